@@ -1,7 +1,7 @@
-"""Train a Llama of the sizes in accelerate/job.json. Needs torch, accelerate and transformers; start it
-with torchrun/launch.sh, which calls `accelerate launch` with config.yaml beside this file.
+"""Train a Llama with the sizes in accelerate/job.json. Requires torch, accelerate and transformers; start
+it with torchrun/launch.sh, which runs `accelerate launch` with config.yaml in this folder.
 
-Data: random tokens, or files of int32 token ids, one after the other (data in job.json).
+Data: random tokens, or the files of int32 token ids that `data` in job.json lists.
 """
 
 import argparse
@@ -22,7 +22,7 @@ SEED = JOB["seed"]
 
 
 class Sequences(Dataset):
-    """Sequence n of the whole run, the same whatever the number of ranks."""
+    """Training sequences; sequence n does not depend on the number of ranks."""
 
     def __init__(self, steps: int) -> None:
         self.count = steps * JOB["global_batch"]
@@ -45,7 +45,11 @@ class Sequences(Dataset):
 
 
 def accumulation() -> GradientAccumulationPlugin:
-    """Micro-batches of a step. FSDP2 scatters the gradients of each: no rank keeps whole ones."""
+    """Return the accumulation settings.
+
+    With FSDP2, the gradients of every micro-batch are reduce-scattered, because unsharded
+    gradients would need too much memory.
+    """
     return GradientAccumulationPlugin(
         num_steps=JOB["gradient_accumulation_steps"],
         sync_each_batch=os.environ.get("ACCELERATE_USE_FSDP") == "true",
@@ -53,7 +57,7 @@ def accumulation() -> GradientAccumulationPlugin:
 
 
 def build() -> torch.nn.Module:
-    """The model; with DeepSpeed's ZeRO-3 transformers makes it in pieces."""
+    """Return the model; with DeepSpeed's ZeRO-3, transformers creates it in shards."""
     torch.manual_seed(SEED)
     model = AutoModelForCausalLM.from_config(LlamaConfig(**JOB["model"], use_cache=False))
     if JOB["gradient_checkpointing"]:
@@ -62,7 +66,7 @@ def build() -> torch.nn.Module:
 
 
 def optimizer_of(model: torch.nn.Module, accelerator: Accelerator) -> torch.optim.Optimizer:
-    """AdamW; with DeepSpeed a stand-in, for ds_config.json has the optimizer and its schedule."""
+    """Return AdamW; with DeepSpeed a dummy, because ds_config.json defines optimizer and schedule."""
     if accelerator.distributed_type == DistributedType.DEEPSPEED:
         return DummyOptim(model.parameters())
     return torch.optim.AdamW(
@@ -78,7 +82,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=JOB["steps"])
     args = parser.parse_args()
-    accelerator = Accelerator(gradient_accumulation_plugin=accumulation())  # the rest: config.yaml
+    accelerator = Accelerator(gradient_accumulation_plugin=accumulation())  # other settings: config.yaml
     model = build()
     optimizer = optimizer_of(model, accelerator)
     loader = DataLoader(Sequences(args.steps), batch_size=JOB["micro_batch"])
@@ -91,7 +95,7 @@ def main() -> None:
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(step, JOB)
         with accelerator.accumulate(model):
-            if accelerator.is_fsdp2:  # copies of a hybrid shard agree once a step
+            if accelerator.is_fsdp2:  # all-reduce over replicas once per step
                 model.set_requires_all_reduce(accelerator.sync_gradients)
             loss = model(**batch).loss
             accelerator.backward(loss)

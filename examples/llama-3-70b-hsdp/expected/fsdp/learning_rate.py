@@ -1,10 +1,10 @@
-"""The learning rate of every step, from the numbers that the plan has in JSON."""
+"""Learning rate per step, computed from the settings of the plan in JSON."""
 
 import math
 
 
 def learning_rate(step: int, plan: dict) -> float:
-    """Rate of a step, the first is 0: a linear rise to the peak, then the decay that is asked for."""
+    """Return the rate of a step, counted from 0: linear warm-up to the peak, then the set decay."""
     peak, least, warmup = plan["learning_rate"], plan["min_learning_rate"], plan["warmup_steps"]
     decay, end = plan["lr_decay"], plan["lr_decay_steps"]
     if step < warmup:

@@ -1,5 +1,5 @@
-"""A decoder-only transformer of the sizes in fsdp/config.json: grouped-query attention with rotary
-positions, gated MLP, norms before each part. Names of modules are those of the plan in parallelize.py.
+"""Decoder-only transformer with the sizes in fsdp/config.json: grouped-query attention with rotary
+positions, gated MLP, pre-norm. TENSOR_PLAN in parallelize.py refers to the module names.
 """
 
 import math
@@ -10,13 +10,13 @@ from torch import nn
 
 
 def rotary_frequencies(config: dict) -> torch.Tensor:
-    """Radians a token of every pair of a head's dims, scaled as the config says."""
+    """Return the radians per token for each pair of a head's dims, with the configured scaling."""
     width = config["head_dim"]
     frequencies = config["rope_base"] ** -(torch.arange(0, width, 2).float() / width)
     factor, original = config["rope_factor"], config["rope_original"]
     if config["rope_scaling"] == "linear":
         return frequencies / factor
-    if config["rope_scaling"] == "llama3":  # long waves are stretched, short ones kept
+    if config["rope_scaling"] == "llama3":  # scales long wavelengths, keeps short ones
         turns = original * frequencies / (2 * math.pi)
         smooth = ((turns - 1) / (4 - 1)).clamp(0, 1)
         return frequencies * (smooth + (1 - smooth) / factor)
@@ -24,14 +24,14 @@ def rotary_frequencies(config: dict) -> torch.Tensor:
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Rotate the two halves of every head by its position (batch, tokens, heads, head_dim)."""
+    """Rotate the halves of every head by position; x is (batch, tokens, heads, head_dim)."""
     first, second = x.float().chunk(2, dim=-1)
     rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
     return rotated.type_as(x)
 
 
 class Attention(nn.Module):
-    """Causal grouped-query attention; under tensor parallelism a rank has some of the heads."""
+    """Causal grouped-query attention; with tensor parallelism each rank has a part of the heads."""
 
     def __init__(self, config: dict) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """One decoder layer."""
+    """Decoder layer."""
 
     def __init__(self, config: dict) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Tokens (batch, length) to logits (batch, length, vocab)."""
+    """Model from tokens (batch, length) to logits (batch, length, vocab)."""
 
     def __init__(self, config: dict) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def reset(self, seed: int) -> None:
-        """The same weights whatever the mesh: every full tensor is drawn, a rank keeps its part."""
+        """Initialize weights independently of the mesh: draw whole tensors, keep this rank's part."""
         generator = torch.Generator().manual_seed(seed)
         for name, weight in self.named_parameters():
             if name.endswith("norm.weight"):
@@ -117,7 +117,7 @@ class Transformer(nn.Module):
 
 
 def place_part(weight: torch.Tensor, whole: torch.Tensor) -> None:
-    """Copy what of ``whole`` belongs to this rank into ``weight``, which may be a DTensor."""
+    """Copy this rank's part of ``whole`` into ``weight``, which may be a DTensor."""
     from torch.distributed.tensor import DTensor, distribute_tensor
 
     if isinstance(weight, DTensor):

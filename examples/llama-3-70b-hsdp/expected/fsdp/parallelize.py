@@ -1,6 +1,6 @@
-"""Spread a model over the ranks as fsdp/config.json says: device mesh, tensor parallelism, activation
-checkpointing, then DDP or FSDP2 (fully_shard). Import ``build_mesh`` and ``apply`` from a program of
-your own, or run train.py beside this file.
+"""Parallelize a model as configured in fsdp/config.json: device mesh, tensor parallelism, activation
+checkpointing, then DDP or FSDP2 (fully_shard). Import ``build_mesh`` and ``apply`` in your own program,
+or run train.py in this folder.
 """
 
 import json
@@ -28,30 +28,30 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def build_mesh(device: str) -> DeviceMesh:
-    """The mesh of the plan, tp fastest; stops where the job has another shape."""
+    """Return the planned mesh, with tp fastest; exit if the job has another number of ranks."""
     sizes = tuple(MESH[axis] for axis in AXES)
     ranks = sizes[0] * sizes[1] * sizes[2]
     if dist.get_world_size() != ranks:
-        raise SystemExit(f"the plan has {ranks} ranks, the job {dist.get_world_size()}")
+        raise SystemExit(f"the plan needs {ranks} ranks, the job has {dist.get_world_size()}")
     mesh = init_device_mesh(device, sizes, mesh_dim_names=AXES)
     rank, tp, shard = dist.get_rank(), MESH["tp"], MESH["dp_shard"]
     planned = [rank // (tp * shard), rank // tp % shard, rank % tp]
     if list(mesh.get_coordinate()) != planned:
-        raise SystemExit(f"rank {rank} is at {mesh.get_coordinate()}, the plan has {planned}")
+        raise SystemExit(f"rank {rank} has coordinates {mesh.get_coordinate()}, planned: {planned}")
     return mesh
 
 
 def data_parallel_place(mesh: DeviceMesh) -> tuple[int, int]:
-    """(this rank's place, number of places) among the ranks that read different sequences."""
+    """Return this rank's index among the data-parallel ranks, and their number."""
     replicate, shard, _ = mesh.get_coordinate()
     return replicate * MESH["dp_shard"] + shard, MESH["dp_replicate"] * MESH["dp_shard"]
 
 
 def apply(model: nn.Module, mesh: DeviceMesh, dtype: torch.dtype | None = None) -> nn.Module:
-    """``model`` spread over ``mesh``; ``dtype`` replaces the format of the plan.
+    """Parallelize ``model`` over ``mesh``; ``dtype`` replaces the planned format.
 
-    The model may be on the meta device. It has ``layers`` (its blocks); with tp > 1 its modules are
-    named as in model.py beside this file, or ``TENSOR_PLAN`` is yours to change.
+    The model may be on the meta device and must have ``layers`` (its blocks). With tp > 1, its
+    modules must have the names of model.py in this folder; otherwise adapt ``TENSOR_PLAN``.
     """
     if MESH["tp"] > 1:
         split_tensors(model, mesh["tp"])
@@ -59,7 +59,7 @@ def apply(model: nn.Module, mesh: DeviceMesh, dtype: torch.dtype | None = None) 
         for place, block in enumerate(model.layers):
             model.layers[place] = checkpoint_wrapper(block)
     if CONFIG["strategy"] == "ddp":
-        return model  # wrapped by replicate(), once its weights are on the device
+        return model  # DDP needs real weights, so replicate() wraps the model later
     policy = MixedPrecisionPolicy(
         param_dtype=dtype or DTYPES[CONFIG["param_dtype"]],
         reduce_dtype=dtype or DTYPES[CONFIG["reduce_dtype"]],
@@ -68,12 +68,12 @@ def apply(model: nn.Module, mesh: DeviceMesh, dtype: torch.dtype | None = None) 
     reshard = CONFIG["reshard_after_forward"]
     for block in model.layers:
         fully_shard(block, mesh=dp, mp_policy=policy, reshard_after_forward=reshard)
-    # the embedding and the head are gathered with the root, which keeps them until backward
+    # the root unit has the embedding and the head, and keeps them gathered until backward
     return fully_shard(model, mesh=dp, mp_policy=policy, reshard_after_forward=reshard)
 
 
 def replicate(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
-    """DDP over all ranks: every rank keeps everything, gradients are averaged in buckets."""
+    """Wrap the model in DDP over all ranks, each of which keeps the whole state."""
     from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
     from torch.nn.parallel import DistributedDataParallel
 
@@ -106,11 +106,11 @@ TENSOR_PLAN = {
     "feed_forward.w2": RowwiseParallel(output_layouts=Shard(1)),
     "feed_forward.w3": ColwiseParallel(),
 }
-"""Of every block: weights by columns, then by rows; norms on a part of the tokens."""
+"""Tensor-parallel plan of a block: split by columns, then by rows; norms use sequence parallelism."""
 
 
 def split_tensors(model: nn.Module, mesh: DeviceMesh) -> None:
-    """Tensor parallelism with sequence parallelism over ``mesh``."""
+    """Apply tensor and sequence parallelism over ``mesh``."""
     parallelize_module(model, mesh, ROOT_PLAN)
     for block in model.layers:
         parallelize_module(block, mesh, TENSOR_PLAN)

@@ -1,6 +1,6 @@
-"""Train the model of fsdp/config.json. Needs torch alone; start it with torchrun/launch.sh.
+"""Train the model of fsdp/config.json. Requires only torch; start it with torchrun/launch.sh.
 
-Data: random tokens, or files of int32 token ids, one after the other (data in the config).
+Data: random tokens, or the files of int32 token ids that `data` in the config lists.
 """
 
 import argparse
@@ -24,7 +24,7 @@ SEED = CONFIG["seed"]
 
 
 def sequences(step: int, first: int, count: int) -> torch.Tensor:
-    """Sequences ``first`` to ``first + count`` of a step, each one token longer than the model reads."""
+    """Return sequences ``first`` to ``first + count`` of a step, with one more token for the labels."""
     length = CONFIG["sequence_length"] + 1
     start = step * CONFIG["global_batch"] + first
     if not CONFIG["data"]:
@@ -41,7 +41,7 @@ def sequences(step: int, first: int, count: int) -> torch.Tensor:
 
 
 def micro_batches(step: int, mesh: DeviceMesh) -> Iterator[torch.Tensor]:
-    """This rank's micro-batches of a step; ranks of one tensor-parallel group read the same."""
+    """Yield this rank's micro-batches of a step, equal within a tensor-parallel group."""
     place, places = data_parallel_place(mesh)
     size = CONFIG["micro_batch"]
     for number in range(CONFIG["gradient_accumulation_steps"]):
@@ -49,7 +49,7 @@ def micro_batches(step: int, mesh: DeviceMesh) -> Iterator[torch.Tensor]:
 
 
 def backward(model: nn.Module, tokens: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Loss of one micro-batch, its gradients added up."""
+    """Accumulate the gradients of one micro-batch and return its loss."""
     ddp = CONFIG["strategy"] == "ddp" and dtype != torch.float32
     with torch.autocast(tokens.device.type, dtype) if ddp else contextlib.nullcontext():
         logits = model(tokens[:, :-1])
@@ -61,7 +61,7 @@ def backward(model: nn.Module, tokens: torch.Tensor, dtype: torch.dtype) -> torc
 def train_step(
     model: nn.Module, optimizer: torch.optim.Optimizer, batches: list[torch.Tensor], dtype: torch.dtype
 ) -> torch.Tensor:
-    """One optimizer step; the mean loss of this rank's micro-batches."""
+    """Run one optimizer step and return the mean loss of this rank's micro-batches."""
     losses = []
     for number, tokens in enumerate(batches):
         last = number == len(batches) - 1
@@ -69,7 +69,7 @@ def train_step(
         if CONFIG["strategy"] == "ddp" and not last:
             waiting = model.no_sync()
         elif CONFIG["strategy"] == "hsdp":
-            model.set_requires_all_reduce(last)  # replicas agree once a step
+            model.set_requires_all_reduce(last)  # all-reduce over replicas once per step
         with waiting:
             losses.append(backward(model, tokens, dtype))
     if CONFIG["max_norm"]:
@@ -80,7 +80,7 @@ def train_step(
 
 
 def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
-    """AdamW; every step sets the learning rate anew."""
+    """Return AdamW; the training loop sets the learning rate before each step."""
     return torch.optim.AdamW(
         model.parameters(),
         lr=CONFIG["learning_rate"],
@@ -91,7 +91,7 @@ def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def build(mesh: DeviceMesh, device: torch.device, dtype: torch.dtype | None) -> nn.Module:
-    """The model, spread and with its weights."""
+    """Return the parallelized model with initialized weights."""
     with torch.device("meta"):
         model = Transformer(CONFIG["model"])
     apply(model, mesh, dtype)
@@ -101,14 +101,14 @@ def build(mesh: DeviceMesh, device: torch.device, dtype: torch.dtype | None) -> 
 
 
 class Checkpoints:
-    """Saves every so many steps, and starts from the newest; does nothing without a folder."""
+    """Periodic checkpoints; loading and saving are no-ops if no folder is configured."""
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self.model, self.optimizer = model, optimizer
         self.folder, self.every = CONFIG["checkpoint_dir"], CONFIG["checkpoint_interval"]
 
     def load(self) -> int:
-        """The first step to run."""
+        """Load the newest checkpoint, if any, and return the first step to run."""
         source = self.newest(self.folder) or self.newest(CONFIG["load_dir"])
         if source is None:
             return 0
@@ -125,7 +125,7 @@ class Checkpoints:
 
     @staticmethod
     def newest(folder: str | None) -> str | None:
-        """The checkpoint of the latest step that was saved whole."""
+        """Return the newest complete checkpoint; only those have .metadata."""
         if not folder or not os.path.isdir(folder):
             return None
         names = [name for name in os.listdir(folder) if name.startswith("step-")]
@@ -134,7 +134,7 @@ class Checkpoints:
         return latest and f"{folder}/{latest}"
 
     def save(self, step: int) -> None:
-        """After ``step`` steps."""
+        """Save a checkpoint if one is due after ``step`` steps."""
         if self.folder and step % self.every == 0:
             model, optimizer = get_state_dict(self.model, self.optimizer)
             state = {"model": model, "optimizer": optimizer}
@@ -145,7 +145,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=CONFIG["steps"])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--dtype", choices=sorted(DTYPES), help="in place of the plan's")
+    parser.add_argument("--dtype", choices=sorted(DTYPES), help="replaces the planned format")
     args = parser.parse_args()
     device = torch.device(args.device, int(os.environ["LOCAL_RANK"]) if args.device == "cuda" else 0)
     if args.device == "cuda":

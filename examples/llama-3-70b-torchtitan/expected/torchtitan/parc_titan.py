@@ -1,6 +1,6 @@
-"""A run of torchtitan 0.3.0: python -m torchtitan.train --module parc_titan --config run.
+"""Configuration for torchtitan 0.3.0: python -m torchtitan.train --module parc_titan --config run.
 
-torchtitan finds this file on PYTHONPATH; torchrun/launch.sh sets it.
+torchtitan imports this module from PYTHONPATH, which torchrun/launch.sh sets.
 """
 
 from functools import partial
@@ -107,7 +107,7 @@ def model() -> ModelSpec:
 
 
 def stages(layers: list[int]) -> list[list[str]]:
-    """Modules of every virtual stage, from the layers that each has."""
+    """Return the module names of each virtual stage from its number of layers."""
     parts, first = [], 0
     for count in layers:
         parts.append([f"layers.{number}" for number in range(first, first + count)])

@@ -1,8 +1,8 @@
 #!/bin/bash
 # Serves meta-llama/Llama-3.1-405B with vLLM 0.33: 2 engines of tp 8, pp 2.
 # Run it once on each of the 4 hosts:
-#   NODE_RANK=1 PARC_HOSTS="host0 host1 ..." ./serve.sh     hosts by node rank, as all of them see them
-# More words are more arguments for vllm serve. Rank map: rankmap.csv.
+#   NODE_RANK=1 PARC_HOSTS="host0 host1 ..." ./serve.sh     addresses by node rank, reachable from all hosts
+# Additional arguments are passed to vllm serve. Rank map: rankmap.csv.
 set -euo pipefail
 
 die() {
@@ -20,22 +20,22 @@ export NCCL_IB_TIMEOUT=22
 export NCCL_IB_RETRY_CNT=7
 
 nodes=4
-# The plan was made for a number of hosts, not for hosts with names.
-[[ -n ${NODE_RANK:-} ]] || die "set NODE_RANK to this host's number, 0 to $((nodes - 1)): the plan names no hosts"
-[[ -n ${PARC_HOSTS:-} ]] || die "set PARC_HOSTS to the hosts by node rank: the plan names none"
+# The spec gives the number of hosts without names.
+[[ -n ${NODE_RANK:-} ]] || die "the plan names no hosts: set NODE_RANK, 0 to $((nodes - 1))"
+[[ -n ${PARC_HOSTS:-} ]] || die "the plan names no hosts: set PARC_HOSTS to the hosts by node rank"
 read -ra hosts <<< "$PARC_HOSTS"
 
-[[ ${#hosts[@]} -eq $nodes ]] || die "PARC_HOSTS has ${#hosts[@]} hosts, the plan $nodes"
+[[ ${#hosts[@]} -eq $nodes ]] || die "PARC_HOSTS has ${#hosts[@]} hosts, must be $nodes"
 [[ $NODE_RANK =~ ^(0|[1-9][0-9]{0,6})$ && $NODE_RANK -lt $nodes ]] ||
   die "NODE_RANK is '$NODE_RANK', must be 0 to $((nodes - 1))"
-# vLLM would take the address of the default route.
+# Without VLLM_HOST_IP, vLLM uses the address of the default route.
 interface=eth0
 address=$(ip -o -4 address show dev "$interface" | awk '{ sub("/.*", "", $4); print $4; exit }') ||
   die "no interface $interface"
 [[ -n $address ]] || die "interface $interface has no IPv4 address"
 export VLLM_HOST_IP=$address
 
-# What every process is told; the same on all hosts.
+# Arguments of all processes on all hosts.
 common=(
   # parallelism
   --tensor-parallel-size 8
@@ -53,7 +53,7 @@ common=(
 )
 
 pids=()
-# start DEVICES ARGUMENT...: one vllm serve on some of this host's GPUs
+# start DEVICES ARGUMENT...: run one vllm serve on these GPUs
 start() {
   local devices=$1
   shift
@@ -76,7 +76,7 @@ case $NODE_RANK in
     ;;
 esac
 
-# One engine that ends takes the others of this host along, and a signal reaches all of them.
+# If one process ends, stop the other processes of this host; forward signals to all of them.
 stop() {
   trap - TERM INT
   kill -TERM "${pids[@]}" 2>/dev/null || true

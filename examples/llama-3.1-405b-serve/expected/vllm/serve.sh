@@ -2,8 +2,8 @@
 # Serves meta-llama/Llama-3.1-405B with vLLM 0.33: one engine of tp 8, pp 2.
 # Run it once on each of the 2 hosts:
 #   ./serve.sh                      finds its node rank by host name
-#   NODE_RANK=1 ./serve.sh          says it
-# More words are more arguments for vllm serve. Rank map: rankmap.csv.
+#   NODE_RANK=1 ./serve.sh          sets the node rank
+# Additional arguments are passed to vllm serve. Rank map: rankmap.csv.
 set -euo pipefail
 
 die() {
@@ -21,11 +21,11 @@ export NCCL_IB_TIMEOUT=22
 export NCCL_IB_RETRY_CNT=7
 
 nodes=2
-# By node rank; a job that starts this script on other names says them in PARC_HOSTS.
+# Hosts by node rank. If the job uses other host names, set PARC_HOSTS.
 hosts=(r07n03 r07n04)
 [[ -z ${PARC_HOSTS:-} ]] || read -ra hosts <<< "$PARC_HOSTS"
 
-# A full name wins; a short one must be unique.
+# A full host name takes precedence; a short name must be unique.
 find_node_rank() {
   local short full rank hits=0 found=
   short=$(hostname -s 2>/dev/null || hostname)
@@ -46,22 +46,22 @@ find_node_rank() {
 named_rank=$(find_node_rank) || named_rank=
 NODE_RANK=${NODE_RANK:-$named_rank}
 [[ -n $NODE_RANK ]] ||
-  die "$(hostname) is none of ${hosts[*]}, or not the only one of that name: set NODE_RANK"
-# A host of the plan in the place of another would serve other ranks than the rank map says.
+  die "$(hostname) is not in ${hosts[*]}, or not unique: set NODE_RANK"
+# A planned host with the node rank of another host would contradict the rank map.
 [[ -z $named_rank || $NODE_RANK == "$named_rank" ]] ||
-  die "NODE_RANK is '$NODE_RANK', and $(hostname) is node rank $named_rank of ${hosts[*]}"
+  die "NODE_RANK is '$NODE_RANK', but $(hostname) has node rank $named_rank in ${hosts[*]}"
 
-[[ ${#hosts[@]} -eq $nodes ]] || die "PARC_HOSTS has ${#hosts[@]} hosts, the plan $nodes"
+[[ ${#hosts[@]} -eq $nodes ]] || die "PARC_HOSTS has ${#hosts[@]} hosts, must be $nodes"
 [[ $NODE_RANK =~ ^(0|[1-9][0-9]{0,6})$ && $NODE_RANK -lt $nodes ]] ||
   die "NODE_RANK is '$NODE_RANK', must be 0 to $((nodes - 1))"
-# vLLM would take the address of the default route.
+# Without VLLM_HOST_IP, vLLM uses the address of the default route.
 interface=ens1f0
 address=$(ip -o -4 address show dev "$interface" | awk '{ sub("/.*", "", $4); print $4; exit }') ||
   die "no interface $interface"
 [[ -n $address ]] || die "interface $interface has no IPv4 address"
 export VLLM_HOST_IP=$address
 
-# What every process is told; the same on all hosts.
+# Arguments of all processes on all hosts.
 common=(
   # parallelism
   --tensor-parallel-size 8
@@ -79,7 +79,7 @@ common=(
 )
 
 pids=()
-# start DEVICES ARGUMENT...: one vllm serve on some of this host's GPUs
+# start DEVICES ARGUMENT...: run one vllm serve on these GPUs
 start() {
   local devices=$1
   shift
@@ -96,7 +96,7 @@ case $NODE_RANK in
     ;;
 esac
 
-# One engine that ends takes the others of this host along, and a signal reaches all of them.
+# If one process ends, stop the other processes of this host; forward signals to all of them.
 stop() {
   trap - TERM INT
   kill -TERM "${pids[@]}" 2>/dev/null || true

@@ -1,7 +1,7 @@
-"""A plain decoder-only transformer of the sizes in train.json, and the groups it computes in.
+"""Decoder-only transformer with the sizes in train.json, and its process groups.
 
-Tensor parallelism: in a pipeline the layers here are cut by `cut`; elsewhere DeepSpeed's AutoTP
-cuts them by the plan of `TransformerModel`. Replace `Block` with your own layers.
+Tensor parallelism: with a pipeline, `cut` splits the layers; without one, DeepSpeed's AutoTP splits
+them as `TransformerModel._tp_plan` states. Replace `Block` with your own layers.
 """
 
 import json
@@ -20,10 +20,10 @@ PIPE, DATA, SEQUENCE, TENSOR = (TOPOLOGY[axis] for axis in ("pipe", "data", "seq
 
 
 class Groups:
-    """Process groups that the layers use, and what DeepSpeed asks of an mpu for Ulysses.
+    """Process groups of the layers, and the mpu interface that DeepSpeed requires for Ulysses.
 
-    ZeRO must reduce over sequences too: without these answers it would reduce over the
-    data-parallel ranks alone, and the ranks of one sequence would drift apart.
+    ZeRO must also reduce gradients over the ranks of a sequence. Without these methods it would
+    reduce only over data-parallel ranks, and the weights of sequence ranks would diverge.
     """
 
     tensor = None
@@ -73,7 +73,7 @@ class Groups:
 
 
 class Copied(torch.autograd.Function):
-    """Into a tensor-parallel block: nothing forward, a sum of gradients backward."""
+    """Input of a tensor-parallel block: identity forward, all-reduce of gradients backward."""
 
     @staticmethod
     def forward(ctx, x):
@@ -87,7 +87,7 @@ class Copied(torch.autograd.Function):
 
 
 class Summed(torch.autograd.Function):
-    """Out of a tensor-parallel block: a sum forward, nothing backward."""
+    """Output of a tensor-parallel block: all-reduce forward, identity backward."""
 
     @staticmethod
     def forward(ctx, x):
@@ -101,7 +101,7 @@ class Summed(torch.autograd.Function):
 
 
 def cut(layer, dim):
-    """Keep this rank's part of a linear layer: dim 0 its outputs, dim 1 its inputs."""
+    """Keep this rank's part of a linear layer, split by outputs (dim 0) or inputs (dim 1)."""
     if Groups.tensor is None:
         return layer
     rank = dist.get_rank(group=Groups.tensor)
@@ -115,7 +115,7 @@ def cut(layer, dim):
 
 
 def narrow(layer, x):
-    """The output of a layer that was cut along its inputs; its bias counts once."""
+    """Return the summed output of a layer split by inputs; the bias is added once, after the sum."""
     if Groups.tensor is None:
         return layer(x)
     x = Summed.apply(F.linear(x, layer.weight))
@@ -132,7 +132,7 @@ def norm():
 
 
 def rotate(x, positions):
-    """Rotary position embedding of a part of every head; x is (batch, tokens, heads, dim)."""
+    """Apply rotary positions to the first dims of every head; x is (batch, tokens, heads, dim)."""
     dim = int(x.shape[-1] * MODEL["rope_percent"]) // 2 * 2
     exponent = torch.arange(0, dim, 2, device=x.device, dtype=torch.float32) / dim
     angle = positions[:, None].float() * MODEL["rope_base"] ** -exponent
@@ -143,13 +143,13 @@ def rotate(x, positions):
 
 
 def own_positions(tokens, device):
-    """Positions in the sequence of the tokens that this rank holds."""
+    """Return the positions of this rank's tokens in the sequence."""
     first = dist.get_rank() % SEQUENCE * tokens if SEQUENCE > 1 else 0
     return torch.arange(first, first + tokens, device=device)
 
 
 class Core(nn.Module):
-    """Causal attention of queries over keys; all are (batch, tokens, heads, dim)."""
+    """Causal attention; q, k and v are (batch, tokens, heads, dim)."""
 
     def forward(self, q, k, v, *unused):
         share = q.shape[2] // k.shape[2]
@@ -181,7 +181,7 @@ class Attention(nn.Module):
         if MODEL["position"] == "rope":
             positions = own_positions(x.shape[1], x.device)
             q, k = rotate(q, positions), rotate(k, positions)
-        if k.shape[2] < SEQUENCE:  # fewer key-value heads than ranks: each gets a copy
+        if k.shape[2] < SEQUENCE:  # fewer key-value heads than ranks: copy them
             k, v = (head.repeat_interleave(SEQUENCE // k.shape[2], dim=2) for head in (k, v))
         out = self.core(q, k, v, 0) if SEQUENCE > 1 else self.core(q, k, v)
         return narrow(self.o_proj, out.flatten(2))
@@ -215,11 +215,11 @@ def activation(x):
 
 
 class Block(nn.Module):
-    """One layer; ``loss`` is what its router adds to the loss of the last forward pass."""
+    """Decoder layer with attention and an MLP or experts."""
 
     def __init__(self, index):
         super().__init__()
-        torch.manual_seed(SEED + 1 + index)  # the same weights wherever the layer stands
+        torch.manual_seed(SEED + 1 + index)  # the same weights for any pipeline split
         self.input_norm, self.post_norm = norm(), norm()
         self.attention = Attention()
         self.moe = EXPERTS is not None and index in EXPERTS["layers"]
@@ -244,7 +244,7 @@ class Block(nn.Module):
         return self.run(x)[0]
 
     def run(self, x):
-        """(output, loss of the router)."""
+        """Return the output and the router's auxiliary loss (0 without experts)."""
         x = x + self.attention(self.input_norm(x))
         y = self.post_norm(x)
         if not self.moe:
@@ -254,7 +254,7 @@ class Block(nn.Module):
 
 
 class Embedding(nn.Embedding):
-    """Tokens, and learned positions where the model has them."""
+    """Token embedding, plus learned positions if the model has them."""
 
     def __init__(self):
         torch.manual_seed(SEED)
@@ -273,7 +273,7 @@ class Embedding(nn.Embedding):
 
 
 class Head(nn.Module):
-    """Logits from a table of its own."""
+    """Output projection with its own weights, for untied embeddings."""
 
     def __init__(self):
         super().__init__()
@@ -285,7 +285,7 @@ class Head(nn.Module):
 
 
 def logits_of(embedding, x):
-    """Logits from the table of the embedding."""
+    """Return logits computed with the weights of the embedding, for tied embeddings."""
     return F.linear(x, embedding.weight)
 
 
@@ -294,9 +294,9 @@ def loss_of(logits, labels):
 
 
 class TransformerModel(nn.Module):
-    """The whole model, where there is no pipeline: tokens and labels to a loss."""
+    """Whole model for runs without a pipeline; returns the loss of tokens and labels."""
 
-    _tp_plan = {  # what AutoTP cuts; the name of the class is one that it takes for a model
+    _tp_plan = {  # read by AutoTP, which recognizes a model by the name of this class
         **{f"layers.*.attention.{name}": "colwise" for name in ("q_proj", "k_proj", "v_proj")},
         **{f"layers.*.mlp.{name}": "colwise" for name in ("gate_proj", "up_proj")},
         "layers.*.attention.o_proj": "rowwise",

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Train the transformer of model.py with DeepSpeed as planned, on token ids that it makes up.
+"""Train the transformer of model.py with DeepSpeed as planned, on random token ids.
 
-Reads train.json beside it (sizes, topology, stages) and the --deepspeed_config file. What follows
-from the topology: pipe > 1 builds a PipelineModule, sequence > 1 exchanges heads for tokens
-(Ulysses), expert > 1 spreads the experts of DeepSpeed's MoE layers; else DeepSpeed gets the model
-as it is. Replace `batch` with your data; keep the rest.
+Reads train.json (sizes, topology, stages) in this folder and the --deepspeed_config file. In the
+topology, pipe > 1 builds a PipelineModule, sequence > 1 exchanges heads for tokens (Ulysses), and
+expert > 1 distributes the experts of DeepSpeed's MoE layers. Replace `batch` with your data.
 """
 
 import argparse
@@ -39,7 +38,7 @@ from model import (
 
 
 class Pipeline(PipelineModule):
-    """The layers as a list, cut where train.json says."""
+    """Pipeline of the layers, with the stages that train.json lists."""
 
     def __init__(self, topology):
         blocks = [LayerSpec(Block, index) for index in range(MODEL["layers"])]
@@ -61,7 +60,7 @@ class Pipeline(PipelineModule):
 
 
 def batch(number, size, replica, device):
-    """Micro-batch ``number`` of a replica: (tokens, labels), of its own part of the sequence."""
+    """Return micro-batch ``number`` of a replica: tokens and labels of this rank's sequence part."""
     rows = []
     for row in range(size):
         sample = (number * DATA + replica) * size + row
@@ -76,7 +75,7 @@ def batch(number, size, replica, device):
 
 
 def model_for(config, topology, device):
-    """The model; with ZeRO-3 no rank ever holds all of it."""
+    """Return the model; ZeRO-3 creates it in shards, so that no rank needs memory for all of it."""
     if PIPE > 1:
         return Pipeline(topology)
     zero = config.get("zero_optimization", {}).get("stage", 0)
@@ -103,7 +102,7 @@ def trained_parameters(model):
 
 
 def step_of(engine, step, replica, device):
-    """One optimizer step; the mean loss of the global batch."""
+    """Run one optimizer step and return the mean loss of the global batch."""
     micro, count = engine.train_micro_batch_size_per_gpu(), engine.gradient_accumulation_steps()
     batches = (batch(step * count + n, micro, replica, device) for n in range(count))
     if PIPE > 1:
@@ -112,7 +111,8 @@ def step_of(engine, step, replica, device):
     weight = EXPERTS["aux_loss_coefficient"] if EXPERTS is not None else 0.0
     for tokens, labels in batches:
         loss, routing = engine(tokens, labels)
-        # gradients are summed over the parts of a sequence, and averaged over all else
+        # DeepSpeed averages gradients over replicas but sums them over the ranks of a sequence,
+        # each of which computes the mean loss of its part: hence the division
         engine.backward((loss + weight * routing) / SEQUENCE)
         engine.step()
         total += loss.detach().float()
@@ -122,12 +122,12 @@ def step_of(engine, step, replica, device):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--local_rank", type=int, default=-1, help="the deepspeed launcher sets it")
+    parser.add_argument("--local_rank", type=int, default=-1, help="set by the deepspeed launcher")
     arguments = deepspeed.add_config_arguments(parser).parse_args()
     config = json.loads(Path(arguments.deepspeed_config).read_text(encoding="utf-8"))
     deepspeed.init_distributed()
     if math.prod((PIPE, DATA, SEQUENCE, TENSOR)) != dist.get_world_size():
-        raise SystemExit(f"train.json is for another number of ranks than {dist.get_world_size()}")
+        raise SystemExit(f"train.json needs another number of ranks than {dist.get_world_size()}")
     device = torch.device(get_accelerator().current_device_name())
     topology = PipeModelDataParallelTopology(PIPE, TENSOR, DATA) if PIPE > 1 else None
     Groups.create(topology)
@@ -150,7 +150,7 @@ def main():
             print(f"step {step + 1} loss {loss:.6f}", flush=True)
         if "save" in disk and (step + 1) % disk["interval"] == 0:
             engine.save_checkpoint(disk["save"])
-    dist.barrier()  # no rank leaves while another still talks to it
+    dist.barrier()  # a rank that exits early could break communication of other ranks
     dist.destroy_process_group()
 
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Serves Qwen/Qwen3-Next-80B-A3B-Instruct with vLLM 0.33: one engine of tp 1, pp 1, dp 8, ep 8.
-# More words are more arguments for vllm serve. Rank map: rankmap.csv.
+# Additional arguments are passed to vllm serve. Rank map: rankmap.csv.
 set -euo pipefail
 
 die() {
@@ -14,7 +14,7 @@ NODE_RANK=${NODE_RANK:-0}
 [[ $NODE_RANK =~ ^(0|[1-9][0-9]{0,6})$ && $NODE_RANK -lt $nodes ]] ||
   die "NODE_RANK is '$NODE_RANK', must be 0 to $((nodes - 1))"
 
-# What every process is told; the same on all hosts.
+# Arguments of all processes on all hosts.
 common=(
   # parallelism
   --tensor-parallel-size 1
@@ -34,7 +34,7 @@ common=(
 )
 
 pids=()
-# start DEVICES ARGUMENT...: one vllm serve on some of this host's GPUs
+# start DEVICES ARGUMENT...: run one vllm serve on these GPUs
 start() {
   local devices=$1
   shift
@@ -48,7 +48,7 @@ case $NODE_RANK in
     ;;
 esac
 
-# One engine that ends takes the others of this host along, and a signal reaches all of them.
+# If one process ends, stop the other processes of this host; forward signals to all of them.
 stop() {
   trap - TERM INT
   kill -TERM "${pids[@]}" 2>/dev/null || true
