@@ -97,7 +97,7 @@ def layer_time(pricing: Pricing, layout: Layout, kind: LayerKind) -> LayerTime:
     forward = pricing.gemm_factor * gemms.forward + core.forward + scan.forward + stream
     backward = pricing.gemm_factor * gemms.backward + core.backward + scan.backward + 2 * stream
     backward += accumulate_seconds(pricing, layout, sum(pricing.layer_parameters(kind, layout)))
-    # ``layer_seconds`` was fitted to layers of two parts, mixer and MLP.
+    # ``layer_seconds`` is the launch time of a layer with two parts, mixer and MLP.
     launch = row.layer_seconds * kind.parts / 2
     if kind.routed:
         own = routed_kernels(pricing, layout, tokens)
