@@ -140,7 +140,7 @@ def plan_spec(
 
 
 def emit_plan(plan: AnyPlan, sink: Sink, after: Watch = ignore) -> tuple[Artifact, ...]:
-    """Plan to files, verified by a second route before anyone writes them."""
+    """Return the files of ``plan``, after an independent verification of their contents."""
     from parc.compiler.report.json.plan_json import lock_artifact, plan_artifact
     from parc.compiler.report.page.report_page import report_artifact
     from parc.compiler.verify.verify_plan import verify_artifacts

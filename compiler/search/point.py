@@ -1,4 +1,4 @@
-"""One layout of the search as nine numbers: a key that is cheap to build, compare and cache."""
+"""A layout of the search as nine numbers: a key that is cheap to build, compare and cache."""
 
 from __future__ import annotations
 
