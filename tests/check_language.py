@@ -25,7 +25,7 @@ WORDS: dict[str, str] = {
     r"mend(?:s|ed|ing)?": "fix, repair, suggest a fix",
     r"pose[sd]?": "build, state",
     r"nouns?": "IR type, plan object",
-    r"rooms?": "package; capacity, free slots",
+    r"rooms?(?!-for-many)": "package; capacity, free slots",
     r"floor plan": "project layout, list of packages",
     r"the house": "the project",
     r"spine of": "pipeline",
