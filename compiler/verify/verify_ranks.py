@@ -6,8 +6,7 @@ from typing import Any
 
 from parc.backends.verifier import DerivedGroups, Groups
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.verify.rank_map import RankMap
-from parc.compiler.verify.read_emitted import DOCUMENT, PLACE, TABLE
+from parc.compiler.verify.read_emitted import DOCUMENT, PLACE, TABLE, RankMap
 
 SHOWN = 4
 """Ranks that a finding names."""

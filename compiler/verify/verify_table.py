@@ -12,8 +12,7 @@ from dataclasses import replace
 from itertools import chain, repeat
 
 from parc.backends.verifier import DerivedGroups
-from parc.compiler.verify.rank_map import RankMap
-from parc.compiler.verify.read_emitted import PLACE
+from parc.compiler.verify.read_emitted import PLACE, RankMap
 from parc.compiler.verify.verify_ranks import coordinates
 
 

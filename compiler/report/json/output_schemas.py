@@ -15,8 +15,8 @@ from parc.compiler.ir import Estimate, Fabric, Gpu, Layout, Level, NodeType, Pro
 from parc.compiler.ir.estimate import STAGE_TOTALS, StageMemory
 from parc.compiler.ir.placement import Axis, PlacementAlternative, Proof
 from parc.compiler.ir.plan import Candidate
-from parc.compiler.report.json.cluster_json import WIRING
 from parc.compiler.report.json.ir_schema import Schema, closed, dataclass_schema, type_schema
+from parc.compiler.report.json.plan_json import WIRING
 from parc.compiler.report.json.serving_schemas import serving_decisions, serving_plan
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"

@@ -8,7 +8,7 @@ from parc.compiler.ir.placement import Axis
 from parc.compiler.ir.serving import ServingSetup, StepTerms
 from parc.compiler.ir.serving_plan import EngineLimits, StageCache
 from parc.compiler.report.json.ir_schema import Schema, closed, dataclass_schema, type_schema
-from parc.compiler.report.json.serving_json import ESTIMATE_TOTALS, LAYOUT_TOTALS, LIMIT_TOTALS
+from parc.compiler.report.json.plan_json import ESTIMATE_TOTALS, LAYOUT_TOTALS, LIMIT_TOTALS
 
 NAMES: Schema = {"type": "array", "items": {"type": "string"}}
 COUNT: Schema = {"type": "integer", "minimum": 0}
