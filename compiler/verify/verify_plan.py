@@ -38,6 +38,8 @@ from parc.compiler.verify.select_verifiers import (
 from parc.compiler.verify.verify_lock import LOCK, missing_files, promised_files, verify_lock
 from parc.compiler.verify.verify_ranks import (
     Table,
+    matching_rank_map,
+    outline,
     rank_map,
     verify_coordinates,
     verify_document,
@@ -45,7 +47,6 @@ from parc.compiler.verify.verify_ranks import (
     verify_hosts,
 )
 from parc.compiler.verify.verify_serving import verify_engine_ranks, verify_serving_document
-from parc.compiler.verify.verify_table import matching_rank_map, outline
 
 ABSENT = "missing, or not a regular file (a link, a folder)"
 SERVING_COLUMN = "replica"
