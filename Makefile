@@ -48,7 +48,7 @@ docs: $(DEV) ## write the generated pages of docs/
 	@mv $(NEW) $(DOCS)/diagnostics.md
 	$(BIN)/python -m parc.compiler.cli.page > $(NEW)
 	@mv $(NEW) $(DOCS)/cli.md
-	@test $(DOCS) != docs || $(BIN)/python -m parc.compiler.report.text.strategy_matrix README.md
+	@test $(DOCS) != docs || $(BIN)/python -m parc.compiler.report.text.backend_tables README.md
 
 SCHEMA_DIR := schemas
 schemas: $(DEV) ## write the generated schemas: spec, plan, lock

@@ -24,8 +24,7 @@ from parc.compiler.placement.evaluate_placement import evaluate_placement
 from parc.compiler.placement.replan_hosts import Replanned, replan_hosts
 from parc.compiler.placement.replan_service import ReplannedService, replan_service
 from parc.compiler.placement.restore_cluster import restore_cluster
-from parc.compiler.report.json.decisions import LockUnreadable
-from parc.compiler.report.json.locked_plan import locked_plan
+from parc.compiler.report.json.locked_plan import LockUnreadable, locked_plan
 from parc.compiler.resolve.resolve_kernels import pricing_for
 from parc.compiler.spec.reading.source import Source
 from parc.compiler.topology.hostlist import HostlistError, expand

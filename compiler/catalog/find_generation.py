@@ -7,8 +7,7 @@ from dataclasses import MISSING, fields, replace
 from math import isfinite
 from typing import Any
 
-from parc.compiler.catalog.library import Library
-from parc.compiler.catalog.lookup import Entry, look_up
+from parc.compiler.catalog.library import Entry, Library, look_up
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir.generation import Efficiency, Generation, ServingEfficiency
 

@@ -59,8 +59,7 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
 def _from_file(name: str, library: Library, sink: Sink, at: str) -> dict[str, Any] | None:
     """Return the facts in the user's config.json; None after an error."""
     # Imported on first use: most specs name a catalog model.
-    from parc.compiler.catalog.huggingface.config import model_spec_from_config
-    from parc.compiler.catalog.huggingface.text_part import split_part
+    from parc.compiler.catalog.huggingface.config import model_spec_from_config, split_part
 
     path, part = split_part(name)
     try:

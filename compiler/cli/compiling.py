@@ -7,8 +7,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from parc.compiler.cli.lock_checks import Lock, compare_decisions, compare_hosts
-from parc.compiler.cli.stale_files import compare_files, report_edits
+from parc.compiler.cli.output_checks import (
+    Lock,
+    compare_decisions,
+    compare_files,
+    compare_hosts,
+    report_edits,
+)
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import AnyPlan
 from parc.compiler.pipeline import emit_plan, plan_any, resolve_spec

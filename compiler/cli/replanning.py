@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parc.compiler.cli.lock_checks import Lock
-from parc.compiler.cli.stale_files import report_edits
+from parc.compiler.cli.output_checks import Lock, report_edits
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.pipeline import emit_plan
 from parc.compiler.replan_pipeline import AnyReplanned, HostReplacement, replan_spec

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from parc.compiler.catalog.library import Library
-from parc.compiler.catalog.lookup import look_up
+from parc.compiler.catalog.library import Library, look_up
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Cluster, Host, NodeType, Rack
 from parc.compiler.resolve.resolve_hardware import resolve_hardware

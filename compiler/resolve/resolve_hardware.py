@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from parc.compiler.catalog.find_generation import find_generation
-from parc.compiler.catalog.library import Library
-from parc.compiler.catalog.lookup import Entry, look_up
+from parc.compiler.catalog.library import Entry, Library, look_up
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Fabric, Generation, Gpu, NodeType
 from parc.compiler.ir.cluster import CHANGED_SUFFIX

@@ -25,8 +25,13 @@ from parc.compiler.resolve.resolve_launch import resolve_launch, spec_digest
 from parc.compiler.resolve.resolve_learning_rate import resolve_learning_rate
 from parc.compiler.resolve.resolve_targets import Targets, resolve_targets
 from parc.compiler.spec.job_spec import BatchInTokens, GoalsSpec, JobSpec
-from parc.compiler.spec.layout_spec import LayoutSpec, OffloadSpec, RecomputeSpec
-from parc.compiler.spec.limits_spec import AxisLimit, LimitsSpec
+from parc.compiler.spec.layout_spec import (
+    AxisLimit,
+    LayoutSpec,
+    LimitsSpec,
+    OffloadSpec,
+    RecomputeSpec,
+)
 from parc.compiler.spec.spec import Spec
 
 RECOMPUTE: dict[str, Recompute] = {

@@ -19,7 +19,7 @@ from parc.compiler.resolve.check_service import check_service, check_training_ke
 from parc.compiler.resolve.resolve_engine import resolve_engine
 from parc.compiler.resolve.resolve_launch import resolve_launch, spec_digest
 from parc.compiler.resolve.resolve_targets import resolve_targets
-from parc.compiler.spec.limits_spec import AxisLimit
+from parc.compiler.spec.layout_spec import AxisLimit
 from parc.compiler.spec.service_spec import (
     ServiceSpec,
     ServingGoalsSpec,

@@ -1,8 +1,14 @@
-"""Base class of all models of the spec."""
+"""Base class of all models of the spec, and number types with bounds that no real job reaches.
+
+The bounds keep later computations finite: they exclude lists of 10^18 hosts and overflows.
+"""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 
 class Strict(BaseModel):
@@ -12,3 +18,30 @@ class Strict(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+def _refuse_bool(value: object) -> object:
+    if isinstance(value, bool):
+        raise PydanticCustomError("not_a_number", "true/false is not a number")
+    return value
+
+
+NotBool = BeforeValidator(_refuse_bool)
+"""Validator for a Literal of integers, because pydantic would accept ``true`` as 1."""
+
+Count = Annotated[int, Field(ge=1, le=2**20)]
+"""Parallel size, or a count of hosts, GPUs, layers or heads; at most 2^20."""
+PositiveInt = Annotated[int, Field(ge=1, le=10**9)]
+"""Width, length in tokens, batch in sequences, or number of steps; at most 10^9."""
+CountOrZero = Annotated[int, Field(ge=0, le=2**20)]
+"""Count that can be 0."""
+NonNegativeInt = Annotated[int, Field(ge=0, le=10**9)]
+"""Width or number of steps that can be 0."""
+Port = Annotated[int, Field(ge=1, le=65535)]
+"""TCP port."""
+PositiveFloat = Annotated[float, Field(gt=0, le=1e12)]
+"""Factor, rate or bandwidth."""
+NonNegativeFloat = Annotated[float, Field(ge=0, le=1e12)]
+"""Factor or rate that can be 0."""
+Beta = Annotated[float, Field(ge=0, lt=1)]
+"""Decay rate of a running mean, at least 0 and below 1."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from parc.compiler.spec.base import Strict
-from parc.compiler.spec.numbers import Count, CountOrZero, PositiveFloat
+from parc.compiler.spec.base import Count, CountOrZero, PositiveFloat, Strict
 from parc.compiler.spec.units import Gigabits, Gigabytes, Seconds
 
 TopologyFormat = Literal[

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from parc.compiler.spec.base import Strict
-from parc.compiler.spec.limits_spec import LimitsSpec
-from parc.compiler.spec.numbers import (
+from parc.compiler.spec.base import (
     Beta,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    Strict,
 )
+from parc.compiler.spec.layout_spec import LimitsSpec
 from parc.compiler.spec.units import Percent, Tokens
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from parc.compiler.spec.base import Strict
-from parc.compiler.spec.numbers import Port, PositiveInt
+from parc.compiler.spec.base import Port, PositiveInt, Strict
 from parc.compiler.spec.units import Seconds
 
 

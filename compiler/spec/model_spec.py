@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import StringConstraints
 
-from parc.compiler.spec.base import Strict
-from parc.compiler.spec.numbers import (
+from parc.compiler.spec.base import (
     Count,
     CountOrZero,
     NonNegativeFloat,
@@ -15,6 +14,7 @@ from parc.compiler.spec.numbers import (
     NotBool,
     PositiveFloat,
     PositiveInt,
+    Strict,
 )
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from parc.compiler.spec.base import Strict
+from parc.compiler.spec.base import Count, Port, PositiveFloat, PositiveInt, Strict
 from parc.compiler.spec.launch_spec import LaunchSpec
-from parc.compiler.spec.layout_spec import Auto
-from parc.compiler.spec.limits_spec import AxisLimit
-from parc.compiler.spec.numbers import Count, Port, PositiveFloat, PositiveInt
+from parc.compiler.spec.layout_spec import Auto, AxisLimit
 from parc.compiler.spec.spec import TaskSpec
 from parc.compiler.spec.units import Percent, Seconds
 

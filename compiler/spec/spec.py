@@ -6,13 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from parc.compiler.spec.base import Strict
+from parc.compiler.spec.base import NotBool, Strict
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.spec.job_spec import GoalsSpec, JobSpec
 from parc.compiler.spec.launch_spec import LaunchSpec
 from parc.compiler.spec.layout_spec import LayoutSpec
 from parc.compiler.spec.model_spec import ModelSpec
-from parc.compiler.spec.numbers import NotBool
 
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 """Name of a run, which must be a valid folder name: neither a path nor a dot."""

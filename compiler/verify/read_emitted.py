@@ -1,7 +1,7 @@
 """Read emitted files of PARC's own formats: the rank map, the lock, JSON and lists of hosts.
 
 No code is shared with the emitters. Each reader raises ``Malformed`` for any text that it cannot
-read.
+read. ``RankMap`` has the contents of ``rankmap.csv`` that other files are compared with.
 """
 
 from __future__ import annotations
@@ -10,7 +10,31 @@ import csv
 import io
 import json
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class RankMap:
+    """Hosts and coordinates of all ranks."""
+
+    world: int
+    """Number of ranks."""
+    hosts: list[str]
+    """Host names by node rank."""
+    racks: list[str]
+    """Racks by node rank."""
+    domains: list[str]
+    """NVLink domains by node rank."""
+    columns: Mapping[str, list[int] | None]
+    """Coordinates by rank per column; None if unknown, or if a cell is not a number."""
+
+    @property
+    def ranks_per_node(self) -> int:
+        """Number of ranks per host."""
+        return self.world // max(1, len(self.hosts))
+
 
 TABLE, DOCUMENT = "rankmap.csv", "rankmap.json"
 PLACE = ("rank", "node_rank", "host", "local_rank", "gpu", "rack", "nvlink_domain")

@@ -18,16 +18,15 @@ from parc.backends.verifier import (
     Verifier,
 )
 from parc.compiler.diagnostics import Sink, Span
-from parc.compiler.verify.rank_map import RankMap
 from parc.compiler.verify.read_emitted import (
     DOCUMENT,
     TABLE,
     Malformed,
+    RankMap,
     read_document,
     read_lock,
     read_table,
 )
-from parc.compiler.verify.required_files import LOCK, missing_files, promised_files
 from parc.compiler.verify.select_verifiers import (
     UNVERIFIED,
     engine_verifier,
@@ -36,9 +35,11 @@ from parc.compiler.verify.select_verifiers import (
     locked_versions,
     report_unverified,
 )
-from parc.compiler.verify.verify_lock import verify_lock
+from parc.compiler.verify.verify_lock import LOCK, missing_files, promised_files, verify_lock
 from parc.compiler.verify.verify_ranks import (
     Table,
+    matching_rank_map,
+    outline,
     rank_map,
     verify_coordinates,
     verify_document,
@@ -46,7 +47,6 @@ from parc.compiler.verify.verify_ranks import (
     verify_hosts,
 )
 from parc.compiler.verify.verify_serving import verify_engine_ranks, verify_serving_document
-from parc.compiler.verify.verify_table import matching_rank_map, outline
 
 ABSENT = "missing, or not a regular file (a link, a folder)"
 SERVING_COLUMN = "replica"

@@ -8,7 +8,7 @@ from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.verify.read_emitted import Malformed, read_lock
-from parc.compiler.verify.required_files import LOCK
+from parc.compiler.verify.verify_lock import LOCK
 
 OWN = "lock_digest"
 """Key of the lock with the digest of the lock itself."""

@@ -14,7 +14,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.spec.model_spec import ModelSpec
-from parc.compiler.tools.importers.registry import import_formats
+from parc.compiler.tools.importers.import_files import import_formats
 from tests.cli.specs import SPEC, parc
 from tests.goldens import emitted_by
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from parc.compiler.diagnostics import Cause, Finding, Positions, Sink, Span
 from parc.compiler.diagnostics.render import render
-from parc.compiler.diagnostics.render.columns import (
+from parc.compiler.diagnostics.render.text import (
     MAX_COLUMNS,
     cut_excerpt,
     display_width,

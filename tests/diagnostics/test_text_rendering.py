@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parc.compiler.diagnostics import Cause, Finding, Positions, Sink, Span
 from parc.compiler.diagnostics.render import render
-from parc.compiler.diagnostics.render.columns import MAX_COLUMNS, display_width
+from parc.compiler.diagnostics.render.text import MAX_COLUMNS, display_width
 
 HEADS = Finding(
     "64 attention heads cannot be split over tp=6",

@@ -21,8 +21,7 @@ from parc.compiler.ir import (
     ServingProblem,
 )
 from parc.compiler.tools.lint.lint_file import lint_text
-from parc.compiler.tools.lint.missing_facts import describe_missing_fact
-from parc.compiler.tools.lint.options import LintOptions
+from parc.compiler.tools.lint.options import LintOptions, describe_missing_fact
 from tests.lint.scripts import (
     DEEPSPEED,
     EXPERTS,

@@ -9,10 +9,9 @@ import pytest
 
 from parc.compiler.ir import Host, Plan
 from parc.compiler.report.diff.diff import Diff, diff
-from parc.compiler.report.diff.ranks import RankRange
-from parc.compiler.report.diff.sections import headline
+from parc.compiler.report.diff.rank_changes import RankRange
 from parc.compiler.report.diff.side import NotAnOutput, read_side
-from parc.compiler.report.diff.text import diff_markdown, diff_text
+from parc.compiler.report.diff.text import diff_markdown, diff_text, headline
 from tests.compiled import plan_of
 from tests.placement.placement_plans import cluster, layout, plan, with_hosts
 from tests.report.sides import files_of, side_of

@@ -9,8 +9,7 @@ import pytest
 
 from parc.compiler.ir import Layout, Offload, Recompute
 from parc.compiler.ir.serialize import as_json, from_json
-from parc.compiler.report.json.decisions import LockUnreadable
-from parc.compiler.report.json.locked_plan import locked_plan
+from parc.compiler.report.json.locked_plan import LockUnreadable, locked_plan
 from tests.placement.placement_plans import layout
 
 SOME = replace(

@@ -11,7 +11,7 @@ import pytest
 
 from parc.compiler.ir import Level
 from parc.compiler.report.formatting import rounded
-from parc.compiler.report.json.decisions import LockUnreadable, changed_decisions, decisions
+from parc.compiler.report.json.locked_plan import LockUnreadable, changed_decisions, decisions
 from parc.compiler.report.json.output_schemas import schema_text
 from parc.compiler.report.json.plan_json import (
     lock_artifact,

@@ -9,7 +9,7 @@ import pytest
 from parc.backends.base import Framework
 from parc.backends.registry import behind_front, built_in, framework, fronts
 from parc.backends.shared.strategies import STRATEGIES, strategy_rules
-from parc.compiler.report.text.strategy_matrix import matrix_markdown, matrix_text, with_matrix
+from parc.compiler.report.text.backend_tables import matrix_markdown, matrix_text, with_matrix
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.compiler.spec.base import Strict
-from parc.compiler.spec.field_docs import field_docs
+from parc.compiler.spec.schema import field_docs
 
 
 class Base(Strict):

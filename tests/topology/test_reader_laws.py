@@ -14,7 +14,7 @@ from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.spec.cluster_spec import ClusterSpec
-from parc.compiler.tools.importers.registry import read_files
+from parc.compiler.tools.importers.import_files import read_files
 from parc.compiler.topology.hostlist import fold
 from parc.compiler.topology.readers.racks import cluster_of
 from parc.compiler.topology.readers.registry import sniff

@@ -18,9 +18,9 @@ from parc.compiler.spec.annotations import literals
 from parc.compiler.spec.cluster_spec import TopologyFormat
 from parc.compiler.spec.reading.yaml_tree import read_tree
 from parc.compiler.spec.schema import fields
-from parc.compiler.tools.importers import sbatch
+from parc.compiler.tools.importers import slurm
 from parc.compiler.tools.importers.flags import Row
-from parc.compiler.tools.importers.registry import import_formats
+from parc.compiler.tools.importers.import_files import import_formats
 from parc.compiler.topology.readers.registry import FORMATS, sniff
 from tests.topology.mutations import mutated
 from tests.topology.reading import FILE, finding_lines, read
@@ -100,7 +100,7 @@ def test_long_lines_are_read_in_seconds(kind: str, text: str) -> None:
     assert time.process_time() - start < 5
 
 
-TABLES = (import_arguments.TABLE.rows, import_command.TABLE.rows, sbatch.TABLE)
+TABLES = (import_arguments.TABLE.rows, import_command.TABLE.rows, slurm.TABLE)
 
 
 @pytest.mark.parametrize("table", TABLES)

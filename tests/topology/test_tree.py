@@ -8,7 +8,7 @@ from typing import Any
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Cluster
-from parc.compiler.report.text.tree_table import tree_text
+from parc.compiler.report.text.estimate_tables import tree_text
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.topology.tree import domain_names, meeting_level, tree_levels, uplink_gb_per_s

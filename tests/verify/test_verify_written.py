@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.report.json.directory import texts
-from parc.compiler.verify.required_files import LOCK
+from parc.compiler.verify.verify_lock import LOCK
 from parc.compiler.verify.verify_plan import verify_artifacts
 from parc.compiler.verify.verify_written import verify_written
 from tests.compiled import emitted, example

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from parc.backends.deepspeed.derived_optimizer import SCHEDULERS
 from parc.backends.deepspeed.known_keys import PACKAGE
 from parc.backends.shared.field_table import flag_table
-from parc.compiler.tools.importers.import_table import import_table
+from parc.compiler.tools.importers.flags import import_table
 from parc.compiler.topology.readers.document import Node
 
 TABLE = import_table(PACKAGE)

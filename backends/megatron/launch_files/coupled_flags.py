@@ -5,7 +5,7 @@ Source: NVIDIA/Megatron-LM, megatron/training/arguments.py, ``validate_args``.
 
 from __future__ import annotations
 
-from parc.compiler.tools.lint.coupled_flags import Coupling
+from parc.compiler.tools.lint.flag_rules import Coupling
 
 SHARDS = ("--use-distributed-optimizer", "--use-megatron-fsdp", "--use-torch-fsdp2")
 EXPERTS = ("--num-experts",)

@@ -11,9 +11,14 @@ from typing import TYPE_CHECKING, Any
 from parc.backends.megatron.arguments.arguments import PACKAGE
 from parc.backends.megatron.launch_files.import_pattern import derive_hybrid, is_own_stack
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.tools.importers.flags import Flag, report_unknown, take_flags, written_flags
+from parc.compiler.tools.importers.flags import (
+    Flag,
+    import_table,
+    report_unknown,
+    take_flags,
+    written_flags,
+)
 from parc.compiler.tools.importers.formats import Importers, LaunchLines
-from parc.compiler.tools.importers.import_table import import_table
 from parc.compiler.tools.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reading import Reading

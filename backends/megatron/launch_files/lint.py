@@ -22,17 +22,14 @@ from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault
 from parc.compiler.diagnostics import Diagnostic, Finding, Sink, Span
 from parc.compiler.tools.importers.flags import Flag
 from parc.compiler.tools.importers.shell_words import Word
-from parc.compiler.tools.lint.check_rules import check_layout
+from parc.compiler.tools.lint.check_rules import check_layout, lint_environment
 from parc.compiler.tools.lint.completion import read_hosts
-from parc.compiler.tools.lint.coupled_flags import broken_couplings
-from parc.compiler.tools.lint.environment import lint_environment
+from parc.compiler.tools.lint.flag_rules import broken_couplings, check_learning_rate
 from parc.compiler.tools.lint.launch import read_job_size
-from parc.compiler.tools.lint.learning_rate import check_learning_rate
 from parc.compiler.tools.lint.linter import ScriptLinter
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.partial_ir import find_missing_fact
-from parc.compiler.tools.lint.script import Script
-from parc.compiler.tools.lint.script_sink import ScriptSink
+from parc.compiler.tools.lint.script import Script, ScriptSink
 from parc.compiler.topology.readers.reading import Reading
 
 TYPO = 0.93

@@ -5,7 +5,7 @@ Source: vllm-project/vllm, vllm/config/parallel.py and vllm/engine/arg_utils.py.
 
 from __future__ import annotations
 
-from parc.compiler.tools.lint.coupled_flags import Coupling
+from parc.compiler.tools.lint.flag_rules import Coupling
 
 COUPLINGS: tuple[Coupling, ...] = (
     Coupling(

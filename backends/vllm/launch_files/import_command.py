@@ -13,6 +13,7 @@ from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.flags import (
     Flag,
     Row,
+    import_table,
     put,
     report_unknown,
     take_flags,
@@ -20,7 +21,6 @@ from parc.compiler.tools.importers.flags import (
     written_flags,
 )
 from parc.compiler.tools.importers.formats import Importers, LaunchLines
-from parc.compiler.tools.importers.import_table import import_table
 from parc.compiler.tools.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reading import Reading

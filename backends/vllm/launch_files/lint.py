@@ -19,11 +19,10 @@ from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.tools.importers.flags import Flag
 from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.tools.lint.check_rules import check_service
-from parc.compiler.tools.lint.coupled_flags import broken_couplings
+from parc.compiler.tools.lint.flag_rules import broken_couplings
 from parc.compiler.tools.lint.linter import ScriptLinter
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
-from parc.compiler.tools.lint.script import Script
-from parc.compiler.tools.lint.script_sink import ScriptSink
+from parc.compiler.tools.lint.script import Script, ScriptSink
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Typed access to the keys of a Hugging Face config; problems become notes.
 
 Readers access every key through ``Keys``, which records it. ``unread`` then lists the remaining
-keys, so that no key of a config is ignored silently. A dotted key such as ``ffn_config.moe_top_k``
-names a key of a nested mapping.
+keys, so that no key of a config is ignored silently; ``note_unread`` reports them
+with the help of ``known_keys.yaml``. A dotted key such as ``ffn_config.moe_top_k`` names a key of a
+nested mapping.
 """
 
 from __future__ import annotations
@@ -10,7 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import Any
+
+from parc.compiler.diagnostics.table_yaml import parse_table
 
 _EMPTY: tuple[Any, ...] = (None, False, 0, "", [], {})
 LARGEST = 10**9
@@ -200,3 +205,34 @@ def shown(value: Any) -> str:
         return "[]"
     text = repr(value) if isinstance(value, str | int | float) else f"a {type(value).__name__}"
     return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+_HARMLESS_ENDINGS = ("_token_id", "dropout", "_pdrop")
+
+
+def note_unread(keys: Keys) -> None:
+    """Record one note for each key that is set but was not read.
+
+    K04: users may expect an effect; K02: it changes the structure of some families; K05: unknown.
+    """
+    types = keys.config.get("layer_types")
+    if isinstance(types, list) and all(name == "full_attention" for name in types):
+        keys.ignore(("layer_types",))  # full attention in all layers is the default
+    known = _known_keys()
+    for key in keys.unread():
+        name = key.rpartition(".")[2] if key not in keys.config else key
+        if name in known["no_effect"]:
+            keys.note("K04", key, f"{key} is not used: {known['no_effect'][name]}")
+        elif name in known["structural"]:
+            keys.note(
+                "K02", key, f"{key} changes the structure; it is not supported in this family"
+            )
+        elif name not in known["harmless"] and not name.endswith(_HARMLESS_ENDINGS):
+            keys.note("K05", key, f"unknown key {shown(key)}; PARC ignores it")
+
+
+@cache
+def _known_keys() -> dict[str, Any]:
+    path = files("parc.compiler.catalog.huggingface") / "known_keys.yaml"
+    tree: dict[str, Any] = parse_table(path.read_text("utf-8"))
+    return tree

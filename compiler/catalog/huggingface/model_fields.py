@@ -9,10 +9,11 @@ from parc.compiler.catalog.huggingface.attention import (
     SPECIAL_READERS,
     WINDOW_FORMS,
     read_latent,
+    read_layer_pattern,
+    read_linear_attention,
 )
 from parc.compiler.catalog.huggingface.experts import read_experts
 from parc.compiler.catalog.huggingface.family import Family
-from parc.compiler.catalog.huggingface.hybrid import read_layer_pattern, read_linear_attention
 from parc.compiler.catalog.huggingface.keys import Keys, shown
 from parc.compiler.catalog.huggingface.position import read_position
 

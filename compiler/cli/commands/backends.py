@@ -18,8 +18,12 @@ def command(ctx: click.Context, style: str) -> None:
 
     Backends of installed packages are included. A plugin that cannot be used is an error.
     """
-    from parc.compiler.report.text.backend_list import backend_records, backend_text
-    from parc.compiler.report.text.strategy_matrix import matrix_text, strategies_by_target
+    from parc.compiler.report.text.backend_tables import (
+        backend_records,
+        backend_text,
+        matrix_text,
+        strategies_by_target,
+    )
 
     sink = Sink()
     if style == "json":

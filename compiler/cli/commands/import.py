@@ -9,7 +9,7 @@ from textwrap import fill
 import click
 
 from parc.compiler.cli import options, session
-from parc.compiler.tools.importers.registry import OF_CLUSTERS, import_formats
+from parc.compiler.tools.importers.import_files import OF_CLUSTERS, import_formats
 
 FORMATS = import_formats()
 KINDS = ("auto", *FORMATS)
@@ -39,7 +39,7 @@ HELP = f"Print a spec fragment made from files of other tools.\n\n{_PARAGRAPH}\n
 @options.format_option("yaml", "json")
 def command(kind: str, files: tuple[str, ...], output: Path | None, style: str) -> None:
     """Print the fragment of ``files``, or write it to ``output``."""
-    from parc.compiler.catalog.huggingface.text_part import split_part
+    from parc.compiler.catalog.huggingface.config import split_part
     from parc.compiler.diagnostics import Positions, Sink
     from parc.compiler.report.formatting import json_text
     from parc.compiler.spec.reading.source import read_source

@@ -17,7 +17,7 @@ from parc.compiler.ir.finding import Severity
 
 if TYPE_CHECKING:
     from parc.compiler.tools.lint.options import LintOptions, SkippedRule
-    from parc.compiler.tools.lint.script_sink import ScriptSink
+    from parc.compiler.tools.lint.script import ScriptSink
 
 SHOWN = 8
 """Largest number of unknown facts that are listed per file."""

@@ -15,17 +15,14 @@ from parc.compiler.report.diff.changes import (
     layout_changes,
     memory_changes,
     rate_changes,
-    time_changes,
-)
-from parc.compiler.report.diff.checkpoints import Checkpoint, checkpoint
-from parc.compiler.report.diff.groups import AxisChange, group_changes
-from parc.compiler.report.diff.ranks import Moves, rank_moves
-from parc.compiler.report.diff.serving import (
     serving_layout,
     serving_memory,
     serving_rates,
     serving_time,
+    time_changes,
 )
+from parc.compiler.report.diff.checkpoints import Checkpoint, checkpoint
+from parc.compiler.report.diff.rank_changes import AxisChange, Moves, group_changes, rank_moves
 from parc.compiler.report.diff.side import NotAnOutput, Side
 from parc.compiler.report.formatting import round_tree
 

@@ -1,12 +1,214 @@
-"""Output of a diff as plain text, or as Markdown for a pull request."""
+"""Output of a diff as plain text, or as Markdown for a pull request.
+
+Both print the sections of the diff, which are titled tables.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
+from parc.compiler.report.diff.changes import Change
 from parc.compiler.report.diff.diff import Diff
-from parc.compiler.report.diff.sections import Section, headline, sections
-from parc.compiler.report.formatting import table
+from parc.compiler.report.diff.rank_changes import AxisChange, Moves
+from parc.compiler.report.formatting import (
+    gib,
+    number_range,
+    percent,
+    plural,
+    quantity,
+    seconds,
+    table,
+)
+
+MAX_RANGES = 12
+"""Listed ranges of moved ranks."""
+MAX_HOSTS = 8
+MAX_CELL = 60
+TOO_SMALL = ("+0.0 %", "-0.0 %")
+"""Changes too small to print; the JSON form contains them."""
+SIGNS = {"added": "+", "removed": "-", "changed": "~"}
+CHECKPOINTS = {
+    "loads": "old checkpoints load",
+    "weights only": "of old checkpoints only the weights load",
+    "does not load": "old checkpoints do not load",
+}
+"""Verdict about checkpoints -> text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Table with a title, and the lines below it."""
+
+    title: str
+    head: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def sections(found: Diff) -> tuple[Section, ...]:
+    """Return the sections that are not empty, the most important first."""
+    costs = (*found.time, *found.rates)
+    candidates = (
+        _change_section("spec", found.inputs),
+        _change_section("layout", found.layout),
+        _rank_section(found.moves),
+        _group_section(found.groups),
+        _change_section("memory of the fullest stage", found.memory),
+        _change_section("step time (estimated)", costs),
+        _flag_section("launch arguments", found.arguments),
+        _flag_section("environment", found.environment),
+        _flag_section("Slurm directives", found.directives),
+        _checkpoint_section(found),
+    )
+    return tuple(section for section in candidates if section.rows or section.notes)
+
+
+def headline(found: Diff) -> str:
+    """Return the change in one line: ranks that move, groups, memory, step time, checkpoint."""
+    if not found.has_changes:
+        return "no changes"
+    moves = found.moves
+    parts = []
+    if moves is not None:
+        parts.append(_moved_ranks(moves))
+        crossing = sum(axis.now_crossing_racks for axis in found.groups)
+        parts.append(f"{plural(crossing, 'group')} newly span racks")
+    for name, rows in (("total_bytes", found.memory), ("total_seconds", found.time)):
+        parts += [
+            f"{'peak memory' if name == 'total_bytes' else 'step time'} {_delta(row)}"
+            for row in rows
+            if row.name == name
+        ]
+    if found.checkpoint is not None:
+        parts.append(CHECKPOINTS[found.checkpoint.verdict])
+    return ", ".join(parts)
+
+
+def _change_section(title: str, rows: tuple[Change, ...]) -> Section:
+    shown = tuple(
+        (_name(row), _value(row, row.old), _value(row, row.new), _delta(row))
+        for row in rows
+        if _delta(row) not in TOO_SMALL
+    )
+    return Section(title, ("", "old", "new", "change"), shown)
+
+
+def _name(change: Change) -> str:
+    return change.name.removesuffix("_bytes").removesuffix("_seconds").replace("_", " ")
+
+
+def _value(change: Change, value: Any) -> str:
+    """Return ``value`` with the unit that the name of its field implies."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return _clip(value if isinstance(value, str) else str(value))
+    if change.name.endswith("_bytes"):
+        return gib(value)
+    if change.name.endswith("_seconds"):
+        return seconds(value)
+    if change.name == "mfu":
+        return percent(value)
+    return quantity(value) if change.name == "tokens_per_second" else f"{value:,}"
+
+
+def _delta(change: Change) -> str:
+    """Return the relative change, such as ``+12.3 %``; empty if the field is not a quantity."""
+    old, new = change.old, change.new
+    measured = change.name.endswith(("_bytes", "_seconds", "_per_second")) or change.name == "mfu"
+    if not measured or not isinstance(old, int | float) or not isinstance(new, int | float):
+        return ""
+    if not old:
+        return "new"
+    return f"{(new - old) / old * 100:+.1f} %"
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= MAX_CELL else f"{text[: MAX_CELL - 3]}..."
+
+
+def _flag_section(title: str, rows: tuple[Change, ...]) -> Section:
+    shown = tuple(
+        (SIGNS[row.kind], row.name, _clip(row.old or ""), _clip(row.new or "")) for row in rows
+    )
+    return Section(title, ("", "name", "old", "new"), shown)
+
+
+def _rank_section(moves: Moves | None) -> Section:
+    if moves is None:
+        return Section(
+            "ranks", notes=("Ranks are not compared: a side has no rankmap.csv. Emit rankmap.",)
+        )
+    if not moves.has_changes:
+        return Section("ranks")
+    rows = tuple(
+        (number_range(run.first_rank, run.last_rank), _clip(run.old), _clip(run.new))
+        for run in moves.runs[:MAX_RANGES]
+    )
+    title = "moved ranks" if rows else "ranks"
+    return Section(title, ("ranks", "from", "to"), rows, tuple(_move_notes(moves)))
+
+
+def _moved_ranks(moves: Moves) -> str:
+    if not moves.moved:
+        return "every rank keeps its GPU"
+    return f"{moves.moved:,} of {min(moves.old_world, moves.new_world):,} ranks move to another GPU"
+
+
+def _move_notes(moves: Moves) -> Iterator[str]:
+    common = min(moves.old_world, moves.new_world)
+    if len(moves.runs) > MAX_RANGES:
+        yield f"and {len(moves.runs) - MAX_RANGES:,} more ranges"
+    changed = f"; {moves.recast:,} of {common:,} change mesh coordinates" if moves.recast else ""
+    yield f"{_moved_ranks(moves)}{changed}"
+    if moves.old_world != moves.new_world:
+        yield f"ranks: {moves.old_world:,} -> {moves.new_world:,}"
+    for verb, hosts in (("removed", moves.left), ("added", moves.joined)):
+        if hosts:
+            more = f" and {len(hosts) - MAX_HOSTS:,} more" if len(hosts) > MAX_HOSTS else ""
+            yield f"{verb} hosts: {', '.join(hosts[:MAX_HOSTS])}{more}"
+    for old, new in moves.renamed_racks:
+        yield f"rack {old} is renamed to {new}, with the same hosts"
+    for host, old, new in moves.moved_hosts[:MAX_HOSTS]:
+        yield f"host {host} moves from rack {old} to rack {new}"
+    if len(moves.moved_hosts) > MAX_HOSTS:
+        yield f"and {len(moves.moved_hosts) - MAX_HOSTS:,} more hosts change racks"
+
+
+def _group_section(axes: tuple[AxisChange, ...]) -> Section:
+    rows = tuple(
+        (
+            axis.axis,
+            _old_to_new(
+                f"{axis.old_groups:,} x {axis.old_size}", f"{axis.new_groups:,} x {axis.new_size}"
+            ),
+            f"{axis.same_members:,}",
+            _old_to_new(f"{axis.old_crossing_domains:,}", f"{axis.new_crossing_domains:,}"),
+            _old_to_new(f"{axis.old_crossing_racks:,}", f"{axis.new_crossing_racks:,}"),
+            f"{axis.now_crossing_racks:,}",
+        )
+        for axis in axes
+    )
+    head = ("axis", "groups", "unchanged", "span NVLink domains", "span racks", "newly")
+    notes = tuple(
+        f"{axis.axis} group newly spans racks: {example}"
+        for axis in axes
+        for example in axis.examples
+    )
+    return Section("changed groups", head, rows, notes)
+
+
+def _old_to_new(old: str, new: str) -> str:
+    return old if old == new else f"{old} -> {new}"
+
+
+def _checkpoint_section(found: Diff) -> Section:
+    if not found.has_changes or found.checkpoint is None:
+        return Section("checkpoint")
+    notes = (CHECKPOINTS[found.checkpoint.verdict], *found.checkpoint.reasons)
+    return Section("checkpoint", notes=notes)
 
 
 def diff_text(found: Diff) -> str:

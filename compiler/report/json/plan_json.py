@@ -1,4 +1,7 @@
-"""plan.json (decisions and estimates) and parc.lock (decisions and checksums of all files)."""
+"""plan.json (decisions and estimates) and parc.lock (decisions and checksums of all files).
+
+The first functions return its sections about the cluster, and those that only services have.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ from parc.compiler.ir import (
     AnyPlan,
     AnyProblem,
     Artifact,
+    Cluster,
+    Fabric,
     Layout,
+    NodeType,
     Placement,
     Plan,
     ServingPlan,
@@ -20,9 +26,88 @@ from parc.compiler.ir import (
 )
 from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
+from parc.compiler.ir.serving_plan import Service
 from parc.compiler.report.formatting import json_text, round_tree
-from parc.compiler.report.json.cluster_json import cluster_document, unavailable_hosts
-from parc.compiler.report.json.serving_json import service_document, serving_parts
+from parc.compiler.topology.hostlist import natural_key
+
+WIRING = ("gpu_numa", "gpu_nics", "rails")
+"""Fields of a node type and a fabric that are left out if they are unknown."""
+
+
+def cluster_document(cluster: Cluster) -> dict[str, Any]:
+    """Return the cluster as JSON types: hosts by name, and the NVLink domains per rack.
+
+    Levels, and the switches above a rack, are included only if the spec describes them.
+    """
+    levels = {"levels": as_json(cluster.levels)} if cluster.upper else {}
+    return {
+        **levels,
+        "gpu": as_json(cluster.gpu),
+        "node": _without_unknown_wiring(cluster.node),
+        "fabric": _without_unknown_wiring(cluster.fabric),
+        "racks": [
+            {
+                "name": rack.name,
+                "hosts": [host.name for host in rack.hosts],
+                "nvlink_domains": sorted({host.nvlink_domain for host in rack.hosts}),
+                **({"above": list(rack.hosts[0].above)} if rack.hosts[0].above else {}),
+            }
+            for rack in cluster.racks
+        ],
+        "spare": [host.name for host in cluster.spare],
+        "unavailable": list(cluster.unavailable),
+        "named": cluster.named,
+    }
+
+
+def _without_unknown_wiring(part: NodeType | Fabric) -> dict[str, Any]:
+    """Return ``part`` as JSON types without unknown wiring fields."""
+    return {key: value for key, value in as_json(part).items() if value or key not in WIRING}
+
+
+def unavailable_hosts(cluster: Cluster) -> dict[str, Any]:
+    """Return the names of unavailable hosts; empty if there are none.
+
+    The lock stores them, so that a later replan does not use them.
+    """
+    names = sorted(cluster.unavailable, key=natural_key)
+    return {"unavailable": names} if names else {}
+
+
+LAYOUT_TOTALS = ("engine_gpus", "gpus", "rank_gpus")
+LIMIT_TOTALS = ("cache_tokens", "full_requests")
+ESTIMATE_TOTALS = ("kv_tokens", "tokens_per_second_per_gpu")
+"""Derived values that the file contains in addition to the fields of the IR types."""
+
+
+def serving_parts(plan: ServingPlan) -> dict[str, Any]:
+    """Return the sections of plan.json that training jobs lack or write differently."""
+    return {
+        "layout": {**as_json(plan.layout), **_derived(plan.layout, LAYOUT_TOTALS)},
+        "limits": {**as_json(plan.limits), **_derived(plan.limits, LIMIT_TOTALS)},
+        "stages": [{**as_json(stage), "blocks": stage.blocks} for stage in plan.stages],
+        "estimate": serving_estimate(plan),
+        "search": {**as_json(plan.search), "dropped": dict(plan.search.dropped)},
+    }
+
+
+def service_document(service: Service) -> dict[str, Any]:
+    """Return the service as JSON types, with the name of the engine in place of its constants."""
+    document: dict[str, Any] = as_json(service)
+    return {**document, "setup": {**document["setup"], "engine": service.setup.engine.name}}
+
+
+def serving_estimate(plan: ServingPlan) -> dict[str, Any]:
+    """Return the estimate with its totals, without the layout, which has its own section."""
+    estimate = as_json(plan.estimate)
+    del estimate["layout"]
+    decode = {**estimate["decode"], "total_seconds": plan.estimate.decode.total_seconds}
+    return {**estimate, **_derived(plan.estimate, ESTIMATE_TOTALS), "decode": decode}
+
+
+def _derived(ir_object: object, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: getattr(ir_object, name) for name in names}
+
 
 FORMAT = 1
 PLAN_PATH = "plan.json"

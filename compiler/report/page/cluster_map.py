@@ -6,9 +6,14 @@ from typing import NamedTuple
 
 from parc.compiler.ir import AnyPlan, Axis
 from parc.compiler.report.page.figure import Canvas, Figure
-from parc.compiler.report.page.host_cells import draw_cells
-from parc.compiler.report.page.host_rows import draw_rows
-from parc.compiler.report.page.hosts import MapStyle, RackCells, colored_axis, rack_cells
+from parc.compiler.report.page.host_maps import (
+    MapStyle,
+    RackCells,
+    colored_axis,
+    draw_cells,
+    draw_rows,
+    rack_cells,
+)
 
 WIDTH = 1080
 MAX_GPUS = 1024

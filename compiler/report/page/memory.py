@@ -7,8 +7,7 @@ from typing import NamedTuple
 from parc.compiler.cost.step.terms import TERMS
 from parc.compiler.ir import Plan, ServingPlan, StageMemory
 from parc.compiler.report.formatting import GIB, gib
-from parc.compiler.report.page.bars import Chart, Column, Mark, bar_chart
-from parc.compiler.report.page.figure import Figure
+from parc.compiler.report.page.figure import Chart, Column, Figure, Mark, bar_chart
 
 INKS = {
     "weights_bytes": "k1",

@@ -1,13 +1,14 @@
-"""report.html: figures and tables of a plan, built only from the plan."""
+"""report.html: key figures, figures and tables of a plan, built only from the plan."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from parc.backends.shared.render import render
-from parc.compiler.ir import AnyPlan, Artifact, ServingPlan
+from parc.compiler.ir import AnyPlan, Artifact, Plan, ServingPlan
+from parc.compiler.ir.estimate import STEP_BAND
+from parc.compiler.report.formatting import gib, percent, quantity, seconds
 from parc.compiler.report.page.cluster_map import cluster_map
-from parc.compiler.report.page.head import page_head
 from parc.compiler.report.page.memory import cache_chart, memory_chart
 from parc.compiler.report.page.tables import (
     candidate_grid,
@@ -19,6 +20,92 @@ from parc.compiler.report.page.tables import (
 )
 from parc.compiler.report.page.timeline import timeline_chart
 from parc.compiler.report.page.traffic import traffic_chart
+from parc.compiler.report.text.layout_text import format_layout, format_serving_layout
+from parc.compiler.report.text.summary import describe_job, describe_service, format_placement
+
+
+class Card(NamedTuple):
+    """Key figure: its name, its value, and a note."""
+
+    name: str
+    value: str
+    note: str
+
+
+class Head(NamedTuple):
+    """Name, subject, layout and key figures of a plan."""
+
+    name: str
+    subject: str
+    layout: str
+    cards: tuple[Card, ...]
+
+
+def page_head(plan: AnyPlan) -> Head:
+    """Return the head of a plan."""
+    problem = plan.problem
+    version = problem.version(problem.framework)
+    if isinstance(plan, ServingPlan):
+        text = f"{describe_service(plan)} {version}"
+        return Head(problem.name, text, format_serving_layout(plan.layout), _serving(plan))
+    text = f"{describe_job(plan)}, for {problem.framework} {version}"
+    return Head(problem.name, text, format_layout(plan.layout), _training(plan))
+
+
+def _training(plan: Plan) -> tuple[Card, ...]:
+    estimate, job = plan.estimate, plan.problem.job
+    step, peak = estimate.time.total_seconds, estimate.peak
+    gpu = plan.problem.cluster.gpu.memory_bytes
+    low, high = seconds(step * (1 - STEP_BAND)), seconds(step * (1 + STEP_BAND))
+    batch = f"{job.global_batch:,} sequences of {job.sequence_length:,} tokens"
+    flops = f"{quantity(estimate.model_flops_per_step, 'FLOP')} per step"
+    free = percent(1 - peak.total_bytes / gpu)
+    required = percent(plan.problem.goals.memory_headroom)
+    verdict = {"fits": "fits", "close": "may not fit", "exceeds": "does not fit"}[estimate.verdict]
+    return (
+        Card("step time (estimate)", seconds(step), f"{low} to {high}; {batch}"),
+        Card("MFU", percent(estimate.mfu), flops),
+        Card("throughput", quantity(estimate.tokens_per_second, " tokens/s"), job.precision),
+        Card(
+            f"memory of stage {peak.stage}",
+            gib(peak.total_bytes),
+            f"{gib(peak.low_bytes)} to {gib(peak.high_bytes)} of {gib(gpu)}: {verdict}",
+        ),
+        Card("memory headroom", free, f"goal: at least {required}"),
+        Card("placement", plan.placement.proof.quality, format_placement(plan)),
+    )
+
+
+def _serving(plan: ServingPlan) -> tuple[Card, ...]:
+    estimate, limits, goals = plan.estimate, plan.limits, plan.problem.goals
+    return (
+        Card(
+            "time to first token", seconds(estimate.ttft_seconds), _format_limit(goals.ttft_seconds)
+        ),
+        Card("time per token", seconds(estimate.tpot_seconds), _format_limit(goals.tpot_seconds)),
+        Card(
+            "output",
+            quantity(estimate.tokens_per_second, " tokens/s"),
+            f"{quantity(estimate.tokens_per_second_per_gpu, ' tokens/s')} per GPU",
+        ),
+        Card(
+            "KV cache",
+            quantity(limits.cache_tokens, " tokens"),
+            f"per data parallel rank, enough for {limits.full_requests:.1f} requests of "
+            f"{limits.max_model_len:,} tokens",
+        ),
+        Card(
+            "max concurrent requests",
+            f"{estimate.max_concurrency:,.0f}",
+            "in all engines, at their mean length",
+        ),
+        Card("engines", f"{plan.layout.replicas:,}", f"of {plan.layout.engine_gpus:,} GPUs each"),
+    )
+
+
+def _format_limit(limit_seconds: float | None) -> str:
+    return "no limit set" if limit_seconds is None else f"limit {seconds(limit_seconds)}"
+
 
 REPORT_PATH = "report.html"
 

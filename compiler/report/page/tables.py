@@ -11,8 +11,7 @@ from parc.compiler.cost.step.terms import TERMS
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan, StageMemory, StepTime
 from parc.compiler.ir.serving import StepTerms
 from parc.compiler.report.formatting import gib, percent, seconds
-from parc.compiler.report.page.bars import flat_bar
-from parc.compiler.report.page.figure import Figure, Grid, grid
+from parc.compiler.report.page.figure import Figure, Grid, flat_bar, grid
 from parc.compiler.report.text.search_table import candidate_table, drop_reason
 from parc.compiler.report.text.serving_tables import SERVING_HEAD, serving_row
 

@@ -11,8 +11,7 @@ from parc.compiler.cost.schedules.table import Action, Pair
 from parc.compiler.cost.step.schedule_preview import Preview, preview
 from parc.compiler.ir import Plan
 from parc.compiler.report.formatting import percent, seconds
-from parc.compiler.report.page.bars import nice_step, text_class
-from parc.compiler.report.page.figure import Canvas, Figure
+from parc.compiler.report.page.figure import Canvas, Figure, nice_step, text_class
 from parc.compiler.resolve.resolve_kernels import pricing_for
 
 WIDTH = 1080

@@ -8,8 +8,7 @@ from typing import NamedTuple
 from parc.compiler.ir import Layout, Plan
 from parc.compiler.placement.build_placement_problem import TERMS, traffic_flows
 from parc.compiler.report.formatting import quantity, seconds, without_exponent
-from parc.compiler.report.page.bars import WIDTH
-from parc.compiler.report.page.figure import Canvas, Figure, Grid, grid
+from parc.compiler.report.page.figure import WIDTH, Canvas, Figure, Grid, grid
 from parc.compiler.topology.tree import uplink_gb_per_s, zones
 from parc.compiler.topology.uplinks import Flow, host_egress, zone_egress
 

@@ -1,11 +1,14 @@
-"""Estimates of memory, step time and traffic, term by term, as text and as JSON types."""
+"""Estimates of memory, step time and traffic, term by term, as text and as JSON types.
+
+The levels of the cluster are a table too.
+"""
 
 from __future__ import annotations
 
 from dataclasses import fields, replace
 from typing import Any
 
-from parc.compiler.ir import AnyPlan, Estimate, Plan, ServingPlan, StageMemory
+from parc.compiler.ir import AnyPlan, Cluster, Estimate, Plan, ServingPlan, StageMemory
 from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.formatting import (
@@ -24,7 +27,35 @@ from parc.compiler.report.text.serving_tables import (
     serving_estimate_text,
 )
 from parc.compiler.report.text.summary import format_placement
-from parc.compiler.report.text.tree_table import tree_document, tree_text
+from parc.compiler.topology.tree import tree_levels
+
+INSIDE = {"device": "GPU", "nvlink_domain": "NVLink domain"}
+"""Level -> text, if the name of the level is not used as it is."""
+
+
+def tree_text(cluster: Cluster) -> str:
+    """Return a table with one row per level, innermost first, and the NICs per host."""
+    node = cluster.node
+    rows = [
+        (
+            INSIDE.get(level.name, level.name),
+            f"{level.gpus:,}",
+            without_exponent(level.gb_per_s_per_gpu),
+            f"{level.latency_seconds * 1e6:.3g} us" if level.latency_seconds else "-",
+            f"{level.oversubscription:g}" if level.latency_seconds else "-",
+        )
+        for level in tree_levels(cluster)
+    ]
+    numa = f", {len(set(node.gpu_numa))} NUMA nodes" if node.gpu_numa else ""
+    head = ("level", "GPUs", "GB/s per GPU", "latency", "oversubscription")
+    title = f"Cluster levels ({node.nics} NICs of {node.nic_gbps:g} Gb/s per host{numa})\n"
+    return title + table(head, rows)
+
+
+def tree_document(cluster: Cluster) -> list[dict[str, Any]]:
+    """Return the levels as JSON types."""
+    return [as_json(level) for level in tree_levels(cluster)]
+
 
 LEVELS = {
     "device": "one GPU",

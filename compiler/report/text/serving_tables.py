@@ -18,7 +18,7 @@ from parc.compiler.report.formatting import (
     table,
     without_exponent,
 )
-from parc.compiler.report.json.serving_json import serving_estimate
+from parc.compiler.report.json.plan_json import serving_estimate
 from parc.compiler.report.text.layout_text import format_serving_layout
 
 DEGREES = ("tp", "pcp", "pp", "dp", "ep", "dcp", "replicas")

@@ -19,10 +19,9 @@ from parc.compiler.diagnostics import Finding, Positions, Sink, Span
 from parc.compiler.report.formatting import rounded
 from parc.compiler.spec.reading.source import Source
 from parc.compiler.spec.reading.yaml_tree import split_lines
-from parc.compiler.tools.calibration.fit_nccl import LinksFit, fit_nccl
+from parc.compiler.tools.calibration.fit_nccl import LinksFit, fit_nccl, read_nccl
 from parc.compiler.tools.calibration.fit_runs import RunsFit, fit_runs, mean_error
 from parc.compiler.tools.calibration.measured_runs import MeasuredRun, read_measured_runs
-from parc.compiler.tools.calibration.nccl_output import read_nccl
 
 LARGE_ERROR = 0.25
 """Relative error after the fit above which a run is reported (Q06)."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import PurePath
 
-from parc.compiler.catalog.huggingface.config import model_spec_from_config
-from parc.compiler.catalog.huggingface.text_part import split_part
+from parc.compiler.catalog.huggingface.config import model_spec_from_config, split_part
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.topology.readers.document import read_document
 from parc.compiler.topology.readers.fragment import Fragment

@@ -1,24 +1,35 @@
-"""Layout rules of a framework or an engine, checked as far as the facts of a launch file go."""
+"""Rules of a framework or an engine, checked as far as the facts of a launch file go.
+
+The rules are those of the layout and, if the cluster is known, those of the environment variables
+that a script exports.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from parc.backends.base import Engine, Framework
+from parc.backends.shared.launch_rules import check_connections, check_fabric
+from parc.compiler.diagnostics import Span
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.evaluate.service_rules import service_rules
-from parc.compiler.ir import Layout, Problem, ServingLayout, ServingProblem, Split
+from parc.compiler.ir import Layout, Plan, Problem, ServingLayout, ServingProblem, Split
 from parc.compiler.ir.rule import Rule
 from parc.compiler.ir.serving_plan import ServingRule
 from parc.compiler.search.enumerate_layouts import floor_split
 from parc.compiler.search.explain_invalid import CONSERVATION
-from parc.compiler.tools.lint.missing_facts import describe_missing_fact
-from parc.compiler.tools.lint.options import SkippedRule
-from parc.compiler.tools.lint.partial_ir import find_missing_fact, is_known
-from parc.compiler.tools.lint.script_sink import ScriptSink
+from parc.compiler.tools.lint.options import SkippedRule, describe_missing_fact
+from parc.compiler.tools.lint.partial_ir import (
+    build_partial,
+    find_missing_fact,
+    is_known,
+    with_values,
+)
+from parc.compiler.tools.lint.script import Script, ScriptSink
 
 P = TypeVar("P", Problem, ServingProblem)
 L = TypeVar("L", Layout, ServingLayout)
@@ -122,3 +133,23 @@ def _check_rule(
         broken.add(rule.code)
         finding = rule.explain(facts.problem, facts.layout)
         sink.report(rule.code, finding, at=sink.positions.first_written(rule.fields))
+
+
+_VARIABLE = re.compile(r"((?:NCCL|GLOO|CUDA)_[A-Z0-9_]+)=(.*)")
+
+
+def lint_environment(script: Script, problem: Problem, layout: Layout, sink: ScriptSink) -> None:
+    """Report N04, N06, N08 and N09 at the exports of ``script``."""
+    env: dict[str, str] = {}
+    spans: dict[str, Span] = {}
+    for word in script.words:
+        match = _VARIABLE.fullmatch(word.text)
+        if match and not word.dynamic and word.span.line not in script.branches:
+            env[match[1]] = match[2]
+            spans[f"launch.env.{match[1]}"] = word.span
+    env.setdefault("GLOO_SOCKET_IFNAME", "")  # ``lint_launch`` has reported N02 already
+    sink.locate(spans, {}, Span(script.name, 1, 1))
+    launch = with_values(problem.launch, env=tuple(env.items()))
+    plan = build_partial(Plan, problem=with_values(problem, launch=launch), layout=layout)
+    for check in (check_fabric, check_connections):
+        find_missing_fact(partial(check, plan, sink))

@@ -11,8 +11,7 @@ from parc.compiler.tools.lint.completion import check_options
 from parc.compiler.tools.lint.launch import lint_launch, starts_something
 from parc.compiler.tools.lint.linter import ConfigLinter, ScriptLinter, linters
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
-from parc.compiler.tools.lint.script import Script, read_script
-from parc.compiler.tools.lint.script_sink import ScriptSink
+from parc.compiler.tools.lint.script import Script, ScriptSink, read_script
 
 
 def lint_text(text: str, name: str, options: LintOptions) -> tuple[ScriptSink, list[SkippedRule]]:

@@ -8,8 +8,7 @@ from functools import cache
 
 from parc.backends.registry import all_declared
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
-from parc.compiler.tools.lint.script import Script
-from parc.compiler.tools.lint.script_sink import ScriptSink
+from parc.compiler.tools.lint.script import Script, ScriptSink
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,10 @@ from parc.backends.registry import engine
 from parc.compiler.diagnostics import Finding
 from parc.compiler.tools.importers.flags import Flag, whole_number
 from parc.compiler.tools.lint.check_rules import check_service
+from parc.compiler.tools.lint.completion import service_facts
 from parc.compiler.tools.lint.linter import ScriptLinter
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
-from parc.compiler.tools.lint.script import Script
-from parc.compiler.tools.lint.script_sink import ScriptSink
-from parc.compiler.tools.lint.service_facts import service_facts
+from parc.compiler.tools.lint.script import Script, ScriptSink
 from parc_minserve.read import FLAGS, TABLE, starts_minserve
 
 DEGREES = {"tp": "--tensor-parallel", "dp": "--data-parallel"}

@@ -6,9 +6,13 @@ from itertools import pairwise
 
 from parc.backends.shared.field_table import flag_table
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.tools.importers.flags import report_unknown, take_flags, written_flags
+from parc.compiler.tools.importers.flags import (
+    import_table,
+    report_unknown,
+    take_flags,
+    written_flags,
+)
 from parc.compiler.tools.importers.formats import Importers, LaunchLines
-from parc.compiler.tools.importers.import_table import import_table
 from parc.compiler.tools.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reading import Reading

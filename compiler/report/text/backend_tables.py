@@ -1,16 +1,81 @@
-"""Strategy x target: how each framework and engine expresses each parallelism strategy.
+"""Tables of ``parc backends``: the list of backends, and strategy x target.
 
-``python -m parc.compiler.report.text.strategy_matrix README.md`` rewrites the block of that file.
+The list also reports the defects of installed plugins. Strategy x target shows how each framework
+and engine expresses each parallelism strategy.
+
+``python -m parc.compiler.report.text.backend_tables README.md`` rewrites the block of that file.
 """
 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-from parc.backends.registry import behind_front, built_in, engine, framework, installed
+from parc.backends.declaration import Declaration
+from parc.backends.plugins import shadowed
+from parc.backends.registry import (
+    BUILT_IN,
+    all_names,
+    behind_front,
+    built_in,
+    engine,
+    find,
+    framework,
+    has_role,
+    installed,
+    versions_of,
+)
 from parc.backends.shared.strategies import STRATEGIES
+from parc.compiler.diagnostics import Sink
 from parc.compiler.report.formatting import table
+
+
+def backend_records(sink: Sink) -> list[dict[str, Any]]:
+    """Return name, description, versions and roles per usable backend, sorted by name.
+
+    Plugins with a defect are reported as X23.
+    """
+    records = []
+    for name in all_names():
+        found = find(name)
+        if isinstance(found, Declaration):
+            records.append(_record(found))
+        elif found is not None:
+            sink.report("X23", found.finding())
+    for problem in shadowed(tuple(one.name for one in BUILT_IN)):
+        sink.report("X23", problem.finding())
+    return records
+
+
+def backend_text(sink: Sink) -> str:
+    """Return the table of the backends for a terminal; plugins with a defect are reported."""
+    rows = [
+        (
+            one["name"],
+            ", ".join(one["versions"]),
+            one["default_version"],
+            ", ".join(one["jobs"]),
+            one["about"],
+        )
+        for one in backend_records(sink)
+    ]
+    return table(("name", "versions", "default", "jobs", "emits"), rows, left=5)
+
+
+def _record(found: Declaration) -> dict[str, Any]:
+    versions, default = versions_of(found.name)
+    about = (import_module(found.package).__doc__ or "").strip().partition(": ")[2]
+    return {
+        "name": found.name,
+        "about": about,
+        "versions": list(versions),
+        "default_version": default,
+        "framework": found.binds_layout,
+        "jobs": [kind for kind in ("train", "serve") if has_role(found, kind)],
+    }
+
 
 BEGIN = "<!-- strategies: made by make docs -->"
 END = "<!-- end of strategies -->"

@@ -1,11 +1,17 @@
-"""Flags that need or exclude another flag; the tables are in the linters of the backends."""
+"""Rules about the flags of a launch: flags that need or exclude another flag, learning rate.
+
+The tables of coupled flags are in the linters of the backends. The schedule of the learning rate is
+warm-up, decay and final rate (X11).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.diagnostics import Cause, Diagnostic, Finding, Sink
 from parc.compiler.tools.importers.flags import Flag
 
 
@@ -60,3 +66,32 @@ def broken_couplings(
                     causes=(Cause("", "conflicting flag", other.word.span),),
                 ),
             )
+
+
+FIELDS = (
+    *("steps", "learning_rate", "min_learning_rate"),
+    *("warmup_steps", "lr_decay", "lr_decay_steps"),
+)
+"""Fields of a job that limit each other."""
+
+
+def check_learning_rate(
+    job: Mapping[str, Any], known: Callable[[str], bool]
+) -> tuple[Diagnostic, ...]:
+    """Return the contradictions between the known fields of ``job``.
+
+    A finding may still involve fields that are unknown; its causes name them.
+    """
+    from pydantic import ValidationError
+
+    from parc.compiler.resolve.resolve_learning_rate import resolve_learning_rate
+    from parc.compiler.spec.job_spec import JobSpec
+
+    given = {name: job[name] for name in FIELDS if known(f"job.{name}")}
+    sink = Sink()
+    try:
+        text = json.dumps({"sequence_length": 1, "global_batch": 1, **given})
+        resolve_learning_rate(JobSpec.model_validate_json(text), sink)
+    except ValidationError:
+        return ()  # a single number is out of range: the spec rejects it, a program may accept it
+    return sink.diagnostics

@@ -1,0 +1,248 @@
+"""Hosts of a plan by rack, with state, node rank and mesh coordinates, and maps of them.
+
+In the map of a large cluster, each rack is a block of cells and each host a cell. In the map of a
+small one, each rack is a column of hosts and each host a row of GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+from parc.compiler.ir import AnyPlan, Axis, Host, Mesh, Placement
+from parc.compiler.report.page.figure import Canvas, clip_text
+
+State = Literal["used", "idle", "spare", "unavailable"]
+UNKNOWN_RACK = ""
+"""Rack of an unavailable host, of which only the name is known."""
+
+
+class Cell(NamedTuple):
+    """Host on the map; ``node`` is its node rank, or -1 if no rank runs on it."""
+
+    name: str
+    domain: str
+    state: State
+    node: int
+
+
+class RackCells(NamedTuple):
+    """Hosts of one rack."""
+
+    name: str
+    cells: tuple[Cell, ...]
+
+
+class MapStyle(NamedTuple):
+    """Settings that both kinds of map share."""
+
+    plan: AnyPlan
+    axis: Axis
+    colors: list[str]
+    side: int
+    """Side of the cell of a host, in units."""
+    named: bool
+
+
+def rack_cells(plan: AnyPlan) -> list[RackCells]:
+    """Return all hosts of the spec by rack; unavailable hosts, whose rack is unknown, come last."""
+    cluster = plan.problem.cluster
+    nodes = {host.name: node for node, host in enumerate(plan.placement.hosts)}
+    racks: dict[str, list[Cell]] = {}
+    for rack in cluster.racks:
+        racks[rack.name] = [_cell(host, nodes) for host in rack.hosts]
+    for host in cluster.spare:
+        cell = Cell(host.name, host.nvlink_domain, "spare", -1)
+        racks.setdefault(host.rack, []).append(cell)
+    away = tuple(Cell(name, name, "unavailable", -1) for name in cluster.unavailable)
+    known = [RackCells(name, tuple(cells)) for name, cells in racks.items()]
+    return [*known, RackCells(UNKNOWN_RACK, away)] if away else known
+
+
+def _cell(host: Host, nodes: dict[str, int]) -> Cell:
+    node = nodes.get(host.name, -1)
+    return Cell(host.name, host.nvlink_domain, "used" if node >= 0 else "idle", node)
+
+
+def colored_axis(placement: Placement) -> Axis:
+    """Return the axis that sets the colours: pp, or the slowest-varying axis of size 2 or more."""
+    pipeline = placement.dense.axis("pp")
+    if pipeline.size > 1:
+        return pipeline
+    split = [axis for axis in placement.dense.axes if axis.size > 1]
+    return split[-1] if split else pipeline
+
+
+def coordinate_runs(axis: Axis, first: int, count: int) -> Iterator[tuple[int, int]]:
+    """Yield (coordinate, number of ranks) of consecutive ranks with one coordinate on ``axis``.
+
+    The ranks are ``first`` to ``first + count - 1``. Each step goes to the end of a stride, so that
+    a host inside one stage costs one step.
+    """
+    rank, end = first, first + count
+    while rank < end:
+        until = min(end, (rank // axis.stride + 1) * axis.stride)
+        yield rank // axis.stride % axis.size, until - rank
+        rank = until
+
+
+def starts_new_group(mesh: Mesh, name: str, first: int, count: int) -> list[bool]:
+    """Return per rank: True if its ``name`` group differs from that of the previous rank."""
+    axis = mesh.axis(name)
+    wide = axis.stride * axis.size
+    numbers = [
+        (rank // wide, rank % axis.stride) if axis.size > 1 else (rank, 0)
+        for rank in range(first, first + count)
+    ]
+    return [True, *(one != other for one, other in pairwise(numbers))]
+
+
+def rack_name(rack: RackCells, length: int) -> str:
+    """Return the name of a rack, clipped to ``length`` characters."""
+    return "unavailable" if rack.name == UNKNOWN_RACK else clip_text(rack.name, length)
+
+
+def draw_cells(canvas: Canvas, look: MapStyle, racks: list[RackCells]) -> float:
+    """Draw each rack as a block of cells and each host as a cell; return the height.
+
+    A host with several coordinates is striped.
+    """
+    side, named = look.side, look.named
+    most = max(len(rack.cells) for rack in racks)
+    across = _across(most, side if named else 0)
+    deep = -(-most // across)
+    pad, head = (4, 15) if named else (2, 0)
+    wide, high = across * (side + 1) + 2 * pad - 1, deep * (side + 1) + 2 * pad - 1 + head
+    columns = max(1, (canvas.width + 6) // (wide + 6))
+    for index, rack in enumerate(racks):
+        x, y = index % columns * (wide + 6), index // columns * (high + 6)
+        canvas.area("rack", (x + 0.5, y + 0.5, wide - 1, high - 1), _rack_title(look, rack))
+        if named:
+            canvas.word(x + pad, y + 13, rack_name(rack, wide // 6), role="small")
+        for number, cell in enumerate(rack.cells):
+            left = x + pad + number % across * (side + 1)
+            top = y + pad + head + number // across * (side + 1)
+            _host_cell(canvas, look, cell, (left, top))
+    return float(-(-len(racks) // columns) * (high + 6) - 6)
+
+
+def _across(cells: int, side: int) -> int:
+    """Return the number of cells per row of a rack.
+
+    The block is about square, at least as wide as the name of the rack, and its last row is full if
+    possible. ``side`` is the side of a cell, or 0 if no names are drawn.
+    """
+    least = max(1, round(cells**0.5), min(cells, -(-46 // (side + 1)) if side else 1))
+    return next((wide for wide in range(least, 2 * least + 1) if cells % wide == 0), least)
+
+
+def _rack_title(look: MapStyle, rack: RackCells) -> str:
+    """Return the tooltip of a rack: ``r01: 16 hosts, node ranks 0 to 15, pp 0 to 3``."""
+    used = [cell for cell in rack.cells if cell.node >= 0]
+    text = f"{rack_name(rack, 60)}: {len(rack.cells)} hosts"
+    if not used:
+        return text
+    per_node = look.plan.placement.ranks_per_node
+    nodes = [cell.node for cell in used]
+    found = {
+        coordinate
+        for node in nodes
+        for coordinate, _ in coordinate_runs(look.axis, node * per_node, per_node)
+    }
+    several = f"{min(found)} to {max(found)}" if len(found) > 1 else str(min(found))
+    return f"{text}, node ranks {min(nodes)} to {max(nodes)}, {look.axis.name} {several}"
+
+
+def _host_cell(canvas: Canvas, look: MapStyle, cell: Cell, at: tuple[float, float]) -> None:
+    x, y = at
+    side, per_node = look.side, look.plan.placement.ranks_per_node
+    if cell.node < 0:  # no ranks: the colour shows the state
+        canvas.box(cell.state, x, y, side, side)
+        return
+    for coordinate, ranks in coordinate_runs(look.axis, cell.node * per_node, per_node):
+        wide = side * ranks / per_node
+        canvas.bar(look.colors[coordinate], x, y, wide, side)
+        x += wide
+
+
+GPU, GAP, GROUP_GAP = 12, 4, 1
+"""Side of a GPU, gap between tensor parallel groups, and gap within a group, in units."""
+NAME_WIDTH = 84
+
+
+def draw_rows(canvas: Canvas, look: MapStyle, racks: list[RackCells]) -> float:
+    """Draw each rack as a column of hosts and each host as a row of GPUs; return the height."""
+    per_node = look.plan.placement.ranks_per_node
+    row = GPU + 5
+    wide = NAME_WIDTH + per_node * (GPU + GAP) + 16
+    columns = max(1, (canvas.width + 14) // (wide + 14))
+    top = 0.0
+    for start in range(0, len(racks), columns):
+        line = racks[start : start + columns]
+        for place, rack in enumerate(line):
+            x = place * (wide + 14)
+            canvas.area("rack", (x + 0.5, top + 0.5, wide - 1, 25 + len(rack.cells) * row), "")
+            canvas.word(x + 8, top + 15, rack_name(rack, 28), role="strong")
+            for index, cell in enumerate(rack.cells):
+                _host_row(canvas, look, cell, (x + 8, top + 22 + index * row))
+            _domains(canvas, rack, (x + 3, top + 20, wide - 6, row))
+        top += 38 + max(len(rack.cells) for rack in line) * row
+    return top - 10
+
+
+def _domains(canvas: Canvas, rack: RackCells, at: tuple[float, float, float, float]) -> None:
+    """Draw a frame around consecutive hosts of one NVLink domain.
+
+    ``at`` is x, y, width and row height.
+    """
+    x, y, width, row = at
+    start = 0
+    for index in range(1, len(rack.cells) + 1):
+        same = index < len(rack.cells) and rack.cells[index].domain == rack.cells[start].domain
+        if same:
+            continue
+        if index - start > 1:
+            title = f"NVLink domain {rack.cells[start].domain}: {index - start} hosts"
+            canvas.area("domain", (x, y + start * row, width, (index - start) * row - 1), title)
+        start = index
+
+
+def _host_row(canvas: Canvas, look: MapStyle, cell: Cell, at: tuple[float, float]) -> None:
+    """Draw the name and the GPUs of a host; GPUs of one tensor parallel group have no gap."""
+    x, y = at
+    placement = look.plan.placement
+    per_node = placement.ranks_per_node
+    canvas.word(x, y + GPU - 2, clip_text(cell.name, 13), role="small")
+    x += NAME_WIDTH
+    first = cell.node * per_node
+    if cell.node < 0:
+        for index in range(per_node):
+            canvas.box(cell.state, x + index * (GPU + GAP), y, GPU, GPU)
+        title = f"{cell.name}: {cell.state}"
+    else:
+        starts = starts_new_group(placement.dense, "tp", first, per_node)
+        inks = [
+            look.colors[coordinate]
+            for coordinate, ranks in coordinate_runs(look.axis, first, per_node)
+            for _ in range(ranks)
+        ]
+        left = x
+        for index, ink in enumerate(inks):
+            left += (GAP if starts[index] else GROUP_GAP) if index else 0
+            canvas.bar(ink, left, y, GPU, GPU)
+            left += GPU
+        title = _title(look, cell)
+    canvas.area("hit", (at[0], y - 2, NAME_WIDTH + per_node * (GPU + GAP), GPU + 4), title)
+
+
+def _title(look: MapStyle, cell: Cell) -> str:
+    """Return the tooltip of a host: ``r01n01: node rank 0, ranks 0 to 7, pp 0``."""
+    per_node = look.plan.placement.ranks_per_node
+    first = cell.node * per_node
+    coordinates = sorted(
+        {coordinate for coordinate, _ in coordinate_runs(look.axis, first, per_node)}
+    )
+    several = f"{coordinates[0]} to {coordinates[-1]}" if len(coordinates) > 1 else coordinates[0]
+    ranks = f"ranks {first} to {first + per_node - 1}" if per_node > 1 else f"rank {first}"
+    return f"{cell.name}: node rank {cell.node}, {ranks}, {look.axis.name} {several}"
