@@ -21,8 +21,7 @@ from typing import NamedTuple
 
 from parc.compiler.diagnostics.render.columns import cut_excerpt, make_printable
 from parc.compiler.diagnostics.sink import Sink
-from parc.compiler.ir.finding import Diagnostic, Severity
-from parc.compiler.ir.positions import Positions, Span
+from parc.compiler.ir.finding import Diagnostic, Positions, Severity, Span
 
 MAX_LINE_GAP = 10
 """Distance between two printed source lines above which ``...`` marks the omitted lines."""
