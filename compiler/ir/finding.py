@@ -2,7 +2,7 @@
 
 Source positions: spans, and the map from spec paths to spans.
 
-Types of a diagnostic: the finding of a rule, and the finding with its code and position.
+Findings: the finding of a rule, and the finding with its code and position.
 """
 
 from __future__ import annotations

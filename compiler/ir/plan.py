@@ -1,11 +1,8 @@
 """Result of a compile, and the part of it that a lock file stores.
 
-Result of a compile: the chosen layout, its cost and placement, and the runners-up.
+Plan: the chosen layout, its cost and placement, and the runners-up.
 
-The part of a plan that a lock file stores: enough to run it again on the same hosts.
-
-A module of its own, because a lock may contain a training or a serving layout, and neither plan
-module imports the other.
+Locked plan: enough to run the plan of a training or serving layout again on the same hosts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plans on given hosts: adopt an earlier plan, evaluate its order of hosts, keep the hosts of a lock.
+"""Plans on given hosts: of an earlier plan, or of a lock file.
 
 Layout and host names of an earlier plan -> that plan, estimated for the current problem.
 

@@ -1,6 +1,6 @@
-"""Points of the search space, and their enumeration.
+"""Enumeration of the search space, and its points.
 
-One layout of the search as nine numbers: a key that is cheap to build, compare and cache.
+A point is a layout as nine numbers: a key that is cheap to build, compare and cache.
 
 Choices that the pins leave open on each axis, valid or not.
 

@@ -1,9 +1,4 @@
-"""Errors of a search without a valid layout, with the pin that should change.
-
-The single edit of the pins after which a valid layout exists.
-
-Findings that explain why a search has no valid layout.
-"""
+"""Findings that explain why a search has no valid layout, and the edit of the pins that fixes it."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ all the mixed-radix orders, the search space of arXiv:2001.07134 (process mappin
 
 Candidate orders by boxes: neighbours along some axes share a switch.
 
-A box is a set of node ranks that takes a factor of every digit (``rank_boxes``). A beam search
+A box is a set of node ranks that takes a factor of every digit (see above). A beam search
 scores the shapes of boxes level by level, from the narrowest switches to the widest, by the traffic
 that leaves a switch filled with such boxes. That costs far less than evaluating whole orders, so
 only the orders of the best shapes are evaluated.

@@ -1,24 +1,24 @@
 """Readers of the topologies of cloud providers: AWS, Google Cloud, Oracle Cloud and Lambda Cloud.
 
-Reader of AWS: the output of ``aws ec2 describe-instance-topology``.
+AWS: the output of ``aws ec2 describe-instance-topology``.
 
 https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_InstanceTopology.html: NetworkNodes are
 listed from the top of the network down to the layer next to the instance. Instances of an
 UltraServer share a CapacityBlockId, which is their NVLink domain (as in topograph,
 pkg/providers/aws).
 
-Reader of Google Cloud: ``gcloud compute instances list --format json``, or the API response.
+Google Cloud: ``gcloud compute instances list --format json``, or the API response.
 
 https://cloud.google.com/compute/docs/instances/view-vm-topology: physicalHostTopology has cluster,
 block, subblock and host, from far to near. A subblock is a leaf.
 
-Reader of Oracle Cloud: compute hosts of the API, or rdmaTopologyData of the hosts.
+Oracle Cloud: compute hosts of the API, or rdmaTopologyData of the hosts.
 
 https://docs.oracle.com/iaas/api, ComputeHost: a local block is part of a network block, which is
 part of an HPC island. The metadata of a host (``/opc/v2/host/rdmaTopologyData``) has the same data
 under other keys.
 
-Reader of Lambda Cloud: topology of instances, the nearest switch first, and NVLink domains.
+Lambda Cloud: topology of instances, the nearest switch first, and NVLink domains.
 """
 
 from __future__ import annotations

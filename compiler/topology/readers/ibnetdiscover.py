@@ -1,12 +1,12 @@
-"""InfiniBand fabrics: the reader of their dumps, and the graph of switches and hosts.
+"""Reader of InfiniBand fabrics, and their graph of switches and hosts.
 
-InfiniBand fabric as a graph of ports, converted to leaves, tiers and rails.
+Graph of a fabric: its ports, converted to leaves, tiers and rails.
 
 A switch with a cable to a host is a leaf (as in topograph, pkg/providers/ib). A zone of a tier is a
 connected component of the switches up to that tier. Leaves that share a host, as on a
 rail-optimised fabric, are one zone from the start.
 
-Reader of InfiniBand fabrics: the output of ``ibnetdiscover``, or ``ibdiagnet2.lst``.
+Reader: the output of ``ibnetdiscover``, or ``ibdiagnet2.lst``.
 
 Format: https://github.com/linux-rdma/rdma-core, infiniband-diags: one block per device that starts
 with ``Switch`` or ``Ca``, then one line per port. The host of an adapter is the first word of its

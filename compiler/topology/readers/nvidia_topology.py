@@ -1,11 +1,11 @@
 """Readers of the topology that nvidia-smi prints: links of one host, NVLink domains of all hosts.
 
-Reader of the NVIDIA driver: ``nvidia-smi topo -m``, ``topo -p2p``, and the fabric query as CSV.
+Links of a host: ``nvidia-smi topo -m``, ``topo -p2p``, and the fabric query as CSV.
 
 https://docs.nvidia.com/deploy/nvidia-smi: cells are NV# (a bond of # NVLinks), PIX, PXB, PHB, NODE,
 SYS, from near to far. A matrix covers one host, so a tray of an NVL72 looks like a single host.
 
-Reader of the NVIDIA driver's fabric query: NVLink domain of each host.
+Fabric query: NVLink domain of each host.
 
 ``nvidia-smi --query-gpu=fabric.clusterUuid,fabric.cliqueId --format=csv,noheader`` prints one line
 per GPU. A prefix ``host: ``, as pdsh and clush print it, names the host; otherwise the file name

@@ -1,12 +1,12 @@
 """Readers of Slurm's topology in both of its formats: topology.conf and topology.yaml.
 
-Reader of Slurm topologies: topology.conf (tree and block) and ``scontrol show topology``.
+First format: topology.conf (tree and block) and ``scontrol show topology``.
 
 Format: https://slurm.schedmd.com/topology.conf.html. Keys are case-insensitive, ``#`` starts a
 comment, a backslash at the end joins lines. ``scontrol`` adds Level, BlockIndex, the hosts below
 every upper switch and aggregated blocks; these are ignored, because they follow from the leaves.
 
-Reader of Slurm's topology.yaml: a list of topologies, one of them the default.
+Second format, topology.yaml: a list of topologies, one of them the default.
 
 Format: https://slurm.schedmd.com/topology.yaml.html: tree, block, ring, torus3d or flat.
 """
