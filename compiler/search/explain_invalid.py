@@ -1,4 +1,4 @@
-"""Findings that explain why a search has no valid layout, and the edit of the pins that fixes it."""
+"""Findings that explain why no layout is valid, with the edit of the pins that fixes it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Seconds of special layers in a serving step: context parallelism, experts, recurrence.
 
-Collectives of context parallelism, per layer. Decode context parallelism (dcp): each of dcp ranks stores every dcp-th token of a request. The
+Collectives of context parallelism, per layer:
+
+Decode context parallelism (dcp): each of dcp ranks stores every dcp-th token of a request. The
 queries of the group are gathered so that each rank attends with all of their heads to its own
 tokens; the partial outputs are scattered back, weighted by their log-sum-exp, which is gathered too
 (vLLM, v1/attention/ops/dcp.py, ``ag_rs``). FLOPs do not change; cache and cache reads shrink by
@@ -14,9 +16,10 @@ No published measurement shows the cost of either, so the bytes over links are n
 
 Routed layers: the experts that are read, and the imbalance of their ranks.
 
-Linear attention and Mamba, without their projections. A decoding request reads and writes its state in each such layer, independent of its context.
-Prompts run in chunks as in training (``cost/kernels/recurrence.py``), at the rates of serving
-kernels. docs/cost-model.md lists the engine measurements against which this was checked.
+Linear attention and Mamba, without their projections: a decoding request reads and writes its state
+in each such layer, independent of its context. Prompts run in chunks as in training
+(``cost/kernels/recurrence.py``), at the rates of serving kernels. docs/cost-model.md lists the
+engine measurements against which this was checked.
 """
 
 from __future__ import annotations

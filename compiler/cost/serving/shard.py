@@ -1,7 +1,7 @@
 """Shard of a model on one serving rank, and the bytes of its number formats.
 
-Byte sizes follow from number formats, not from the engine. The shares of data-sheet rates are facts of GPU generations
-(``Generation.serving``), the other constants are declared by engines.
+Byte sizes follow from number formats, not from the engine. The shares of data-sheet rates are facts
+of GPU generations (``Generation.serving``), the other constants are declared by engines.
 
 Weights of a model on one rank of a serving engine, by part, in elements and in bytes.
 

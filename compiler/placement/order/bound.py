@@ -8,9 +8,9 @@ least time for which they do is a bound for the whole job. The largest bound of 
 
 Lower bounds on the bytes over the uplinks of switches, for orders of any exposed time.
 
-The cuts are those of ``TimeBound``, with every message counted by its bytes. Every switch is bounded
-independently of the others, so the bounds are usually met on regular trees and seldom on irregular
-ones.
+The cuts are those of ``TimeBound``, with every message counted by its bytes. Every switch is
+bounded independently of the others, so the bounds are usually met on regular trees and seldom on
+irregular ones.
 """
 
 from __future__ import annotations
