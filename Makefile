@@ -24,11 +24,12 @@ demo: $(RUN) ## compile an example into build/ and show what a reviewer reads
 test: $(DEV) ## the tests, without those that need a framework
 	$(BIN)/python -m pytest -q
 
-check: $(DEV) ## lint, format, types, shell, and that generated files are current
+check: $(DEV) ## lint, format, types, shell, language, and that generated files are current
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/shellcheck .ci/run tests/conformance/run
+	$(BIN)/python -m tests.check_language
 	@$(MAKE) --no-print-directory DOCS=$(VENV)/docs SCHEMA_DIR=$(VENV)/schemas docs schemas
 	@(diff -r $(VENV)/docs docs; diff -r $(VENV)/schemas schemas) | grep -v '^Only in [ds]' > $(NEW); \
 	  test ! -s $(NEW) || { cat $(NEW); echo "generated files are stale: run make docs schemas" >&2; exit 1; }

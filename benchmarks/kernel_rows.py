@@ -61,7 +61,7 @@ OUTLIER = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """One timing: shape in the order of COLUMNS, and seconds."""
+    """A timing: shape in the order of COLUMNS, and seconds."""
 
     shape: tuple[int, ...]
     seconds: float

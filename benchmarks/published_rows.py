@@ -31,7 +31,7 @@ AMPLE_MEMORY = "10 TB"
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """One line of the table: a job, and the layout that its source ran or recommends."""
+    """A line of the table: a job, and the layout that its source ran or recommends."""
 
     id: str
     model: str

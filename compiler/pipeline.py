@@ -1,4 +1,4 @@
-"""THE file to read first: spec -> problem -> layouts -> plan -> artifacts, one screen."""
+"""The pipeline; read this file first: spec -> problem -> layouts -> plan -> artifacts."""
 
 from __future__ import annotations
 
@@ -40,17 +40,21 @@ from parc.compiler.spec.reading.source import Source
 from parc.compiler.spec.spec import Spec
 
 Watch = Callable[[str], None]
-"""Called with the name of each pass when it has ended; timing is nothing more."""
+"""Called with the name of each pass when it ends, for ``--timings``."""
 
 
 def ignore(_: str) -> None:
-    """The watch that does not look."""
+    """Ignore the end of a pass; the default watch."""
 
 
 def resolve_spec(
     source: Source, overrides: Sequence[str], sink: Sink, after: Watch = ignore
 ) -> AnyProblem | None:
-    """Text to problem: names looked up, units parsed, defaults filled. None: see the sink."""
+    """Return the problem of a spec, with names, units and defaults resolved.
+
+    None if the spec has errors; they are in ``sink``. If the spec as a whole cannot be read, its
+    model and cluster are checked separately, so that one run reports all mistakes.
+    """
     spec = load_spec(source, overrides, sink)
     after("load_spec")
     library = Library(source.folder)
@@ -80,7 +84,11 @@ def resolve_spec(
 def plan_problem(
     problem: Problem, sink: Sink, after: Watch = ignore, locked: LockedPlan | None = None
 ) -> Plan | None:
-    """Problem to plan: the best legal layout that fits, priced and placed. None: see the sink."""
+    """Return the plan of ``problem``: the best valid layout that fits, estimated and placed.
+
+    None if there is none; the reason is in ``sink``. ``locked``: hosts to keep if the layout is the
+    same.
+    """
     target = framework_of(problem)
     pricing = pricing_for(problem, target)
     search = search_layouts(pricing, sink)
@@ -105,7 +113,7 @@ def plan_problem(
 
 
 def check_plan(pricing: Pricing, plan: Plan, sink: Sink) -> None:
-    """Report what is wrong with a finished plan, and what a backend cannot say."""
+    """Report warnings and advice on a finished plan, and what its targets cannot express."""
     check_memory(pricing, plan, sink)
     check_host_memory(pricing, plan, sink)
     check_placement(plan, sink)
@@ -118,7 +126,10 @@ def check_plan(pricing: Pricing, plan: Plan, sink: Sink) -> None:
 def plan_any(
     problem: AnyProblem, sink: Sink, after: Watch = ignore, locked: LockedPlan | None = None
 ) -> AnyPlan | None:
-    """Problem to plan; on the hosts of ``locked``, without those that it has drained, if it can."""
+    """Return the plan of a training or serving problem; None after errors in ``sink``.
+
+    It uses the hosts of ``locked``, without its drained hosts, if the cluster still has them.
+    """
     cluster = restore_cluster(problem.cluster, locked)
     if cluster is None:
         locked = None
@@ -134,13 +145,13 @@ def plan_any(
 def plan_spec(
     source: Source, overrides: Sequence[str], sink: Sink, after: Watch = ignore
 ) -> AnyPlan | None:
-    """Text to plan."""
+    """Return the plan of a spec; None after errors in ``sink``."""
     problem = resolve_spec(source, overrides, sink, after)
     return None if problem is None else plan_any(problem, sink, after)
 
 
 def emit_plan(plan: AnyPlan, sink: Sink, after: Watch = ignore) -> tuple[Artifact, ...]:
-    """Plan to files, verified by a second route before anyone writes them."""
+    """Return the files of ``plan``, after an independent verification of their contents."""
     from parc.compiler.report.json.plan_json import lock_artifact, plan_artifact
     from parc.compiler.report.page.report_page import report_artifact
     from parc.compiler.verify.verify_plan import verify_artifacts

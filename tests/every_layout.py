@@ -1,4 +1,4 @@
-"""All layouts of a problem in the order of the search."""
+"""Layouts of a problem in the order of the search."""
 
 from __future__ import annotations
 

@@ -50,16 +50,16 @@ def test_the_readme_lists_exactly_the_commands() -> None:
 def test_make_targets_in_documents_are_in_the_makefile() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
     targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
-    papers = README + (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    named = set(re.findall(r"[`$] ?make ([a-z]+)", papers))
+    documents = README + (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    named = set(re.findall(r"[`$] ?make ([a-z]+)", documents))
     assert {"demo", "test"} <= named <= targets
 
 
 def test_links_between_documents_have_targets() -> None:
-    papers = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
+    documents = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
     broken = [
         f"{paper.name}: {target}"
-        for paper in papers
+        for paper in documents
         for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", paper.read_text("utf-8"))
         if not (paper.parent / target).exists()
     ]

@@ -1,4 +1,4 @@
-"""Each example compiles to exactly its expected output, and the files are sound."""
+"""Examples compile to exactly its expected output, and the files are valid."""
 
 from __future__ import annotations
 

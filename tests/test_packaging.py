@@ -43,16 +43,16 @@ def test_a_folder_with_modules_is_a_package() -> None:
 
 
 def test_every_top_level_package_is_mapped_to_its_folder() -> None:
-    mapped = {"parc": "parc"} | {f"parc.{room}": room for room in PACKAGE_FOLDERS}
+    mapped = {"parc": "parc"} | {f"parc.{folder}": folder for folder in PACKAGE_FOLDERS}
     assert SETUPTOOLS["package-dir"] == mapped
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links need a POSIX file system")
-@pytest.mark.parametrize("room", PACKAGE_FOLDERS)
-def test_the_folder_parc_has_a_link_to_every_top_level_package(room: str) -> None:
-    link = ROOT / "parc" / room
+@pytest.mark.parametrize("folder", PACKAGE_FOLDERS)
+def test_the_folder_parc_has_a_link_to_every_top_level_package(folder: str) -> None:
+    link = ROOT / "parc" / folder
     assert link.is_symlink()
-    assert link.readlink() == Path("..") / room
+    assert link.readlink() == Path("..") / folder
 
 
 @pytest.fixture(scope="module")

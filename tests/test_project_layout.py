@@ -294,7 +294,7 @@ def texts() -> list[tuple[Path, str]]:
 
 
 def readable(path: Path) -> bool:
-    """Return True if the name of a file says that it is text."""
+    """Return True if a file is text by its name."""
     return path.suffix in TEXT or path.name in ("Makefile", "run")
 
 

@@ -73,7 +73,7 @@ class CachingAllocator:
         size = SMALL_SEGMENT_BYTES if small else SHARED_SEGMENT_BYTES
         if wanted >= LARGE_BYTES:
             size = -(-wanted // SEGMENT_BYTES) * SEGMENT_BYTES
-        # The shift leaves room for addresses, so blocks sort by segment first.
+        # The shift leaves space for addresses, so blocks sort by segment first.
         return Block(size, small, next(self.segments) << 48)
 
     def _split(self, block: Block, wanted: int) -> None:

@@ -108,7 +108,7 @@ class Case:
 
 @dataclass
 class Cases:
-    """All cases, with counts of the assumed values and of the rows that were left out."""
+    """Cases with counts of the assumed values and of the rows that were left out."""
 
     cases: list[Case] = field(default_factory=list)
     imputed: Counter[str] = field(default_factory=Counter)

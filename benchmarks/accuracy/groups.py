@@ -36,8 +36,7 @@ NAMED: tuple[tuple[str, Callable[[Case], bool]], ...] = (
 
 
 def named_groups(cases: Sequence[Case]) -> list[tuple[str, list[str]]]:
-    """Return (name, run ids) of the groups that papers and other tools report on, without empty
-    ones."""
+    """Return (name, run ids) of non-empty groups that publications and other tools report on."""
     large = [case for case in cases if case.scored and not is_small(case)]
     found = [(name, [case.run.id for case in large if has(case)]) for name, has in NAMED]
     return [(name, ids) for name, ids in found if ids]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PageTable:
-    """One table: column names, and cells as text."""
+    """A table: column names, and cells as text."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]

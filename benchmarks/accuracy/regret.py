@@ -29,7 +29,7 @@ MIN_LAYOUTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """One sweep, and the layouts chosen in it."""
+    """A sweep, and the layouts chosen in it."""
 
     name: str
     layouts: int

@@ -65,7 +65,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class ServingRow:
-    """One measurement with the deployment and traffic that it belongs to."""
+    """A measurement with the deployment and traffic that it belongs to."""
 
     name: str
     model: Model

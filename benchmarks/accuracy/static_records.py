@@ -30,7 +30,7 @@ UNIT_BYTES = MIB // 16
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One golden value with its prediction."""
+    """A golden value with its prediction."""
 
     name: str
     measured_bytes: int

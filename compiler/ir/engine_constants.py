@@ -84,7 +84,7 @@ class EngineMemoryConstants:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardingConstants:
-    """How an engine spreads and pads the weights of a model."""
+    """Constants that describe how an engine shards and pads the weights of a model."""
 
     source: str
     """Origin of the values."""
@@ -123,7 +123,7 @@ class StatePageConstants:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateConstants:
-    """How an engine stores the recurrent states of linear attention and Mamba."""
+    """Constants for the recurrent states of linear attention and Mamba layers in an engine."""
 
     source: str
     """Origin of the values."""

@@ -182,7 +182,7 @@ class ServingSearch:
 
 @dataclass(frozen=True, slots=True)
 class ServingPlan:
-    """All decisions of a serving job; backends read only this."""
+    """The decisions of a serving job; backends read only this."""
 
     problem: ServingProblem
     layout: ServingLayout

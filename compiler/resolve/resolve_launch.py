@@ -61,7 +61,7 @@ def spec_digest(spec: TaskSpec, resolved: Sequence[object]) -> str:
     """Return the SHA-256 of the written keys and of the facts that their names resolved to."""
     # Only written keys count, so that a new key of the language keeps digests of older specs.
     written = spec.model_dump(mode="json", exclude_unset=True)
-    content = [written, *(as_json(noun, LATER) for noun in (*resolved, *_user_files(resolved)))]
+    content = [written, *(as_json(value, LATER) for value in (*resolved, *_user_files(resolved)))]
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 

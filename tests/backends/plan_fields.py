@@ -24,14 +24,14 @@ def leaves(kind: type, path: str) -> Iterator[str]:
     """Return the paths of all fields, including those of nested objects."""
     hints = get_type_hints(kind)
     for field in fields(kind):
-        inner, own = _noun_in(hints[field.name]), f"{path}.{field.name}"
+        inner, own = _dataclass_in(hints[field.name]), f"{path}.{field.name}"
         if inner is None or own in WHOLE:
             yield own
         else:
             yield from leaves(inner, own)
 
 
-def _noun_in(hint: Any) -> type | None:
+def _dataclass_in(hint: Any) -> type | None:
     """Return the dataclass in the type ``hint``, which may be a union."""
     options = get_args(hint) if get_origin(hint) in (UnionType, Union) else (hint,)
     return next((option for option in options if is_dataclass(option)), None)

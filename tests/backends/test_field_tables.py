@@ -64,11 +64,11 @@ def used(name: str) -> set[str]:
 @pytest.mark.parametrize("name", MODULES)
 def test_every_field_of_the_plan_has_a_setting_or_a_reason_to_be_ignored(name: str) -> None:
     every = TRAINING if name in FRAMEWORKS else SERVING
-    nouns = {path for path in said(name) if any(one.startswith(f"{path}.") for one in every)}
+    parents = {path for path in said(name) if any(one.startswith(f"{path}.") for one in every)}
     missing = [
         path
         for path in every
-        if path not in said(name) and not any(path.startswith(f"{noun}.") for noun in nouns)
+        if path not in said(name) and not any(path.startswith(f"{parent}.") for parent in parents)
     ]
     assert missing == []
 

@@ -1,4 +1,4 @@
-"""Each rule rejects the spec on one side of its boundary and accepts the other one."""
+"""Rules reject the spec on one side of their boundary and accept the one on the other side."""
 
 from __future__ import annotations
 

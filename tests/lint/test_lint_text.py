@@ -173,16 +173,16 @@ def test_rules_that_need_an_unknown_fact_are_listed_and_checked_once_it_is_given
 
 
 @pytest.mark.parametrize(
-    "noun",
+    "ir_type",
     [Problem, ServingProblem, Layout, ServingLayout, Cluster, Job, Model, Attention, Experts],
 )
-def test_unknown_facts_are_described_without_names_of_the_ir(noun: type) -> None:
+def test_unknown_facts_are_described_without_names_of_the_ir(ir_type: type) -> None:
     flags = TABLE.flag_of()
-    for field in fields(noun):
-        fact, option = describe_missing_fact(f"{noun.__name__}.{field.name}", flags)
+    for field in fields(ir_type):
+        fact, option = describe_missing_fact(f"{ir_type.__name__}.{field.name}", flags)
         assert re.fullmatch(r"the value of --[a-z0-9-]+|(the|a) [a-zA-Z, ]+", fact), fact
         assert option in ("", "--model", "--cluster", "--gpus")
-        assert noun.__name__ not in fact
+        assert ir_type.__name__ not in fact
 
 
 def test_a_model_given_by_an_option_is_checked() -> None:

@@ -64,13 +64,13 @@ def test_a_file_with_a_mistake_is_refused_whole(text: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("text", ["", "[]", "calibration: 2\n", "a: 1\n", "calibration: 1: 2\n"])
-def test_what_is_no_calibration_is_told_so(text: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_calibration_is_reported(text: str, tmp_path: Path) -> None:
     values, codes = resolved(tmp_path, text)
     assert values == ()
     assert codes[0] in ("PARC-Q07", "PARC-X06")
 
 
-def test_a_file_that_is_not_there_is_told_at_the_spec(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_at_the_spec(tmp_path: Path) -> None:
     text = SPEC.replace("node: dgx-h100", "node: dgx-h100\n  calibration: none.yaml")
     sink = Sink()
     resolve_spec(Source("spec.yaml", text, tmp_path), (), sink)

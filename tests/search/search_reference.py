@@ -52,7 +52,7 @@ def sift(pricing: Pricing) -> tuple[int, dict[str, int], list[Row]]:
 
 
 def first_then_last_resorts(pricing: Pricing, rows: list[Row]) -> Iterator[tuple[Layout, ...]]:
-    """All families; those of last resorts only while ``rows`` is still empty after the others."""
+    """Yield the groups of siblings; last resorts follow only if ``rows`` is empty by then."""
     problem, framework = pricing.problem, pricing.framework
     fastest = fastest_exchange(pricing, all_rules(problem, framework))
     for last in (False, True):

@@ -32,7 +32,7 @@ def problem_of(tree: Tree) -> ServingProblem:
 
 
 def planned(tree: Tree) -> tuple[ServingPlan | None, Sink]:
-    """What compiling gives, and what was said."""
+    """Return the plan of ``spec`` and its findings."""
     plan, sink = compiled.planned(tree)
     assert plan is None or isinstance(plan, ServingPlan)
     return plan, sink

@@ -81,7 +81,7 @@ def test_the_search_equals_a_plain_one(number: int) -> None:
 
 
 @pytest.mark.parametrize("model", ["llama-3.1-405b", "deepseek-v2", "mixtral-8x22b"])
-def test_where_nothing_fits_the_smallest_layout_is_told(model: str) -> None:
+def test_the_smallest_layout_is_reported_if_none_fits(model: str) -> None:
     spec = _case(0) | {"model": model, "layout": {}}
     spec["cluster"] = {"node": "dgx-h100", "nodes": 1}
     pricing = pricing_of(spec)
@@ -94,9 +94,9 @@ def test_where_nothing_fits_the_smallest_layout_is_told(model: str) -> None:
         for layout in family
         if not any(rule.broken(problem, layout) for rule in rules)
     )
-    (told,) = sink.diagnostics
-    assert told.code == "PARC-R17"
-    assert f"needs {least / 1e9:.1f} GB" in told.finding.message
+    (found,) = sink.diagnostics
+    assert found.code == "PARC-R17"
+    assert f"needs {least / 1e9:.1f} GB" in found.finding.message
 
 
 def test_most_of_these_searches_find_something() -> None:

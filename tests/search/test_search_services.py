@@ -114,7 +114,7 @@ def test_an_axis_under_a_limit_is_not_tried_beyond_it() -> None:
     assert {one.layout.replicas for one in search.ranked} <= {1, 2}
 
 
-def test_a_longer_request_than_fits_is_shortened_only_where_nobody_asked_for_it() -> None:
+def test_a_longer_request_than_fits_is_shortened_only_if_the_spec_does_not_set_it() -> None:
     node = {"base": "dgx-h100", "gpus_per_node": 2}
     plan = plan_of(spec("llama-3.1-70b", node))
     assert 1500 <= plan.limits.max_model_len < 131072
@@ -124,7 +124,7 @@ def test_a_longer_request_than_fits_is_shortened_only_where_nobody_asked_for_it(
     assert codes(spec("llama-3.1-70b", node, job={"max_model_len": fits + 16})) == ["V01"]
 
 
-def test_where_memory_is_tight_layers_move_to_the_middle_and_vllm_is_told() -> None:
+def test_layers_move_to_the_middle_if_memory_is_tight_and_the_script_sets_it() -> None:
     traffic = {"traffic": {**CHAT, "concurrency": 256}, "max_model_len": 2048}
     layout = {"tp": 1, "pp": 4}
     plan = plan_of(spec("qwen2.5-72b", "l40s-8", job=traffic, layout=layout))
@@ -170,14 +170,14 @@ def test_ranks_that_share_prompts_are_tried_where_they_are_left_open() -> None:
     assert {one.pcp for one in enumerate_services(dense, engine("vllm"))} == {1}
 
 
-def test_where_all_are_too_large_the_one_that_is_least_so_is_told() -> None:
+def test_the_smallest_layout_is_reported_if_all_are_too_large() -> None:
     tree = spec("nemotron-3-nano-30b-a3b", "hgx-h100", layout={"dp": 8, "replicas": 2})
     _, sink = planned(tree)
     (found,) = sink.diagnostics
     assert (found.code, found.finding.fix) == ("PARC-T11", "layout.replicas: 1")
 
 
-def test_where_memory_alone_bounds_the_requests_a_late_token_is_told_so() -> None:
+def test_a_late_token_is_reported_if_only_memory_bounds_the_requests() -> None:
     tree = spec("llama-3.1-70b", "hgx-h100") | {"goals": {"ttft": "50ms"}}
     tree["job"]["traffic"] = {"input_tokens": 1000, "output_tokens": 500}
     _, sink = planned(tree)

@@ -1,4 +1,4 @@
-"""All rules of a valid DeepSpeed layout, in the order in which they are checked."""
+"""The rules of a valid DeepSpeed layout, in the order in which they are checked."""
 
 from __future__ import annotations
 

@@ -63,14 +63,14 @@ def summarize(diagnostics: Sequence[Diagnostic]) -> str:
     """Return the counts by severity: ``2 errors, 1 warning``."""
     severities = [found.severity for found in diagnostics]
     return ", ".join(
-        _pluralize(severities.count(severity), noun)
-        for severity, noun in (("error", "error"), ("warning", "warning"), ("advice", "hint"))
+        _pluralize(severities.count(severity), word)
+        for severity, word in (("error", "error"), ("warning", "warning"), ("advice", "hint"))
         if severity in severities
     )
 
 
-def _pluralize(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+def _pluralize(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def _make_painter(color: bool) -> Paint:

@@ -169,7 +169,7 @@ def test_no_more_sequences_are_asked_for_than_there_are_blocks() -> None:
     assert limits.full_requests == pytest.approx(limits.blocks / limits.longest_blocks, rel=1e-3)
 
 
-def test_a_request_that_does_not_fit_is_told_with_its_states() -> None:
+def test_a_request_that_does_not_fit_is_reported_with_its_states() -> None:
     layout = {"tp": 2, "pp": 1, "replicas": 4}
     tree = spec(H56_FACTS, "hgx-h100", job=LOCAL, layout=layout, goals={"memory_headroom": "28%"})
     (found,) = planned(tree)[1].diagnostics

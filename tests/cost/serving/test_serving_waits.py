@@ -1,4 +1,4 @@
-"""What stands before a request's own prompt, by how requests arrive."""
+"""Queueing delay before the prefill of a request, by arrival process."""
 
 from __future__ import annotations
 

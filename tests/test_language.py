@@ -1,0 +1,29 @@
+"""The language check finds private words and docstrings that open with a fragment."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.check_language import docstring_findings, word_findings
+from tests.project_files import ROOT
+
+PATH = ROOT / "compiler" / "example.py"
+
+
+@pytest.mark.parametrize(
+    "line", ["def mend_pins():", "class Untold:", "# the second route", "x = judge_plan(plan)"]
+)
+def test_a_private_word_is_found_in_names_and_comments(line: str) -> None:
+    assert len(list(word_findings(PATH, line))) == 1
+
+
+@pytest.mark.parametrize("line", ["recommended", "headroom", "judicious", "bathrooms", "amended"])
+def test_a_longer_word_that_contains_a_private_word_is_accepted(line: str) -> None:
+    assert list(word_findings(PATH, line)) == []
+
+
+def test_a_docstring_that_opens_with_a_relative_clause_is_found() -> None:
+    bad = 'def f():\n    """What is left of the ranks."""\n'
+    good = 'def f():\n    """Return the remaining ranks."""\n'
+    assert len(list(docstring_findings(PATH, bad))) == 1
+    assert list(docstring_findings(PATH, good)) == []
