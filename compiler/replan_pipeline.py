@@ -19,8 +19,7 @@ from parc.compiler.ir import (
     ServingProblem,
 )
 from parc.compiler.pipeline import Watch, check_plan, ignore, plan_any, resolve_spec
-from parc.compiler.placement.adopt_plan import adopt_plan
-from parc.compiler.placement.evaluate_placement import evaluate_placement
+from parc.compiler.placement.adopt_plan import adopt_plan, evaluate_placement
 from parc.compiler.placement.replan_hosts import Replanned, replan_hosts
 from parc.compiler.placement.replan_service import ReplannedService, replan_service
 from parc.compiler.placement.restore_cluster import restore_cluster

@@ -11,7 +11,7 @@ from parc.backends.registry import engine, serving_backend
 from parc.compiler.checks.check_serving_placement import check_serving_placement
 from parc.compiler.cost.serving.stages import stage_caches
 from parc.compiler.diagnostics import Sink
-from parc.compiler.evaluate.limit_service import limit_service
+from parc.compiler.evaluate.service_rules import limit_service
 from parc.compiler.ir import Cluster, LockedPlan, Model, ServingPlan, ServingProblem
 from parc.compiler.placement.place_service import place_service, reusable_hosts
 from parc.compiler.resolve.resolve_service import resolve_service

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from parc.compiler.diagnostics.codes import code_info
-from parc.compiler.ir.finding import Cause, Diagnostic, Finding, Severity
-from parc.compiler.ir.positions import Positions, Span
+from parc.compiler.ir.finding import Cause, Diagnostic, Finding, Positions, Severity, Span
 
 SEVERITY_ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "advice": 2}
 

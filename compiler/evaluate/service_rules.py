@@ -1,4 +1,9 @@
-"""Rules of hosts and device memory for serving layouts, which hold for every engine."""
+"""Rules of serving layouts, and the limits that a layout sets for requests.
+
+Rules of hosts and device memory for serving layouts, which hold for every engine.
+
+Serving layout -> limits that the engine is started with, the maximum request length included.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +12,8 @@ from parc.backends.shared.strategies import serving_strategy_rules
 from parc.compiler.cost.serving.stages import service_blocks, stage_caches
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import ServingLayout, ServingProblem
-from parc.compiler.ir.serving_plan import ServingRule, StageCache
-from parc.compiler.topology.engine_hosts import engine_hosts, replica_counts, service_hosts
+from parc.compiler.ir.serving_plan import EngineLimits, ServingRule, StageCache
+from parc.compiler.topology.arrange import engine_hosts, replica_counts, service_hosts
 
 GIB = 2**30
 SHOWN_COUNTS = 6
@@ -158,3 +163,29 @@ MEMORY: tuple[ServingRule, ...] = (
         _explain_exceeded_cache,
     ),
 )
+
+
+def limit_service(problem: ServingProblem, layout: ServingLayout) -> EngineLimits:
+    """Return the limits; without a pin, max_model_len is the model's context or the most that fits.
+
+    If requests store states in blocks, there are at most as many sequences as blocks, because each
+    needs one. vLLM refuses to start otherwise (config/compilation.py,
+    resolve_cudagraph_mode_and_sizes).
+    """
+    service, stages = problem.service, stage_caches(problem, layout)
+    divided, blocks = service_blocks(problem, layout), min(stage.blocks for stage in stages)
+    setup = service.setup
+    pinned = service.max_model_len
+    fits = max(longest_that_fits(problem, layout, stages), service.longest)
+    longest = fits if pinned is None else pinned
+    seqs = setup.max_running or 1
+    return EngineLimits(
+        max_model_len=longest,
+        max_num_seqs=max(min(seqs, blocks), 1) if divided.states else seqs,
+        max_num_batched_tokens=setup.max_batched_tokens or 1,
+        gpu_memory_utilization=setup.memory_share or 0.0,
+        block_tokens=divided.tokens,
+        blocks=blocks,
+        shards=layout.dcp,
+        longest_blocks=divided.of_request(longest, layout.dcp) if divided.states else 0,
+    )

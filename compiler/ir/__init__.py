@@ -17,7 +17,6 @@ from parc.compiler.ir.layout import (
     Variant,
     ZeroPlus,
 )
-from parc.compiler.ir.locked_plan import LockedPlan
 from parc.compiler.ir.model import (
     DENSE,
     ROUTED,
@@ -39,7 +38,7 @@ from parc.compiler.ir.placement import (
     PlacementAlternative,
     Proof,
 )
-from parc.compiler.ir.plan import Artifact, Candidate, Plan, Search
+from parc.compiler.ir.plan import Artifact, Candidate, LockedPlan, Plan, Search
 from parc.compiler.ir.problem import (
     Goals,
     Job,

@@ -1,4 +1,9 @@
-"""Result of a compile: the chosen layout, its cost and placement, and the runners-up."""
+"""Result of a compile, and the part of it that a lock file stores.
+
+Plan: the chosen layout, its cost and placement, and the runners-up.
+
+Locked plan: enough to run the plan of a training or serving layout again on the same hosts.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ from parc.compiler.ir.estimate import Estimate
 from parc.compiler.ir.layout import Layout
 from parc.compiler.ir.placement import Placement
 from parc.compiler.ir.problem import Problem
+from parc.compiler.ir.serving import ServingLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +57,15 @@ class Artifact:
     path: str
     text: str
     executable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LockedPlan:
+    """A layout and the hosts on which it was placed."""
+
+    layout: Layout | ServingLayout
+    hosts: tuple[str, ...]
+    """Host name of every node rank."""
+    ranks_per_node: int
+    unavailable: tuple[str, ...]
+    """Hosts that were unavailable or drained when the lock was written."""

@@ -1,14 +1,35 @@
-"""Layout and host names of an earlier plan -> that plan, estimated for the current problem."""
+"""Plans on given hosts: of an earlier plan, or of a lock file.
+
+Layout and host names of an earlier plan -> that plan, estimated for the current problem.
+
+Plan -> its placement with the cost of its order of hosts and the lower bounds.
+
+Layout and lock -> the layout on the hosts of the lock, if it equals the locked layout.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.evaluate.estimate_layout import estimate_layout
 from parc.compiler.evaluate.layout_rules import all_rules
-from parc.compiler.ir import Candidate, Layout, Placement, Plan, Search
-from parc.compiler.topology.gpu_order import gpu_order
+from parc.compiler.ir import (
+    Candidate,
+    Layout,
+    LockedPlan,
+    Placement,
+    PlacementAlternative,
+    Plan,
+    Search,
+)
+from parc.compiler.placement.build_placement_problem import build_placement_problem
+from parc.compiler.placement.order.bound import TimeBound
+from parc.compiler.placement.order.search_orders import lower_bounds
+from parc.compiler.placement.place_ranks import build_proof
+from parc.compiler.placement.try_other_rank_order import PlacedLayout
+from parc.compiler.topology.arrange import gpu_order
 from parc.compiler.topology.node_groups import ranks_per_node
 
 
@@ -43,3 +64,40 @@ def adopt_plan(pricing: Pricing, layout: Layout, hosts: Sequence[str]) -> Plan |
     seconds, peak = estimate.time.total_seconds, estimate.peak.total_bytes
     candidate = Candidate(layout, seconds, peak, estimate.mfu)
     return Plan(problem, layout, estimate, placement, Search(1, (), (candidate,)))
+
+
+def evaluate_placement(plan: Plan) -> Placement:
+    """Return the placement of ``plan`` with its proof over the usable hosts; no host moves.
+
+    Used for plans whose hosts are given, by a lock file or a replan: its only alternative is the
+    given order.
+    """
+    placement, cluster = plan.placement, plan.problem.cluster
+    meshes = (placement.dense, placement.expert)
+    problem = build_placement_problem(
+        cluster, meshes, placement.ranks_per_node, plan.layout, plan.estimate
+    )
+    site = problem.sites.site_of
+    cost = problem.cost([site[host.name] for host in placement.hosts])
+    row = PlacementAlternative(
+        "hosts as locked", cost.busiest_bytes, cost.exposed_seconds, chosen=True
+    )
+    proof = build_proof(cost, lower_bounds(TimeBound(problem)), problem.tie_seconds)
+    return replace(placement, alternatives=(row,), proof=proof)
+
+
+def keep_hosts(pricing: Pricing, layout: Layout, locked: LockedPlan | None) -> PlacedLayout | None:
+    """Return the locked plan, evaluated, if ``layout`` is its layout and its hosts are usable.
+
+    The rank order may differ, because the search decides for a layout in the default order and
+    placement may have switched it (``try_other_rank_order``). None if the layout must be placed
+    again: there is no lock, it is of another layout, or a host of it cannot be used.
+    """
+    if locked is None or not isinstance(locked.layout, Layout):
+        return None
+    if replace(layout, order=locked.layout.order) != locked.layout:
+        return None
+    plan = adopt_plan(pricing, locked.layout, locked.hosts)
+    if plan is None:
+        return None
+    return PlacedLayout(plan.layout, plan.estimate, evaluate_placement(plan))

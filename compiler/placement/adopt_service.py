@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from parc.backends.base import Engine
 from parc.compiler.cost.serving.stages import stage_caches, stage_layers
 from parc.compiler.cost.serving.traffic import estimate_serving
-from parc.compiler.evaluate.limit_service import limit_service
-from parc.compiler.evaluate.service_rules import service_rules
+from parc.compiler.evaluate.service_rules import limit_service, service_rules
 from parc.compiler.ir import ServingLayout, ServingPlan, ServingProblem, ServingSearch
 from parc.compiler.ir.serving_plan import ServingCandidate
 from parc.compiler.placement.place_service import place_service

@@ -7,9 +7,9 @@ from functools import lru_cache
 from math import prod
 
 from parc.compiler.ir import Cluster, Estimate, Layout, Mesh
+from parc.compiler.placement.order.box_orders import digits_of, node_digits
 from parc.compiler.placement.order.cuts import CutModel, cut_model_of
 from parc.compiler.placement.order.placement_problem import PlacementProblem
-from parc.compiler.placement.order.rank_boxes import digits_of, node_digits
 from parc.compiler.placement.order.sites import canonical_hosts, sites_of
 from parc.compiler.topology.node_groups import node_groups
 from parc.compiler.topology.uplinks import Flow, Pattern, flow

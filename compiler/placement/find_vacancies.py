@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.ir import AnyPlan, Cluster, Host
-from parc.compiler.resolve.expand_hosts import near_hosts
+from parc.compiler.resolve.resolve_hosts import near_hosts
 from parc.compiler.topology.hostlist import compress, natural_key
 
 DRAIN = Span("--drain", 1, 1)

@@ -40,8 +40,7 @@ from parc.compiler.placement.order.search_orders import (
     search_orders,
 )
 from parc.compiler.placement.order.sites import Sites
-from parc.compiler.topology.arrange import NodeNumbering, arrangements, name_order
-from parc.compiler.topology.gpu_order import gpu_order
+from parc.compiler.topology.arrange import NodeNumbering, arrangements, gpu_order, name_order
 from parc.compiler.topology.node_groups import ranks_per_node
 
 

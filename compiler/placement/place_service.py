@@ -10,8 +10,13 @@ from collections.abc import Sequence
 
 from parc.backends.base import Engine
 from parc.compiler.ir import Cluster, Host, LockedPlan, Placement, ServingLayout, ServingProblem
-from parc.compiler.topology.arrange import NAMES, NodeNumbering, arrangements
-from parc.compiler.topology.engine_hosts import engine_hosts, local_ranks
+from parc.compiler.topology.arrange import (
+    NAMES,
+    NodeNumbering,
+    arrangements,
+    engine_hosts,
+    local_ranks,
+)
 
 
 def place_service(

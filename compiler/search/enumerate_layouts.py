@@ -1,4 +1,8 @@
-"""Choices that the pins leave open on each axis, valid or not.
+"""Enumeration of the search space, and its points.
+
+A point is a layout as nine numbers: a key that is cheap to build, compare and cache.
+
+Choices that the pins leave open on each axis, valid or not.
 
 Parallel sizes are divisors, not only powers of two. Pinned values are used unchanged, so that an
 invalid pin reaches the rules and gets a diagnostic instead of an empty search.
@@ -6,13 +10,62 @@ invalid pin reaches the rules and gets a diagnostic instead of an empty search.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, partial
+from typing import NamedTuple
 
 from parc.backends.base import Framework
-from parc.compiler.ir import Chunk, Problem, Recompute, Split
+from parc.compiler.ir import Chunk, Layout, Problem, Recompute, Split
 from parc.compiler.ir.problem import allowed
-from parc.compiler.search.point import Degrees
+
+
+class Degrees(NamedTuple):
+    """Parallel sizes of one device mesh."""
+
+    tp: int
+    cp: int
+    pp: int
+    dp: int
+    ep: int
+    etp: int
+
+
+class Point(NamedTuple):
+    """Parallel sizes, virtual pipeline size, micro-batch, and index of the recompute level.
+
+    The first six fields are those of ``Degrees``. All other fields of a layout follow from these
+    nine, or are the same in the whole space.
+    """
+
+    tp: int
+    cp: int
+    pp: int
+    dp: int
+    ep: int
+    etp: int
+    vpp: int
+    micro_batch: int
+    level: int = 0
+    """Index into ``LayoutSpace.levels``, 0 for the least recompute."""
+
+    @property
+    def degrees(self) -> Degrees:
+        """Parallel sizes, which determine the process groups."""
+        return Degrees(*self[:6])
+
+    @property
+    def world(self) -> int:
+        """Number of GPUs."""
+        return self.tp * self.cp * self.pp * self.dp
+
+    def at_level(self, level: int) -> Point:
+        """Return the point that differs only in its recompute level."""
+        return Point(*self[:8], level)
+
+
+BuildLayout = Callable[[Point], Layout]
+"""Builds the layout of a point, for formulas and rules that read a whole layout."""
+
 
 MAX_VPP = 12
 """No published model uses more virtual stages."""

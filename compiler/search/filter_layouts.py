@@ -11,11 +11,15 @@ from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.setup.stages import StageClass
 from parc.compiler.ir import Layout, Split
 from parc.compiler.ir.rule import Rule
-from parc.compiler.search.enumerate_layouts import micro_batch_choices, stage_choices
+from parc.compiler.search.enumerate_layouts import (
+    Degrees,
+    Point,
+    micro_batch_choices,
+    stage_choices,
+)
 from parc.compiler.search.explain_oversized import OVERSIZED
 from parc.compiler.search.layout_space import LayoutSpace
 from parc.compiler.search.memory_batch import ActivationCell, MemoryBatch
-from parc.compiler.search.point import Degrees, Point
 from parc.compiler.search.rank_layouts import ROUNDING, Survivor
 from parc.compiler.search.rule_cache import RuleCache
 from parc.compiler.search.stage_shapes import StageShape

@@ -10,12 +10,13 @@ from parc.backends.base import Framework
 from parc.compiler.ir import Layout, Problem, Recompute, Schedule, Split, Variant
 from parc.compiler.search.choose_context_exchange import ChooseExchange, pinned_exchange
 from parc.compiler.search.enumerate_layouts import (
+    Degrees,
+    Point,
     degree_choices,
     micro_batch_choices,
     recompute_levels,
     stage_choices,
 )
-from parc.compiler.search.point import Degrees, Point
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from parc.compiler.cost.memory.workspaces import (
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.setup.stages import StageLoad
 from parc.compiler.ir import Layout
-from parc.compiler.search.point import BuildLayout, Point
+from parc.compiler.search.enumerate_layouts import BuildLayout, Point
 from parc.compiler.search.stage_shapes import StageShape
 
 Key = tuple[StageShape, int, int, int, int, int]

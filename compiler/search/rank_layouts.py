@@ -9,7 +9,7 @@ from parc.compiler.cost.memory.peak import peak_bytes, peak_stage
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.ir import Layout, Recompute
-from parc.compiler.search.point import Degrees, Point
+from parc.compiler.search.enumerate_layouts import Degrees, Point
 
 TIE = 0.03
 """Relative difference below which predictions tie (run-to-run noise of published sweeps)."""

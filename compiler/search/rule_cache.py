@@ -13,7 +13,7 @@ from typing import Any
 
 from parc.compiler.ir import Problem
 from parc.compiler.ir.rule import Rule
-from parc.compiler.search.point import BuildLayout, Point
+from parc.compiler.search.enumerate_layouts import BuildLayout, Point
 
 DECIDED_BY: dict[str, tuple[str, ...]] = {
     "tp": ("tp",),

@@ -34,7 +34,7 @@ from parc.compiler.cost.step.step_time import (
     straggling,
 )
 from parc.compiler.ir import LayerKind, Layout
-from parc.compiler.search.point import BuildLayout, Point
+from parc.compiler.search.enumerate_layouts import BuildLayout, Point
 from parc.compiler.search.stage_shapes import StageShape
 
 NONE = (0.0, 0.0)

@@ -10,13 +10,13 @@ from math import prod
 import pytest
 
 from parc.compiler.placement.build_placement_problem import build_placement_problem
+from parc.compiler.placement.order.box_orders import box_shapes, node_digits, sequence
 from parc.compiler.placement.order.cuts import grid_cuts
 from parc.compiler.placement.order.enumerate_orders import enumerate_orders
 from parc.compiler.placement.order.loads import LinkLoads
 from parc.compiler.placement.order.messages import messages_by_node
 from parc.compiler.placement.order.packing import bin_levels, pack
 from parc.compiler.placement.order.placement_problem import PlacementProblem
-from parc.compiler.placement.order.rank_boxes import box_shapes, node_digits, sequence
 from parc.compiler.placement.order.sites import canonical_hosts, sites_of
 from tests.placement.placement_plans import NVL72, MegatronOrder, cluster, layout
 from tests.placement.random_clusters import in_pods, irregular

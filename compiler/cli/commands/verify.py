@@ -28,7 +28,7 @@ def command(ctx: click.Context, directory: Path, style: str, fail_on: str) -> No
     warning. Files of a plugin without a verifier (A13) make the command exit with 1. For details
     see docs/verify.md.
     """
-    from parc.compiler.ir.positions import Positions
+    from parc.compiler.ir.finding import Positions
     from parc.compiler.report.json.directory import read_directory, texts
     from parc.compiler.verify.select_verifiers import UNVERIFIED
     from parc.compiler.verify.verify_plan import verify_artifacts

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from functools import cache, lru_cache
 
+from parc.compiler.cost.schedules.action_tables import backward_visits, forward_visits
 from parc.compiler.cost.schedules.formulas import (
     EqualStages,
     chunks_in_flight,
     interleaved_warmup,
 )
-from parc.compiler.cost.schedules.orders import backward_visits, forward_visits
 from parc.compiler.cost.schedules.registry import SCHEDULES
 from parc.compiler.cost.schedules.simulation import StageSeconds
 from parc.compiler.cost.schedules.table import PipelineShape

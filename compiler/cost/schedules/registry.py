@@ -6,12 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from parc.compiler.cost.schedules import formulas
-from parc.compiler.cost.schedules.dualpipe import dualpipe, dualpipe_v
+from parc.compiler.cost.schedules.action_tables import (
+    dualpipe,
+    dualpipe_v,
+    gpipe,
+    interleaved,
+    one_f_one_b,
+    zb_h1,
+    zb_v,
+)
 from parc.compiler.cost.schedules.formulas import EqualStages
-from parc.compiler.cost.schedules.orders import gpipe, interleaved, one_f_one_b
 from parc.compiler.cost.schedules.simulation import simulate
 from parc.compiler.cost.schedules.table import PipelineShape, Table
-from parc.compiler.cost.schedules.zero_bubble import zb_h1, zb_v
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,9 @@
-"""Weights of a model on one rank of a serving engine, by part, in elements and in bytes.
+"""Shard of a model on one serving rank, and the bytes of its number formats.
+
+Byte sizes follow from number formats, not from the engine. The shares of data-sheet rates are facts
+of GPU generations (``Generation.serving``), the other constants are declared by engines.
+
+Weights of a model on one rank of a serving engine, by part, in elements and in bytes.
 
 Sharding follows vLLM: column- and row-parallel linear layers are split over tp; key-value heads are
 repeated if tp exceeds their number; low-rank projections of latent attention, the router and norms
@@ -11,9 +16,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from parc.compiler.cost.counts.params import expert_params, mlp_params, norm_params, router_params
-from parc.compiler.cost.serving.constants import WEIGHT_BYTES
 from parc.compiler.ir import LayerKind, Model
 from parc.compiler.ir.serving import ServingLayout, ServingSetup
+
+WEIGHT_BYTES = {
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0 + 4 / 128**2,
+    "int4": 0.5 + 2.5 / 128,
+    "nvfp4": 0.5 + 1 / 16,
+}
+"""Bytes per weight with its scales: fp8 blocks of 128 x 128 (fp32 scale), int4 groups of 128 (fp16
+scale, 4-bit zero), nvfp4 blocks of 16 (fp8 scale)."""
+KV_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
+"""Bytes per element of the key-value cache."""
 
 
 @dataclass(frozen=True, slots=True)

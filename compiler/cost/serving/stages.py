@@ -11,8 +11,13 @@ from dataclasses import replace
 
 from parc.compiler.cost.counts.cache import rounded_tokens, windowed_layers
 from parc.compiler.cost.counts.params import norm_params
-from parc.compiler.cost.serving.cache_blocks import CacheBlocks, cache_blocks
-from parc.compiler.cost.serving.memory import cache_bytes, kv_bytes_per_layer, overhead_bytes
+from parc.compiler.cost.serving.memory import (
+    CacheBlocks,
+    cache_blocks,
+    cache_bytes,
+    kv_bytes_per_layer,
+    overhead_bytes,
+)
 from parc.compiler.cost.serving.shard import Layers, shard_bytes, stored_shard
 from parc.compiler.ir import Cluster, Model
 from parc.compiler.ir.engine_constants import ExtraLayers, ShardingConstants

@@ -11,13 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.compiler.cost.counts.flops import core_width, mean_span
-from parc.compiler.cost.serving.constants import WEIGHT_BYTES
-from parc.compiler.cost.serving.context import context_seconds
 from parc.compiler.cost.serving.deployment import Deployment
-from parc.compiler.cost.serving.experts import routed_seconds
+from parc.compiler.cost.serving.layer_seconds import (
+    RECURRENT_KERNELS,
+    context_seconds,
+    recurrent_seconds,
+    routed_seconds,
+)
 from parc.compiler.cost.serving.memory import kv_bytes_per_layer
-from parc.compiler.cost.serving.recurrence import RECURRENT_KERNELS, recurrent_seconds
-from parc.compiler.cost.serving.shard import mixer_weight_bytes
+from parc.compiler.cost.serving.shard import WEIGHT_BYTES, mixer_weight_bytes
 from parc.compiler.ir import Model
 from parc.compiler.ir.serving import StepTerms
 

@@ -9,8 +9,7 @@ from urllib.parse import quote
 
 from parc.compiler.diagnostics.codes import code_info
 from parc.compiler.diagnostics.sink import Sink
-from parc.compiler.ir.finding import Cause, Diagnostic, Severity
-from parc.compiler.ir.positions import Span
+from parc.compiler.ir.finding import Cause, Diagnostic, Severity, Span
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 LEVELS: dict[Severity, str] = {"error": "error", "warning": "warning", "advice": "note"}

@@ -23,8 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from parc.compiler.diagnostics.sink import Sink
-from parc.compiler.ir.finding import Diagnostic, Severity
-from parc.compiler.ir.positions import Positions, Span
+from parc.compiler.ir.finding import Diagnostic, Positions, Severity, Span
 
 TAB = "    "
 ZERO_WIDTH_JOINERS = "\u200c\u200d"

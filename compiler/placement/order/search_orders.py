@@ -14,14 +14,12 @@ from functools import cached_property
 from itertools import islice
 from math import prod
 
-from parc.compiler.placement.order.bound import TimeBound
-from parc.compiler.placement.order.box_orders import box_orders
-from parc.compiler.placement.order.byte_bound import ByteBound
+from parc.compiler.placement.order.bound import ByteBound, TimeBound
+from parc.compiler.placement.order.box_orders import BoxShape, box_orders
 from parc.compiler.placement.order.enumerate_orders import enumerate_orders
 from parc.compiler.placement.order.loads import LinkLoads
 from parc.compiler.placement.order.messages import NodeMessages, messages_by_node
 from parc.compiler.placement.order.placement_problem import Cost, PlacementProblem, rounded
-from parc.compiler.placement.order.rank_boxes import BoxShape
 from parc.compiler.placement.order.swaps import improve_by_swaps
 
 BOXES = "boxes"

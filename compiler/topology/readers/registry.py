@@ -7,14 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from parc.compiler.diagnostics import Sink
-from parc.compiler.topology.readers.aws import read_aws
+from parc.compiler.topology.readers.clouds import read_aws, read_gcp, read_lambda, read_oci
 from parc.compiler.topology.readers.fragment import Fragment
-from parc.compiler.topology.readers.gcp import read_gcp
 from parc.compiler.topology.readers.ibnetdiscover import read_ibnetdiscover
 from parc.compiler.topology.readers.k8s_nodes import read_k8s_nodes
-from parc.compiler.topology.readers.lambda_cloud import read_lambda
 from parc.compiler.topology.readers.nvidia_topology import read_nvidia_topology
-from parc.compiler.topology.readers.oci import read_oci
 from parc.compiler.topology.readers.scontrol_nodes import read_scontrol_nodes
 from parc.compiler.topology.readers.slurm_topology import read_slurm_topology
 from parc.compiler.topology.readers.topograph import read_topograph

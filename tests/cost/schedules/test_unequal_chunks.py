@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from parc.compiler.cost.schedules.action_tables import interleaved
 from parc.compiler.cost.schedules.estimates import interleaved_micro_batches_in_flight
 from parc.compiler.cost.schedules.formulas import chunks_in_flight
-from parc.compiler.cost.schedules.orders import interleaved
 from parc.compiler.cost.schedules.table import PipelineShape
 
 SHAPES = st.tuples(

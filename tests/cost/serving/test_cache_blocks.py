@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks.accuracy.engines import ENGINES
 from parc.compiler.cost.counts.cache import state_bytes, windowed_layers
-from parc.compiler.cost.serving.cache_blocks import cache_blocks
-from parc.compiler.cost.serving.memory import request_bytes
+from parc.compiler.cost.serving.memory import cache_blocks, request_bytes
 from parc.compiler.cost.serving.shard import weights_bytes
 from parc.compiler.cost.serving.stages import service_blocks, stage_caches, stage_weights_bytes
 from parc.compiler.ir import Model, ServingLayout

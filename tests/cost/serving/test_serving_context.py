@@ -6,8 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from parc.compiler.cost.serving.context import cached_elements, context_seconds, exchanged_elements
 from parc.compiler.cost.serving.deployment import Deployment, deploy
+from parc.compiler.cost.serving.layer_seconds import (
+    cached_elements,
+    context_seconds,
+    exchanged_elements,
+)
 from parc.compiler.cost.serving.memory import request_bytes, serving_memory
 from parc.compiler.cost.serving.step import Batch, step_terms
 from parc.compiler.cost.serving.traffic import estimate_serving

@@ -1,0 +1,156 @@
+"""Seconds of special layers in a serving step: context parallelism, experts, recurrence.
+
+Collectives of context parallelism, per layer:
+
+Decode context parallelism (dcp): each of dcp ranks stores every dcp-th token of a request. The
+queries of the group are gathered so that each rank attends with all of their heads to its own
+tokens; the partial outputs are scattered back, weighted by their log-sum-exp, which is gathered too
+(vLLM, v1/attention/ops/dcp.py, ``ag_rs``). FLOPs do not change; cache and cache reads shrink by
+dcp.
+
+Prefill context parallelism (pcp): the tokens of a step, including those of decoding requests, are
+distributed over pcp ranks (v1/worker/gpu/pcp_manager.py). The keys and values of all tokens are
+gathered on each rank because each stores a whole cache.
+
+No published measurement shows the cost of either, so the bytes over links are not fitted.
+
+Routed layers: the experts that are read, and the imbalance of their ranks.
+
+Linear attention and Mamba, without their projections: a decoding request reads and writes its state
+in each such layer, independent of its context. Prompts run in chunks as in training
+(``cost/kernels/recurrence.py``), at the rates of serving kernels. docs/cost-model.md lists the
+engine measurements against which this was checked.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from statistics import NormalDist
+
+from parc.compiler.cost.counts.cache import state_bytes
+from parc.compiler.cost.kernels.recurrence import recurrence
+from parc.compiler.cost.serving.deployment import Deployment
+from parc.compiler.cost.serving.shard import WEIGHT_BYTES
+from parc.compiler.ir import Model
+
+ELEMENT_BYTES = 2
+"""Bytes per element of queries, keys, values and outputs."""
+LSE_BYTES = 4
+"""Bytes per log-sum-exp."""
+
+
+def context_seconds(deployment: Deployment, decode: float, prefill: float) -> float:
+    """Return the seconds of the collectives of one layer.
+
+    ``decode`` and ``prefill`` are the tokens of each kind in one rank's share of a step.
+    """
+    layout = deployment.layout
+    seconds = 0.0
+    if layout.dcp > 1:
+        # Grouped queries are exchanged for the whole step, latent ones only for decoding tokens.
+        latent = deployment.model.attention.latent is not None
+        seconds += _decode_seconds(deployment, decode if latent else decode + prefill)
+    if layout.pcp > 1:
+        token_bytes = cached_elements(deployment.model, layout.tp) * ELEMENT_BYTES
+        gathered = (decode + prefill) * layout.pcp * token_bytes
+        seconds += deployment.links.gather_seconds(gathered, layout.pcp, layout.tp)
+    return seconds
+
+
+def _decode_seconds(deployment: Deployment, tokens: float) -> float:
+    """Return the seconds of gathering queries and log-sum-exps and of scattering outputs."""
+    model, layout, links = deployment.model, deployment.layout, deployment.links
+    query, output = exchanged_elements(model)
+    rows = tokens * model.attention.heads / layout.tp * layout.dcp
+    sizes = (rows * query * ELEMENT_BYTES, rows * LSE_BYTES, rows * output * ELEMENT_BYTES)
+    return sum(links.gather_seconds(nbytes, layout.dcp) for nbytes in sizes)
+
+
+def exchanged_elements(model: Model) -> tuple[int, int]:
+    """Return (query, output) elements per head; absorbed ones are as wide as the latent vector."""
+    latent = model.attention.latent
+    if latent is None:
+        return model.attention.head_dim, model.attention.head_dim
+    return latent.kv_lora_rank + latent.qk_rope_dim, latent.kv_lora_rank
+
+
+def cached_elements(model: Model, tp: int) -> float:
+    """Return the elements per token and layer in the cache of a rank."""
+    latent, attention = model.attention.latent, model.attention
+    if latent is not None:
+        return latent.kv_lora_rank + latent.qk_rope_dim
+    return 2 * max(attention.kv_heads / tp, 1.0) * attention.head_dim
+
+
+ROUTED_BYTES = 8
+"""Bytes per routed row and hidden unit on the way to an expert and back: gather, cast, scatter."""
+PAD_ROWS = 64
+"""Mean number of empty rows per expert in tiles of 128 rows."""
+GROUPED_SHARE = 0.8
+"""Rate of grouped GEMMs over single ones of the same format, because each expert has short tiles.
+Fitted."""
+WORST_IMBALANCE = 2.0
+"""Upper limit of the busiest rank over the mean."""
+
+
+def routed_seconds(deployment: Deployment, tokens: float) -> float:
+    """Return the seconds of shared and routed experts of one layer.
+
+    Of the experts on a rank, the fraction 1 - (1 - top_k / experts)^n is read, with n the tokens of
+    the expert group. ``tokens`` are the tokens in one rank's share of a step.
+    """
+    experts, part = deployment.model.experts, deployment.shard
+    if experts is None:
+        return 0.0
+    nbytes = WEIGHT_BYTES[deployment.setup.weights]
+    group = tokens * deployment.layout.pcp * deployment.layout.dp
+    share = experts.top_k / experts.count
+    ranks = deployment.layout.ep
+    used: float = 1 - (1 - share) ** group
+    touched = part.experts * used
+    touched = min(touched * _imbalance(touched, ranks, used), part.experts)
+    read = touched * part.expert * nbytes / deployment.weight_rate(nbytes)
+    rows = group * experts.top_k / ranks
+    rows *= _imbalance(rows, ranks)
+    padded = rows + PAD_ROWS * touched
+    compute = 2 * padded * part.expert / (deployment.gemm_rate(nbytes) * GROUPED_SHARE)
+    moved = ROUTED_BYTES * rows * deployment.model.hidden / deployment.memory_rate
+    shared = deployment.gemm_seconds(part.shared, tokens, nbytes) if part.shared else 0.0
+    return max(read, compute) + moved + shared
+
+
+def _imbalance(mean: float, ranks: int, used: float = 0.0) -> float:
+    """Return the load of the busiest of ``ranks`` ranks over the mean for random routing.
+
+    Counts are assumed normal with variance mean x (1 - used): Poisson, or less if the fraction
+    ``used`` of all candidates is chosen. Their expected maximum is Blom's (1958).
+    """
+    if ranks == 1 or mean <= 0:
+        return 1.0
+    return min(1 + _expected_maximum(ranks) * math.sqrt((1 - used) / mean), WORST_IMBALANCE)
+
+
+@cache
+def _expected_maximum(draws: int) -> float:
+    """Return the mean of the largest of ``draws`` standard normal values."""
+    return float(NormalDist().inv_cdf((draws - 0.375) / (draws + 0.25)))
+
+
+RECURRENT_KERNELS = 6
+"""Kernels per layer: norm, input projection (the narrow second one of linear attention runs in
+parallel), convolution, recurrence, gated norm, output projection."""
+
+
+def recurrent_seconds(deployment: Deployment, decode: float, prefill: float) -> float:
+    """Return the seconds of one layer for ``decode`` requests and ``prefill`` prompt tokens."""
+    model, layout, rate = deployment.model, deployment.layout, deployment.memory_rate
+    state = state_bytes(model, deployment.engine, layout.tp)
+    seconds = 2 * decode * state / rate
+    kinds = (kind for kind in model.kinds if kind.mixer in ("linear", "mamba"))
+    part = next((found for kind in kinds if (found := recurrence(model, kind))), None)
+    if part is None or not prefill:
+        return seconds
+    tokens = prefill / layout.tp
+    moved = part.scanned_bytes + part.streamed_bytes
+    return seconds + tokens * (part.flops / deployment.attention_rate + moved / rate)

@@ -1,0 +1,183 @@
+"""Readers of the topologies of cloud providers: AWS, Google Cloud, Oracle Cloud and Lambda Cloud.
+
+AWS: the output of ``aws ec2 describe-instance-topology``.
+
+https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_InstanceTopology.html: NetworkNodes are
+listed from the top of the network down to the layer next to the instance. Instances of an
+UltraServer share a CapacityBlockId, which is their NVLink domain (as in topograph,
+pkg/providers/aws).
+
+Google Cloud: ``gcloud compute instances list --format json``, or the API response.
+
+https://cloud.google.com/compute/docs/instances/view-vm-topology: physicalHostTopology has cluster,
+block, subblock and host, from far to near. A subblock is a leaf.
+
+Oracle Cloud: compute hosts of the API, or rdmaTopologyData of the hosts.
+
+https://docs.oracle.com/iaas/api, ComputeHost: a local block is part of a network block, which is
+part of an HPC island. The metadata of a host (``/opc/v2/host/rdmaTopologyData``) has the same data
+under other keys.
+
+Lambda Cloud: topology of instances, the nearest switch first, and NVLink domains.
+"""
+
+from __future__ import annotations
+
+from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.topology.readers.document import Node, read_document
+from parc.compiler.topology.readers.fragment import Fragment, Located
+from parc.compiler.topology.readers.reading import Reading, some
+
+_NODE_TYPES = {
+    "p4d.24xlarge": "aws-p4d",
+    "p4de.24xlarge": "aws-p4de",
+    "p5.48xlarge": "aws-p5",
+    "p5e.48xlarge": "aws-p5e",
+    "p5en.48xlarge": "aws-p5en",
+    "p6-b200.48xlarge": "aws-p6-b200",
+}
+
+
+def read_aws(text: str, name: str, sink: Sink) -> Fragment | None:
+    """Read hosts by instance id. The nearest network layer is the rack, higher layers are tiers."""
+    reading = Reading(text, name, sink)
+    root = read_document(reading)
+    if root is None or not root.wants(dict):
+        return None
+    types: dict[str, None] = {}
+    for entry in root.items("Instances"):
+        if not entry.wants(dict):
+            continue
+        layers = [layer.value for layer in entry.items("NetworkNodes") if layer.wants(str)]
+        if not layers:
+            entry.lacks("NetworkNodes")
+        host = entry.text("InstanceId", required=True)
+        block = entry.text("CapacityBlockId") or None
+        # AWS lists the top of the network first; a path starts at the leaf.
+        reading.place(Located(host, tuple(reversed(layers)), block, entry.span))
+        types[entry.text("InstanceType")] = None
+    if root.text("NextToken"):
+        finding = Finding(
+            "the output is incomplete: it has a NextToken", help="pass the other pages too"
+        )
+        reading.say("I04", finding, reading.span())
+    if not reading.hosts and reading.sound:
+        reading.refuse("I02", "the output has no instances", reading.span())
+    _set_node_type([kind for kind in types if kind], reading)
+    return reading.fragment()
+
+
+def _set_node_type(types: list[str], reading: Reading) -> None:
+    reading.notes.append("hosts are named by instance id; Slurm and ssh use other names")
+    if len(types) == 1 and types[0] in _NODE_TYPES:
+        reading.spec = {"cluster": {"node": _NODE_TYPES[types[0]]}}
+    elif types:
+        reading.notes.append(f"instance type {some(types)}")
+
+
+_TIERS = ("subblock", "block", "cluster")
+
+
+def read_gcp(text: str, name: str, sink: Sink) -> Fragment | None:
+    """Read hosts by name, with subblock, block and cluster as rack and tiers; I04 without them."""
+    reading = Reading(text, name, sink)
+    root = read_document(reading)
+    if root is None:
+        return None
+    listed = root.items() if isinstance(root.value, list) else root.items("items")
+    without: list[str] = []
+    for entry in listed:
+        if not entry.wants(dict):
+            continue
+        host, path = entry.text("name", required=True), _path(entry)
+        if path:
+            reading.place(Located(host, path, None, entry.span))
+        else:
+            without.append(host)
+    if without and reading.hosts:
+        finding = Finding(f"instances without physicalHostTopology are left out: {some(without)}")
+        reading.say("I04", finding, reading.span())
+    if not reading.hosts and reading.sound:
+        help_ = (
+            "Google Cloud sets resourceStatus.physicalHostTopology on VMs with a placement policy"
+        )
+        finding = Finding("no instance has a physicalHostTopology", help=help_)
+        reading.refuse("I02", finding, reading.span())
+    return reading.fragment()
+
+
+def _path(entry: Node) -> tuple[str, ...]:
+    status = entry.mapping("resourceStatus")
+    place = status.mapping("physicalHostTopology") if status is not None else None
+    if place is None:
+        return ()
+    return tuple(place.text(tier, required=True) for tier in _TIERS)
+
+
+_API = ("localBlockId", "networkBlockId", "hpcIslandId", "gpuMemoryFabricId")
+_METADATA = (
+    "customerLocalBlock",
+    "customerNetworkBlock",
+    "customerHPCIslandId",
+    "customerGpuMemoryFabric",
+)
+
+
+def read_oci(text: str, name: str, sink: Sink) -> Fragment | None:
+    """Read hosts by hostname or id; local block, network block and island are rack and tiers."""
+    reading = Reading(text, name, sink)
+    root = read_document(reading)
+    if root is None:
+        return None
+    for entry in _hosts(root):
+        if not entry.wants(dict):
+            continue
+        keys = _METADATA if entry.child("customerLocalBlock") is not None else _API
+        path = tuple(entry.text(key, required=True) for key in keys[:3])
+        domain = entry.text(keys[3]) or None
+        host = entry.text("hostname") or entry.text("instanceId")
+        host = host or entry.text("customerHostId") or entry.text("id", required=True)
+        reading.place(Located(host, path, domain, entry.span))
+    if not reading.hosts and reading.sound:
+        reading.refuse("I02", "the output has no hosts", reading.span())
+    reading.notes.append("hosts are named by OCID; Slurm and ssh use other names")
+    return reading.fragment()
+
+
+def _hosts(root: Node) -> list[Node]:
+    """Return the entries: ``items`` (API), ``data.items`` (command line), a list, or one host."""
+    if isinstance(root.value, list):
+        return root.items()
+    data = root.child("data")
+    if data is not None:
+        return data.items() if isinstance(data.value, list) else data.items("items")
+    return root.items("items") if root.child("items") is not None else [root]
+
+
+def read_lambda(text: str, name: str, sink: Sink) -> Fragment | None:
+    """Read hosts by instance id, with ``networkPath`` as rack and tiers."""
+    reading = Reading(text, name, sink)
+    root = read_document(reading)
+    if root is None or not root.wants(dict):
+        return None
+    for entry in root.items("data"):
+        if not entry.wants(dict):
+            continue
+        path = [part.text("id", required=True) for part in entry.items("networkPath")]
+        host = entry.text("id", required=True)
+        reading.place(Located(host, tuple(path), _domain(entry), entry.span))
+    if root.text("page_token"):
+        finding = Finding(
+            "the output is incomplete: it has a page_token", help="pass the other pages too"
+        )
+        reading.say("I04", finding, reading.span())
+    if not reading.hosts and reading.sound:
+        reading.refuse("I02", "the output has no instances", reading.span())
+    return reading.fragment()
+
+
+def _domain(entry: Node) -> str | None:
+    nvlink = entry.mapping("nvlink")
+    domain = nvlink.text("domain_id") if nvlink is not None else ""
+    clique = nvlink.text("clique_id") if nvlink is not None else ""
+    return (f"{domain}.{clique}" if clique else domain) or None
