@@ -14,6 +14,7 @@ from parc.compiler.diagnostics.codes import CodeInfo, all_codes, code_info
 
 PASS_PACKAGES = ("resolve", "search", "evaluate", "placement", "checks", "verify")
 """Sub-packages of ``parc.compiler`` that hold passes, in the order of the pipeline."""
+PUBLIC_FUNCTION = re.compile(r"^def ([a-z]\w*)\(", re.MULTILINE)
 CODE = re.compile(r"(?:PARC-)?([A-Z]\d+[a-z]?)", re.IGNORECASE)
 
 
@@ -132,20 +133,16 @@ def _term(topic: str) -> str | None:
 
 
 def pass_names() -> list[str]:
-    """Return the names of all passes: modules with a public function of the same name."""
+    """Return the names of the passes: public functions of the packages of the pipeline."""
     return sorted(_pass_sources())
 
 
 def _pass_sources() -> dict[str, str]:
-    """Return name -> source text of every pass."""
-    found = {}
-    for package in PASS_PACKAGES:
-        for entry in files(f"parc.compiler.{package}").iterdir():
-            name = entry.name.removesuffix(".py")
-            # A pass is a module with a public function of its name.
-            if name != entry.name and f"def {name}(" in (text := entry.read_text("utf-8")):
-                found[name] = text
-    return found
+    """Return name -> source text of the module, for every pass."""
+    folders = (files(f"parc.compiler.{package}") for package in PASS_PACKAGES)
+    entries = (entry for folder in folders for entry in folder.iterdir())
+    texts = [entry.read_text("utf-8") for entry in entries if entry.name.endswith(".py")]
+    return {name: text for text in texts for name in PUBLIC_FUNCTION.findall(text)}
 
 
 def _pass(topic: str) -> str | None:
