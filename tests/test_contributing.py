@@ -10,7 +10,7 @@ import pytest
 from tests.project_files import ROOT
 
 TEXT = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-RECIPES = dict(re.findall(r"^### (.+)\n(.*?)(?=^##)", TEXT, re.MULTILINE | re.DOTALL))
+RECIPES = dict(re.findall(r"^### ([^\n]+)\n(.*?)(?=^##)", TEXT, re.MULTILINE | re.DOTALL))
 EXPECTED = {
     "Add a GPU": ("catalog/gpus/", "catalog/kernels/"),
     "Add a GPU generation": ("catalog/generations/", "docs/cost-model.md"),
