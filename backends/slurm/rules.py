@@ -50,7 +50,7 @@ def check_slurm(plan: AnyPlan, sink: Sink) -> None:
 
 
 def check_engine_script(plan: AnyPlan, sink: Sink) -> None:
-    """Report V29 if a serving job would run the engine's script, but it is not emitted."""
+    """Report a serving job that runs the engine's script, if ``emit`` lacks the engine (V29)."""
     name = plan.problem.framework
     if name in plan.problem.emit:
         return

@@ -220,7 +220,10 @@ def _is_given(name: str, known: Known) -> bool:
 
 
 def _split(problem: Problem, pp: int, vpp: int) -> Split:
-    """Return the split that the flags give; without one of them Megatron splits evenly."""
+    """Return the split of the layers into pipeline stages that the flags specify.
+
+    If no flag specifies a split, the layers are split evenly, as Megatron does.
+    """
     pins = problem.pins
     given = pins.count_embedding or pins.count_loss or any(getattr(pins, one) for one in SPLITTING)
     return split_or_even(problem, FRAMEWORK, pp, vpp, bool(given))

@@ -90,7 +90,7 @@ def gemm_pass(fit: GemmFit, shapes: list[GemmShape]) -> ForwardBackward:
 def unfused_core(
     kernels: KernelFit, model: Model, layout: Layout, sequence: int
 ) -> ForwardBackward:
-    """Return the seconds of the attention core without a fused kernel, as before FlashAttention.
+    """Return the time of an attention core without a fused kernel, as before FlashAttention.
 
     Scores are written to memory. Forward: two batched products over the full square, then scale,
     mask, softmax and dropout of every score. Backward: four products and the traffic of gradients.

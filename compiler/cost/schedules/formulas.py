@@ -40,7 +40,7 @@ class EqualStages:
 
 
 def gpipe_seconds(shape: PipelineShape, stages: EqualStages) -> float:
-    """Return the seconds of a GPipe step: (m + p - 1) t + 2 (p - 1) h.
+    """Return the time of a GPipe step: (m + p - 1) t + 2 (p - 1) h.
 
     The bubble is (p - 1)(F + B), GPipe (arXiv:1811.06965), section 2.3.
     """
@@ -49,7 +49,10 @@ def gpipe_seconds(shape: PipelineShape, stages: EqualStages) -> float:
 
 
 def one_f_one_b_seconds(shape: PipelineShape, stages: EqualStages) -> float:
-    """Return the seconds of a 1F1B step: n t + 2 h (n - ceil(n / p)) with n = m + p - 1.
+    """Return the time of a 1F1B step: n t + 2 h (n - ceil(n / p)) with n = m + p - 1.
+
+    m: micro-batches, p: ranks, r: pipeline rank; F, B: forward and backward seconds of one stage, t
+    = F + B; h: seconds of one hop between ranks.
 
     The bubble is (p - 1)(F + B), arXiv:2104.04473, section 2.2. Hops are exposed because a rank has
     at most p - r micro-batches in flight: every p micro-batches wait for one round trip over all
@@ -61,7 +64,7 @@ def one_f_one_b_seconds(shape: PipelineShape, stages: EqualStages) -> float:
 
 
 def interleaved_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
-    """Return the seconds of an interleaved 1F1B step; None if hops are long or groups short.
+    """Return the time of an interleaved 1F1B step; None if hops are long or groups short.
 
     (m v + p - 1) t + 2 (p - 1) h + (v - 1)(max(0, p h - (g - p) F) + max(0, p h - (l - p) B)),
     where l is the size of the last group. For m <= p: (p v + m - 1) t + 2 (p v - 1) h. The bubble,
