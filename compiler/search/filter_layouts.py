@@ -126,7 +126,7 @@ class LayoutFilter:
         return MeshChoice(degrees, batches, {})
 
     def smallest(self) -> Point | None:
-        """Return the valid layout that needs the least memory; the first one if several are equal."""
+        """Return the valid layout that needs the least memory; on a tie, the first one."""
         least, found = float("inf"), None
         choices = self.space.degrees()
         for degrees, cut in ((one, cut) for one in choices for cut in self._cuts(one.pp)):
