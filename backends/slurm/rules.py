@@ -26,7 +26,7 @@ _UNLIMITED = {"unlimited", "infinite"}
 
 
 def time_limit_seconds(text: str) -> int | None:
-    """Return the seconds of a Slurm time limit; None if Slurm cannot parse ``text``.
+    """Return a Slurm time limit in seconds; None if Slurm cannot parse ``text``.
 
     Forms (sbatch(1), --time): minutes, minutes:seconds, hours:minutes:seconds, days-hours,
     days-hours:minutes, days-hours:minutes:seconds.

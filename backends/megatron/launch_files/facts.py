@@ -43,7 +43,7 @@ class Facts(LaunchFacts[Problem, Layout]):
     """Facts of a launch of Megatron."""
 
     guessed_experts: bool
-    """It is unknown whether the model has experts."""
+    """True if it is unknown whether the model has experts."""
 
 
 def megatron_facts(

@@ -77,7 +77,7 @@ def mlp_gemms(model: Model, layout: Layout, tokens: float, width: float) -> list
 
 
 def gemm_pass(fit: GemmFit, shapes: list[GemmShape]) -> ForwardBackward:
-    """Return the seconds of GEMMs: forward, and the gradients of input and weight."""
+    """Return the time of the GEMMs: forward, and the gradients of input and weight."""
     forward = backward = 0.0
     for m, n, k in shapes:
         slow_down = MISALIGNED_WEIGHT if n % WEIGHT_ALIGNMENT or k % WEIGHT_ALIGNMENT else 1.0

@@ -88,7 +88,7 @@ def interleaved_seconds(shape: PipelineShape, stages: EqualStages) -> float | No
 
 
 def zb_h1_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
-    """Return the seconds of a ZB-H1 step; None with hops, or if v > 1 and a group is short.
+    """Return the time of a ZB-H1 step; None with hops, or if v > 1 and a group is short.
 
     The work is m v t. The bubble is (p - 1) max(F + I - W, F, I) for m >= p, and with k = min(m, p)
     max((p-1)(F+I) - (k-1) W, (p-1) F + (p-k) I, (p-k) F + (p-1) I) in general. The published bubble
@@ -110,7 +110,7 @@ def zb_h1_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
 
 
 def zb_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
-    """Return the seconds of a ZB-V step; None with hops or for m < 2 p - 1.
+    """Return the time of a ZB-V step; None with hops or for m < 2 p - 1.
 
     2 m t plus the longest of eight paths through warm-up and cool-down, which were found by
     following the critical path of the simulation. For F <= I >= W the bubble is
@@ -138,7 +138,7 @@ def zb_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
 
 
 def dualpipe_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
-    """Return the seconds of a DualPipeV step; None with hops or for m < 2 p.
+    """Return the time of a DualPipeV step; None with hops or for m < 2 p.
 
     (2m-p-2) F&B + 2p F + (p+2) I + 3W + (p-1) max(I, W) + max(p F, (p-1) I). The published bubble
     (p - 1)(F&B + B - 3W) (DeepSeek-V3, arXiv:2412.19437, table 2, with its PP = 2p) is equal for
@@ -155,7 +155,7 @@ def dualpipe_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | Non
 
 
 def dualpipe_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
-    """Return the seconds of a DualPipe step; None as for DualPipeV.
+    """Return the time of a DualPipe step; None as for DualPipeV.
 
     The two ends of the pipeline mirror each other, so that the step takes as long as DualPipeV on
     half the ranks with half the micro-batches.
