@@ -238,7 +238,10 @@ def _sync(folder: Path) -> None:
 
 
 def _replace(new: Path, target: Path) -> None:
-    """Replace ``target`` by ``new``; an old ``target`` ends up under the name of ``new``."""
+    """Move ``new`` to ``target``; an existing ``target`` is replaced.
+
+    If the file system can exchange two paths, the old ``target`` is afterwards called ``new``.
+    """
     with suppress(OSError):
         new.rename(target)  # succeeds if target is missing or an empty directory
         return

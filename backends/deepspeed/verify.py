@@ -45,7 +45,7 @@ class DeepSpeedVerifier(FrontableVerifier):
     )
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report A08 for layers, A09 for the batch, A05 if the two files disagree."""
+        """Report missing layers (A08), a wrong batch (A09), and sizes that differ by file (A05)."""
         if PROGRAM not in artifacts:
             return
         config, program = _read(CONFIG, artifacts), _read(PROGRAM, artifacts)
@@ -63,7 +63,7 @@ class DeepSpeedVerifier(FrontableVerifier):
         return _derive(_topology(_read(PROGRAM, artifacts)), PROGRAM, world, sink)
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
-        """Report A02 and A07 for the hostfile, and A07 for the rendezvous of the script."""
+        """Report wrong hosts (A02), and a wrong slot number or rendezvous (A07)."""
         if SLOTS in artifacts:
             _verify_slots(artifacts[SLOTS], job, sink)
         if SCRIPT in artifacts:

@@ -20,7 +20,7 @@ def reshard_after_forward(problem: Problem, layout: Layout) -> bool:
 
 
 def checkpointing(problem: Problem, layout: Layout) -> str:
-    """Return none, or full for recomputation of every layer in the backward pass."""
+    """Return ``"full"`` if the backward pass recomputes every layer, else ``"none"``."""
     return layout.recompute.granularity
 
 

@@ -41,7 +41,10 @@ def serving_objects(plan: ServingPlan) -> list[dict[str, Any]]:
 
 
 def pod_names(plan: ServingPlan) -> tuple[str, ...]:
-    """Return the DNS names by node rank: leaders are ``NAME-g``, workers ``NAME-g-1`` and so on."""
+    """Return the DNS names of the pods by node rank.
+
+    In group g the leader is ``NAME-g``, and worker i (from 1) is ``NAME-g-i``.
+    """
     name, size = label(plan.problem.name), group_hosts(plan)
     return tuple(
         f"{name}-{node // size}" + (f"-{node % size}" if node % size else "") + f".{name}"

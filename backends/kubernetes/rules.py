@@ -24,7 +24,7 @@ AT = "launch.kubernetes"
 
 
 def check_kubernetes(plan: Plan, sink: Sink) -> None:
-    """Report every finding on names, image, labels, quantities, size and racks."""
+    """Check the names, image, labels, resource quantities, size and racks of a training plan."""
     hosts = len(plan.placement.hosts)
     # JobSet names pods NAME-JOB-INDEX-INDEX-xxxxx, with five random characters.
     _check_names(plan.problem, f"-{HOSTS}-{hosts}-{hosts}-abcde", sink)
@@ -33,14 +33,17 @@ def check_kubernetes(plan: Plan, sink: Sink) -> None:
 
 
 def check_serving_objects(plan: ServingPlan, sink: Sink) -> None:
-    """Report every finding on names, image, labels, quantities and size of a serving plan."""
+    """Check the names, image, labels, resource quantities and size of a serving plan."""
     hosts = len(plan.placement.hosts)
     _check_names(plan.problem, f"-{hosts}-{hosts}", sink)
     _check_size(serving_files(plan), sink)
 
 
 def _check_names(task: Task, suffix: str, sink: Sink) -> None:
-    """Report L24 and L25; ``suffix`` is the longest text that follows the job name in pod names."""
+    """Report a missing container image (L24) and invalid Kubernetes names (L25).
+
+    ``suffix`` is the longest text that follows the job name in pod names.
+    """
     job = task.launch.kubernetes
     if not job.image:
         finding = Finding(

@@ -26,7 +26,7 @@ _UNLIMITED = {"unlimited", "infinite"}
 
 
 def time_limit_seconds(text: str) -> int | None:
-    """Return the seconds of a Slurm time limit; None if Slurm cannot parse ``text``.
+    """Return a Slurm time limit in seconds; None if Slurm cannot parse ``text``.
 
     Forms (sbatch(1), --time): minutes, minutes:seconds, hours:minutes:seconds, days-hours,
     days-hours:minutes, days-hours:minutes:seconds.
@@ -50,7 +50,7 @@ def check_slurm(plan: AnyPlan, sink: Sink) -> None:
 
 
 def check_engine_script(plan: AnyPlan, sink: Sink) -> None:
-    """Report V29 if a serving job would run the engine's script, but it is not emitted."""
+    """Report a serving job that runs the engine's script, if ``emit`` lacks the engine (V29)."""
     name = plan.problem.framework
     if name in plan.problem.emit:
         return

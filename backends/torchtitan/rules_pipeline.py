@@ -15,8 +15,8 @@ SCHEDULE_READS = ("schedule", "pp", "vpp", "micro_batch", "dp_replicate", "dp_sh
 def pipeline_rules(problem: Problem) -> tuple[Rule, ...]:
     """Return the pipeline rules that apply to ``problem``.
 
-    Rules P02 and P04 are added only if the spec pins stages, because the search skips other
-    pp and vpp without a split by itself.
+    The rules that the layers can be split (P02, P04) are added only if the spec fixes pp, vpp or
+    the layers of a stage. Otherwise the search skips every pp and vpp for which no split exists.
     """
     pins = problem.pins
     found = [stages_rule({"1f1b": ""}), _CHUNKS, _COUNT, _TIED]

@@ -21,7 +21,7 @@ TRUST = "--trust-remote-code"
 
 
 def check_vllm(plan: ServingPlan, sink: Sink) -> None:
-    """Report F01 to F03 on ``launch.args``, L10 and L20 on ports, T10, V28 and V31."""
+    """Check the model family, ``launch.args``, the ports, and the communication kernels."""
     _check_family(plan, sink)
     check_extra(plan, arguments(plan), sink)
     _check_ports(plan, sink)
@@ -52,7 +52,7 @@ def _check_family(plan: ServingPlan, sink: Sink) -> None:
 
 
 def _check_ports(plan: ServingPlan, sink: Sink) -> None:
-    """Report L10 for two equal ports on a host, on which vLLM would wait forever, and L20."""
+    """Report invalid ports (L20), and a port used twice on a host, where vLLM hangs (L10)."""
     by_host: dict[int, dict[int, str]] = {}
     for process in processes(plan):
         used = by_host.setdefault(process.node, {})
@@ -73,7 +73,7 @@ def _check_ports(plan: ServingPlan, sink: Sink) -> None:
 
 
 def _report_port(plan: ServingPlan, found: tuple[int, str, str | None], sink: Sink) -> None:
-    """Report L10 for a port that ``other`` uses, L20 for one above the last port."""
+    """Report a port that another process uses (L10), or that is above the last port (L20)."""
     port, owner, other = found
     what = f"{other} uses it on the same host" if other else f"{port} > {LAST_PORT}"
     reserved = f"vLLM itself uses ports from {DP_RPC_PORT} and {SUPERVISOR_PORT} upwards"
@@ -89,7 +89,7 @@ def _report_port(plan: ServingPlan, found: tuple[int, str, str | None], sink: Si
 
 
 def _check_low_latency(plan: ServingPlan, sink: Sink) -> None:
-    """Report V28 for low-latency kernels, whose buffers are small, with steps of many tokens."""
+    """Report low-latency kernels if steps have more tokens than their buffers hold (V28)."""
     kernels, tokens = plan.problem.pins.all2all, plan.limits.max_num_batched_tokens
     if kernels != "deepep_low_latency" or tokens <= LOW_LATENCY_TOKENS:
         return

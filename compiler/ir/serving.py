@@ -139,7 +139,10 @@ class StepTerms:
         return sum(parts) + self.launch + self.head + self.host
 
     def scaled(self, times: float) -> StepTerms:
-        """Multiply all terms by ``times``, for pipeline stages that run in sequence."""
+        """Return a copy with all times multiplied by ``times``.
+
+        Used for a request that passes ``times`` pipeline stages one after another.
+        """
         return StepTerms(
             self.projections * times,
             self.attention * times,

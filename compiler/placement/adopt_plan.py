@@ -34,10 +34,11 @@ from parc.compiler.topology.node_groups import ranks_per_node
 
 
 def adopt_plan(pricing: Pricing, layout: Layout, hosts: Sequence[str]) -> Plan | None:
-    """Return the plan of ``layout`` on ``hosts`` by node rank, without a proof of their order.
+    """Return the plan that runs ``layout`` on ``hosts``, given by node rank.
 
-    None if it is not a valid plan for this problem: the layout breaks a rule, the number of hosts
-    does not match, or a host is not usable.
+    The order of the hosts is not compared with other orders. Returns None if the plan is not valid
+    for this problem: the layout breaks a rule, the number of hosts does not match, or a host is not
+    usable.
     """
     problem, framework = pricing.problem, pricing.framework
     cluster = problem.cluster
@@ -67,10 +68,10 @@ def adopt_plan(pricing: Pricing, layout: Layout, hosts: Sequence[str]) -> Plan |
 
 
 def evaluate_placement(plan: Plan) -> Placement:
-    """Return the placement of ``plan`` with its proof over the usable hosts; no host moves.
+    """Return the placement of ``plan`` on its own hosts, with the cost of their order.
 
-    Used for plans whose hosts are given, by a lock file or a replan: its only alternative is the
-    given order.
+    No rank moves. The result includes how far this order is from the lower bound for all usable
+    hosts. Used if a lock file or a replan fixes the hosts, so no other order is evaluated.
     """
     placement, cluster = plan.placement, plan.problem.cluster
     meshes = (placement.dense, placement.expert)

@@ -87,7 +87,7 @@ class _File:
         self.sound = True
 
     def calibration(self, cluster: Cluster) -> Calibration:
-        """Return the content of the file; an empty calibration if a part of it is wrong."""
+        """Return the calibration in the file; an empty one if an entry of the file is invalid."""
         value = self.tree.value
         if not isinstance(value, dict) or value.get("calibration") != FORMAT:
             self._refuse(

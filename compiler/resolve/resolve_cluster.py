@@ -186,9 +186,10 @@ NAMES = {1: ("spine",), 2: ("pod", "spine"), 3: ("pod", "spine", "core")}
 def resolve_levels(
     spec: ClusterSpec, racks: list[WrittenRack], fabric: Fabric, sink: Sink
 ) -> tuple[Level, ...]:
-    """Return the tiers above the leaf, nearest first: one per switch that racks list in ``above``.
+    """Return the switch tiers above the leaf, nearest first.
 
-    H10 if racks list different numbers of switches, or ``levels`` has another number of tiers.
+    There is one per switch that the racks list in ``above``. Reports H10 if the racks list
+    different numbers of switches, or if ``levels`` does not have one level more than that.
     """
     depth = len(racks[0].above) if racks else 0
     for rack in racks:

@@ -92,7 +92,10 @@ def degree_choices(problem: Problem) -> Iterator[Degrees]:
 
 
 def _within(problem: Problem, degrees: Degrees) -> bool:
-    """Return True if all sizes are within their limits. Dense models have no ep and etp."""
+    """Return True if all parallel sizes are within ``goals.limits``.
+
+    The limits of ep and etp apply only to models with experts.
+    """
     axes = Degrees._fields if problem.model.experts is not None else Degrees._fields[:4]
     return all(allowed(problem.goals.limits, axis, getattr(degrees, axis)) for axis in axes)
 

@@ -126,7 +126,7 @@ class LayoutFilter:
         return MeshChoice(degrees, batches, {})
 
     def smallest(self) -> Point | None:
-        """Return the valid layout that needs the least memory; the first of equal ones."""
+        """Return the valid layout that needs the least memory; on a tie, the first one."""
         least, found = float("inf"), None
         choices = self.space.degrees()
         for degrees, cut in ((one, cut) for one in choices for cut in self._cuts(one.pp)):
@@ -160,7 +160,7 @@ class LayoutFilter:
                     yield max(peak, step) + self._limit - left, point.at_level(level)
 
     def _cuts(self, pp: int) -> tuple[StageCut, ...]:
-        """Return the stage splits of the model into ``pp`` ranks; built once."""
+        """Return the possible splits of the layers into ``pp`` pipeline ranks; cached per pp."""
         found = self._cuts_by_pp.get(pp)
         if found is None:
             choices = stage_choices(self.space.problem, self._pricing.framework, pp)

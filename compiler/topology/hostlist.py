@@ -203,7 +203,10 @@ def _merged(numbers: list[str], rest: tuple[str, ...], index: int) -> tuple[str,
 
 
 def _ranges_of(numbers: list[str]) -> Iterator[str]:
-    """Yield ranges: ``01, 02, 03, 07`` -> ``01-03``, ``07``. A range has the width of its start."""
+    """Yield the ranges of sorted numbers: ``01, 02, 03, 07`` -> ``01-03``, ``07``.
+
+    All numbers of a range are zero-padded to the number of digits of the first.
+    """
     first = last = numbers[0]
     for number in numbers[1:]:
         if number == str(int(last) + 1).zfill(len(first)):

@@ -30,7 +30,7 @@ NO_EFFECT: tuple[Any, ...] = (None, False, 0, 1, "none", "auto")
 
 
 def lint_deepspeed(text: str, name: str, options: LintOptions, sink: Sink) -> None:
-    """Report B02, B03, I02, R04, R14, R16 and X01: the findings that need only this file."""
+    """Check the keys, ZeRO settings, formats and batch sizes of a DeepSpeed config."""
     root = read_document(Reading(text, name, sink))
     if root is None or not root.wants(dict):
         return

@@ -43,7 +43,7 @@ class Facts(LaunchFacts[Problem, Layout]):
     """Facts of a launch of Megatron."""
 
     guessed_experts: bool
-    """It is unknown whether the model has experts."""
+    """True if it is unknown whether the model has experts."""
 
 
 def megatron_facts(
@@ -220,7 +220,10 @@ def _is_given(name: str, known: Known) -> bool:
 
 
 def _split(problem: Problem, pp: int, vpp: int) -> Split:
-    """Return the split that the flags give; without one of them Megatron splits evenly."""
+    """Return the split of the layers into pipeline stages that the flags specify.
+
+    If no flag specifies a split, the layers are split evenly, as Megatron does.
+    """
     pins = problem.pins
     given = pins.count_embedding or pins.count_loss or any(getattr(pins, one) for one in SPLITTING)
     return split_or_even(problem, FRAMEWORK, pp, vpp, bool(given))

@@ -16,12 +16,15 @@ model gives 1.5 to 2.2 for Nemotron-H and Nemotron 3 Nano at 8,192 tokens."""
 
 
 def loss_load(model: Model) -> int:
-    """Return the load of the loss in layers: vocab x hidden over the parameters of one layer."""
+    """Return the computing load of the loss as a number of layers of mean size.
+
+    It is vocab x hidden / (parameters of the mean layer), rounded.
+    """
     return round(model.vocab * model.hidden / max(1, _mean(model)))
 
 
 def layer_loads(model: Model) -> tuple[float, ...]:
-    """Return the load per layer, with mean 1; empty if the model has no layer pattern."""
+    """Return the computing load of each layer, with mean 1; empty without a layer pattern."""
     if not model.pattern:
         return ()
     mean, work = max(1, _mean(model)), {kind: _work(model, kind) for kind in model.kinds}

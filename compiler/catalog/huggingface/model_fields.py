@@ -110,7 +110,11 @@ def _first_set(keys: Keys, names: list[str]) -> str:
 
 
 def _pattern_fields(keys: Keys, family: Family) -> dict[str, Any]:
-    """Return layers, pattern, the width of the MLP and the Mamba layers that the pattern has."""
+    """Return the fields that the layer pattern determines.
+
+    They are the number of layers, the pattern, and the MLP width (0 without MLP layers). If the
+    pattern has Mamba layers, their sizes are returned as well.
+    """
     pattern = read_layer_pattern(keys, family.layer_pattern)
     # Read even without Mamba layers: the class writes its defaults into every config.
     mamba = {field: keys.size(key) for field, key in family.mamba.items()}

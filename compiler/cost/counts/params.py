@@ -38,7 +38,10 @@ def final_norm_params(model: Model) -> int:
 
 
 def embedding_params(model: Model, vocab: int = 0) -> int:
-    """Return the parameters of the input embedding; ``vocab`` overrides the size, for padding."""
+    """Return the number of parameters of the input embedding.
+
+    Pass ``vocab`` to count a padded vocabulary; 0 counts that of the model.
+    """
     return (vocab or model.vocab) * model.hidden
 
 
@@ -51,7 +54,7 @@ def position_params(model: Model) -> int:
 
 
 def head_params(model: Model, vocab: int = 0) -> int:
-    """Return the parameters of the output projection; 0 if it is tied to the embedding."""
+    """Return the number of parameters of the output projection; 0 if tied to the embedding."""
     return 0 if model.tied_embeddings else embedding_params(model, vocab)
 
 

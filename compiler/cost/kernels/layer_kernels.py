@@ -77,7 +77,7 @@ def mlp_gemms(model: Model, layout: Layout, tokens: float, width: float) -> list
 
 
 def gemm_pass(fit: GemmFit, shapes: list[GemmShape]) -> ForwardBackward:
-    """Return the seconds of GEMMs: forward, and the gradients of input and weight."""
+    """Return the time of the GEMMs: forward, and the gradients of input and weight."""
     forward = backward = 0.0
     for m, n, k in shapes:
         slow_down = MISALIGNED_WEIGHT if n % WEIGHT_ALIGNMENT or k % WEIGHT_ALIGNMENT else 1.0
@@ -90,7 +90,7 @@ def gemm_pass(fit: GemmFit, shapes: list[GemmShape]) -> ForwardBackward:
 def unfused_core(
     kernels: KernelFit, model: Model, layout: Layout, sequence: int
 ) -> ForwardBackward:
-    """Return the seconds of the attention core without a fused kernel, as before FlashAttention.
+    """Return the time of an attention core without a fused kernel, as before FlashAttention.
 
     Scores are written to memory. Forward: two batched products over the full square, then scale,
     mask, softmax and dropout of every score. Backward: four products and the traffic of gradients.

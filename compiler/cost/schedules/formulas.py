@@ -40,7 +40,7 @@ class EqualStages:
 
 
 def gpipe_seconds(shape: PipelineShape, stages: EqualStages) -> float:
-    """Return the seconds of a GPipe step: (m + p - 1) t + 2 (p - 1) h.
+    """Return the time of a GPipe step: (m + p - 1) t + 2 (p - 1) h.
 
     The bubble is (p - 1)(F + B), GPipe (arXiv:1811.06965), section 2.3.
     """
@@ -49,7 +49,10 @@ def gpipe_seconds(shape: PipelineShape, stages: EqualStages) -> float:
 
 
 def one_f_one_b_seconds(shape: PipelineShape, stages: EqualStages) -> float:
-    """Return the seconds of a 1F1B step: n t + 2 h (n - ceil(n / p)) with n = m + p - 1.
+    """Return the time of a 1F1B step: n t + 2 h (n - ceil(n / p)) with n = m + p - 1.
+
+    m: micro-batches, p: ranks, r: pipeline rank; F, B: forward and backward seconds of one stage, t
+    = F + B; h: seconds of one hop between ranks.
 
     The bubble is (p - 1)(F + B), arXiv:2104.04473, section 2.2. Hops are exposed because a rank has
     at most p - r micro-batches in flight: every p micro-batches wait for one round trip over all
@@ -61,7 +64,7 @@ def one_f_one_b_seconds(shape: PipelineShape, stages: EqualStages) -> float:
 
 
 def interleaved_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
-    """Return the seconds of an interleaved 1F1B step; None if hops are long or groups short.
+    """Return the time of an interleaved 1F1B step; None if hops are long or groups short.
 
     (m v + p - 1) t + 2 (p - 1) h + (v - 1)(max(0, p h - (g - p) F) + max(0, p h - (l - p) B)),
     where l is the size of the last group. For m <= p: (p v + m - 1) t + 2 (p v - 1) h. The bubble,
@@ -85,7 +88,7 @@ def interleaved_seconds(shape: PipelineShape, stages: EqualStages) -> float | No
 
 
 def zb_h1_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
-    """Return the seconds of a ZB-H1 step; None with hops, or if v > 1 and a group is short.
+    """Return the time of a ZB-H1 step; None with hops, or if v > 1 and a group is short.
 
     The work is m v t. The bubble is (p - 1) max(F + I - W, F, I) for m >= p, and with k = min(m, p)
     max((p-1)(F+I) - (k-1) W, (p-1) F + (p-k) I, (p-k) F + (p-1) I) in general. The published bubble
@@ -107,7 +110,7 @@ def zb_h1_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
 
 
 def zb_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
-    """Return the seconds of a ZB-V step; None with hops or for m < 2 p - 1.
+    """Return the time of a ZB-V step; None with hops or for m < 2 p - 1.
 
     2 m t plus the longest of eight paths through warm-up and cool-down, which were found by
     following the critical path of the simulation. For F <= I >= W the bubble is
@@ -135,7 +138,7 @@ def zb_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
 
 
 def dualpipe_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
-    """Return the seconds of a DualPipeV step; None with hops or for m < 2 p.
+    """Return the time of a DualPipeV step; None with hops or for m < 2 p.
 
     (2m-p-2) F&B + 2p F + (p+2) I + 3W + (p-1) max(I, W) + max(p F, (p-1) I). The published bubble
     (p - 1)(F&B + B - 3W) (DeepSeek-V3, arXiv:2412.19437, table 2, with its PP = 2p) is equal for
@@ -152,7 +155,7 @@ def dualpipe_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | Non
 
 
 def dualpipe_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
-    """Return the seconds of a DualPipe step; None as for DualPipeV.
+    """Return the time of a DualPipe step; None as for DualPipeV.
 
     The two ends of the pipeline mirror each other, so that the step takes as long as DualPipeV on
     half the ranks with half the micro-batches.

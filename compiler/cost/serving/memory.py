@@ -101,10 +101,10 @@ def cache_blocks(model: Model, setup: ServingSetup, tp: int, block_tokens: int) 
 
 
 def _layer_groups(layers: Layers, policy: StatePageConstants) -> tuple[int, int]:
-    """Return the groups of (attention, recurrent) layers.
+    """Return the numbers of cache groups of the attention and of the recurrent layers.
 
-    A group has as many layers as the rarer type, or as the more frequent type if both are nearly
-    equally frequent; the smaller group is then padded.
+    A group has as many layers as the rarer type has. If the two counts are close, it has as many as
+    the more frequent type, and the group of the rarer type is padded.
     """
     few, many = sorted((layers.attention, layers.recurrent))
     size = many if many < policy.single_group_below * few else few

@@ -54,7 +54,10 @@ def service_blocks(problem: ServingProblem, layout: ServingLayout) -> CacheBlock
 
 
 def stage_layers(problem: ServingProblem, layout: ServingLayout) -> tuple[int, ...]:
-    """Return the decoder layers per stage, the engine's default split if ``layout`` has none."""
+    """Return the number of decoder layers of each pipeline stage.
+
+    If ``layout`` has no split, it is the default split of the engine.
+    """
     if layout.stages:
         return layout.stages
     extra = problem.service.setup.engine.sharding.extra_layers

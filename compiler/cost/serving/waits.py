@@ -50,9 +50,10 @@ def closed_queue(arrivals: ArrivalConstants, ranks: float, present: float) -> Qu
 
 
 def open_queue(rate: float, prefill_seconds: float) -> Queue:
-    """Return the queue of Poisson arrivals: load / (2 (1 - load)) prompts, as in M/D/1.
+    """Return the queue of a rank with Poisson arrivals.
 
-    ``rate`` is in requests per second and data-parallel rank.
+    ``prompts`` is the mean wait of an M/D/1 queue in units of ``prefill_seconds``, load / (2 (1 -
+    load)). ``rate`` is in requests per second per data-parallel rank.
     """
     load = min(rate * prefill_seconds, BUSIEST)
     return Queue(prompts=load / (2 * (1 - load)), steps=0.5)

@@ -62,7 +62,10 @@ class Links:
         )
 
     def seconds(self, operation: Operation, nbytes: float, group: GroupSpan) -> float:
-        """Return the time of one collective over a whole message of ``nbytes``."""
+        """Return the time of one collective in seconds.
+
+        ``nbytes`` is the size of the whole message, before it is divided among the ranks.
+        """
         if group.size == 1 or nbytes <= 0:
             return 0.0
         fit = self.fits[operation]

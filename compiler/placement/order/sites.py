@@ -41,7 +41,7 @@ class Sites:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """Number of hosts of every site."""
+        """Number of hosts of every site (a set of hosts that are equivalent for all links)."""
         return tuple(map(len, self.hosts))
 
     @cached_property

@@ -87,7 +87,7 @@ class SwitchLevel:
 
     @staticmethod
     def _capacity(options: list[tuple[int, list[tuple[float, int]]]], time: float) -> float:
-        """Return how many node ranks fit if no switch may cost more than ``time``."""
+        """Return how many node ranks the switches can have if none may need more than ``time``."""
         return sum(
             count * max((contained for cost, contained in costs if cost <= time), default=-inf)
             for count, costs in options

@@ -37,7 +37,10 @@ class MemoryChart(NamedTuple):
 
 
 def memory_chart(plan: Plan) -> MemoryChart:
-    """Draw one bar per pipeline stage, with the limit of the goals and the memory of the GPU."""
+    """Draw the memory of each pipeline stage as a bar, with a line at the memory of the GPU.
+
+    If the spec sets ``goals.memory_headroom``, a second line shows the limit that results.
+    """
     estimate = plan.estimate
     gpu = plan.problem.cluster.gpu.memory_bytes
     used = [name for name in INKS if any(getattr(one, name) for one in estimate.memory)]

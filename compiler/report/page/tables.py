@@ -23,7 +23,7 @@ STEP_INKS: tuple[str, ...] = ("k1", "k5", "k6", "k4", "k9", "k7", "k11")
 
 
 def step_bar(plan: AnyPlan) -> tuple[Figure, tuple[tuple[str, str], ...]]:
-    """Draw the terms of a training step, or of a decode step, and return figure and legend."""
+    """Draw one bar with the time components of a training or decode step, and its legend."""
     if isinstance(plan, ServingPlan):
         decode = plan.estimate.decode
         rows = [(field.name, getattr(decode, field.name)) for field in fields(StepTerms)]

@@ -52,7 +52,7 @@ class _Axis(NamedTuple):
         return LEFT + at_seconds * self.scale + moved
 
     def after(self, at_seconds: float) -> bool:
-        """Return True if the time is after the break."""
+        """Return True if the time is to the right of the gap in a broken time axis."""
         return at_seconds >= self.cut
 
 

@@ -55,7 +55,7 @@ def _code(topic: str) -> str | None:
 
 
 def code_text(info: CodeInfo) -> str:
-    """Return title, rule, reason, fix, examples and sources of a code."""
+    """Return the explanation of a diagnostic: title, rule, reason, fix, examples and sources."""
     silent = "; silent: the framework reports nothing" if info.silent else ""
     parts = [
         f"PARC-{info.code}: {info.title} ({info.severity}{silent})",

@@ -52,7 +52,10 @@ class Script:
         return written_flags(words, known)
 
     def sure(self, flags: list[Flag]) -> list[Flag]:
-        """Return the flags that every run has with the same value: no branch, no second value."""
+        """Return the flags that have the same value in every run of the script.
+
+        They are not inside a branch, and the script gives them no second value.
+        """
         values: dict[str, set[tuple[str, ...]]] = {}
         for flag in flags:
             values.setdefault(flag.name, set()).add(tuple(word.text for word in flag.values))
