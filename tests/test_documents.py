@@ -58,10 +58,10 @@ def test_make_targets_in_documents_are_in_the_makefile() -> None:
 def test_links_between_documents_have_targets() -> None:
     documents = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
     broken = [
-        f"{paper.name}: {target}"
-        for paper in documents
-        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", paper.read_text("utf-8"))
-        if not (paper.parent / target).exists()
+        f"{document.name}: {target}"
+        for document in documents
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", document.read_text("utf-8"))
+        if not (document.parent / target).exists()
     ]
     assert not broken
 
