@@ -54,6 +54,9 @@ class Declaration:
     """Module with ``LINTER`` (``compiler/tools/lint/linter.py``): ``parc lint`` for its files."""
     importers: tuple[str, ...] = ()
     """Modules with ``IMPORTERS`` (``compiler/tools/importers/formats.py``): ``parc import``."""
+    checkpoints: str = ""
+    """Module with the function ``compare_checkpoints`` (``compiler/report/diff/checkpoints.py``):
+    whether the framework's checkpoints load into another layout; empty: unknown."""
     launchers: tuple[str, ...] = ()
     """Programs and modules that start all processes of a host, which a launch script may name."""
     fronts: tuple[Front, ...] = ()

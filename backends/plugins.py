@@ -146,6 +146,8 @@ def _readers(declared: Declaration) -> Iterator[tuple[str, str, tuple[str, ...]]
         yield declared.linter, "LINTER", ("recognizes", "lint")
     for module in declared.importers:
         yield module, "IMPORTERS", ("formats", "launch_lines")
+    if declared.checkpoints:
+        yield declared.checkpoints, "compare_checkpoints", ("__call__",)
 
 
 def _declared_objects(declared: Declaration) -> Iterator[tuple[str, str, type[Any]]]:

@@ -24,6 +24,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         training=".backend",
         linter=".launch_files.lint",
         importers=(".launch_files.import_arguments",),
+        checkpoints=".checkpoints",
         binds_layout=True,
         default_for=("train",),
         verifier=".verify",

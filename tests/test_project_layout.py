@@ -41,6 +41,7 @@ EVALUATE = "parc.compiler.evaluate"
 PLACEMENT = "parc.compiler.placement"
 LINT = "parc.compiler.tools.lint"
 IMPORTERS = "parc.compiler.tools.importers"
+DIFF = "parc.compiler.report.diff"
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     IR: (),
     DIAGNOSTICS: (IR,),
@@ -61,7 +62,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     VERIFY: (IR, DIAGNOSTICS, DECLARATION, REGISTRY, VERIFIER),
     "parc.compiler.writer": (IR, DIAGNOSTICS, REGISTRY),
-    "parc.backends": (IR, DIAGNOSTICS, TOPOLOGY, VERIFY, LINT, IMPORTERS),
+    "parc.backends": (IR, DIAGNOSTICS, TOPOLOGY, VERIFY, LINT, IMPORTERS, DIFF),
     "parc.templates": (),
     "parc.schemas": (),
 }
@@ -193,8 +194,6 @@ MAY_NAME_FRAMEWORKS: dict[str, str] = {
     # `parc explain` and the report show. A citation does not change any result.
     "compiler/cost/step/terms.py": "sources of formulas",
     "compiler/cost/serving/terms.py": "sources of formulas",
-    # Compatibility of checkpoints is Megatron's alone; its table belongs into backends/megatron.
-    "compiler/report/diff/checkpoints.py": "must move to backends/megatron",
 }
 """Module of the compiler -> reason why its strings may name a framework or engine."""
 

@@ -102,3 +102,12 @@ def test_another_learning_rate_loads_but_needs_an_override(flag: str) -> None:
 def test_another_adam_beta_does_not_concern_the_scheduler() -> None:
     after = LESS.replace("0.95", "0.99")
     assert checkpoint(side_of(OLD, args=LESS), side_of(OLD, args=after)) == Checkpoint("loads", ())
+
+
+def test_another_framework_than_megatron_is_not_compared_by_the_rules_of_megatron() -> None:
+    old = side_of(OLD)
+    problem = {**old.plan["problem"], "framework": "deepspeed"}
+    sharded = replace(old, plan={**old.plan, "problem": problem})
+    found = checkpoint(sharded, sharded)
+    assert found == Checkpoint("unknown", ("PARC has no rules for checkpoints of deepspeed",))
+    assert checkpoint(old, sharded).verdict == "unknown"

@@ -1,85 +1,65 @@
 """Check whether a checkpoint of the old plan loads with the new plan.
 
-The rules are those of Megatron-Core 0.19: megatron/training/checkpointing.py
-(check_checkpoint_args and the choice of the optimizer's sharding type) and the sharded state dicts
-of megatron/core.
+Weights of another shape never load. Everything else depends on the format in which the framework
+saves its state, so the framework's backend compares it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from parc.backends.registry import declaration
 from parc.compiler.report.diff.changes import Change, changes
 from parc.compiler.report.diff.side import Side
 
 NOT_IN_WEIGHTS = frozenset({"name", "family", "source", "norm_epsilon"})
+"""Fields of a model that change no weight's shape."""
 NOT_IN_EXPERT_WEIGHTS = frozenset(
     {"top_k", "score_function", "pre_softmax", "groups", "group_top_k"}
     | {"scaling_factor", "aux_loss_coefficient"}
 )
-MESH = ("tp", "pp", "vpp", "ep", "etp")
-VOCAB_UNIT = 128
-"""Megatron's default of --make-vocab-size-divisible-by."""
-FULLY_RESHARDABLE = "--dist-ckpt-optim-fully-reshardable"
-SCHEDULE = (
-    *("--lr", "--min-lr", "--lr-decay-style", "--lr-decay-iters", "--lr-warmup-iters"),
-    *("--lr-warmup-fraction", "--weight-decay", "--train-iters", "--global-batch-size"),
-)
-"""Flags of the optimizer's scheduler, which counts in samples and so depends on the batch size."""
-OVERRIDE_SCHEDULE = "--override-opt-param-scheduler"
-SCHEDULE_UNCHECKED = (
-    OVERRIDE_SCHEDULE,
-    "--use-checkpoint-opt-param-scheduler",
-    "--finetune",
-    "--no-load-optim",
-)
-"""Flags that turn off Megatron's comparison of the checkpoint's scheduler with the run's."""
+"""Fields of the experts that change no weight's shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Result of the check, with its reasons."""
+    """Part of the old plan's state that loads with the new plan, and the reasons."""
 
-    verdict: Literal["loads", "weights only", "does not load"]
+    verdict: Literal["loads", "weights only", "does not load", "unknown"]
     reasons: tuple[str, ...]
 
 
 def checkpoint(old: Side, new: Side) -> Checkpoint:
     """Compare the state that the old plan saves with the state that the new plan builds."""
-    shapes = _weight_changes(old, new)
+    shapes = weight_changes(old, new)
     if shapes:
-        return Checkpoint("does not load", tuple(_describe_change(change) for change in shapes))
-    mesh = _degree_changes(old, new)
-    if old.arguments.get("--ckpt-format", "torch_dist") == "torch":
-        fixed = [change for change in mesh if change.name != "dp"]
-        if fixed or _padded_vocab(old) != _padded_vocab(new):
-            reasons = [
-                f"format torch stores one file per rank, but {_describe_change(one)}"
-                for one in fixed
-            ]
-            return Checkpoint("does not load", (*reasons, *_vocab_note(old, new)))
-    notes = [*_vocab_note(old, new)]
-    moved = [change for change in mesh if change.name in (*MESH, "split")]
-    if any(change.name in ("tp", "pp") for change in moved):
-        notes.append("random generator states are not restored, because tp or pp differs")
-    # dp_reshardable is Megatron's default for a distributed optimizer.
-    pinned = old.plan["layout"].get("zero_stage") == 1 and FULLY_RESHARDABLE not in old.arguments
-    if moved and pinned:
-        why = ", ".join(_describe_change(change) for change in moved)
-        fix = f"save with {FULLY_RESHARDABLE}, or load with --no-load-optim"
-        return Checkpoint(
-            "weights only",
-            (f"optimizer state is saved as dp_reshardable, but {why}: {fix}", *notes),
-        )
-    if mesh:
-        notes.insert(
-            0, "torch_dist reshards " + ", ".join(_describe_change(change) for change in mesh)
-        )
-    return Checkpoint("loads", (*notes, *_schedule_note(old, new)))
+        return Checkpoint("does not load", tuple(describe_change(change) for change in shapes))
+    saved, loaded = (side.plan["problem"].get("framework", "") for side in (old, new))
+    if saved != loaded:
+        return Checkpoint("unknown", (f"{saved} saves the checkpoint and {loaded} loads it",))
+    compare = _comparison(saved)
+    if compare is None:
+        return Checkpoint("unknown", (f"PARC has no rules for checkpoints of {saved}",))
+    return compare(old, new)
 
 
-def _weight_changes(old: Side, new: Side) -> tuple[Change, ...]:
+def _comparison(framework: str) -> Callable[[Side, Side], Checkpoint] | None:
+    """Return ``compare_checkpoints`` of the framework's backend; None if it declares none."""
+    try:
+        found = declaration(framework)
+    except KeyError:  # plan.json of a plugin that is not installed here
+        return None
+    if not found.checkpoints:
+        return None
+    compare: Callable[[Side, Side], Checkpoint] = found.module(
+        found.checkpoints
+    ).compare_checkpoints
+    return compare
+
+
+def weight_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """Return the changes of model fields that set the shape or number of weights.
 
     If both sides have a part such as ``mamba``, its differing fields are listed.
@@ -103,56 +83,14 @@ def _weights(side: Side) -> dict[str, Any]:
         for name, value in experts.items()
         if name not in NOT_IN_EXPERT_WEIGHTS
     }
-    # Learned positions are a table of weights; the flag sets its rows.
+    # Learned positions are a table of weights; rotary ones have no weights.
     if position.get("kind") == "learned":
-        rows = side.arguments.get("--max-position-embeddings", position.get("max_positions"))
-        fields["position.rows"] = str(rows)
+        fields["position.rows"] = str(position.get("max_positions"))
     return fields
 
 
-def _degree_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Return the changed degrees; the split of layers only if pp and vpp are unchanged."""
-    found = changes(_degrees(old), _degrees(new))
-    staged = any(change.name in ("pp", "vpp") for change in found)
-    return tuple(change for change in found if change.name != "split" or not staged)
-
-
-def _degrees(side: Side) -> dict[str, Any]:
-    layout = side.plan["layout"]
-    split = layout.get("split", {})
-    layers = [[chunk["layers"] for chunk in stage] for stage in split.get("chunks", [])]
-    names = (*MESH, "dp", "cp") if side.experts else ("tp", "pp", "vpp", "dp", "cp")
-    return {**{name: layout.get(name) for name in names}, "split": str(layers)}
-
-
-def _padded_vocab(side: Side) -> int:
-    """Return the rows of the embedding: a multiple of make-vocab-size-divisible-by x tp."""
-    vocab, tp = side.plan["problem"]["model"]["vocab"], max(side.plan["layout"]["tp"], 1)
-    unit = side.arguments.get("--make-vocab-size-divisible-by", "")
-    step = (int(unit) if unit.isdecimal() and 0 < len(unit.lstrip("0")) < 9 else VOCAB_UNIT) * tp
-    return int(-(-vocab // step) * step)
-
-
-def _vocab_note(old: Side, new: Side) -> tuple[str, ...]:
-    before, after = _padded_vocab(old), _padded_vocab(new)
-    if before == after:
-        return ()
-    return (f"padded vocabulary: {before} -> {after} rows (only torch_dist can load it)",)
-
-
-def _schedule_note(old: Side, new: Side) -> tuple[str, ...]:
-    """Return a note if Megatron would stop because the flags of the scheduler differ.
-
-    The check is an assertion in OptimizerParamScheduler.load_state_dict.
-    """
-    differ = [flag for flag in SCHEDULE if old.arguments.get(flag) != new.arguments.get(flag)]
-    if not differ or any(flag in new.arguments for flag in SCHEDULE_UNCHECKED):
-        return ()
-    flags = ", ".join(differ)
-    return (f"Megatron stops on resume if {flags} differ, unless {OVERRIDE_SCHEDULE} is set",)
-
-
-def _describe_change(change: Change) -> str:
+def describe_change(change: Change) -> str:
+    """Return a change in one phrase: name, old value, new value."""
     if change.name == "split":
         return "layers per stage differ"
     return f"{change.name} {_format_value(change.old)} -> {_format_value(change.new)}"

@@ -33,6 +33,7 @@ CHECKPOINTS = {
     "loads": "old checkpoints load",
     "weights only": "of old checkpoints only the weights load",
     "does not load": "old checkpoints do not load",
+    "unknown": "it is unknown whether old checkpoints load",
 }
 """Verdict about checkpoints -> text."""
 

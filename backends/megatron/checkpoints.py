@@ -1,0 +1,119 @@
+"""Megatron's conditions for loading a checkpoint into another layout, for ``parc diff``.
+
+The rules are those of Megatron-Core 0.19: megatron/training/checkpointing.py
+(check_checkpoint_args and the choice of the optimizer's sharding type) and the sharded state dicts
+of megatron/core.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from parc.compiler.report.diff.changes import Change, changes
+from parc.compiler.report.diff.checkpoints import Checkpoint, describe_change
+from parc.compiler.report.diff.side import Side
+
+MESH = ("tp", "pp", "vpp", "ep", "etp")
+VOCAB_UNIT = 128
+"""Megatron's default of --make-vocab-size-divisible-by."""
+POSITION_ROWS = "--max-position-embeddings"
+"""Flag with the number of rows of a table of learned positions."""
+FULLY_RESHARDABLE = "--dist-ckpt-optim-fully-reshardable"
+SCHEDULE = (
+    *("--lr", "--min-lr", "--lr-decay-style", "--lr-decay-iters", "--lr-warmup-iters"),
+    *("--lr-warmup-fraction", "--weight-decay", "--train-iters", "--global-batch-size"),
+)
+"""Flags of the optimizer's scheduler, which counts in samples and so depends on the batch size."""
+OVERRIDE_SCHEDULE = "--override-opt-param-scheduler"
+SCHEDULE_UNCHECKED = (
+    OVERRIDE_SCHEDULE,
+    "--use-checkpoint-opt-param-scheduler",
+    "--finetune",
+    "--no-load-optim",
+)
+"""Flags that turn off Megatron's comparison of the checkpoint's scheduler with the run's."""
+
+
+def compare_checkpoints(old: Side, new: Side) -> Checkpoint:
+    """Compare the state that the old plan saves with the state that the new plan builds.
+
+    Both plans have a model with weights of the same shapes.
+    """
+    rows = [side.arguments.get(POSITION_ROWS) for side in (old, new)]
+    if rows[0] != rows[1] and _has_learned_positions(new):
+        return Checkpoint("does not load", (f"{POSITION_ROWS} {rows[0]} -> {rows[1]}",))
+    mesh = _degree_changes(old, new)
+    if old.arguments.get("--ckpt-format", "torch_dist") == "torch":
+        fixed = [change for change in mesh if change.name != "dp"]
+        if fixed or _padded_vocab(old) != _padded_vocab(new):
+            reasons = [
+                f"format torch stores one file per rank, but {describe_change(one)}"
+                for one in fixed
+            ]
+            return Checkpoint("does not load", (*reasons, *_vocab_note(old, new)))
+    notes = [*_vocab_note(old, new)]
+    moved = [change for change in mesh if change.name in (*MESH, "split")]
+    if any(change.name in ("tp", "pp") for change in moved):
+        notes.append("random generator states are not restored, because tp or pp differs")
+    # dp_reshardable is Megatron's default for a distributed optimizer.
+    pinned = old.plan["layout"].get("zero_stage") == 1 and FULLY_RESHARDABLE not in old.arguments
+    if moved and pinned:
+        why = ", ".join(describe_change(change) for change in moved)
+        fix = f"save with {FULLY_RESHARDABLE}, or load with --no-load-optim"
+        return Checkpoint(
+            "weights only",
+            (f"optimizer state is saved as dp_reshardable, but {why}: {fix}", *notes),
+        )
+    if mesh:
+        notes.insert(
+            0, "torch_dist reshards " + ", ".join(describe_change(change) for change in mesh)
+        )
+    return Checkpoint("loads", (*notes, *_schedule_note(old, new)))
+
+
+def _degree_changes(old: Side, new: Side) -> tuple[Change, ...]:
+    """Return the changed degrees; the split of layers only if pp and vpp are unchanged."""
+    found = changes(_degrees(old), _degrees(new))
+    staged = any(change.name in ("pp", "vpp") for change in found)
+    return tuple(change for change in found if change.name != "split" or not staged)
+
+
+def _degrees(side: Side) -> dict[str, Any]:
+    layout = side.plan["layout"]
+    split = layout.get("split", {})
+    layers = [[chunk["layers"] for chunk in stage] for stage in split.get("chunks", [])]
+    names = (*MESH, "dp", "cp") if side.experts else ("tp", "pp", "vpp", "dp", "cp")
+    return {**{name: layout.get(name) for name in names}, "split": str(layers)}
+
+
+def _padded_vocab(side: Side) -> int:
+    """Return the rows of the embedding: a multiple of make-vocab-size-divisible-by x tp."""
+    vocab, tp = side.plan["problem"]["model"]["vocab"], max(side.plan["layout"]["tp"], 1)
+    unit = side.arguments.get("--make-vocab-size-divisible-by", "")
+    step = (int(unit) if unit.isdecimal() and 0 < len(unit.lstrip("0")) < 9 else VOCAB_UNIT) * tp
+    return int(-(-vocab // step) * step)
+
+
+def _vocab_note(old: Side, new: Side) -> tuple[str, ...]:
+    before, after = _padded_vocab(old), _padded_vocab(new)
+    if before == after:
+        return ()
+    return (f"padded vocabulary: {before} -> {after} rows (only torch_dist can load it)",)
+
+
+def _schedule_note(old: Side, new: Side) -> tuple[str, ...]:
+    """Return a note if Megatron would stop because the flags of the scheduler differ.
+
+    The check is an assertion in OptimizerParamScheduler.load_state_dict.
+    """
+    differ = [flag for flag in SCHEDULE if old.arguments.get(flag) != new.arguments.get(flag)]
+    if not differ or any(flag in new.arguments for flag in SCHEDULE_UNCHECKED):
+        return ()
+    flags = ", ".join(differ)
+    return (f"Megatron stops on resume if {flags} differ, unless {OVERRIDE_SCHEDULE} is set",)
+
+
+def _has_learned_positions(side: Side) -> bool:
+    """Return True if the model adds a table of weights to the embedding."""
+    position = side.plan["problem"]["model"].get("position") or {}
+    return bool(position.get("kind") == "learned")
