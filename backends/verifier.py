@@ -10,8 +10,9 @@ A verifier class inherits from one of the protocols, whose members have defaults
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 from parc.compiler.diagnostics import Sink
@@ -102,10 +103,36 @@ class DerivedRank:
     coordinates: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A setting that a target takes from its emitted files, to be compared with ``plan.json``."""
+
+    path: str
+    """Path of the same setting in ``plan.json``: ``layout.zero_stage``."""
+    value: Any
+    """Value that the target will use, as JSON has it; its own default if the file has none."""
+    file: str
+    line: int = 1
+    setting: str = ""
+    """Text of the setting in the file: ``--micro-batch-size 2``; empty: the file omits it."""
+
+
 class Verifier(Protocol):
     """Checks of the files of one target: a launcher, a page, or a framework."""
 
     files: FileDependencies = NO_FILES
+    not_in_files: Mapping[str, str] = MappingProxyType({})
+    """Paths of ``plan.json`` that the files of this target cannot show -> reason. A path stands for
+    everything below it. A test compares these and ``decisions`` with all paths of a plan."""
+
+    def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
+        """Yield the settings that the target reads from its files in ``artifacts``.
+
+        A setting that the target does not recognize, or that the plan never sets, is yielded too,
+        under the path of the plan that would allow it (``problem.launch.args``), so that a foreign
+        line cannot pass unnoticed.
+        """
+        return ()
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
         """Report host names (A02) and numbers (A07) that differ from the rank map."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from parc.backends.registry import declaration
 from parc.backends.verifier import (
     DerivedGroups,
     EngineVerifier,
@@ -35,6 +36,7 @@ from parc.compiler.verify.select_verifiers import (
     locked_versions,
     report_unverified,
 )
+from parc.compiler.verify.verify_decisions import PLAN, read_plan, verify_decisions
 from parc.compiler.verify.verify_lock import LOCK, missing_files, promised_files, verify_lock
 from parc.compiler.verify.verify_ranks import (
     Table,
@@ -87,8 +89,10 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
         missing = {file: LOCK for file in promised if file not in artifacts} | missing
     if framework is not None:
         missing |= {file: framework.file for file in framework.needs if file not in artifacts}
-    if _check_contents(folder) and TABLE in artifacts:
-        _guard(lambda: _verify_rank_map(folder), sink)
+    if _check_contents(folder):
+        _verify_decisions(folder)
+        if TABLE in artifacts:
+            _guard(lambda: _verify_rank_map(folder), sink)
     report_unverified(artifacts, names, sink)
     for file, user in sorted(missing.items()):
         verb = "promises" if user == LOCK else "needs"
@@ -124,6 +128,25 @@ def _check_contents(folder: _Folder) -> bool:
     _guard(lambda: framework.check_contents(artifacts, sink), failed)
     sink.extend(failed)
     return not failed.diagnostics
+
+
+def _verify_decisions(folder: _Folder) -> None:
+    """Report A14 for settings that differ from ``plan.json``; nothing if it was not emitted."""
+    artifacts, sink = folder.artifacts, folder.sink
+    plan = _guard(lambda: read_plan(artifacts[PLAN]), sink) if PLAN in artifacts else None
+    if plan is None:
+        return
+
+    def check(one: Verifier) -> None:
+        _guard(lambda: verify_decisions(plan, one.decisions(artifacts), sink), sink)
+
+    # The combination of a front and its framework replaces the framework's own verifier.
+    replaced = folder.framework is not None and folder.framework not in folder.verifiers.values()
+    for name, one in folder.verifiers.items():
+        if not (replaced and declaration(name).is_framework):
+            check(one)
+    if replaced and folder.framework is not None:
+        check(folder.framework)
 
 
 def _starts_engine(folder: _Folder) -> bool:

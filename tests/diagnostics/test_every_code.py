@@ -26,6 +26,7 @@ ELSEWHERE: dict[str, str] = {
     **{f"A{number:02d}": "tests/verify/test_verify_plan.py" for number in range(1, 10)},
     **dict.fromkeys(("A10", "A11", "A12"), "tests/verify/test_verify_written.py"),
     "A13": "tests/verify/test_verify_plugins.py",
+    "A14": "tests/verify/test_verify_decisions.py",
     **{f"O{number:02d}": "tests/cli/test_compile.py" for number in range(1, 4)},
     "O04": "tests/cli/test_replan.py",
     "O05": "tests/cli/test_compile.py",

@@ -315,7 +315,7 @@ def test_files_of_the_launch_backends_pass() -> None:
 
 def test_a_folder_without_files_to_verify_is_reported() -> None:
     assert codes({}) == ["A03"]
-    assert codes({"plan.json": "{}"}) == ["A03"]
+    assert codes({"plan.json": "{}"}) == ["A03", "A04"]
 
 
 @settings(max_examples=150, deadline=None)

@@ -1,0 +1,61 @@
+"""Tests of the comparison of emitted settings with plan.json."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from parc.backends.verifier import Decision
+from parc.compiler.diagnostics import Sink
+from parc.compiler.verify.verify_decisions import same_value, verify_decisions
+
+PLAN = {"layout": {"tp": 2, "recompute": {"granularity": "none"}}, "problem": {"job": {"a": 1e-8}}}
+
+
+def messages(*found: Decision) -> list[str]:
+    sink = Sink()
+    verify_decisions(PLAN, found, sink)
+    assert {one.code for one in sink.diagnostics} <= {"PARC-A14"}
+    return [one.finding.message for one in sink.diagnostics]
+
+
+def test_equal_settings_are_not_reported() -> None:
+    assert messages(Decision("layout.tp", 2, "f"), Decision("problem.job.a", 1.0e-08, "f")) == []
+
+
+def test_a_setting_with_another_value_is_reported_at_its_line() -> None:
+    sink = Sink()
+    verify_decisions(PLAN, [Decision("layout.tp", 4, "args.sh", 7, "--tp 4")], sink)
+    (found,) = sink.diagnostics
+    assert found.finding.message == "layout.tp is 2 in plan.json, but 4 here"
+    assert found.finding.label == "--tp 4"
+    assert found.span is not None
+    assert (found.span.file, found.span.line) == ("args.sh", 7)
+
+
+def test_an_omitted_setting_that_the_plan_sets_is_reported() -> None:
+    found = messages(Decision("layout.recompute.granularity", "full", "f"))
+    assert found == ["layout.recompute.granularity is 'none' in plan.json, but 'full' here"]
+
+
+def test_a_path_that_the_plan_lacks_is_reported() -> None:
+    assert messages(Decision("layout.tp.x", 1, "f")) == ["plan.json has no layout.tp.x"]
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "same"),
+    [
+        (True, 1, False),
+        (1, 1.0, True),
+        (1, "1", False),
+        ([1, [2]], (1, (2,)), True),
+        ([1], [1, 2], False),
+        ({"a": 1}, {"a": 1.0}, True),
+        ({"a": 1}, {"b": 1}, False),
+        (None, 0, False),
+        (0.1, 0.1000001, False),
+    ],
+)
+def test_values_are_compared_by_type_and_number(expected: Any, found: Any, same: bool) -> None:
+    assert same_value(expected, found) is same
