@@ -49,17 +49,20 @@ class Recurrence:
 
 
 def recurrence(model: Model, kind: LayerKind) -> Recurrence | None:
-    """Return the recurrence of a layer of ``kind``; None if the layer has none."""
+    """Return the widths, FLOPs and bytes per token of the recurrent mixer of a layer.
+
+    The result is None if the mixer of layers of type ``kind`` is not recurrent.
+    """
     part = model.recurrent(kind)
     if isinstance(part, LinearAttention):
-        return _linear(part)
-    return None if part is None else _mamba(part)
+        return _gated_delta_net(part)
+    return None if part is None else _mamba2(part)
 
 
 def scan_seconds(kernels: KernelFit, part: Recurrence, tokens: float) -> ForwardBackward:
-    """Return the forward and backward seconds of the chunks of ``tokens`` tokens on one rank.
+    """Return the forward and backward seconds of the recurrence over ``tokens`` tokens on one rank.
 
-    ``tokens`` are reduced by the share of heads that the rank has.
+    The caller multiplies ``tokens`` by the fraction of the heads that the rank has.
     """
     fit = kernels.gemm("bf16")
     seconds = part.flops / (MATRIX_SHARE * fit.flops_per_second)
@@ -67,13 +70,14 @@ def scan_seconds(kernels: KernelFit, part: Recurrence, tokens: float) -> Forward
     return ForwardBackward(tokens * seconds, BACKWARD_FACTOR * tokens * seconds)
 
 
-def _linear(linear: LinearAttention) -> Recurrence:
-    """Return Gated DeltaNet as flash-linear-attention implements it.
+def _gated_delta_net(linear: LinearAttention) -> Recurrence:
+    """Return the widths, FLOPs and bytes per token of a Gated DeltaNet mixer.
 
-    Products inside a chunk of C tokens: scores of keys and of queries, W = T K and U = T V with the
-    inverse T, scores times values; products with the state S: W S, Q S, K' U. Queries and keys are
-    repeated for the value heads that share them. Saved for the backward pass: the projection, the
-    convolved and normed inputs, T, decay and step size per head, outputs before and after the norm.
+    The implementation is that of flash-linear-attention. Products inside a chunk of C tokens:
+    scores of keys and of queries, W = T K and U = T V with the triangular inverse T, scores times
+    values; products with the state S: W S, Q S, K' U. Queries and keys are repeated for the value
+    heads that share them. Saved for the backward pass: the projection, the convolved and normed
+    inputs, T, decay and step size per head, outputs before and after the norm.
     """
     heads, keys, values = linear.value_heads, linear.key_dim, linear.value_dim
     wide, chunk = heads * keys, LINEAR_CHUNK
@@ -94,8 +98,8 @@ def _linear(linear: LinearAttention) -> Recurrence:
     )
 
 
-def _mamba(mamba: Mamba) -> Recurrence:
-    """Return Mamba-2 as its fused kernels implement it.
+def _mamba2(mamba: Mamba) -> Recurrence:
+    """Return the widths, FLOPs and bytes per token of a Mamba-2 mixer with fused kernels.
 
     The fp32 states of chunks pass through memory three times. Saved for the backward pass: the
     projection, and outputs before and after the norm (mamba_ssm, ops/triton/ssd_combined.py,

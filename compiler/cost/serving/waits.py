@@ -39,7 +39,7 @@ class Queue:
 
 
 def closed_queue(arrivals: ArrivalConstants, ranks: float, present: float) -> Queue:
-    """Return the queue of a closed loop with ``present`` requests on each data-parallel rank.
+    """Return the queue in front of a request if each rank always has ``present`` requests.
 
     ``ranks`` data-parallel ranks share one front end.
     """
@@ -50,18 +50,20 @@ def closed_queue(arrivals: ArrivalConstants, ranks: float, present: float) -> Qu
 
 
 def open_queue(rate: float, prefill_seconds: float) -> Queue:
-    """Return the queue of a rank with Poisson arrivals.
+    """Return the queue in front of a request on a rank with Poisson arrivals.
 
     ``prompts`` is the mean wait of an M/D/1 queue in units of ``prefill_seconds``, load / (2 (1 -
-    load)). ``rate`` is in requests per second per data-parallel rank.
+    load)) with load = rate x prefill_seconds. ``rate`` is in requests per second per data-parallel
+    rank.
     """
     load = min(rate * prefill_seconds, BUSIEST)
+    # A request arrives on average in the middle of a step.
     return Queue(prompts=load / (2 * (1 - load)), steps=0.5)
 
 
 def waited_seconds(
     arrivals: ArrivalConstants, queue: Queue, prefill_seconds: float, step_seconds: float
 ) -> float:
-    """Return the seconds from arrival until the request's own prompt runs if a slot is free."""
+    """Return the seconds from the arrival of a request until its prompt runs, if a slot is free."""
     front = arrivals.front_seconds + arrivals.admission_seconds * queue.arrivals
     return front + queue.steps * step_seconds + queue.prompts * prefill_seconds

@@ -20,7 +20,7 @@ Values = tuple[tuple[str, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """Prior of one efficiency parameter, around the value of its row."""
+    """Spread and bounds of one efficiency parameter, and the runs that determine it."""
 
     spread: float
     """Standard deviation of its logarithm from machine to machine."""
@@ -86,15 +86,15 @@ TERMS: dict[str, tuple[float, float]] = {
 
 
 def hardware_class(gpu: Gpu, stack: Stack) -> str:
-    """Return ``generation/stack``, the name of the efficiency row that prices ``gpu``."""
+    """Return ``generation/stack``, the name of the efficiency parameters that apply to ``gpu``."""
     return f"{gpu.generation}/{stack.name}"
 
 
 def stack_row(generation: Generation, stack: Stack) -> Efficiency:
-    """Return the factors of ``stack`` on ``generation``.
+    """Return the efficiency parameters of the software ``stack`` on a GPU generation.
 
-    Raises:
-        LookupError: there are none. ``resolve_problem`` refuses such a problem (K08).
+    Raises: LookupError: there are none. ``resolve_problem`` rejects such a problem earlier, because
+    a catalog file lacks a fact (K08).
     """
     row = stack.row(generation)
     if row is None:
@@ -103,13 +103,13 @@ def stack_row(generation: Generation, stack: Stack) -> Efficiency:
 
 
 def fitted_parameters(row: Efficiency) -> dict[str, float]:
-    """Return the fitted parameters of a row by name, without its flags."""
+    """Return the numeric efficiency parameters in ``row`` by name, without its flags."""
     values = {field.name: getattr(row, field.name) for field in fields(Efficiency)}
     return {name: value for name, value in values.items() if not isinstance(value, bool)}
 
 
 def valid_range(name: str) -> tuple[float, float] | None:
-    """Return the lowest and highest valid value of a calibrated name; None if it is unknown."""
+    """Return the (lowest, highest) valid value of the parameter ``name``; None if it is unknown."""
     operation, _, term = name.partition(".")
     if term:
         return TERMS.get(term) if operation in OPERATIONS else None
@@ -120,14 +120,14 @@ def valid_range(name: str) -> tuple[float, float] | None:
 
 
 def prior(name: str, centre: float) -> Prior:
-    """Return the prior of a parameter around ``centre``, the value of its row."""
+    """Return the prior of the parameter ``name`` around ``centre``, its value in the catalog."""
     parameter = PARAMETERS.get(name, OTHER)
     inside = min(max(centre, parameter.low), parameter.high)
     return Prior(inside, parameter.spread, parameter.low, parameter.high)
 
 
-def calibrated_row(row: Efficiency, values: Values) -> Efficiency:
-    """Return ``row`` with the calibrated parameters among ``values``."""
+def calibrated_efficiency(row: Efficiency, values: Values) -> Efficiency:
+    """Return ``row`` with the efficiency parameters that ``values`` replaces."""
     own: dict[str, Any] = {name: value for name, value in values if "." not in name}
     return replace(row, **own) if own else row
 
@@ -146,7 +146,7 @@ def calibrated_kernels(kernels: KernelFit, problem: Problem) -> KernelFit:
 
 
 def collective_terms(values: Values) -> Mapping[Operation, dict[str, float]]:
-    """Return the calibrated terms of collectives by operation and name."""
+    """Return the calibrated terms of collectives, by operation and then by name of the term."""
     found: dict[Operation, dict[str, float]] = {}
     for operation in OPERATIONS:
         start = f"{operation}."

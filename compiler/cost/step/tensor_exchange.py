@@ -1,7 +1,7 @@
 """Collectives of tensor parallelism in one layer; time and traffic are both derived from them.
 
-Megatron's scheme (Korthikanti et al. 2022, arXiv:2205.05198): collectives of 2Th around mixer and
-MLP, with T tokens in the rank's context-parallel share and model width h.
+Megatron's scheme (Korthikanti et al. 2022, arXiv:2205.05198): collectives of 2 T h bytes around
+mixer and MLP, with T tokens in the rank's context-parallel part and hidden size h.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Exchange:
 
 
 def dense_exchanges(pricing: Pricing, layout: Layout, kind: LayerKind) -> tuple[Exchange, ...]:
-    """Return the collectives of a layer over the tensor-parallel group.
+    """Return the collectives of one layer over the tensor-parallel group.
 
-    With sequence parallelism each of mixer and MLP gathers its input and scatters its output; the
-    backward pass does the same and gathers the input again for the weight gradient. Without it
+    With sequence parallelism, mixer and MLP each gather their input and scatter their output; the
+    backward pass does the same and gathers the input again for the weight gradient. Without it,
     each has an all-reduce in both directions. A routed MLP has none of these.
     """
     if layout.tp == 1:
@@ -46,7 +46,7 @@ def dense_exchanges(pricing: Pricing, layout: Layout, kind: LayerKind) -> tuple[
 
 
 def expert_exchanges(pricing: Pricing, layout: Layout, kind: LayerKind) -> tuple[Exchange, ...]:
-    """Return the collectives of a routed layer over the expert tensor-parallel group."""
+    """Return the collectives of one routed layer over the tensor-parallel group of the experts."""
     experts = pricing.problem.model.experts
     if layout.tp == 1 or layout.etp == 1 or not kind.routed or experts is None:
         return ()
@@ -55,12 +55,12 @@ def expert_exchanges(pricing: Pricing, layout: Layout, kind: LayerKind) -> tuple
 
 
 def message_bytes(pricing: Pricing, layout: Layout) -> float:
-    """Return the bytes of one micro-batch's hidden states on a tensor-parallel group, 16 bit."""
+    """Return the bytes of one micro-batch's hidden states in a tensor-parallel group, in 16 bit."""
     problem = pricing.problem
     return 2 * layout.tokens(problem.job.sequence_length) * problem.model.hidden
 
 
-def pass_seconds(
+def forward_backward_seconds(
     pricing: Pricing, exchanges: tuple[Exchange, ...], group: GroupSpan
 ) -> tuple[float, float]:
     """Return the (forward, backward) seconds of ``exchanges`` without overlap."""
@@ -73,7 +73,10 @@ def pass_seconds(
 
 
 def sent_bytes(exchanges: tuple[Exchange, ...], ranks: int) -> float:
-    """Return the bytes that one of ``ranks`` sends, forward and backward, in ring algorithms."""
+    """Return the bytes that one of ``ranks`` ranks sends for ``exchanges`` in ring algorithms.
+
+    The forward and the backward pass are counted.
+    """
     passes = (
         (one.forward + one.backward) * ring_passes(one.operation) * one.nbytes for one in exchanges
     )
