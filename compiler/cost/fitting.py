@@ -42,7 +42,7 @@ class Prior:
     high: float
 
     def clamp(self, value: float) -> float:
-        """Return ``value`` limited to the range from ``low`` to ``high``."""
+        """Return ``value`` limited to the bounds of the parameter."""
         return min(max(value, self.low), self.high)
 
 
@@ -60,7 +60,7 @@ class Fitted:
     def unidentified(self, priors: Mapping[str, Prior], share: float = 0.8) -> tuple[str, ...]:
         """Return the names of the parameters that the measurements do not determine, sorted.
 
-        Their spread exceeds ``share`` of the prior's spread.
+        The fitted spread of such a parameter exceeds ``share`` of the prior's spread.
         """
         return tuple(
             name for name in sorted(priors) if self.spreads[name] > share * priors[name].spread
@@ -93,7 +93,7 @@ class _Objective:
         self.priors = [priors[name] for name in self.names]
 
     def point_at(self, logs: Sequence[float]) -> _Point:
-        """Return the point with these log parameters, limited to their bounds."""
+        """Return the residuals and the loss at these log parameters, limited to their bounds."""
         kept = tuple(
             log(prior.clamp(exp(value))) for prior, value in zip(self.priors, logs, strict=True)
         )
@@ -307,7 +307,10 @@ def tangents(
 def extrapolate(
     lines: Sequence[Tangent], origin: Mapping[str, float], values: Mapping[str, float]
 ) -> list[float]:
-    """Return the seconds of each run at the parameters ``values``, by its tangent at ``origin``."""
+    """Return the predicted time in seconds of each run at the parameters ``values``.
+
+    The prediction follows the tangent of the run at ``origin``.
+    """
     moves = [log(values[name] / value) for name, value in origin.items()]
     return [
         exp(

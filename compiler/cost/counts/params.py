@@ -206,11 +206,11 @@ def router_params(model: Model) -> int:
 
 
 def layer_params_on_rank(model: Model, layer: int, tp: int, etp: int, ep: int) -> tuple[int, int]:
-    """Return (dense parameters, routed-expert parameters) of decoder layer ``layer`` on one rank.
+    """Return the numbers of (dense, routed-expert) parameters of layer ``layer`` on one rank.
 
-    Dense are all parameters outside routed experts. Both numbers are returned because their
-    gradients are reduced over different process groups. Model dimensions must be divisible by the
-    parallel sizes that split them.
+    Dense are all parameters outside routed experts. There are two numbers because their gradients
+    are reduced over different process groups. Model dimensions must be divisible by the parallel
+    sizes that split them.
     """
     return kind_params_on_rank(model, model.layer_kinds[layer], (tp, etp, ep))
 
@@ -218,7 +218,7 @@ def layer_params_on_rank(model: Model, layer: int, tp: int, etp: int, ep: int) -
 def kind_params_on_rank(
     model: Model, kind: LayerKind, degrees: tuple[int, int, int]
 ) -> tuple[int, int]:
-    """Return one rank's (dense, routed-expert) parameters of one layer of type ``kind``.
+    """Return the numbers of (dense, routed-expert) parameters of one layer on one rank.
 
     ``degrees`` are the parallel sizes (tp, etp, ep). Dense are all parameters outside routed
     experts.
@@ -242,11 +242,11 @@ def mtp_params(model: Model) -> int:
 
 
 def mtp_params_on_rank(model: Model, tp: int, etp: int, ep: int) -> tuple[int, int]:
-    """Return one rank's (dense, routed-expert) parameters of one multi-token-prediction layer.
+    """Return the numbers of (dense, routed-expert) parameters of one prediction layer on one rank.
 
-    The layer consists of a layer like the last decoder layer, two norms on its inputs, a norm on
-    its output, and a projection from 2 x hidden to hidden (DeepSeek-V3, arXiv:2412.19437, section
-    2.2). It uses the embedding and output projection of the model.
+    A multi-token-prediction layer consists of a layer like the last decoder layer, two norms on its
+    inputs, a norm on its output, and a projection from 2 x hidden to hidden (DeepSeek-V3,
+    arXiv:2412.19437, section 2.2). Embedding and output projection are those of the model.
     """
     dense, expert = layer_params_on_rank(model, model.layers - 1, tp, etp, ep)
     projection = 2 * model.hidden * model.hidden // tp

@@ -91,10 +91,10 @@ class DecodeFit:
 
 
 def prefill_seconds(fit: PrefillFit, shape: AttentionShape) -> float:
-    """Return the forward seconds of the attention core for prompts of ``shape.tokens`` tokens.
+    """Return the forward time in seconds of the attention core for a batch of prompts.
 
-    It is launch + overlap(work per SM, longest block of query rows) + (bytes of Q, K, V, O and
-    cache) / memory bandwidth.
+    The formula is launch + overlap(work per SM, longest block of query rows) + (bytes of Q, K, V, O
+    and cache) / memory bandwidth, with streaming multiprocessors (SM).
     """
     batch, tokens, heads, kv_heads, head_dim, causal, window = shape
     edge = fit.rows
@@ -120,7 +120,7 @@ def prefill_seconds(fit: PrefillFit, shape: AttentionShape) -> float:
 
 
 def decode_seconds(fit: DecodeFit, shape: AttentionShape) -> float:
-    """Return the seconds of the attention core in one decode step.
+    """Return the time in seconds of the attention core in one decode step.
 
     Each sequence has one new token and ``shape.tokens`` cached tokens.
     """

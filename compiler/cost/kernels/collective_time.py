@@ -41,7 +41,7 @@ class CollectiveFit:
     """Factor on traffic time from eight ranks on, where the NVLink switch can reduce."""
 
     def at_link(self, link_gb_per_s: float) -> CollectiveFit:
-        """Return this fit with its bandwidth scaled to another link.
+        """Return the collective fit with its bandwidth scaled to another link.
 
         ``link_gb_per_s`` is the data-sheet rate of the other link, one direction.
         """
@@ -72,13 +72,13 @@ def collective_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
 def two_level_seconds(
     fit: CollectiveFit, network: Network, nbytes: float, local: int, domains: int
 ) -> float:
-    """Return the seconds of a collective over ``domains`` NVLink domains of ``local`` ranks each.
+    """Return the time in seconds of a collective over ``domains`` NVLink domains.
 
-    The formula is not fitted. Each GPU has its own share of the NICs. The two levels are pipelined,
-    so that the slower one determines the time. A ring over all n ranks sends p (n-1)/n of the
-    message through the NICs of every domain (p: 2 for all-reduce, else 1); in an all-to-all a rank
-    sends every byte whose target is in another domain. For d domains, the number of hops is the
-    smaller of d - 1 (ring) and 2 log2(d) (tree).
+    The formula is not fitted. Each domain has ``local`` ranks of the group, and each GPU has its
+    own share of the NICs. The two levels are pipelined, so that the slower one determines the time.
+    A ring over all n ranks sends p (n-1)/n of the message through the NICs of every domain (p: 2
+    for all-reduce, else 1); in an all-to-all a rank sends every byte whose target is in another
+    domain. For d domains, the number of hops is the smaller of d - 1 (ring) and 2 log2(d) (tree).
     """
     if domains <= 1:
         return collective_seconds(fit, nbytes, local)
@@ -99,10 +99,10 @@ def two_level_seconds(
 
 
 def send_seconds(fit: CollectiveFit, nbytes: float) -> float:
-    """Return the seconds of one point-to-point message of ``nbytes`` bytes in an NVLink domain.
+    """Return the time in seconds of one point-to-point message of ``nbytes`` bytes.
 
-    ``fit`` is the fit of all-to-all: between two ranks, an all-to-all sends half of its message to
-    the peer.
+    Both ranks are in one NVLink domain. ``fit`` is the fit of all-to-all: between two ranks, an
+    all-to-all sends half of its message to the peer.
     """
     return collective_seconds(fit, 2.0 * nbytes, 2)
 
@@ -123,7 +123,7 @@ def _fixed_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
 
 
 def _wire_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
-    """Return the transfer seconds of a collective among ``ranks`` ranks, without latency."""
+    """Return the time in seconds in which a collective transfers its bytes, without latency."""
     factor = (ring_passes(fit.operation) * (ranks - 1) + fit.copy) / ranks
     if ranks >= MEASURED_RANKS:
         factor *= fit.switch_factor

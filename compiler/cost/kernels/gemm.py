@@ -87,7 +87,7 @@ class GemmFit:
     floors: HostFloors | None = None
 
     def device_only(self) -> GemmFit:
-        """Return this fit without host launch gaps and without the casts of A.
+        """Return the GEMM fit without host launch gaps and without the casts of A.
 
         The result gives the GPU time of the multiplication only. Some measured stacks launched from
         the host without a CUDA graph, and cast A before each call; training and serving steps do
@@ -97,7 +97,7 @@ class GemmFit:
 
 
 def gemm_seconds(fit: GemmFit, m: float, n: float, k: float) -> float:
-    """Return the seconds of one GEMM, C[m, n] = A[m, k] B[k, n], with 16-bit output.
+    """Return the time in seconds of one GEMM, C[m, n] = A[m, k] B[k, n], with 16-bit output.
 
     All of m, n and k must be positive. The library is assumed to select the faster of tiles of 64
     and 128.
@@ -153,14 +153,14 @@ def _cast_seconds(fit: GemmFit, cast: Cast, m: float, k: float) -> float:
 
 
 def _launch_gap_seconds(floors: HostFloors, m: float, n: float, k: float) -> float:
-    """Return the shortest seconds between two launches from the host for a GEMM of this shape."""
+    """Return the shortest time in seconds between two launches of this GEMM from the host."""
     if n < NARROW or k < NARROW:
         return floors.narrow
     return floors.short if m <= SHORT_ROWS else floors.regular
 
 
 def overlap(first: float, second: float, norm: float) -> float:
-    """Return the seconds of two activities that overlap imperfectly.
+    """Return the time in seconds of two activities that overlap imperfectly.
 
     The formula is (first^norm + second^norm)^(1/norm): the sum at norm 1, about the maximum at norm
     8.

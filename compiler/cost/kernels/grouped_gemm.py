@@ -86,10 +86,10 @@ def grouped_gemm_seconds(fit: GroupedFit, shape: ExpertShape) -> float:
 
 
 def _wave_seconds(fit: GroupedFit, tiles: float, depth: float, part: float) -> float:
-    """Return the compute seconds of one grouped GEMM with inner dimension ``depth``.
+    """Return the compute time in seconds of one grouped GEMM with inner dimension ``depth``.
 
-    ``tiles`` is its number of whole output tiles. It runs in tiles of ``part`` (0 to 1) of the full
-    height, because experts with few rows use lower tiles, which need less time each.
+    ``tiles`` is its number of whole output tiles. The GEMM runs in tiles of ``part`` (0 to 1) of
+    the full height, because experts with few rows use lower tiles, which need less time each.
     """
     waves = tiles / (fit.sms * part)
     waves = max(1.0, waves) * (1.0 - fit.wave) + ceil(waves) * fit.wave

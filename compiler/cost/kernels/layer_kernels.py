@@ -83,7 +83,7 @@ def mlp_gemms(model: Model, layout: Layout, tokens: float, width: float) -> list
 
 
 def gemm_forward_backward(fit: GemmFit, shapes: list[GemmShape]) -> ForwardBackward:
-    """Return the forward and backward seconds of GEMMs with these (m, n, k) shapes.
+    """Return the forward and backward times in seconds of GEMMs with these (m, n, k) shapes.
 
     The backward pass computes the gradients of input and weight.
     """
@@ -123,7 +123,7 @@ def unfused_core_seconds(
 
 
 def fused_core_seconds(kernels: KernelFit, model: Model, layout: Layout, sequence: int) -> float:
-    """Return the forward seconds of one layer's fused attention core for one micro-batch.
+    """Return the forward time in seconds of one layer's fused attention core for one micro-batch.
 
     The work of a whole sequence is divided evenly over cp ranks. With sliding windows the result is
     the mean over windowed and full layers.

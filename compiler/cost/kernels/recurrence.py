@@ -60,9 +60,9 @@ def recurrence(model: Model, kind: LayerKind) -> Recurrence | None:
 
 
 def scan_seconds(kernels: KernelFit, part: Recurrence, tokens: float) -> ForwardBackward:
-    """Return the forward and backward seconds of the recurrence over ``tokens`` tokens on one rank.
+    """Return the forward and backward times in seconds of the recurrence on one rank.
 
-    The caller multiplies ``tokens`` by the fraction of the heads that the rank has.
+    ``tokens`` is the number of tokens, multiplied by the fraction of the heads that the rank has.
     """
     fit = kernels.gemm("bf16")
     seconds = part.flops / (MATRIX_SHARE * fit.flops_per_second)

@@ -203,7 +203,7 @@ def _static_terms(
     shards = (layout.dp_replicate, layout.dp_shard, *kept)
 
     def compute() -> StaticBytes:
-        """Return these bytes without using the memo."""
+        """Return the static bytes without using the memo."""
         return (
             *static_bytes(pricing, layout, load, program),
             cast_bytes(pricing, layout, load, program),

@@ -244,7 +244,10 @@ class _DualPipeRank:
         self.weights: deque[Action] = deque()
 
     def actions(self, depth: int) -> RankActions:
-        """Return all actions of the rank, which is ``depth`` ranks behind the start of its lane."""
+        """Return all actions of the rank, in the order in which the rank runs them.
+
+        ``depth`` is the distance of the rank from the rank where its micro-batches enter.
+        """
         self._append_warm_up(depth)
         self._append_overlapped_pairs(depth)
         self._append_cool_down(depth)

@@ -30,17 +30,17 @@ class EqualStages:
 
     @property
     def pair_seconds(self) -> float:
-        """Return the seconds of a forward and a backward that overlap, called F&B by DeepSeek."""
+        """Return the time in seconds of an overlapped forward and backward (DeepSeek's F&B)."""
         stage = self.stage
         return stage.total - self.overlap * min(stage.forward, stage.backward)
 
     def costs(self, depth: int) -> StageCosts:
-        """Return these seconds as the input of the simulation of a model with ``depth`` stages."""
+        """Return the stage times as input of the simulation of a model with ``depth`` stages."""
         return StageCosts((self.stage,) * depth, self.hop_seconds, self.overlap)
 
 
 def gpipe_seconds(shape: PipelineShape, stages: EqualStages) -> float:
-    """Return the seconds of a GPipe step: (m + p - 1) t + 2 (p - 1) h.
+    """Return the time in seconds of a GPipe step: (m + p - 1) t + 2 (p - 1) h.
 
     m: micro-batches; p: ranks; t: forward plus backward seconds of one micro-batch on one stage; h:
     seconds of one hop between ranks. The bubble is (p - 1) t, GPipe (arXiv:1811.06965), section
@@ -51,7 +51,7 @@ def gpipe_seconds(shape: PipelineShape, stages: EqualStages) -> float:
 
 
 def one_f_one_b_seconds(shape: PipelineShape, stages: EqualStages) -> float:
-    """Return the seconds of a 1F1B step: n t + 2 h (n - ceil(n / p)) with n = m + p - 1.
+    """Return the time in seconds of a 1F1B step: n t + 2 h (n - ceil(n / p)) with n = m + p - 1.
 
     m: micro-batches; p: ranks; t: forward plus backward seconds of one micro-batch on one stage; h:
     seconds of one hop between ranks.
@@ -66,12 +66,12 @@ def one_f_one_b_seconds(shape: PipelineShape, stages: EqualStages) -> float:
 
 
 def interleaved_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
-    """Return the seconds of an interleaved 1F1B step; None if no formula is known.
+    """Return the time in seconds of an interleaved 1F1B step; None if no formula is known.
 
-    For m > p they are (m v + p - 1) t + 2 (p - 1) h + (v - 1) (max(0, p h - (g - p) F) + max(0, p h
-    - (l - p) B)); for m <= p they are (p v + m - 1) t + 2 (p v - 1) h. m: micro-batches; p: ranks;
-    v: chunks per rank; g: micro-batches per group, l: in the last group; F, B: forward and backward
-    seconds of one chunk, t = F + B; h: seconds of one hop between ranks.
+    For m > p the formula is (m v + p - 1) t + 2 (p - 1) h + (v - 1) (max(0, p h - (g - p) F) +
+    max(0, p h - (l - p) B)); for m <= p it is (p v + m - 1) t + 2 (p v - 1) h. m: micro-batches; p:
+    ranks; v: chunks per rank; g: micro-batches per group; l: micro-batches in the last group; F, B:
+    forward and backward seconds of one chunk, t = F + B; h: seconds of one hop between ranks.
 
     The bubble, (p - 1) t of a chunk, is that of 1F1B divided by v (arXiv:2104.04473, section 2.2).
     Groups larger than p hide the hop from the last rank back to the first. No formula is known if a
@@ -93,11 +93,12 @@ def interleaved_seconds(shape: PipelineShape, stages: EqualStages) -> float | No
 
 
 def zb_h1_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
-    """Return the seconds of a ZB-H1 step: m v t plus the bubble; None if no formula is known.
+    """Return the time in seconds of a ZB-H1 step; None if no formula is known.
 
-    m: micro-batches; p: ranks; v: chunks per rank; F, I, W: seconds of forward, input gradient and
-    weight gradient of one chunk, t = F + I + W; k = min(m, p). The bubble is max((p-1)(F+I) - (k-1)
-    W, (p-1) F + (p-k) I, (p-k) F + (p-1) I); for m >= p that is (p - 1) max(F + I - W, F, I).
+    The formula is m v t plus the bubble. m: micro-batches; p: ranks; v: chunks per rank; F, I, W:
+    seconds of forward, input gradient and weight gradient of one chunk, t = F + I + W; k = min(m,
+    p). The bubble is max((p-1)(F+I) - (k-1) W, (p-1) F + (p-k) I, (p-k) F + (p-1) I); for m >= p
+    that is (p - 1) max(F + I - W, F, I).
 
     The published bubble (p - 1)(F + I - W) (arXiv:2401.10241, section 2; DeepSeek's ZB1P) is exact
     for W <= min(F, I) and too small for longer W. No formula is known if hops take time, or if v >
@@ -118,7 +119,7 @@ def zb_h1_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
 
 
 def zb_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
-    """Return the seconds of a ZB-V step; None if hops take time or m < 2 p - 1.
+    """Return the time in seconds of a ZB-V step; None if hops take time or m < 2 p - 1.
 
     m: micro-batches; p: ranks; F, I, W: seconds of forward, input gradient and weight gradient of
     one of the two stages of a rank, t = F + I + W. The result is 2 m t plus the longest of eight
@@ -149,7 +150,7 @@ def zb_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
 
 
 def dualpipe_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
-    """Return the seconds of a DualPipeV step; None if hops take time or m < 2 p.
+    """Return the time in seconds of a DualPipeV step; None if hops take time or m < 2 p.
 
     m: micro-batches; p: ranks; F, I, W: seconds of forward, input gradient and weight gradient of
     one stage, B = I + W; F&B: an overlapped forward and backward. The result is (2m-p-2) F&B + 2p F
@@ -169,7 +170,7 @@ def dualpipe_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | Non
 
 
 def dualpipe_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
-    """Return the seconds of a DualPipe step; None if ``dualpipe_v_seconds`` returns None.
+    """Return the time in seconds of a DualPipe step; None if ``dualpipe_v_seconds`` returns None.
 
     The two ends of the pipeline mirror each other, so that the step takes as long as DualPipeV on
     half the ranks with half the micro-batches.

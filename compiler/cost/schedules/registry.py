@@ -34,7 +34,7 @@ class Schedule:
     """Returns the reason why the sizes are invalid; empty if they are valid."""
 
     def makespan_seconds(self, shape: PipelineShape, stages: EqualStages) -> float:
-        """Return the seconds of a step, simulated if no closed formula is known for its sizes.
+        """Return the time of a step in seconds, simulated if no formula is known for its sizes.
 
         Raises: ValueError: the sizes are invalid for the schedule.
         """

@@ -27,12 +27,12 @@ class StageSeconds:
 
     @property
     def backward(self) -> float:
-        """Return the seconds of the backward: input gradient plus weight gradient."""
+        """Return the time in seconds of the backward: input gradient plus weight gradient."""
         return self.input_gradient + self.weight_gradient
 
     @property
     def total(self) -> float:
-        """Return the seconds of forward plus backward."""
+        """Return the time in seconds of forward plus backward."""
         return self.forward + self.backward
 
 
@@ -47,7 +47,7 @@ class StageCosts:
     """Share of the shorter half of a ``Pair`` that the longer one hides; 0: sum, 1: maximum."""
 
     def pair_seconds(self, pair: Pair) -> float:
-        """Return the seconds of a forward and a backward that overlap on one rank."""
+        """Return the time in seconds of a forward and a backward that overlap on one rank."""
         depth = len(self.stages)
         forward = self.stages[pair.forward.stage % depth].forward
         backward = self.stages[pair.backward.stage % depth].backward
@@ -198,7 +198,10 @@ def _times_by_computation(table: Table, costs: StageCosts) -> dict[Computation, 
 
 
 def _hop_seconds_after(table: Table, costs: StageCosts, stage: int) -> float:
-    """Return the seconds of sending from ``stage`` to the next stage; 0 if one rank runs both."""
+    """Return the time in seconds of sending from ``stage`` to the next one.
+
+    The result is 0 if one rank runs both stages.
+    """
     same = table.owners[stage] == table.owners[stage + 1]
     return 0.0 if same else costs.hop_seconds
 

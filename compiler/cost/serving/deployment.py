@@ -70,7 +70,10 @@ class ServingLinks:
         )
 
     def _slowest_link(self, size: int) -> tuple[float, float]:
-        """Return (bytes per second, latency in seconds) of the slowest link of ``size`` ranks."""
+        """Return (bytes per second, latency in seconds) of the slowest link in a group.
+
+        The group has ``size`` neighbouring ranks.
+        """
         if size <= self.domain:
             return self.link_gb_per_s * 1e9, self.link_seconds
         if size <= self.host:
@@ -78,9 +81,9 @@ class ServingLinks:
         return self.network_gb_per_s * 1e9, self.network_seconds
 
     def all_reduce_seconds(self, nbytes: float, size: int) -> float:
-        """Return the seconds of an all-reduce of ``nbytes`` bytes over ``size`` neighbouring ranks.
+        """Return the time in seconds of an all-reduce over ``size`` neighbouring ranks.
 
-        The formula is latency + 2 (n-1)/n S / rate for n ranks and S bytes.
+        The formula is latency + 2 (n-1)/n S / rate for n ranks and S bytes (``nbytes``).
         """
         if size == 1:
             return 0.0
@@ -88,9 +91,10 @@ class ServingLinks:
         return latency + 2 * (size - 1) / size * _bytes_with_ramp(nbytes) / rate
 
     def gather_seconds(self, nbytes: float, size: int, stride: int = 1) -> float:
-        """Return the seconds of an all-gather or reduce-scatter of ``nbytes`` bytes in total.
+        """Return the time in seconds of an all-gather or reduce-scatter.
 
-        The group has ``size`` ranks, each ``stride`` ranks after the previous one.
+        The whole message has ``nbytes`` bytes. The group has ``size`` ranks, each ``stride`` ranks
+        after the previous one.
         """
         if size == 1:
             return 0.0
@@ -98,9 +102,10 @@ class ServingLinks:
         return latency + (size - 1) / size * _bytes_with_ramp(nbytes) / rate
 
     def all_to_all_seconds(self, nbytes: float, size: int) -> float:
-        """Return the seconds of an all-to-all in which each of ``size`` ranks sends ``nbytes``.
+        """Return the time in seconds of an all-to-all among ``size`` neighbouring ranks.
 
-        Traffic inside the NVLink domain and traffic that leaves it overlap.
+        Each rank sends ``nbytes`` bytes in total. Traffic inside the NVLink domain and traffic that
+        leaves it overlap.
         """
         if size == 1:
             return 0.0
@@ -114,7 +119,7 @@ class ServingLinks:
         return latency + max(inside, outside)
 
     def hop_seconds(self, nbytes: float, stride: int) -> float:
-        """Return the seconds of one message of ``nbytes`` bytes to a rank ``stride`` ranks away."""
+        """Return the time in seconds of one message to a rank ``stride`` ranks away."""
         rate, latency = self._slowest_link(stride + 1)
         return latency + nbytes / rate
 
@@ -169,7 +174,7 @@ class Deployment:
         return peak * self.hardware.attention * 1e12
 
     def gemm_seconds(self, weights: float, rows: float, nbytes: float) -> float:
-        """Return the seconds of GEMMs with ``weights`` weights in total on ``rows`` tokens.
+        """Return the time in seconds of GEMMs with ``weights`` weights in total on ``rows`` tokens.
 
         ``nbytes`` is the number of bytes per weight.
         """

@@ -39,7 +39,7 @@ LSE_BYTES = 4
 
 
 def context_parallel_seconds(deployment: Deployment, decode: float, prefill: float) -> float:
-    """Return the seconds of one layer's context-parallel collectives (dcp and pcp).
+    """Return the time in seconds of one layer's context-parallel collectives (dcp and pcp).
 
     ``decode`` and ``prefill`` are the numbers of decoding and of prompt tokens in one rank's part
     of a step.
@@ -58,9 +58,10 @@ def context_parallel_seconds(deployment: Deployment, decode: float, prefill: flo
 
 
 def _decode_exchange_seconds(deployment: Deployment, tokens: float) -> float:
-    """Return the seconds of the dcp collectives of one layer for ``tokens`` tokens per rank.
+    """Return the time in seconds of one layer's dcp collectives for ``tokens`` tokens per rank.
 
-    Queries and log-sum-exps are gathered, and partial outputs are scattered.
+    dcp is decode context parallelism. Queries and log-sum-exps are gathered, and partial outputs
+    are scattered.
     """
     model, layout, links = deployment.model, deployment.layout, deployment.links
     query, output = exchanged_elements_per_head(model)
@@ -100,7 +101,7 @@ WORST_IMBALANCE = 2.0
 
 
 def routed_seconds(deployment: Deployment, tokens: float) -> float:
-    """Return the seconds of the shared and routed experts of one layer on one rank.
+    """Return the time in seconds of the shared and routed experts of one layer on one rank.
 
     ``tokens`` is the number of tokens in one rank's part of a step. Of the experts on a rank, the
     fraction 1 - (1 - top_k / experts)^n is read, with n tokens in the expert group.
@@ -149,7 +150,7 @@ parallel), convolution, recurrence, gated norm, output projection."""
 
 
 def recurrent_seconds(deployment: Deployment, decode: float, prefill: float) -> float:
-    """Return the seconds of one recurrent layer in a step, without its projections.
+    """Return the time in seconds of one recurrent layer in a step, without its projections.
 
     ``decode`` is the number of decoding requests, ``prefill`` the number of prompt tokens.
     """

@@ -65,7 +65,7 @@ class LayerCounts:
         )
 
     def scaled(self, share: float) -> LayerCounts:
-        """Return all numbers of layers multiplied by ``share``."""
+        """Return the number of layers of each type, multiplied by ``share``."""
         return LayerCounts(
             self.attention * share, self.recurrent * share, self.dense * share, self.routed * share
         )

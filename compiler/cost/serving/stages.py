@@ -111,10 +111,10 @@ def _stage_cache(
 
 
 def _tokens_outside_window(problem: ServingProblem, layout: ServingLayout, longest: int) -> int:
-    """Return the tokens of a request that a sliding-window layer does not store, per rank.
+    """Return how many tokens of a request a sliding-window layer does not store, per rank.
 
-    The request has ``longest`` tokens. Each of the dcp ranks stores every dcp-th token of it in
-    other layers, but all tokens of a window.
+    The request has ``longest`` tokens. In other layers each of the dcp ranks stores every dcp-th
+    token; in a windowed layer each stores all tokens of the window.
     """
     window, block = problem.model.attention.window, problem.service.block_tokens
     if window is None:

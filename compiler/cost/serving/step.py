@@ -54,7 +54,7 @@ class Batch:
 
 
 def step_terms(deployment: Deployment, batch: Batch) -> StepTerms:
-    """Return the seconds of one engine step of ``batch`` on one pipeline stage, by term.
+    """Return the time in seconds of one engine step of ``batch`` on one pipeline stage, by term.
 
     The terms include the output projection and the work of the host.
     """
@@ -85,7 +85,7 @@ def step_terms(deployment: Deployment, batch: Batch) -> StepTerms:
 
 
 def _projection_seconds(deployment: Deployment, tokens: float) -> float:
-    """Return the seconds of the input and output projections of all token mixers of a stage."""
+    """Return the time in seconds of the projections in all token mixers of a stage."""
     part = deployment.shard
     wide = mixer_weight_bytes(deployment.model, deployment.setup)
     seconds = part.layers.attention * deployment.gemm_seconds(
@@ -97,10 +97,11 @@ def _projection_seconds(deployment: Deployment, tokens: float) -> float:
 
 
 def _attention_seconds(deployment: Deployment, batch: Batch) -> float:
-    """Return the seconds of attention in one layer: cache reads of decoding, core of prompts.
+    """Return the time in seconds of the attention core of one layer in a step.
 
-    The pcp ranks share the tokens. The dcp ranks share a request's cache but not its FLOPs, because
-    each computes the heads of all ranks for a part of the tokens.
+    Decoding requests read the cache, prompts compute the core. The pcp ranks share the tokens. The
+    dcp ranks share a request's cache but not its FLOPs, because each computes the heads of all
+    ranks for a part of the tokens.
     """
     model, layout = deployment.model, deployment.layout
     attention = model.attention
@@ -137,9 +138,10 @@ def mean_visible_prompt_keys(model: Model, tokens: float) -> float:
 
 
 def _communication_seconds(deployment: Deployment, tokens: float) -> float:
-    """Return the seconds of a stage's collectives: one after each mixer, one after each MLP.
+    """Return the time in seconds of the collectives of a pipeline stage.
 
-    ``tokens`` is the number of tokens that one rank processes in a step.
+    There is one after each mixer and one after each MLP. ``tokens`` is the number of tokens that
+    one rank processes in a step.
     """
     layout, layers, links = deployment.layout, deployment.shard.layers, deployment.links
     nbytes = 2 * tokens * deployment.model.hidden
@@ -156,7 +158,7 @@ def _communication_seconds(deployment: Deployment, tokens: float) -> float:
 
 
 def _launch_seconds(deployment: Deployment, tokens: float) -> float:
-    """Return the fixed seconds of a stage's kernels plus the traffic of element-wise kernels."""
+    """Return the fixed time in seconds of a stage's kernels, plus element-wise memory traffic."""
     layers, model = deployment.shard.layers, deployment.model
     kernels = layers.attention * ATTENTION_KERNELS + layers.recurrent * RECURRENT_KERNELS
     kernels += (layers.dense + layers.routed) * MLP_KERNELS + layers.routed * ROUTED_KERNELS

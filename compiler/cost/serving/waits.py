@@ -64,6 +64,9 @@ def open_queue(rate: float, prefill_seconds: float) -> Queue:
 def waited_seconds(
     arrivals: ArrivalConstants, queue: Queue, prefill_seconds: float, step_seconds: float
 ) -> float:
-    """Return the seconds from the arrival of a request until its prompt runs, if a slot is free."""
+    """Return the time in seconds from the arrival of a request until its prompt runs.
+
+    The result is valid if the engine has a free slot for the request.
+    """
     front = arrivals.front_seconds + arrivals.admission_seconds * queue.arrivals
     return front + queue.steps * step_seconds + queue.prompts * prefill_seconds

@@ -72,7 +72,7 @@ class Links:
         )
 
     def seconds(self, operation: Operation, nbytes: float, group: GroupSpan) -> float:
-        """Return the seconds of one collective in ``group``.
+        """Return the time in seconds of one collective in ``group``.
 
         ``nbytes`` is the size of the whole message, before it is divided among the ranks.
         """
@@ -82,7 +82,7 @@ class Links:
         return two_level_seconds(fit, self.network, nbytes, group.local, group.domains)
 
     def hop_seconds(self, nbytes: float, stride: int) -> float:
-        """Return the seconds of one point-to-point message to the rank ``stride`` ranks away."""
+        """Return the time in seconds of one message to the rank ``stride`` ranks away."""
         if stride < self.domain:
             return send_seconds(self.fits["all_to_all"], nbytes)
         return nbytes / (self.network.gb_per_s_per_gpu * 1e9) + self.network.hop_seconds

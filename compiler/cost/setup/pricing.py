@@ -160,17 +160,17 @@ class Pricing:
         return entry[1]
 
     def layer_parameters(self, kind: LayerKind, layout: Layout) -> tuple[float, float]:
-        """Return one rank's (dense, routed-expert) parameters of one layer of type ``kind``."""
+        """Return the numbers of (dense, routed-expert) parameters of one layer on one rank."""
         degrees = (layout.tp, layout.etp, layout.ep)
         return params.kind_params_on_rank(self.problem.model, kind, degrees)
 
     def stage_parameters(self, layout: Layout, load: StageLoad) -> tuple[float, float]:
-        """Return the (dense, routed-expert) parameters on one rank of a pipeline stage."""
+        """Return the numbers of (dense, routed-expert) parameters of a stage on one rank."""
         key = (layout.tp, layout.etp, layout.ep, layout.pp > 1, load)
         return self.memo(("stage", key), lambda: self._count_stage_parameters(layout, load))
 
     def _count_stage_parameters(self, layout: Layout, load: StageLoad) -> tuple[float, float]:
-        """Return the (dense, routed-expert) parameters on one rank of a stage, without the memo.
+        """Return the numbers of (dense, routed-expert) parameters of a stage, without the memo.
 
         The first stage adds the embedding, the last one the final norm and the output projection (a
         copy of the embedding if they are tied and pp > 1). Another stage with multi-token

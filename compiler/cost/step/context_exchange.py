@@ -52,7 +52,7 @@ def gathered_key_value_bytes(pricing: Pricing, layout: Layout) -> float:
 
 
 def gather_seconds(pricing: Pricing, layout: Layout, groups: Groups) -> float:
-    """Return the exposed seconds of the gather variant per layer and micro-batch.
+    """Return the exposed time in seconds of the gather variant per layer and micro-batch.
 
     All keys and values are gathered before the attention core, and their gradients are scattered
     after it, as in Llama 3 (arXiv:2407.21783, section 3.3.2) and torchtitan's flex attention.
@@ -64,7 +64,7 @@ def gather_seconds(pricing: Pricing, layout: Layout, groups: Groups) -> float:
 
 
 def ulysses_seconds(pricing: Pricing, layout: Layout, group: GroupSpan) -> float:
-    """Return the exposed seconds of the Ulysses variant per layer and micro-batch.
+    """Return the exposed time in seconds of the Ulysses variant per layer and micro-batch.
 
     It has all-to-alls of queries, keys and values before the attention core and of its output after
     it, forward and backward (DeepSpeed-Ulysses, arXiv:2309.14509, section 3.1). If there are fewer
@@ -75,7 +75,7 @@ def ulysses_seconds(pricing: Pricing, layout: Layout, group: GroupSpan) -> float
 
 
 def ring_exchange_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: float) -> float:
-    """Return the exposed seconds of the ring variant per layer and micro-batch.
+    """Return the exposed time in seconds of the ring variant per layer and micro-batch.
 
     In a ring of c ranks, each of the c - 1 steps sends keys and values to the next rank, forward
     once and backward twice the bytes. They overlap with the attention core, which needs ``core``
@@ -95,13 +95,13 @@ def ring_exchange_seconds(pricing: Pricing, layout: Layout, groups: Groups, core
 
 
 def exchange_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: float) -> float:
-    """Return the exposed seconds of context parallelism per attention layer and micro-batch.
+    """Return the exposed time in seconds of context parallelism in one attention layer.
 
-    ``core`` is the forward time of the attention core in seconds. The result is 0 if cp is 1. The
-    hierarchical variant (``a2a+p2p``) exchanges heads for tokens among neighbours. Each rank then
-    has the tokens of all neighbours for its part of the heads, so that the ring over the groups of
-    neighbours sends as many bytes per step as a ring over all ranks, but has fewer steps
-    (TransformerEngine, attention/dot_product_attention/context_parallel.py,
+    The time is per micro-batch; it is 0 if cp is 1. ``core`` is the forward time of the attention
+    core in seconds. The hierarchical variant (``a2a+p2p``) exchanges heads for tokens among
+    neighbours. Each rank then has the tokens of all neighbours for its part of the heads, so that
+    the ring over the groups of neighbours sends as many bytes per step as a ring over all ranks,
+    but has fewer steps (TransformerEngine, attention/dot_product_attention/context_parallel.py,
     AttnFuncWithCPAndKVP2P).
     """
     if layout.cp == 1:
@@ -115,10 +115,10 @@ def exchange_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: flo
 
 
 def mixer_exchange_seconds(pricing: Pricing, layout: Layout, kind: LayerKind, core: float) -> float:
-    """Return the exposed seconds of context parallelism per layer of type ``kind`` and micro-batch.
+    """Return the exposed time in seconds of context parallelism in one layer of type ``kind``.
 
-    ``core`` is the forward time of its attention core in seconds. Recurrent layers exchange heads
-    for tokens.
+    The time is per micro-batch. ``core`` is the forward time of the layer's attention core in
+    seconds. Recurrent layers exchange heads for tokens.
     """
     if layout.cp == 1 or kind.mixer == "none":
         return 0.0

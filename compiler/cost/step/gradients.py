@@ -21,7 +21,7 @@ ALWAYS_EXPOSED = 0.05
 
 
 def accumulate_seconds(pricing: Pricing, layout: Layout, parameters: float) -> float:
-    """Return the seconds to add one micro-batch's gradients to the sum of the step.
+    """Return the time in seconds to add one micro-batch's gradients to the sum of the step.
 
     ``parameters`` is the number of gradients. The sum is read and written. A GEMM that adds to it
     directly (fused accumulation, Megatron-LM since sequence parallelism) saves the write that is
@@ -71,7 +71,7 @@ def replica_bytes(pricing: Pricing, layout: Layout) -> float:
 
 
 def fullest_stage(pricing: Pricing, layout: Layout) -> tuple[float, float]:
-    """Return the (dense, routed-expert) parameters of the pipeline stage that has the most."""
+    """Return the numbers of (dense, routed-expert) parameters of the largest pipeline stage."""
     loads = [pricing.stage_parameters(layout, each.load) for each in pricing.classes(layout.split)]
     return max(loads, key=sum)
 
@@ -104,7 +104,10 @@ def reduces_replicas_once(pricing: Pricing, layout: Layout) -> bool:
 
 
 def _reduce_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Return the seconds to reduce gradients and gather parameters once, without overlap."""
+    """Return the time in seconds to reduce gradients and gather parameters once.
+
+    Overlap with computation is not subtracted.
+    """
     grad = pricing.problem.job.gradient_bytes
     groups, links = pricing.groups(layout), pricing.links
     dense, expert = fullest_stage(pricing, layout)
@@ -119,7 +122,7 @@ def _reduce_seconds(pricing: Pricing, layout: Layout) -> float:
 
 
 def replica_all_reduce_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Return the seconds to all-reduce a rank's gradients over the copies of its hybrid shard.
+    """Return the time in seconds to all-reduce gradients over the copies of a hybrid shard.
 
     torch does so with every micro-batch, unless set_requires_all_reduce disables it.
     """
@@ -132,7 +135,7 @@ def replica_all_reduce_seconds(pricing: Pricing, layout: Layout) -> float:
 
 
 def _repeated_replica_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Return the seconds to all-reduce gradients over copies of a shard, per reduction.
+    """Return the time in seconds to all-reduce gradients over copies of a shard, per reduction.
 
     The result is 0 if the copies all-reduce only once per step.
     """
@@ -144,16 +147,17 @@ def _repeated_replica_seconds(pricing: Pricing, layout: Layout) -> float:
 
 
 def final_reduce_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Return the exposed seconds to reduce gradients at the end of a pipeline with ZeRO-3."""
+    """Return the exposed time in seconds to reduce gradients after a pipeline with ZeRO-3."""
     if layout.zero_stage < 3 or not keeps_unsharded_gradients(pricing, layout):
         return 0.0
     return _scatter_seconds(pricing, layout) + replica_all_reduce_seconds(pricing, layout)
 
 
 def dp_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float, float]:
-    """Return (seconds without overlap, seconds always exposed, extra seconds of the last round).
+    """Return (seconds of one round, seconds always exposed, extra seconds of the last round).
 
-    A round is a micro-batch if ``exchanges_per_micro_batch``, else a step.
+    A round is one exchange of gradients and weights between replicas: per micro-batch if
+    ``exchanges_per_micro_batch``, else per step. The first number is without overlap.
     """
     last = (
         replica_all_reduce_seconds(pricing, layout)
@@ -164,9 +168,10 @@ def dp_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float, float]:
 
 
 def _traffic_per_round(pricing: Pricing, layout: Layout) -> tuple[float, float]:
-    """Return (seconds of one round without overlap, seconds always exposed).
+    """Return (seconds of one round, seconds of it that are always exposed).
 
-    A round is a micro-batch if ``exchanges_per_micro_batch``, else a step.
+    A round is one exchange of gradients and weights between replicas: per micro-batch if
+    ``exchanges_per_micro_batch``, else per step. The first number is without overlap.
     """
     parameters = fullest_stage(pricing, layout)
     offloaded = gradient_offload_seconds(pricing, layout, parameters)
@@ -187,7 +192,7 @@ def gathers_weights_once(pricing: Pricing, layout: Layout) -> bool:
 
 
 def dp_collective_seconds(pricing: Pricing, layout: Layout, operation: Operation) -> float:
-    """Return the seconds of one collective over the 16-bit parameters of the largest stage."""
+    """Return the time in seconds of one collective over the largest stage's 16-bit parameters."""
     groups, parts = pricing.groups(layout), fullest_stage(pricing, layout)
     return sum(
         pricing.links.seconds(operation, 2.0 * parameters, group)
@@ -196,12 +201,13 @@ def dp_collective_seconds(pricing: Pricing, layout: Layout, operation: Operation
 
 
 def _zero3_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
-    """Return (seconds of one micro-batch without overlap, seconds always exposed) with ZeRO-3.
+    """Return (seconds of ZeRO-3's traffic per micro-batch, seconds of it that are always exposed).
 
-    Weights are gathered for forward and backward, and gradients are scattered. The transfer of a
-    unit overlaps with the computation of its neighbour; the gather of the first unit is exposed. If
-    gradients stay unsharded in a pipeline, weights stay gathered from a backward pass to the next
-    forward pass, so that each micro-batch needs only one gather.
+    The first number is without overlap. Weights are gathered for forward and backward, and
+    gradients are scattered. The transfer of a unit overlaps with the computation of its neighbour;
+    the gather of the first unit is exposed. If gradients stay unsharded in a pipeline, weights stay
+    gathered from a backward pass to the next forward pass, so that each micro-batch needs only one
+    gather.
     """
     groups, links = pricing.groups(layout), pricing.links
     dense, expert = fullest_stage(pricing, layout)
@@ -222,9 +228,9 @@ def _zero3_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
 
 
 def _scatter_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Return the seconds to scatter the gradients of the largest stage.
+    """Return the time in seconds to scatter the gradients of the largest stage.
 
-    They have 16 bit, or 4 bit with ZeRO++.
+    Gradients have 16 bit, or 4 bit with ZeRO++.
     """
     groups, links = pricing.groups(layout), pricing.links
     dense, expert = fullest_stage(pricing, layout)
@@ -243,15 +249,16 @@ def gradient_window(pricing: Pricing) -> float:
 
 
 def exposed_seconds(traffic: float, least: float, window: float) -> float:
-    """Return the exposed seconds of ``traffic`` next to ``window`` seconds of computation.
+    """Return the exposed time in seconds of traffic that overlaps with computation.
 
-    The result is at least ``least``.
+    ``traffic`` is the duration of the traffic, ``window`` that of the computation, in seconds. The
+    result is at least ``least``.
     """
     return max(overlap(traffic, window, OVERLAP_NORM) - window, least)
 
 
 def exposed_rounds(traffic: tuple[float, float, float], window: float, rounds: int) -> float:
-    """Return the exposed seconds of ``rounds`` rounds of gradient traffic.
+    """Return the exposed time in seconds of ``rounds`` rounds of gradient traffic.
 
     ``traffic`` is the result of ``dp_traffic``; each round has ``window`` seconds of computation.
     """

@@ -62,22 +62,22 @@ class LayerTime:
 
     @property
     def compute(self) -> float:
-        """Return the seconds of computation, forward and backward."""
+        """Return the time in seconds of computation, forward and backward."""
         return self.forward + self.backward
 
     @property
     def tp(self) -> float:
-        """Return the seconds of exposed tensor-parallel collectives, forward and backward."""
+        """Return the time in seconds of exposed tensor-parallel collectives, both passes."""
         return self.tp_forward + self.tp_backward
 
     @property
     def total(self) -> float:
-        """Return the seconds of computation and of exposed communication."""
+        """Return the time in seconds of computation and of exposed communication."""
         return self.compute + self.tp + self.cp + self.ep
 
     @property
     def forward_pass(self) -> float:
-        """Return the seconds of the forward pass with its exposed communication.
+        """Return the time in seconds of the forward pass with its exposed communication.
 
         A third of the context-parallel time belongs to it, because a ring sends twice the bytes
         backward, and half of dispatch and combine.
@@ -86,7 +86,7 @@ class LayerTime:
 
 
 def layer_time(pricing: Pricing, layout: Layout, kind: LayerKind) -> LayerTime:
-    """Return the seconds of one layer of type ``kind`` for one micro-batch, by term."""
+    """Return the time in seconds of one layer of type ``kind`` for one micro-batch, by term."""
     job, model, row = pricing.problem.job, pricing.problem.model, pricing.efficiency
     tokens = layout.tokens(job.sequence_length)
     passes = [_gemm_pass(pricing, shape) for shape in _gemm_shapes(pricing, layout, kind, tokens)]
@@ -123,7 +123,10 @@ def layer_time(pricing: Pricing, layout: Layout, kind: LayerKind) -> LayerTime:
 
 
 def _gemm_pass(pricing: Pricing, shape: GemmShape) -> ForwardBackward:
-    """Return the forward and backward seconds of one GEMM; memoized because shapes recur."""
+    """Return the forward and backward times in seconds of one GEMM.
+
+    The result is memoized because layers and layouts share shapes.
+    """
     return pricing.memo(("gemm", shape), lambda: gemm_forward_backward(pricing.gemm, [shape]))
 
 
@@ -147,7 +150,7 @@ def _gemm_shapes(
 def _recurrence_seconds(
     pricing: Pricing, layout: Layout, kind: LayerKind, tokens: float
 ) -> ForwardBackward:
-    """Return the forward and backward seconds of a recurrence, without its projections.
+    """Return the forward and backward times in seconds of a recurrence, without its projections.
 
     It consists of the chunks, convolution, norms and gate. Both are zero for layers without
     recurrence.
@@ -163,7 +166,10 @@ def _recurrence_seconds(
 
 
 def _core_seconds(pricing: Pricing, layout: Layout, kind: LayerKind) -> ForwardBackward:
-    """Return the forward and backward seconds of the attention core; zero without attention."""
+    """Return the forward and backward times in seconds of a layer's attention core.
+
+    Both are zero for layers without attention.
+    """
     if kind.mixer != "attention":
         return ZERO
     key = ("core", layout.tp, layout.cp, layout.micro_batch)
@@ -171,7 +177,7 @@ def _core_seconds(pricing: Pricing, layout: Layout, kind: LayerKind) -> ForwardB
 
 
 def _compute_core_seconds(pricing: Pricing, layout: Layout) -> ForwardBackward:
-    """Return the forward and backward seconds of the attention core, without using the memo.
+    """Return the forward and backward times in seconds of the attention core, without the memo.
 
     The software stack determines whether the core is fused.
     """
@@ -204,7 +210,10 @@ def _exposed_tp_seconds(
 
 
 def head_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Return the seconds of output projection and loss of one micro-batch, forward and backward."""
+    """Return the time in seconds of output projection and loss of one micro-batch.
+
+    Forward and backward pass are both counted.
+    """
     job, model, row = pricing.problem.job, pricing.problem.model, pricing.efficiency
     tokens = layout.tokens(job.sequence_length)
     vocab = pricing.framework.padded_vocab(model, layout.tp) / layout.tp
@@ -216,7 +225,7 @@ def head_seconds(pricing: Pricing, layout: Layout) -> float:
 
 
 def recompute_seconds(pricing: Pricing, layout: Layout, layer: LayerTime, kind: LayerKind) -> float:
-    """Return the seconds of forward work that one layer repeats in its backward pass.
+    """Return the time in seconds of forward work that one layer repeats in its backward pass.
 
     Full recompute repeats the forward pass with its communication. Selective recompute repeats the
     attention core, other modules in proportion to their FLOPs, and dispatch and combine if the

@@ -51,7 +51,7 @@ def host_bytes(pricing: Pricing, layout: Layout, stage_parameters: tuple[float, 
 def gradient_offload_seconds(
     pricing: Pricing, layout: Layout, stage_parameters: tuple[float, float]
 ) -> float:
-    """Return the seconds to send a rank's shard of 16-bit gradients to the host, per reduction."""
+    """Return the time in seconds to send a rank's shard of 16-bit gradients to the host once."""
     if layout.offload.optimizer == "none":
         return 0.0
     return 2.0 * shard_parameters(layout, stage_parameters) / host_rate(pricing.problem)
@@ -60,7 +60,7 @@ def gradient_offload_seconds(
 def weight_fetch_seconds(
     pricing: Pricing, layout: Layout, stage_parameters: tuple[float, float]
 ) -> float:
-    """Return the seconds to read a rank's shard of 16-bit weights before one gather."""
+    """Return the time in seconds to read a rank's shard of 16-bit weights before one gather."""
     device = layout.offload.parameters
     if device == "none":
         return 0.0
@@ -70,7 +70,7 @@ def weight_fetch_seconds(
 def offloaded_update_seconds(
     pricing: Pricing, layout: Layout, stage_parameters: tuple[float, float]
 ) -> float:
-    """Return the seconds of an offloaded optimizer step.
+    """Return the time in seconds of an offloaded optimizer step.
 
     It is the sum of the times of Adam on the CPU cores of the host, of transferring the state from
     and to NVMe, and of sending the new weights to the GPU.

@@ -42,7 +42,7 @@ assumed."""
 
 
 def routed_expert_seconds(pricing: Pricing, layout: Layout, tokens: float) -> ForwardBackward:
-    """Return the forward and backward seconds of one layer's routed experts per micro-batch.
+    """Return the forward and backward times in seconds of the routed experts of one layer.
 
     ``tokens`` is the number of tokens per micro-batch in a tensor-parallel group.
     """
@@ -60,7 +60,7 @@ def routed_expert_seconds(pricing: Pricing, layout: Layout, tokens: float) -> Fo
 
 
 def _grouped_gemm_seconds(pricing: Pricing, layout: Layout, tokens: float) -> ForwardBackward:
-    """Return the forward and backward seconds of the grouped GEMMs of one layer.
+    """Return the forward and backward times in seconds of the grouped GEMMs of one layer.
 
     The memo is shared by layers of equal shapes.
     """
@@ -98,10 +98,10 @@ def routed_launch_seconds(pricing: Pricing) -> float:
 
 
 def dispatch_seconds(pricing: Pricing, layout: Layout, groups: Groups, compute: float) -> float:
-    """Return the exposed seconds of dispatch and combine of one routed layer and micro-batch.
+    """Return the exposed time in seconds of dispatch and combine in one routed layer.
 
-    There are four transfers: dispatch and combine, forward and backward. ``compute`` is the device
-    time of the layer in seconds, forward and backward.
+    There are four transfers per micro-batch: dispatch and combine, forward and backward.
+    ``compute`` is the device time of the layer in seconds, forward and backward.
     """
     job, model = pricing.problem.job, pricing.problem.model
     if layout.ep == 1 or model.experts is None:
@@ -122,7 +122,7 @@ def dispatch_seconds(pricing: Pricing, layout: Layout, groups: Groups, compute: 
 def single_copy_dispatch_seconds(
     links: Links, nbytes: float, group: GroupSpan, experts: Experts
 ) -> float:
-    """Return the seconds of a dispatch that sends each token once per NVLink domain.
+    """Return the time in seconds of a dispatch that sends each token once per NVLink domain.
 
     Inside a domain the token is forwarded to the ranks of its experts; the two levels are
     pipelined. ``nbytes`` is the size of one copy of all tokens of a rank. DeepEP and HybridEP work

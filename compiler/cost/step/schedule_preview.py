@@ -55,7 +55,10 @@ def preview(pricing: Pricing, layout: Layout) -> Preview:
 
 
 def _stage_costs(pricing: Pricing, layout: Layout, table: Table) -> StageCosts:
-    """Return the seconds of all stages of ``table``; the n-th stage of a rank is its n-th chunk."""
+    """Return the times in seconds of all stages of ``table`` for the simulation.
+
+    The n-th stage of a rank is its n-th chunk.
+    """
     next_chunk = [0] * layout.pp
     stages = []
     for owner in table.owners[: table.depth]:
@@ -67,7 +70,7 @@ def _stage_costs(pricing: Pricing, layout: Layout, table: Table) -> StageCosts:
 
 
 def _chunk_seconds(pricing: Pricing, layout: Layout, chunk: Chunk) -> StageSeconds:
-    """Return the seconds of a chunk: forward, input gradient, weight gradient.
+    """Return the time in seconds of a chunk: forward, input gradient, weight gradient.
 
     Recomputation counts as part of the input gradient; the remaining time of the backward pass is
     divided equally between the two gradients.

@@ -44,14 +44,14 @@ class StageTime:
 
     @property
     def total(self) -> float:
-        """Return the seconds of all terms, over all chunks of the rank."""
+        """Return the time in seconds of all terms, over all chunks of the rank."""
         return self.compute + self.recompute + self.tp + self.cp + self.ep
 
 
 def stage_time(
     pricing: Pricing, layout: Layout, load: StageLoad, layers: dict[LayerKind, LayerTime]
 ) -> StageTime:
-    """Return the seconds of one micro-batch on a pipeline rank with the contents ``load``.
+    """Return the time in seconds of one micro-batch on a pipeline rank with the contents ``load``.
 
     ``layers`` are the times of one layer of each type.
     """
@@ -71,7 +71,7 @@ def stage_time(
 
 
 def step_time(pricing: Pricing, layout: Layout) -> StepTime:
-    """Return the seconds of one training step, by term.
+    """Return the time in seconds of one training step, by term.
 
     The total is T = m max_r t_r + b (sum_r t_r - max_r t_r) / v + exposed pipeline, data-parallel
     and optimizer time, with m micro-batches, t_r seconds per micro-batch on pipeline rank r, and v
@@ -146,7 +146,7 @@ def hop_bytes(pricing: Pricing, layout: Layout) -> float:
 
 
 def hop_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Return the exposed seconds to send one activation from a pipeline stage to the next."""
+    """Return the exposed time in seconds to send one activation to the next pipeline stage."""
     if layout.pp == 1:
         return 0.0
     groups, nbytes = pricing.groups(layout), hop_bytes(pricing, layout)
@@ -172,7 +172,7 @@ def exposed_hops(pp: int, vpp: int, micro_batches: int) -> float:
 
 
 def _dp_seconds(pricing: Pricing, layout: Layout, slowest: StageTime) -> float:
-    """Return the exposed seconds of gradient and weight traffic per step."""
+    """Return the exposed time in seconds of gradient and weight traffic per step."""
     count = layout.micro_batches(pricing.problem.job.global_batch)
     rounds = count if exchanges_per_micro_batch(pricing, layout) else 1
     window = gradient_window(pricing) * slowest.total
@@ -181,7 +181,7 @@ def _dp_seconds(pricing: Pricing, layout: Layout, slowest: StageTime) -> float:
 
 
 def optimizer_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Return the seconds of the optimizer and of other work that happens once per step.
+    """Return the time in seconds of the optimizer and of other work that happens once per step.
 
     Adam updates the shard at memory bandwidth. An offloaded optimizer needs the time of the CPU
     cores and of the transfers (``offload.offloaded_update_seconds``).
