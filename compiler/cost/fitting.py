@@ -94,6 +94,7 @@ class _Objective:
 
     def point_at(self, logs: Sequence[float]) -> _Point:
         """Return the residuals and the loss at these log parameters, limited to their bounds."""
+        # Parameters outside their bounds are moved to the bound.
         kept = tuple(
             log(prior.clamp(exp(value))) for prior, value in zip(self.priors, logs, strict=True)
         )
@@ -153,6 +154,7 @@ class _Objective:
         for index, (pull, prior) in enumerate(
             zip(self.prior_distances(at.logs), self.priors, strict=True)
         ):
+            # The prior acts as one more measurement of each parameter.
             curvature[index][index] += 1 / prior.spread**2
             slope[index] -= pull / prior.spread
         return curvature, slope
@@ -205,6 +207,7 @@ def _damped_step(
     curvature, slope = normal
     for _ in range(12):
         damped = [
+            # Marquardt scales the damping with the diagonal, so that it does not depend on units.
             [value * (1 + damping) if i == j else value for j, value in enumerate(row)]
             for i, row in enumerate(curvature)
         ]

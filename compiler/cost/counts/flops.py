@@ -79,6 +79,7 @@ def mean_visible_keys(model: Model, sequence: int) -> float:
         return full
     # Queries attend to min(position, window) keys; this is the mean over all positions.
     windowed = attention.window * (1 - attention.window / (2 * sequence))
+    # Every n-th layer attends to all tokens; without such layers the share is 0.
     share = 1 / attention.full_attention_every if attention.full_attention_every else 0.0
     return share * full + (1 - share) * windowed
 
@@ -104,6 +105,7 @@ def _mixer_flops(model: Model, kind: LayerKind, sequence: int) -> tuple[float, f
 
     The token mixer is attention, linear attention or Mamba.
     """
+    # Two FLOPs per weight and token, and two per element of the core and visible key.
     if kind.mixer == "attention":
         core = 2 * query_and_value_width(model) * mean_visible_keys(model, sequence)
         return 2 * projection_weights(model), core

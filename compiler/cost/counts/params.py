@@ -134,6 +134,7 @@ def _qk_norm_params(model: Model, attention: Attention, tp: int) -> int:
         return 0
     if attention.qk_norm == "head":
         return 2 * norm_params(model, attention.head_dim)
+    # At least one key-value head is on every rank, even if tp exceeds their number.
     heads = attention.heads // tp + max(attention.kv_heads // tp, 1)
     return norm_params(model, heads * attention.head_dim)
 
@@ -161,6 +162,7 @@ def mlp_params(hidden: int, size: int, ffn: FeedForward, *, bias: bool, tp: int 
     ``hidden`` is the width of the MLP's input and output, ``size`` its inner width.
     """
     inner = size // tp
+    # A gated MLP has two input projections, stored as one weight.
     columns = 2 * inner if ffn.gated else inner
     return hidden * (columns + inner) + (columns + hidden if bias else 0)
 
@@ -249,6 +251,7 @@ def mtp_params_on_rank(model: Model, tp: int, etp: int, ep: int) -> tuple[int, i
     arXiv:2412.19437, section 2.2). Embedding and output projection are those of the model.
     """
     dense, expert = layer_params_on_rank(model, model.layers - 1, tp, etp, ep)
+    # eh_proj of Megatron-Core is column-parallel (multi_token_prediction.py).
     projection = 2 * model.hidden * model.hidden // tp
     return dense + projection + 3 * norm_params(model, model.hidden), expert
 

@@ -84,6 +84,7 @@ def two_level_seconds(
         return collective_seconds(fit, nbytes, local)
     if nbytes <= 0.0:
         return 0.0
+    # A domain's traffic leaves through the NICs of all its ``local`` ranks at the same time.
     passes = ring_passes(fit.operation)
     ranks = local * domains
     inside, outside = nbytes, passes * (ranks - 1) / ranks * nbytes / local
@@ -125,6 +126,7 @@ def _fixed_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
 def _wire_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
     """Return the time in seconds in which a collective transfers its bytes, without latency."""
     factor = (ring_passes(fit.operation) * (ranks - 1) + fit.copy) / ranks
+    # From eight ranks on, the NVLink switch can do the reduction.
     if ranks >= MEASURED_RANKS:
         factor *= fit.switch_factor
     if fit.crowding:

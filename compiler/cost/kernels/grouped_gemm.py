@@ -73,6 +73,7 @@ def grouped_gemm_seconds(fit: GroupedFit, shape: ExpertShape) -> float:
     rows = tokens * top_k / ep * (imbalance or ep**fit.skew)
     # Expected number of experts with at least one row, if rows are distributed at random (Poisson).
     used = max(local * (1.0 - exp(-rows / local)), min(1.0, rows))
+    # Rows in units of a tile's height.
     padded = (rows + used * fit.pad_rows) / TILE_EDGE
     part = min(1.0, max(MIN_TILE_ROWS, rows / used) / TILE_EDGE)
     busy = _wave_seconds(fit, padded * 2.0 * inter / TILE_EDGE, hidden, part)
@@ -92,6 +93,7 @@ def _wave_seconds(fit: GroupedFit, tiles: float, depth: float, part: float) -> f
     the full height, because experts with few rows use lower tiles, which need less time each.
     """
     waves = tiles / (fit.sms * part)
+    # A mean of the exact and the rounded-up number of waves, weighted by ``wave``.
     waves = max(1.0, waves) * (1.0 - fit.wave) + ceil(waves) * fit.wave
     tile = 2.0 * TILE_EDGE * TILE_EDGE * depth * fit.sms / (fit.flops_per_second * fit.peak_share)
     return waves * part * (tile + fit.tile_seconds)

@@ -63,6 +63,7 @@ class KernelFit:
         If fp8 was measured both with per-tensor and with block scales, the faster of the two fits
         is returned, because on some GPUs one of them ran without tuning.
         """
+        # Per-tensor and block-scaled fp8 kernels read the same bytes per weight.
         fit = _fit_or_substitute(self.grouped, precision)
         other = self.grouped.get("fp8_block" if fit is self.grouped.get("fp8") else "fp8")
         if other is None or fit.operand_bytes != other.operand_bytes:
@@ -82,6 +83,7 @@ def kernel_fit(gpu: Gpu, read: ReadEntry, kernels_like: str) -> KernelFit:
     except KeyError:
         own = {"like": kernels_like, "fitted": False}
     entry = _fill_missing_sections(own, read)
+    # Data-sheet numbers that every kernel fit needs; the fits are shares of these.
     core: dict[str, Any] = {
         "sms": int(entry["sms"]),
         "flops_per_second": _flops_per_second(gpu, "bf16") or 1e12,

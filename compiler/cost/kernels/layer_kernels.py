@@ -112,6 +112,7 @@ def unfused_core_seconds(
     fit = kernels.gemm("bf16").device_only()
     rows = heads * sequence
     product = gemm_seconds(fit, rows, sequence, attention.head_dim)
+    # The score product and the value product have the same FLOPs; the slower one is taken for both.
     product = max(product, gemm_seconds(fit, rows, attention.head_dim, sequence))
     if attention.head_dim % HEAD_ALIGNMENT:
         product *= MISALIGNED_HEAD
@@ -132,6 +133,7 @@ def fused_core_seconds(kernels: KernelFit, model: Model, layout: Layout, sequenc
     latent = attention.latent
     head_dim = float(attention.head_dim)
     if latent is not None:
+        # The two products of the core use different widths; the fit has one head dim, their mean.
         head_dim = (latent.qk_nope_dim + latent.qk_rope_dim + latent.v_dim) / 2
     heads = attention.heads / layout.tp
     keys = heads if latent is not None else max(attention.kv_heads / layout.tp, 1.0)
@@ -159,13 +161,14 @@ def expert_gemms(model: Model, layout: Layout, tokens: float) -> list[GemmShape]
     assert experts is not None
     local = experts.count / layout.ep
     rows = experts.top_k * tokens / layout.tp * layout.etp
+    # A grouped GEMM needs whole tiles for each expert.
     padded = local * -(-rows / local // ROW_TILE) * ROW_TILE
     inner = experts.size / layout.etp
     columns = 2 * inner if model.ffn.gated else inner
     return [(padded, columns, model.hidden), (padded, model.hidden, inner)]
 
 
-def stream_bytes(model: Model, layout: Layout, kind: LayerKind, tokens: float) -> float:
+def element_wise_bytes(model: Model, layout: Layout, kind: LayerKind, tokens: float) -> float:
     """Return the bytes that the element-wise kernels of one layer move in the forward pass.
 
     Counted are, for mixer and MLP each, a norm (read and write) and a residual addition (two reads

@@ -65,6 +65,7 @@ def scan_seconds(kernels: KernelFit, part: Recurrence, tokens: float) -> Forward
     ``tokens`` is the number of tokens, multiplied by the fraction of the heads that the rank has.
     """
     fit = kernels.gemm("bf16")
+    # Added and not overlapped: the many small kernels run one after the other.
     seconds = part.flops / (MATRIX_SHARE * fit.flops_per_second)
     seconds += part.scanned_bytes / (STREAM_SHARE * fit.bytes_per_second)
     return ForwardBackward(tokens * seconds, BACKWARD_FACTOR * tokens * seconds)
@@ -82,6 +83,7 @@ def _gated_delta_net(linear: LinearAttention) -> Recurrence:
     heads, keys, values = linear.value_heads, linear.key_dim, linear.value_dim
     wide, chunk = heads * keys, LINEAR_CHUNK
     state = heads * keys * values
+    # Written and read once more if queries and keys are repeated for several value heads.
     repeated = 2 * wide if linear.value_heads > linear.key_heads else 0
     return Recurrence(
         projected=linear.projected,

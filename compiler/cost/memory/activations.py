@@ -91,7 +91,9 @@ def layer_activations(
     mixer, up_projection = _mixer_bytes(model, kind, layout, tokens, program)
     parts = _feed_forward_bytes(model, kind, layout, tokens, program)
     core = _core_bytes(model, layout, batch, program) if kind.mixer == "attention" else 0.0
+    # A norm's output is the input that the following linear layer saves.
     norm = program.saved_bytes * program.input_copies * inputs
+    # A norm that is fused with a projection counts to the module of the projection.
     fused = model.fused_norms(kind) if program.fused_norms else (False, False)
     products = _saved_product_bytes(model, layout, kind, tokens, program)
     # Outputs of the two row-parallel products after their reduction: 2 bytes each.
@@ -124,6 +126,7 @@ def _saved_product_bytes(
     last product is not divided by tp, because each rank has a full-size partial sum.
     """
     attention, experts = model.attention, model.experts
+    # With fewer key-value heads than ranks, every rank computes a whole head.
     keys = max(attention.kv_heads, layout.tp) * (2 if program.fused_projection else 1)
     heads = 2 * attention.heads + keys
     width = model.ffn.size / layout.tp
@@ -169,6 +172,7 @@ def _attention_bytes(
             # A norm saves its input. Its output is saved by the core, or rotated and then freed.
             normed = 2 * program.norm_copies * (attention.heads + max(attention.kv_heads, t))
         return tokens * (2 * width + outputs + normed) * attention.head_dim / t, 0.0
+    # Down-projected queries and keys, before and after their norms.
     latents = latent.kv_lora_rank + 2 * (latent.q_lora_rank or 0) + latent.kv_lora_rank
     kept = 2 * tokens * (latents + latent.qk_rope_dim)
     query = latent.qk_nope_dim + latent.qk_rope_dim
@@ -229,6 +233,7 @@ def _routed_expert_bytes(
     assert experts is not None
     inputs = 2 if model.ffn.gated else 1
     saved, t = program.saved_bytes, layout.tp
+    # With etp > 1 the ranks of an expert gather each other's tokens.
     visits = experts.top_k * tokens / t * (layout.etp if layout.etp > 1 else 1)
     width = visits * experts.size / layout.etp
     router = routing_bytes(experts.count) * tokens / t
@@ -268,6 +273,7 @@ def kept_bytes(layer: LayerActivations, layout: Layout, layers: int) -> float:
     if recompute.granularity == "none":
         return layers * layer.total
     if recompute.method == "block":
+        # Megatron applies the number of recomputed layers to every virtual stage.
         again = min((recompute.layers or 1) * layout.vpp, layers)
         return again * layer.checkpoint + (layers - again) * layer.total
     return layers / (recompute.layers or 1) * layer.checkpoint
@@ -287,5 +293,7 @@ def working_bytes(layer: LayerActivations, layout: Layout) -> float:
         again = layer.saved_by(recompute.modules)
     elif recompute.granularity == "full":
         depth = (recompute.layers or 1) if recompute.method == "uniform" else 1
+        # A block of ``depth`` layers is recomputed at once, so that all its activations exist
+        # together.
         again = depth * layer.total
     return again + layer.transient

@@ -34,11 +34,11 @@ of them."""
 def program_memory(pricing: Pricing, zero_stage: int) -> ProgramMemory:
     """Return the memory model of the framework's program at ZeRO stage ``zero_stage``."""
 
-    def build() -> ProgramMemory:
+    def build_program_memory() -> ProgramMemory:
         """Return the memory model without using the memo."""
         return pricing.framework.program_memory(pricing.problem).for_zero_stage(zero_stage)
 
-    return pricing.memo(("program", not zero_stage), build)
+    return pricing.memo(("program", not zero_stage), build_program_memory)
 
 
 def static_bytes(
@@ -71,7 +71,7 @@ def layer_terms(
     They are computed once per mesh and micro-batch size.
     """
 
-    def compute() -> LayerActivations:
+    def compute_layer_activations() -> LayerActivations:
         """Return the activation bytes of the layer without using the memo."""
         length = pricing.problem.job.sequence_length
         batch = (length * layout.micro_batch / layout.cp, length // layout.cp)
@@ -81,7 +81,7 @@ def layer_terms(
 
     lane = (layout.tp, layout.cp, layout.cp_comm, layout.etp)
     mesh = (*lane, layout.sequence_parallel, layout.micro_batch)
-    return pricing.memo(("layer", kind, mesh, program.name), compute)
+    return pricing.memo(("layer", kind, mesh, program.name), compute_layer_activations)
 
 
 def _layers_bytes(
@@ -92,7 +92,7 @@ def _layers_bytes(
     ``layers`` is (layer type, number of layers).
     """
 
-    def compute() -> tuple[float, float]:
+    def compute_layers_bytes() -> tuple[float, float]:
         """Return both numbers of bytes without using the memo."""
         layer = layer_terms(pricing, layout, layers[0], program)
         return kept_bytes(layer, layout, layers[1]), working_bytes(layer, layout)
@@ -100,7 +100,7 @@ def _layers_bytes(
     lane = (layout.tp, layout.cp, layout.cp_comm, layout.etp)
     mesh = (*lane, layout.sequence_parallel, layout.micro_batch)
     key = ("layers", layers, mesh, layout.vpp, layout.recompute, program.name)
-    return pricing.memo(key, compute)
+    return pricing.memo(key, compute_layers_bytes)
 
 
 def activation_bytes(
@@ -202,7 +202,7 @@ def _static_terms(
     kept = (layout.zero_stage, layout.offload, layout.zero_plus.hpz)
     shards = (layout.dp_replicate, layout.dp_shard, *kept)
 
-    def compute() -> StaticBytes:
+    def compute_static_terms() -> StaticBytes:
         """Return the static bytes without using the memo."""
         return (
             *static_bytes(pricing, layout, load, program),
@@ -211,7 +211,7 @@ def _static_terms(
             placeholder_bytes(pricing, layout, load, program),
         )
 
-    return pricing.memo(("static", mesh, shards, load, program.name), compute)
+    return pricing.memo(("static", mesh, shards, load, program.name), compute_static_terms)
 
 
 def _dynamic_terms(

@@ -24,6 +24,7 @@ def stage_buffers(pp: int, vpp: int) -> int:
     They are the input and the output gradient of each of the ``vpp`` virtual stages. Counted in
     Megatron's functional-test records, to the byte for vpp = 3 and 8.
     """
+    # Without pipeline parallelism nothing is sent, so that no buffer stays.
     return 2 * vpp if pp > 1 else 0
 
 
@@ -37,6 +38,7 @@ def library_bytes(pricing: Pricing, program: ProgramMemory) -> float:
 
     Routed experts run in additional streams, which need workspaces too.
     """
+    # TransformerEngine runs grouped GEMMs in several streams with one workspace each.
     grouped = program.grouped_workspace_bytes if pricing.problem.model.experts is not None else 0.0
     return program.workspace_bytes + grouped
 
@@ -88,6 +90,7 @@ def weight_shapes(model: Model, layout: Layout, load: StageLoad, vocab: int) -> 
             shapes |= _expert_weight_shapes(model, layout)
         elif kind.mlp == "dense":
             shapes |= _mlp_weight_shapes(model, model.ffn.size // layout.tp)
+    # The projection of a prediction layer joins hidden states and embeddings: 2 x hidden inputs.
     if load.mtp_layers:
         shapes.add((model.hidden // layout.tp, 2 * model.hidden))
     if load.loss:

@@ -57,7 +57,7 @@ def one_f_one_b(shape: PipelineShape) -> Table:
         batches = range(shape.micro_batches)
         forwards = [Action(rank, "F", i) for i in batches]
         backwards = [Action(rank, "B", i) for i in batches]
-        rows.append(alternate(forwards, backwards, shape.ranks - 1 - rank))
+        rows.append(alternate_forward_backward(forwards, backwards, shape.ranks - 1 - rank))
     return Table(tuple(rows), stage_ranks_in_loop(shape.ranks, 1), shape.ranks)
 
 
@@ -72,7 +72,9 @@ def interleaved(shape: PipelineShape) -> Table:
     for rank in range(p):
         forwards = [Action(chunk * p + rank, "F", i) for chunk, i in order]
         backwards = [Action(chunk * p + rank, "B", i) for chunk, i in back]
-        rows.append(alternate(forwards, backwards, interleaved_warmup(shape, rank)))
+        rows.append(
+            alternate_forward_backward(forwards, backwards, interleaved_warmup(shape, rank))
+        )
     return Table(tuple(rows), stage_ranks_in_loop(p, shape.chunks), p * shape.chunks)
 
 
@@ -94,8 +96,11 @@ def backward_order(shape: PipelineShape) -> list[tuple[int, int]]:
     return [(shape.chunks - 1 - chunk, i) for chunk, i in forward_order(shape)]
 
 
-def alternate(forwards: list[Action], backwards: list[Action], warmup: int) -> RankActions:
+def alternate_forward_backward(
+    forwards: list[Action], backwards: list[Action], warmup: int
+) -> RankActions:
     """Return ``warmup`` forwards, then forwards and backwards in turn, then the last backwards."""
+    # Each steady step has one forward and one backward; the remaining backwards are the cool-down.
     steady = max(len(forwards) - warmup, 0)
     pairs = chain.from_iterable(zip(forwards[warmup:], backwards, strict=False))
     return (*forwards[:warmup], *pairs, *backwards[steady:])
@@ -115,8 +120,7 @@ def zb_h1(shape: PipelineShape) -> Table:
         forwards = [Action(chunk * p + rank, "F", i) for chunk, i in order]
         inputs = [Action(chunk * p + rank, "I", i) for chunk, i in back]
         weights = [Action(chunk * p + rank, "W", i) for chunk, i in back]
-        # Half as many forwards per later rank as in interleaved 1F1B, as in torch's
-        # InterleavedZeroBubble.
+        # One forward per later rank; interleaved 1F1B has two (torch, InterleavedZeroBubble).
         warmup = min((shape.chunks - 1) * shape.group_size + p - 1 - rank, len(forwards))
         steady = _delay_weight_gradients(forwards[warmup:], inputs, weights, rank)
         rows.append((*forwards[:warmup], *steady))
@@ -157,6 +161,8 @@ def _zb_v_row(shape: PipelineShape, rank: int) -> RankActions:
     # torch's ZBVZeroBubble pads short steps in the same way and drops the actions afterwards.
     m = max(2 * p - 1, shape.micro_batches)
     line = _ActionList(rank, 2 * p - 1 - rank)
+    # Order of torch's ZBVZeroBubble; a word is a computation (F, I, W) and one of the rank's
+    # stages.
     for _ in range(2 * (p - rank) - 1):
         line.add("F0")
     for _ in range(rank):
@@ -221,6 +227,7 @@ def dualpipe(shape: PipelineShape) -> Table:
     rows = []
     for rank in range(p):
         ends = ((rank, down), (2 * p - 1 - rank, up))
+        # Lane 0 of a rank is the direction whose micro-batches enter at the nearer end.
         near, far = ends if rank < p // 2 else (ends[1], ends[0])
         depth = min(rank, p - 1 - rank)
         rows.append(_DualPipeRank((near, far), p // 2 - 1 - depth).actions(depth))

@@ -37,9 +37,11 @@ def bubble_relative_to_1f1b(schedule: Schedule, pp: int, repeated: bool) -> floa
     """
     if schedule in FULL_BUBBLE or pp == 1:
         return 1.0
+    # Relative times suffice, because the result is a ratio.
     stage = StageSeconds(1.0, 2.0 if repeated else 1.0, 1.0)
     shape = PipelineShape(pp, 2 * pp, 2 if schedule in ("zb-v", "dualpipe-v") else 1)
     seconds = SCHEDULES[schedule].makespan_seconds(shape, EqualStages(stage))
+    # All ranks work equally long; the remaining time of the step is idle.
     work = shape.micro_batches * shape.chunks * stage.total
     return (seconds - work) / ((pp - 1) * stage.total)
 
@@ -55,6 +57,7 @@ def peak_chunks_in_flight(schedule: Schedule, stage: int, shape: PipelineShape) 
     if schedule == "zb-v":
         return min(2 * shape.micro_batches, 2 * shape.ranks)
     peak = SCHEDULES[schedule].in_flight(shape, stage)
+    # A rank cannot store more than all chunks of the step, which short steps would exceed.
     return min(peak, shape.micro_batches * shape.chunks)
 
 

@@ -36,10 +36,12 @@ class Schedule:
     def makespan_seconds(self, shape: PipelineShape, stages: EqualStages) -> float:
         """Return the time of a step in seconds, simulated if no formula is known for its sizes.
 
-        Raises: ValueError: the sizes are invalid for the schedule.
+        Raises:
+            ValueError: the sizes are invalid for the schedule.
         """
         if reason := self.size_error(shape):
             raise ValueError(reason)
+        # The formula is much faster than the simulation and gives the same result.
         seconds = self.seconds(shape, stages)
         if seconds is not None:
             return seconds
@@ -52,7 +54,7 @@ def _size_error(shape: PipelineShape) -> str:
     return (
         ""
         if shape.ranks > 0 and shape.micro_batches > 0
-        else "needs at least one rank and one micro-batch"
+        else "a pipeline needs at least one rank and one micro-batch"
     )
 
 
@@ -73,7 +75,7 @@ def _group_size_error(shape: PipelineShape) -> str:
 def _interleaved_size_error(shape: PipelineShape) -> str:
     """Return an error text if the sizes are invalid for interleaved 1F1B, else an empty text."""
     if shape.chunks < 2:
-        return "interleaving needs at least two chunks per rank"
+        return f"interleaving needs at least two chunks per rank, the shape has {shape.chunks}"
     return _group_size_error(shape)
 
 
@@ -90,6 +92,8 @@ def _dualpipe_v_size_error(shape: PipelineShape) -> str:
 
 def _dualpipe_size_error(shape: PipelineShape) -> str:
     """Return an error text if DualPipe.step would fail an assertion, else an empty text."""
+    # DualPipe mirrors the two halves of the ranks, and each direction gets half of the
+    # micro-batches.
     if shape.ranks % 2 or shape.micro_batches % 2:
         return f"{shape.ranks} ranks and {shape.micro_batches} micro-batches must both be even"
     return _dualpipe_v_size_error(shape)

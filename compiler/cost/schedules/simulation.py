@@ -67,10 +67,12 @@ class Timeline:
 def simulate(table: Table, costs: StageCosts) -> Timeline:
     """Return the timeline of the step that ``table`` describes.
 
-    Args: table: actions in which every micro-batch passes all stages forward and backward. costs:
-    seconds of ``table.depth`` stages.
+    Args:
+        table: actions in which every micro-batch passes all stages forward and backward.
+        costs: seconds of ``table.depth`` stages.
 
-    Raises: Deadlock: ranks wait for each other, or for an action that is not in the table.
+    Raises:
+        Deadlock: ranks wait for each other, or for an action that is not in the table.
     """
     run = _SimulationState(table, costs)
     # Only ranks whose awaited input has appeared are visited again, so that each action is tried
@@ -173,10 +175,12 @@ def _times_by_computation(table: Table, costs: StageCosts) -> dict[Computation, 
     end of an action becomes an input of its neighbour without being copied.
     """
     stages, depth = len(table.owners), table.depth
+    # Every rank runs all micro-batches, so that the first rank shows how many there are.
     count = 1 + max(action.micro_batch for action in table.actions(0))
     forward, gradient, weight = (
         [[inf] * count for _ in range(stages)] for _ in ("forward", "gradient", "weight")
     )
+    # The first stage can start every micro-batch at once: data loading is not simulated.
     available = [0.0] * count
     first = [stage % depth == 0 for stage in range(stages)]
     last = [stage % depth == depth - 1 for stage in range(stages)]
@@ -210,6 +214,8 @@ def _communicating_ranks(table: Table) -> list[tuple[int, ...]]:
     """Return for each rank the ranks with which it exchanges activations or gradients."""
     found: list[set[int]] = [set() for _ in table.rows]
     for stage in range(len(table.owners) - 1):
+        # With two copies of the model (DualPipe), the last stage of one copy is no neighbour of the
+        # other.
         if (stage + 1) % table.depth:
             near, far = table.owners[stage], table.owners[stage + 1]
             found[near].add(far)

@@ -66,6 +66,7 @@ class PipelineShape:
 
         By default it is the number of ranks; it never exceeds the micro-batches of the step.
         """
+        # Megatron-Core's default group (microbatch_group_size_per_vp_stage) is the pipeline size.
         return min(self.group or self.ranks, self.micro_batches)
 
 

@@ -57,6 +57,8 @@ class ServingLinks:
         """
         node = cluster.node
         nvlink = node.link_kind != "pcie" and node.nvlink_domain > 1
+        # If GPUs are linked by PCIe, their link rate is that of PCIe; else PCIe 4.0 is assumed
+        # between domains.
         pcie = node.link_gb_per_s if node.link_kind == "pcie" else PCIE_GB_PER_S
         network = node.network_gb_per_s_per_gpu * NETWORK_SHARE
         return cls(
@@ -163,6 +165,8 @@ class Deployment:
             return wide * 1e12
         if self.setup.weights == "nvfp4" and gpu.peak("nvfp4"):
             return (gpu.peak("nvfp4") or 1.0) * self.hardware.gemm_fp4 * 1e12
+        # GPUs without 4-bit tensor cores compute nvfp4 weights in 8 bit, or in 16 bit without 8-bit
+        # ones.
         fp8 = gpu.peak("fp8")
         return (fp8 * self.hardware.gemm_fp8 if fp8 else wide) * 1e12
 
@@ -179,6 +183,7 @@ class Deployment:
         ``nbytes`` is the number of bytes per weight.
         """
         read = weights * nbytes / self.weight_bytes_per_second(nbytes)
+        # Roofline: the longer of reading the weights and multiplying them.
         return max(read, 2 * weights * rows / self.gemm_flops_per_second(nbytes))
 
 

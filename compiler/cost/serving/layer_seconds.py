@@ -52,6 +52,7 @@ def context_parallel_seconds(deployment: Deployment, decode: float, prefill: flo
         seconds += _decode_exchange_seconds(deployment, decode if latent else decode + prefill)
     if layout.pcp > 1:
         token_bytes = cached_elements_per_token(deployment.model, layout.tp) * ELEMENT_BYTES
+        # Every pcp rank stores a whole cache, so that it needs the keys and values of all ranks.
         gathered = (decode + prefill) * layout.pcp * token_bytes
         seconds += deployment.links.gather_seconds(gathered, layout.pcp, layout.tp)
     return seconds
@@ -115,6 +116,7 @@ def routed_seconds(deployment: Deployment, tokens: float) -> float:
     ranks = deployment.layout.ep
     used: float = 1 - (1 - share) ** group
     touched = part.experts * used
+    # The step waits for the rank that reads the most experts.
     touched = min(touched * _imbalance(touched, ranks, used), part.experts)
     read = touched * part.expert * nbytes / deployment.weight_bytes_per_second(nbytes)
     rows = group * experts.top_k / ranks

@@ -93,13 +93,19 @@ def cache_blocks(model: Model, setup: ServingSetup, tp: int, block_tokens: int) 
         return CacheBlocks(block_tokens, block_tokens * token_bytes, 1, 0)
     policy = setup.engine.states.pages
     if policy is None:
-        raise ValueError(f"{setup.engine.name} declares no states.pages for {model.name}")
+        raise ValueError(
+            f"engine {setup.engine.name} declares no states.pages, which the recurrent layers of "
+            f"{model.name} need"
+        )
     state = state_bytes(model, setup.engine, tp)
+    # Without attention, a block holds one recurrent state, whatever its number of tokens.
     if not layers.attention:
         return CacheBlocks(block_tokens, state, 0, 1, policy.blocks_per_request)
+    # Kernels and the prefix cache require blocks of whole chunks.
     step = max(block_tokens, policy.kernel_tokens)
     if model.linear is not None:
         step = lcm(step, policy.prefix_chunk_tokens)
+    # The smallest block in which one layer's keys and values are at least as large as one state.
     tokens = step * ceil(state / (step * token_bytes))
     groups = _layer_groups(layers, policy)
     return CacheBlocks(tokens, tokens * token_bytes, *groups, policy.blocks_per_request)

@@ -122,6 +122,7 @@ def build_shard(model: Model, layout: ServingLayout, setup: ServingSetup) -> Sha
     head = vocab * model.hidden / tp
     experts = model.experts
     return Shard(
+        # Layer types are assumed to be distributed evenly over the stages.
         layers=LayerCounts.from_kinds(model.layer_kinds).scaled(
             layers_of_longest_stage(model, layout) / model.layers
         ),
@@ -172,6 +173,7 @@ def attention_elements(model: Model, tp: int) -> MixerElements:
         width = attention.heads * attention.head_dim / tp
         queries = attention.projected_heads * attention.head_dim / tp
         keys = max(attention.kv_heads / tp, 1.0) * attention.head_dim
+        # Norms per head have the same weights for all heads: one for queries, one for keys.
         norms = 2 * attention.head_dim if attention.qk_norm == "head" else 0.0
         biases = (queries + 2 * keys) * attention.qkv_bias
         return MixerElements(hidden * (queries + width + 2 * keys), norms + biases)
@@ -213,6 +215,7 @@ def shard_with_expert_copies(model: Model, layout: ServingLayout, setup: Serving
     use_sequence_parallel_moe) then runs that part through a whole shared expert per rank.
     """
     part = build_shard(model, layout, setup)
+    # vLLM splits tokens over tp only if experts are distributed and several tensor groups exist.
     splits_tokens = layout.ep > 1 and layout.tp > 1 and layout.dp > 1
     if setup.engine.sharding.copies_shared_experts and splits_tokens:
         return replace(part, shared=part.shared * layout.tp)

@@ -94,6 +94,7 @@ def _stage_cache(
     weights = stage_weights_bytes(model, setup, layout, place)
     overhead = overhead_bytes(model, setup, layout.tp)
     blocks = service_blocks(problem, layout)
+    # A block has one page for each layer of the widest group on this stage.
     block = blocks.pages(model, first, layers) * blocks.page_bytes
     # vLLM frees the blocks of tokens that are outside the window of a layer.
     outside = _tokens_outside_window(problem, layout, longest)
@@ -159,6 +160,7 @@ def fullest_stage_memory(
         weights = stage_weights_bytes(model, setup, layout, (stage, first, layers))
         left = cache_bytes(cluster.gpu.memory_bytes, setup, weights, overhead)
         pages = blocks.pages(model, first, layers)
+        # Stages are compared by bytes per page, because all stages have equally many blocks.
         budgets.append((left / pages, weights))
         first, widest = first + layers, max(widest, pages)
     page, weights = min(budgets)

@@ -107,6 +107,7 @@ def _attention_seconds(deployment: Deployment, batch: Batch) -> float:
     attention = model.attention
     context = _mean_context(model, batch.context)
     kv = kv_bytes_per_layer(model, layout.tp, deployment.setup)
+    # Every decoding request reads its whole cache once per step.
     read = batch.decode * _mean_context(model, batch.context, layout.dcp) * kv
     read /= deployment.memory_bytes_per_second
     width = 2 * attention.heads * attention.head_dim
@@ -172,5 +173,6 @@ def _launch_seconds(deployment: Deployment, tokens: float) -> float:
         * model.hidden
         / deployment.memory_bytes_per_second
     )
+    # The small kernels of a routed layer leave the GPU idle between them.
     gaps = layers.routed * deployment.engine.scheduling.routed_layer_seconds
     return kernels * deployment.hardware.kernel_seconds + gaps + stream

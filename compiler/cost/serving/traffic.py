@@ -67,6 +67,7 @@ def estimate_deployment(deployment: Deployment, traffic: Traffic) -> ServingEsti
     slots = _max_running_requests(deployment, memory, traffic)
     if slots < 1:
         return _infeasible_estimate(deployment, memory)
+    # All replicas and data-parallel ranks get equal shares of the requests.
     ranks = busy = float(layout.dp * layout.replicas)
     if traffic.request_rate is not None:
         steady, present = _open_arrival_state(
@@ -79,7 +80,9 @@ def estimate_deployment(deployment: Deployment, traffic: Traffic) -> ServingEsti
             deployment, traffic, min(present, slots), busy / layout.replicas
         )
     inside = min(present, slots)
+    # Little's law: requests in service = rate x time in service.
     rate = inside / steady.request_seconds
+    # A step yields several tokens per request if draft tokens are accepted.
     tpot = steady.step_seconds / setup.accepted_tokens
     return ServingEstimate(
         layout=layout,
@@ -109,6 +112,7 @@ def _max_running_requests(deployment: Deployment, memory: ServingMemory, traffic
 
     if memory.kv_bytes < cache_bytes_of(traffic.input_tokens + traffic.output_tokens):
         return 0.0
+    # Half of the output has been generated on average, unless the engine reserves all of it.
     mean = traffic.input_tokens + traffic.output_tokens / (
         1 if engine.scheduling.reserves_output else 2
     )
@@ -129,6 +133,7 @@ def _closed_loop_state(
     running = present
     steady = _steady_state(deployment, traffic, running, queue)
     for _ in range(ROUNDS):
+        # Requests decode during the part of their time that follows the first token.
         target = present * (1 - steady.first_seconds / steady.request_seconds)
         if abs(target - running) < 1e-3 * present:
             break
@@ -190,9 +195,11 @@ def _prefill_seconds(
     if setup.prefill_apart:
         running, decode = 0.0, 0.0
     starts = running * setup.accepted_tokens / max(traffic.output_tokens, 1.0)
+    # Prompts that start in the same step are processed together, up to the token limit of a step.
     chunk = min(max(starts, 1.0) * traffic.input_tokens, limit)
     context = traffic.input_tokens + traffic.output_tokens / 2
     mixed = _seconds_through_all_stages(deployment, Batch(running, context, chunk, span))
+    # Difference between a step with and without prompt tokens, for all chunks of one prompt.
     return (mixed.total_seconds - decode) * traffic.input_tokens / chunk
 
 

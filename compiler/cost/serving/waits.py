@@ -45,6 +45,7 @@ def closed_queue(arrivals: ArrivalConstants, ranks: float, present: float) -> Qu
     """
     others = max(present - 1, 0.0)
     everywhere = max(present * ranks - 1, 0.0)
+    # Probability that the engine is busy: 0 without other requests, close to 1 with many.
     busy = everywhere / (everywhere + 1)
     return Queue(arrivals.wait_share * others, everywhere, arrivals.poll_steps * busy, present)
 

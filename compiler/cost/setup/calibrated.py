@@ -93,12 +93,15 @@ def hardware_class(gpu: Gpu, stack: Stack) -> str:
 def stack_row(generation: Generation, stack: Stack) -> Efficiency:
     """Return the efficiency parameters of the software ``stack`` on a GPU generation.
 
-    Raises: LookupError: there are none. ``resolve_problem`` rejects such a problem earlier, because
-    a catalog file lacks a fact (K08).
+    Raises:
+        LookupError: there are none. ``resolve_problem`` rejects such a problem earlier, because a
+            catalog file lacks a fact (K08).
     """
     row = stack.row(generation)
     if row is None:
-        raise LookupError(f"generation {generation.name} has no efficiency.{stack.name}")
+        raise LookupError(
+            f"GPU generation {generation.name} has no efficiency parameters for stack {stack.name}"
+        )
     return row
 
 
@@ -128,6 +131,7 @@ def prior(name: str, centre: float) -> Prior:
 
 def calibrated_efficiency(row: Efficiency, values: Values) -> Efficiency:
     """Return ``row`` with the efficiency parameters that ``values`` replaces."""
+    # Names with a dot are terms of a collective (``calibrated_kernels``).
     own: dict[str, Any] = {name: value for name, value in values if "." not in name}
     return replace(row, **own) if own else row
 
@@ -141,6 +145,8 @@ def calibrated_kernels(kernels: KernelFit, problem: Problem) -> KernelFit:
     collectives = dict(kernels.collectives)
     for operation, own in terms.items():
         changes: dict[str, Any] = dict(own)
+        # First scaled to this cluster's link, because terms that were not measured keep the fitted
+        # value.
         collectives[operation] = replace(collectives[operation].at_link(link), **changes)
     return replace(kernels, collectives=collectives)
 

@@ -130,6 +130,7 @@ class Pricing:
             return together
         if any(axis.name == "dp_shard" for axis in mesh.axes):
             return self._axes_span(mesh, *shard)
+        # Replicas are the outermost part of the group, so that a shard has its first ranks.
         size = max(together.size // copies, 1)
         return GroupSpan(size, min(together.local, size))
 
@@ -137,6 +138,7 @@ class Pricing:
         """Return the span of the ranks that store the ``copies`` copies of one shard."""
         if any(axis.name == "dp_replicate" for axis in mesh.axes):
             return self._axes_span(mesh, "dp_replicate")
+        # Copies of one shard are assumed to be in different domains.
         return GroupSpan(copies, 1)
 
     def _axes_span(self, mesh: Mesh, *names: str) -> GroupSpan:
@@ -154,6 +156,7 @@ class Pricing:
         The memo is keyed by identity because layouts share their splits and hashing one is slow.
         """
         entry = self._classes.get(id(split))
+        # A stored reference to the split keeps its id from being reused by another object.
         if entry is None or entry[0] is not split:
             entry = (split, group_equal_stages(self.problem.model, split))
             self._classes[id(split)] = entry
@@ -188,6 +191,7 @@ class Pricing:
             dense += table + params.position_params(model)
         if load.final_norm:
             dense += params.final_norm_params(model)
+        # With one pipeline stage a tied output projection is the embedding itself.
         if load.loss and (not model.tied_embeddings or layout.pp > 1):
             dense += table
         if load.mtp_layers:

@@ -37,6 +37,7 @@ class StageLoad:
         Multi-token-prediction layers count as layers of the type of the last decoder layer.
         """
         counts = dict(zip(model.kinds, self.counts, strict=True))
+        # A prediction layer is built like the last decoder layer (Megatron-Core and DeepSeek-V3).
         counts[model.last_kind] += self.mtp_layers
         return {kind: count for kind, count in counts.items() if count}
 
@@ -72,6 +73,7 @@ def chunks_contents(model: Model, chunks: tuple[Chunk, ...]) -> StageLoad:
         loss |= chunk.loss
         final_norm |= _has_final_norm(model, chunk)
     lengths = tuple(chunk.layers + chunk.mtp_layers for chunk in chunks)
+    # Equal chunks need no list, because their order does not change the memory peak.
     uneven = lengths if len(set(lengths)) > 1 else ()
     counts = tuple(layers.count(kind) for kind in kinds)
     return StageLoad(counts, embedding, mtp_layers, loss, final_norm, uneven)
@@ -84,6 +86,8 @@ def _has_final_norm(model: Model, chunk: Chunk) -> bool:
     """
     if not model.mtp_layers:
         return chunk.loss
+    # With prediction layers, the norm follows the last decoder layer, which may be on another
+    # stage.
     return chunk.layers > 0 and chunk.first_layer + chunk.layers == model.layers
 
 

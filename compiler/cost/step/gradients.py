@@ -31,6 +31,8 @@ def accumulate_seconds(pricing: Pricing, layout: Layout, parameters: float) -> f
     if layout.zero_stage > 1:
         return 0.0
     row = pricing.efficiency
+    # Stacks from before FlashAttention (``unfused``) and sequence parallelism used a separate
+    # kernel.
     separate = row.unfused and not layout.sequence_parallel
     nbytes = SEPARATE_BYTES if separate else 2 * pricing.problem.job.gradient_bytes - 2
     rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
@@ -216,11 +218,13 @@ def _zero3_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
     weight = 1.0 if plus.quantized_weights else 2.0
     gather = links.seconds("all_gather", weight * dense, groups.dp_shard_cp)
     gather += links.seconds("all_gather", weight * expert, groups.edp_shard)
+    # Every layer is one unit of FSDP, so that the first unit is one layer.
     first = gather / pricing.problem.model.layers
     if keeps_unsharded_gradients(pricing, layout):
         return gather + first, first
     again = gather
     if plus.hpz > 1:
+        # hpZ keeps a second copy of the weights inside the host and gathers from it.
         near = GroupSpan(plus.hpz, min(plus.hpz, links.domain))
         again = links.seconds("all_gather", weight * (dense + expert), near)
     scatter = _scatter_seconds(pricing, layout) + _repeated_replica_seconds(pricing, layout)

@@ -11,10 +11,10 @@ from parc.compiler.cost.kernels.layer_kernels import (
     ForwardBackward,
     GemmShape,
     attention_gemms,
+    element_wise_bytes,
     fused_core_seconds,
     gemm_forward_backward,
     mlp_gemms,
-    stream_bytes,
     unfused_core_seconds,
 )
 from parc.compiler.cost.kernels.recurrence import recurrence, scan_seconds
@@ -96,7 +96,7 @@ def layer_time(pricing: Pricing, layout: Layout, kind: LayerKind) -> LayerTime:
         _recurrence_seconds(pricing, layout, kind, tokens),
     )
     rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
-    stream = row.stream * stream_bytes(model, layout, kind, tokens) / rate
+    stream = row.stream * element_wise_bytes(model, layout, kind, tokens) / rate
     forward = pricing.gemm_factor * gemms.forward + core.forward + scan.forward + stream
     backward = pricing.gemm_factor * gemms.backward + core.backward + scan.backward + 2 * stream
     backward += accumulate_seconds(pricing, layout, sum(pricing.layer_parameters(kind, layout)))
@@ -204,6 +204,7 @@ def _exposed_tp_seconds(
     dense = dense_exchanges(pricing, layout, kind)
     forward, backward = forward_backward_seconds(pricing, dense, groups.tp)
     share = TP_BACKWARD if layout.sequence_parallel else 0.0
+    # Overlap is limited by the GEMMs behind which it happens, and by what the framework overlaps.
     backward = max(share * backward, backward - window)
     expert = forward_backward_seconds(pricing, expert_exchanges(pricing, layout, kind), groups.etp)
     return ForwardBackward(forward + expert[0], backward + expert[1])
@@ -217,6 +218,7 @@ def head_seconds(pricing: Pricing, layout: Layout) -> float:
     job, model, row = pricing.problem.job, pricing.problem.model, pricing.efficiency
     tokens = layout.tokens(job.sequence_length)
     vocab = pricing.framework.padded_vocab(model, layout.tp) / layout.tp
+    # Rows of the padded vocabulary are computed too.
     gemm = gemm_forward_backward(pricing.head_gemm, [(tokens, vocab, model.hidden)])
     # The loss reads and writes 18 bytes per logit, forward and backward.
     moved = row.stream * 18 * tokens * vocab / (pricing.problem.cluster.gpu.memory_gb_per_s * 1e9)
@@ -237,6 +239,7 @@ def recompute_seconds(pricing: Pricing, layout: Layout, layer: LayerTime, kind: 
     if recompute.granularity == "full":
         return layer.forward_pass * _recomputed_layer_share(pricing, layout)
     key = ("shares", recompute.modules, kind)
+    # The fractions depend only on the model, so that all layouts share them.
     share = pricing.memo(key, lambda: _recomputed_share(pricing, recompute.modules, kind))
     again = layer.forward * share + (layer.core if "core_attn" in recompute.modules else 0.0)
     return again + (layer.ep / 2 if "moe" in recompute.modules else 0.0)

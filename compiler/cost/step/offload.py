@@ -75,7 +75,9 @@ def offloaded_update_seconds(
     It is the sum of the times of Adam on the CPU cores of the host, of transferring the state from
     and to NVMe, and of sending the new weights to the GPU.
     """
+    # No overlap of transfers and updates is assumed.
     parameters, problem = shard_parameters(layout, stage_parameters), pricing.problem
+    # All ranks of a host share its CPU cores.
     ranks = min(problem.cluster.node.gpus, layout.world)
     seconds = parameters * ranks / CPU_ADAM_PARAMETERS_PER_SECOND
     if layout.offload.optimizer == "nvme":

@@ -74,6 +74,7 @@ def routed_traffic_bytes(pricing: Pricing, layout: Layout, tokens: float) -> For
     experts = model.experts
     if experts is None:
         return ForwardBackward(0.0, 0.0)
+    # Every routed token is one row per selected expert; etp ranks compute each row in parts.
     visits = experts.top_k * tokens / layout.tp * layout.etp
     inner = experts.size / layout.etp
     columns = 2 * inner if model.ffn.gated else inner
@@ -113,6 +114,7 @@ def dispatch_seconds(pricing: Pricing, layout: Layout, groups: Groups, compute: 
     else:
         # An all-to-all sends one copy of a token per selected expert.
         transfer = pricing.links.seconds("all_to_all", nbytes * model.experts.top_k, groups.ep)
+    # Dispatch and combine move the same bytes, and the backward pass repeats both.
     whole = 4 * pricing.efficiency.ep * transfer
     if not job.moe_overlap:
         return whole
@@ -128,6 +130,7 @@ def single_copy_dispatch_seconds(
     pipelined. ``nbytes`` is the size of one copy of all tokens of a rank. DeepEP and HybridEP work
     this way (github.com/deepseek-ai/DeepEP).
     """
+    # A token with several experts on one rank is sent there once.
     ranks = expected_distinct_parts(experts, group.size)
     fit = links.fits["all_to_all"]
     inside = collective_seconds(fit, nbytes * ranks / group.domains, group.local)

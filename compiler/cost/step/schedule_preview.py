@@ -42,6 +42,7 @@ def preview(pricing: Pricing, layout: Layout) -> Preview:
     schedule would be invalid for the smaller number.
     """
     whole = layout.micro_batches(pricing.problem.job.global_batch)
+    # The steady state repeats every ``pp`` micro-batches, so that only whole rounds are left out.
     rounds = max(0, (whole - MOST_ROUNDS * layout.pp) // layout.pp)
     simulated = whole - rounds * layout.pp
     schedule = SCHEDULES[layout.schedule]
@@ -84,5 +85,6 @@ def _chunk_seconds(pricing: Pricing, layout: Layout, chunk: Chunk) -> StageSecon
     # The forward pass of the output projection is one of its three products.
     forward += heads * head_seconds(pricing, layout) / 3 if heads else 0.0
     backward = whole.total - forward
+    # A recomputation always precedes the input gradient, which other ranks wait for.
     weight = max(0.0, (backward - whole.recompute) / 2)
     return StageSeconds(forward, backward - weight, weight)

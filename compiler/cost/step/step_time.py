@@ -116,6 +116,7 @@ def straggling(pricing: Pricing, layout: Layout) -> float:
 
     s is the ``straggler`` parameter of the software stack, fitted to published runs.
     """
+    # More hosts have a slower slowest one; runs of one layout on few and on many hosts determine s.
     hosts = layout.world / pricing.problem.cluster.node.gpus
     return 1 + pricing.efficiency.straggler * log2(hosts) if hosts > 1 else 1.0
 

@@ -36,6 +36,7 @@ def dense_exchanges(pricing: Pricing, layout: Layout, kind: LayerKind) -> tuple[
     if layout.tp == 1:
         return ()
     nbytes = message_bytes(pricing, layout)
+    # Routed experts exchange tokens over the expert group instead.
     blocks = kind.parts - kind.routed
     if not layout.sequence_parallel:
         return (Exchange("all_reduce", nbytes, blocks, blocks),)
