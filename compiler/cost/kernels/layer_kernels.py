@@ -99,12 +99,12 @@ def gemm_forward_backward(fit: GemmFit, shapes: list[GemmShape]) -> ForwardBackw
 def unfused_core_seconds(
     kernels: KernelFit, model: Model, layout: Layout, sequence: int
 ) -> ForwardBackward:
-    """Return the forward and backward seconds of one layer's attention core without a fused kernel.
+    """Return the forward and backward times in seconds of an attention core without fused kernel.
 
     Code older than FlashAttention computes attention this way; scores are written to memory.
     Forward: two batched products over the full square of scores (the masked half is not skipped),
     then scaling, mask, softmax and dropout. Backward: four products and the traffic of the
-    gradients.
+    gradients. Both are for one layer and micro-batch.
     """
     attention = model.attention
     heads = layout.micro_batch * attention.heads / layout.tp / layout.cp
@@ -139,7 +139,7 @@ def fused_core_seconds(kernels: KernelFit, model: Model, layout: Layout, sequenc
     keys = heads if latent is not None else max(attention.kv_heads / layout.tp, 1.0)
 
     def windowed_seconds(window: float) -> float:
-        """Return the seconds with a sliding window of ``window`` tokens; 0 means no window."""
+        """Return the forward time in seconds with a window of ``window`` tokens; 0: no window."""
         shape = AttentionShape(layout.micro_batch, sequence, heads, keys, head_dim, window=window)
         return prefill_seconds(kernels.prefill, shape) / layout.cp
 

@@ -203,7 +203,10 @@ FeedForwardBytes = tuple[float, float, float, float, float]
 def _feed_forward_bytes(
     model: Model, kind: LayerKind, layout: Layout, tokens: float, program: ProgramMemory
 ) -> FeedForwardBytes:
-    """Return the bytes of the feed-forward part of a layer, by part; zeros if it has none."""
+    """Return the bytes of a layer's feed-forward part, in the order of ``FeedForwardBytes``.
+
+    They are zero if the layer has no feed-forward part.
+    """
     if kind.routed:
         return _routed_expert_bytes(model, layout, tokens, program)
     if kind.mlp == "dense":
@@ -214,7 +217,10 @@ def _feed_forward_bytes(
 def _dense_mlp_bytes(
     model: Model, layout: Layout, tokens: float, program: ProgramMemory
 ) -> FeedForwardBytes:
-    """Return the bytes of a dense MLP, by part: inputs and output of the activation function."""
+    """Return the bytes of a dense MLP, in the order of ``FeedForwardBytes``.
+
+    The MLP saves the inputs and the output of its activation function.
+    """
     inputs = 2 if model.ffn.gated else 1
     width = tokens * model.ffn.size / layout.tp
     kept = (2 * inputs + program.saved_bytes + 2 * program.activation_copies) * width
@@ -224,10 +230,11 @@ def _dense_mlp_bytes(
 def _routed_expert_bytes(
     model: Model, layout: Layout, tokens: float, program: ProgramMemory
 ) -> FeedForwardBytes:
-    """Return the bytes of routed and shared experts, by part, with balanced routing.
+    """Return the bytes of routed and shared experts, in the order of ``FeedForwardBytes``.
 
-    Each rank of an expert group contributes its own tokens, so that ep does not reduce the bytes.
-    Router weights are applied inside the experts, so that expert outputs are not saved.
+    Routing is assumed to be balanced. Each rank of an expert group contributes its own tokens, so
+    that ep does not reduce the bytes. Router weights are applied inside the experts, so that expert
+    outputs are not saved.
     """
     experts = model.experts
     assert experts is not None
@@ -250,9 +257,10 @@ def _routed_expert_bytes(
 def routing_bytes(count: int) -> int:
     """Return the bytes per token that routing to ``count`` experts saves, without the experts.
 
-    They are logits and weights in fp32, one byte per choice, and the row numbers of the fused
-    permutation, 2 x count + 1 of 4 bytes (Megatron-LM, moe/token_dispatcher.py; TransformerEngine,
-    permutation.py). The last three match Megatron's functional-test records to the byte.
+    They are logits and weights in fp32, a routing map of one byte per expert, and 2 x count + 1 row
+    numbers of 4 bytes for the fused permutation (Megatron-LM, moe/token_dispatcher.py;
+    TransformerEngine, permutation.py). All except the logits match Megatron's functional-test
+    records to the byte.
     """
     return 4 * count + 4 * count + count + 4 * (2 * count + 1)
 

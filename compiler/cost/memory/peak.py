@@ -35,7 +35,7 @@ def program_memory(pricing: Pricing, zero_stage: int) -> ProgramMemory:
     """Return the memory model of the framework's program at ZeRO stage ``zero_stage``."""
 
     def build_program_memory() -> ProgramMemory:
-        """Return the memory model without using the memo."""
+        """Build the memory model of the framework's program; the caller caches the result."""
         return pricing.framework.program_memory(pricing.problem).for_zero_stage(zero_stage)
 
     return pricing.memo(("program", not zero_stage), build_program_memory)
@@ -54,6 +54,7 @@ def static_bytes(
     dense, expert = pricing.stage_parameters(layout, load)
     shards = layout.dp_shard * layout.cp
     expert_shards = max(layout.edp // layout.dp_replicate, 1)
+    # Dense parameters are sharded over dp x cp, expert parameters over edp.
     stage, kept = layout.zero_stage, (layout.pp > 1, layout.offload, layout.zero_plus.hpz)
     first = program.state.on_rank(stage, shards, *kept)
     second = program.state.on_rank(stage, expert_shards, *kept) if expert else first
@@ -72,7 +73,7 @@ def layer_terms(
     """
 
     def compute_layer_activations() -> LayerActivations:
-        """Return the activation bytes of the layer without using the memo."""
+        """Compute the activation bytes of one layer by module; the caller caches the result."""
         length = pricing.problem.job.sequence_length
         batch = (length * layout.micro_batch / layout.cp, length // layout.cp)
         layer = layer_activations(pricing.problem.model, layout, kind, batch, program)
@@ -93,7 +94,10 @@ def _layers_bytes(
     """
 
     def compute_layers_bytes() -> tuple[float, float]:
-        """Return both numbers of bytes without using the memo."""
+        """Compute (bytes saved per micro-batch, working set of one layer).
+
+        The caller caches both.
+        """
         layer = layer_terms(pricing, layout, layers[0], program)
         return kept_bytes(layer, layout, layers[1]), working_bytes(layer, layout)
 
@@ -110,6 +114,7 @@ def activation_bytes(
     problem = pricing.problem
     micro_batches = max(layout.micro_batches(problem.job.global_batch), 1)
     shape = PipelineShape(layout.pp, micro_batches, layout.vpp)
+    # With 1F1B, earlier stages have more micro-batches in flight.
     flight = micro_batches_in_flight(layout.schedule, stage, shape, load.chunks)
     kept, working = micro_batch_activation_bytes(pricing, layout, load, program)
     return flight * kept, working
@@ -175,6 +180,7 @@ def gathered_bytes(
     head = (program.head_unit_bytes or unit) * ends
     if load.loss and load.embedding and not model.tied_embeddings:
         head += program.root_bytes * ends
+    # ``live``: parameters that DeepSpeed keeps gathered for reuse (max_live_parameters).
     return max(unit * program.gathered_units * largest, unit * largest + head, unit * live)
 
 
@@ -189,6 +195,8 @@ def cast_bytes(pricing: Pricing, layout: Layout, load: StageLoad, program: Progr
     dense, expert = pricing.stage_parameters(layout, load)
     model = pricing.problem.model
     table = pricing.framework.padded_vocab(model, layout.tp) * model.hidden / layout.tp
+    # Vocabulary matrices on this stage: embedding and output projection are not cast, unless
+    # configured.
     tables = load.embedding + (load.loss and (not model.tied_embeddings or layout.pp > 1))
     tables -= load.loss and program.state.casts_head
     return program.state.cast * max(dense + expert - tables * table, 0.0)
@@ -203,7 +211,7 @@ def _static_terms(
     shards = (layout.dp_replicate, layout.dp_shard, *kept)
 
     def compute_static_terms() -> StaticBytes:
-        """Return the static bytes without using the memo."""
+        """Compute the bytes that do not depend on the micro-batch size, for the caller's cache."""
         return (
             *static_bytes(pricing, layout, load, program),
             cast_bytes(pricing, layout, load, program),
@@ -243,6 +251,7 @@ def step_bytes(pricing: Pricing, layout: Layout, load: StageLoad, program: Progr
 def communicator_and_context_bytes(pricing: Pricing, layout: Layout) -> tuple[float, float]:
     """Return the bytes of (communicators, driver context), which are outside torch's allocator."""
     degrees = (layout.tp, layout.cp, layout.pp, layout.dp, layout.ep)
+    # NCCL creates one communicator per mesh axis in use.
     communicators = sum(degree > 1 for degree in degrees) * COMMUNICATOR_BYTES
     return communicators, pricing.problem.cluster.generation.driver_context_mb * 1e6
 
@@ -303,6 +312,7 @@ def peak_bytes(pricing: Pricing, layout: Layout) -> float:
         static = sum(_static_terms(pricing, layout, each.load, program))
         static += each.load.loss * head_buffer_bytes(pricing, layout, program)
         most = max(most, static + (1 + program.fragmentation) * dynamic)
+    # Terms that are equal on all stages are added after the maximum, once per layout.
     stage_buffers = stage_buffer_bytes(pricing, layout)
     return (
         most

@@ -21,8 +21,8 @@ def stream_bytes(pricing: Pricing, layout: Layout) -> float:
 def stage_buffers(pp: int, vpp: int) -> int:
     """Return how many residual streams of one micro-batch stay allocated between pipeline sends.
 
-    They are the input and the output gradient of each of the ``vpp`` virtual stages. Counted in
-    Megatron's functional-test records, to the byte for vpp = 3 and 8.
+    They are the input and the output gradient of each of the ``vpp`` virtual stages. Megatron's
+    functional-test records confirm the count, to the byte for vpp = 3 and 8.
     """
     # Without pipeline parallelism nothing is sent, so that no buffer stays.
     return 2 * vpp if pp > 1 else 0

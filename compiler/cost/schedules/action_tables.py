@@ -130,10 +130,11 @@ def zb_h1(shape: PipelineShape) -> Table:
 def _delay_weight_gradients(
     forwards: list[Action], inputs: list[Action], weights: list[Action], delay: int
 ) -> RankActions:
-    """Return the steps forward, input gradient, weight gradient, with delayed weight gradients.
+    """Return the actions after the warm-up, with delayed weight gradients.
 
-    The weight gradient of a micro-batch runs ``delay`` steps after its input gradient. Steps have
-    no forward once the forwards end; the remaining weight gradients follow the last step.
+    Each step has a forward, an input gradient and a weight gradient; the weight gradient of a
+    micro-batch runs ``delay`` steps after its input gradient. Steps have no forward once the
+    forwards end; the remaining weight gradients follow the last step.
     """
     steps = []
     for k, gradient in enumerate(inputs):
@@ -145,11 +146,12 @@ def _delay_weight_gradients(
 
 
 def zb_v(shape: PipelineShape) -> Table:
-    """Return the action table of ZB-V: two stages per rank in V form, with the memory of 1F1B.
+    """Return the action table of ZB-V, which needs the memory of 1F1B.
 
-    There is no bubble if forward, input gradient and weight gradient take equally long. On p ranks
-    the order is defined for at least 2p - 1 micro-batches; for fewer, the actions of the missing
-    micro-batches are removed.
+    Each rank has two stages; a micro-batch passes down the ranks and back up. There is no bubble if
+    forward, input gradient and weight gradient take equally long. On p ranks the order is defined
+    for at least 2p - 1 micro-batches; for fewer, the actions of the missing micro-batches are
+    removed.
     """
     rows = (_zb_v_row(shape, rank) for rank in range(shape.ranks))
     return Table(tuple(rows), stage_ranks_in_v_form(shape.ranks), 2 * shape.ranks)
@@ -186,7 +188,10 @@ class _ActionList:
     """Actions of one rank so far, with the next micro-batch per computation and stage."""
 
     def __init__(self, first: int, second: int) -> None:
-        """Create an empty list; ``add`` calls the stages ``first`` and ``second`` 0 and 1."""
+        """Create an empty list.
+
+        In the words of ``add``, stage ``first`` is 0 and ``second`` is 1.
+        """
         self.stages = (first, second)
         self.count = {computation + index: 0 for computation in "FIW" for index in "01"}
         self.actions: list[Action] = []
@@ -201,9 +206,10 @@ class _ActionList:
 
 
 def dualpipe_v(shape: PipelineShape) -> Table:
-    """Return the action table of DualPipeV: two stages per rank in V form.
+    """Return the action table of DualPipeV.
 
-    On p ranks it requires at least 2p micro-batches.
+    It requires at least twice as many micro-batches as ranks. Each rank has two stages; a
+    micro-batch passes down the ranks and back up.
     """
     p = shape.ranks
     batches = range(shape.micro_batches)
@@ -215,11 +221,11 @@ def dualpipe_v(shape: PipelineShape) -> Table:
 
 
 def dualpipe(shape: PipelineShape) -> Table:
-    """Return the action table of DualPipe; requires p and m even, and m >= 2p.
+    """Return the action table of DualPipe.
 
-    p is the number of ranks, m the number of micro-batches. Two copies of the model are fed from
-    both ends. Stage s of the second copy has number p + s, is on rank p - 1 - s, and processes the
-    second half of the micro-batches.
+    With p ranks and m micro-batches, p and m must be even and m >= 2p. Two copies of the model are
+    fed from both ends. Stage s of the second copy has number p + s, is on rank p - 1 - s, and
+    processes the second half of the micro-batches.
     """
     p, half = shape.ranks, shape.micro_batches // 2
     # Each direction of the pipeline processes half of the micro-batches.
@@ -261,7 +267,11 @@ class _DualPipeRank:
         return tuple(self.items)
 
     def _append_warm_up(self, depth: int) -> None:
-        """Append the warm-up: F0, then F0 F1, then I1 W1 F1; the digit is the lane."""
+        """Append the forwards of the warm-up and the first backwards.
+
+        The order is F0, then F0 F1, then I1 W1 F1: F is a forward, I an input gradient, W a weight
+        gradient, and the digit is the lane.
+        """
         for _ in range(2 * self.above):
             self.items.append(self._next_forward(0))
         for _ in range(depth + 1):
@@ -271,10 +281,11 @@ class _DualPipeRank:
             self.items += [self.weights.popleft(), self._next_forward(1)]
 
     def _append_overlapped_pairs(self, depth: int) -> None:
-        """Append overlapped pairs F0 B1 and F1 B0 until the forwards end; the digit is the lane.
+        """Append overlapped pairs of a forward and a backward until the forwards end.
 
-        The rank at which the lanes meet runs its first F0 and B1 one after the other: DualPipe's
-        program does so to shorten the bubble (dualpipe.py, step 4).
+        Forwards on lane 0 overlap with backwards on lane 1, and vice versa. The rank at which the
+        lanes meet runs its first forward and backward one after the other: DualPipe's program does
+        so to shorten the bubble (dualpipe.py, step 4).
         """
         steady = len(self.lanes[0][1]) - 2 * (self.above + depth + 1) + depth + 1
         for k in range(steady):

@@ -80,6 +80,7 @@ def interleaved_seconds(shape: PipelineShape, stages: EqualStages) -> float | No
     """
     p, m, v, stage = shape.ranks, shape.micro_batches, shape.chunks, stages.stage
     hop = stages.hop_seconds if p > 1 else 0.0
+    # Longer hops determine the steady state, for which no formula is known.
     if hop > min(stage.forward, stage.backward):
         return None
     if m <= p:
@@ -87,6 +88,7 @@ def interleaved_seconds(shape: PipelineShape, stages: EqualStages) -> float | No
     last = m % shape.group_size or shape.group_size
     if last < p:
         return None
+    # Hops from the last rank back to the first, as far as a longer group does not hide them.
     wrap = max(0.0, p * hop - (shape.group_size - p) * stage.forward)
     wrap += max(0.0, p * hop - (last - p) * stage.backward)
     return (m * v + p - 1) * stage.total + 2 * (p - 1) * hop + (v - 1) * wrap
@@ -108,6 +110,7 @@ def zb_h1_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
     last = m % shape.group_size or shape.group_size
     if stages.hop_seconds or (shape.chunks > 1 and last < p):
         return None
+    # With fewer micro-batches than ranks, only m weight gradients can fill the bubble.
     k = min(m, p)
     forward, gradient = stage.forward, stage.input_gradient
     bubble = max(
@@ -164,6 +167,7 @@ def dualpipe_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | Non
     if stages.hop_seconds or m < 2 * p:
         return None
     f, i, w = stage.forward, stage.input_gradient, stage.weight_gradient
+    # Overlapped pairs of the steady state; the other terms are warm-up and cool-down.
     paired = (2 * m - p - 2) * stages.pair_seconds
     single = 2 * p * f + (p + 2) * i + 3 * w
     return paired + single + (p - 1) * max(i, w) + max(p * f, (p - 1) * i)

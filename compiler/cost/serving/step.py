@@ -121,7 +121,7 @@ def _attention_seconds(deployment: Deployment, batch: Batch) -> float:
 
 
 def _mean_context(model: Model, context: float, ranks: int = 1) -> float:
-    """Return the mean number of keys over all layers that a decoding token reads on one rank.
+    """Return the number of keys that a decoding token reads on one rank, averaged over layers.
 
     ``context`` is the number of cached tokens. ``ranks`` ranks share the keys of full layers; each
     reads all keys of a window.

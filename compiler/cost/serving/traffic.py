@@ -164,7 +164,10 @@ def _open_arrival_state(
 def _steady_state(
     deployment: Deployment, traffic: Traffic, running: float, queue: Queue
 ) -> SteadyState:
-    """Return the steady state with ``running`` decoding requests per rank behind ``queue``."""
+    """Return the steady state with ``running`` decoding requests per data-parallel rank.
+
+    ``queue`` describes the requests ahead of a new one.
+    """
     setup, engine = deployment.setup, deployment.engine
     context = traffic.input_tokens + traffic.output_tokens / 2
     decode = _seconds_through_all_stages(deployment, Batch(running, context))
@@ -184,7 +187,7 @@ def _steady_state(
 def _prefill_seconds(
     deployment: Deployment, traffic: Traffic, running: float, decode: float
 ) -> float:
-    """Return the seconds that the prompt of one request adds to the steps of other requests.
+    """Return the time in seconds that one request's prompt adds to the steps of other requests.
 
     With prefill on separate GPUs, it is the time of the prompt there. ``decode`` is the time of a
     step without prompts.
@@ -214,7 +217,7 @@ def _prompt_latency_ratio(deployment: Deployment, traffic: Traffic) -> float:
 
 
 def _seconds_through_all_stages(deployment: Deployment, batch: Batch) -> StepTerms:
-    """Return the seconds in which a token passes all pipeline stages, by term.
+    """Return the time in seconds that a token needs to pass all pipeline stages, by term.
 
     Each stage works on 1/pp of the requests. All stages are assumed to be as slow as the last one,
     which has the output projection.

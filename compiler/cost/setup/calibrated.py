@@ -94,8 +94,8 @@ def stack_row(generation: Generation, stack: Stack) -> Efficiency:
     """Return the efficiency parameters of the software ``stack`` on a GPU generation.
 
     Raises:
-        LookupError: there are none. ``resolve_problem`` rejects such a problem earlier, because a
-            catalog file lacks a fact (K08).
+        LookupError: the catalog has none for this combination. ``resolve_problem`` reports this
+            earlier: a catalog file lacks a fact (K08).
     """
     row = stack.row(generation)
     if row is None:
@@ -106,7 +106,7 @@ def stack_row(generation: Generation, stack: Stack) -> Efficiency:
 
 
 def fitted_parameters(row: Efficiency) -> dict[str, float]:
-    """Return the numeric efficiency parameters in ``row`` by name, without its flags."""
+    """Return the numeric efficiency parameters in ``row`` by name, without boolean flags."""
     values = {field.name: getattr(row, field.name) for field in fields(Efficiency)}
     return {name: value for name, value in values.items() if not isinstance(value, bool)}
 
@@ -130,14 +130,14 @@ def prior(name: str, centre: float) -> Prior:
 
 
 def calibrated_efficiency(row: Efficiency, values: Values) -> Efficiency:
-    """Return ``row`` with the efficiency parameters that ``values`` replaces."""
+    """Return ``row`` with its efficiency parameters replaced by the calibrated ``values``."""
     # Names with a dot are terms of a collective (``calibrated_kernels``).
     own: dict[str, Any] = {name: value for name, value in values if "." not in name}
     return replace(row, **own) if own else row
 
 
 def calibrated_kernels(kernels: KernelFit, problem: Problem) -> KernelFit:
-    """Return ``kernels`` with the collectives that were measured on the links of this cluster."""
+    """Return ``kernels`` with the constants of collectives that were measured on this cluster."""
     terms = collective_terms(problem.calibration)
     if not terms:
         return kernels
@@ -152,7 +152,7 @@ def calibrated_kernels(kernels: KernelFit, problem: Problem) -> KernelFit:
 
 
 def collective_terms(values: Values) -> Mapping[Operation, dict[str, float]]:
-    """Return the calibrated terms of collectives, by operation and then by name of the term."""
+    """Return the calibrated constants of collectives as {operation: {constant: value}}."""
     found: dict[Operation, dict[str, float]] = {}
     for operation in OPERATIONS:
         start = f"{operation}."

@@ -62,7 +62,7 @@ class Pricing:
         kernels: KernelFit,
         row: Efficiency | None = None,
     ) -> None:
-        """Load the rates of the cluster.
+        """Compute the link rates and efficiency factors of the problem's cluster.
 
         ``row`` replaces the efficiency parameters of the GPU generation for the framework's stack.
         """
@@ -98,7 +98,10 @@ class Pricing:
         return self.memo(("groups", key), lambda: self._compute_groups(layout))
 
     def _compute_groups(self, layout: Layout) -> Groups:
-        """Return the spans of all communication groups of ``layout``, without using the memo."""
+        """Compute the spans of all communication groups of ``layout``.
+
+        ``groups`` caches the result.
+        """
         dense, expert = self.framework.meshes(layout)
         copies = layout.dp_replicate
         return Groups(
@@ -122,8 +125,9 @@ class Pricing:
     ) -> GroupSpan:
         """Return the span of the ranks that share one sharded state.
 
-        They are given by the axes ``shard``; if the mesh has no axis of shards, they are the first
-        ranks of the group over the axes ``whole``, which has ``copies`` copies of the state.
+        The mesh axes ``shard`` determine these ranks. If the mesh has no axis of shards, they are
+        the first ranks of the group over the axes ``whole``, which stores ``copies`` copies of the
+        state.
         """
         together = self._axes_span(mesh, *whole)
         if copies == 1:
@@ -142,9 +146,9 @@ class Pricing:
         return GroupSpan(copies, 1)
 
     def _axes_span(self, mesh: Mesh, *names: str) -> GroupSpan:
-        """Return the span of the process groups over the axes ``names``.
+        """Return the span of the process groups over the mesh axes ``names``.
 
-        The memo is keyed by sizes and strides, because few different ones exist.
+        Results are cached by sizes and strides, because few different ones exist.
         """
         axes = mesh.select_axes(*names)
         key = ("span", *((axis.size, axis.stride) for axis in axes))
@@ -153,7 +157,8 @@ class Pricing:
     def classes(self, split: Split) -> tuple[StageClass, ...]:
         """Return the groups of pipeline ranks with equal contents in ``split``.
 
-        The memo is keyed by identity because layouts share their splits and hashing one is slow.
+        Results are cached by the identity of ``split``, because layouts share their splits and
+        hashing one is slow.
         """
         entry = self._classes.get(id(split))
         # A stored reference to the split keeps its id from being reused by another object.
@@ -173,7 +178,7 @@ class Pricing:
         return self.memo(("stage", key), lambda: self._count_stage_parameters(layout, load))
 
     def _count_stage_parameters(self, layout: Layout, load: StageLoad) -> tuple[float, float]:
-        """Return the numbers of (dense, routed-expert) parameters of a stage, without the memo.
+        """Compute the numbers of (dense, routed-expert) parameters of a stage on one rank.
 
         The first stage adds the embedding, the last one the final norm and the output projection (a
         copy of the embedding if they are tied and pp > 1). Another stage with multi-token

@@ -71,6 +71,7 @@ def ulysses_seconds(pricing: Pricing, layout: Layout, group: GroupSpan) -> float
     key-value heads than ranks, the time to copy them is not modelled.
     """
     nbytes = key_value_bytes(pricing, layout) + query_output_bytes(pricing, layout)
+    # Forward and backward send the same bytes.
     return 2 * pricing.links.seconds("all_to_all", nbytes, group)
 
 
@@ -85,6 +86,7 @@ def ring_exchange_seconds(pricing: Pricing, layout: Layout, groups: Groups, core
     job, attention = pricing.problem.job, pricing.problem.model.attention
     tokens = layout.tokens(job.sequence_length)
     steps = groups.cp_p2p.size - 1
+    # Only the output of the attention core is merged, whose width is that of the query heads.
     heads = attention.heads * attention.head_dim / layout.tp
     rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
     merge = steps * (MERGE_BYTES * tokens * heads / rate + STEP_SECONDS)

@@ -23,10 +23,10 @@ ALWAYS_EXPOSED = 0.05
 def accumulate_seconds(pricing: Pricing, layout: Layout, parameters: float) -> float:
     """Return the time in seconds to add one micro-batch's gradients to the sum of the step.
 
-    ``parameters`` is the number of gradients. The sum is read and written. A GEMM that adds to it
-    directly (fused accumulation, Megatron-LM since sequence parallelism) saves the write that is
-    part of its own time; older versions started a separate kernel. Sharded gradients (ZeRO 2, 3)
-    are reduced first, so that their sum is small.
+    ``parameters`` is the number of gradients. The sum is read and written. A GEMM that adds to the
+    sum directly (fused accumulation, Megatron-LM since sequence parallelism) saves the write that
+    is part of the GEMM's own time; older versions started a separate kernel. Sharded gradients
+    (ZeRO 2, 3) are reduced first, so that their sum is small.
     """
     if layout.zero_stage > 1:
         return 0.0
@@ -156,10 +156,11 @@ def final_reduce_seconds(pricing: Pricing, layout: Layout) -> float:
 
 
 def dp_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float, float]:
-    """Return (seconds of one round, seconds always exposed, extra seconds of the last round).
+    """Return the times in seconds of data-parallel traffic, in three parts.
 
-    A round is one exchange of gradients and weights between replicas: per micro-batch if
-    ``exchanges_per_micro_batch``, else per step. The first number is without overlap.
+    The parts are: one round without overlap; the part of a round that is always exposed; the extra
+    time of the last round. A round is one exchange of gradients and weights between replicas, per
+    micro-batch if ``exchanges_per_micro_batch``, else per step.
     """
     last = (
         replica_all_reduce_seconds(pricing, layout)
@@ -170,10 +171,11 @@ def dp_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float, float]:
 
 
 def _traffic_per_round(pricing: Pricing, layout: Layout) -> tuple[float, float]:
-    """Return (seconds of one round, seconds of it that are always exposed).
+    """Return the times in seconds of one round of data-parallel traffic, in two parts.
 
-    A round is one exchange of gradients and weights between replicas: per micro-batch if
-    ``exchanges_per_micro_batch``, else per step. The first number is without overlap.
+    The parts are: the round without overlap; the part of it that is always exposed. A round is one
+    exchange of gradients and weights between replicas, per micro-batch if
+    ``exchanges_per_micro_batch``, else per step.
     """
     parameters = fullest_stage(pricing, layout)
     offloaded = gradient_offload_seconds(pricing, layout, parameters)
@@ -203,13 +205,13 @@ def dp_collective_seconds(pricing: Pricing, layout: Layout, operation: Operation
 
 
 def _zero3_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
-    """Return (seconds of ZeRO-3's traffic per micro-batch, seconds of it that are always exposed).
+    """Return the times in seconds of ZeRO-3's traffic per micro-batch, in two parts.
 
-    The first number is without overlap. Weights are gathered for forward and backward, and
-    gradients are scattered. The transfer of a unit overlaps with the computation of its neighbour;
-    the gather of the first unit is exposed. If gradients stay unsharded in a pipeline, weights stay
-    gathered from a backward pass to the next forward pass, so that each micro-batch needs only one
-    gather.
+    The parts are: the traffic without overlap; the part of it that is always exposed. Weights are
+    gathered for forward and backward, and gradients are scattered. The transfer of a unit overlaps
+    with the computation of its neighbour; the gather of the first unit is exposed. If gradients
+    stay unsharded in a pipeline, weights stay gathered from a backward pass to the next forward
+    pass, so that each micro-batch needs only one gather.
     """
     groups, links = pricing.groups(layout), pricing.links
     dense, expert = fullest_stage(pricing, layout)

@@ -177,7 +177,7 @@ def _core_seconds(pricing: Pricing, layout: Layout, kind: LayerKind) -> ForwardB
 
 
 def _compute_core_seconds(pricing: Pricing, layout: Layout) -> ForwardBackward:
-    """Return the forward and backward times in seconds of the attention core, without the memo.
+    """Compute the forward and backward times in seconds of the attention core.
 
     The software stack determines whether the core is fused.
     """

@@ -122,9 +122,9 @@ def straggling(pricing: Pricing, layout: Layout) -> float:
 
 
 def shared_layer_time(pricing: Pricing, layout: Layout, kind: LayerKind) -> LayerTime:
-    """Return ``layer_time``, computed once for all layouts with equal inputs.
+    """Return the times of one layer by term, computed once for all layouts with equal inputs.
 
-    The key lists every quantity of the layout that the result depends on.
+    The key of the cache lists every quantity of the layout that the result depends on.
     """
     groups = pricing.groups(layout)
     lane = (layout.tp, layout.cp, layout.cp_comm, layout.cp_a2a, layout.micro_batch)

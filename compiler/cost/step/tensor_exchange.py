@@ -51,6 +51,7 @@ def expert_exchanges(pricing: Pricing, layout: Layout, kind: LayerKind) -> tuple
     experts = pricing.problem.model.experts
     if layout.tp == 1 or layout.etp == 1 or not kind.routed or experts is None:
         return ()
+    # Each rank contributes its 1/tp of the tokens, one row per selected expert, to the etp ranks.
     visits = message_bytes(pricing, layout) / layout.tp * experts.top_k * layout.etp
     return (Exchange("all_gather", visits, 1, 1), Exchange("reduce_scatter", visits, 1, 1))
 
