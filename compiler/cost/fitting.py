@@ -93,7 +93,10 @@ class _Objective:
         self.priors = [priors[name] for name in self.names]
 
     def point_at(self, logs: Sequence[float]) -> _Point:
-        """Return the residuals and the loss at these log parameters, limited to their bounds."""
+        """Return the residuals and the loss at ``logs``, the logarithms of the parameters.
+
+        Parameters outside their bounds are moved to the bound.
+        """
         # Parameters outside their bounds are moved to the bound.
         kept = tuple(
             log(prior.clamp(exp(value))) for prior, value in zip(self.priors, logs, strict=True)
@@ -119,9 +122,10 @@ class _Objective:
         ]
 
     def jacobian(self, at: _Point) -> list[list[float]]:
-        """Return the derivatives of the residuals, one row per log parameter.
+        """Return the derivatives of the residuals by the log parameters, one row per parameter.
 
-        The step is negative near the upper bound, so that ``predict`` stays within the bounds.
+        The finite-difference step is negative near the upper bound, so that ``predict`` stays
+        within the bounds.
         """
         rows = []
         for index, (value, prior) in enumerate(zip(at.logs, self.priors, strict=True)):
@@ -200,9 +204,10 @@ def fit(  # noqa: PLR0913 - model, data, start, priors and two options of one fi
 def _damped_step(
     search: _Objective, here: _Point, normal: tuple[list[list[float]], list[float]], damping: float
 ) -> tuple[_Point, float]:
-    """Return (next point, damping) after increasing ``damping`` until the loss decreases.
+    """Return the next point of the fit and the new damping.
 
-    The point is ``here`` if the loss does not decrease in 12 attempts.
+    The damping is increased until the loss decreases. After 12 attempts without success, the point
+    is ``here``.
     """
     curvature, slope = normal
     for _ in range(12):
@@ -224,14 +229,14 @@ def _damped_step(
 
 
 def _huber_loss(error: float) -> float:
-    """Return the Huber loss of one residual, in units of the noise."""
+    """Return the Huber loss of one residual, divided by the variance of the noise."""
     size = abs(error)
     cost = 0.5 * size * size if size <= HUBER else HUBER * (size - 0.5 * HUBER)
     return cost / NOISE**2
 
 
 def _huber_weight(error: float) -> float:
-    """Return the weight that gives a squared residual the slope of its Huber loss."""
+    """Return the weight of one residual that turns its squared error into the Huber loss."""
     return min(1.0, HUBER / abs(error) if error else 1.0) / NOISE**2
 
 
@@ -292,9 +297,9 @@ class Tangent:
 def tangents(
     predict: Callable[[Mapping[str, float]], Sequence[float]], parameters: Mapping[str, float]
 ) -> list[Tangent]:
-    """Return the linear model of each run at ``parameters``, by finite differences.
+    """Return a linear model of the time of each run near ``parameters``.
 
-    ``predict`` returns the seconds of each run.
+    Slopes are finite differences; ``predict`` returns the seconds of each run.
     """
     here = [log(seconds) for seconds in predict(parameters)]
     slopes = []

@@ -171,10 +171,10 @@ def expert_gemms(model: Model, layout: Layout, tokens: float) -> list[GemmShape]
 def element_wise_bytes(model: Model, layout: Layout, kind: LayerKind, tokens: float) -> float:
     """Return the bytes that the element-wise kernels of one layer move in the forward pass.
 
-    Counted are, for mixer and MLP each, a norm (read and write) and a residual addition (two reads
-    and a write); the rotation of queries and keys; the activation function (reads 2 f elements if
-    gated, else f, and writes f, for MLP width f); a gate on the attention output (two reads and a
-    write). The bytes of recurrent mixers are in ``Recurrence.streamed_bytes``.
+    For mixer and MLP each, a norm (read and write) and a residual addition (two reads and a write)
+    are counted. Further terms are the rotation of queries and keys, the activation function (which
+    reads 2 f elements if gated, else f, and writes f, for MLP width f), and a gate on the attention
+    output (two reads and a write). ``Recurrence.streamed_bytes`` has the bytes of recurrent mixers.
     """
     t = layout.tp
     attention, experts = model.attention, model.experts

@@ -62,7 +62,7 @@ class LayerActivations:
         )
 
     def saved_by(self, modules: tuple[str, ...]) -> float:
-        """Return the bytes that recomputing ``modules`` saves.
+        """Return the bytes that need not be stored if ``modules`` are recomputed.
 
         ``moe`` includes ``moe_act`` and ``shared_experts``.
         """
@@ -121,9 +121,10 @@ def _saved_product_bytes(
 ) -> float:
     """Return the bytes of the attention core's output and of every second matrix product.
 
-    torchtitan numbers the products of a layer (query, key, value or a fused one, output, gate, up,
-    down) and saves those with odd numbers (distributed/activation_checkpoint.py). The output of the
-    last product is not divided by tp, because each rank has a full-size partial sum.
+    Selective recompute by operator keeps them. torchtitan numbers the products of a layer (query,
+    key, value or a fused one, output, gate, up, down) and saves those with odd numbers
+    (distributed/activation_checkpoint.py). The output of the last product is not divided by tp,
+    because each rank has a full-size partial sum.
     """
     attention, experts = model.attention, model.experts
     # With fewer key-value heads than ranks, every rank computes a whole head.

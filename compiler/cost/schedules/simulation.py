@@ -168,8 +168,9 @@ class _SimulationState:
 
 
 def _times_by_computation(table: Table, costs: StageCosts) -> dict[Computation, _ComputationTimes]:
-    """Return the inputs, hops, ends and seconds of each computation (F, B, I, W).
+    """Return the times of all inputs, hops and ends, and the durations, by computation.
 
+    The computations are F (forward), B (full backward), I (input gradient) and W (weight gradient).
     A forward waits for the previous stage. A backward waits for the next stage, or on the last
     stage for the forward of the same stage. The lists of ends and inputs are shared, so that the
     end of an action becomes an input of its neighbour without being copied.

@@ -95,16 +95,16 @@ class Table:
 
 
 def stage_ranks_in_loop(ranks: int, chunks: int) -> tuple[int, ...]:
-    """Return the rank of each stage if stages are dealt to p ranks in turn, as for interleaving.
+    """Return the rank of each stage if stages are assigned to the ranks in turn (interleaving).
 
-    Stage c p + r is chunk c of rank r.
+    With p ranks, stage c p + r is chunk c of rank r.
     """
     return tuple(range(ranks)) * chunks
 
 
 def stage_ranks_in_v_form(ranks: int) -> tuple[int, ...]:
-    """Return the rank of each stage if a micro-batch passes down the p ranks and back up (V form).
+    """Return the rank of each stage if a micro-batch passes down the ranks and back up.
 
-    Rank r has the stages r and 2p - 1 - r.
+    With p ranks, rank r has the stages r and 2p - 1 - r.
     """
     return (*range(ranks), *reversed(range(ranks)))

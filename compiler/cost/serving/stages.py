@@ -57,7 +57,7 @@ def service_blocks(problem: ServingProblem, layout: ServingLayout) -> CacheBlock
 def stage_layers(problem: ServingProblem, layout: ServingLayout) -> tuple[int, ...]:
     """Return the number of decoder layers of each pipeline stage.
 
-    They are given by ``layout.stages``, or by the engine's default split if that is empty.
+    ``layout.stages`` gives them; if it is empty, the engine's default split does.
     """
     if layout.stages:
         return layout.stages

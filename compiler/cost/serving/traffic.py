@@ -234,7 +234,10 @@ def _seconds_through_all_stages(deployment: Deployment, batch: Batch) -> StepTer
 
 
 def _infeasible_estimate(deployment: Deployment, memory: ServingMemory) -> ServingEstimate:
-    """Return the estimate of a deployment whose cache cannot store one request."""
+    """Return the estimate of a deployment whose cache cannot store one request.
+
+    Its latencies are infinite and its throughput is 0.
+    """
     forever = float("inf")
     return ServingEstimate(
         layout=deployment.layout,

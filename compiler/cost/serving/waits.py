@@ -1,17 +1,15 @@
 """Delay between the arrival of a request and the start of its own prompt.
 
-Published times to the first token show three delays besides the prompt itself:
+Published times to the first token show three delays in addition to the prompt itself. First, the
+front end accepts a request (``front_seconds``); simultaneous requests are accepted one after
+another (``admission_seconds``). Second, a busy scheduler accepts new requests, and returns tokens,
+only every few steps (``poll_steps``). Third, prompts of other requests run first.
 
-- the front end accepts a request (``front_seconds``), simultaneous ones one after another
-  (``admission_seconds``);
-- a busy scheduler accepts new requests, and returns tokens, only every few steps (``poll_steps``);
-- prompts of other requests run first.
-
-The last delay depends on the arrival pattern, which no benchmark row states. With Poisson arrivals
-it is the queue of an M/D/1 server. With a fixed number of requests in the system, each of which is
+The third delay depends on the arrival pattern, which no benchmark row states. With Poisson arrivals
+it is the wait of an M/D/1 queue. With a fixed number of requests in the system, each of which is
 replaced when it ends, all requests arrive together at the start and spread out later: half of the
-other prompts precede one's own in the first of r rounds and few in later rounds, hence a share 1 /
-(2 r) of them (``wait_share``, fitted; 0.05 would be ten rounds).
+other prompts precede a request's own prompt in the first of r rounds and few in later rounds, hence
+a fraction 1 / (2 r) of them (``wait_share``, fitted; 0.05 would be ten rounds).
 """
 
 from __future__ import annotations

@@ -112,7 +112,10 @@ def fitted_parameters(row: Efficiency) -> dict[str, float]:
 
 
 def valid_range(name: str) -> tuple[float, float] | None:
-    """Return the (lowest, highest) valid value of the parameter ``name``; None if it is unknown."""
+    """Return the lowest and the highest valid value of the parameter ``name``.
+
+    The result is None if there is no such parameter.
+    """
     operation, _, term = name.partition(".")
     if term:
         return TERMS.get(term) if operation in OPERATIONS else None

@@ -56,12 +56,12 @@ class StageClass:
 
 
 def stage_load(model: Model, split: Split, stage: int) -> StageLoad:
-    """Return the contents of pipeline rank ``stage``, summed over its virtual stages."""
+    """Return the total contents of pipeline rank ``stage`` over its virtual stages."""
     return chunks_contents(model, split.chunks[stage])
 
 
 def chunks_contents(model: Model, chunks: tuple[Chunk, ...]) -> StageLoad:
-    """Return the contents of the virtual stages ``chunks``, summed."""
+    """Return the total contents of the virtual stages ``chunks``."""
     kinds, pattern = model.kinds, model.layer_kinds
     layers: list[LayerKind] = []
     mtp_layers = 0

@@ -143,7 +143,7 @@ def recurrence_bytes(pricing: Pricing, layout: Layout, kind: LayerKind) -> float
 
 
 def context_bytes(pricing: Pricing, layout: Layout, kind: LayerKind) -> dict[str, float]:
-    """Return the bytes that a rank sends per layer and micro-batch, by context-parallel axis.
+    """Return the bytes that a rank sends per layer and micro-batch, as {mesh axis: bytes}.
 
     Both the forward and the backward pass are counted.
     """

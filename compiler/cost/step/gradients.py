@@ -42,10 +42,10 @@ def accumulate_seconds(pricing: Pricing, layout: Layout, parameters: float) -> f
 def dp_bytes(pricing: Pricing, layout: Layout) -> tuple[float, float]:
     """Return the bytes that a shard group transfers per step, as (dense, routed experts).
 
-    They are those of the largest pipeline stage. ZeRO-1: a reduce-scatter of gradients and an
-    all-gather of 16-bit parameters; without ZeRO an all-reduce, twice the gradients. ZeRO-2 does
-    the same with every micro-batch. ZeRO-3 also gathers for the backward pass and scatters 16-bit
-    gradients.
+    The numbers are those of the largest pipeline stage. ZeRO-1 has a reduce-scatter of gradients
+    and an all-gather of 16-bit parameters; without ZeRO there is an all-reduce, twice the
+    gradients. ZeRO-2 does the same with every micro-batch. ZeRO-3 also gathers for the backward
+    pass and scatters 16-bit gradients.
     """
     grad = pricing.problem.job.gradient_bytes
     # Bytes per parameter at ZeRO stage 0, 1, 2, 3; stage 3 moves 2 bytes three times.

@@ -193,7 +193,7 @@ def _compute_core_seconds(pricing: Pricing, layout: Layout) -> ForwardBackward:
 def _exposed_tp_seconds(
     pricing: Pricing, layout: Layout, kind: LayerKind, window: float
 ) -> ForwardBackward:
-    """Return the exposed (forward, backward) seconds of tensor-parallel collectives.
+    """Return the exposed forward and backward times in seconds of tensor-parallel collectives.
 
     With sequence parallelism half of the backward collectives can overlap with GEMMs of ``window``
     seconds, without it all of them. Collectives of experts (etp > 1) are exposed.

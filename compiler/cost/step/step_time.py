@@ -160,10 +160,10 @@ def hop_seconds(pricing: Pricing, layout: Layout) -> float:
 def exposed_hops(pp: int, vpp: int, micro_batches: int) -> float:
     """Return the number of hops between stages on the critical path of a step.
 
-    It equals the simulation if hops are short. 1F1B: a rank has at most ``pp`` micro-batches in
-    flight, so that every ``pp`` micro-batches wait for one round trip over all ranks. Interleaving
-    hides hops except while the pipeline fills and drains: in each direction one micro-batch passes
-    all chunks of all ranks.
+    The number equals that of the simulation if hops are short. In 1F1B a rank has at most ``pp``
+    micro-batches in flight, so that every ``pp`` micro-batches wait for one round trip over all
+    ranks. Interleaving hides hops except while the pipeline fills and drains: in each direction one
+    micro-batch passes all chunks of all ranks.
     """
     if vpp > 1:
         return 2.0 * (pp * vpp - 1)

@@ -65,7 +65,7 @@ def message_bytes(pricing: Pricing, layout: Layout) -> float:
 def forward_backward_seconds(
     pricing: Pricing, exchanges: tuple[Exchange, ...], group: GroupSpan
 ) -> tuple[float, float]:
-    """Return the (forward, backward) seconds of ``exchanges`` without overlap."""
+    """Return the (forward, backward) times in seconds of ``exchanges``, without overlap."""
     forward = backward = 0.0
     for one in exchanges:
         seconds = pricing.links.seconds(one.operation, one.nbytes, group)
