@@ -15,7 +15,7 @@ from typing import NamedTuple
 from parc.compiler.cost.kernels.gemm import SUSTAINED_SECONDS, overlap
 
 BACKWARD_FACTOR = 2.5
-"""Time of the backward over the forward core: five matrix products against two.
+"""Backward time divided by forward time of the attention core: five products against two.
 
 FlashAttention-2 (arXiv:2307.08691), section 4.1. Assumed; no backward timing was fitted.
 """
@@ -78,7 +78,7 @@ class DecodeFit:
     bytes_per_second: float
     memory_share: float
     head_factor: float
-    """Work per query head and cached token over the time of its FLOPs at peak."""
+    """Time per query head and cached token, divided by the time of its FLOPs at peak."""
     row_seconds: float
     """Fixed time per KV head of one sequence, distributed over the SMs."""
     launch_seconds: float

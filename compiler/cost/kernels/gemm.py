@@ -71,18 +71,19 @@ class GemmFit:
     """1: a partial last wave takes as long as a full one; 0: tiles run without waves."""
     memory_share: float
     write_factor: float
-    """Time per byte written over time per byte read."""
+    """Time per byte written, divided by time per byte read."""
     launch_seconds: float
     sustained: float
     """Slow-down of a kernel of many milliseconds, relative to boost clock; 0.1: 10 %."""
     norm: float
     """Norm that combines arithmetic and memory time (1: sum, 8: about the maximum)."""
     split: float
-    """Time of the kernel that adds the partial sums of a split K, over the time of its traffic."""
+    """Time of the kernel that adds the partial sums of a split K, divided by the time of its
+    traffic."""
     cache_bytes: float = 0.0
     """Approximate size up to which operands stay in L2 between calls; 0: they never do."""
     cache_gain: float = 1.0
-    """Rate of L2 over the rate of memory."""
+    """Rate of L2 divided by the rate of memory."""
     cast: Cast | None = None
     floors: HostFloors | None = None
 

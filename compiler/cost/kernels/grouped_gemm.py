@@ -37,7 +37,7 @@ class ExpertShape(NamedTuple):
     tp: float = 1.0
     ep: float = 1.0
     imbalance: float = 0.0
-    """Rows of the fullest rank over the mean; 0: as in the measurements that were fitted."""
+    """Rows of the fullest rank, divided by the mean; 0: as in the measurements that were fitted."""
 
 
 @dataclass(frozen=True, slots=True)

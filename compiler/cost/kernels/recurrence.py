@@ -26,8 +26,8 @@ MAMBA_PASSES = 56
 12 published runs of Nemotron-H and Nemotron 3 Nano on five GPU types. It covers everything that
 Megatron-Core does in the layer: scans, transposes, norm and gate in fp32."""
 BACKWARD_FACTOR = 2.5
-"""Time of the backward over the forward pass. Assumed, because each product has two in the backward
-pass and states are recomputed."""
+"""Backward time divided by forward time. Assumed, because each product has two in the backward pass
+and states are recomputed."""
 
 
 @dataclass(frozen=True, slots=True)

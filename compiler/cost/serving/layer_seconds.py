@@ -95,10 +95,10 @@ ROUTED_BYTES = 8
 PAD_ROWS = 64
 """Mean number of empty rows per expert in tiles of 128 rows."""
 GROUPED_SHARE = 0.8
-"""Rate of grouped GEMMs over single ones of the same format, because each expert has short tiles.
-Fitted."""
+"""Rate of grouped GEMMs divided by that of single GEMMs of the same format; it is below 1 because
+each expert has short tiles. Fitted."""
 WORST_IMBALANCE = 2.0
-"""Upper limit of the busiest rank over the mean."""
+"""Upper limit of the load of the busiest rank, divided by the mean."""
 
 
 def routed_seconds(deployment: Deployment, tokens: float) -> float:

@@ -30,10 +30,11 @@ from parc.compiler.ir.serving import (
 ROUNDS = 24
 """Iterations of the fixed point between running requests and step time."""
 PIPELINE_BALANCE = 1.1
-"""Pipeline step over a step of even stages. Micro-batches differ in prompts and contexts, and all
-wait for the slowest (Sarathi-Serve, section 3.3). An assumption: no measurement determines it."""
+"""Time of a pipeline step, divided by that of a step with even stages. Micro-batches differ in
+prompts and contexts, and all wait for the slowest (Sarathi-Serve, section 3.3). An assumption: no
+measurement determines it."""
 OVERLOAD = 4.0
-"""Requests in the system over slots if the engine cannot sustain the request rate."""
+"""Requests in the system, divided by slots, if the engine cannot sustain the request rate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,11 @@ class Parameter:
     """Spread and bounds of one efficiency parameter, and the runs that determine it."""
 
     spread: float
-    """Standard deviation of its logarithm from machine to machine."""
+    """Standard deviation of the parameter's logarithm between machines."""
     low: float
     high: float
     seen_in: str
-    """Runs that show it."""
+    """Kind of runs that determine the parameter."""
 
 
 PARAMETERS: dict[str, Parameter] = {

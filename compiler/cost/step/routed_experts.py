@@ -20,18 +20,19 @@ PASSES = 4
 SINGLE_COPY_PASSES = 2
 """Permutations with DeepEP and HybridEP: by expert on arrival, and back."""
 UNFUSED_TRAFFIC = 3.0
-"""Traffic of permutations as separate PyTorch kernels over that of fused ones; token dropping uses
-separate kernels. Fitted to published runs with and without it."""
+"""Traffic of permutations as separate PyTorch kernels, divided by that of fused ones; token
+dropping uses separate kernels. Fitted to published runs with and without it."""
 CAST_BYTES = 8
 """Traffic per element quantised to 8 or 4 bit: padded for its expert (read and written), then read
 and written twice, by row and by column."""
 FUSED_CASTS = 0.25
 """Share of the cast traffic that remains if the grouped MLP is one kernel: incoming gradients."""
 FUSED_GEMMS = 0.8
-"""Time of a grouped MLP in one kernel over that of one kernel per matrix; fitted to published runs
-of both."""
+"""Time of a grouped MLP in one kernel, divided by that of one kernel per matrix; fitted to
+published runs of both."""
 LOW_LAUNCH = 1.5
-"""Host launch time with casts per expert over that in 16 bit; fitted to published runs of both."""
+"""Host launch time with casts per expert, divided by that in 16 bit; fitted to published runs of
+both."""
 MAX_HIDDEN_SHARE = 0.45
 """Largest share of dispatch and combine that ``moe_overlap`` hides behind another micro-batch.
 Traces of Qwen3-30B on 16 H100 show 37 % (Megatron-Bridge, expert-parallel overlap); fitted to them
