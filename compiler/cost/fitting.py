@@ -42,7 +42,7 @@ class Prior:
     high: float
 
     def clamp(self, value: float) -> float:
-        """Return ``value`` limited to the bounds."""
+        """Return ``value`` limited to the bounds of the parameter."""
         return min(max(value, self.low), self.high)
 
 
@@ -58,7 +58,10 @@ class Fitted:
     rounds: int
 
     def unidentified(self, priors: Mapping[str, Prior], share: float = 0.8) -> tuple[str, ...]:
-        """Return the parameters whose spread exceeds ``share`` of the prior's, sorted by name."""
+        """Return the names of the parameters that the measurements do not determine, sorted.
+
+        The fitted spread of such a parameter exceeds ``share`` of the prior's spread.
+        """
         return tuple(
             name for name in sorted(priors) if self.spreads[name] > share * priors[name].spread
         )
@@ -73,7 +76,7 @@ class _Point:
     loss: float
 
 
-class _Fit:
+class _Objective:
     """Objective of one fit; ``names`` defines the order of the parameter vector."""
 
     def __init__(
@@ -89,16 +92,21 @@ class _Fit:
         self.names = sorted(priors)
         self.priors = [priors[name] for name in self.names]
 
-    def point(self, logs: Sequence[float]) -> _Point:
+    def point_at(self, logs: Sequence[float]) -> _Point:
+        """Return the residuals and the loss at ``logs``, the logarithms of the parameters.
+
+        Parameters outside their bounds are moved to the bound.
+        """
+        # Parameters outside their bounds are moved to the bound.
         kept = tuple(
             log(prior.clamp(exp(value))) for prior, value in zip(self.priors, logs, strict=True)
         )
-        errors = self.errors(kept)
-        pulls = sum(pull * pull for pull in self.pulls(kept))
-        return _Point(kept, errors, sum(map(_huber, errors)) + 0.5 * pulls)
+        errors = self.residuals(kept)
+        pulls = sum(pull * pull for pull in self.prior_distances(kept))
+        return _Point(kept, errors, sum(map(_huber_loss, errors)) + 0.5 * pulls)
 
-    def errors(self, logs: Sequence[float]) -> tuple[float, ...]:
-        """Return the weighted residuals log(predicted / measured)."""
+    def residuals(self, logs: Sequence[float]) -> tuple[float, ...]:
+        """Return the weighted residuals log(predicted / measured), one per measurement."""
         values = {name: exp(value) for name, value in zip(self.names, logs, strict=True)}
         predicted = self.predict(values)
         return tuple(
@@ -106,32 +114,36 @@ class _Fit:
             for weight, seconds, truth in zip(self.weights, predicted, self.measured, strict=True)
         )
 
-    def pulls(self, logs: Sequence[float]) -> list[float]:
-        """Return the distance of each log parameter from its prior, in spreads."""
+    def prior_distances(self, logs: Sequence[float]) -> list[float]:
+        """Return the distance of each log parameter from its prior, in standard deviations."""
         return [
             (value - log(prior.centre)) / prior.spread
             for prior, value in zip(self.priors, logs, strict=True)
         ]
 
     def jacobian(self, at: _Point) -> list[list[float]]:
-        """Return the slopes of the errors, one row per log parameter.
+        """Return the derivatives of the residuals by the log parameters, one row per parameter.
 
-        The step is negative near the upper bound, so that ``predict`` stays within the bounds.
+        The finite-difference step is negative near the upper bound, so that ``predict`` stays
+        within the bounds.
         """
         rows = []
         for index, (value, prior) in enumerate(zip(at.logs, self.priors, strict=True)):
             step = STEP if value + STEP <= log(prior.high) else -STEP
             moved = list(at.logs)
             moved[index] += step
-            errors = self.errors(moved)
+            errors = self.residuals(moved)
             rows.append([(new - old) / step for new, old in zip(errors, at.errors, strict=True)])
         return rows
 
-    def normal(
+    def normal_equations(
         self, at: _Point, jacobian: list[list[float]]
     ) -> tuple[list[list[float]], list[float]]:
-        """Return (curvature, downhill direction) of the loss, with Huber weights."""
-        weights = [_weight(error) for error in at.errors]
+        """Return the normal equations of the loss, as (curvature matrix, downhill direction).
+
+        Measurements have Huber weights.
+        """
+        weights = [_huber_weight(error) for error in at.errors]
         curvature = [
             [
                 sum(w * a * b for w, a, b in zip(weights, left, right, strict=True))
@@ -143,7 +155,10 @@ class _Fit:
             -sum(w * a * e for w, a, e in zip(weights, row, at.errors, strict=True))
             for row in jacobian
         ]
-        for index, (pull, prior) in enumerate(zip(self.pulls(at.logs), self.priors, strict=True)):
+        for index, (pull, prior) in enumerate(
+            zip(self.prior_distances(at.logs), self.priors, strict=True)
+        ):
+            # The prior acts as one more measurement of each parameter.
             curvature[index][index] += 1 / prior.spread**2
             slope[index] -= pull / prior.spread
         return curvature, slope
@@ -157,24 +172,26 @@ def fit(  # noqa: PLR0913 - model, data, start, priors and two options of one fi
     rounds: int = ROUNDS,
     weights: Sequence[float] = (),
 ) -> Fitted:
-    """Return the parameters for which ``predict`` is closest to ``measured`` (all > 0).
+    """Return the parameters for which ``predict`` is closest to ``measured`` (all values > 0).
 
     ``predict`` receives a value for each name of ``priors`` and returns one prediction per
-    measurement; ``weights`` multiply the errors. The result is deterministic. The iteration stops
-    when a step reduces the loss by less than 1e-5 of its value.
+    measurement; ``weights`` multiply the residuals. The result is deterministic. The iteration
+    stops when a step reduces the loss by less than 1e-5 of its value.
     """
-    search = _Fit(predict, measured, priors, weights)
-    here = search.point([log(start[name]) for name in search.names])
+    search = _Objective(predict, measured, priors, weights)
+    here = search.point_at([log(start[name]) for name in search.names])
     damping, count = 1e-3, 0  # almost Gauss-Newton at first
     while count < rounds:
         count += 1
-        curvature, slope = search.normal(here, search.jacobian(here))
-        there, damping = _downhill(search, here, (curvature, slope), damping)
+        curvature, slope = search.normal_equations(here, search.jacobian(here))
+        there, damping = _damped_step(search, here, (curvature, slope), damping)
         gain = here.loss - there.loss
         here = there
         if gain <= 1e-5 * max(here.loss, 1e-9):
             break
-    curvature, _ = search.normal(here, search.jacobian(here))
+    curvature, _ = search.normal_equations(here, search.jacobian(here))
+    # Laplace approximation: the inverse curvature at the minimum is the covariance of the log
+    # parameters.
     inverse = cholesky_inverse(curvature)
     return Fitted(
         parameters={name: exp(value) for name, value in zip(search.names, here.logs, strict=True)},
@@ -184,23 +201,26 @@ def fit(  # noqa: PLR0913 - model, data, start, priors and two options of one fi
     )
 
 
-def _downhill(
-    search: _Fit, here: _Point, normal: tuple[list[list[float]], list[float]], damping: float
+def _damped_step(
+    search: _Objective, here: _Point, normal: tuple[list[list[float]], list[float]], damping: float
 ) -> tuple[_Point, float]:
-    """Return (next point, damping), with more damping until the loss decreases.
+    """Return the next point of the fit and the new damping.
 
-    The point is ``here`` if the loss does not decrease in 12 attempts.
+    The damping is increased until the loss decreases. After 12 attempts without success, the point
+    is ``here``.
     """
     curvature, slope = normal
     for _ in range(12):
         damped = [
+            # Marquardt scales the damping with the diagonal, so that it does not depend on units.
             [value * (1 + damping) if i == j else value for j, value in enumerate(row)]
             for i, row in enumerate(curvature)
         ]
         step = solve(damped, slope)
+        # A shorter step keeps its direction, so that all parameters stay near the linear model.
         longest = max((abs(move) for move in step), default=0.0)
         scale = min(1.0, MAX_MOVE / longest) if longest else 0.0
-        there = search.point([a + scale * b for a, b in zip(here.logs, step, strict=True)])
+        there = search.point_at([a + scale * b for a, b in zip(here.logs, step, strict=True)])
         if there.loss < here.loss:
             return there, max(damping / 5, 1e-9)
         # More damping turns the step towards the gradient and makes it shorter (Marquardt).
@@ -208,21 +228,23 @@ def _downhill(
     return here, inf
 
 
-def _huber(error: float) -> float:
+def _huber_loss(error: float) -> float:
+    """Return the Huber loss of one residual, divided by the variance of the noise."""
     size = abs(error)
     cost = 0.5 * size * size if size <= HUBER else HUBER * (size - 0.5 * HUBER)
     return cost / NOISE**2
 
 
-def _weight(error: float) -> float:
+def _huber_weight(error: float) -> float:
+    """Return the weight of one residual that turns its squared error into the Huber loss."""
     return min(1.0, HUBER / abs(error) if error else 1.0) / NOISE**2
 
 
 def cholesky(matrix: Matrix) -> list[list[float]]:
-    """Return the lower factor L with L L' = ``matrix`` (Golub and Van Loan, section 4.2).
+    """Return the lower triangular matrix L with L L' = ``matrix``.
 
-    A pivot below 1e-18 is set to 1e-18, so that a singular matrix leads to a long step, which
-    ``MAX_MOVE`` limits, and not to an error.
+    The algorithm is in Golub and Van Loan, section 4.2. A pivot below 1e-18 is set to 1e-18, so
+    that a singular matrix leads to a long step, which ``MAX_MOVE`` limits, and not to an error.
     """
     size = len(matrix)
     lower = [[0.0] * size for _ in range(size)]
@@ -234,17 +256,21 @@ def cholesky(matrix: Matrix) -> list[list[float]]:
 
 
 def solve(matrix: Matrix, right: Sequence[float]) -> list[float]:
-    """Return the x with ``matrix`` x = ``right``; ``matrix`` is symmetric positive definite."""
-    return _substitute(cholesky(matrix), right)
+    """Return the solution x of ``matrix`` x = ``right``.
+
+    ``matrix`` must be symmetric and positive definite.
+    """
+    return _solve_with_factor(cholesky(matrix), right)
 
 
 def cholesky_inverse(matrix: Matrix) -> list[list[float]]:
-    """Return the inverse of a symmetric positive definite ``matrix``."""
+    """Return the inverse of ``matrix``, which must be symmetric and positive definite."""
     lower, size = cholesky(matrix), len(matrix)
-    return [_substitute(lower, [float(i == j) for i in range(size)]) for j in range(size)]
+    return [_solve_with_factor(lower, [float(i == j) for i in range(size)]) for j in range(size)]
 
 
-def _substitute(lower: Matrix, right: Sequence[float]) -> list[float]:
+def _solve_with_factor(lower: Matrix, right: Sequence[float]) -> list[float]:
+    """Return the solution x of L L' x = ``right`` for the lower triangular factor L (``lower``)."""
     size = len(right)
     half = [0.0] * size
     for i in range(size):
@@ -271,10 +297,14 @@ class Tangent:
 def tangents(
     predict: Callable[[Mapping[str, float]], Sequence[float]], parameters: Mapping[str, float]
 ) -> list[Tangent]:
-    """Return the tangent of each run at ``parameters``; ``predict`` returns seconds per run."""
+    """Return a linear model of the time of each run near ``parameters``.
+
+    Slopes are finite differences; ``predict`` returns the seconds of each run.
+    """
     here = [log(seconds) for seconds in predict(parameters)]
     slopes = []
     for name, value in parameters.items():
+        # A downward step stays valid for a parameter at its upper bound.
         moved = predict({**parameters, name: value * exp(-TANGENT_STEP)})
         slopes.append(
             [(old - log(new)) / TANGENT_STEP for old, new in zip(here, moved, strict=True)]
@@ -285,7 +315,10 @@ def tangents(
 def extrapolate(
     lines: Sequence[Tangent], origin: Mapping[str, float], values: Mapping[str, float]
 ) -> list[float]:
-    """Return the seconds of each run at ``values`` by its tangent at ``origin``."""
+    """Return the predicted time in seconds of each run at the parameters ``values``.
+
+    The prediction follows the tangent of the run at ``origin``.
+    """
     moves = [log(values[name] / value) for name, value in origin.items()]
     return [
         exp(

@@ -1,13 +1,13 @@
 """Bytes of the key-value cache and of recurrent state.
 
-Grouped-query attention stores 2 x head dim per key-value head on the rank (arXiv:2305.13245); heads
-are repeated if tp exceeds their number. Latent attention stores one vector of rank + rope dim per
-token, in full on every tensor rank (arXiv:2405.04434). A sliding window limits the tokens per
-layer.
+Grouped-query attention stores 2 x head dim elements per token for each key-value head on the rank
+(arXiv:2305.13245); heads are repeated if tp exceeds the number of key-value heads. Latent attention
+stores one vector of kv_lora_rank + qk_rope_dim elements per token, in full on every tensor-parallel
+rank (arXiv:2405.04434). A sliding window limits the tokens that a layer stores.
 
 The recurrent state of linear attention and Mamba does not grow with the sequence: the recurrence
-stores one matrix per head, the convolution the inputs of its last tokens. Both are split over tp
-with the heads (vLLM 0.33, layers/mamba/mamba_utils.py).
+stores one matrix per head, the convolution stores the inputs of its last tokens. Both are split
+over tp with the heads (vLLM 0.33, layers/mamba/mamba_utils.py).
 """
 
 from __future__ import annotations
@@ -16,19 +16,25 @@ from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.model import Attention, Model
 
 
-def layer_token_bytes(attention: Attention, tp: int, element_bytes: float) -> float:
-    """Return the cache bytes per token and layer on one of ``tp`` ranks."""
+def cache_bytes_per_token(attention: Attention, tp: int, element_bytes: float) -> float:
+    """Return the cache bytes per token of one attention layer on one of ``tp`` ranks.
+
+    ``element_bytes`` is the size of one cached number.
+    """
     latent = attention.latent
     if latent is not None:
         return (latent.kv_lora_rank + latent.qk_rope_dim) * element_bytes
+    # With fewer key-value heads than ranks, the engine repeats heads: a rank stores at least one.
     heads = max(attention.kv_heads / tp, 1.0)
     return 2 * heads * attention.head_dim * element_bytes
 
 
 def windowed_layers(model: Model, first: int = 0, layers: int | None = None) -> int:
-    """Count the attention layers with a sliding window among ``layers`` layers from ``first`` on.
+    """Return the number of attention layers with a sliding window in a range of layers.
 
-    If ``full_attention_every`` is n, each n-th layer (1-based) attends to all tokens.
+    The range has ``layers`` layers from index ``first`` on; the default is the whole model. If
+    ``full_attention_every`` is n, layers n, 2n, 3n, ... (counted from 1) attend to all tokens and
+    are not counted.
     """
     attention = model.attention
     stop = model.layers if layers is None else first + layers
@@ -39,8 +45,11 @@ def windowed_layers(model: Model, first: int = 0, layers: int | None = None) -> 
     return sum(1 for layer in attending if not every or (layer + 1) % every)
 
 
-def rounded_tokens(tokens: int, block: int) -> int:
-    """Return ``tokens`` rounded up to whole blocks of a paged cache (arXiv:2309.06180)."""
+def round_up_to_blocks(tokens: int, block: int) -> int:
+    """Return ``tokens`` rounded up to a multiple of ``block``.
+
+    ``block`` is the number of tokens per block of a paged cache (arXiv:2309.06180).
+    """
     return -(-tokens // block) * block
 
 
@@ -49,10 +58,10 @@ ACTIVATION_BYTES = 2.0
 
 
 def state_bytes(model: Model, engine: EngineConstants, tp: int) -> float:
-    """Return the bytes that one sequence stores in one recurrent layer, per rank.
+    """Return the bytes of recurrent state per sequence and recurrent layer on one of ``tp`` ranks.
 
-    The result is 0 for models without recurrent layers. If ``tp`` exceeds the number of groups of a
-    Mamba layer, each rank stores one whole group.
+    The result is 0 if the model has no recurrent layers. If ``tp`` exceeds the number of groups of
+    a Mamba layer, each rank stores one whole group.
     """
     states = engine.states
     like_activations = model.family in states.activation_width_families
@@ -60,6 +69,7 @@ def state_bytes(model: Model, engine: EngineConstants, tp: int) -> float:
     linear, mamba = model.linear, model.mamba
     if linear is not None:
         state = linear.value_heads * linear.key_dim * linear.value_dim / tp
+        # The convolution needs the inputs of the previous conv_size - 1 tokens.
         inputs = linear.conv_channels / tp * (linear.conv_size - 1)
         return state * element_bytes + inputs * ACTIVATION_BYTES
     if mamba is not None:

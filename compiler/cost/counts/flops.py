@@ -19,7 +19,7 @@ CAUSAL = 0.5
 
 @dataclass(frozen=True, slots=True)
 class LayerFlops:
-    """Forward FLOPs of one layer over a token count."""
+    """Forward FLOPs of one layer over a number of tokens, by part of the layer."""
 
     attention_projections: float
     """Projections of the mixer: attention, linear attention or Mamba."""
@@ -32,12 +32,15 @@ class LayerFlops:
 
     @property
     def total(self) -> float:
-        """Sum of all parts."""
+        """Return the forward FLOPs of the whole layer."""
         return self.attention_projections + self.attention_core + self.mlp + self.experts
 
 
 def projection_weights(model: Model) -> int:
-    """Return the number of weights of the attention projections, each used once per token."""
+    """Return the number of weights in the attention projections of one layer.
+
+    Each weight costs 2 FLOPs per token.
+    """
     attention = model.attention
     latent = attention.latent
     if latent is None:
@@ -52,10 +55,10 @@ def projection_weights(model: Model) -> int:
     return query + keys + attention.heads * latent.v_dim * model.hidden
 
 
-def core_width(model: Model) -> int:
-    """Return the query width plus the value width, summed over heads.
+def query_and_value_width(model: Model) -> int:
+    """Return the width of a query plus the width of a value, summed over all attention heads.
 
-    The core needs 2 s of these per token, for s visible keys.
+    A token that attends to s keys costs 2 x s x this width FLOPs in the attention core.
     """
     attention = model.attention
     if attention.latent is None:
@@ -64,19 +67,28 @@ def core_width(model: Model) -> int:
     return attention.heads * (latent.qk_nope_dim + latent.qk_rope_dim + latent.v_dim)
 
 
-def mean_span(model: Model, sequence: int) -> float:
-    """Return the keys visible to a query, averaged over the sequence and over all layers."""
+def mean_visible_keys(model: Model, sequence: int) -> float:
+    """Return the mean number of keys to which a query attends.
+
+    The mean is over all positions of a sequence of ``sequence`` tokens and over all attention
+    layers.
+    """
     attention = model.attention
     full = CAUSAL * sequence
     if attention.window is None or attention.window >= sequence:
         return full
+    # Queries attend to min(position, window) keys; this is the mean over all positions.
     windowed = attention.window * (1 - attention.window / (2 * sequence))
+    # Every n-th layer attends to all tokens; without such layers the share is 0.
     share = 1 / attention.full_attention_every if attention.full_attention_every else 0.0
     return share * full + (1 - share) * windowed
 
 
 def layer_flops(model: Model, kind: LayerKind, tokens: float, sequence: int) -> LayerFlops:
-    """Return the forward FLOPs of one layer for ``tokens`` tokens, ``sequence`` per sequence."""
+    """Return the forward FLOPs of one layer of type ``kind`` for ``tokens`` tokens.
+
+    ``sequence`` is the number of tokens per sequence.
+    """
     matrices = 3 if model.ffn.gated else 2
     projections, core = (tokens * flops for flops in _mixer_flops(model, kind, sequence))
     experts = model.experts
@@ -89,42 +101,53 @@ def layer_flops(model: Model, kind: LayerKind, tokens: float, sequence: int) -> 
 
 
 def _mixer_flops(model: Model, kind: LayerKind, sequence: int) -> tuple[float, float]:
-    """Return the forward FLOPs per token of the token mixer, as (projections, core)."""
+    """Return the forward FLOPs per token of a layer's token mixer, as (projections, core).
+
+    The token mixer is attention, linear attention or Mamba.
+    """
+    # Two FLOPs per weight and token, and two per element of the core and visible key.
     if kind.mixer == "attention":
-        core = 2 * core_width(model) * mean_span(model, sequence)
+        core = 2 * query_and_value_width(model) * mean_visible_keys(model, sequence)
         return 2 * projection_weights(model), core
     part = model.recurrent(kind)
     if part is None:
         return 0.0, 0.0
     projections = 2 * model.hidden * (part.projected + part.inner)
     if isinstance(part, Mamba):
+        # Operations of the Mamba scan as Megatron-LM counts them: 7 per element of the state.
         return projections, 7 * part.inner * part.state_size
     convolution = 2 * part.conv_size * part.conv_channels
+    # The delta rule as Megatron-LM counts it: 4 products of 2 FLOPs per element of a state of
+    # value_dim x value_dim.
     return projections, convolution + 8 * part.value_heads * part.value_dim**2
 
 
 def head_flops(model: Model, tokens: float) -> float:
-    """Return the forward FLOPs of the output projection."""
+    """Return the forward FLOPs of the output projection to the vocabulary for ``tokens`` tokens."""
     return 2 * tokens * model.hidden * model.vocab
 
 
 def mtp_flops(model: Model, tokens: float, sequence: int) -> float:
-    """Return the forward FLOPs of one prediction layer: decoder layer, 2h->h projection, head."""
+    """Return the forward FLOPs of one multi-token-prediction layer for ``tokens`` tokens.
+
+    The layer consists of a decoder layer, a projection from 2 x hidden to hidden, and the output
+    projection.
+    """
     layer = layer_flops(model, model.last_kind, tokens, sequence).total
     return layer + 4 * tokens * model.hidden**2 + head_flops(model, tokens)
 
 
 def step_flops(problem: Problem) -> float:
-    """Return the FLOPs of one optimizer step of the whole job."""
+    """Return the FLOPs of one training step (the global batch), without recomputation."""
     sequence = problem.job.sequence_length
     return model_flops(problem.model, problem.job.global_batch * sequence, sequence)
 
 
 def utilization(problem: Problem, seconds: float, world: int) -> float:
-    """Return the model FLOPs utilization (MFU) of a step of ``seconds`` on ``world`` GPUs.
+    """Return the model FLOPs utilization (MFU, a fraction) of a training step on ``world`` GPUs.
 
-    The reference is the dense peak of the job's precision, or the 16-bit peak if the GPU has no
-    peak at that precision.
+    ``seconds`` is the time of the step. The reference is the dense peak of the GPU at the job's
+    precision, or at 16 bit if its data sheet has no peak at that precision.
     """
     gpu = problem.cluster.gpu
     peak = gpu.peak(problem.job.precision) or gpu.peak("bf16") or gpu.peak("fp16") or 1.0
@@ -132,10 +155,15 @@ def utilization(problem: Problem, seconds: float, world: int) -> float:
 
 
 def model_flops(model: Model, tokens: float, sequence: int) -> float:
-    """Return the FLOPs of a training step over ``tokens`` tokens: 3 x forward, no recompute."""
+    """Return the FLOPs of a training step over ``tokens`` tokens, without recomputation.
+
+    They are 3 x the forward FLOPs; ``sequence`` is the number of tokens per sequence.
+    """
     kinds = Counter(model.layer_kinds)
     forward = sum(
         kinds[kind] * layer_flops(model, kind, tokens, sequence).total for kind in model.kinds
     )
     forward += head_flops(model, tokens) + model.mtp_layers * mtp_flops(model, tokens, sequence)
+    # The backward pass computes two products per forward product: the gradients of input and
+    # weight.
     return 3 * forward

@@ -23,17 +23,25 @@ from parc.compiler.ir.model import (
 
 
 def norm_params(model: Model, width: int) -> int:
-    """Return the parameters of one norm over ``width``: a weight, and a bias for LayerNorm."""
+    """Return the number of parameters of one norm over vectors of ``width`` elements.
+
+    RMSNorm has a weight, LayerNorm a weight and a bias.
+    """
     return width if model.norm == "rmsnorm" else 2 * width
 
 
 def norm_params_per_layer(model: Model, kind: LayerKind = DENSE) -> int:
-    """Return the norm parameters of one layer, without the norms inside attention."""
+    """Return the number of norm parameters of one layer, without the norms inside attention."""
+    # ``norms_per_layer`` counts a layer with two parts (mixer and MLP); some layer types have only
+    # one.
     return model.norms_per_layer * kind.parts // 2 * norm_params(model, model.hidden)
 
 
 def final_norm_params(model: Model) -> int:
-    """Return the parameters of the norm after the last layer; 0 if the model has none."""
+    """Return the number of parameters of the norm after the last layer.
+
+    The result is 0 if the model has no such norm.
+    """
     return norm_params(model, model.hidden) if model.final_norm else 0
 
 
@@ -46,22 +54,28 @@ def embedding_params(model: Model, vocab: int = 0) -> int:
 
 
 def position_params(model: Model) -> int:
-    """Return the parameters of learned positions.
+    """Return the number of parameters of the table of learned positions.
 
-    Megatron stores the table, not split, on the first pipeline rank.
+    The result is 0 if positions are not learned.
+
+    Megatron stores the whole table on every tensor-parallel rank of the first pipeline stage.
     """
     return model.position.max_positions * model.hidden if model.position.kind == "learned" else 0
 
 
 def head_params(model: Model, vocab: int = 0) -> int:
-    """Return the number of parameters of the output projection; 0 if tied to the embedding."""
+    """Return the number of parameters of the output projection to the vocabulary.
+
+    The result is 0 if the output projection is tied to the input embedding. Pass ``vocab`` to count
+    a padded vocabulary; 0 counts that of the model.
+    """
     return 0 if model.tied_embeddings else embedding_params(model, vocab)
 
 
 def attention_params(model: Model, tp: int = 1) -> int:
-    """Return the attention parameters of one layer on one of ``tp`` ranks."""
+    """Return the number of attention parameters of one layer on one of ``tp`` ranks."""
     if model.attention.latent is not None:
-        return _latent_params(model, model.attention.latent, tp)
+        return _latent_attention_params(model, model.attention.latent, tp)
     attention = model.attention
     queries = attention.heads * attention.head_dim
     # If tp > kv_heads, Megatron splits the fused weight evenly and gathers its output, so that no
@@ -74,23 +88,24 @@ def attention_params(model: Model, tp: int = 1) -> int:
 
 
 def mixer_params(model: Model, kind: LayerKind, tp: int = 1) -> int:
-    """Return the parameters of the token mixer of a layer on one of ``tp`` ranks.
+    """Return the number of parameters of a layer's token mixer on one of ``tp`` ranks.
 
-    The norm before the mixer is not counted.
+    The token mixer is attention, linear attention or Mamba. The norm before it is not counted.
     """
     if kind.mixer == "attention":
         return attention_params(model, tp)
     part = model.recurrent(kind)
     if isinstance(part, LinearAttention):
-        return _linear_params(model.hidden, part, tp) + norm_params(model, part.value_dim)
+        return _linear_attention_params(model.hidden, part, tp) + norm_params(model, part.value_dim)
     return 0 if part is None else _mamba_params(model.hidden, part, tp)
 
 
-def _linear_params(hidden: int, linear: LinearAttention, tp: int) -> int:
-    """Return the parameters of linear attention, without the norm of the head outputs.
+def _linear_attention_params(hidden: int, linear: LinearAttention, tp: int) -> int:
+    """Return the number of parameters of one linear-attention mixer on one of ``tp`` ranks.
 
-    Projections, convolution, decay and step size per head. In Megatron-Core 0.19,
-    ssm/gated_delta_net, neither projections nor convolution have a bias.
+    They are the projections, the convolution, and one decay and one step size per head, without the
+    norm of the head outputs. In Megatron-Core 0.19 (ssm/gated_delta_net), neither projections nor
+    convolution have a bias.
     """
     convolution = linear.conv_channels * linear.conv_size
     projections = hidden * (linear.projected + linear.inner)
@@ -98,10 +113,11 @@ def _linear_params(hidden: int, linear: LinearAttention, tp: int) -> int:
 
 
 def _mamba_params(hidden: int, mamba: Mamba, tp: int) -> int:
-    """Return the parameters of a Mamba mixer; all are split over tp.
+    """Return the number of parameters of one Mamba mixer on one of ``tp`` ranks.
 
-    Projections, convolution with bias, decay, step size and skip per head, inner norm
-    (Megatron-Core 0.19, ssm/mamba_mixer.py).
+    They are the projections, the convolution with its bias, one decay, step size and skip weight
+    per head, and the inner norm (Megatron-Core 0.19, ssm/mamba_mixer.py). All of them are split
+    over tp.
     """
     convolution = mamba.conv_channels * (mamba.conv_size + 1)
     projections = hidden * (mamba.projected + mamba.inner)
@@ -109,22 +125,24 @@ def _mamba_params(hidden: int, mamba: Mamba, tp: int) -> int:
 
 
 def _qk_norm_params(model: Model, attention: Attention, tp: int) -> int:
-    """Return the parameters of norms on queries and keys.
+    """Return the number of parameters of one layer's query and key norms on one of ``tp`` ranks.
 
-    A norm per head is the same on all ranks; a norm over all heads is split.
+    A norm per head has the same weights for all heads and ranks; a norm over all heads is split
+    over tp.
     """
     if attention.qk_norm == "none":
         return 0
     if attention.qk_norm == "head":
         return 2 * norm_params(model, attention.head_dim)
+    # At least one key-value head is on every rank, even if tp exceeds their number.
     heads = attention.heads // tp + max(attention.kv_heads // tp, 1)
     return norm_params(model, heads * attention.head_dim)
 
 
-def _latent_params(model: Model, latent: LatentAttention, tp: int) -> int:
-    """Return the parameters of latent attention.
+def _latent_attention_params(model: Model, latent: LatentAttention, tp: int) -> int:
+    """Return the number of parameters of latent attention in one layer on one of ``tp`` ranks.
 
-    Down-projections and norms are not split; up-projections and the output projection are.
+    Down-projections and norms are not split over tp; up-projections and the output projection are.
     """
     heads = model.attention.heads // tp
     query_dim = latent.qk_nope_dim + latent.qk_rope_dim
@@ -139,19 +157,26 @@ def _latent_params(model: Model, latent: LatentAttention, tp: int) -> int:
 
 
 def mlp_params(hidden: int, size: int, ffn: FeedForward, *, bias: bool, tp: int = 1) -> int:
-    """Return the parameters of an MLP of width ``size`` on one of ``tp`` ranks."""
+    """Return the number of parameters of one MLP on one of ``tp`` ranks.
+
+    ``hidden`` is the width of the MLP's input and output, ``size`` its inner width.
+    """
     inner = size // tp
+    # A gated MLP has two input projections, stored as one weight.
     columns = 2 * inner if ffn.gated else inner
     return hidden * (columns + inner) + (columns + hidden if bias else 0)
 
 
 def dense_mlp_params(model: Model, tp: int = 1) -> int:
-    """Return the parameters of the MLP of a dense layer on one of ``tp`` ranks."""
+    """Return the number of MLP parameters of one dense layer on one of ``tp`` ranks."""
     return mlp_params(model.hidden, model.ffn.size, model.ffn, bias=model.ffn.bias, tp=tp)
 
 
 def expert_params(model: Model, etp: int = 1) -> int:
-    """Return the parameters of a single routed expert on one of ``etp`` ranks; 0 if none."""
+    """Return the number of parameters of one routed expert on one of ``etp`` ranks.
+
+    The result is 0 if the model has no experts. ``etp`` is the tensor-parallel size of experts.
+    """
     if model.experts is None:
         return 0
     experts = model.experts
@@ -159,7 +184,10 @@ def expert_params(model: Model, etp: int = 1) -> int:
 
 
 def shared_expert_params(model: Model, tp: int = 1) -> int:
-    """Return the parameters of a layer's shared experts and their gate on one of ``tp`` ranks."""
+    """Return the number of parameters of a layer's shared experts and gate on one of ``tp`` ranks.
+
+    The result is 0 if the model has no shared experts.
+    """
     experts = model.experts
     if experts is None or not experts.shared_size:
         return 0
@@ -169,7 +197,10 @@ def shared_expert_params(model: Model, tp: int = 1) -> int:
 
 
 def router_params(model: Model) -> int:
-    """Return the parameters of a layer's router; a bias that is a buffer does not count."""
+    """Return the number of parameters of the router of one layer; 0 if the model has no experts.
+
+    A router bias counts only if it is trained; some models keep it as a buffer.
+    """
     experts = model.experts
     if experts is None:
         return 0
@@ -177,10 +208,11 @@ def router_params(model: Model) -> int:
 
 
 def layer_params_on_rank(model: Model, layer: int, tp: int, etp: int, ep: int) -> tuple[int, int]:
-    """Return the (dense, routed expert) parameters of decoder layer ``layer`` on one rank.
+    """Return the numbers of (dense, routed-expert) parameters of layer ``layer`` on one rank.
 
-    Dimensions must be divisible by the degrees that split them. The two numbers are separate
-    because their gradients are reduced over different groups.
+    Dense are all parameters outside routed experts. There are two numbers because their gradients
+    are reduced over different process groups. Model dimensions must be divisible by the parallel
+    sizes that split them.
     """
     return kind_params_on_rank(model, model.layer_kinds[layer], (tp, etp, ep))
 
@@ -188,9 +220,10 @@ def layer_params_on_rank(model: Model, layer: int, tp: int, etp: int, ep: int) -
 def kind_params_on_rank(
     model: Model, kind: LayerKind, degrees: tuple[int, int, int]
 ) -> tuple[int, int]:
-    """Return the (dense, routed expert) parameters of a layer on one rank.
+    """Return the numbers of (dense, routed-expert) parameters of one layer on one rank.
 
-    ``degrees`` are (tp, etp, ep).
+    ``degrees`` are the parallel sizes (tp, etp, ep). Dense are all parameters outside routed
+    experts.
     """
     tp, etp, ep = degrees
     dense = mixer_params(model, kind, tp) + norm_params_per_layer(model, kind)
@@ -203,24 +236,31 @@ def kind_params_on_rank(
 
 
 def mtp_params(model: Model) -> int:
-    """Return the parameters of a single prediction layer, without embedding and head."""
+    """Return the number of parameters of one multi-token-prediction layer.
+
+    Embedding and output projection are not counted, because the layer uses those of the model.
+    """
     return sum(mtp_params_on_rank(model, tp=1, etp=1, ep=1))
 
 
 def mtp_params_on_rank(model: Model, tp: int, etp: int, ep: int) -> tuple[int, int]:
-    """Return the (dense, routed expert) parameters of one prediction layer on one rank.
+    """Return the numbers of (dense, routed-expert) parameters of one prediction layer on one rank.
 
-    It consists of a layer like the last decoder layer, two norms on its inputs, a norm on its
-    output, and a projection from 2 x hidden to hidden (DeepSeek-V3, arXiv:2412.19437, section 2.2).
-    Embedding and head are shared with the model.
+    A multi-token-prediction layer consists of a layer like the last decoder layer, two norms on its
+    inputs, a norm on its output, and a projection from 2 x hidden to hidden (DeepSeek-V3,
+    arXiv:2412.19437, section 2.2). Embedding and output projection are those of the model.
     """
     dense, expert = layer_params_on_rank(model, model.layers - 1, tp, etp, ep)
+    # eh_proj of Megatron-Core is column-parallel (multi_token_prediction.py).
     projection = 2 * model.hidden * model.hidden // tp
     return dense + projection + 3 * norm_params(model, model.hidden), expert
 
 
 def total(model: Model, *, mtp: bool = False) -> int:
-    """Return the parameters of the model; ``mtp`` adds its multi-token-prediction layers."""
+    """Return the number of parameters of the whole model.
+
+    Multi-token-prediction layers are counted only if ``mtp`` is set.
+    """
     kinds = Counter(model.layer_kinds)
     parts = (
         embedding_params(model),

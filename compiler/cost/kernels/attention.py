@@ -1,9 +1,9 @@
-"""Seconds of the fused attention core by shape: prefill (causal or full) and decode; forward only.
+"""Time of the fused attention core, forward only: prefill (causal or full) and decode.
 
-Prefill: blocks of query rows are distributed over the SMs, and the time of a block is matrix work
-plus softmax work per score (FlashAttention-3, arXiv:2407.08608, section 3.1, explains why softmax
-is not negligible). Decode: the KV cache is streamed, split over SMs (Flash-Decoding). Constants are
-fitted per GPU type (docs/kernel-fits.md).
+Prefill: blocks of query rows are distributed over the streaming multiprocessors (SMs), and the time
+of a block is matrix work plus softmax work per score (FlashAttention-3, arXiv:2407.08608, section
+3.1, explains why softmax is not negligible). Decode: the KV cache is streamed, split over SMs
+(Flash-Decoding). Constants are fitted per GPU type (docs/kernel-fits.md).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from parc.compiler.cost.kernels.gemm import SUSTAINED_SECONDS, overlap
 
 BACKWARD_FACTOR = 2.5
-"""Time of the backward over the forward core: five matrix products against two.
+"""Backward time divided by forward time of the attention core: five products against two.
 
 FlashAttention-2 (arXiv:2307.08691), section 4.1. Assumed; no backward timing was fitted.
 """
@@ -28,9 +28,9 @@ GROUP_ROWS = 16
 
 
 class AttentionShape(NamedTuple):
-    """Sizes of one call on one rank.
+    """Sizes of one attention call on one rank.
 
-    ``head_dim`` is the mean of the qk and v head dims if they differ (MLA).
+    ``head_dim`` is the mean of the query-key and value head dims if they differ (latent attention).
     """
 
     batch: float
@@ -78,7 +78,7 @@ class DecodeFit:
     bytes_per_second: float
     memory_share: float
     head_factor: float
-    """Work per query head and cached token over the time of its FLOPs at peak."""
+    """Time per query head and cached token, divided by the time of its FLOPs at peak."""
     row_seconds: float
     """Fixed time per KV head of one sequence, distributed over the SMs."""
     launch_seconds: float
@@ -91,9 +91,10 @@ class DecodeFit:
 
 
 def prefill_seconds(fit: PrefillFit, shape: AttentionShape) -> float:
-    """Return the seconds of the forward core over ``tokens`` new tokens per sequence.
+    """Return the forward time in seconds of the attention core for a batch of prompts.
 
-    Time = launch + overlap(work per SM, longest block) + reads and writes at memory bandwidth.
+    The formula is launch + overlap(work per SM, longest block of query rows) + (bytes of Q, K, V, O
+    and cache) / memory bandwidth, with streaming multiprocessors (SM).
     """
     batch, tokens, heads, kv_heads, head_dim, causal, window = shape
     edge = fit.rows
@@ -105,9 +106,13 @@ def prefill_seconds(fit: PrefillFit, shape: AttentionShape) -> float:
     columns = (padded + fit.lookahead) / 2.0 if causal else padded
     longest = padded
     if 0.0 < window < padded:
+        # A row has at most ``window`` unmasked scores; a block of rows spans ``edge`` columns more.
         columns, longest = min(columns, window), min(longest, window + edge)
     work = batch * heads * blocks * (edge * columns * score + fit.block_seconds) / fit.sms
+    # Long kernels lose the boost clock: the slow-down grows with their duration up to
+    # ``sustained``.
     work *= 1.0 + fit.sustained * work / (work + SUSTAINED_SECONDS)
+    # The last block of a causal mask has the longest rows, and other SMs are idle at its end.
     tail = edge * longest * score + fit.block_seconds
     moved_bytes = 2.0 * CACHE_BYTES * batch * tokens * (heads + kv_heads) * head_dim
     moving = moved_bytes / (fit.bytes_per_second * fit.io_share)
@@ -115,10 +120,14 @@ def prefill_seconds(fit: PrefillFit, shape: AttentionShape) -> float:
 
 
 def decode_seconds(fit: DecodeFit, shape: AttentionShape) -> float:
-    """Return the seconds of one step over a cached context of ``tokens`` per sequence."""
+    """Return the time in seconds of the attention core in one decode step.
+
+    Each sequence has one new token and ``shape.tokens`` cached tokens.
+    """
     batch, tokens, heads, kv_heads, head_dim, _, window = shape
     if 0.0 < window < tokens:
         tokens = window
+    # The query heads of one KV head share its cache, so that the work is divided by KV head.
     rows = batch * kv_heads
     moved_bytes = 2.0 * CACHE_BYTES * batch * head_dim * (kv_heads * tokens + heads)
     streaming = moved_bytes / (fit.bytes_per_second * fit.memory_share)

@@ -1,9 +1,9 @@
-"""Seconds of a collective: fitted inside one NVLink domain, by formula across domains.
+"""Time of a collective: fitted inside one NVLink domain, by formula across domains.
 
-Inside a domain of n ranks, for a message of S bytes:
-T = alpha(n) + ramp(S) + S (p (n-1)/n + c/n) / B. p is 2 for all-reduce, which moves the bytes
-twice, and 1 for other operations; c is the share of a rank's own part that is copied. The ramp, a
-time that saturates with S, models NCCL's change from low-latency protocols to the bulk protocol.
+Inside a domain of n ranks, a message of S bytes takes T = alpha(n) + ramp(S) + S (p (n-1)/n + c/n)
+/ B seconds. alpha is the latency and B the bandwidth; p is 2 for all-reduce, which moves the bytes
+twice, and 1 for other operations; c is the fraction of a rank's own part that is copied. The ramp,
+a time that saturates with S, models NCCL's change from low-latency protocols to the bulk protocol.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ class CollectiveFit:
     """Factor on traffic time from eight ranks on, where the NVLink switch can reduce."""
 
     def at_link(self, link_gb_per_s: float) -> CollectiveFit:
-        """Return the fit scaled to the data-sheet rate of another link."""
+        """Return the collective fit with its bandwidth scaled to another link.
+
+        ``link_gb_per_s`` is the data-sheet rate of the other link, one direction.
+        """
         scale = link_gb_per_s / self.link_gb_per_s
         return replace(self, link_gb_per_s=link_gb_per_s, bus_gb_per_s=self.bus_gb_per_s * scale)
 
@@ -55,10 +58,11 @@ class Network:
 
 
 def collective_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
-    """Return the seconds of one collective of ``ranks`` in one domain.
+    """Return the time in seconds of one collective among ``ranks`` ranks of one NVLink domain.
 
-    ``nbytes`` is the whole message: gathered output, scattered input, reduced buffer, or in an
-    all-to-all everything that one rank sends, including the part for itself.
+    ``nbytes`` is the size of the whole message: of the gathered output, the scattered input or the
+    reduced buffer; for an all-to-all, everything that one rank sends, including the part for
+    itself.
     """
     if ranks <= 1 or nbytes <= 0.0:
         return 0.0
@@ -68,17 +72,19 @@ def collective_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
 def two_level_seconds(
     fit: CollectiveFit, network: Network, nbytes: float, local: int, domains: int
 ) -> float:
-    """Return the seconds of a collective over ``domains`` of ``local`` ranks each; not fitted.
+    """Return the time in seconds of a collective over ``domains`` NVLink domains.
 
-    Each GPU has its own NIC share. The two levels are pipelined, so that the slower one determines
-    the time. A ring over all n ranks sends p (n-1)/n of the message through the NICs of every
-    domain; in an all-to-all a rank sends every byte whose target is in another domain. The number
-    of hops is the smaller of a ring's d-1 and twice the depth of a tree, for d domains.
+    The formula is not fitted. Each domain has ``local`` ranks of the group, and each GPU has its
+    own share of the NICs. The two levels are pipelined, so that the slower one determines the time.
+    A ring over all n ranks sends p (n-1)/n of the message through the NICs of every domain (p: 2
+    for all-reduce, else 1); in an all-to-all a rank sends every byte whose target is in another
+    domain. For d domains, the number of hops is the smaller of d - 1 (ring) and 2 log2(d) (tree).
     """
     if domains <= 1:
         return collective_seconds(fit, nbytes, local)
     if nbytes <= 0.0:
         return 0.0
+    # A domain's traffic leaves through the NICs of all its ``local`` ranks at the same time.
     passes = ring_passes(fit.operation)
     ranks = local * domains
     inside, outside = nbytes, passes * (ranks - 1) / ranks * nbytes / local
@@ -94,20 +100,22 @@ def two_level_seconds(
 
 
 def send_seconds(fit: CollectiveFit, nbytes: float) -> float:
-    """Return the seconds of one point-to-point message.
+    """Return the time in seconds of one point-to-point message of ``nbytes`` bytes.
 
-    ``fit`` is that of all-to-all: between two ranks it sends half of its message to the peer.
+    Both ranks are in one NVLink domain. ``fit`` is the fit of all-to-all: between two ranks, an
+    all-to-all sends half of its message to the peer.
     """
     return collective_seconds(fit, 2.0 * nbytes, 2)
 
 
 def ring_passes(operation: Operation) -> int:
-    """Return how many times a rank of n sends (n - 1) / n of the message."""
+    """Return how many times the message goes around the ring: 2 for all-reduce, else 1."""
     return 2 if operation == "all_reduce" else 1
 
 
 def _fixed_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
     # Linear as a ring up to the measured size, then logarithmic as a tree.
+    """Return the latency of a collective among ``ranks`` ranks, with NCCL's protocol change."""
     steps = min(ranks, MEASURED_RANKS) - 1.0
     if ranks > MEASURED_RANKS:
         steps += 2.0 * log2(ranks / MEASURED_RANKS)
@@ -116,7 +124,9 @@ def _fixed_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
 
 
 def _wire_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
+    """Return the time in seconds in which a collective transfers its bytes, without latency."""
     factor = (ring_passes(fit.operation) * (ranks - 1) + fit.copy) / ranks
+    # From eight ranks on, the NVLink switch can do the reduction.
     if ranks >= MEASURED_RANKS:
         factor *= fit.switch_factor
     if fit.crowding:

@@ -1,9 +1,10 @@
-"""Seconds of one matrix multiplication C[m, n] = A[m, k] B[k, n] from its shape.
+"""Time of one matrix multiplication C[m, n] = A[m, k] B[k, n] from its shape.
 
-Tiles of 64 or 128 rows and columns are distributed over the SMs in waves; reads and writes overlap
-with the arithmetic; every call has one launch. The form is the wave model of NVIDIA's "Matrix
-Multiplication Background User's Guide" (tile and wave quantisation), combined with a memory
-roofline. Constants are fitted per GPU type and precision (docs/kernel-fits.md).
+Tiles of 64 or 128 rows and columns are distributed over the streaming multiprocessors (SMs) in
+waves; reads and writes overlap with the arithmetic; every call has one launch. The form is the wave
+model of NVIDIA's "Matrix Multiplication Background User's Guide" (tile and wave quantisation),
+combined with a memory roofline. Constants are fitted per GPU type and precision
+(docs/kernel-fits.md).
 """
 
 from __future__ import annotations
@@ -70,51 +71,59 @@ class GemmFit:
     """1: a partial last wave takes as long as a full one; 0: tiles run without waves."""
     memory_share: float
     write_factor: float
-    """Time per byte written over time per byte read."""
+    """Time per byte written, divided by time per byte read."""
     launch_seconds: float
     sustained: float
     """Slow-down of a kernel of many milliseconds, relative to boost clock; 0.1: 10 %."""
     norm: float
     """Norm that combines arithmetic and memory time (1: sum, 8: about the maximum)."""
     split: float
-    """Time of the kernel that adds the partial sums of a split K, over the time of its traffic."""
+    """Time of the kernel that adds the partial sums of a split K, divided by the time of its
+    traffic."""
     cache_bytes: float = 0.0
     """Approximate size up to which operands stay in L2 between calls; 0: they never do."""
     cache_gain: float = 1.0
-    """Rate of L2 over the rate of memory."""
+    """Rate of L2 divided by the rate of memory."""
     cast: Cast | None = None
     floors: HostFloors | None = None
 
     def device_only(self) -> GemmFit:
-        """Return the fit without host floors and casts.
+        """Return the GEMM fit without host launch gaps and without the casts of A.
 
-        The result is GPU time. Some measured stacks launched from the host without a CUDA graph,
-        and cast A before each call, which training and serving steps do differently.
+        The result gives the GPU time of the multiplication only. Some measured stacks launched from
+        the host without a CUDA graph, and cast A before each call; training and serving steps do
+        both differently.
         """
         return replace(self, cast=None, floors=None)
 
 
 def gemm_seconds(fit: GemmFit, m: float, n: float, k: float) -> float:
-    """Return the seconds of one GEMM with positive m, n, k and 16-bit output.
+    """Return the time in seconds of one GEMM, C[m, n] = A[m, k] B[k, n], with 16-bit output.
 
-    The library is assumed to select the faster of tiles of 64 and 128.
+    All of m, n and k must be positive. The library is assumed to select the faster of tiles of 64
+    and 128.
     """
     busy = min(_tiled_seconds(fit, m, n, k, 64), _tiled_seconds(fit, m, n, k, 128))
+    # Long kernels lose the boost clock: the slow-down grows with their duration up to
+    # ``sustained``.
     busy *= 1.0 + fit.sustained * busy / (busy + SUSTAINED_SECONDS)
     seconds = fit.launch_seconds + overlap(busy, _memory_seconds(fit, m, n, k), fit.norm)
     if fit.cast is not None:
         seconds += _cast_seconds(fit, fit.cast, m, k)
     if fit.floors is not None:
-        seconds = overlap(seconds, _floor_seconds(fit.floors, m, n, k), 8.0)
+        seconds = overlap(seconds, _launch_gap_seconds(fit.floors, m, n, k), 8.0)
     return seconds
 
 
 def _tiled_seconds(fit: GemmFit, m: float, n: float, k: float, edge: int) -> float:
+    """Return the compute time in seconds of a GEMM in square tiles of ``edge`` rows and columns."""
     tiles = -(-m // edge) * -(-n // edge)
     sms = fit.sms
     step = 2.0 * edge * edge * sms / (fit.flops_per_second * fit.peak_share)
     step += 2.0 * edge * fit.operand_bytes / (fit.sm_gb_per_s * 1e9)
     pieces = min(sms // tiles, k // SPLIT_DEPTH)
+    # Waves of tiles: a mean of the exact quotient and the quotient rounded up, weighted by
+    # ``wave``.
     whole = max(1.0, tiles / sms) * (1.0 - fit.wave) + -(-tiles // sms) * fit.wave
     seconds = whole * (k * step + fit.tile_seconds)
     if pieces <= 1:
@@ -126,6 +135,7 @@ def _tiled_seconds(fit: GemmFit, m: float, n: float, k: float, edge: int) -> flo
 
 
 def _memory_seconds(fit: GemmFit, m: float, n: float, k: float) -> float:
+    """Return the time in seconds in which a GEMM reads A and B and writes C."""
     read_bytes = fit.operand_bytes * (m + n) * k
     moved_bytes = read_bytes + fit.write_factor * OUTPUT_BYTES * m * n
     seconds = moved_bytes / (fit.bytes_per_second * fit.memory_share)
@@ -137,23 +147,26 @@ def _memory_seconds(fit: GemmFit, m: float, n: float, k: float) -> float:
 
 
 def _cast_seconds(fit: GemmFit, cast: Cast, m: float, k: float) -> float:
+    """Return the time in seconds of the kernel that quantises A[m, k] before a GEMM."""
     rounds = max(1.0, m / (CAST_ROWS_PER_SM * fit.sms))
     traffic = cast.traffic_bytes * m * k / (fit.bytes_per_second * fit.memory_share)
     return cast.launch_seconds + rounds * (cast.row_seconds + cast.element_seconds * k) + traffic
 
 
-def _floor_seconds(floors: HostFloors, m: float, n: float, k: float) -> float:
+def _launch_gap_seconds(floors: HostFloors, m: float, n: float, k: float) -> float:
+    """Return the shortest time in seconds between two launches of this GEMM from the host."""
     if n < NARROW or k < NARROW:
         return floors.narrow
     return floors.short if m <= SHORT_ROWS else floors.regular
 
 
 def overlap(first: float, second: float, norm: float) -> float:
-    """Return the ``norm``-norm of two durations: their sum at 1, about their maximum at 8.
+    """Return the time in seconds of two activities that overlap imperfectly.
 
-    This models two parts that overlap imperfectly. Durations are scaled by the larger one, because
-    their powers would otherwise leave the range of floats.
+    The formula is (first^norm + second^norm)^(1/norm): the sum at norm 1, about the maximum at norm
+    8.
     """
+    # Scale by the larger duration: powers of small durations would leave the range of floats.
     if first < second:
         first, second = second, first
     if second <= 0.0:

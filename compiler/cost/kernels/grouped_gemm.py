@@ -1,4 +1,4 @@
-"""Seconds of the routed experts of one MoE layer on one rank: two grouped GEMMs and the routing.
+"""Time of the routed experts of one MoE layer on one rank: two grouped GEMMs and the routing.
 
 Weights of experts without tokens are not read, and the rows of each expert are padded to a tile.
 The measured call is the fused forward layer of a serving stack: top-k, permute, gated
@@ -23,7 +23,10 @@ ACTIVATION_BYTES = 2
 
 
 class ExpertShape(NamedTuple):
-    """Sizes of one routed layer; ``inter`` is the width of a whole expert before ``tp``."""
+    """Sizes of one routed layer.
+
+    ``inter`` is the inner width of a whole expert, before it is split over ``tp``.
+    """
 
     tokens: float
     """Tokens per step that the ``ep`` group routes."""
@@ -34,7 +37,7 @@ class ExpertShape(NamedTuple):
     tp: float = 1.0
     ep: float = 1.0
     imbalance: float = 0.0
-    """Rows of the fullest rank over the mean; 0: as in the measurements that were fitted."""
+    """Rows of the fullest rank, divided by the mean; 0: as in the measurements that were fitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +66,20 @@ class GroupedFit:
 
 
 def grouped_gemm_seconds(fit: GroupedFit, shape: ExpertShape) -> float:
-    """Return the seconds of the routed experts, forward."""
+    """Return the forward time in seconds of the routed experts of one layer on one rank."""
     tokens, top_k, hidden, inter, experts, tp, ep, imbalance = shape
     local = experts / ep
     inter /= tp
     rows = tokens * top_k / ep * (imbalance or ep**fit.skew)
     # Expected number of experts with at least one row, if rows are distributed at random (Poisson).
     used = max(local * (1.0 - exp(-rows / local)), min(1.0, rows))
+    # Rows in units of a tile's height.
     padded = (rows + used * fit.pad_rows) / TILE_EDGE
     part = min(1.0, max(MIN_TILE_ROWS, rows / used) / TILE_EDGE)
     busy = _wave_seconds(fit, padded * 2.0 * inter / TILE_EDGE, hidden, part)
     busy += _wave_seconds(fit, padded * hidden / TILE_EDGE, inter, part)
     rate = fit.bytes_per_second * fit.memory_share
+    # Three matrices per expert: gate, up and down projection.
     reading = used * 3.0 * hidden * inter * fit.operand_bytes / rate
     passes = fit.row_factor * rows * (hidden + inter) + fit.token_factor * tokens * hidden
     moving = passes * ACTIVATION_BYTES / rate
@@ -82,11 +87,13 @@ def grouped_gemm_seconds(fit: GroupedFit, shape: ExpertShape) -> float:
 
 
 def _wave_seconds(fit: GroupedFit, tiles: float, depth: float, part: float) -> float:
-    """Return the seconds of ``tiles`` full tiles' rows, run as tiles of ``part`` the height.
+    """Return the compute time in seconds of one grouped GEMM with inner dimension ``depth``.
 
-    Experts with few rows use lower tiles, which need less time each.
+    ``tiles`` is its number of whole output tiles. The GEMM runs in tiles of ``part`` (0 to 1) of
+    the full height, because experts with few rows use lower tiles, which need less time each.
     """
     waves = tiles / (fit.sms * part)
+    # A mean of the exact and the rounded-up number of waves, weighted by ``wave``.
     waves = max(1.0, waves) * (1.0 - fit.wave) + ceil(waves) * fit.wave
     tile = 2.0 * TILE_EDGE * TILE_EDGE * depth * fit.sms / (fit.flops_per_second * fit.peak_share)
     return waves * part * (tile + fit.tile_seconds)

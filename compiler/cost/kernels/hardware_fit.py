@@ -51,16 +51,20 @@ class KernelFit:
     collectives: Mapping[Operation, CollectiveFit]
 
     def gemm(self, precision: str) -> GemmFit:
-        """Return the fit for ``precision``, or for the nearest wider one that the GPU has."""
-        return _nearest(self.gemms, precision)
+        """Return the GEMM fit for ``precision``, or for the best substitute.
+
+        ``NEAREST`` lists the substitutes of each precision; bf16 is always measured.
+        """
+        return _fit_or_substitute(self.gemms, precision)
 
     def experts(self, precision: str) -> GroupedFit:
-        """Return the grouped GEMM for ``precision``, or for the nearest wider one of the GPU.
+        """Return the grouped-GEMM fit for ``precision``, or for the best substitute.
 
-        Of the two types of 8-bit scaling the faster one is returned, because the measurements of
-        the other one ran without tuning on some GPUs.
+        If fp8 was measured both with per-tensor and with block scales, the faster of the two fits
+        is returned, because on some GPUs one of them ran without tuning.
         """
-        fit = _nearest(self.grouped, precision)
+        # Per-tensor and block-scaled fp8 kernels read the same bytes per weight.
+        fit = _fit_or_substitute(self.grouped, precision)
         other = self.grouped.get("fp8_block" if fit is self.grouped.get("fp8") else "fp8")
         if other is None or fit.operand_bytes != other.operand_bytes:
             return fit
@@ -68,16 +72,18 @@ class KernelFit:
 
 
 def kernel_fit(gpu: Gpu, read: ReadEntry, kernels_like: str) -> KernelFit:
-    """Return the fits of ``gpu``: fitted shares, applied to its own data-sheet numbers.
+    """Return the kernel and collective fits of ``gpu``.
 
-    A section that is missing in the entry is read from the entry that its ``like`` names. A GPU
-    without an entry uses the entry ``kernels_like``.
+    They are fitted efficiency shares, applied to the data-sheet numbers of this GPU. A section that
+    is missing in the catalog entry is read from the entry that its ``like`` names. A GPU without an
+    entry uses the entry ``kernels_like``.
     """
     try:
         own = read(gpu.catalog_name)
     except KeyError:
         own = {"like": kernels_like, "fitted": False}
-    entry = _complete(own, read)
+    entry = _fill_missing_sections(own, read)
+    # Data-sheet numbers that every kernel fit needs; the fits are shares of these.
     core: dict[str, Any] = {
         "sms": int(entry["sms"]),
         "flops_per_second": _flops_per_second(gpu, "bf16") or 1e12,
@@ -87,33 +93,43 @@ def kernel_fit(gpu: Gpu, read: ReadEntry, kernels_like: str) -> KernelFit:
         gpu=gpu.name,
         fitted=bool(own["fitted"]),
         assumed=tuple(section for section in SECTIONS if section not in own),
-        gemms=_by_precision(gpu, core, entry, ("gemm", GemmFit)),
+        gemms=_fits_by_precision(gpu, core, entry, ("gemm", GemmFit)),
         prefill=PrefillFit(**core, **entry["prefill"]["terms"]),
         decode=DecodeFit(**core, **entry["decode"]["terms"]),
-        grouped=_by_precision(gpu, core, entry, ("grouped", GroupedFit)),
-        collectives={op: _collective(op, entry["collectives"]) for op in OPERATIONS},
+        grouped=_fits_by_precision(gpu, core, entry, ("grouped", GroupedFit)),
+        collectives={op: _collective_fit(op, entry["collectives"]) for op in OPERATIONS},
     )
 
 
-def _complete(entry: KernelEntry, read: ReadEntry) -> KernelEntry:
+def _fill_missing_sections(entry: KernelEntry, read: ReadEntry) -> KernelEntry:
+    """Return ``entry`` with missing sections copied from the entries that its ``like`` names."""
     if "like" not in entry:
         return entry
-    return {**_complete(read(entry["like"]), read), **entry}
+    return {**_fill_missing_sections(read(entry["like"]), read), **entry}
 
 
 def _flops_per_second(gpu: Gpu, precision: str) -> float | None:
+    """Return the dense peak of ``gpu`` at ``precision`` in FLOP/s.
+
+    The result is None if the data sheet has no such peak.
+    """
     peak = gpu.peak(PEAKS[precision])
     if peak is None and precision == "bf16":
         peak = gpu.peak("fp16")
     return None if peak is None else peak * 1e12
 
 
-def _by_precision(
+def _fits_by_precision(
     gpu: Gpu, core: dict[str, Any], entry: KernelEntry, section: tuple[str, type[FitType]]
 ) -> dict[str, FitType]:
-    """Return the fits of a section by precision, for each precision in the GPU's data sheet."""
+    """Return the fits of one catalog section for each precision in the GPU's data sheet.
+
+    ``section`` is the section's name and the type of its fits.
+    """
     name, fit_type = section
     found = {}
+    # A precision without tensor-core peak on this GPU has no fit, except bf16: every lookup may end
+    # there.
     for precision, fit in entry[name].items():
         flops_per_second = _flops_per_second(gpu, precision)
         if flops_per_second is None and precision != "bf16":
@@ -127,12 +143,14 @@ def _by_precision(
     return found
 
 
-def _collective(operation: Operation, section: KernelEntry) -> CollectiveFit:
+def _collective_fit(operation: Operation, section: KernelEntry) -> CollectiveFit:
+    """Return the fit of collective ``operation`` from the catalog section ``collectives``."""
     terms = section[operation]["terms"]
     return CollectiveFit(operation=operation, link_gb_per_s=section["link_gb_per_s"], **terms)
 
 
-def _nearest(fits: Mapping[str, FitType], precision: str) -> FitType:
+def _fit_or_substitute(fits: Mapping[str, FitType], precision: str) -> FitType:
+    """Return the fit for ``precision``, or for its best substitute in ``NEAREST``."""
     for name in NEAREST.get(precision, ("bf16",)):
         if name in fits:
             return fits[name]

@@ -1,4 +1,4 @@
-"""Seconds of the kernels of one layer on one rank by shape, without communication."""
+"""Time of the kernels of one layer on one rank by shape, without communication."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ class ForwardBackward:
 
 
 def attention_gemms(model: Model, layout: Layout, tokens: float) -> list[GemmShape]:
-    """Return the shapes of the attention projections of one layer, forward."""
+    """Return the (m, n, k) shapes of one layer's attention projections on one rank, forward.
+
+    ``tokens`` is the number of tokens that the rank processes.
+    """
     attention, t = model.attention, layout.tp
     latent = attention.latent
     if latent is None:
@@ -70,14 +73,20 @@ def attention_gemms(model: Model, layout: Layout, tokens: float) -> list[GemmSha
 
 
 def mlp_gemms(model: Model, layout: Layout, tokens: float, width: float) -> list[GemmShape]:
-    """Return the shapes of an MLP of ``width``, forward; gate and up projection are one GEMM."""
+    """Return the (m, n, k) shapes of an MLP of inner width ``width`` on one rank, forward.
+
+    Gate and up projection are one GEMM; ``tokens`` is the number of tokens that the rank processes.
+    """
     inner = width / layout.tp
     columns = 2 * inner if model.ffn.gated else inner
     return [(tokens, columns, model.hidden), (tokens, model.hidden, inner)]
 
 
-def gemm_pass(fit: GemmFit, shapes: list[GemmShape]) -> ForwardBackward:
-    """Return the time of the GEMMs: forward, and the gradients of input and weight."""
+def gemm_forward_backward(fit: GemmFit, shapes: list[GemmShape]) -> ForwardBackward:
+    """Return the forward and backward times in seconds of GEMMs with these (m, n, k) shapes.
+
+    The backward pass computes the gradients of input and weight.
+    """
     forward = backward = 0.0
     for m, n, k in shapes:
         slow_down = MISALIGNED_WEIGHT if n % WEIGHT_ALIGNMENT or k % WEIGHT_ALIGNMENT else 1.0
@@ -87,13 +96,15 @@ def gemm_pass(fit: GemmFit, shapes: list[GemmShape]) -> ForwardBackward:
     return ForwardBackward(forward, backward)
 
 
-def unfused_core(
+def unfused_core_seconds(
     kernels: KernelFit, model: Model, layout: Layout, sequence: int
 ) -> ForwardBackward:
-    """Return the time of an attention core without a fused kernel, as before FlashAttention.
+    """Return the forward and backward times in seconds of an attention core without fused kernel.
 
-    Scores are written to memory. Forward: two batched products over the full square, then scale,
-    mask, softmax and dropout of every score. Backward: four products and the traffic of gradients.
+    Code older than FlashAttention computes attention this way; scores are written to memory.
+    Forward: two batched products over the full square of scores (the masked half is not skipped),
+    then scaling, mask, softmax and dropout. Backward: four products and the traffic of the
+    gradients. Both are for one layer and micro-batch.
     """
     attention = model.attention
     heads = layout.micro_batch * attention.heads / layout.tp / layout.cp
@@ -101,6 +112,7 @@ def unfused_core(
     fit = kernels.gemm("bf16").device_only()
     rows = heads * sequence
     product = gemm_seconds(fit, rows, sequence, attention.head_dim)
+    # The score product and the value product have the same FLOPs; the slower one is taken for both.
     product = max(product, gemm_seconds(fit, rows, attention.head_dim, sequence))
     if attention.head_dim % HEAD_ALIGNMENT:
         product *= MISALIGNED_HEAD
@@ -111,8 +123,8 @@ def unfused_core(
     )
 
 
-def core_seconds(kernels: KernelFit, model: Model, layout: Layout, sequence: int) -> float:
-    """Return the forward seconds of the fused attention core for one micro-batch.
+def fused_core_seconds(kernels: KernelFit, model: Model, layout: Layout, sequence: int) -> float:
+    """Return the forward time in seconds of one layer's fused attention core for one micro-batch.
 
     The work of a whole sequence is divided evenly over cp ranks. With sliding windows the result is
     the mean over windowed and full layers.
@@ -121,11 +133,13 @@ def core_seconds(kernels: KernelFit, model: Model, layout: Layout, sequence: int
     latent = attention.latent
     head_dim = float(attention.head_dim)
     if latent is not None:
+        # The two products of the core use different widths; the fit has one head dim, their mean.
         head_dim = (latent.qk_nope_dim + latent.qk_rope_dim + latent.v_dim) / 2
     heads = attention.heads / layout.tp
     keys = heads if latent is not None else max(attention.kv_heads / layout.tp, 1.0)
 
     def windowed_seconds(window: float) -> float:
+        """Return the forward time in seconds with a window of ``window`` tokens; 0: no window."""
         shape = AttentionShape(layout.micro_batch, sequence, heads, keys, head_dim, window=window)
         return prefill_seconds(kernels.prefill, shape) / layout.cp
 
@@ -137,31 +151,35 @@ def core_seconds(kernels: KernelFit, model: Model, layout: Layout, sequence: int
 
 
 def expert_gemms(model: Model, layout: Layout, tokens: float) -> list[GemmShape]:
-    """Return the shapes of a rank's routed experts, forward, with the rows of all its experts.
+    """Return the (m, n, k) shapes of one layer's routed experts on one rank, forward.
 
-    Routing is assumed to be balanced: each rank of the expert group contributes tokens / tp, so
-    that a rank processes top-k times that number. The rows of an expert are padded to whole tiles.
+    The rows of all experts of the rank form one GEMM. Routing is assumed to be balanced: each rank
+    of the expert group contributes tokens / tp, so that a rank processes top-k times that number.
+    The rows of each expert are padded to whole tiles.
     """
     experts = model.experts
     assert experts is not None
     local = experts.count / layout.ep
     rows = experts.top_k * tokens / layout.tp * layout.etp
+    # A grouped GEMM needs whole tiles for each expert.
     padded = local * -(-rows / local // ROW_TILE) * ROW_TILE
     inner = experts.size / layout.etp
     columns = 2 * inner if model.ffn.gated else inner
     return [(padded, columns, model.hidden), (padded, model.hidden, inner)]
 
 
-def stream_bytes(model: Model, layout: Layout, kind: LayerKind, tokens: float) -> float:
-    """Return the bytes that element-wise kernels move in the forward pass of one layer.
+def element_wise_bytes(model: Model, layout: Layout, kind: LayerKind, tokens: float) -> float:
+    """Return the bytes that the element-wise kernels of one layer move in the forward pass.
 
-    Per part (mixer, MLP) a norm (read and write) and a residual addition (two reads and a write);
-    rotation of queries and keys; the activation function (reads 2 f if gated, else f; writes f); a
-    gate on the attention output (two reads and a write). ``Recurrence.streamed_bytes`` has the
-    bytes of recurrent mixers.
+    For mixer and MLP each, a norm (read and write) and a residual addition (two reads and a write)
+    are counted. Further terms are the rotation of queries and keys, the activation function (which
+    reads 2 f elements if gated, else f, and writes f, for MLP width f), and a gate on the attention
+    output (two reads and a write). ``Recurrence.streamed_bytes`` has the bytes of recurrent mixers.
     """
     t = layout.tp
     attention, experts = model.attention, model.experts
+    # Norm and residual move 5 elements of 2 bytes per part; sequence parallelism splits them over
+    # tp.
     stream = 10 * kind.parts * tokens * model.hidden / (t if layout.sequence_parallel else 1)
     mixed = 0.0
     if kind.mixer == "attention":

@@ -26,8 +26,8 @@ MAMBA_PASSES = 56
 12 published runs of Nemotron-H and Nemotron 3 Nano on five GPU types. It covers everything that
 Megatron-Core does in the layer: scans, transposes, norm and gate in fp32."""
 BACKWARD_FACTOR = 2.5
-"""Time of the backward over the forward pass. Assumed, because each product has two in the backward
-pass and states are recomputed."""
+"""Backward time divided by forward time. Assumed, because each product has two in the backward pass
+and states are recomputed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,35 +49,43 @@ class Recurrence:
 
 
 def recurrence(model: Model, kind: LayerKind) -> Recurrence | None:
-    """Return the recurrence of a layer of ``kind``; None if the layer has none."""
+    """Return the widths, FLOPs and bytes per token of the recurrent mixer of a layer.
+
+    The result is None if the mixer of layers of type ``kind`` is not recurrent.
+    """
     part = model.recurrent(kind)
     if isinstance(part, LinearAttention):
-        return _linear(part)
-    return None if part is None else _mamba(part)
+        return _gated_delta_net(part)
+    return None if part is None else _mamba2(part)
 
 
 def scan_seconds(kernels: KernelFit, part: Recurrence, tokens: float) -> ForwardBackward:
-    """Return the forward and backward seconds of the chunks of ``tokens`` tokens on one rank.
+    """Return the forward and backward times in seconds of the recurrence on one rank.
 
-    ``tokens`` are reduced by the share of heads that the rank has.
+    ``tokens`` is the number of tokens, multiplied by the fraction of the heads that the rank has.
     """
     fit = kernels.gemm("bf16")
+    # Added and not overlapped: the many small kernels run one after the other.
     seconds = part.flops / (MATRIX_SHARE * fit.flops_per_second)
     seconds += part.scanned_bytes / (STREAM_SHARE * fit.bytes_per_second)
     return ForwardBackward(tokens * seconds, BACKWARD_FACTOR * tokens * seconds)
 
 
-def _linear(linear: LinearAttention) -> Recurrence:
-    """Return Gated DeltaNet as flash-linear-attention implements it.
+def _gated_delta_net(linear: LinearAttention) -> Recurrence:
+    """Return the widths, FLOPs and bytes per token of a Gated DeltaNet mixer.
 
-    Products inside a chunk of C tokens: scores of keys and of queries, W = T K and U = T V with the
-    inverse T, scores times values; products with the state S: W S, Q S, K' U. Queries and keys are
-    repeated for the value heads that share them. Saved for the backward pass: the projection, the
-    convolved and normed inputs, T, decay and step size per head, outputs before and after the norm.
+    The implementation is that of flash-linear-attention. Inside a chunk of tokens, the products are
+    the scores of keys and of queries, W = T K and U = T V (K: keys, V: values, T: the inverse of a
+    triangular matrix), and scores times values. With the state S they are W S, Q S and K' U (Q:
+    queries). Queries and keys are repeated for the value heads that share them.
+
+    Saved for the backward pass are the projection, the convolved and normed inputs, T, decay and
+    step size per head, and the outputs before and after the norm.
     """
     heads, keys, values = linear.value_heads, linear.key_dim, linear.value_dim
     wide, chunk = heads * keys, LINEAR_CHUNK
     state = heads * keys * values
+    # Written and read once more if queries and keys are repeated for several value heads.
     repeated = 2 * wide if linear.value_heads > linear.key_heads else 0
     return Recurrence(
         projected=linear.projected,
@@ -94,8 +102,8 @@ def _linear(linear: LinearAttention) -> Recurrence:
     )
 
 
-def _mamba(mamba: Mamba) -> Recurrence:
-    """Return Mamba-2 as its fused kernels implement it.
+def _mamba2(mamba: Mamba) -> Recurrence:
+    """Return the widths, FLOPs and bytes per token of a Mamba-2 mixer with fused kernels.
 
     The fp32 states of chunks pass through memory three times. Saved for the backward pass: the
     projection, and outputs before and after the norm (mamba_ssm, ops/triton/ssd_combined.py,

@@ -1,11 +1,12 @@
 """Activation bytes that are saved for the backward pass, per layer and micro-batch.
 
-Korthikanti et al. 2022 (arXiv:2205.05198), extended to flash attention, grouped-query and latent
-attention, gated MLPs and experts. Symbols: T tokens on the rank (sequence x micro-batch / cp),
-width h, tensor parallelism t, B bytes per element that a linear layer saves (2; fp8: 1). ``/t`` on
-T h terms applies only with sequence parallelism. Terms: inputs 2Th/t and outputs BTh/t of each
-norm; Q, K, V, O 2T(2aD + 2g'D)/t with g' = max(g, t); softmax statistics 4Ta/t; MLP (2(G-1) + B) T
-f/t with G = 3 if gated, else 2.
+Formulas: Korthikanti et al. 2022 (arXiv:2205.05198), extended to flash attention, grouped-query and
+latent attention, gated MLPs and experts. Symbols: T tokens on the rank (sequence x micro-batch /
+cp), hidden size h, tensor-parallel size t, B bytes per element that a linear layer saves (2; fp8:
+1), a query heads, g key-value heads, D head dim, f MLP width. ``/t`` on T h terms applies only with
+sequence parallelism. Terms: inputs 2Th/t and outputs BTh/t of each norm; Q, K, V, O 2T(2aD +
+2g'D)/t with g' = max(g, t); softmax statistics 4Ta/t; MLP (2(G-1) + B) T f/t with G = 3 if gated,
+else 2.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from parc.compiler.ir import LayerKind, Layout, Model, ProgramMemory
 
 @dataclass(frozen=True, slots=True)
 class LayerActivations:
-    """Bytes of one layer by module, so that recompute can subtract modules by name."""
+    """Activation bytes of one layer by module, so that recompute can subtract modules by name."""
 
     layernorm: float
     """Outputs of the norms that are not fused with a projection."""
@@ -47,7 +48,7 @@ class LayerActivations:
 
     @property
     def total(self) -> float:
-        """Bytes without recompute."""
+        """Return the bytes that the layer saves without recompute."""
         return (
             self.layernorm
             + self.residual
@@ -61,7 +62,10 @@ class LayerActivations:
         )
 
     def saved_by(self, modules: tuple[str, ...]) -> float:
-        """Return the bytes of ``modules``; ``moe`` includes moe_act and shared_experts."""
+        """Return the bytes that need not be stored if ``modules`` are recomputed.
+
+        ``moe`` includes ``moe_act`` and ``shared_experts``.
+        """
         names = set(modules)
         if "moe" in names:
             names |= {"moe_act", "shared_experts"}
@@ -77,19 +81,22 @@ OPERATORS = ("op",)
 def layer_activations(
     model: Model, layout: Layout, kind: LayerKind, batch: tuple[float, int], program: ProgramMemory
 ) -> LayerActivations:
-    """Return the bytes of one layer on one rank.
+    """Return the activation bytes of one layer of type ``kind`` on one rank, by module.
 
-    ``batch`` is (tokens, sequence length) after division by cp.
+    ``batch`` is (tokens, sequence length), both after division by cp.
     """
     t, tokens = layout.tp, batch[0]
     elements = tokens * model.hidden / (t if layout.sequence_parallel else 1)
     inputs = elements if program.gathers_again else tokens * model.hidden
-    mixer, up_projection = _mixer(model, kind, layout, tokens, program)
-    parts = _feed_forward(model, kind, layout, tokens, program)
-    core = _core(model, layout, batch, program) if kind.mixer == "attention" else 0.0
+    mixer, up_projection = _mixer_bytes(model, kind, layout, tokens, program)
+    parts = _feed_forward_bytes(model, kind, layout, tokens, program)
+    core = _core_bytes(model, layout, batch, program) if kind.mixer == "attention" else 0.0
+    # A norm's output is the input that the following linear layer saves.
     norm = program.saved_bytes * program.input_copies * inputs
+    # A norm that is fused with a projection counts to the module of the projection.
     fused = model.fused_norms(kind) if program.fused_norms else (False, False)
-    products = _products(model, layout, kind, tokens, program)
+    products = _saved_product_bytes(model, layout, kind, tokens, program)
+    # Outputs of the two row-parallel products after their reduction: 2 bytes each.
     if program.keeps_reduced and t > 1:
         products += 4 * elements
     stream = program.residual_bytes
@@ -109,16 +116,18 @@ def layer_activations(
     )
 
 
-def _products(
+def _saved_product_bytes(
     model: Model, layout: Layout, kind: LayerKind, tokens: float, program: ProgramMemory
 ) -> float:
     """Return the bytes of the attention core's output and of every second matrix product.
 
-    torchtitan numbers the products of a layer (query, key, value or a fused one, output, gate, up,
-    down) and saves those with odd numbers (distributed/activation_checkpoint.py). The output of the
-    last product is not divided by t, because each rank has a full-size partial sum.
+    Selective recompute by operator keeps them. torchtitan numbers the products of a layer (query,
+    key, value or a fused one, output, gate, up, down) and saves those with odd numbers
+    (distributed/activation_checkpoint.py). The output of the last product is not divided by tp,
+    because each rank has a full-size partial sum.
     """
     attention, experts = model.attention, model.experts
+    # With fewer key-value heads than ranks, every rank computes a whole head.
     keys = max(attention.kv_heads, layout.tp) * (2 if program.fused_projection else 1)
     heads = 2 * attention.heads + keys
     width = model.ffn.size / layout.tp
@@ -128,10 +137,14 @@ def _products(
     return 2 * tokens * (heads * attention.head_dim / layout.tp + width + last)
 
 
-def _core(model: Model, layout: Layout, batch: tuple[float, int], program: ProgramMemory) -> float:
-    """Return the bytes of fp32 softmax statistics, or of the attention matrix if unfused.
+def _core_bytes(
+    model: Model, layout: Layout, batch: tuple[float, int], program: ProgramMemory
+) -> float:
+    """Return the bytes that the attention core saves.
 
-    The matrix has 2 a s^2 b / t bytes, with dropout 5 a s^2 b / t.
+    A fused core saves fp32 softmax statistics. An unfused core saves the attention matrix of 2 a
+    s^2 b / t bytes, with dropout 5 a s^2 b / t (a heads, sequence length s, micro-batch b,
+    tensor-parallel size t).
     """
     tokens, length = batch
     heads = model.attention.heads / layout.tp
@@ -140,8 +153,13 @@ def _core(model: Model, layout: Layout, batch: tuple[float, int], program: Progr
     return (5 if program.attention_dropout else 2) * heads * tokens * length * layout.cp
 
 
-def _attention(model: Model, t: int, tokens: float, program: ProgramMemory) -> tuple[float, float]:
-    """Return the bytes of (projections and output, outputs of the latent up-projections)."""
+def _attention_bytes(
+    model: Model, t: int, tokens: float, program: ProgramMemory
+) -> tuple[float, float]:
+    """Return the bytes of (projections and attention output, outputs of latent up-projections).
+
+    ``t`` is the tensor-parallel size.
+    """
     attention = model.attention
     latent = attention.latent
     copy = program.saved_bytes if program.saved_bytes < 2 else 0.0
@@ -155,6 +173,7 @@ def _attention(model: Model, t: int, tokens: float, program: ProgramMemory) -> t
             # A norm saves its input. Its output is saved by the core, or rotated and then freed.
             normed = 2 * program.norm_copies * (attention.heads + max(attention.kv_heads, t))
         return tokens * (2 * width + outputs + normed) * attention.head_dim / t, 0.0
+    # Down-projected queries and keys, before and after their norms.
     latents = latent.kv_lora_rank + 2 * (latent.q_lora_rank or 0) + latent.kv_lora_rank
     kept = 2 * tokens * (latents + latent.qk_rope_dim)
     query = latent.qk_nope_dim + latent.qk_rope_dim
@@ -162,15 +181,15 @@ def _attention(model: Model, t: int, tokens: float, program: ProgramMemory) -> t
     return kept + (2 + copy) * tokens * attention.heads * latent.v_dim / t, expanded
 
 
-def _mixer(
+def _mixer_bytes(
     model: Model, kind: LayerKind, layout: Layout, tokens: float, program: ProgramMemory
 ) -> tuple[float, float]:
-    """Return the bytes of attention as ``_attention`` does, or of a recurrence.
+    """Return the bytes of (projections and mixer output, outputs of latent up-projections).
 
-    Heads of a recurrence are divided over t as those of attention.
+    The mixer is attention or a recurrence; both divide their heads by the tensor-parallel size.
     """
     if kind.mixer == "attention":
-        return _attention(model, layout.tp, tokens, program)
+        return _attention_bytes(model, layout.tp, tokens, program)
     part = recurrence(model, kind)
     if part is None:
         return 0.0, 0.0
@@ -178,39 +197,51 @@ def _mixer(
     return tokens * (part.kept_bytes + copy * part.inner) / layout.tp, 0.0
 
 
-Parts = tuple[float, float, float, float, float]
+FeedForwardBytes = tuple[float, float, float, float, float]
 """Bytes of (mlp, moe_act, moe, shared experts, gradients during the backward pass)."""
 
 
-def _feed_forward(
+def _feed_forward_bytes(
     model: Model, kind: LayerKind, layout: Layout, tokens: float, program: ProgramMemory
-) -> Parts:
-    """Return the bytes of the feed-forward part of a layer; zeros if it has none."""
+) -> FeedForwardBytes:
+    """Return the bytes of a layer's feed-forward part, in the order of ``FeedForwardBytes``.
+
+    They are zero if the layer has no feed-forward part.
+    """
     if kind.routed:
-        return _routed(model, layout, tokens, program)
+        return _routed_expert_bytes(model, layout, tokens, program)
     if kind.mlp == "dense":
-        return _dense(model, layout, tokens, program)
+        return _dense_mlp_bytes(model, layout, tokens, program)
     return 0.0, 0.0, 0.0, 0.0, 0.0
 
 
-def _dense(model: Model, layout: Layout, tokens: float, program: ProgramMemory) -> Parts:
-    """Return the bytes of a dense MLP: inputs and output of the activation function."""
+def _dense_mlp_bytes(
+    model: Model, layout: Layout, tokens: float, program: ProgramMemory
+) -> FeedForwardBytes:
+    """Return the bytes of a dense MLP, in the order of ``FeedForwardBytes``.
+
+    The MLP saves the inputs and the output of its activation function.
+    """
     inputs = 2 if model.ffn.gated else 1
     width = tokens * model.ffn.size / layout.tp
     kept = (2 * inputs + program.saved_bytes + 2 * program.activation_copies) * width
     return kept, 0.0, 0.0, 0.0, 2 * (1 + inputs) * width
 
 
-def _routed(model: Model, layout: Layout, tokens: float, program: ProgramMemory) -> Parts:
-    """Return the bytes of routed and shared experts with balanced routing.
+def _routed_expert_bytes(
+    model: Model, layout: Layout, tokens: float, program: ProgramMemory
+) -> FeedForwardBytes:
+    """Return the bytes of routed and shared experts, in the order of ``FeedForwardBytes``.
 
-    Each rank of an expert group contributes its own tokens, so that ep does not reduce the bytes.
-    Router weights are applied inside the experts, so that expert outputs are not saved.
+    Routing is assumed to be balanced. Each rank of an expert group contributes its own tokens, so
+    that ep does not reduce the bytes. Router weights are applied inside the experts, so that expert
+    outputs are not saved.
     """
     experts = model.experts
     assert experts is not None
     inputs = 2 if model.ffn.gated else 1
     saved, t = program.saved_bytes, layout.tp
+    # With etp > 1 the ranks of an expert gather each other's tokens.
     visits = experts.top_k * tokens / t * (layout.etp if layout.etp > 1 else 1)
     width = visits * experts.size / layout.etp
     router = routing_bytes(experts.count) * tokens / t
@@ -227,19 +258,21 @@ def _routed(model: Model, layout: Layout, tokens: float, program: ProgramMemory)
 def routing_bytes(count: int) -> int:
     """Return the bytes per token that routing to ``count`` experts saves, without the experts.
 
-    Logits and weights in fp32, one byte per choice, and the row numbers of the fused permutation,
-    2 E + 1 of 4 bytes (Megatron-LM, moe/token_dispatcher.py; TransformerEngine, permutation.py).
-    The last three match Megatron's functional-test records to the byte.
+    They are logits and weights in fp32, a routing map of one byte per expert, and 2 x count + 1 row
+    numbers of 4 bytes for the fused permutation (Megatron-LM, moe/token_dispatcher.py;
+    TransformerEngine, permutation.py). All except the logits match Megatron's functional-test
+    records to the byte.
     """
     return 4 * count + 4 * count + count + 4 * (2 * count + 1)
 
 
 def kept_bytes(layer: LayerActivations, layout: Layout, layers: int) -> float:
-    """Return the bytes that ``layers`` layers of a rank save per micro-batch.
+    """Return the activation bytes that ``layers`` layers of a rank save per micro-batch.
 
-    Full recompute saves the input of every block of layers (uniform), or recomputes the first
-    layers of each chunk and saves all activations of the other layers (block). Selective recompute
-    by operator (torchtitan) saves the attention core and every second matrix product.
+    Full recompute saves the input of every block of layers (method ``uniform``), or recomputes the
+    first layers of each chunk and saves all activations of the other layers (method ``block``).
+    Selective recompute by operator (torchtitan) saves the attention core and every second matrix
+    product.
     """
     recompute = layout.recompute
     if recompute.modules == OPERATORS:
@@ -249,6 +282,7 @@ def kept_bytes(layer: LayerActivations, layout: Layout, layers: int) -> float:
     if recompute.granularity == "none":
         return layers * layer.total
     if recompute.method == "block":
+        # Megatron applies the number of recomputed layers to every virtual stage.
         again = min((recompute.layers or 1) * layout.vpp, layers)
         return again * layer.checkpoint + (layers - again) * layer.total
     return layers / (recompute.layers or 1) * layer.checkpoint
@@ -268,5 +302,7 @@ def working_bytes(layer: LayerActivations, layout: Layout) -> float:
         again = layer.saved_by(recompute.modules)
     elif recompute.granularity == "full":
         depth = (recompute.layers or 1) if recompute.method == "uniform" else 1
+        # A block of ``depth`` layers is recomputed at once, so that all its activations exist
+        # together.
         again = depth * layer.total
     return again + layer.transient

@@ -21,7 +21,7 @@ from parc.compiler.cost.schedules.estimates import micro_batches_in_flight
 from parc.compiler.cost.schedules.table import PipelineShape
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.setup.stages import StageLoad, stage_load
-from parc.compiler.cost.step.context_exchange import gathered_key_bytes
+from parc.compiler.cost.step.context_exchange import gathered_key_value_bytes
 from parc.compiler.ir import LayerKind, Layout, ProgramMemory, StageMemory
 
 StaticBytes = tuple[float, float, float, float, float, float]
@@ -32,26 +32,29 @@ of them."""
 
 
 def program_memory(pricing: Pricing, zero_stage: int) -> ProgramMemory:
-    """Return the memory model of the framework's program for this problem at a ZeRO stage."""
+    """Return the memory model of the framework's program at ZeRO stage ``zero_stage``."""
 
-    def build() -> ProgramMemory:
+    def build_program_memory() -> ProgramMemory:
+        """Build the memory model of the framework's program; the caller caches the result."""
         return pricing.framework.program_memory(pricing.problem).for_zero_stage(zero_stage)
 
-    return pricing.memo(("program", not zero_stage), build)
+    return pricing.memo(("program", not zero_stage), build_program_memory)
 
 
 def static_bytes(
     pricing: Pricing, layout: Layout, load: StageLoad, program: ProgramMemory
 ) -> tuple[float, float, float]:
-    """Return the (weights, gradients, optimizer) bytes of a stage.
+    """Return the bytes of (weights, gradients, optimizer state) on one rank of a stage.
 
-    Megatron, bf16: 6 + 12/(dp cp) per dense parameter with the distributed optimizer, 6 + 12/edp
-    per expert parameter, 18 without it (Megatron-LM docs, dist_optimizer.md). Only ranks that share
-    one copy of the optimizer count: dp_shard of dp (hybrid sharding, optimizer instances).
+    Megatron in bf16 has 6 + 12/(dp cp) bytes per dense parameter with the distributed optimizer, 6
+    + 12/edp per expert parameter, and 18 without it (Megatron-LM docs, dist_optimizer.md). The
+    divisor counts only ranks that share one copy of the optimizer state: dp_shard instead of dp
+    with hybrid sharding or optimizer instances.
     """
     dense, expert = pricing.stage_parameters(layout, load)
     shards = layout.dp_shard * layout.cp
     expert_shards = max(layout.edp // layout.dp_replicate, 1)
+    # Dense parameters are sharded over dp x cp, expert parameters over edp.
     stage, kept = layout.zero_stage, (layout.pp > 1, layout.offload, layout.zero_plus.hpz)
     first = program.state.on_rank(stage, shards, *kept)
     second = program.state.on_rank(stage, expert_shards, *kept) if expert else first
@@ -64,51 +67,63 @@ def static_bytes(
 def layer_terms(
     pricing: Pricing, layout: Layout, kind: LayerKind, program: ProgramMemory
 ) -> LayerActivations:
-    """Return the activations of one layer, computed once per mesh and micro-batch size."""
+    """Return the activation bytes of one layer, by module.
 
-    def compute() -> LayerActivations:
+    They are computed once per mesh and micro-batch size.
+    """
+
+    def compute_layer_activations() -> LayerActivations:
+        """Compute the activation bytes of one layer by module; the caller caches the result."""
         length = pricing.problem.job.sequence_length
         batch = (length * layout.micro_batch / layout.cp, length // layout.cp)
         layer = layer_activations(pricing.problem.model, layout, kind, batch, program)
-        keys = gathered_key_bytes(pricing, layout) if kind.mixer == "attention" else 0.0
+        keys = gathered_key_value_bytes(pricing, layout) if kind.mixer == "attention" else 0.0
         return replace(layer, core_attn=layer.core_attn + keys) if keys else layer
 
     lane = (layout.tp, layout.cp, layout.cp_comm, layout.etp)
     mesh = (*lane, layout.sequence_parallel, layout.micro_batch)
-    return pricing.memo(("layer", kind, mesh, program.name), compute)
+    return pricing.memo(("layer", kind, mesh, program.name), compute_layer_activations)
 
 
 def _layers_bytes(
     pricing: Pricing, layout: Layout, layers: tuple[LayerKind, int], program: ProgramMemory
 ) -> tuple[float, float]:
-    """Return (bytes saved per micro-batch, working set) of ``layers``: (kind, number)."""
+    """Return (bytes saved per micro-batch, working set of one layer) for layers of one type.
 
-    def compute() -> tuple[float, float]:
+    ``layers`` is (layer type, number of layers).
+    """
+
+    def compute_layers_bytes() -> tuple[float, float]:
+        """Compute (bytes saved per micro-batch, working set of one layer).
+
+        The caller caches both.
+        """
         layer = layer_terms(pricing, layout, layers[0], program)
         return kept_bytes(layer, layout, layers[1]), working_bytes(layer, layout)
 
     lane = (layout.tp, layout.cp, layout.cp_comm, layout.etp)
     mesh = (*lane, layout.sequence_parallel, layout.micro_batch)
     key = ("layers", layers, mesh, layout.vpp, layout.recompute, program.name)
-    return pricing.memo(key, compute)
+    return pricing.memo(key, compute_layers_bytes)
 
 
 def activation_bytes(
     pricing: Pricing, layout: Layout, load: StageLoad, stage: int, program: ProgramMemory
 ) -> tuple[float, float]:
-    """Return (bytes saved by all micro-batches in flight, working set of one layer)."""
+    """Return (bytes saved by all micro-batches in flight, working set of one layer) on a rank."""
     problem = pricing.problem
     micro_batches = max(layout.micro_batches(problem.job.global_batch), 1)
     shape = PipelineShape(layout.pp, micro_batches, layout.vpp)
+    # With 1F1B, earlier stages have more micro-batches in flight.
     flight = micro_batches_in_flight(layout.schedule, stage, shape, load.chunks)
-    kept, working = micro_batch_bytes(pricing, layout, load, program)
+    kept, working = micro_batch_activation_bytes(pricing, layout, load, program)
     return flight * kept, working
 
 
-def micro_batch_bytes(
+def micro_batch_activation_bytes(
     pricing: Pricing, layout: Layout, load: StageLoad, program: ProgramMemory
 ) -> tuple[float, float]:
-    """Return (bytes that one micro-batch saves on a stage, working set of one layer)."""
+    """Return (bytes that one micro-batch saves on a stage, working set of the largest layer)."""
     kept = working = 0.0
     for layers in load.by_kind(pricing.problem.model).items():
         own, one = _layers_bytes(pricing, layout, layers, program)
@@ -123,10 +138,11 @@ def micro_batch_bytes(
 def logits_bytes(
     pricing: Pricing, layout: Layout, load: StageLoad, program: ProgramMemory
 ) -> float:
-    """Return the bytes of logits, loss and inputs of the head for one micro-batch: 6TV/t + 4Th/t.
+    """Return the bytes of logits, loss and inputs of the output projection for one micro-batch.
 
-    A prediction head adds its softmax and inputs: 4TV/t + 4Th/t. If ranks gather the logits, the
-    loss covers all of them, in addition to the rank's own in 16 bit.
+    They are 6TV/t + 4Th/t for T tokens, vocabulary V, hidden size h and tensor-parallel size t. A
+    multi-token-prediction layer adds its softmax and inputs: 4TV/t + 4Th/t. If ranks gather the
+    logits, the loss covers all of them, in addition to the rank's own in 16 bit.
     """
     if not load.loss:
         return 0.0
@@ -145,9 +161,10 @@ def logits_bytes(
 def gathered_bytes(
     pricing: Pricing, layout: Layout, load: StageLoad, program: ProgramMemory
 ) -> float:
-    """Return the bytes of weights that ZeRO-3 holds gathered.
+    """Return the bytes of gathered weights on one rank under ZeRO-3; 0 at other ZeRO stages.
 
-    The largest of: current and prefetched layer, one layer and the head, layers kept for reuse.
+    They are the largest of: current and prefetched layer; one layer and the output projection;
+    layers kept for reuse.
     """
     split = layout.dp_shard * layout.cp > 1 or layout.offload.parameters != "none"
     if layout.zero_stage < 3 or not split:
@@ -163,20 +180,23 @@ def gathered_bytes(
     head = (program.head_unit_bytes or unit) * ends
     if load.loss and load.embedding and not model.tied_embeddings:
         head += program.root_bytes * ends
+    # ``live``: parameters that DeepSpeed keeps gathered for reuse (max_live_parameters).
     return max(unit * program.gathered_units * largest, unit * largest + head, unit * live)
 
 
 def cast_bytes(pricing: Pricing, layout: Layout, load: StageLoad, program: ProgramMemory) -> float:
     """Return the bytes of low-precision copies of a stage's linear weights.
 
-    The embedding has no copy, and the head only if ``casts_head``. Under ZeRO-3 a layer is
-    quantised when it is gathered, so that no copy stays.
+    The embedding has no copy, and the output projection has one only if ``casts_head``. Under
+    ZeRO-3 a layer is quantised when it is gathered, so that no copy stays.
     """
     if not program.state.cast or layout.zero_stage >= 3:
         return 0.0
     dense, expert = pricing.stage_parameters(layout, load)
     model = pricing.problem.model
     table = pricing.framework.padded_vocab(model, layout.tp) * model.hidden / layout.tp
+    # Vocabulary matrices on this stage: embedding and output projection are not cast, unless
+    # configured.
     tables = load.embedding + (load.loss and (not model.tied_embeddings or layout.pp > 1))
     tables -= load.loss and program.state.casts_head
     return program.state.cast * max(dense + expert - tables * table, 0.0)
@@ -185,12 +205,13 @@ def cast_bytes(pricing: Pricing, layout: Layout, load: StageLoad, program: Progr
 def _static_terms(
     pricing: Pricing, layout: Layout, load: StageLoad, program: ProgramMemory
 ) -> StaticBytes:
-    """Return the terms that do not depend on the micro-batch size."""
+    """Return the bytes that do not depend on the micro-batch size, ordered as ``StaticBytes``."""
     mesh = (layout.tp, layout.cp, layout.ep, layout.etp, layout.pp)
     kept = (layout.zero_stage, layout.offload, layout.zero_plus.hpz)
     shards = (layout.dp_replicate, layout.dp_shard, *kept)
 
-    def compute() -> StaticBytes:
+    def compute_static_terms() -> StaticBytes:
+        """Compute the bytes that do not depend on the micro-batch size, for the caller's cache."""
         return (
             *static_bytes(pricing, layout, load, program),
             cast_bytes(pricing, layout, load, program),
@@ -198,13 +219,13 @@ def _static_terms(
             placeholder_bytes(pricing, layout, load, program),
         )
 
-    return pricing.memo(("static", mesh, shards, load, program.name), compute)
+    return pricing.memo(("static", mesh, shards, load, program.name), compute_static_terms)
 
 
 def _dynamic_terms(
     pricing: Pricing, layout: Layout, load: StageLoad, stage: int, program: ProgramMemory
 ) -> tuple[float, float]:
-    """Return (activations, logits) bytes at the peak of the step.
+    """Return the bytes of (activations, logits) at the peak of the step.
 
     The backward pass of the loss precedes that of any layer, so that logits and a layer's working
     set peak at different times. A third peak is the optimizer step, after all of these are freed.
@@ -216,7 +237,7 @@ def _dynamic_terms(
 
 
 def step_bytes(pricing: Pricing, layout: Layout, load: StageLoad, program: ProgramMemory) -> float:
-    """Return the bytes of fp32 gradients that the optimizer copies from 16-bit ones."""
+    """Return the bytes of the fp32 copies that the optimizer step makes of 16-bit gradients."""
     if not program.state.step or layout.offload.optimizer != "none":
         return 0.0
     dense, expert = pricing.stage_parameters(layout, load)
@@ -228,8 +249,9 @@ def step_bytes(pricing: Pricing, layout: Layout, load: StageLoad, program: Progr
 
 
 def communicator_and_context_bytes(pricing: Pricing, layout: Layout) -> tuple[float, float]:
-    """Return the bytes of (communicators, driver context), which are outside the allocator."""
+    """Return the bytes of (communicators, driver context), which are outside torch's allocator."""
     degrees = (layout.tp, layout.cp, layout.pp, layout.dp, layout.ep)
+    # NCCL creates one communicator per mesh axis in use.
     communicators = sum(degree > 1 for degree in degrees) * COMMUNICATOR_BYTES
     return communicators, pricing.problem.cluster.generation.driver_context_mb * 1e6
 
@@ -241,7 +263,10 @@ def stage_memory(
     stage: int,
     program: ProgramMemory | None = None,
 ) -> StageMemory:
-    """Return all terms of one stage; ``program`` defaults to that of the framework."""
+    """Return the memory of one rank of a pipeline stage, by term.
+
+    ``program`` is the memory model of the training program; by default that of the framework.
+    """
     program = program or program_memory(pricing, layout.zero_stage)
     weights, gradients, optimizer, casts, gathered, kept = _static_terms(
         pricing, layout, load, program
@@ -267,7 +292,7 @@ def stage_memory(
 
 
 def peak_stage(pricing: Pricing, layout: Layout) -> StageMemory:
-    """Return the stage with the highest peak; the first of equals."""
+    """Return the memory of the pipeline stage with the highest peak; on a tie, of the first one."""
     stages = [
         stage_memory(pricing, layout, each.load, each.first)
         for each in pricing.classes(layout.split)
@@ -276,9 +301,9 @@ def peak_stage(pricing: Pricing, layout: Layout) -> StageMemory:
 
 
 def peak_bytes(pricing: Pricing, layout: Layout) -> float:
-    """Return the bytes of the stage with the highest peak.
+    """Return the memory peak in bytes of the pipeline stage with the highest peak.
 
-    The search evaluates each candidate this way, because terms cost time.
+    The search calls this function for each candidate, because it is faster than ``peak_stage``.
     """
     program = program_memory(pricing, layout.zero_stage)
     most = 0.0
@@ -287,6 +312,7 @@ def peak_bytes(pricing: Pricing, layout: Layout) -> float:
         static = sum(_static_terms(pricing, layout, each.load, program))
         static += each.load.loss * head_buffer_bytes(pricing, layout, program)
         most = max(most, static + (1 + program.fragmentation) * dynamic)
+    # Terms that are equal on all stages are added after the maximum, once per layout.
     stage_buffers = stage_buffer_bytes(pricing, layout)
     return (
         most
@@ -297,7 +323,7 @@ def peak_bytes(pricing: Pricing, layout: Layout) -> float:
 
 
 def all_stages(pricing: Pricing, layout: Layout) -> tuple[StageMemory, ...]:
-    """Return the memory of all pipeline ranks."""
+    """Return the memory of one rank of every pipeline stage."""
     model, split = pricing.problem.model, layout.split
     return tuple(
         stage_memory(pricing, layout, stage_load(model, split, stage), stage)

@@ -11,7 +11,7 @@ from parc.compiler.ir import LayerKind, Layout, Model, ProgramMemory
 def stream_bytes(pricing: Pricing, layout: Layout) -> float:
     """Return the bytes of one micro-batch's residual stream on one rank, in 16 bit.
 
-    2Th, divided by tp with sequence parallelism.
+    They are 2 T h for T tokens and hidden size h, divided by tp with sequence parallelism.
     """
     problem = pricing.problem
     tokens = layout.tokens(problem.job.sequence_length)
@@ -19,30 +19,36 @@ def stream_bytes(pricing: Pricing, layout: Layout) -> float:
 
 
 def stage_buffers(pp: int, vpp: int) -> int:
-    """Return the number of residual streams of one micro-batch that are kept between stages.
+    """Return how many residual streams of one micro-batch stay allocated between pipeline sends.
 
-    The input and the output gradient of each virtual stage stay allocated between sends: 2v of 2Th.
-    Counted in Megatron's functional-test records, to the byte at v = 3 and v = 8.
+    They are the input and the output gradient of each of the ``vpp`` virtual stages. Megatron's
+    functional-test records confirm the count, to the byte for vpp = 3 and 8.
     """
+    # Without pipeline parallelism nothing is sent, so that no buffer stays.
     return 2 * vpp if pp > 1 else 0
 
 
 def stage_buffer_bytes(pricing: Pricing, layout: Layout) -> float:
-    """Return the bytes of the residual streams that are kept between stages."""
+    """Return the bytes of the residual streams that stay allocated between pipeline sends."""
     return stage_buffers(layout.pp, layout.vpp) * stream_bytes(pricing, layout)
 
 
 def library_bytes(pricing: Pricing, program: ProgramMemory) -> float:
-    """Return the workspaces of matrix libraries; routed experts have additional streams."""
+    """Return the bytes of the workspaces of matrix libraries.
+
+    Routed experts run in additional streams, which need workspaces too.
+    """
+    # TransformerEngine runs grouped GEMMs in several streams with one workspace each.
     grouped = program.grouped_workspace_bytes if pricing.problem.model.experts is not None else 0.0
     return program.workspace_bytes + grouped
 
 
 def head_buffer_bytes(pricing: Pricing, layout: Layout, program: ProgramMemory) -> float:
-    """Return the bytes of the head's gathered input under sequence parallelism: 2Th.
+    """Return the bytes of the gathered input of the output projection under sequence parallelism.
 
     Megatron gathers it into a buffer that it keeps (tensor_parallel/layers.py,
-    get_global_memory_buffer).
+    get_global_memory_buffer): 2 T h for T tokens and hidden size h. The result is 0 for programs
+    without this buffer.
     """
     if not (program.keeps_head_input and layout.sequence_parallel):
         return 0.0
@@ -54,9 +60,9 @@ def placeholder_bytes(
 ) -> float:
     """Return the bytes of placeholder gradients, one for each distinct shape of a weight.
 
-    Autograd requires a tensor even if a GEMM has added the gradient to its sum. TransformerEngine
-    keeps one for each distinct shape (pytorch/module/base.py, get_dummy_wgrad), as does Megatron's
-    output projection.
+    Autograd requires a gradient tensor even if a GEMM has already added the gradient to its sum.
+    TransformerEngine keeps one for each distinct shape (pytorch/module/base.py, get_dummy_wgrad),
+    as does Megatron's output projection.
     """
     if not program.placeholder_bytes:
         return 0.0
@@ -73,14 +79,18 @@ because they are not linear layers of TransformerEngine."""
 
 
 def weight_shapes(model: Model, layout: Layout, load: StageLoad, vocab: int) -> WeightShapes:
-    """Return the distinct weight shapes of a stage; ``vocab`` includes the framework's padding."""
+    """Return the distinct (rows, columns) of the weights of a stage's linear layers.
+
+    ``vocab`` is the vocabulary size with the framework's padding.
+    """
     shapes: WeightShapes = set()
     for kind in load.by_kind(model):
-        shapes |= _mixer(model, kind, layout.tp)
+        shapes |= _mixer_weight_shapes(model, kind, layout.tp)
         if kind.routed:
-            shapes |= _experts(model, layout)
+            shapes |= _expert_weight_shapes(model, layout)
         elif kind.mlp == "dense":
-            shapes |= _mlp(model, model.ffn.size // layout.tp)
+            shapes |= _mlp_weight_shapes(model, model.ffn.size // layout.tp)
+    # The projection of a prediction layer joins hidden states and embeddings: 2 x hidden inputs.
     if load.mtp_layers:
         shapes.add((model.hidden // layout.tp, 2 * model.hidden))
     if load.loss:
@@ -88,27 +98,35 @@ def weight_shapes(model: Model, layout: Layout, load: StageLoad, vocab: int) -> 
     return shapes
 
 
-def _mlp(model: Model, width: int) -> WeightShapes:
+def _mlp_weight_shapes(model: Model, width: int) -> WeightShapes:
+    """Return the weight shapes of an MLP with inner width ``width`` on one rank."""
     return {(2 * width if model.ffn.gated else width, model.hidden), (model.hidden, width)}
 
 
-def _experts(model: Model, layout: Layout) -> WeightShapes:
+def _expert_weight_shapes(model: Model, layout: Layout) -> WeightShapes:
+    """Return the weight shapes of routed and shared experts on one rank."""
     experts = model.experts
     assert experts is not None
-    shapes = _mlp(model, experts.size // layout.etp)
-    return shapes | _mlp(model, experts.shared_size // layout.tp) if experts.shared_size else shapes
+    shapes = _mlp_weight_shapes(model, experts.size // layout.etp)
+    return (
+        shapes | _mlp_weight_shapes(model, experts.shared_size // layout.tp)
+        if experts.shared_size
+        else shapes
+    )
 
 
-def _mixer(model: Model, kind: LayerKind, tp: int) -> WeightShapes:
+def _mixer_weight_shapes(model: Model, kind: LayerKind, tp: int) -> WeightShapes:
+    """Return the weight shapes of the token mixer of a layer on one of ``tp`` ranks."""
     if kind.mixer == "attention":
-        return _attention(model, tp)
+        return _attention_weight_shapes(model, tp)
     part = recurrence(model, kind)
     if part is None:
         return set()
     return {(part.projected // tp, model.hidden), (model.hidden, part.inner // tp)}
 
 
-def _attention(model: Model, tp: int) -> WeightShapes:
+def _attention_weight_shapes(model: Model, tp: int) -> WeightShapes:
+    """Return the weight shapes of the attention projections on one of ``tp`` ranks."""
     attention, hidden = model.attention, model.hidden
     latent, heads = attention.latent, attention.heads // tp
     if latent is None:

@@ -32,48 +32,53 @@ from parc.compiler.cost.schedules.table import (
     PipelineShape,
     RankActions,
     Table,
-    loop_owners,
-    v_owners,
+    stage_ranks_in_loop,
+    stage_ranks_in_v_form,
 )
 
 
 def gpipe(shape: PipelineShape) -> Table:
-    """Return the table of GPipe: all forwards, then all backwards in the same order."""
+    """Return the action table of GPipe: all forwards, then all backwards in the same order."""
     batches = range(shape.micro_batches)
     rows = (
         tuple(Action(rank, "F", i) for i in batches) + tuple(Action(rank, "B", i) for i in batches)
         for rank in range(shape.ranks)
     )
-    return Table(tuple(rows), loop_owners(shape.ranks, 1), shape.ranks)
+    return Table(tuple(rows), stage_ranks_in_loop(shape.ranks, 1), shape.ranks)
 
 
 def one_f_one_b(shape: PipelineShape) -> Table:
-    """Return the table of 1F1B: p - 1 - r warm-up forwards, then forward and backward in turn."""
+    """Return the action table of 1F1B: warm-up forwards, then one forward and one backward in turn.
+
+    Rank r of p has p - 1 - r warm-up forwards.
+    """
     rows = []
     for rank in range(shape.ranks):
         batches = range(shape.micro_batches)
         forwards = [Action(rank, "F", i) for i in batches]
         backwards = [Action(rank, "B", i) for i in batches]
-        rows.append(alternate(forwards, backwards, shape.ranks - 1 - rank))
-    return Table(tuple(rows), loop_owners(shape.ranks, 1), shape.ranks)
+        rows.append(alternate_forward_backward(forwards, backwards, shape.ranks - 1 - rank))
+    return Table(tuple(rows), stage_ranks_in_loop(shape.ranks, 1), shape.ranks)
 
 
 def interleaved(shape: PipelineShape) -> Table:
-    """Return the table of interleaved 1F1B with ``shape.chunks`` chunks per rank.
+    """Return the action table of interleaved 1F1B with ``shape.chunks`` chunks per rank.
 
     A group of ``shape.group_size`` micro-batches passes all chunks before the next group starts.
     """
-    order, back = forward_visits(shape), backward_visits(shape)
+    order, back = forward_order(shape), backward_order(shape)
     p = shape.ranks
     rows = []
     for rank in range(p):
         forwards = [Action(chunk * p + rank, "F", i) for chunk, i in order]
         backwards = [Action(chunk * p + rank, "B", i) for chunk, i in back]
-        rows.append(alternate(forwards, backwards, interleaved_warmup(shape, rank)))
-    return Table(tuple(rows), loop_owners(p, shape.chunks), p * shape.chunks)
+        rows.append(
+            alternate_forward_backward(forwards, backwards, interleaved_warmup(shape, rank))
+        )
+    return Table(tuple(rows), stage_ranks_in_loop(p, shape.chunks), p * shape.chunks)
 
 
-def forward_visits(shape: PipelineShape) -> list[tuple[int, int]]:
+def forward_order(shape: PipelineShape) -> list[tuple[int, int]]:
     """Return the (chunk, micro-batch) pairs of a rank in the order of its forwards."""
     return [
         (chunk, micro_batch)
@@ -83,46 +88,53 @@ def forward_visits(shape: PipelineShape) -> list[tuple[int, int]]:
     ]
 
 
-def backward_visits(shape: PipelineShape) -> list[tuple[int, int]]:
-    """Return the (chunk, micro-batch) pairs in the order of the backwards.
+def backward_order(shape: PipelineShape) -> list[tuple[int, int]]:
+    """Return the (chunk, micro-batch) pairs of a rank in the order of its backwards.
 
     The order is that of the forwards, but each group passes the chunks from last to first.
     """
-    return [(shape.chunks - 1 - chunk, i) for chunk, i in forward_visits(shape)]
+    return [(shape.chunks - 1 - chunk, i) for chunk, i in forward_order(shape)]
 
 
-def alternate(forwards: list[Action], backwards: list[Action], warmup: int) -> RankActions:
-    """Return ``warmup`` forwards, then forward and backward in turn, then the last backwards."""
+def alternate_forward_backward(
+    forwards: list[Action], backwards: list[Action], warmup: int
+) -> RankActions:
+    """Return ``warmup`` forwards, then forwards and backwards in turn, then the last backwards."""
+    # Each steady step has one forward and one backward; the remaining backwards are the cool-down.
     steady = max(len(forwards) - warmup, 0)
     pairs = chain.from_iterable(zip(forwards[warmup:], backwards, strict=False))
     return (*forwards[:warmup], *pairs, *backwards[steady:])
 
 
 def zb_h1(shape: PipelineShape) -> Table:
-    """Return the table of schedule H1, also called ZB1P.
+    """Return the action table of schedule ZB-H1, also called ZB1P.
 
-    It needs the memory of 1F1B and fills the cool-down with weight gradients. Warm-up is
-    (v - 1) g + p - 1 - r forwards; rank r delays its weight gradients by r steps.
+    It needs the memory of 1F1B and fills the cool-down with weight gradients. Rank r of p has (v -
+    1) g + p - 1 - r warm-up forwards, with v chunks per rank and g micro-batches per group, and
+    delays its weight gradients by r steps.
     """
-    order, back = forward_visits(shape), backward_visits(shape)
+    order, back = forward_order(shape), backward_order(shape)
     p = shape.ranks
     rows = []
     for rank in range(p):
         forwards = [Action(chunk * p + rank, "F", i) for chunk, i in order]
         inputs = [Action(chunk * p + rank, "I", i) for chunk, i in back]
         weights = [Action(chunk * p + rank, "W", i) for chunk, i in back]
+        # One forward per later rank; interleaved 1F1B has two (torch, InterleavedZeroBubble).
         warmup = min((shape.chunks - 1) * shape.group_size + p - 1 - rank, len(forwards))
         steady = _delay_weight_gradients(forwards[warmup:], inputs, weights, rank)
         rows.append((*forwards[:warmup], *steady))
-    return Table(tuple(rows), loop_owners(p, shape.chunks), p * shape.chunks)
+    return Table(tuple(rows), stage_ranks_in_loop(p, shape.chunks), p * shape.chunks)
 
 
 def _delay_weight_gradients(
     forwards: list[Action], inputs: list[Action], weights: list[Action], delay: int
 ) -> RankActions:
-    """Return the steps F I W, with each W ``delay`` steps after its I.
+    """Return the actions after the warm-up, with delayed weight gradients.
 
-    Steps have no F once the forwards end; the remaining W follow the last step.
+    Each step has a forward, an input gradient and a weight gradient; the weight gradient of a
+    micro-batch runs ``delay`` steps after its input gradient. Steps have no forward once the
+    forwards end; the remaining weight gradients follow the last step.
     """
     steps = []
     for k, gradient in enumerate(inputs):
@@ -134,20 +146,25 @@ def _delay_weight_gradients(
 
 
 def zb_v(shape: PipelineShape) -> Table:
-    """Return the table of ZB-V: two stages per rank in V form, the memory of 1F1B.
+    """Return the action table of ZB-V, which needs the memory of 1F1B.
 
-    There is no bubble if F = I = W. The order is defined for at least 2p - 1 micro-batches; for
-    fewer, the actions of the missing ones are removed.
+    Each rank has two stages; a micro-batch passes down the ranks and back up. There is no bubble if
+    forward, input gradient and weight gradient take equally long. On p ranks the order is defined
+    for at least 2p - 1 micro-batches; for fewer, the actions of the missing micro-batches are
+    removed.
     """
     rows = (_zb_v_row(shape, rank) for rank in range(shape.ranks))
-    return Table(tuple(rows), v_owners(shape.ranks), 2 * shape.ranks)
+    return Table(tuple(rows), stage_ranks_in_v_form(shape.ranks), 2 * shape.ranks)
 
 
 def _zb_v_row(shape: PipelineShape, rank: int) -> RankActions:
-    """Return warm-up, steady state and cool-down of one rank."""
+    """Return the actions of one rank in ZB-V: warm-up, steady state and cool-down."""
     p = shape.ranks
+    # torch's ZBVZeroBubble pads short steps in the same way and drops the actions afterwards.
     m = max(2 * p - 1, shape.micro_batches)
     line = _ActionList(rank, 2 * p - 1 - rank)
+    # Order of torch's ZBVZeroBubble; a word is a computation (F, I, W) and one of the rank's
+    # stages.
     for _ in range(2 * (p - rank) - 1):
         line.add("F0")
     for _ in range(rank):
@@ -168,16 +185,19 @@ def _zb_v_row(shape: PipelineShape, rank: int) -> RankActions:
 
 
 class _ActionList:
-    """Actions of one rank so far, and the next micro-batch per computation and stage."""
+    """Actions of one rank so far, with the next micro-batch per computation and stage."""
 
     def __init__(self, first: int, second: int) -> None:
-        """Start an empty list; ``add`` calls the stages ``first`` and ``second`` 0 and 1."""
+        """Create an empty list.
+
+        In the words of ``add``, stage ``first`` is 0 and ``second`` is 1.
+        """
         self.stages = (first, second)
         self.count = {computation + index: 0 for computation in "FIW" for index in "01"}
         self.actions: list[Action] = []
 
     def add(self, *words: str) -> None:
-        """Append the next micro-batch of each word, such as ``F0``, ``I1`` or ``W0``."""
+        """Append one action per word; ``F0`` is the next forward on the first of the two stages."""
         computations: dict[str, Computation] = {"F": "F", "I": "I", "W": "W"}
         for word in words:
             stage = self.stages[int(word[1])]
@@ -186,38 +206,45 @@ class _ActionList:
 
 
 def dualpipe_v(shape: PipelineShape) -> Table:
-    """Return the table of DualPipeV: two stages per rank in V form; requires m >= 2p."""
+    """Return the action table of DualPipeV.
+
+    It requires at least twice as many micro-batches as ranks. Each rank has two stages; a
+    micro-batch passes down the ranks and back up.
+    """
     p = shape.ranks
     batches = range(shape.micro_batches)
     rows = (
-        _RankProgram(((rank, batches), (2 * p - 1 - rank, batches)), p - 1 - rank).actions(rank)
+        _DualPipeRank(((rank, batches), (2 * p - 1 - rank, batches)), p - 1 - rank).actions(rank)
         for rank in range(p)
     )
-    return Table(tuple(rows), v_owners(p), 2 * p)
+    return Table(tuple(rows), stage_ranks_in_v_form(p), 2 * p)
 
 
 def dualpipe(shape: PipelineShape) -> Table:
-    """Return the table of DualPipe; requires even p, even m, and m >= 2p.
+    """Return the action table of DualPipe.
 
-    Two copies of the model are fed from both ends. Stage s of the second copy has number p + s, is
-    on rank p - 1 - s, and processes the second half of the micro-batches.
+    With p ranks and m micro-batches, p and m must be even and m >= 2p. Two copies of the model are
+    fed from both ends. Stage s of the second copy has number p + s, is on rank p - 1 - s, and
+    processes the second half of the micro-batches.
     """
     p, half = shape.ranks, shape.micro_batches // 2
+    # Each direction of the pipeline processes half of the micro-batches.
     down, up = range(half), range(half, 2 * half)
     rows = []
     for rank in range(p):
         ends = ((rank, down), (2 * p - 1 - rank, up))
+        # Lane 0 of a rank is the direction whose micro-batches enter at the nearer end.
         near, far = ends if rank < p // 2 else (ends[1], ends[0])
         depth = min(rank, p - 1 - rank)
-        rows.append(_RankProgram((near, far), p // 2 - 1 - depth).actions(depth))
-    return Table(tuple(rows), v_owners(p), p)
+        rows.append(_DualPipeRank((near, far), p // 2 - 1 - depth).actions(depth))
+    return Table(tuple(rows), stage_ranks_in_v_form(p), p)
 
 
-class _RankProgram:
-    """DualPipe's eight steps on one rank."""
+class _DualPipeRank:
+    """Actions of one rank in the eight steps of DualPipe's program."""
 
     def __init__(self, lanes: tuple[tuple[int, range], tuple[int, range]], above: int) -> None:
-        """Start an empty program.
+        """Create an empty program.
 
         ``lanes`` are the two stages of the rank with their micro-batches; ``above`` is the number
         of ranks between this rank and the rank at which both lanes meet.
@@ -230,64 +257,78 @@ class _RankProgram:
         self.weights: deque[Action] = deque()
 
     def actions(self, depth: int) -> RankActions:
-        """Return all actions of the rank ``depth`` ranks behind the entry of micro-batches."""
-        self._warm_up(depth)
-        self._overlap(depth)
-        self._cool_down(depth)
+        """Return all actions of the rank, in the order in which the rank runs them.
+
+        ``depth`` is the distance of the rank from the rank where its micro-batches enter.
+        """
+        self._append_warm_up(depth)
+        self._append_overlapped_pairs(depth)
+        self._append_cool_down(depth)
         return tuple(self.items)
 
-    def _warm_up(self, depth: int) -> None:
-        """Append F0, then F0 F1, then I1 W1 F1."""
+    def _append_warm_up(self, depth: int) -> None:
+        """Append the forwards of the warm-up and the first backwards.
+
+        The order is F0, then F0 F1, then I1 W1 F1: F is a forward, I an input gradient, W a weight
+        gradient, and the digit is the lane.
+        """
         for _ in range(2 * self.above):
-            self.items.append(self._forward(0))
+            self.items.append(self._next_forward(0))
         for _ in range(depth + 1):
-            self.items += [self._forward(0), self._forward(1)]
+            self.items += [self._next_forward(0), self._next_forward(1)]
         for _ in range(self.above):
-            self._split(1)
-            self.items += [self.weights.popleft(), self._forward(1)]
+            self._append_split_backward(1)
+            self.items += [self.weights.popleft(), self._next_forward(1)]
 
-    def _overlap(self, depth: int) -> None:
-        """Append pairs F0 B1 and F1 B0 until the forwards end.
+    def _append_overlapped_pairs(self, depth: int) -> None:
+        """Append overlapped pairs of a forward and a backward until the forwards end.
 
-        The rank at which the lanes meet runs its first F0 and B1 one after the other: DualPipe's
-        program does so to shorten the bubble (dualpipe.py, step 4).
+        Forwards on lane 0 overlap with backwards on lane 1, and vice versa. The rank at which the
+        lanes meet runs its first forward and backward one after the other: DualPipe's program does
+        so to shorten the bubble (dualpipe.py, step 4).
         """
         steady = len(self.lanes[0][1]) - 2 * (self.above + depth + 1) + depth + 1
         for k in range(steady):
-            together = Pair(self._forward(0), self._backward(1))
+            together = Pair(self._next_forward(0), self._next_backward(1))
             self.items += together if k == 0 and self.above == 0 else [together]
-            self.items.append(Pair(self._forward(1), self._backward(0)))
+            self.items.append(Pair(self._next_forward(1), self._next_backward(0)))
         for _ in range(self.above):
-            self.items.append(self._backward(1))
-            self.items.append(Pair(self._forward(1), self._backward(0)))
+            self.items.append(self._next_backward(1))
+            self.items.append(Pair(self._next_forward(1), self._next_backward(0)))
 
-    def _cool_down(self, depth: int) -> None:
-        """Append rounds of B1 B0, the later half split into I and W, then the delayed W."""
+    def _append_cool_down(self, depth: int) -> None:
+        """Append the last backwards in turn on both lanes, then the delayed weight gradients.
+
+        The later half of the backwards is split into input gradient and weight gradient.
+        """
         split_from = depth + 1  # of the 2 (depth + 1) backwards, the second half is split
         for k in range(2 * (depth + 1)):
             lane = 1 - k % 2
             if k >= split_from:
-                self._split(lane)
+                self._append_split_backward(lane)
             else:
-                self.items.append(self._backward(lane))
+                self.items.append(self._next_backward(lane))
         for _ in range(self.above):
             self.items.append(self.weights.popleft())
-            self._split(0)
+            self._append_split_backward(0)
         self.items += self.weights
 
-    def _forward(self, lane: int) -> Action:
-        return self._next(lane, "F", self.forwards)
+    def _next_forward(self, lane: int) -> Action:
+        """Return the next forward on ``lane``."""
+        return self._next_action(lane, "F", self.forwards)
 
-    def _backward(self, lane: int) -> Action:
-        return self._next(lane, "B", self.backwards)
+    def _next_backward(self, lane: int) -> Action:
+        """Return the next full backward on ``lane``."""
+        return self._next_action(lane, "B", self.backwards)
 
-    def _split(self, lane: int) -> None:
-        """Append the gradient of the input and queue the gradient of the weights."""
-        gradient = self._next(lane, "I", self.backwards)
+    def _append_split_backward(self, lane: int) -> None:
+        """Append the next input gradient on ``lane`` and queue its weight gradient for later."""
+        gradient = self._next_action(lane, "I", self.backwards)
         self.items.append(gradient)
         self.weights.append(Action(gradient.stage, "W", gradient.micro_batch))
 
-    def _next(self, lane: int, computation: Computation, count: list[int]) -> Action:
+    def _next_action(self, lane: int, computation: Computation, count: list[int]) -> Action:
+        """Return the next action of type ``computation`` on ``lane`` and advance its ``count``."""
         stage, batches = self.lanes[lane]
         count[lane] += 1
         return Action(stage, computation, batches[count[lane] - 1])

@@ -1,4 +1,4 @@
-"""Bubble and memory of a schedule as the search estimates them: idle share, peak in flight.
+"""Bubble and memory of a pipeline schedule as the layout search estimates them.
 
 Both use the closed formulas of ``formulas.py``, which tests compare with the action tables.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cache, lru_cache
 
-from parc.compiler.cost.schedules.action_tables import backward_visits, forward_visits
+from parc.compiler.cost.schedules.action_tables import backward_order, forward_order
 from parc.compiler.cost.schedules.formulas import (
     EqualStages,
     chunks_in_flight,
@@ -26,72 +26,82 @@ because the steady state repeats; tests compare with longer steps."""
 
 
 @cache
-def idle_share(schedule: Schedule, pp: int, repeated: bool) -> float:
-    """Return the idle time of a pipeline rank over (p - 1) forwards and backwards of a chunk.
+def bubble_relative_to_1f1b(schedule: Schedule, pp: int, repeated: bool) -> float:
+    """Return the idle time of a pipeline rank, in units of the idle time of a 1F1B rank.
 
-    1 for GPipe, 1F1B and interleaving. Zero-bubble schedules fill part of the bubble with weight
-    gradients; here forward, input gradient and weight gradient are assumed to take equally long. If
-    layers are recomputed (``repeated``), the input gradient also includes a forward. Valid from 2 p
-    micro-batches on; with fewer these schedules idle more.
+    The unit is (p - 1) forwards and backwards of a chunk on p ranks, so that GPipe, 1F1B and
+    interleaving have 1. Zero-bubble schedules fill part of the bubble with weight gradients;
+    forward, input gradient and weight gradient are assumed to take equally long. If layers are
+    recomputed (``repeated``), the input gradient also includes a forward. The result is valid from
+    2 p micro-batches on; with fewer micro-batches zero-bubble schedules idle longer.
     """
     if schedule in FULL_BUBBLE or pp == 1:
         return 1.0
+    # Relative times suffice, because the result is a ratio.
     stage = StageSeconds(1.0, 2.0 if repeated else 1.0, 1.0)
     shape = PipelineShape(pp, 2 * pp, 2 if schedule in ("zb-v", "dualpipe-v") else 1)
     seconds = SCHEDULES[schedule].makespan_seconds(shape, EqualStages(stage))
+    # All ranks work equally long; the remaining time of the step is idle.
     work = shape.micro_batches * shape.chunks * stage.total
     return (seconds - work) / ((pp - 1) * stage.total)
 
 
-def peak_chunks(schedule: Schedule, stage: int, shape: PipelineShape) -> int:
-    """Return the largest number of chunks whose activations a pipeline rank stores.
+def peak_chunks_in_flight(schedule: Schedule, stage: int, shape: PipelineShape) -> int:
+    """Return the largest number of chunks whose activations pipeline rank ``stage`` stores.
 
-    Zero-bubble schedules store a chunk until its weight gradient. For ZB-V this is an upper bound:
-    in steps of few micro-batches the last ranks store fewer (``formulas.zb_v_in_flight``).
+    Zero-bubble schedules store a chunk until its weight gradient. For ZB-V the result is an upper
+    bound: in steps of few micro-batches the last ranks store fewer (``formulas.zb_v_in_flight``).
     """
     if schedule in ("1f1b", "interleaved"):
         return chunks_in_flight(stage, shape.ranks, shape.chunks, shape.micro_batches)
     if schedule == "zb-v":
         return min(2 * shape.micro_batches, 2 * shape.ranks)
     peak = SCHEDULES[schedule].in_flight(shape, stage)
+    # A rank cannot store more than all chunks of the step, which short steps would exceed.
     return min(peak, shape.micro_batches * shape.chunks)
 
 
 def micro_batches_in_flight(
     schedule: Schedule, stage: int, shape: PipelineShape, chunks: tuple[int, ...] = ()
 ) -> float:
-    """Return the peak number of micro-batches whose activations a pipeline rank stores.
+    """Return the peak number of micro-batches whose activations pipeline rank ``stage`` stores.
 
-    A chunk counts as its share of the rank's layers. ``chunks`` are the layers of each chunk if
+    A chunk counts as its fraction of the rank's layers. ``chunks`` are the layers of each chunk if
     they differ; only 1F1B and interleaving use it, other schedules count chunks as equal.
     """
     if schedule in ("1f1b", "interleaved"):
         return interleaved_micro_batches_in_flight(
             stage, shape.ranks, shape.chunks, shape.micro_batches, chunks
         )
-    return peak_chunks(schedule, stage, shape) / shape.chunks
+    return peak_chunks_in_flight(schedule, stage, shape) / shape.chunks
 
 
 def interleaved_micro_batches_in_flight(
     stage: int, pp: int, vpp: int, micro_batches: int, chunks: tuple[int, ...] = ()
 ) -> float:
-    """Return ``micro_batches_in_flight`` of 1F1B (``vpp`` 1) and interleaved 1F1B."""
+    """Return the peak number of micro-batches whose activations an interleaved 1F1B rank stores.
+
+    ``stage`` is the pipeline rank, ``vpp`` the number of chunks per rank (1: plain 1F1B),
+    ``chunks`` the layers of each chunk if they differ.
+    """
     if vpp == 1 or not sum(chunks):
         return chunks_in_flight(stage, pp, vpp, micro_batches) / vpp
-    return _peak_layers(stage, pp, min(micro_batches, MAX_GROUPS * pp), chunks) / sum(chunks)
+    return _peak_layers_in_flight(stage, pp, min(micro_batches, MAX_GROUPS * pp), chunks) / sum(
+        chunks
+    )
 
 
 @lru_cache(maxsize=4096)
-def _peak_layers(stage: int, pp: int, micro_batches: int, chunks: tuple[int, ...]) -> int:
-    """Return the largest number of layers whose activations a rank stores at once.
+def _peak_layers_in_flight(stage: int, pp: int, micro_batches: int, chunks: tuple[int, ...]) -> int:
+    """Return the largest number of layers whose activations a rank stores at the same time.
 
     If chunks differ, their order matters: the first chunks of a rank are stored longest, and a last
-    chunk that contains only the loss stores nothing. So the order of Megatron's interleaved
-    schedule is walked.
+    chunk that contains only the loss stores nothing. So the function follows the order of
+    Megatron's interleaved schedule.
     """
     shape = PipelineShape(pp, micro_batches, len(chunks))
-    forwards = [chunks[chunk] for chunk, _ in forward_visits(shape)]
-    backwards = [chunks[chunk] for chunk, _ in backward_visits(shape)]
+    forwards = [chunks[chunk] for chunk, _ in forward_order(shape)]
+    backwards = [chunks[chunk] for chunk, _ in backward_order(shape)]
     warmup = interleaved_warmup(shape, stage)
     stored = peak = sum(forwards[:warmup])
     for forward, backward in zip(forwards[warmup:], backwards, strict=False):

@@ -15,48 +15,50 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parc.compiler.cost.schedules.simulation import Costs, StageSeconds
+from parc.compiler.cost.schedules.simulation import StageCosts, StageSeconds
 from parc.compiler.cost.schedules.table import PipelineShape
 
 
 @dataclass(frozen=True, slots=True)
 class EqualStages:
-    """Seconds of a pipeline whose stages all take the same time."""
+    """Seconds of the stages of a pipeline in which all stages take the same time."""
 
     stage: StageSeconds
     hop_seconds: float = 0.0
     overlap: float = 0.0
-    """As in ``Costs``; only DualPipe and DualPipeV overlap forwards with backwards."""
+    """As in ``StageCosts``; only DualPipe and DualPipeV overlap forwards with backwards."""
 
     @property
     def pair_seconds(self) -> float:
-        """Time of an overlapped forward and backward, called F&B by DeepSeek."""
+        """Return the time in seconds of an overlapped forward and backward (DeepSeek's F&B)."""
         stage = self.stage
         return stage.total - self.overlap * min(stage.forward, stage.backward)
 
-    def costs(self, depth: int) -> Costs:
-        """Return these seconds for the simulation of a model with ``depth`` stages."""
-        return Costs((self.stage,) * depth, self.hop_seconds, self.overlap)
+    def costs(self, depth: int) -> StageCosts:
+        """Return the stage times as input of the simulation of a model with ``depth`` stages."""
+        return StageCosts((self.stage,) * depth, self.hop_seconds, self.overlap)
 
 
 def gpipe_seconds(shape: PipelineShape, stages: EqualStages) -> float:
-    """Return the time of a GPipe step: (m + p - 1) t + 2 (p - 1) h.
+    """Return the time in seconds of a GPipe step: (m + p - 1) t + 2 (p - 1) h.
 
-    The bubble is (p - 1)(F + B), GPipe (arXiv:1811.06965), section 2.3.
+    m: micro-batches; p: ranks; t: forward plus backward seconds of one micro-batch on one stage; h:
+    seconds of one hop between ranks. The bubble is (p - 1) t, GPipe (arXiv:1811.06965), section
+    2.3.
     """
     p, m = shape.ranks, shape.micro_batches
     return (m + p - 1) * stages.stage.total + 2 * (p - 1) * stages.hop_seconds
 
 
 def one_f_one_b_seconds(shape: PipelineShape, stages: EqualStages) -> float:
-    """Return the time of a 1F1B step: n t + 2 h (n - ceil(n / p)) with n = m + p - 1.
+    """Return the time in seconds of a 1F1B step: n t + 2 h (n - ceil(n / p)) with n = m + p - 1.
 
-    m: micro-batches, p: ranks, r: pipeline rank; F, B: forward and backward seconds of one stage, t
-    = F + B; h: seconds of one hop between ranks.
+    m: micro-batches; p: ranks; t: forward plus backward seconds of one micro-batch on one stage; h:
+    seconds of one hop between ranks.
 
-    The bubble is (p - 1)(F + B), arXiv:2104.04473, section 2.2. Hops are exposed because a rank has
-    at most p - r micro-batches in flight: every p micro-batches wait for one round trip over all
-    ranks, so that a micro-batch takes t + 2 h (p - 1) / p in the steady state.
+    The bubble is (p - 1) t (arXiv:2104.04473, section 2.2). Hops are exposed because a rank has at
+    most p micro-batches in flight: every p micro-batches wait for one round trip over all ranks, so
+    that a micro-batch takes t + 2 h (p - 1) / p in the steady state.
     """
     p = shape.ranks
     n = shape.micro_batches + p - 1
@@ -64,17 +66,21 @@ def one_f_one_b_seconds(shape: PipelineShape, stages: EqualStages) -> float:
 
 
 def interleaved_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
-    """Return the time of an interleaved 1F1B step; None if hops are long or groups short.
+    """Return the time in seconds of an interleaved 1F1B step; None if no formula is known.
 
-    (m v + p - 1) t + 2 (p - 1) h + (v - 1)(max(0, p h - (g - p) F) + max(0, p h - (l - p) B)),
-    where l is the size of the last group. For m <= p: (p v + m - 1) t + 2 (p v - 1) h. The bubble,
-    (p - 1)(F + B) of a chunk, is that of 1F1B divided by v (arXiv:2104.04473, section 2.2). Groups
-    larger than p hide the hop from the last rank back to the first. No formula is known if a hop
-    takes longer than a chunk's forward or backward, because hops then determine the steady state,
-    or if a group has fewer than p micro-batches.
+    For m > p the formula is (m v + p - 1) t + 2 (p - 1) h + (v - 1) (max(0, p h - (g - p) F) +
+    max(0, p h - (l - p) B)); for m <= p it is (p v + m - 1) t + 2 (p v - 1) h. m: micro-batches; p:
+    ranks; v: chunks per rank; g: micro-batches per group; l: micro-batches in the last group; F, B:
+    forward and backward seconds of one chunk, t = F + B; h: seconds of one hop between ranks.
+
+    The bubble, (p - 1) t of a chunk, is that of 1F1B divided by v (arXiv:2104.04473, section 2.2).
+    Groups larger than p hide the hop from the last rank back to the first. No formula is known if a
+    hop takes longer than a chunk's forward or backward, because hops then determine the steady
+    state, or if a group has fewer than p micro-batches.
     """
     p, m, v, stage = shape.ranks, shape.micro_batches, shape.chunks, stages.stage
     hop = stages.hop_seconds if p > 1 else 0.0
+    # Longer hops determine the steady state, for which no formula is known.
     if hop > min(stage.forward, stage.backward):
         return None
     if m <= p:
@@ -82,23 +88,29 @@ def interleaved_seconds(shape: PipelineShape, stages: EqualStages) -> float | No
     last = m % shape.group_size or shape.group_size
     if last < p:
         return None
+    # Hops from the last rank back to the first, as far as a longer group does not hide them.
     wrap = max(0.0, p * hop - (shape.group_size - p) * stage.forward)
     wrap += max(0.0, p * hop - (last - p) * stage.backward)
     return (m * v + p - 1) * stage.total + 2 * (p - 1) * hop + (v - 1) * wrap
 
 
 def zb_h1_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
-    """Return the time of a ZB-H1 step; None with hops, or if v > 1 and a group is short.
+    """Return the time in seconds of a ZB-H1 step; None if no formula is known.
 
-    The work is m v t. The bubble is (p - 1) max(F + I - W, F, I) for m >= p, and with k = min(m, p)
-    max((p-1)(F+I) - (k-1) W, (p-1) F + (p-k) I, (p-k) F + (p-1) I) in general. The published bubble
-    (p - 1)(F + I - W) (arXiv:2401.10241, section 2; DeepSeek's ZB1P) is the first term; it is exact
-    for W <= min(F, I) and too small for longer W.
+    The formula is m v t plus the bubble. m: micro-batches; p: ranks; v: chunks per rank; F, I, W:
+    seconds of forward, input gradient and weight gradient of one chunk, t = F + I + W; k = min(m,
+    p). The bubble is max((p-1)(F+I) - (k-1) W, (p-1) F + (p-k) I, (p-k) F + (p-1) I); for m >= p
+    that is (p - 1) max(F + I - W, F, I).
+
+    The published bubble (p - 1)(F + I - W) (arXiv:2401.10241, section 2; DeepSeek's ZB1P) is exact
+    for W <= min(F, I) and too small for longer W. No formula is known if hops take time, or if v >
+    1 and the last group has fewer than p micro-batches.
     """
     p, m, stage = shape.ranks, shape.micro_batches, stages.stage
     last = m % shape.group_size or shape.group_size
     if stages.hop_seconds or (shape.chunks > 1 and last < p):
         return None
+    # With fewer micro-batches than ranks, only m weight gradients can fill the bubble.
     k = min(m, p)
     forward, gradient = stage.forward, stage.input_gradient
     bubble = max(
@@ -110,13 +122,16 @@ def zb_h1_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
 
 
 def zb_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
-    """Return the time of a ZB-V step; None with hops or for m < 2 p - 1.
+    """Return the time in seconds of a ZB-V step; None if hops take time or m < 2 p - 1.
 
-    2 m t plus the longest of eight paths through warm-up and cool-down, which were found by
-    following the critical path of the simulation. For F <= I >= W the bubble is
-    (p - 1) max(I, 2 (I - W)). The paper's zero bubble (arXiv:2401.10241, section 6) for F = I = W
-    is counted from the first to the last action of each rank; the step still takes (p - 1) F
-    longer, because the last rank starts that late.
+    m: micro-batches; p: ranks; F, I, W: seconds of forward, input gradient and weight gradient of
+    one of the two stages of a rank, t = F + I + W. The result is 2 m t plus the longest of eight
+    paths through warm-up and cool-down, which were found by following the critical path of the
+    simulation. For F <= I >= W the bubble is (p - 1) max(I, 2 (I - W)).
+
+    The paper's zero bubble for F = I = W (arXiv:2401.10241, section 6) is counted from the first to
+    the last action of each rank; the step still takes (p - 1) F longer, because the last rank
+    starts that late.
     """
     p, m, stage = shape.ranks, shape.micro_batches, stages.stage
     if stages.hop_seconds or m < 2 * p - 1:
@@ -138,24 +153,28 @@ def zb_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
 
 
 def dualpipe_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
-    """Return the time of a DualPipeV step; None with hops or for m < 2 p.
+    """Return the time in seconds of a DualPipeV step; None if hops take time or m < 2 p.
 
-    (2m-p-2) F&B + 2p F + (p+2) I + 3W + (p-1) max(I, W) + max(p F, (p-1) I). The published bubble
-    (p - 1)(F&B + B - 3W) (DeepSeek-V3, arXiv:2412.19437, table 2, with its PP = 2p) is equal for
-    F = I >= W and F&B = F + B; otherwise it is too long or too short by a share of |F - I| or W - I
-    per rank. Hops have no formula because every pair waits for one.
+    m: micro-batches; p: ranks; F, I, W: seconds of forward, input gradient and weight gradient of
+    one stage, B = I + W; F&B: an overlapped forward and backward. The result is (2m-p-2) F&B + 2p F
+    + (p+2) I + 3W + (p-1) max(I, W) + max(p F, (p-1) I).
+
+    The published bubble (p - 1)(F&B + B - 3W) (DeepSeek-V3, arXiv:2412.19437, table 2, with its PP
+    = 2p) is equal for F = I >= W and F&B = F + B; otherwise it is too long or too short by a share
+    of |F - I| or W - I per rank. Hops have no formula because every pair waits for one.
     """
     p, m, stage = shape.ranks, shape.micro_batches, stages.stage
     if stages.hop_seconds or m < 2 * p:
         return None
     f, i, w = stage.forward, stage.input_gradient, stage.weight_gradient
+    # Overlapped pairs of the steady state; the other terms are warm-up and cool-down.
     paired = (2 * m - p - 2) * stages.pair_seconds
     single = 2 * p * f + (p + 2) * i + 3 * w
     return paired + single + (p - 1) * max(i, w) + max(p * f, (p - 1) * i)
 
 
 def dualpipe_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
-    """Return the time of a DualPipe step; None as for DualPipeV.
+    """Return the time in seconds of a DualPipe step; None if ``dualpipe_v_seconds`` returns None.
 
     The two ends of the pipeline mirror each other, so that the step takes as long as DualPipeV on
     half the ranks with half the micro-batches.
@@ -164,10 +183,12 @@ def dualpipe_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
 
 
 def chunks_in_flight(stage: int, pp: int, vpp: int, micro_batches: int) -> int:
-    """Return the peak chunks in flight of 1F1B and of interleaved 1F1B on rank ``stage``.
+    """Return the peak number of chunks in flight of (interleaved) 1F1B on pipeline rank ``stage``.
 
-    1F1B: min(m, p - r). Interleaved: min(m v, 2 (p - 1 - r) + (v - 1) p + 1). Sizes are passed as
-    integers because the search calls this function often.
+    A chunk in flight is one micro-batch on one chunk whose activations are stored. With m
+    micro-batches, p ranks, v chunks per rank and rank r, 1F1B has min(m, p - r) and interleaved
+    1F1B has min(m v, 2 (p - 1 - r) + (v - 1) p + 1). Sizes are passed as integers because the
+    search calls this function often.
     """
     if vpp == 1:
         return min(micro_batches, pp - stage)
@@ -175,34 +196,45 @@ def chunks_in_flight(stage: int, pp: int, vpp: int, micro_batches: int) -> int:
 
 
 def gpipe_in_flight(shape: PipelineShape, rank: int) -> int:
-    """Return GPipe's chunks in flight: m on every rank."""
+    """Return the peak number of chunks in flight of GPipe: all micro-batches, on every rank."""
     return shape.micro_batches
 
 
 def one_f_one_b_in_flight(shape: PipelineShape, rank: int) -> int:
-    """Return the chunks in flight of 1F1B: min(m, p - r)."""
+    """Return the peak number of chunks in flight of 1F1B on ``rank``.
+
+    It is the smaller of the number of micro-batches and the number of ranks from ``rank`` to the
+    last.
+    """
     return min(shape.micro_batches, shape.ranks - rank)
 
 
 def interleaved_warmup(shape: PipelineShape, rank: int) -> int:
-    """Return the forwards before the steady state: min(m v, 2 (p - 1 - r) + (v - 1) g)."""
+    """Return the number of forwards before the first backward of interleaved 1F1B on ``rank``.
+
+    It is min(m v, 2 (p - 1 - r) + (v - 1) g) with m micro-batches, p ranks, v chunks per rank, g
+    micro-batches per group and rank r. The first forward of the steady state is not counted.
+    """
     warmup = 2 * (shape.ranks - 1 - rank) + (shape.chunks - 1) * shape.group_size
     return min(warmup, shape.micro_batches * shape.chunks)
 
 
 def interleaved_in_flight(shape: PipelineShape, rank: int) -> int:
-    """Return the chunks in flight of interleaved 1F1B: the warm-up plus the next forward.
+    """Return the peak number of chunks in flight of interleaved 1F1B on ``rank``.
 
-    min(m v, 2 (p - 1 - r) + (v - 1) g + 1).
+    It is the number of warm-up forwards plus one: min(m v, 2 (p - 1 - r) + (v - 1) g + 1) with m
+    micro-batches, p ranks, v chunks per rank, g micro-batches per group and rank r.
     """
     return min(interleaved_warmup(shape, rank) + 1, shape.micro_batches * shape.chunks)
 
 
 def zb_h1_in_flight(shape: PipelineShape, rank: int) -> int:
-    """Return the chunks in flight of ZB-H1 until the weight gradient: min(m v, p + (v - 1) g).
+    """Return the peak number of chunks in flight of ZB-H1, the same on all ranks.
 
-    The number is equal on all ranks. Until the input gradient it is r fewer. Between the two a rank
-    stores less than all activations of a chunk, so that the bytes are an upper bound.
+    It is min(m v, p + (v - 1) g) with m micro-batches, p ranks, v chunks per rank and g
+    micro-batches per group, if a chunk is in flight until its weight gradient has been computed.
+    Until the input gradient it is r fewer on rank r. Between the two, a rank stores less than all
+    activations of a chunk, so that the bytes are an upper bound.
     """
     return min(
         shape.micro_batches * shape.chunks, shape.ranks + (shape.chunks - 1) * shape.group_size
@@ -210,24 +242,25 @@ def zb_h1_in_flight(shape: PipelineShape, rank: int) -> int:
 
 
 def zb_v_in_flight(shape: PipelineShape, rank: int) -> int:
-    """Return the chunks in flight of ZB-V: min(2 m, 2 p, m + 1 + r).
+    """Return the peak number of chunks in flight of ZB-V on ``rank``: min(2 m, 2 p, m + 1 + r).
 
-    A chunk is half of a rank's layers, so that 2 p chunks are the peak of 1F1B on its first rank.
+    m: micro-batches; p: ranks; r: ``rank``. A chunk is half of a rank's layers, so that 2 p chunks
+    are the peak of 1F1B on its first rank.
     """
     return min(2 * shape.micro_batches, 2 * shape.ranks, shape.micro_batches + 1 + rank)
 
 
 def dualpipe_v_in_flight(shape: PipelineShape, rank: int) -> int:
-    """Return the chunks in flight of DualPipeV: 2 p + 1.
+    """Return the peak number of chunks in flight of DualPipeV: 2 p + 1 on each of p ranks.
 
-    One more than ZB-V, because the forward of a pair runs before its backward ends.
+    It is one more than in ZB-V, because the forward of a pair runs before its backward ends.
     """
     return 2 * shape.ranks + 1
 
 
 def dualpipe_in_flight(shape: PipelineShape, rank: int) -> int:
-    """Return the chunks in flight of DualPipe: p + 1 for both directions together.
+    """Return the peak number of chunks in flight of DualPipe: p + 1 on each of p ranks.
 
-    A rank also stores the parameters of two stages.
+    Both directions together are counted. A rank also stores the parameters of two stages.
     """
     return shape.ranks + 1

@@ -22,7 +22,7 @@ from parc.compiler.cost.schedules.table import PipelineShape, Table
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Order of forwards and backwards on pipeline ranks."""
+    """Pipeline schedule: the order of forwards and backwards on each rank, and its formulas."""
 
     title: str
     table: Callable[[PipelineShape], Table]
@@ -34,13 +34,14 @@ class Schedule:
     """Returns the reason why the sizes are invalid; empty if they are valid."""
 
     def makespan_seconds(self, shape: PipelineShape, stages: EqualStages) -> float:
-        """Return the seconds of a step, simulated if no closed formula is known.
+        """Return the time of a step in seconds, simulated if no formula is known for its sizes.
 
         Raises:
             ValueError: the sizes are invalid for the schedule.
         """
         if reason := self.size_error(shape):
             raise ValueError(reason)
+        # The formula is much faster than the simulation and gives the same result.
         seconds = self.seconds(shape, stages)
         if seconds is not None:
             return seconds
@@ -48,77 +49,96 @@ class Schedule:
         return simulate(table, stages.costs(table.depth)).makespan_seconds
 
 
-def _any_size(shape: PipelineShape) -> str:
+def _size_error(shape: PipelineShape) -> str:
+    """Return an error text if there is no rank or no micro-batch, else an empty text."""
     return (
         ""
         if shape.ranks > 0 and shape.micro_batches > 0
-        else "needs at least one rank and one micro-batch"
+        else "a pipeline needs at least one rank and one micro-batch"
     )
 
 
-def _whole_groups(shape: PipelineShape) -> str:
-    """Return the size error of interleaving: groups must have at least as many members as ranks.
+def _group_size_error(shape: PipelineShape) -> str:
+    """Return an error text if a group has fewer micro-batches than there are ranks.
 
-    Source: Megatron-Core, forward_backward_pipelining_with_interleaving. Fewer micro-batches than
-    ranks pass, because torch allows them although Megatron-Core does not.
+    Source: Megatron-Core, forward_backward_pipelining_with_interleaving. A step with at most as
+    many micro-batches as ranks passes, because torch allows it although Megatron-Core does not.
     """
     p, m = shape.ranks, shape.micro_batches
     if m > p and shape.group_size < p:
         return f"groups of {shape.group_size} micro-batches are smaller than {p} ranks"
     if m > p and 0 < m % shape.group_size < p:
         return f"the last group has {m % shape.group_size} micro-batches, fewer than {p} ranks"
-    return _any_size(shape)
+    return _size_error(shape)
 
 
-def _interleaved(shape: PipelineShape) -> str:
+def _interleaved_size_error(shape: PipelineShape) -> str:
+    """Return an error text if the sizes are invalid for interleaved 1F1B, else an empty text."""
     if shape.chunks < 2:
-        return "interleaving needs at least two chunks per rank"
-    return _whole_groups(shape)
+        return f"interleaving needs at least two chunks per rank, the shape has {shape.chunks}"
+    return _group_size_error(shape)
 
 
-def _zb_h1(shape: PipelineShape) -> str:
-    return _any_size(shape) if shape.chunks == 1 else _whole_groups(shape)
+def _zb_h1_size_error(shape: PipelineShape) -> str:
+    """Return an error text if the sizes are invalid for ZB-H1, else an empty text."""
+    return _size_error(shape) if shape.chunks == 1 else _group_size_error(shape)
 
 
-def _dualpipe_v(shape: PipelineShape) -> str:
-    """Return the size error if micro-batches are fewer than stages, as torch requires."""
+def _dualpipe_v_size_error(shape: PipelineShape) -> str:
+    """Return an error text if there are fewer micro-batches than stages, which torch rejects."""
     p, m = shape.ranks, shape.micro_batches
     return f"{m} micro-batches are fewer than {2 * p}, twice the number of ranks" * (m < 2 * p)
 
 
-def _dualpipe(shape: PipelineShape) -> str:
-    """Return the size error that DualPipe.step asserts."""
+def _dualpipe_size_error(shape: PipelineShape) -> str:
+    """Return an error text if DualPipe.step would fail an assertion, else an empty text."""
+    # DualPipe mirrors the two halves of the ranks, and each direction gets half of the
+    # micro-batches.
     if shape.ranks % 2 or shape.micro_batches % 2:
         return f"{shape.ranks} ranks and {shape.micro_batches} micro-batches must both be even"
-    return _dualpipe_v(shape)
+    return _dualpipe_v_size_error(shape)
 
 
 SCHEDULES = {
-    "gpipe": Schedule("GPipe", gpipe, formulas.gpipe_seconds, formulas.gpipe_in_flight, _any_size),
+    "gpipe": Schedule(
+        "GPipe", gpipe, formulas.gpipe_seconds, formulas.gpipe_in_flight, _size_error
+    ),
     "1f1b": Schedule(
-        "1F1B", one_f_one_b, formulas.one_f_one_b_seconds, formulas.one_f_one_b_in_flight, _any_size
+        "1F1B",
+        one_f_one_b,
+        formulas.one_f_one_b_seconds,
+        formulas.one_f_one_b_in_flight,
+        _size_error,
     ),
     "interleaved": Schedule(
         "interleaved 1F1B",
         interleaved,
         formulas.interleaved_seconds,
         formulas.interleaved_in_flight,
-        _interleaved,
+        _interleaved_size_error,
     ),
     "zb-h1": Schedule(
-        "zero bubble H1 (ZB1P)", zb_h1, formulas.zb_h1_seconds, formulas.zb_h1_in_flight, _zb_h1
+        "zero bubble H1 (ZB1P)",
+        zb_h1,
+        formulas.zb_h1_seconds,
+        formulas.zb_h1_in_flight,
+        _zb_h1_size_error,
     ),
     "zb-v": Schedule(
-        "zero bubble V", zb_v, formulas.zb_v_seconds, formulas.zb_v_in_flight, _any_size
+        "zero bubble V", zb_v, formulas.zb_v_seconds, formulas.zb_v_in_flight, _size_error
     ),
     "dualpipe": Schedule(
-        "DualPipe", dualpipe, formulas.dualpipe_seconds, formulas.dualpipe_in_flight, _dualpipe
+        "DualPipe",
+        dualpipe,
+        formulas.dualpipe_seconds,
+        formulas.dualpipe_in_flight,
+        _dualpipe_size_error,
     ),
     "dualpipe-v": Schedule(
         "DualPipeV",
         dualpipe_v,
         formulas.dualpipe_v_seconds,
         formulas.dualpipe_v_in_flight,
-        _dualpipe_v,
+        _dualpipe_v_size_error,
     ),
 }

@@ -14,7 +14,7 @@ from parc.compiler.cost.schedules.table import Computation, Pair, Table
 
 
 class Deadlock(ValueError):
-    """Ranks wait for each other, so that the table cannot run."""
+    """Ranks wait for each other, so that the action table cannot run to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +27,17 @@ class StageSeconds:
 
     @property
     def backward(self) -> float:
-        """Input gradient and weight gradient."""
+        """Return the time in seconds of the backward: input gradient plus weight gradient."""
         return self.input_gradient + self.weight_gradient
 
     @property
     def total(self) -> float:
-        """Forward and backward."""
+        """Return the time in seconds of forward plus backward."""
         return self.forward + self.backward
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class StageCosts:
     """Seconds of all stages of the model, in the order of its layers."""
 
     stages: tuple[StageSeconds, ...]
@@ -47,7 +47,7 @@ class Costs:
     """Share of the shorter half of a ``Pair`` that the longer one hides; 0: sum, 1: maximum."""
 
     def pair_seconds(self, pair: Pair) -> float:
-        """Return the seconds of an overlapped forward and backward."""
+        """Return the time in seconds of a forward and a backward that overlap on one rank."""
         depth = len(self.stages)
         forward = self.stages[pair.forward.stage % depth].forward
         backward = self.stages[pair.backward.stage % depth].backward
@@ -56,7 +56,7 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Result of a simulation, per rank."""
+    """Result of a simulation: the time of the step, and busy time and start times per rank."""
 
     makespan_seconds: float
     busy_seconds: tuple[float, ...]
@@ -64,8 +64,8 @@ class Timeline:
     """Start of each item of the table's rows."""
 
 
-def simulate(table: Table, costs: Costs) -> Timeline:
-    """Simulate the step that ``table`` describes.
+def simulate(table: Table, costs: StageCosts) -> Timeline:
+    """Return the timeline of the step that ``table`` describes.
 
     Args:
         table: actions in which every micro-batch passes all stages forward and backward.
@@ -74,7 +74,9 @@ def simulate(table: Table, costs: Costs) -> Timeline:
     Raises:
         Deadlock: ranks wait for each other, or for an action that is not in the table.
     """
-    run = _Run(table, costs)
+    run = _SimulationState(table, costs)
+    # Only ranks whose awaited input has appeared are visited again, so that each action is tried
+    # about once.
     ready = deque(range(len(table.rows)))
     while ready:
         rank = ready.popleft()
@@ -86,7 +88,7 @@ def simulate(table: Table, costs: Costs) -> Timeline:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lane:
+class _ComputationTimes:
     """Inputs, hops, ends and seconds of one computation; lists by stage, then by micro-batch."""
 
     inputs: list[list[float]]
@@ -96,25 +98,26 @@ class _Lane:
     seconds: list[float]
 
 
-class _Run:
+class _SimulationState:
     """State of a simulation: clock, busy seconds and starts of every rank."""
 
-    def __init__(self, table: Table, costs: Costs) -> None:
+    def __init__(self, table: Table, costs: StageCosts) -> None:
         ranks = len(table.rows)
         self.table = table
         self.costs = costs
-        self.lanes = _lanes(table, costs)
+        self.lanes = _times_by_computation(table, costs)
         self.clocks = [0.0] * ranks
         self.busy = [0.0] * ranks
         self.starts: list[list[float]] = [[] for _ in range(ranks)]
-        self.neighbours = _neighbours(table)
+        self.neighbours = _communicating_ranks(table)
         self.waits: list[tuple[list[float], int] | None] = [None] * ranks
 
     def advance(self, rank: int) -> None:
-        """Run ``rank`` until it has finished or an input is missing."""
+        """Run the actions of ``rank`` until it has finished or an input is missing."""
         clock, busy, starts = self.clocks[rank], self.busy[rank], self.starts[rank]
         lanes, row = self.lanes, self.table.rows[rank]
         self.waits[rank] = None
+        # Local variables instead of attributes for speed: the loop runs once per action.
         for index in range(len(starts), len(row)):
             item = row[index]
             if isinstance(item, Pair):
@@ -139,7 +142,7 @@ class _Run:
         self.clocks[rank], self.busy[rank] = clock, busy
 
     def _start_pair(self, pair: Pair, rank: int, clock: float) -> tuple[float, float] | None:
-        """Return (start, end) of ``pair``; None if an input of either half is missing."""
+        """Return the (start, end) time of ``pair``; None if an input of either half is missing."""
         start = clock
         for action in pair:
             lane = self.lanes[action.computation]
@@ -154,7 +157,7 @@ class _Run:
         return start, end
 
     def unblocked(self, rank: int) -> list[int]:
-        """Return the neighbours of ``rank`` whose missing input has now been computed."""
+        """Return the neighbours of ``rank`` whose missing input has been computed by now."""
         found = []
         for other in self.neighbours[rank]:
             wait = self.waits[other]
@@ -164,44 +167,56 @@ class _Run:
         return found
 
 
-def _lanes(table: Table, costs: Costs) -> dict[Computation, _Lane]:
-    """Return the lane of each computation.
+def _times_by_computation(table: Table, costs: StageCosts) -> dict[Computation, _ComputationTimes]:
+    """Return the times of all inputs, hops and ends, and the durations, by computation.
 
+    The computations are F (forward), B (full backward), I (input gradient) and W (weight gradient).
     A forward waits for the previous stage. A backward waits for the next stage, or on the last
     stage for the forward of the same stage. The lists of ends and inputs are shared, so that the
     end of an action becomes an input of its neighbour without being copied.
     """
     stages, depth = len(table.owners), table.depth
+    # Every rank runs all micro-batches, so that the first rank shows how many there are.
     count = 1 + max(action.micro_batch for action in table.actions(0))
     forward, gradient, weight = (
         [[inf] * count for _ in range(stages)] for _ in ("forward", "gradient", "weight")
     )
+    # The first stage can start every micro-batch at once: data loading is not simulated.
     available = [0.0] * count
     first = [stage % depth == 0 for stage in range(stages)]
     last = [stage % depth == depth - 1 for stage in range(stages)]
     before = [available if first[s] else forward[s - 1] for s in range(stages)]
     after = [forward[s] if last[s] else gradient[s + 1] for s in range(stages)]
-    hop_in = [0.0 if first[s] else _hop(table, costs, s - 1) for s in range(stages)]
-    hop_back = [0.0 if last[s] else _hop(table, costs, s) for s in range(stages)]
+    hop_in = [0.0 if first[s] else _hop_seconds_after(table, costs, s - 1) for s in range(stages)]
+    hop_back = [0.0 if last[s] else _hop_seconds_after(table, costs, s) for s in range(stages)]
     seconds = [costs.stages[stage % depth] for stage in range(stages)]
     return {
-        "F": _Lane(before, hop_in, forward, [item.forward for item in seconds]),
-        "B": _Lane(after, hop_back, gradient, [item.backward for item in seconds]),
-        "I": _Lane(after, hop_back, gradient, [item.input_gradient for item in seconds]),
-        "W": _Lane(gradient, [0.0] * stages, weight, [item.weight_gradient for item in seconds]),
+        "F": _ComputationTimes(before, hop_in, forward, [item.forward for item in seconds]),
+        "B": _ComputationTimes(after, hop_back, gradient, [item.backward for item in seconds]),
+        "I": _ComputationTimes(
+            after, hop_back, gradient, [item.input_gradient for item in seconds]
+        ),
+        "W": _ComputationTimes(
+            gradient, [0.0] * stages, weight, [item.weight_gradient for item in seconds]
+        ),
     }
 
 
-def _hop(table: Table, costs: Costs, stage: int) -> float:
-    """Return the seconds from ``stage`` to the next one; 0 if one rank runs both."""
+def _hop_seconds_after(table: Table, costs: StageCosts, stage: int) -> float:
+    """Return the time in seconds of sending from ``stage`` to the next one.
+
+    The result is 0 if one rank runs both stages.
+    """
     same = table.owners[stage] == table.owners[stage + 1]
     return 0.0 if same else costs.hop_seconds
 
 
-def _neighbours(table: Table) -> list[tuple[int, ...]]:
-    """Return for each rank the ranks that exchange activations or gradients with it."""
+def _communicating_ranks(table: Table) -> list[tuple[int, ...]]:
+    """Return for each rank the ranks with which it exchanges activations or gradients."""
     found: list[set[int]] = [set() for _ in table.rows]
     for stage in range(len(table.owners) - 1):
+        # With two copies of the model (DualPipe), the last stage of one copy is no neighbour of the
+        # other.
         if (stage + 1) % table.depth:
             near, far = table.owners[stage], table.owners[stage + 1]
             found[near].add(far)

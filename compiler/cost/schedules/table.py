@@ -18,7 +18,9 @@ W."""
 class Action(NamedTuple):
     """Computation of one micro-batch on one stage.
 
-    Printed as torch.distributed.pipelining prints it: ``3F0``.
+    ``3F0`` is the forward of micro-batch 0 on stage 3.
+
+    ``str`` prints it as torch.distributed.pipelining does.
     """
 
     stage: int
@@ -26,7 +28,7 @@ class Action(NamedTuple):
     micro_batch: int
 
     def __str__(self) -> str:
-        """Return stage, computation and micro-batch without separators."""
+        """Return stage, computation and micro-batch without separators, for example ``3F0``."""
         return f"{self.stage}{self.computation}{self.micro_batch}"
 
 
@@ -60,7 +62,11 @@ class PipelineShape:
 
     @property
     def group_size(self) -> int:
-        """``group`` with its default resolved, limited to the micro-batches of the step; g."""
+        """Return the number of consecutive micro-batches that a rank runs through one chunk (g).
+
+        By default it is the number of ranks; it never exceeds the micro-batches of the step.
+        """
+        # Megatron-Core's default group (microbatch_group_size_per_vp_stage) is the pipeline size.
         return min(self.group or self.ranks, self.micro_batches)
 
 
@@ -76,7 +82,7 @@ class Table:
     model, fed from both ends of the pipeline."""
 
     def actions(self, rank: int) -> Iterator[Action]:
-        """Yield the actions of ``rank``; a pair yields its forward first."""
+        """Yield the actions of ``rank`` in order; an overlapped pair yields its forward first."""
         for item in self.rows[rank]:
             if isinstance(item, Pair):
                 yield from item
@@ -88,14 +94,17 @@ class Table:
         return "\n".join(" ".join(map(str, row)) for row in self.rows)
 
 
-def loop_owners(ranks: int, chunks: int) -> tuple[int, ...]:
-    """Return the rank of each stage if stage c p + r is chunk c of rank r (interleaving)."""
+def stage_ranks_in_loop(ranks: int, chunks: int) -> tuple[int, ...]:
+    """Return the rank of each stage if stages are assigned to the ranks in turn (interleaving).
+
+    With p ranks, stage c p + r is chunk c of rank r.
+    """
     return tuple(range(ranks)) * chunks
 
 
-def v_owners(ranks: int) -> tuple[int, ...]:
-    """Return the rank of each stage in V form: rank r has stages r and 2p - 1 - r.
+def stage_ranks_in_v_form(ranks: int) -> tuple[int, ...]:
+    """Return the rank of each stage if a micro-batch passes down the ranks and back up.
 
-    A micro-batch passes down the ranks and back up.
+    With p ranks, rank r has the stages r and 2p - 1 - r.
     """
     return (*range(ranks), *reversed(range(ranks)))

@@ -1,6 +1,7 @@
-"""Deployment: a model on a cluster under one layout, with the rates of its kernels and links.
+"""Model on a cluster under one serving layout, with the rates of its kernels and links.
 
-Small collectives of serving need their latency, and the bytes over the slowest link of the group.
+Collectives of serving are often small: their time needs the latency as well as the bytes over the
+slowest link of the group.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ RAMP_BYTES = 25e6
 """Messages much shorter than this reach half the rate of long ones."""
 
 
-def _with_ramp(nbytes: float) -> float:
-    """Return ``nbytes`` plus the bytes that a message too short to fill the link costs in time."""
+def _bytes_with_ramp(nbytes: float) -> float:
+    """Return ``nbytes`` plus the bytes that the link could have sent while the message ramps up."""
     return nbytes + RAMP_BYTES * nbytes / (nbytes + RAMP_BYTES)
 
 
@@ -48,10 +49,16 @@ class ServingLinks:
     network_seconds: float
 
     @classmethod
-    def of(cls, cluster: Cluster, row: ServingEfficiency) -> ServingLinks:
-        """Compute the rates from data-sheet rates and the shares of the GPU generation."""
+    def from_cluster(cls, cluster: Cluster, row: ServingEfficiency) -> ServingLinks:
+        """Return the rates that collectives reach on the links of ``cluster``.
+
+        They are data-sheet rates multiplied by the shares in ``row``, which belong to the GPU
+        generation.
+        """
         node = cluster.node
         nvlink = node.link_kind != "pcie" and node.nvlink_domain > 1
+        # If GPUs are linked by PCIe, their link rate is that of PCIe; else PCIe 4.0 is assumed
+        # between domains.
         pcie = node.link_gb_per_s if node.link_kind == "pcie" else PCIE_GB_PER_S
         network = node.network_gb_per_s_per_gpu * NETWORK_SHARE
         return cls(
@@ -64,8 +71,11 @@ class ServingLinks:
             network_seconds=NETWORK_SECONDS + cluster.fabric.latency_seconds,
         )
 
-    def _path(self, size: int) -> tuple[float, float]:
-        """Return (bytes per second, latency) of the slowest link that ``size`` ranks cross."""
+    def _slowest_link(self, size: int) -> tuple[float, float]:
+        """Return (bytes per second, latency in seconds) of the slowest link in a group.
+
+        The group has ``size`` neighbouring ranks.
+        """
         if size <= self.domain:
             return self.link_gb_per_s * 1e9, self.link_seconds
         if size <= self.host:
@@ -73,45 +83,52 @@ class ServingLinks:
         return self.network_gb_per_s * 1e9, self.network_seconds
 
     def all_reduce_seconds(self, nbytes: float, size: int) -> float:
-        """Return the seconds of an all-reduce over ``size`` neighbours: latency + 2 (n-1)/n S/B."""
+        """Return the time in seconds of an all-reduce over ``size`` neighbouring ranks.
+
+        The formula is latency + 2 (n-1)/n S / rate for n ranks and S bytes (``nbytes``).
+        """
         if size == 1:
             return 0.0
-        rate, latency = self._path(size)
-        return latency + 2 * (size - 1) / size * _with_ramp(nbytes) / rate
+        rate, latency = self._slowest_link(size)
+        return latency + 2 * (size - 1) / size * _bytes_with_ramp(nbytes) / rate
 
     def gather_seconds(self, nbytes: float, size: int, stride: int = 1) -> float:
-        """Return the seconds of an all-gather or reduce-scatter of ``nbytes`` in total.
+        """Return the time in seconds of an all-gather or reduce-scatter.
 
-        The group has ``size`` ranks, ``stride`` ranks apart.
+        The whole message has ``nbytes`` bytes. The group has ``size`` ranks, each ``stride`` ranks
+        after the previous one.
         """
         if size == 1:
             return 0.0
-        rate, latency = self._path((size - 1) * stride + 1)
-        return latency + (size - 1) / size * _with_ramp(nbytes) / rate
+        rate, latency = self._slowest_link((size - 1) * stride + 1)
+        return latency + (size - 1) / size * _bytes_with_ramp(nbytes) / rate
 
     def all_to_all_seconds(self, nbytes: float, size: int) -> float:
-        """Return the seconds of an all-to-all; each of ``size`` ranks sends ``nbytes`` in total.
+        """Return the time in seconds of an all-to-all among ``size`` neighbouring ranks.
 
-        Traffic inside the NVLink domain and traffic that leaves it overlap.
+        Each rank sends ``nbytes`` bytes in total. Traffic inside the NVLink domain and traffic that
+        leaves it overlap.
         """
         if size == 1:
             return 0.0
-        rate, latency = self._path(size)
-        long = _with_ramp(nbytes)
+        rate, latency = self._slowest_link(size)
+        long = _bytes_with_ramp(nbytes)
+        # A rank sends (near - 1)/size of its bytes inside its domain and the remainder across
+        # domains.
         near = min(size, self.domain)
         inside = (near - 1) / size * long / (self.link_gb_per_s * 1e9)
         outside = (size - near) / size * long / rate
         return latency + max(inside, outside)
 
     def hop_seconds(self, nbytes: float, stride: int) -> float:
-        """Return the seconds of one message to a rank ``stride`` ranks away."""
-        rate, latency = self._path(stride + 1)
+        """Return the time in seconds of one message to a rank ``stride`` ranks away."""
+        rate, latency = self._slowest_link(stride + 1)
         return latency + nbytes / rate
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A model on a cluster under one layout, with the values that do not change between steps."""
+    """Model on a cluster under one layout, with the values that are the same in all steps."""
 
     model: Model
     cluster: Cluster
@@ -123,48 +140,57 @@ class Deployment:
 
     @property
     def engine(self) -> EngineConstants:
-        """Constants of the engine."""
+        """Return the constants of the serving engine."""
         return self.setup.engine
 
     @property
-    def memory_rate(self) -> float:
-        """Bytes per second that a streaming kernel reaches."""
+    def memory_bytes_per_second(self) -> float:
+        """Return the bytes per second that an element-wise kernel reaches."""
         return self.cluster.gpu.memory_gb_per_s * 1e9 * self.hardware.memory
 
-    def weight_rate(self, bytes_per_weight: float) -> float:
-        """Return the bytes per second at which weights of ``bytes_per_weight`` are read."""
+    def weight_bytes_per_second(self, bytes_per_weight: float) -> float:
+        """Return the bytes per second at which weights of ``bytes_per_weight`` bytes are read."""
         row = self.hardware
         share = row.memory_fp4 if bytes_per_weight < 1 else row.memory
         return self.cluster.gpu.memory_gb_per_s * 1e9 * share
 
-    def gemm_rate(self, bytes_per_weight: float) -> float:
-        """Return the FLOP/s of GEMMs with ``bytes_per_weight``; int4 weights compute in 16 bit."""
+    def gemm_flops_per_second(self, bytes_per_weight: float) -> float:
+        """Return the FLOP/s of GEMMs whose weights have ``bytes_per_weight`` bytes.
+
+        int4 weights are unpacked and multiplied in 16 bit.
+        """
         gpu = self.cluster.gpu
         wide = (gpu.peak("bf16") or gpu.peak("fp16") or 1.0) * self.hardware.gemm
         if bytes_per_weight > 1.5 or self.setup.weights == "int4":
             return wide * 1e12
         if self.setup.weights == "nvfp4" and gpu.peak("nvfp4"):
             return (gpu.peak("nvfp4") or 1.0) * self.hardware.gemm_fp4 * 1e12
+        # GPUs without 4-bit tensor cores compute nvfp4 weights in 8 bit, or in 16 bit without 8-bit
+        # ones.
         fp8 = gpu.peak("fp8")
         return (fp8 * self.hardware.gemm_fp8 if fp8 else wide) * 1e12
 
     @property
-    def attention_rate(self) -> float:
-        """FLOP/s of the attention core."""
+    def attention_flops_per_second(self) -> float:
+        """Return the FLOP/s that the attention core reaches."""
         gpu = self.cluster.gpu
         peak = gpu.peak("bf16") or gpu.peak("fp16") or 1.0
         return peak * self.hardware.attention * 1e12
 
     def gemm_seconds(self, weights: float, rows: float, nbytes: float) -> float:
-        """Return the seconds of GEMMs over ``weights`` elements in total and ``rows`` tokens."""
-        read = weights * nbytes / self.weight_rate(nbytes)
-        return max(read, 2 * weights * rows / self.gemm_rate(nbytes))
+        """Return the time in seconds of GEMMs with ``weights`` weights in total on ``rows`` tokens.
+
+        ``nbytes`` is the number of bytes per weight.
+        """
+        read = weights * nbytes / self.weight_bytes_per_second(nbytes)
+        # Roofline: the longer of reading the weights and multiplying them.
+        return max(read, 2 * weights * rows / self.gemm_flops_per_second(nbytes))
 
 
 def deploy(
     model: Model, cluster: Cluster, setup: ServingSetup, layout: ServingLayout
 ) -> Deployment:
-    """Compute the values of a deployment that do not change between steps."""
+    """Return the deployment of ``model`` on ``cluster`` under ``layout``."""
     return Deployment(
         model,
         cluster,
@@ -172,5 +198,5 @@ def deploy(
         layout,
         build_shard(model, layout, setup),
         cluster.generation.serving,
-        ServingLinks.of(cluster, cluster.generation.serving),
+        ServingLinks.from_cluster(cluster, cluster.generation.serving),
     )

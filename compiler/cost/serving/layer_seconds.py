@@ -1,6 +1,4 @@
-"""Seconds of special layers in a serving step: context parallelism, experts, recurrence.
-
-Collectives of context parallelism, per layer:
+"""Time of special layers in a serving step: context parallelism, experts, recurrence.
 
 Decode context parallelism (dcp): each of dcp ranks stores every dcp-th token of a request. The
 queries of the group are gathered so that each rank attends with all of their heads to its own
@@ -14,7 +12,7 @@ gathered on each rank because each stores a whole cache.
 
 No published measurement shows the cost of either, so the bytes over links are not fitted.
 
-Routed layers: the experts that are read, and the imbalance of their ranks.
+Routed layers: the model covers which experts are read, and how uneven the load of their ranks is.
 
 Linear attention and Mamba, without their projections: a decoding request reads and writes its state
 in each such layer, independent of its context. Prompts run in chunks as in training
@@ -40,43 +38,52 @@ LSE_BYTES = 4
 """Bytes per log-sum-exp."""
 
 
-def context_seconds(deployment: Deployment, decode: float, prefill: float) -> float:
-    """Return the seconds of the collectives of one layer.
+def context_parallel_seconds(deployment: Deployment, decode: float, prefill: float) -> float:
+    """Return the time in seconds of one layer's context-parallel collectives (dcp and pcp).
 
-    ``decode`` and ``prefill`` are the tokens of each kind in one rank's share of a step.
+    ``decode`` and ``prefill`` are the numbers of decoding and of prompt tokens in one rank's part
+    of a step.
     """
     layout = deployment.layout
     seconds = 0.0
     if layout.dcp > 1:
         # Grouped queries are exchanged for the whole step, latent ones only for decoding tokens.
         latent = deployment.model.attention.latent is not None
-        seconds += _decode_seconds(deployment, decode if latent else decode + prefill)
+        seconds += _decode_exchange_seconds(deployment, decode if latent else decode + prefill)
     if layout.pcp > 1:
-        token_bytes = cached_elements(deployment.model, layout.tp) * ELEMENT_BYTES
+        token_bytes = cached_elements_per_token(deployment.model, layout.tp) * ELEMENT_BYTES
+        # Every pcp rank stores a whole cache, so that it needs the keys and values of all ranks.
         gathered = (decode + prefill) * layout.pcp * token_bytes
         seconds += deployment.links.gather_seconds(gathered, layout.pcp, layout.tp)
     return seconds
 
 
-def _decode_seconds(deployment: Deployment, tokens: float) -> float:
-    """Return the seconds of gathering queries and log-sum-exps and of scattering outputs."""
+def _decode_exchange_seconds(deployment: Deployment, tokens: float) -> float:
+    """Return the time in seconds of one layer's dcp collectives for ``tokens`` tokens per rank.
+
+    dcp is decode context parallelism. Queries and log-sum-exps are gathered, and partial outputs
+    are scattered.
+    """
     model, layout, links = deployment.model, deployment.layout, deployment.links
-    query, output = exchanged_elements(model)
+    query, output = exchanged_elements_per_head(model)
     rows = tokens * model.attention.heads / layout.tp * layout.dcp
     sizes = (rows * query * ELEMENT_BYTES, rows * LSE_BYTES, rows * output * ELEMENT_BYTES)
     return sum(links.gather_seconds(nbytes, layout.dcp) for nbytes in sizes)
 
 
-def exchanged_elements(model: Model) -> tuple[int, int]:
-    """Return (query, output) elements per head; absorbed ones are as wide as the latent vector."""
+def exchanged_elements_per_head(model: Model) -> tuple[int, int]:
+    """Return the elements per head of a query and of an output, as (query, output).
+
+    Latent attention exchanges absorbed queries and outputs, which are as wide as the latent vector.
+    """
     latent = model.attention.latent
     if latent is None:
         return model.attention.head_dim, model.attention.head_dim
     return latent.kv_lora_rank + latent.qk_rope_dim, latent.kv_lora_rank
 
 
-def cached_elements(model: Model, tp: int) -> float:
-    """Return the elements per token and layer in the cache of a rank."""
+def cached_elements_per_token(model: Model, tp: int) -> float:
+    """Return the elements per token and attention layer in the cache of one of ``tp`` ranks."""
     latent, attention = model.attention.latent, model.attention
     if latent is not None:
         return latent.kv_lora_rank + latent.qk_rope_dim
@@ -88,17 +95,17 @@ ROUTED_BYTES = 8
 PAD_ROWS = 64
 """Mean number of empty rows per expert in tiles of 128 rows."""
 GROUPED_SHARE = 0.8
-"""Rate of grouped GEMMs over single ones of the same format, because each expert has short tiles.
-Fitted."""
+"""Rate of grouped GEMMs divided by that of single GEMMs of the same format; it is below 1 because
+each expert has short tiles. Fitted."""
 WORST_IMBALANCE = 2.0
-"""Upper limit of the busiest rank over the mean."""
+"""Upper limit of the load of the busiest rank, divided by the mean."""
 
 
 def routed_seconds(deployment: Deployment, tokens: float) -> float:
-    """Return the seconds of shared and routed experts of one layer.
+    """Return the time in seconds of the shared and routed experts of one layer on one rank.
 
-    Of the experts on a rank, the fraction 1 - (1 - top_k / experts)^n is read, with n the tokens of
-    the expert group. ``tokens`` are the tokens in one rank's share of a step.
+    ``tokens`` is the number of tokens in one rank's part of a step. Of the experts on a rank, the
+    fraction 1 - (1 - top_k / experts)^n is read, with n tokens in the expert group.
     """
     experts, part = deployment.model.experts, deployment.shard
     if experts is None:
@@ -109,22 +116,24 @@ def routed_seconds(deployment: Deployment, tokens: float) -> float:
     ranks = deployment.layout.ep
     used: float = 1 - (1 - share) ** group
     touched = part.experts * used
+    # The step waits for the rank that reads the most experts.
     touched = min(touched * _imbalance(touched, ranks, used), part.experts)
-    read = touched * part.expert * nbytes / deployment.weight_rate(nbytes)
+    read = touched * part.expert * nbytes / deployment.weight_bytes_per_second(nbytes)
     rows = group * experts.top_k / ranks
     rows *= _imbalance(rows, ranks)
     padded = rows + PAD_ROWS * touched
-    compute = 2 * padded * part.expert / (deployment.gemm_rate(nbytes) * GROUPED_SHARE)
-    moved = ROUTED_BYTES * rows * deployment.model.hidden / deployment.memory_rate
+    compute = 2 * padded * part.expert / (deployment.gemm_flops_per_second(nbytes) * GROUPED_SHARE)
+    moved = ROUTED_BYTES * rows * deployment.model.hidden / deployment.memory_bytes_per_second
     shared = deployment.gemm_seconds(part.shared, tokens, nbytes) if part.shared else 0.0
     return max(read, compute) + moved + shared
 
 
 def _imbalance(mean: float, ranks: int, used: float = 0.0) -> float:
-    """Return the load of the busiest of ``ranks`` ranks over the mean for random routing.
+    """Return the load of the busiest of ``ranks`` ranks, divided by the mean, for random routing.
 
-    Counts are assumed normal with variance mean x (1 - used): Poisson, or less if the fraction
-    ``used`` of all candidates is chosen. Their expected maximum is Blom's (1958).
+    ``mean`` is the expected count per rank. Counts are assumed normal with variance mean x (1 -
+    used): Poisson, or less if the fraction ``used`` of all candidates is chosen. Their expected
+    maximum is approximated as in Blom (1958).
     """
     if ranks == 1 or mean <= 0:
         return 1.0
@@ -133,7 +142,7 @@ def _imbalance(mean: float, ranks: int, used: float = 0.0) -> float:
 
 @cache
 def _expected_maximum(draws: int) -> float:
-    """Return the mean of the largest of ``draws`` standard normal values."""
+    """Return the expected value of the largest of ``draws`` standard normal values."""
     return float(NormalDist().inv_cdf((draws - 0.375) / (draws + 0.25)))
 
 
@@ -143,9 +152,13 @@ parallel), convolution, recurrence, gated norm, output projection."""
 
 
 def recurrent_seconds(deployment: Deployment, decode: float, prefill: float) -> float:
-    """Return the seconds of one layer for ``decode`` requests and ``prefill`` prompt tokens."""
-    model, layout, rate = deployment.model, deployment.layout, deployment.memory_rate
+    """Return the time in seconds of one recurrent layer in a step, without its projections.
+
+    ``decode`` is the number of decoding requests, ``prefill`` the number of prompt tokens.
+    """
+    model, layout, rate = deployment.model, deployment.layout, deployment.memory_bytes_per_second
     state = state_bytes(model, deployment.engine, layout.tp)
+    # The state is read and written once per token.
     seconds = 2 * decode * state / rate
     kinds = (kind for kind in model.kinds if kind.mixer in ("linear", "mamba"))
     part = next((found for kind in kinds if (found := recurrence(model, kind))), None)
@@ -153,4 +166,4 @@ def recurrent_seconds(deployment: Deployment, decode: float, prefill: float) -> 
         return seconds
     tokens = prefill / layout.tp
     moved = part.scanned_bytes + part.streamed_bytes
-    return seconds + tokens * (part.flops / deployment.attention_rate + moved / rate)
+    return seconds + tokens * (part.flops / deployment.attention_flops_per_second + moved / rate)

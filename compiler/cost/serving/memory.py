@@ -1,18 +1,14 @@
-"""Memory of a serving rank, and the blocks of its cache.
-
-Blocks of a paged cache that stores keys, values and recurrent states in one pool.
-
-A page is one layer's part of a block, and the pages of all layers have equal size. If a model has
-recurrent layers, the tokens per block are raised until a state fits into one page, and states are
-padded to it (vLLM, platforms/interface.py, _align_hybrid_block_size). Layers form groups of one
-type and of nearly equal size; a block has one page per layer of a group, and a request occupies
-separate blocks in each group (v1/core/kv_cache_planning.py, _get_kv_cache_groups_uniform_page_size;
-0.33).
-
-Memory of one serving rank: weights, overhead, and the tokens that its cache stores.
+"""Memory of one serving rank: weights, overhead, and the blocks of its cache.
 
 The capacity follows vLLM's gpu_worker and kv_cache_planning: (budget - weights - overhead) / bytes
 per token. A request of a model with recurrent layers needs space for their states as well.
+
+A paged cache stores keys, values and recurrent states in one pool of blocks. A page is one layer's
+part of a block, and the pages of all layers have equal size. If a model has recurrent layers, the
+tokens per block are raised until a state fits into one page, and states are padded to it (vLLM,
+platforms/interface.py, _align_hybrid_block_size). Layers form groups of one type and of nearly
+equal size; a block has one page per layer of a group, and a request occupies separate blocks in
+each group (v1/core/kv_cache_planning.py, _get_kv_cache_groups_uniform_page_size; 0.33).
 """
 
 from __future__ import annotations
@@ -20,10 +16,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, lcm
 
-from parc.compiler.cost.counts.cache import layer_token_bytes, state_bytes, windowed_layers
+from parc.compiler.cost.counts.cache import cache_bytes_per_token, state_bytes, windowed_layers
 from parc.compiler.cost.serving.shard import (
     KV_BYTES,
-    Layers,
+    LayerCounts,
     layers_of_longest_stage,
     weights_bytes,
 )
@@ -48,8 +44,11 @@ class CacheBlocks:
     """Maximum number of blocks that a request occupies per group of recurrent layers."""
 
     def pages(self, model: Model, first: int, layers: int) -> int:
-        """Return the pages per block on a stage: the layers of the widest group of the stage."""
-        stage = Layers.of(model.layer_kinds[first : first + layers])
+        """Return the number of pages per block on a stage: the layers of the stage's widest group.
+
+        The stage has ``layers`` layers from index ``first`` on.
+        """
+        stage = LayerCounts.from_kinds(model.layer_kinds[first : first + layers])
         pages = 1
         if self.attention:
             pages = max(pages, ceil(stage.attention / self.attention))
@@ -58,50 +57,62 @@ class CacheBlocks:
         return pages
 
     def of_request(self, tokens: int, shards: int) -> int:
-        """Return the blocks per rank of a request of ``tokens`` tokens.
+        """Return the number of blocks that a request of ``tokens`` tokens occupies on one rank.
 
-        ``shards`` ranks share the tokens; each of them stores all states.
+        ``shards`` ranks share the tokens; each of them stores all recurrent states.
         """
         return self.attention * ceil(ceil(tokens / shards) / self.tokens) + self.states
 
     def longest(self, blocks: int, shards: int) -> int | None:
-        """Return the tokens of the longest request that fits into ``blocks``; None: unlimited."""
+        """Return the tokens of the longest request that fits into ``blocks`` blocks per rank.
+
+        ``shards`` ranks share the tokens of a request. None means that the length is unlimited,
+        because only recurrent states are stored.
+        """
         if not self.attention:
             return None if blocks >= self.states else 0
         return max(blocks - self.states, 0) // self.attention * self.tokens * shards
 
     @property
     def states(self) -> int:
-        """Maximum number of blocks that the states of one request occupy."""
+        """Return the maximum number of blocks that the recurrent states of one request occupy."""
         return self.recurrent * self.blocks_per_state
 
 
 def cache_blocks(model: Model, setup: ServingSetup, tp: int, block_tokens: int) -> CacheBlocks:
-    """Return how the cache of ``model`` is divided if the engine is configured to ``block_tokens``.
+    """Return the block size and layer groups of the cache of ``model`` on one of ``tp`` ranks.
 
-    Raises:
-        ValueError: the model has recurrent layers, and the engine declares no policy for them.
+    ``block_tokens`` is the configured number of tokens per block; models with recurrent layers may
+    need longer blocks.
+
+    Raises: ValueError: the model has recurrent layers, and the engine declares no policy for them.
     """
-    token_bytes = layer_token_bytes(model.attention, tp, KV_BYTES[setup.kv])
-    layers = Layers.of(model.layer_kinds)
+    token_bytes = cache_bytes_per_token(model.attention, tp, KV_BYTES[setup.kv])
+    layers = LayerCounts.from_kinds(model.layer_kinds)
     if not layers.recurrent:
         return CacheBlocks(block_tokens, block_tokens * token_bytes, 1, 0)
     policy = setup.engine.states.pages
     if policy is None:
-        raise ValueError(f"{setup.engine.name} declares no states.pages for {model.name}")
+        raise ValueError(
+            f"engine {setup.engine.name} declares no states.pages, which the recurrent layers of "
+            f"{model.name} need"
+        )
     state = state_bytes(model, setup.engine, tp)
+    # Without attention, a block holds one recurrent state, whatever its number of tokens.
     if not layers.attention:
         return CacheBlocks(block_tokens, state, 0, 1, policy.blocks_per_request)
+    # Kernels and the prefix cache require blocks of whole chunks.
     step = max(block_tokens, policy.kernel_tokens)
     if model.linear is not None:
         step = lcm(step, policy.prefix_chunk_tokens)
+    # The smallest block in which one layer's keys and values are at least as large as one state.
     tokens = step * ceil(state / (step * token_bytes))
     groups = _layer_groups(layers, policy)
     return CacheBlocks(tokens, tokens * token_bytes, *groups, policy.blocks_per_request)
 
 
-def _layer_groups(layers: Layers, policy: StatePageConstants) -> tuple[int, int]:
-    """Return the numbers of cache groups of the attention and of the recurrent layers.
+def _layer_groups(layers: LayerCounts, policy: StatePageConstants) -> tuple[int, int]:
+    """Return the numbers of cache groups, as (of attention layers, of recurrent layers).
 
     A group has as many layers as the rarer type has. If the two counts are close, it has as many as
     the more frequent type, and the group of the rarer type is padded.
@@ -112,23 +123,26 @@ def _layer_groups(layers: Layers, policy: StatePageConstants) -> tuple[int, int]
 
 
 def kv_bytes_per_token(model: Model, layout: ServingLayout, setup: ServingSetup) -> float:
-    """Return the cache bytes per token on one rank, all attention layers of the longest stage.
+    """Return the cache bytes per token on one rank, over all attention layers of the longest stage.
 
-    Grouped-query attention: 2 x max(1, kv heads / tp) x head dim; latent attention: one vector of
-    kv_lora_rank + qk_rope_dim, not divided by tp. Decode context parallelism divides the tokens.
+    Grouped-query attention stores 2 x max(1, kv heads / tp) x head dim elements per layer; latent
+    attention stores one vector of kv_lora_rank + qk_rope_dim elements, not divided by tp. Decode
+    context parallelism divides the tokens among the dcp ranks.
     """
-    return _cache_rates(model, layout, setup)[0] / layout.dcp
+    return _cache_bytes_per_token_and_sequence(model, layout, setup)[0] / layout.dcp
 
 
-def _cache_rates(model: Model, layout: ServingLayout, setup: ServingSetup) -> tuple[float, float]:
-    """Return (bytes per token, bytes per sequence) on a rank of the longest stage.
+def _cache_bytes_per_token_and_sequence(
+    model: Model, layout: ServingLayout, setup: ServingSetup
+) -> tuple[float, float]:
+    """Return (cache bytes per token, cache bytes per sequence) on one rank of the longest stage.
 
     If the engine stores states in cache blocks, they are padded to whole blocks, which are so long
-    that on average half of the last one is empty. A running request has one state per layer; what
-    the prefix cache stores in addition can be evicted.
+    that on average half of the last one is empty. A running request has one state per layer; the
+    states that the prefix cache stores in addition can be evicted.
     """
     layers = layers_of_longest_stage(model, layout)
-    whole = Layers.of(model.layer_kinds)
+    whole = LayerCounts.from_kinds(model.layer_kinds)
     if not whole.recurrent or setup.engine.states.pages is None:
         attention = layers * whole.attention / model.layers
         recurrent = layers * whole.recurrent / model.layers
@@ -136,36 +150,45 @@ def _cache_rates(model: Model, layout: ServingLayout, setup: ServingSetup) -> tu
         return attention * kv_bytes_per_layer(model, layout.tp, setup), recurrent * state
     blocks = cache_blocks(model, setup, layout.tp, setup.engine.memory.default_block_tokens)
     block = blocks.pages(model, 0, model.layers) * layers / model.layers * blocks.page_bytes
+    # On average half of the last attention block is empty; each group of recurrent layers has one
+    # block.
     per_sequence = (blocks.attention / 2 + blocks.recurrent) * block
     return blocks.attention * block / blocks.tokens, per_sequence
 
 
 def kv_bytes_per_layer(model: Model, tp: int, setup: ServingSetup) -> float:
-    """Return the cache bytes per token and layer on one of ``tp`` ranks."""
-    return layer_token_bytes(model.attention, tp, KV_BYTES[setup.kv])
+    """Return the cache bytes per token and attention layer on one of ``tp`` ranks."""
+    return cache_bytes_per_token(model.attention, tp, KV_BYTES[setup.kv])
 
 
 def request_bytes(model: Model, layout: ServingLayout, setup: ServingSetup, tokens: float) -> float:
-    """Return the cache bytes of a request of ``tokens`` on one rank.
+    """Return the cache bytes of a request of ``tokens`` tokens on one rank.
 
     Layers with a sliding window store at most the tokens of their window.
     """
     window = model.attention.window
-    per_token, per_sequence = _cache_rates(model, layout, setup)
+    per_token, per_sequence = _cache_bytes_per_token_and_sequence(model, layout, setup)
     per_token /= layout.dcp
     if window is None or window >= tokens:
         return per_token * tokens + per_sequence
-    short = windowed_layers(model) / max(Layers.of(model.layer_kinds).attention, 1)
+    short = windowed_layers(model) / max(LayerCounts.from_kinds(model.layer_kinds).attention, 1)
     return per_token * ((1 - short) * tokens + short * window * layout.dcp) + per_sequence
 
 
-def _bytes_left(total: float, setup: ServingSetup, weights: float, overhead: float) -> float:
-    """Return the bytes left for the cache, by the engine's kind of budget; may be negative."""
+def _bytes_left_for_cache(
+    total: float, setup: ServingSetup, weights: float, overhead: float
+) -> float:
+    """Return the bytes left for the cache on a device of ``total`` bytes; may be negative.
+
+    ``engine.memory.budget`` selects the formula by which the engine computes its memory budget.
+    """
     memory = setup.engine.memory
     share = memory.default_share if setup.memory_share is None else setup.memory_share
     if share is None:
         reserve = (memory.reserve_bytes or 0.0) / total
         share = 1 - min(reserve, memory.reserve_device_share or 1.0)
+    # "free": a share of the memory left after loading (TensorRT-LLM). "static": weights and cache
+    # share a fixed part (SGLang). Otherwise a part of the device for everything (vLLM).
     if memory.budget == "free":
         return (total - weights - overhead) * share
     if memory.budget == "static":
@@ -176,7 +199,7 @@ def _bytes_left(total: float, setup: ServingSetup, weights: float, overhead: flo
 def serving_memory(
     model: Model, cluster: Cluster, setup: ServingSetup, layout: ServingLayout
 ) -> ServingMemory:
-    """Return the memory of the fullest rank."""
+    """Return the memory of the fullest rank, if the layers are split evenly into stages."""
     weights = weights_bytes(model, layout, setup)
     overhead = overhead_bytes(model, setup, layout.tp)
     left = cache_bytes(cluster.gpu.memory_bytes, setup, weights, overhead)
@@ -186,7 +209,11 @@ def serving_memory(
 
 
 def overhead_bytes(model: Model, setup: ServingSetup, tp: int) -> float:
-    """Return the bytes per rank of the largest step, graphs, communication buffers and context."""
+    """Return the bytes per rank besides weights and cache.
+
+    They are the temporary tensors of the largest step, CUDA graphs, communication buffers and the
+    CUDA context.
+    """
     if setup.overhead_bytes is not None:
         return setup.overhead_bytes
     engine = setup.engine
@@ -197,5 +224,5 @@ def overhead_bytes(model: Model, setup: ServingSetup, tp: int) -> float:
 
 
 def cache_bytes(total: float, setup: ServingSetup, weights: float, overhead: float) -> float:
-    """Return the bytes of a device with ``total`` bytes that are left for the cache, at least 0."""
-    return max(_bytes_left(total, setup, weights, overhead), 0.0)
+    """Return the bytes left for the cache on a device of ``total`` bytes, at least 0."""
+    return max(_bytes_left_for_cache(total, setup, weights, overhead), 0.0)

@@ -1,9 +1,7 @@
-"""Shard of a model on one serving rank, and the bytes of its number formats.
+"""Weights of a model on one rank of a serving engine, by part, in elements and in bytes.
 
-Byte sizes follow from number formats, not from the engine. The shares of data-sheet rates are facts
-of GPU generations (``Generation.serving``), the other constants are declared by engines.
-
-Weights of a model on one rank of a serving engine, by part, in elements and in bytes.
+Byte sizes follow from number formats, not from the engine. Shares of data-sheet rates belong to GPU
+generations (``Generation.serving``), other constants to engines.
 
 Sharding follows vLLM: column- and row-parallel linear layers are split over tp; key-value heads are
 repeated if tp exceeds their number; low-rank projections of latent attention, the router and norms
@@ -33,7 +31,7 @@ KV_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Mixer:
+class MixerElements:
     """Elements on one rank of the token mixer of a layer (attention, linear attention, Mamba)."""
 
     projections: float
@@ -43,7 +41,7 @@ class Mixer:
 
 
 @dataclass(frozen=True, slots=True)
-class Layers:
+class LayerCounts:
     """Numbers of layers by type; means over stages need not be whole."""
 
     attention: float
@@ -56,8 +54,8 @@ class Layers:
     """Layers with routed experts."""
 
     @classmethod
-    def of(cls, kinds: tuple[LayerKind, ...]) -> Layers:
-        """Count the layers of ``kinds``."""
+    def from_kinds(cls, kinds: tuple[LayerKind, ...]) -> LayerCounts:
+        """Return the number of layers of each type in ``kinds``."""
         mixers, mlps = [kind.mixer for kind in kinds], [kind.mlp for kind in kinds]
         return cls(
             attention=mixers.count("attention"),
@@ -66,20 +64,20 @@ class Layers:
             routed=mlps.count("experts"),
         )
 
-    def scaled(self, share: float) -> Layers:
-        """Multiply all numbers by ``share``."""
-        return Layers(
+    def scaled(self, share: float) -> LayerCounts:
+        """Return the number of layers of each type, multiplied by ``share``."""
+        return LayerCounts(
             self.attention * share, self.recurrent * share, self.dense * share, self.routed * share
         )
 
     @property
     def mixers(self) -> float:
-        """Number of token mixers of all types."""
+        """Return the number of token mixers of all types."""
         return self.attention + self.recurrent
 
     @property
     def residual_blocks(self) -> float:
-        """Number of mixers and MLPs, each spanned by one residual connection."""
+        """Return the number of mixers and MLPs; each is spanned by one residual connection."""
         return self.mixers + self.dense + self.routed
 
 
@@ -87,11 +85,11 @@ class Layers:
 class Shard:
     """Elements on the fullest rank of a deployment, by part."""
 
-    layers: Layers
+    layers: LayerCounts
     """Layers of the rank's stage."""
-    attention: Mixer
+    attention: MixerElements
     """Attention of one layer."""
-    recurrent: Mixer
+    recurrent: MixerElements
     """Linear attention or Mamba of one layer; zeros for models without them."""
     norm: float
     """Norms of one residual block."""
@@ -112,17 +110,20 @@ class Shard:
 
 
 def build_shard(model: Model, layout: ServingLayout, setup: ServingSetup) -> Shard:
-    """Return the elements on the fullest rank; the first pipeline stage is assumed the fullest.
+    """Return the number of elements on the fullest rank, by part.
 
-    Its layers are a share of the model's: of each type as many as the mean stage of that length.
+    The first pipeline stage is assumed to be the fullest. It has as many layers of each type as the
+    average stage of its length.
     """
     tp, pp = layout.tp, layout.pp
+    # Engines pad the vocabulary to whole blocks of rows before they split it over tp.
     multiple = setup.engine.sharding.vocab_multiple
     vocab = -(-model.vocab // multiple) * multiple
     head = vocab * model.hidden / tp
     experts = model.experts
     return Shard(
-        layers=Layers.of(model.layer_kinds).scaled(
+        # Layer types are assumed to be distributed evenly over the stages.
+        layers=LayerCounts.from_kinds(model.layer_kinds).scaled(
             layers_of_longest_stage(model, layout) / model.layers
         ),
         attention=attention_elements(model, tp),
@@ -139,82 +140,90 @@ def build_shard(model: Model, layout: ServingLayout, setup: ServingSetup) -> Sha
 
 
 def layers_of_longest_stage(model: Model, layout: ServingLayout) -> int:
-    """Return the layers of the longest pipeline stage, of an even split if none is given."""
+    """Return the number of layers of the longest pipeline stage.
+
+    If ``layout.stages`` is empty, the layers are split evenly.
+    """
     return max(layout.stages) if layout.stages else -(-model.layers // layout.pp)
 
 
 def _max_experts_per_rank(model: Model, layout: ServingLayout) -> float:
-    """Return the experts on the rank that stores most; a rank stores no fraction of an expert."""
+    """Return the number of experts on the rank that stores the most.
+
+    The number is rounded up, because expert parallelism (ep) does not split an expert.
+    """
     if model.experts is None:
         return 0.0
     return float(-(-(model.experts.count + layout.redundant_experts) // layout.ep))
 
 
 def _shared_expert_elements(model: Model) -> float:
-    """Return the weights of all shared experts of a routed layer."""
+    """Return the number of weights in all shared experts of one layer, before splitting."""
     experts = model.experts
     if experts is None or not experts.shared_size:
         return 0.0
     return mlp_params(model.hidden, experts.shared_size, model.ffn, bias=False)
 
 
-def attention_elements(model: Model, tp: int) -> Mixer:
-    """Return the elements of the attention of one layer on one of ``tp`` ranks."""
+def attention_elements(model: Model, tp: int) -> MixerElements:
+    """Return the number of attention elements of one layer on one of ``tp`` ranks."""
     attention, hidden = model.attention, model.hidden
     latent = attention.latent
     if latent is None:
         width = attention.heads * attention.head_dim / tp
         queries = attention.projected_heads * attention.head_dim / tp
         keys = max(attention.kv_heads / tp, 1.0) * attention.head_dim
+        # Norms per head have the same weights for all heads: one for queries, one for keys.
         norms = 2 * attention.head_dim if attention.qk_norm == "head" else 0.0
         biases = (queries + 2 * keys) * attention.qkv_bias
-        return Mixer(hidden * (queries + width + 2 * keys), norms + biases)
+        return MixerElements(hidden * (queries + width + 2 * keys), norms + biases)
     query = latent.qk_nope_dim + latent.qk_rope_dim
     rank = latent.q_lora_rank or 0
     whole = hidden * (rank + latent.kv_lora_rank + latent.qk_rope_dim)
     values = latent.kv_lora_rank * (latent.qk_nope_dim + latent.v_dim)
     heads = attention.heads / tp
     split = heads * ((rank or hidden) * query + values + latent.v_dim * hidden)
-    return Mixer(whole + split, float(rank + latent.kv_lora_rank))
+    return MixerElements(whole + split, float(rank + latent.kv_lora_rank))
 
 
-def recurrent_elements(model: Model, tp: int) -> Mixer:
-    """Return the elements of linear attention or Mamba of one layer on one of ``tp`` ranks.
+def recurrent_elements(model: Model, tp: int) -> MixerElements:
+    """Return the number of elements of one layer's recurrent mixer on one of ``tp`` ranks.
 
-    Decay and step size of linear attention stay in 16 bit because their projection is too narrow
-    for blocks of scales (vLLM 0.33, layers/mamba/gdn). fp32 vectors with one number per head count
-    twice.
+    The recurrent mixer is linear attention or Mamba; the result is zero without one. Decay and step
+    size of linear attention stay in 16 bit because their projection is too narrow for blocks of
+    scales (vLLM 0.33, layers/mamba/gdn). fp32 vectors with one number per head count twice.
     """
     hidden, linear, mamba = model.hidden, model.linear, model.mamba
     if linear is not None:
         narrow = 2 * linear.value_heads
         wide = linear.projected - narrow + linear.inner
         rest = hidden * narrow + linear.conv_channels * linear.conv_size + 3 * linear.value_heads
-        return Mixer(hidden * wide / tp, rest / tp + linear.value_dim)
+        return MixerElements(hidden * wide / tp, rest / tp + linear.value_dim)
     if mamba is not None:
         matrices = 2 * max(mamba.groups / tp, 1.0) * mamba.state_size
         rows = (3 * mamba.inner + mamba.heads) / tp + matrices
         convolution = (mamba.inner / tp + matrices) * (mamba.conv_size + 1)
-        return Mixer(hidden * rows, convolution + (4 * mamba.heads + mamba.inner) / tp)
-    return Mixer(0.0, 0.0)
+        return MixerElements(hidden * rows, convolution + (4 * mamba.heads + mamba.inner) / tp)
+    return MixerElements(0.0, 0.0)
 
 
-def stored_shard(model: Model, layout: ServingLayout, setup: ServingSetup) -> Shard:
-    """Return the shard with the copies of shared experts that the engine stores.
+def shard_with_expert_copies(model: Model, layout: ServingLayout, setup: ServingSetup) -> Shard:
+    """Return the number of elements on the fullest rank, with all copies of shared experts.
 
-    With experts over the ranks of several tensor groups, each rank sends its share of the tokens to
-    the experts. An engine with ``copies_shared_experts`` (vLLM 0.33, use_sequence_parallel_moe)
-    then runs that share through a whole shared expert per rank.
+    If experts are distributed over several tensor-parallel groups, each rank sends its part of the
+    tokens to the experts. An engine with ``copies_shared_experts`` (vLLM 0.33,
+    use_sequence_parallel_moe) then runs that part through a whole shared expert per rank.
     """
     part = build_shard(model, layout, setup)
+    # vLLM splits tokens over tp only if experts are distributed and several tensor groups exist.
     splits_tokens = layout.ep > 1 and layout.tp > 1 and layout.dp > 1
     if setup.engine.sharding.copies_shared_experts and splits_tokens:
         return replace(part, shared=part.shared * layout.tp)
     return part
 
 
-def parameters(part: Shard, final_norm: float = 0.0) -> float:
-    """Return the elements on the rank."""
+def shard_elements(part: Shard, final_norm: float = 0.0) -> float:
+    """Return the total number of elements on the rank, including ``final_norm`` elements."""
     layers = part.layers
     routed = part.router + part.shared + part.experts * part.expert
     return (
@@ -229,7 +238,7 @@ def parameters(part: Shard, final_norm: float = 0.0) -> float:
 
 
 def mixer_weight_bytes(model: Model, setup: ServingSetup) -> float:
-    """Return the bytes per weight of a mixer's projections.
+    """Return the bytes per weight in the projections of attention, linear attention or Mamba.
 
     Published nvfp4 checkpoints of latent-attention models keep attention in 16 bit
     (nvidia/DeepSeek-R1-FP4 model card: only linear operators of the experts are quantized).
@@ -240,16 +249,16 @@ def mixer_weight_bytes(model: Model, setup: ServingSetup) -> float:
 
 
 def weights_bytes(model: Model, layout: ServingLayout, setup: ServingSetup) -> float:
-    """Return the bytes of weights on the fullest rank, the final norm included."""
-    part = stored_shard(model, layout, setup)
+    """Return the bytes of weights on the fullest rank, with the final norm."""
+    part = shard_with_expert_copies(model, layout, setup)
     final = 2 * norm_params(model, model.hidden) if layout.pp == 1 else 0.0
     return shard_bytes(model, part, setup) + final
 
 
 def shard_bytes(model: Model, part: Shard, setup: ServingSetup) -> float:
-    """Return the bytes of ``part`` without a final norm.
+    """Return the bytes of the weights in ``part``, without a final norm.
 
-    Embeddings, norms and routers stay in 16 bit in all formats.
+    Embeddings, norms and routers are stored in 16 bit in all formats.
     """
     linear, wide = WEIGHT_BYTES[setup.weights], mixer_weight_bytes(model, setup)
     layers, attention, recurrent = part.layers, part.attention, part.recurrent

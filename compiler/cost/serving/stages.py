@@ -1,4 +1,4 @@
-"""Pipeline stages of a serving engine: their layers, their memory, the blocks of their caches.
+"""Pipeline stages of a serving engine: their layers, their memory, the blocks of their KV cache.
 
 The cache follows vLLM's planner (v1/core/kv_cache_planning.py): a block stores a number of tokens
 in all layers of the stage, the stage with the fewest blocks determines their number, and the engine
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from parc.compiler.cost.counts.cache import rounded_tokens, windowed_layers
+from parc.compiler.cost.counts.cache import round_up_to_blocks, windowed_layers
 from parc.compiler.cost.counts.params import norm_params
 from parc.compiler.cost.serving.memory import (
     CacheBlocks,
@@ -18,7 +18,7 @@ from parc.compiler.cost.serving.memory import (
     kv_bytes_per_layer,
     overhead_bytes,
 )
-from parc.compiler.cost.serving.shard import Layers, shard_bytes, stored_shard
+from parc.compiler.cost.serving.shard import LayerCounts, shard_bytes, shard_with_expert_copies
 from parc.compiler.ir import Cluster, Model
 from parc.compiler.ir.engine_constants import ExtraLayers, ShardingConstants
 from parc.compiler.ir.serving import ServingLayout, ServingMemory, ServingSetup, even_stages
@@ -29,11 +29,11 @@ MOST_MOVED_LAYERS = 4
 
 
 def stage_splits(layers: int, pp: int, extra: ExtraLayers) -> tuple[tuple[int, ...], ...]:
-    """Return the splits worth evaluating: the even one, and those with fewer layers at both ends.
+    """Return the splits of ``layers`` layers into ``pp`` stages that are worth evaluating.
 
-    The first stage stores the embedding and the last one the output projection. If memory is tight,
-    moving layers from them to the middle leaves more memory for the cache (vllm-project/vllm
-    #6920).
+    They are the even split, and splits with fewer layers in the first and last stage. The first
+    stage stores the embedding and the last one the output projection, so that moving their layers
+    to the middle leaves more memory for the cache (vllm-project/vllm #6920).
     """
     splits = [even_stages(layers, pp, extra)]
     for moved in range(1, MOST_MOVED_LAYERS + 1):
@@ -42,13 +42,14 @@ def stage_splits(layers: int, pp: int, extra: ExtraLayers) -> tuple[tuple[int, .
             break
         middle = even_stages(layers - 2 * ends, pp - 2, "first")
         splits.append((ends, *middle, ends))
+    # With two stages there is no middle; only the last one has more work (output projection).
     if pp == 2 and layers % 2 == 0 and layers > 2:
         splits.append((layers // 2 + 1, layers // 2 - 1))
     return tuple(dict.fromkeys(splits))
 
 
 def service_blocks(problem: ServingProblem, layout: ServingLayout) -> CacheBlocks:
-    """Return how the cache is divided with the block length of the spec."""
+    """Return the block size and layer groups of the cache, with the block length of the spec."""
     service = problem.service
     return cache_blocks(problem.model, service.setup, layout.tp, service.block_tokens)
 
@@ -56,7 +57,7 @@ def service_blocks(problem: ServingProblem, layout: ServingLayout) -> CacheBlock
 def stage_layers(problem: ServingProblem, layout: ServingLayout) -> tuple[int, ...]:
     """Return the number of decoder layers of each pipeline stage.
 
-    If ``layout`` has no split, it is the default split of the engine.
+    ``layout.stages`` gives them; if it is empty, the engine's default split does.
     """
     if layout.stages:
         return layout.stages
@@ -67,9 +68,9 @@ def stage_layers(problem: ServingProblem, layout: ServingLayout) -> tuple[int, .
 def stage_caches(
     problem: ServingProblem, layout: ServingLayout, longest: int | None = None
 ) -> tuple[StageCache, ...]:
-    """Return memory and cache of one rank of every stage.
+    """Return the memory and the cache of one rank of every pipeline stage.
 
-    ``longest`` is the length of the longest request in tokens; None: as the spec requests.
+    ``longest`` is the length in tokens of the longest request; None: the length in the spec.
     """
     longest = problem.service.longest if longest is None else longest
     stages = stage_layers(problem, layout)
@@ -83,14 +84,19 @@ def stage_caches(
 def _stage_cache(
     problem: ServingProblem, layout: ServingLayout, place: tuple[int, int, int], longest: int
 ) -> StageCache:
-    """Return memory and cache of a stage; ``place``: stage, its first layer, its layers."""
+    """Return the memory and the cache of one rank of a pipeline stage.
+
+    ``place`` is (stage, index of its first layer, its number of layers).
+    """
     model, service = problem.model, problem.service
     stage, first, layers = place
     setup = service.setup
     weights = stage_weights_bytes(model, setup, layout, place)
     overhead = overhead_bytes(model, setup, layout.tp)
     blocks = service_blocks(problem, layout)
+    # A block has one page for each layer of the widest group on this stage.
     block = blocks.pages(model, first, layers) * blocks.page_bytes
+    # vLLM frees the blocks of tokens that are outside the window of a layer.
     outside = _tokens_outside_window(problem, layout, longest)
     outside *= windowed_layers(model, first, layers)
     return StageCache(
@@ -106,44 +112,46 @@ def _stage_cache(
 
 
 def _tokens_outside_window(problem: ServingProblem, layout: ServingLayout, longest: int) -> int:
-    """Return the tokens of a rank's share of ``longest`` that a windowed layer does not store.
+    """Return how many tokens of a request a sliding-window layer does not store, per rank.
 
-    Each of the dcp ranks stores every dcp-th token, but all tokens of a window.
+    The request has ``longest`` tokens. In other layers each of the dcp ranks stores every dcp-th
+    token; in a windowed layer each stores all tokens of the window.
     """
     window, block = problem.model.attention.window, problem.service.block_tokens
     if window is None:
         return 0
-    tokens = rounded_tokens(-(-longest // layout.dcp), block)
-    return tokens - rounded_tokens(min(longest, window), block)
+    tokens = round_up_to_blocks(-(-longest // layout.dcp), block)
+    return tokens - round_up_to_blocks(min(longest, window), block)
 
 
 def stage_weights_bytes(
     model: Model, setup: ServingSetup, layout: ServingLayout, place: tuple[int, int, int]
 ) -> float:
-    """Return the bytes of weights on one rank of a stage.
+    """Return the bytes of weights on one rank of a pipeline stage.
 
-    ``place`` has the stage, its first layer and its number of layers. The first and the last stage
-    also store the embedding, the output projection and the final norm.
+    ``place`` is (stage, index of its first layer, its number of layers). The first and the last
+    stage also store the embedding, the output projection and the final norm.
     """
     stage, first, layers = place
-    whole = stored_shard(model, layout, setup)
+    whole = shard_with_expert_copies(model, layout, setup)
     is_last = stage == layout.pp - 1
     matrices = _vocabulary_matrices(model, setup.engine.sharding, stage, layout.pp)
     part = replace(
         whole,
-        layers=Layers.of(model.layer_kinds[first : first + layers]),
+        layers=LayerCounts.from_kinds(model.layer_kinds[first : first + layers]),
         embedding=matrices * whole.head,
     )
     final = 2 * norm_params(model, model.hidden) if is_last else 0.0
     return shard_bytes(model, part, setup) + final
 
 
-def fullest_memory(
+def fullest_stage_memory(
     model: Model, cluster: Cluster, setup: ServingSetup, layout: ServingLayout
 ) -> ServingMemory:
-    """Return the memory of the stage that stores the fewest tokens; ``layout.stages`` must be set.
+    """Return the memory of the pipeline stage whose cache stores the fewest tokens.
 
-    Its cache is scaled to the longest stage so that a request has the same size on every stage.
+    ``layout.stages`` must be set. The cache is scaled to the longest stage, so that a request has
+    the same size on every stage.
     """
     overhead = overhead_bytes(model, setup, layout.tp)
     blocks = cache_blocks(model, setup, layout.tp, setup.engine.memory.default_block_tokens)
@@ -152,6 +160,7 @@ def fullest_memory(
         weights = stage_weights_bytes(model, setup, layout, (stage, first, layers))
         left = cache_bytes(cluster.gpu.memory_bytes, setup, weights, overhead)
         pages = blocks.pages(model, first, layers)
+        # Stages are compared by bytes per page, because all stages have equally many blocks.
         budgets.append((left / pages, weights))
         first, widest = first + layers, max(widest, pages)
     page, weights = min(budgets)
@@ -161,7 +170,7 @@ def fullest_memory(
 
 
 def _vocabulary_matrices(model: Model, sharding: ShardingConstants, stage: int, pp: int) -> int:
-    """Return how many of embedding and output projection a stage stores."""
+    """Return how many of embedding and output projection a stage stores: 0, 1 or 2."""
     if model.family in sharding.full_vocabulary_families:
         return 1 if model.tied_embeddings else 2
     is_first = stage == 0 or model.family in sharding.full_embedding_families

@@ -1,4 +1,4 @@
-"""Seconds of one engine step, in which some requests decode and some prefill.
+"""Time of one engine step, in which some requests decode and some prefill.
 
 A matrix multiplication takes the longer of its weight traffic and its FLOPs. Attention of decoding
 requests takes the longer of its cache traffic and its FLOPs (latent attention computes more than
@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parc.compiler.cost.counts.flops import core_width, mean_span
+from parc.compiler.cost.counts.flops import mean_visible_keys, query_and_value_width
 from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.layer_seconds import (
     RECURRENT_KERNELS,
-    context_seconds,
+    context_parallel_seconds,
     recurrent_seconds,
     routed_seconds,
 )
@@ -54,15 +54,20 @@ class Batch:
 
 
 def step_terms(deployment: Deployment, batch: Batch) -> StepTerms:
-    """Return the seconds of ``batch`` on one pipeline stage, with output projection and host."""
+    """Return the time in seconds of one engine step of ``batch`` on one pipeline stage, by term.
+
+    The terms include the output projection and the work of the host.
+    """
     part, setup = deployment.shard, deployment.setup
     layers = part.layers
+    # Speculative decoding checks all draft tokens of a request in the same step.
     verified = batch.decode * (1 + setup.draft_tokens)
     pcp = deployment.layout.pcp
     own = (verified + batch.prefill) / pcp
     linear = WEIGHT_BYTES[setup.weights]
     mlp = layers.dense * deployment.gemm_seconds(part.mlp, own, linear)
     mlp += layers.routed * routed_seconds(deployment, own)
+    # Only the last token of a prompt needs logits; a prompt has about 2 x span tokens.
     heads = verified + batch.prefill / max(batch.span * 2, 1.0)
     host = deployment.engine.scheduling
     return StepTerms(
@@ -71,7 +76,8 @@ def step_terms(deployment: Deployment, batch: Batch) -> StepTerms:
         + layers.recurrent * recurrent_seconds(deployment, batch.decode, batch.prefill),
         mlp=mlp,
         communication=_communication_seconds(deployment, own)
-        + layers.attention * context_seconds(deployment, verified / pcp, batch.prefill / pcp),
+        + layers.attention
+        * context_parallel_seconds(deployment, verified / pcp, batch.prefill / pcp),
         launch=_launch_seconds(deployment, own),
         head=deployment.gemm_seconds(part.head, heads, 2.0),
         host=host.step_seconds + host.sequence_seconds * batch.decode,
@@ -79,7 +85,7 @@ def step_terms(deployment: Deployment, batch: Batch) -> StepTerms:
 
 
 def _projection_seconds(deployment: Deployment, tokens: float) -> float:
-    """Return the seconds of the mixers' projections on a stage."""
+    """Return the time in seconds of the projections in all token mixers of a stage."""
     part = deployment.shard
     wide = mixer_weight_bytes(deployment.model, deployment.setup)
     seconds = part.layers.attention * deployment.gemm_seconds(
@@ -91,31 +97,34 @@ def _projection_seconds(deployment: Deployment, tokens: float) -> float:
 
 
 def _attention_seconds(deployment: Deployment, batch: Batch) -> float:
-    """Return the seconds of attention in one layer: cache reads of decoding, core of prompts.
+    """Return the time in seconds of the attention core of one layer in a step.
 
-    Ranks of pcp share the tokens. Ranks of dcp share a request's cache but not its FLOPs, because
-    each computes the heads of all ranks for a share of the tokens.
+    Decoding requests read the cache, prompts compute the core. The pcp ranks share the tokens. The
+    dcp ranks share a request's cache but not its FLOPs, because each computes the heads of all
+    ranks for a part of the tokens.
     """
     model, layout = deployment.model, deployment.layout
     attention = model.attention
     context = _mean_context(model, batch.context)
     kv = kv_bytes_per_layer(model, layout.tp, deployment.setup)
+    # Every decoding request reads its whole cache once per step.
     read = batch.decode * _mean_context(model, batch.context, layout.dcp) * kv
-    read /= deployment.memory_rate
+    read /= deployment.memory_bytes_per_second
     width = 2 * attention.heads * attention.head_dim
     if attention.latent is not None:  # absorbed: scores over the latent, values are the latent
         latent = attention.latent
         width = attention.heads * (2 * latent.kv_lora_rank + latent.qk_rope_dim)
     verified = batch.decode * (1 + deployment.setup.draft_tokens)
-    decode = 2 * verified * context * width / layout.tp / deployment.attention_rate
-    core = 2 * batch.prefill * core_width(model) * batch.span / layout.tp
-    return (max(read, decode) + core / deployment.attention_rate) / layout.pcp
+    decode = 2 * verified * context * width / layout.tp / deployment.attention_flops_per_second
+    core = 2 * batch.prefill * query_and_value_width(model) * batch.span / layout.tp
+    return (max(read, decode) + core / deployment.attention_flops_per_second) / layout.pcp
 
 
 def _mean_context(model: Model, context: float, ranks: int = 1) -> float:
-    """Return the keys that a decoding token reads per rank, averaged over layers.
+    """Return the number of keys that a decoding token reads on one rank, averaged over layers.
 
-    ``ranks`` ranks share the keys of full layers; each reads all keys of a window.
+    ``context`` is the number of cached tokens. ``ranks`` ranks share the keys of full layers; each
+    reads all keys of a window.
     """
     attention = model.attention
     if attention.window is None or attention.window >= context:
@@ -124,15 +133,16 @@ def _mean_context(model: Model, context: float, ranks: int = 1) -> float:
     return share * context / ranks + (1 - share) * attention.window
 
 
-def prompt_span(model: Model, tokens: float) -> float:
-    """Return the mean number of keys to which a token of a prompt of ``tokens`` attends."""
-    return mean_span(model, int(tokens) or 1)
+def mean_visible_prompt_keys(model: Model, tokens: float) -> float:
+    """Return the mean number of keys to which a token attends in a prompt of ``tokens`` tokens."""
+    return mean_visible_keys(model, int(tokens) or 1)
 
 
 def _communication_seconds(deployment: Deployment, tokens: float) -> float:
-    """Return the seconds of a stage's collectives: one after each mixer, one after each MLP.
+    """Return the time in seconds of the collectives of a pipeline stage.
 
-    ``tokens`` are the tokens in one rank's share of a step.
+    There is one after each mixer and one after each MLP. ``tokens`` is the number of tokens that
+    one rank processes in a step.
     """
     layout, layers, links = deployment.layout, deployment.shard.layers, deployment.links
     nbytes = 2 * tokens * deployment.model.hidden
@@ -142,19 +152,27 @@ def _communication_seconds(deployment: Deployment, tokens: float) -> float:
         return seconds + layers.routed * reduce
     # A token is sent to each rank that stores a part of one of its experts.
     group = layout.tp * layout.pcp * layout.dp
+    # The top-k experts of a token are on at most ep different ranks.
     visits = min(layout.expert_tp * min(deployment.model.experts.top_k, layout.ep), group)
     exchange = 2 * links.all_to_all_seconds(nbytes / layout.tp * visits, group)
     return seconds + layers.routed * exchange
 
 
 def _launch_seconds(deployment: Deployment, tokens: float) -> float:
-    """Return the fixed seconds of a stage's kernels plus the traffic of streaming kernels."""
+    """Return the fixed time in seconds of a stage's kernels, plus element-wise memory traffic."""
     layers, model = deployment.shard.layers, deployment.model
     kernels = layers.attention * ATTENTION_KERNELS + layers.recurrent * RECURRENT_KERNELS
     kernels += (layers.dense + layers.routed) * MLP_KERNELS + layers.routed * ROUTED_KERNELS
     if model.attention.latent is not None:
         kernels += layers.attention * LATENT_KERNELS
     kernels += layers.residual_blocks / 2 * QUANTIZE_KERNELS.get(deployment.setup.weights, 0)
-    stream = layers.residual_blocks * STREAM_BYTES * tokens * model.hidden / deployment.memory_rate
+    stream = (
+        layers.residual_blocks
+        * STREAM_BYTES
+        * tokens
+        * model.hidden
+        / deployment.memory_bytes_per_second
+    )
+    # The small kernels of a routed layer leave the GPU idle between them.
     gaps = layers.routed * deployment.engine.scheduling.routed_layer_seconds
     return kernels * deployment.hardware.kernel_seconds + gaps + stream

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 from parc.compiler.cost.serving.deployment import Deployment, deploy
 from parc.compiler.cost.serving.memory import request_bytes, serving_memory
-from parc.compiler.cost.serving.stages import fullest_memory
-from parc.compiler.cost.serving.step import Batch, prompt_span, step_terms
+from parc.compiler.cost.serving.stages import fullest_stage_memory
+from parc.compiler.cost.serving.step import Batch, mean_visible_prompt_keys, step_terms
 from parc.compiler.cost.serving.waits import Queue, closed_queue, open_queue, waited_seconds
 from parc.compiler.ir import Cluster, Model
 from parc.compiler.ir.serving import (
@@ -30,14 +30,15 @@ from parc.compiler.ir.serving import (
 ROUNDS = 24
 """Iterations of the fixed point between running requests and step time."""
 PIPELINE_BALANCE = 1.1
-"""Pipeline step over a step of even stages. Micro-batches differ in prompts and contexts, and all
-wait for the slowest (Sarathi-Serve, section 3.3). An assumption: no measurement determines it."""
+"""Time of a pipeline step, divided by that of a step with even stages. Micro-batches differ in
+prompts and contexts, and all wait for the slowest (Sarathi-Serve, section 3.3). An assumption: no
+measurement determines it."""
 OVERLOAD = 4.0
-"""Requests in the system over slots if the engine cannot sustain the request rate."""
+"""Requests in the system, divided by slots, if the engine cannot sustain the request rate."""
 
 
 @dataclass(frozen=True, slots=True)
-class Steady:
+class SteadyState:
     """Steady state of an engine with ``running`` decoding requests on each data-parallel rank."""
 
     running: float
@@ -55,27 +56,34 @@ class Steady:
 def estimate_serving(
     model: Model, cluster: Cluster, setup: ServingSetup, layout: ServingLayout, traffic: Traffic
 ) -> ServingEstimate:
-    """Return latency and throughput of ``model`` under ``layout`` and ``traffic``."""
+    """Return the latency and throughput of ``model`` on ``cluster`` under ``traffic``."""
     return estimate_deployment(deploy(model, cluster, setup, layout), traffic)
 
 
 def estimate_deployment(deployment: Deployment, traffic: Traffic) -> ServingEstimate:
-    """Return latency and throughput of ``deployment`` under ``traffic``."""
+    """Return the latency and throughput of ``deployment`` under ``traffic``."""
     layout, setup = deployment.layout, deployment.setup
-    budget = fullest_memory if layout.stages else serving_memory
+    budget = fullest_stage_memory if layout.stages else serving_memory
     memory = budget(deployment.model, deployment.cluster, setup, layout)
-    slots = _slots(deployment, memory, traffic)
+    slots = _max_running_requests(deployment, memory, traffic)
     if slots < 1:
-        return _unservable(deployment, memory)
+        return _infeasible_estimate(deployment, memory)
+    # All replicas and data-parallel ranks get equal shares of the requests.
     ranks = busy = float(layout.dp * layout.replicas)
     if traffic.request_rate is not None:
-        steady, present = _open_arrivals(deployment, traffic, traffic.request_rate / ranks, slots)
+        steady, present = _open_arrival_state(
+            deployment, traffic, traffic.request_rate / ranks, slots
+        )
     else:
         busy = ranks if traffic.concurrency is None else min(ranks, traffic.concurrency)
         present = slots if traffic.concurrency is None else traffic.concurrency / busy
-        steady = _closed_loop(deployment, traffic, min(present, slots), busy / layout.replicas)
+        steady = _closed_loop_state(
+            deployment, traffic, min(present, slots), busy / layout.replicas
+        )
     inside = min(present, slots)
+    # Little's law: requests in service = rate x time in service.
     rate = inside / steady.request_seconds
+    # A step yields several tokens per request if draft tokens are accepted.
     tpot = steady.step_seconds / setup.accepted_tokens
     return ServingEstimate(
         layout=layout,
@@ -92,45 +100,57 @@ def estimate_deployment(deployment: Deployment, traffic: Traffic) -> ServingEsti
     )
 
 
-def _slots(deployment: Deployment, memory: ServingMemory, traffic: Traffic) -> float:
-    """Return the requests that one data-parallel rank can run at a time, by cache and limit."""
+def _max_running_requests(deployment: Deployment, memory: ServingMemory, traffic: Traffic) -> float:
+    """Return the number of requests that one data-parallel rank can run at the same time.
+
+    It is bounded by the cache and by the engine's limit; 0 if not even one whole request fits.
+    """
     engine, setup = deployment.engine, deployment.setup
 
-    def cache_of(tokens: float) -> float:
+    def cache_bytes_of(tokens: float) -> float:
+        """Return the cache bytes of a request with ``tokens`` tokens."""
         return request_bytes(deployment.model, deployment.layout, setup, tokens)
 
-    if memory.kv_bytes < cache_of(traffic.input_tokens + traffic.output_tokens):
+    if memory.kv_bytes < cache_bytes_of(traffic.input_tokens + traffic.output_tokens):
         return 0.0
+    # Half of the output has been generated on average, unless the engine reserves all of it.
     mean = traffic.input_tokens + traffic.output_tokens / (
         1 if engine.scheduling.reserves_output else 2
     )
-    return min(memory.kv_bytes / cache_of(mean), setup.max_running or engine.scheduling.max_running)
+    return min(
+        memory.kv_bytes / cache_bytes_of(mean), setup.max_running or engine.scheduling.max_running
+    )
 
 
-def _closed_loop(deployment: Deployment, traffic: Traffic, present: float, busy: float) -> Steady:
-    """Return the steady state with ``present`` requests at all times on ``busy`` ranks.
+def _closed_loop_state(
+    deployment: Deployment, traffic: Traffic, present: float, busy: float
+) -> SteadyState:
+    """Return the steady state in which each of ``busy`` ranks always has ``present`` requests.
 
-    The data-parallel ranks of an engine step together: one without a request takes as long (vLLM
+    The data-parallel ranks of an engine step together: a rank without a request takes as long (vLLM
     runs a dummy batch on it) and yields no tokens.
     """
     queue = closed_queue(deployment.engine.arrivals, busy, present)
     running = present
     steady = _steady_state(deployment, traffic, running, queue)
     for _ in range(ROUNDS):
+        # Requests decode during the part of their time that follows the first token.
         target = present * (1 - steady.first_seconds / steady.request_seconds)
         if abs(target - running) < 1e-3 * present:
             break
+        # The average of the old and the new value damps oscillations of the fixed point.
         running = max((running + target) / 2, 1e-3)
         steady = _steady_state(deployment, traffic, running, queue)
     return steady
 
 
-def _open_arrivals(
+def _open_arrival_state(
     deployment: Deployment, traffic: Traffic, rate: float, slots: float
-) -> tuple[Steady, float]:
-    """Return the steady state under Poisson arrivals, and the requests in the system.
+) -> tuple[SteadyState, float]:
+    """Return the steady state under Poisson arrivals, and the number of requests in the system.
 
-    The number of decoding requests follows from Little's law.
+    ``rate`` is in requests per second per data-parallel rank. The number of decoding requests
+    follows from Little's law and is at most ``slots``.
     """
     running, steady = 1.0, _steady_state(deployment, traffic, 1.0, Queue())
     for _ in range(ROUNDS):
@@ -142,11 +162,16 @@ def _open_arrivals(
     return steady, min(rate * steady.request_seconds, OVERLOAD * slots)
 
 
-def _steady_state(deployment: Deployment, traffic: Traffic, running: float, queue: Queue) -> Steady:
-    """Return the state with ``running`` decoding requests per rank behind ``queue``."""
+def _steady_state(
+    deployment: Deployment, traffic: Traffic, running: float, queue: Queue
+) -> SteadyState:
+    """Return the steady state with ``running`` decoding requests per data-parallel rank.
+
+    ``queue`` describes the requests ahead of a new one.
+    """
     setup, engine = deployment.setup, deployment.engine
     context = traffic.input_tokens + traffic.output_tokens / 2
-    decode = _all_stages(deployment, Batch(running, context))
+    decode = _seconds_through_all_stages(deployment, Batch(running, context))
     steps = max((traffic.output_tokens - 1) / setup.accepted_tokens, 0.0)
     prefill = _prefill_seconds(deployment, traffic, running, decode.total_seconds)
     step = decode.total_seconds
@@ -157,36 +182,46 @@ def _steady_state(deployment: Deployment, traffic: Traffic, running: float, queu
     first += waited_seconds(engine.arrivals, queue, prefill, step)
     if not setup.prefill_apart:  # the prompts of all present requests take this long
         first = max(first, queue.present * prefill - steps * step)
-    return Steady(running, decode, step, prefill, first, first + steps * step)
+    return SteadyState(running, decode, step, prefill, first, first + steps * step)
 
 
 def _prefill_seconds(
     deployment: Deployment, traffic: Traffic, running: float, decode: float
 ) -> float:
-    """Return the seconds that one prompt adds to its steps, or takes on separate GPUs."""
+    """Return the time in seconds that one request's prompt adds to the steps of other requests.
+
+    With prefill on separate GPUs, it is the time of the prompt there. ``decode`` is the time of a
+    step without prompts.
+    """
     setup = deployment.setup
-    span = prompt_span(deployment.model, traffic.input_tokens)
+    span = mean_visible_prompt_keys(deployment.model, traffic.input_tokens)
     limit = setup.max_batched_tokens or deployment.engine.scheduling.max_batched_tokens
     if setup.prefill_apart:
         running, decode = 0.0, 0.0
     starts = running * setup.accepted_tokens / max(traffic.output_tokens, 1.0)
+    # Prompts that start in the same step are processed together, up to the token limit of a step.
     chunk = min(max(starts, 1.0) * traffic.input_tokens, limit)
     context = traffic.input_tokens + traffic.output_tokens / 2
-    mixed = _all_stages(deployment, Batch(running, context, chunk, span))
+    mixed = _seconds_through_all_stages(deployment, Batch(running, context, chunk, span))
+    # Difference between a step with and without prompt tokens, for all chunks of one prompt.
     return (mixed.total_seconds - decode) * traffic.input_tokens / chunk
 
 
 def _prompt_latency_ratio(deployment: Deployment, traffic: Traffic) -> float:
-    """Return a prompt's latency over its cost: its chunks pass the stages in a pipeline."""
+    """Return the latency of a prompt divided by the seconds that it occupies one pipeline stage.
+
+    The chunks of a prompt pass the stages one after the other: (chunks + pp - 1) / chunks.
+    """
     limit = deployment.setup.max_batched_tokens or deployment.engine.scheduling.max_batched_tokens
     chunks = max(math.ceil(traffic.input_tokens / limit), 1)
     return (chunks + deployment.layout.pp - 1) / chunks
 
 
-def _all_stages(deployment: Deployment, batch: Batch) -> StepTerms:
-    """Return the seconds of a token through all stages, each working on its share of requests.
+def _seconds_through_all_stages(deployment: Deployment, batch: Batch) -> StepTerms:
+    """Return the time in seconds that a token needs to pass all pipeline stages, by term.
 
-    All stages are assumed to be as slow as the last one, which has the output projection.
+    Each stage works on 1/pp of the requests. All stages are assumed to be as slow as the last one,
+    which has the output projection.
     """
     layout = deployment.layout
     if layout.pp == 1:
@@ -199,8 +234,11 @@ def _all_stages(deployment: Deployment, batch: Batch) -> StepTerms:
     return terms.scaled(layout.pp * PIPELINE_BALANCE)
 
 
-def _unservable(deployment: Deployment, memory: ServingMemory) -> ServingEstimate:
-    """Return the estimate of a deployment whose cache cannot store one request."""
+def _infeasible_estimate(deployment: Deployment, memory: ServingMemory) -> ServingEstimate:
+    """Return the estimate of a deployment whose cache cannot store one request.
+
+    Its latencies are infinite and its throughput is 0.
+    """
     forever = float("inf")
     return ServingEstimate(
         layout=deployment.layout,

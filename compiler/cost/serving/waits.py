@@ -1,17 +1,15 @@
 """Delay between the arrival of a request and the start of its own prompt.
 
-Published times to the first token show three delays besides the prompt itself:
+Published times to the first token show three delays in addition to the prompt itself. First, the
+front end accepts a request (``front_seconds``); simultaneous requests are accepted one after
+another (``admission_seconds``). Second, a busy scheduler accepts new requests, and returns tokens,
+only every few steps (``poll_steps``). Third, prompts of other requests run first.
 
-- the front end accepts a request (``front_seconds``), simultaneous ones one after another
-  (``admission_seconds``);
-- a busy scheduler accepts new requests, and returns tokens, only every few steps (``poll_steps``);
-- prompts of other requests run first.
-
-The last delay depends on the arrival pattern, which no benchmark row states. With Poisson arrivals
-it is the queue of an M/D/1 server. With a fixed number of requests in the system, each of which is
+The third delay depends on the arrival pattern, which no benchmark row states. With Poisson arrivals
+it is the wait of an M/D/1 queue. With a fixed number of requests in the system, each of which is
 replaced when it ends, all requests arrive together at the start and spread out later: half of the
-other prompts precede one's own in the first of r rounds and few in later rounds, hence a share 1 /
-(2 r) of them (``wait_share``, fitted; 0.05 would be ten rounds).
+other prompts precede a request's own prompt in the first of r rounds and few in later rounds, hence
+a fraction 1 / (2 r) of them (``wait_share``, fitted; 0.05 would be ten rounds).
 """
 
 from __future__ import annotations
@@ -39,29 +37,35 @@ class Queue:
 
 
 def closed_queue(arrivals: ArrivalConstants, ranks: float, present: float) -> Queue:
-    """Return the queue of a closed loop with ``present`` requests on each data-parallel rank.
+    """Return the queue in front of a request if each rank always has ``present`` requests.
 
     ``ranks`` data-parallel ranks share one front end.
     """
     others = max(present - 1, 0.0)
     everywhere = max(present * ranks - 1, 0.0)
+    # Probability that the engine is busy: 0 without other requests, close to 1 with many.
     busy = everywhere / (everywhere + 1)
     return Queue(arrivals.wait_share * others, everywhere, arrivals.poll_steps * busy, present)
 
 
 def open_queue(rate: float, prefill_seconds: float) -> Queue:
-    """Return the queue of a rank with Poisson arrivals.
+    """Return the queue in front of a request on a rank with Poisson arrivals.
 
     ``prompts`` is the mean wait of an M/D/1 queue in units of ``prefill_seconds``, load / (2 (1 -
-    load)). ``rate`` is in requests per second per data-parallel rank.
+    load)) with load = rate x prefill_seconds. ``rate`` is in requests per second per data-parallel
+    rank.
     """
     load = min(rate * prefill_seconds, BUSIEST)
+    # A request arrives on average in the middle of a step.
     return Queue(prompts=load / (2 * (1 - load)), steps=0.5)
 
 
 def waited_seconds(
     arrivals: ArrivalConstants, queue: Queue, prefill_seconds: float, step_seconds: float
 ) -> float:
-    """Return the seconds from arrival until the request's own prompt runs if a slot is free."""
+    """Return the time in seconds from the arrival of a request until its prompt runs.
+
+    The result is valid if the engine has a free slot for the request.
+    """
     front = arrivals.front_seconds + arrivals.admission_seconds * queue.arrivals
     return front + queue.steps * step_seconds + queue.prompts * prefill_seconds

@@ -20,14 +20,14 @@ Values = tuple[tuple[str, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """Prior of one efficiency parameter, around the value of its row."""
+    """Spread and bounds of one efficiency parameter, and the runs that determine it."""
 
     spread: float
-    """Standard deviation of its logarithm from machine to machine."""
+    """Standard deviation of the parameter's logarithm between machines."""
     low: float
     high: float
     seen_in: str
-    """Runs that show it."""
+    """Kind of runs that determine the parameter."""
 
 
 PARAMETERS: dict[str, Parameter] = {
@@ -86,30 +86,36 @@ TERMS: dict[str, tuple[float, float]] = {
 
 
 def hardware_class(gpu: Gpu, stack: Stack) -> str:
-    """Return ``generation/stack``, the name of the efficiency row that prices ``gpu``."""
+    """Return ``generation/stack``, the name of the efficiency parameters that apply to ``gpu``."""
     return f"{gpu.generation}/{stack.name}"
 
 
 def stack_row(generation: Generation, stack: Stack) -> Efficiency:
-    """Return the factors of ``stack`` on ``generation``.
+    """Return the efficiency parameters of the software ``stack`` on a GPU generation.
 
     Raises:
-        LookupError: there are none. ``resolve_problem`` refuses such a problem (K08).
+        LookupError: the catalog has none for this combination. ``resolve_problem`` reports this
+            earlier: a catalog file lacks a fact (K08).
     """
     row = stack.row(generation)
     if row is None:
-        raise LookupError(f"generation {generation.name} has no efficiency.{stack.name}")
+        raise LookupError(
+            f"GPU generation {generation.name} has no efficiency parameters for stack {stack.name}"
+        )
     return row
 
 
 def fitted_parameters(row: Efficiency) -> dict[str, float]:
-    """Return the fitted parameters of a row by name, without its flags."""
+    """Return the numeric efficiency parameters in ``row`` by name, without boolean flags."""
     values = {field.name: getattr(row, field.name) for field in fields(Efficiency)}
     return {name: value for name, value in values.items() if not isinstance(value, bool)}
 
 
 def valid_range(name: str) -> tuple[float, float] | None:
-    """Return the lowest and highest valid value of a calibrated name; None if it is unknown."""
+    """Return the lowest and the highest valid value of the parameter ``name``.
+
+    The result is None if there is no such parameter.
+    """
     operation, _, term = name.partition(".")
     if term:
         return TERMS.get(term) if operation in OPERATIONS else None
@@ -120,20 +126,21 @@ def valid_range(name: str) -> tuple[float, float] | None:
 
 
 def prior(name: str, centre: float) -> Prior:
-    """Return the prior of a parameter around ``centre``, the value of its row."""
+    """Return the prior of the parameter ``name`` around ``centre``, its value in the catalog."""
     parameter = PARAMETERS.get(name, OTHER)
     inside = min(max(centre, parameter.low), parameter.high)
     return Prior(inside, parameter.spread, parameter.low, parameter.high)
 
 
-def calibrated_row(row: Efficiency, values: Values) -> Efficiency:
-    """Return ``row`` with the calibrated parameters among ``values``."""
+def calibrated_efficiency(row: Efficiency, values: Values) -> Efficiency:
+    """Return ``row`` with its efficiency parameters replaced by the calibrated ``values``."""
+    # Names with a dot are terms of a collective (``calibrated_kernels``).
     own: dict[str, Any] = {name: value for name, value in values if "." not in name}
     return replace(row, **own) if own else row
 
 
 def calibrated_kernels(kernels: KernelFit, problem: Problem) -> KernelFit:
-    """Return ``kernels`` with the collectives that were measured on the links of this cluster."""
+    """Return ``kernels`` with the constants of collectives that were measured on this cluster."""
     terms = collective_terms(problem.calibration)
     if not terms:
         return kernels
@@ -141,12 +148,14 @@ def calibrated_kernels(kernels: KernelFit, problem: Problem) -> KernelFit:
     collectives = dict(kernels.collectives)
     for operation, own in terms.items():
         changes: dict[str, Any] = dict(own)
+        # First scaled to this cluster's link, because terms that were not measured keep the fitted
+        # value.
         collectives[operation] = replace(collectives[operation].at_link(link), **changes)
     return replace(kernels, collectives=collectives)
 
 
 def collective_terms(values: Values) -> Mapping[Operation, dict[str, float]]:
-    """Return the calibrated terms of collectives by operation and name."""
+    """Return the calibrated constants of collectives as {operation: {constant: value}}."""
     found: dict[Operation, dict[str, float]] = {}
     for operation in OPERATIONS:
         start = f"{operation}."

@@ -1,4 +1,4 @@
-"""Bandwidth and latency between the members of a process group, by where they sit."""
+"""Bandwidth and latency between the members of a process group, by their NVLink domains."""
 
 from __future__ import annotations
 
@@ -24,13 +24,18 @@ class GroupSpan:
 
     @property
     def domains(self) -> int:
-        """NVLink domains that the group spans."""
+        """Return the number of NVLink domains that the group spans."""
         return -(-self.size // self.local)
 
 
 def group_span(axes: tuple[Axis, ...], domain: int) -> GroupSpan:
-    """Return the span of a group over ``axes``; domains are aligned blocks of ``domain`` ranks."""
+    """Return how the process groups over ``axes`` are distributed over NVLink domains.
+
+    Domains are aligned blocks of ``domain`` ranks.
+    """
     size = local = 1
+    # From the innermost axis outwards: an axis adds members to a domain while its stride is within
+    # it.
     for axis in sorted(axes, key=lambda item: item.stride):
         size *= axis.size
         inside = max(1, min(axis.size, domain // axis.stride)) if axis.stride < domain else 1
@@ -48,9 +53,14 @@ class Links:
     network: Network
 
     @classmethod
-    def of(cls, cluster: Cluster, kernels: KernelFit, row: Efficiency) -> Links:
-        """Return the measured shares of the data-sheet rates of this cluster's links and NICs."""
+    def from_cluster(cls, cluster: Cluster, kernels: KernelFit, row: Efficiency) -> Links:
+        """Return the links of ``cluster`` with the rates that collectives reach on them.
+
+        They are data-sheet rates multiplied by measured shares: ``kernels`` inside a domain,
+        ``row`` between domains.
+        """
         node = cluster.node
+        # The lower limit keeps times finite on a cluster without network data.
         rate = max(node.network_gb_per_s_per_gpu * row.network, 0.05)
         return cls(
             domain=min(node.near_gpus, max(cluster.gpus, 1)),
@@ -62,7 +72,7 @@ class Links:
         )
 
     def seconds(self, operation: Operation, nbytes: float, group: GroupSpan) -> float:
-        """Return the time of one collective in seconds.
+        """Return the time in seconds of one collective in ``group``.
 
         ``nbytes`` is the size of the whole message, before it is divided among the ranks.
         """
@@ -72,13 +82,13 @@ class Links:
         return two_level_seconds(fit, self.network, nbytes, group.local, group.domains)
 
     def hop_seconds(self, nbytes: float, stride: int) -> float:
-        """Return the time of one point-to-point message between ranks ``stride`` apart."""
+        """Return the time in seconds of one message to the rank ``stride`` ranks away."""
         if stride < self.domain:
             return send_seconds(self.fits["all_to_all"], nbytes)
         return nbytes / (self.network.gb_per_s_per_gpu * 1e9) + self.network.hop_seconds
 
     def gb_per_s(self, group: GroupSpan) -> float:
-        """Return the rate of the widest level that ``group`` spans, one direction, per GPU."""
+        """Return the rate in GB/s per GPU and direction of the slowest link inside ``group``."""
         if group.domains == 1:
             return self.fits["all_gather"].bus_gb_per_s
         return self.network.gb_per_s_per_gpu

@@ -9,9 +9,9 @@ from typing import Any, TypeVar, cast
 from parc.backends.base import Framework
 from parc.compiler.cost.counts import params
 from parc.compiler.cost.kernels.hardware_fit import KernelFit
-from parc.compiler.cost.setup.calibrated import calibrated_row, stack_row
+from parc.compiler.cost.setup.calibrated import calibrated_efficiency, stack_row
 from parc.compiler.cost.setup.links import GroupSpan, Links, group_span
-from parc.compiler.cost.setup.stages import StageClass, StageLoad, stage_classes
+from parc.compiler.cost.setup.stages import StageClass, StageLoad, group_equal_stages
 from parc.compiler.ir import Efficiency, LayerKind, Layout, Mesh, Problem, Split
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ published runs of dense models."""
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Spans of the communication groups of one set of degrees."""
+    """Spans over NVLink domains of the communication groups of one layout."""
 
     tp: GroupSpan
     cp: GroupSpan
@@ -46,14 +46,14 @@ class Groups:
 
 
 def _gemm_factor(row: Efficiency, precision: str) -> float:
-    """Return the time of matrix multiplications of a step over that of single kernels."""
+    """Return the time of GEMMs within a training step divided by that of isolated kernels."""
     if precision in ("bf16", "fp16"):
         return row.gemm
     return row.gemm_low * (FOUR_BIT if precision == "nvfp4" else 1.0)
 
 
 class Pricing:
-    """Memo of one problem; its tables only grow, by pure functions of the problem."""
+    """Results that many layouts of one problem share; they are stored and never change."""
 
     def __init__(
         self,
@@ -62,16 +62,16 @@ class Pricing:
         kernels: KernelFit,
         row: Efficiency | None = None,
     ) -> None:
-        """Load the rates of the cluster.
+        """Compute the link rates and efficiency factors of the problem's cluster.
 
-        ``row`` replaces the factors that the GPU generation has for the framework's stack.
+        ``row`` replaces the efficiency parameters of the GPU generation for the framework's stack.
         """
         self.problem = problem
         self.framework = framework
         self.kernels = kernels
         row = row or stack_row(problem.cluster.generation, framework.stack)
-        self.efficiency = calibrated_row(row, problem.calibration)
-        self.links = Links.of(problem.cluster, kernels, self.efficiency)
+        self.efficiency = calibrated_efficiency(row, problem.calibration)
+        self.links = Links.from_cluster(problem.cluster, kernels, self.efficiency)
         self.gemm_factor = _gemm_factor(self.efficiency, problem.job.precision)
         self.gemm = kernels.gemm(problem.job.precision).device_only()
         # The output projection stays in 16 bit for every precision of the layers.
@@ -80,7 +80,7 @@ class Pricing:
         self._classes: dict[int, tuple[Split, tuple[StageClass, ...]]] = {}
 
     def memo(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """Return ``compute()``, computed once per key.
+        """Return the result of ``compute()``, which is called once per ``key``.
 
         The key must contain every quantity that the result depends on.
         """
@@ -91,27 +91,31 @@ class Pricing:
             return value
 
     def groups(self, layout: Layout) -> Groups:
-        """Return the spans of the groups of ``layout``."""
+        """Return how the communication groups of ``layout`` are distributed over NVLink domains."""
         degrees = (layout.tp, layout.cp, layout.dp, layout.pp, layout.ep, layout.etp, layout.order)
         # Without ZeRO the mesh of some frameworks has an axis of replicas in place of shards.
         key = (*degrees, layout.cp_a2a, layout.dp_replicate, layout.zero_stage == 0)
-        return self.memo(("groups", key), lambda: self._spans(layout))
+        return self.memo(("groups", key), lambda: self._compute_groups(layout))
 
-    def _spans(self, layout: Layout) -> Groups:
+    def _compute_groups(self, layout: Layout) -> Groups:
+        """Compute the spans of all communication groups of ``layout``.
+
+        ``groups`` caches the result.
+        """
         dense, expert = self.framework.meshes(layout)
         copies = layout.dp_replicate
         return Groups(
             dp_shard_cp=self._shard_span(dense, ("dp_shard", "cp"), ("dp", "cp"), copies),
             edp_shard=self._shard_span(expert, ("dp_shard",), ("dp",), copies),
             dp_replicate=self._replica_span(dense, copies),
-            tp=self._span(dense, "tp"),
-            cp=self._span(dense, "cp"),
-            cp_a2a=self._span(dense, "cp_a2a"),
-            cp_p2p=self._span(dense, "cp_p2p" if layout.cp_a2a > 1 else "cp"),
-            dp_cp=self._span(dense, "dp", "cp"),
-            ep=self._span(expert, "ep"),
-            etp=self._span(expert, "tp"),
-            edp=self._span(expert, "dp"),
+            tp=self._axes_span(dense, "tp"),
+            cp=self._axes_span(dense, "cp"),
+            cp_a2a=self._axes_span(dense, "cp_a2a"),
+            cp_p2p=self._axes_span(dense, "cp_p2p" if layout.cp_a2a > 1 else "cp"),
+            dp_cp=self._axes_span(dense, "dp", "cp"),
+            ep=self._axes_span(expert, "ep"),
+            etp=self._axes_span(expert, "tp"),
+            edp=self._axes_span(expert, "dp"),
             pp_stride=dense.axis("pp").stride,
             cp_stride=dense.axis("tp").size * (dense.size("cp") - layout.cp_a2a),
         )
@@ -119,54 +123,66 @@ class Pricing:
     def _shard_span(
         self, mesh: Mesh, shard: tuple[str, ...], whole: tuple[str, ...], copies: int
     ) -> GroupSpan:
-        """Return the span of a shard: its axes, or the first ranks of ``whole`` if it has none."""
-        together = self._span(mesh, *whole)
+        """Return the span of the ranks that share one sharded state.
+
+        The mesh axes ``shard`` determine these ranks. If the mesh has no axis of shards, they are
+        the first ranks of the group over the axes ``whole``, which stores ``copies`` copies of the
+        state.
+        """
+        together = self._axes_span(mesh, *whole)
         if copies == 1:
             return together
         if any(axis.name == "dp_shard" for axis in mesh.axes):
-            return self._span(mesh, *shard)
+            return self._axes_span(mesh, *shard)
+        # Replicas are the outermost part of the group, so that a shard has its first ranks.
         size = max(together.size // copies, 1)
         return GroupSpan(size, min(together.local, size))
 
     def _replica_span(self, mesh: Mesh, copies: int) -> GroupSpan:
-        """Return the span of the copies of one shard."""
+        """Return the span of the ranks that store the ``copies`` copies of one shard."""
         if any(axis.name == "dp_replicate" for axis in mesh.axes):
-            return self._span(mesh, "dp_replicate")
+            return self._axes_span(mesh, "dp_replicate")
+        # Copies of one shard are assumed to be in different domains.
         return GroupSpan(copies, 1)
 
-    def _span(self, mesh: Mesh, *names: str) -> GroupSpan:
-        """Return the span of the groups over the axes ``names``; few sizes and strides exist."""
+    def _axes_span(self, mesh: Mesh, *names: str) -> GroupSpan:
+        """Return the span of the process groups over the mesh axes ``names``.
+
+        Results are cached by sizes and strides, because few different ones exist.
+        """
         axes = mesh.select_axes(*names)
         key = ("span", *((axis.size, axis.stride) for axis in axes))
         return self.memo(key, lambda: group_span(axes, self.links.domain))
 
     def classes(self, split: Split) -> tuple[StageClass, ...]:
-        """Return the distinct stages of ``split``.
+        """Return the groups of pipeline ranks with equal contents in ``split``.
 
-        The memo is keyed by identity because layouts share their splits and hashing one is slow.
+        Results are cached by the identity of ``split``, because layouts share their splits and
+        hashing one is slow.
         """
         entry = self._classes.get(id(split))
+        # A stored reference to the split keeps its id from being reused by another object.
         if entry is None or entry[0] is not split:
-            entry = (split, stage_classes(self.problem.model, split))
+            entry = (split, group_equal_stages(self.problem.model, split))
             self._classes[id(split)] = entry
         return entry[1]
 
     def layer_parameters(self, kind: LayerKind, layout: Layout) -> tuple[float, float]:
-        """Return the (dense, expert) parameters of one layer on one rank."""
+        """Return the numbers of (dense, routed-expert) parameters of one layer on one rank."""
         degrees = (layout.tp, layout.etp, layout.ep)
         return params.kind_params_on_rank(self.problem.model, kind, degrees)
 
     def stage_parameters(self, layout: Layout, load: StageLoad) -> tuple[float, float]:
-        """Return the (dense, expert) parameters on one rank of a stage."""
+        """Return the numbers of (dense, routed-expert) parameters of a stage on one rank."""
         key = (layout.tp, layout.etp, layout.ep, layout.pp > 1, load)
-        return self.memo(("stage", key), lambda: self._count_stage(layout, load))
+        return self.memo(("stage", key), lambda: self._count_stage_parameters(layout, load))
 
-    def _count_stage(self, layout: Layout, load: StageLoad) -> tuple[float, float]:
-        """Return the (dense, expert) parameters of a stage, summed over its parts.
+    def _count_stage_parameters(self, layout: Layout, load: StageLoad) -> tuple[float, float]:
+        """Compute the numbers of (dense, routed-expert) parameters of a stage on one rank.
 
-        The first stage adds the embedding, the last one the final norm and the head (a copy of the
-        embedding if they are tied and pp > 1). Another stage with multi-token prediction keeps a
-        copy of the embedding, as Megatron-Core does.
+        The first stage adds the embedding, the last one the final norm and the output projection (a
+        copy of the embedding if they are tied and pp > 1). Another stage with multi-token
+        prediction keeps a copy of the embedding, as Megatron-Core does.
         """
         model = self.problem.model
         dense = expert = 0.0
@@ -180,6 +196,7 @@ class Pricing:
             dense += table + params.position_params(model)
         if load.final_norm:
             dense += params.final_norm_params(model)
+        # With one pipeline stage a tied output projection is the embedding itself.
         if load.loss and (not model.tied_embeddings or layout.pp > 1):
             dense += table
         if load.mtp_layers:

@@ -24,7 +24,7 @@ class StageLoad:
 
     @property
     def layers(self) -> int:
-        """Decoder layers."""
+        """Return the number of decoder layers, without prediction layers."""
         return sum(self.counts)
 
     def routed_layers(self, model: Model) -> int:
@@ -32,17 +32,22 @@ class StageLoad:
         return sum(n for kind, n in zip(model.kinds, self.counts, strict=True) if kind.routed)
 
     def by_kind(self, model: Model) -> dict[LayerKind, int]:
-        """Return the layers by kind; prediction layers have the kind of the last decoder layer."""
+        """Return the number of layers per layer type, without types that the stage lacks.
+
+        Multi-token-prediction layers count as layers of the type of the last decoder layer.
+        """
         counts = dict(zip(model.kinds, self.counts, strict=True))
+        # A prediction layer is built like the last decoder layer (Megatron-Core and DeepSeek-V3).
         counts[model.last_kind] += self.mtp_layers
         return {kind: count for kind, count in counts.items() if count}
 
 
 @dataclass(frozen=True, slots=True)
 class StageClass:
-    """Pipeline ranks with equal contents; ``first`` is the earliest of ``count``.
+    """Group of ``count`` pipeline ranks with equal contents; ``first`` is the earliest of them.
 
-    The earliest of equal ranks keeps the most micro-batches in flight, so that it has the peak.
+    The earliest of equal ranks has the most micro-batches in flight, so that it has the memory
+    peak.
     """
 
     load: StageLoad
@@ -51,12 +56,12 @@ class StageClass:
 
 
 def stage_load(model: Model, split: Split, stage: int) -> StageLoad:
-    """Return the contents of pipeline rank ``stage``."""
-    return chunks_load(model, split.chunks[stage])
+    """Return the total contents of pipeline rank ``stage`` over its virtual stages."""
+    return chunks_contents(model, split.chunks[stage])
 
 
-def chunks_load(model: Model, chunks: tuple[Chunk, ...]) -> StageLoad:
-    """Return the contents of ``chunks``, summed."""
+def chunks_contents(model: Model, chunks: tuple[Chunk, ...]) -> StageLoad:
+    """Return the total contents of the virtual stages ``chunks``."""
     kinds, pattern = model.kinds, model.layer_kinds
     layers: list[LayerKind] = []
     mtp_layers = 0
@@ -68,23 +73,26 @@ def chunks_load(model: Model, chunks: tuple[Chunk, ...]) -> StageLoad:
         loss |= chunk.loss
         final_norm |= _has_final_norm(model, chunk)
     lengths = tuple(chunk.layers + chunk.mtp_layers for chunk in chunks)
+    # Equal chunks need no list, because their order does not change the memory peak.
     uneven = lengths if len(set(lengths)) > 1 else ()
     counts = tuple(layers.count(kind) for kind in kinds)
     return StageLoad(counts, embedding, mtp_layers, loss, final_norm, uneven)
 
 
 def _has_final_norm(model: Model, chunk: Chunk) -> bool:
-    """Return True if ``chunk`` has the final norm.
+    """Return True if ``chunk`` contains the norm after the last layer.
 
     Source: Megatron-Core, transformer_block.py, has_final_layernorm_in_this_stage.
     """
     if not model.mtp_layers:
         return chunk.loss
+    # With prediction layers, the norm follows the last decoder layer, which may be on another
+    # stage.
     return chunk.layers > 0 and chunk.first_layer + chunk.layers == model.layers
 
 
-def stage_classes(model: Model, split: Split) -> tuple[StageClass, ...]:
-    """Return the distinct contents of pipeline ranks, ordered by their earliest rank."""
+def group_equal_stages(model: Model, split: Split) -> tuple[StageClass, ...]:
+    """Return the groups of pipeline ranks with equal contents, ordered by their earliest rank."""
     seen: dict[StageLoad, list[int]] = {}
     for stage in range(len(split.chunks)):
         seen.setdefault(stage_load(model, split, stage), []).append(stage)

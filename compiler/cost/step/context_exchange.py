@@ -1,6 +1,7 @@
-"""Seconds and bytes that context parallelism adds to a layer.
+"""Time and traffic that context parallelism adds to a layer.
 
-Variants: ring (p2p), gather (all_gather), Ulysses (a2a), and a ring over Ulysses (a2a+p2p).
+Variants (``cp_comm``): ring (p2p), gather (all_gather), Ulysses (a2a), and a ring over Ulysses
+(a2a+p2p).
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ STEP_SECONDS = 2e-5
 """Launch time per ring step for which the stream waits; assumed."""
 
 
-def key_bytes(pricing: Pricing, layout: Layout) -> float:
-    """Return the bytes of K and V of one micro-batch for a rank's own tokens, in 16 bit."""
+def key_value_bytes(pricing: Pricing, layout: Layout) -> float:
+    """Return the bytes of keys and values of one micro-batch for a rank's own tokens, in 16 bit."""
     attention = pricing.problem.model.attention
     if attention.latent is None:
         width = max(attention.kv_heads, layout.tp) * attention.head_dim / layout.tp
@@ -30,8 +31,8 @@ def key_bytes(pricing: Pricing, layout: Layout) -> float:
     return 4 * layout.tokens(pricing.problem.job.sequence_length) * width
 
 
-def query_bytes(pricing: Pricing, layout: Layout) -> float:
-    """Return the bytes of Q and O of one micro-batch on a rank, in 16 bit."""
+def query_output_bytes(pricing: Pricing, layout: Layout) -> float:
+    """Return the bytes of queries and attention outputs of one micro-batch on a rank, in 16 bit."""
     attention = pricing.problem.model.attention
     width = 2 * attention.heads * attention.head_dim
     if attention.latent is not None:
@@ -40,66 +41,69 @@ def query_bytes(pricing: Pricing, layout: Layout) -> float:
     return 2 * layout.tokens(pricing.problem.job.sequence_length) * width / layout.tp
 
 
-def gathered_key_bytes(pricing: Pricing, layout: Layout) -> float:
-    """Return the bytes of K and V of other context ranks that are saved for the backward pass.
+def gathered_key_value_bytes(pricing: Pricing, layout: Layout) -> float:
+    """Return the bytes of other ranks' keys and values that a rank saves for the backward pass.
 
-    Only the gather variant saves them.
+    Only the gather variant of context parallelism saves them.
     """
     if layout.cp == 1 or layout.cp_comm != "all_gather":
         return 0.0
-    return (layout.cp - 1) * key_bytes(pricing, layout)
+    return (layout.cp - 1) * key_value_bytes(pricing, layout)
 
 
 def gather_seconds(pricing: Pricing, layout: Layout, groups: Groups) -> float:
-    """Return the exposed seconds of the gather variant per layer and micro-batch.
+    """Return the exposed time in seconds of the gather variant per layer and micro-batch.
 
-    All keys and values are gathered before the core, and their gradients are scattered after it, as
-    in Llama 3 (arXiv:2407.21783, section 3.3.2) and torchtitan's flex attention.
+    All keys and values are gathered before the attention core, and their gradients are scattered
+    after it, as in Llama 3 (arXiv:2407.21783, section 3.3.2) and torchtitan's flex attention.
     """
-    nbytes = layout.cp * key_bytes(pricing, layout)
+    nbytes = layout.cp * key_value_bytes(pricing, layout)
     links = pricing.links
     gather = links.seconds("all_gather", nbytes, groups.cp)
     return gather + links.seconds("reduce_scatter", nbytes, groups.cp)
 
 
 def ulysses_seconds(pricing: Pricing, layout: Layout, group: GroupSpan) -> float:
-    """Return the exposed seconds of the Ulysses variant per layer and micro-batch.
+    """Return the exposed time in seconds of the Ulysses variant per layer and micro-batch.
 
-    All-to-alls of Q, K and V before the core and of its output after it, forward and backward
-    (DeepSpeed-Ulysses, arXiv:2309.14509, section 3.1). If there are fewer key-value heads than
-    ranks, the time to copy them is not modelled.
+    It has all-to-alls of queries, keys and values before the attention core and of its output after
+    it, forward and backward (DeepSpeed-Ulysses, arXiv:2309.14509, section 3.1). If there are fewer
+    key-value heads than ranks, the time to copy them is not modelled.
     """
-    nbytes = key_bytes(pricing, layout) + query_bytes(pricing, layout)
+    nbytes = key_value_bytes(pricing, layout) + query_output_bytes(pricing, layout)
+    # Forward and backward send the same bytes.
     return 2 * pricing.links.seconds("all_to_all", nbytes, group)
 
 
-def ring_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: float) -> float:
-    """Return the exposed seconds of the ring variant per layer and micro-batch.
+def ring_exchange_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: float) -> float:
+    """Return the exposed time in seconds of the ring variant per layer and micro-batch.
 
-    Each of the c - 1 steps sends keys and values to the next rank, forward once and backward twice
-    the bytes. They overlap with the attention core, which needs ``core`` seconds forward. Each step
-    also launches kernels and merges its part of the output into the fp32 sum: once forward, about
-    twice backward.
+    In a ring of c ranks, each of the c - 1 steps sends keys and values to the next rank, forward
+    once and backward twice the bytes. They overlap with the attention core, which needs ``core``
+    seconds forward. Each step also launches kernels and merges its part of the output into the fp32
+    sum: once forward, about twice backward.
     """
     job, attention = pricing.problem.job, pricing.problem.model.attention
     tokens = layout.tokens(job.sequence_length)
     steps = groups.cp_p2p.size - 1
+    # Only the output of the attention core is merged, whose width is that of the query heads.
     heads = attention.heads * attention.head_dim / layout.tp
     rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
     merge = steps * (MERGE_BYTES * tokens * heads / rate + STEP_SECONDS)
-    hop = pricing.links.hop_seconds(key_bytes(pricing, layout), groups.cp_stride)
+    hop = pricing.links.hop_seconds(key_value_bytes(pricing, layout), groups.cp_stride)
     # The first term is the forward pass. Backward, keys and values and their gradients are sent.
     exposed = max(0.0, steps * hop - core) + max(0.0, 2 * steps * hop - BACKWARD_FACTOR * core)
     return exposed + 3 * merge
 
 
 def exchange_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: float) -> float:
-    """Return the exposed seconds per attention layer and micro-batch; 0 if cp is 1.
+    """Return the exposed time in seconds of context parallelism in one attention layer.
 
-    The hierarchical variant (``a2a+p2p``) exchanges heads for tokens among neighbours. Each rank
-    then has the tokens of all neighbours for its share of the heads, so that the ring over the
-    groups of neighbours sends as many bytes per step as a ring over all ranks, but has fewer steps
-    (TransformerEngine, attention/dot_product_attention/context_parallel.py,
+    The time is per micro-batch; it is 0 if cp is 1. ``core`` is the forward time of the attention
+    core in seconds. The hierarchical variant (``a2a+p2p``) exchanges heads for tokens among
+    neighbours. Each rank then has the tokens of all neighbours for its part of the heads, so that
+    the ring over the groups of neighbours sends as many bytes per step as a ring over all ranks,
+    but has fewer steps (TransformerEngine, attention/dot_product_attention/context_parallel.py,
     AttnFuncWithCPAndKVP2P).
     """
     if layout.cp == 1:
@@ -108,14 +112,15 @@ def exchange_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: flo
         return gather_seconds(pricing, layout, groups)
     if layout.cp_comm == "a2a":
         return ulysses_seconds(pricing, layout, groups.cp)
-    ring = ring_seconds(pricing, layout, groups, core)
+    ring = ring_exchange_seconds(pricing, layout, groups, core)
     return ring + ulysses_seconds(pricing, layout, groups.cp_a2a)
 
 
-def mixer_seconds(pricing: Pricing, layout: Layout, kind: LayerKind, core: float) -> float:
-    """Return the exposed seconds of context parallelism in a layer of ``kind``.
+def mixer_exchange_seconds(pricing: Pricing, layout: Layout, kind: LayerKind, core: float) -> float:
+    """Return the exposed time in seconds of context parallelism in one layer of type ``kind``.
 
-    ``core`` is the forward time of its attention core. Recurrent layers exchange heads for tokens.
+    The time is per micro-batch. ``core`` is the forward time of the layer's attention core in
+    seconds. Recurrent layers exchange heads for tokens.
     """
     if layout.cp == 1 or kind.mixer == "none":
         return 0.0
@@ -127,10 +132,10 @@ def mixer_seconds(pricing: Pricing, layout: Layout, kind: LayerKind, core: float
 
 
 def recurrence_bytes(pricing: Pricing, layout: Layout, kind: LayerKind) -> float:
-    """Return the 16-bit bytes that a rank exchanges for a recurrence in the forward pass.
+    """Return the 16-bit bytes that a rank exchanges for a recurrent layer in the forward pass.
 
-    The outputs of the input projection and the inputs of the output projection (Megatron-Core,
-    ssm/mamba_context_parallel.py; ssm/gated_delta_net, tensor_a2a_cp2hp).
+    They are the outputs of the input projection and the inputs of the output projection
+    (Megatron-Core, ssm/mamba_context_parallel.py; ssm/gated_delta_net, tensor_a2a_cp2hp).
     """
     part = recurrence(pricing.problem.model, kind)
     width = part.projected + part.inner if part else 0
@@ -138,16 +143,20 @@ def recurrence_bytes(pricing: Pricing, layout: Layout, kind: LayerKind) -> float
 
 
 def context_bytes(pricing: Pricing, layout: Layout, kind: LayerKind) -> dict[str, float]:
-    """Return the bytes by axis that a rank sends per layer and micro-batch, in both directions."""
+    """Return the bytes that a rank sends per layer and micro-batch, as {mesh axis: bytes}.
+
+    Both the forward and the backward pass are counted.
+    """
     if kind.mixer == "none":
         return {}
     if kind.mixer != "attention":
         swapped = 2 * recurrence_bytes(pricing, layout, kind)
         return {"cp": swapped * (layout.cp - 1) / layout.cp}
-    keys, peers = key_bytes(pricing, layout), layout.cp - 1
+    # Factors: an exchange happens forward and backward (2); a ring sends gradients too (1 + 2 = 3).
+    keys, peers = key_value_bytes(pricing, layout), layout.cp - 1
     if layout.cp_comm == "all_gather":
         return {"cp": 2 * peers * keys}
-    swapped = 2 * (keys + query_bytes(pricing, layout))
+    swapped = 2 * (keys + query_output_bytes(pricing, layout))
     if layout.cp_comm == "a2a":
         return {"cp": swapped * peers / layout.cp}
     if layout.cp_comm == "p2p":

@@ -6,7 +6,7 @@ from parc.compiler.cost.kernels.collective_time import Operation
 from parc.compiler.cost.kernels.gemm import overlap
 from parc.compiler.cost.setup.links import GroupSpan
 from parc.compiler.cost.setup.pricing import Pricing
-from parc.compiler.cost.step.offload import fetch_seconds, gradient_seconds
+from parc.compiler.cost.step.offload import gradient_offload_seconds, weight_fetch_seconds
 from parc.compiler.ir import Layout
 
 SEPARATE_BYTES = 10
@@ -21,15 +21,18 @@ ALWAYS_EXPOSED = 0.05
 
 
 def accumulate_seconds(pricing: Pricing, layout: Layout, parameters: float) -> float:
-    """Return the time to add one micro-batch's gradients of ``parameters`` to those of the step.
+    """Return the time in seconds to add one micro-batch's gradients to the sum of the step.
 
-    The sum is read and written. A GEMM that adds to it directly (fused accumulation, Megatron-LM
-    since sequence parallelism) saves the write that is part of its own time; older versions started
-    a separate kernel. Sharded gradients (ZeRO 2, 3) are reduced first, so that their sum is small.
+    ``parameters`` is the number of gradients. The sum is read and written. A GEMM that adds to the
+    sum directly (fused accumulation, Megatron-LM since sequence parallelism) saves the write that
+    is part of the GEMM's own time; older versions started a separate kernel. Sharded gradients
+    (ZeRO 2, 3) are reduced first, so that their sum is small.
     """
     if layout.zero_stage > 1:
         return 0.0
     row = pricing.efficiency
+    # Stacks from before FlashAttention (``unfused``) and sequence parallelism used a separate
+    # kernel.
     separate = row.unfused and not layout.sequence_parallel
     nbytes = SEPARATE_BYTES if separate else 2 * pricing.problem.job.gradient_bytes - 2
     rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
@@ -37,24 +40,26 @@ def accumulate_seconds(pricing: Pricing, layout: Layout, parameters: float) -> f
 
 
 def dp_bytes(pricing: Pricing, layout: Layout) -> tuple[float, float]:
-    """Return the (dense, expert) bytes that a shard group transfers per step, on the largest stage.
+    """Return the bytes that a shard group transfers per step, as (dense, routed experts).
 
-    ZeRO-1: a reduce-scatter of gradients and an all-gather of 16-bit parameters; without ZeRO an
-    all-reduce, twice the gradients. ZeRO-2 does the same with every micro-batch. ZeRO-3 also
-    gathers for the backward pass and scatters 16-bit gradients.
+    The numbers are those of the largest pipeline stage. ZeRO-1 has a reduce-scatter of gradients
+    and an all-gather of 16-bit parameters; without ZeRO there is an all-reduce, twice the
+    gradients. ZeRO-2 does the same with every micro-batch. ZeRO-3 also gathers for the backward
+    pass and scatters 16-bit gradients.
     """
     grad = pricing.problem.job.gradient_bytes
+    # Bytes per parameter at ZeRO stage 0, 1, 2, 3; stage 3 moves 2 bytes three times.
     factor = (2 * grad, grad + 2.0, grad + 2.0, 6.0)[layout.zero_stage]
     count = layout.micro_batches(pricing.problem.job.global_batch)
     if exchanges_per_micro_batch(pricing, layout):
-        unsharded = keeps_gradients(pricing, layout)
+        unsharded = keeps_unsharded_gradients(pricing, layout)
         factor = 2.0 * count + 2.0 if unsharded else factor * count
     dense, expert = fullest_stage(pricing, layout)
     return factor * dense, factor * expert
 
 
 def replica_bytes(pricing: Pricing, layout: Layout) -> float:
-    """Return the bytes that a rank sends to the copies of its shard per step."""
+    """Return the bytes that a rank sends per step to the other copies of its shard."""
     copies = layout.dp_replicate
     if copies == 1 or not layout.zero_stage:
         return 0.0
@@ -62,40 +67,49 @@ def replica_bytes(pricing: Pricing, layout: Layout) -> float:
     part = dense / groups.dp_shard_cp.size + expert / groups.edp_shard.size
     repeated = exchanges_per_micro_batch(pricing, layout)
     repeated = repeated and not reduces_replicas_once(pricing, layout)
-    repeated = repeated and not keeps_gradients(pricing, layout)
+    repeated = repeated and not keeps_unsharded_gradients(pricing, layout)
     rounds = layout.micro_batches(pricing.problem.job.global_batch) if repeated else 1
     return rounds * 2 * pricing.problem.job.gradient_bytes * part * (copies - 1) / copies
 
 
 def fullest_stage(pricing: Pricing, layout: Layout) -> tuple[float, float]:
-    """Return the (dense, expert) parameters of the stage that has the most."""
+    """Return the numbers of (dense, routed-expert) parameters of the largest pipeline stage."""
     loads = [pricing.stage_parameters(layout, each.load) for each in pricing.classes(layout.split)]
     return max(loads, key=sum)
 
 
-def keeps_gradients(pricing: Pricing, layout: Layout) -> bool:
+def keeps_unsharded_gradients(pricing: Pricing, layout: Layout) -> bool:
     """Return True if gradients stay unsharded until the last micro-batch of a pipeline."""
     pipelined = layout.pp > 1 and layout.zero_stage > 1
     return pipelined and pricing.framework.gradient_exchange.keeps_pipeline_gradients
 
 
 def exchanges_per_micro_batch(pricing: Pricing, layout: Layout) -> bool:
-    """Return True if each micro-batch gathers weights or scatters gradients; else a step does."""
+    """Return True if weights are gathered or gradients scattered with every micro-batch.
+
+    If False, this happens once per step.
+    """
     return layout.zero_stage == 3 or (
-        layout.zero_stage == 2 and not keeps_gradients(pricing, layout)
+        layout.zero_stage == 2 and not keeps_unsharded_gradients(pricing, layout)
     )
 
 
 def reduces_replicas_once(pricing: Pricing, layout: Layout) -> bool:
-    """Return True if copies of a hybrid shard reduce once what all micro-batches have scattered."""
+    """Return True if the copies of a hybrid shard all-reduce their gradients only once per step.
+
+    In that case every micro-batch scatters gradients inside a copy.
+    """
     if layout.dp_replicate == 1 or not exchanges_per_micro_batch(pricing, layout):
         return False
     once = pricing.framework.gradient_exchange.reduces_replicas_once
-    return once and not keeps_gradients(pricing, layout)
+    return once and not keeps_unsharded_gradients(pricing, layout)
 
 
 def _reduce_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Return the time to reduce gradients and gather parameters once, without overlap."""
+    """Return the time in seconds to reduce gradients and gather parameters once.
+
+    Overlap with computation is not subtracted.
+    """
     grad = pricing.problem.job.gradient_bytes
     groups, links = pricing.groups(layout), pricing.links
     dense, expert = fullest_stage(pricing, layout)
@@ -109,8 +123,8 @@ def _reduce_seconds(pricing: Pricing, layout: Layout) -> float:
     return seconds + _repeated_replica_seconds(pricing, layout)
 
 
-def replica_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Return the time to all-reduce a rank's gradients over the copies of its hybrid shard.
+def replica_all_reduce_seconds(pricing: Pricing, layout: Layout) -> float:
+    """Return the time in seconds to all-reduce gradients over the copies of a hybrid shard.
 
     torch does so with every micro-batch, unless set_requires_all_reduce disables it.
     """
@@ -123,35 +137,53 @@ def replica_seconds(pricing: Pricing, layout: Layout) -> float:
 
 
 def _repeated_replica_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Return the time of copies of a shard per reduction; 0 if they reduce once per step."""
-    return 0.0 if reduces_replicas_once(pricing, layout) else replica_seconds(pricing, layout)
+    """Return the time in seconds to all-reduce gradients over copies of a shard, per reduction.
+
+    The result is 0 if the copies all-reduce only once per step.
+    """
+    return (
+        0.0
+        if reduces_replicas_once(pricing, layout)
+        else replica_all_reduce_seconds(pricing, layout)
+    )
 
 
 def final_reduce_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Return the exposed time to reduce gradients at the end of a stage-3 pipeline."""
-    if layout.zero_stage < 3 or not keeps_gradients(pricing, layout):
+    """Return the exposed time in seconds to reduce gradients after a pipeline with ZeRO-3."""
+    if layout.zero_stage < 3 or not keeps_unsharded_gradients(pricing, layout):
         return 0.0
-    return _scatter_seconds(pricing, layout) + replica_seconds(pricing, layout)
+    return _scatter_seconds(pricing, layout) + replica_all_reduce_seconds(pricing, layout)
 
 
 def dp_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float, float]:
-    """Return (seconds without overlap, seconds always exposed, extra seconds of the last round).
+    """Return the times in seconds of data-parallel traffic, in three parts.
 
-    A round is a micro-batch if ``exchanges_per_micro_batch``, else a step.
+    The parts are: one round without overlap; the part of a round that is always exposed; the extra
+    time of the last round. A round is one exchange of gradients and weights between replicas, per
+    micro-batch if ``exchanges_per_micro_batch``, else per step.
     """
-    last = replica_seconds(pricing, layout) if reduces_replicas_once(pricing, layout) else 0.0
-    return *_traffic(pricing, layout), last
+    last = (
+        replica_all_reduce_seconds(pricing, layout)
+        if reduces_replicas_once(pricing, layout)
+        else 0.0
+    )
+    return *_traffic_per_round(pricing, layout), last
 
 
-def _traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
-    """Return (seconds of one round without overlap, seconds always exposed)."""
+def _traffic_per_round(pricing: Pricing, layout: Layout) -> tuple[float, float]:
+    """Return the times in seconds of one round of data-parallel traffic, in two parts.
+
+    The parts are: the round without overlap; the part of it that is always exposed. A round is one
+    exchange of gradients and weights between replicas, per micro-batch if
+    ``exchanges_per_micro_batch``, else per step.
+    """
     parameters = fullest_stage(pricing, layout)
-    offloaded = gradient_seconds(pricing, layout, parameters)
+    offloaded = gradient_offload_seconds(pricing, layout, parameters)
     if layout.zero_stage == 3:
-        seconds, least = _sharded_traffic(pricing, layout)
-        return seconds + 2 * fetch_seconds(pricing, layout, parameters) + offloaded, least
+        seconds, least = _zero3_traffic(pricing, layout)
+        return seconds + 2 * weight_fetch_seconds(pricing, layout, parameters) + offloaded, least
     if gathers_weights_once(pricing, layout):
-        seconds = group_seconds(pricing, layout, "reduce_scatter") + offloaded
+        seconds = dp_collective_seconds(pricing, layout, "reduce_scatter") + offloaded
     else:
         seconds = _reduce_seconds(pricing, layout) + offloaded
     return seconds, seconds * ALWAYS_EXPOSED
@@ -163,8 +195,8 @@ def gathers_weights_once(pricing: Pricing, layout: Layout) -> bool:
     return layout.zero_stage == 2 and exchange.gathers_once_at_stage_2
 
 
-def group_seconds(pricing: Pricing, layout: Layout, operation: Operation) -> float:
-    """Return the time of one collective over 16-bit parameters of the largest stage."""
+def dp_collective_seconds(pricing: Pricing, layout: Layout, operation: Operation) -> float:
+    """Return the time in seconds of one collective over the largest stage's 16-bit parameters."""
     groups, parts = pricing.groups(layout), fullest_stage(pricing, layout)
     return sum(
         pricing.links.seconds(operation, 2.0 * parameters, group)
@@ -172,13 +204,14 @@ def group_seconds(pricing: Pricing, layout: Layout, operation: Operation) -> flo
     )
 
 
-def _sharded_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
-    """Return (seconds of one micro-batch without overlap, seconds always exposed) at stage 3.
+def _zero3_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
+    """Return the times in seconds of ZeRO-3's traffic per micro-batch, in two parts.
 
-    Weights are gathered for forward and backward, gradients scattered. The transfer of a unit
-    overlaps with the computation of its neighbour; the gather of the first unit is exposed. If
-    gradients stay unsharded in a pipeline, weights stay gathered from a backward pass to the next
-    forward pass: one gather per micro-batch.
+    The parts are: the traffic without overlap; the part of it that is always exposed. Weights are
+    gathered for forward and backward, and gradients are scattered. The transfer of a unit overlaps
+    with the computation of its neighbour; the gather of the first unit is exposed. If gradients
+    stay unsharded in a pipeline, weights stay gathered from a backward pass to the next forward
+    pass, so that each micro-batch needs only one gather.
     """
     groups, links = pricing.groups(layout), pricing.links
     dense, expert = fullest_stage(pricing, layout)
@@ -187,11 +220,13 @@ def _sharded_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
     weight = 1.0 if plus.quantized_weights else 2.0
     gather = links.seconds("all_gather", weight * dense, groups.dp_shard_cp)
     gather += links.seconds("all_gather", weight * expert, groups.edp_shard)
+    # Every layer is one unit of FSDP, so that the first unit is one layer.
     first = gather / pricing.problem.model.layers
-    if keeps_gradients(pricing, layout):
+    if keeps_unsharded_gradients(pricing, layout):
         return gather + first, first
     again = gather
     if plus.hpz > 1:
+        # hpZ keeps a second copy of the weights inside the host and gathers from it.
         near = GroupSpan(plus.hpz, min(plus.hpz, links.domain))
         again = links.seconds("all_gather", weight * (dense + expert), near)
     scatter = _scatter_seconds(pricing, layout) + _repeated_replica_seconds(pricing, layout)
@@ -199,7 +234,10 @@ def _sharded_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
 
 
 def _scatter_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Return the time to scatter 16-bit gradients of the largest stage; 4-bit ones with ZeRO++."""
+    """Return the time in seconds to scatter the gradients of the largest stage.
+
+    Gradients have 16 bit, or 4 bit with ZeRO++.
+    """
     groups, links = pricing.groups(layout), pricing.links
     dense, expert = fullest_stage(pricing, layout)
     each = 0.5 if layout.zero_plus.quantized_gradients else 2.0
@@ -208,20 +246,28 @@ def _scatter_seconds(pricing: Pricing, layout: Layout) -> float:
 
 
 def gradient_window(pricing: Pricing) -> float:
-    """Return the share of a micro-batch with which gradient traffic can overlap.
+    """Return the fraction of a micro-batch's time with which gradient traffic can overlap.
 
-    0 for Megatron and DeepSpeed pipelines of 2021 and 2022, which reduced after the backward pass.
+    It is 0 for Megatron and DeepSpeed pipelines of 2021 and 2022, which reduced gradients after the
+    backward pass.
     """
     return 0.0 if pricing.efficiency.unfused else pricing.efficiency.dp_overlap
 
 
 def exposed_seconds(traffic: float, least: float, window: float) -> float:
-    """Return the exposed part of ``traffic`` next to ``window`` of computation; min. ``least``."""
+    """Return the exposed time in seconds of traffic that overlaps with computation.
+
+    ``traffic`` is the duration of the traffic, ``window`` that of the computation, in seconds. The
+    result is at least ``least``.
+    """
     return max(overlap(traffic, window, OVERLAP_NORM) - window, least)
 
 
 def exposed_rounds(traffic: tuple[float, float, float], window: float, rounds: int) -> float:
-    """Return the exposed part of ``rounds`` of ``dp_traffic``, each next to ``window``."""
+    """Return the exposed time in seconds of ``rounds`` rounds of gradient traffic.
+
+    ``traffic`` is the result of ``dp_traffic``; each round has ``window`` seconds of computation.
+    """
     seconds, least, last = traffic
     each = exposed_seconds(seconds, least, window)
     return rounds * each + (exposed_seconds(seconds + last, least, window) - each if last else 0.0)

@@ -1,4 +1,4 @@
-"""Seconds of one layer and micro-batch on one rank: computation and exposed communication."""
+"""Time of one layer and micro-batch on one rank: computation and exposed communication."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from parc.compiler.cost.kernels.layer_kernels import (
     ForwardBackward,
     GemmShape,
     attention_gemms,
-    core_seconds,
-    gemm_pass,
+    element_wise_bytes,
+    fused_core_seconds,
+    gemm_forward_backward,
     mlp_gemms,
-    stream_bytes,
-    unfused_core,
+    unfused_core_seconds,
 )
 from parc.compiler.cost.kernels.recurrence import recurrence, scan_seconds
 from parc.compiler.cost.setup.pricing import Pricing
-from parc.compiler.cost.step.context_exchange import mixer_seconds
+from parc.compiler.cost.step.context_exchange import mixer_exchange_seconds
 from parc.compiler.cost.step.gradients import accumulate_seconds
 from parc.compiler.cost.step.routed_experts import (
     dispatch_seconds,
-    routed_kernels,
+    routed_expert_seconds,
     routed_launch_seconds,
 )
 from parc.compiler.cost.step.tensor_exchange import (
     dense_exchanges,
     expert_exchanges,
-    pass_seconds,
+    forward_backward_seconds,
 )
 from parc.compiler.ir import LayerKind, Layout
 
@@ -62,70 +62,78 @@ class LayerTime:
 
     @property
     def compute(self) -> float:
-        """Computation, forward and backward."""
+        """Return the time in seconds of computation, forward and backward."""
         return self.forward + self.backward
 
     @property
     def tp(self) -> float:
-        """Exposed tensor-parallel collectives, forward and backward."""
+        """Return the time in seconds of exposed tensor-parallel collectives, both passes."""
         return self.tp_forward + self.tp_backward
 
     @property
     def total(self) -> float:
-        """Computation and exposed communication."""
+        """Return the time in seconds of computation and of exposed communication."""
         return self.compute + self.tp + self.cp + self.ep
 
     @property
     def forward_pass(self) -> float:
-        """Forward pass with its communication.
+        """Return the time in seconds of the forward pass with its exposed communication.
 
-        It has a third of context parallelism, because a ring sends twice the bytes backward, and
-        half of dispatch and combine.
+        A third of the context-parallel time belongs to it, because a ring sends twice the bytes
+        backward, and half of dispatch and combine.
         """
         return self.forward + self.tp_forward + self.cp / 3 + self.ep / 2
 
 
 def layer_time(pricing: Pricing, layout: Layout, kind: LayerKind) -> LayerTime:
-    """Return the seconds of one layer of ``kind`` for one micro-batch."""
+    """Return the time in seconds of one layer of type ``kind`` for one micro-batch, by term."""
     job, model, row = pricing.problem.job, pricing.problem.model, pricing.efficiency
     tokens = layout.tokens(job.sequence_length)
-    passes = [_pass(pricing, shape) for shape in _gemms(pricing, layout, kind, tokens)]
+    passes = [_gemm_pass(pricing, shape) for shape in _gemm_shapes(pricing, layout, kind, tokens)]
     gemms = ForwardBackward(sum(one.forward for one in passes), sum(one.backward for one in passes))
-    core, scan = _core(pricing, layout, kind), _scan(pricing, layout, kind, tokens)
+    core, scan = (
+        _core_seconds(pricing, layout, kind),
+        _recurrence_seconds(pricing, layout, kind, tokens),
+    )
     rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
-    stream = row.stream * stream_bytes(model, layout, kind, tokens) / rate
+    stream = row.stream * element_wise_bytes(model, layout, kind, tokens) / rate
     forward = pricing.gemm_factor * gemms.forward + core.forward + scan.forward + stream
     backward = pricing.gemm_factor * gemms.backward + core.backward + scan.backward + 2 * stream
     backward += accumulate_seconds(pricing, layout, sum(pricing.layer_parameters(kind, layout)))
     # ``layer_seconds`` is the launch time of a layer with two parts, mixer and MLP.
     launch = row.layer_seconds * kind.parts / 2
     if kind.routed:
-        own = routed_kernels(pricing, layout, tokens)
+        own = routed_expert_seconds(pricing, layout, tokens)
         forward, backward = forward + own.forward, backward + own.backward
         launch = routed_launch_seconds(pricing)
     # If the device is faster than the host can launch kernels, the launches determine the time.
     groups = pricing.groups(layout)
     forward = overlap(forward, launch, LAUNCH_NORM)
     backward = overlap(backward, 2 * launch, LAUNCH_NORM)
-    tp = _tp_seconds(pricing, layout, kind, WEIGHT_GRADIENTS * gemms.backward)
+    tp = _exposed_tp_seconds(pricing, layout, kind, WEIGHT_GRADIENTS * gemms.backward)
     return LayerTime(
         forward=forward,
         core=core.forward,
         backward=backward,
         tp_forward=row.tp * tp.forward,
         tp_backward=row.tp * tp.backward,
-        cp=mixer_seconds(pricing, layout, kind, core.forward),
+        cp=mixer_exchange_seconds(pricing, layout, kind, core.forward),
         ep=dispatch_seconds(pricing, layout, groups, forward + backward) if kind.routed else 0.0,
     )
 
 
-def _pass(pricing: Pricing, shape: GemmShape) -> ForwardBackward:
-    """Return the seconds of one GEMM, forward and backward; memoized because shapes recur."""
-    return pricing.memo(("gemm", shape), lambda: gemm_pass(pricing.gemm, [shape]))
+def _gemm_pass(pricing: Pricing, shape: GemmShape) -> ForwardBackward:
+    """Return the forward and backward times in seconds of one GEMM.
+
+    The result is memoized because layers and layouts share shapes.
+    """
+    return pricing.memo(("gemm", shape), lambda: gemm_forward_backward(pricing.gemm, [shape]))
 
 
-def _gemms(pricing: Pricing, layout: Layout, kind: LayerKind, tokens: float) -> list[GemmShape]:
-    """Return the shapes of a layer's GEMMs, forward, without routed experts."""
+def _gemm_shapes(
+    pricing: Pricing, layout: Layout, kind: LayerKind, tokens: float
+) -> list[GemmShape]:
+    """Return the (m, n, k) shapes of a layer's forward GEMMs, without routed experts."""
     model, shapes = pricing.problem.model, []
     part = recurrence(model, kind)
     if kind.mixer == "attention":
@@ -139,8 +147,14 @@ def _gemms(pricing: Pricing, layout: Layout, kind: LayerKind, tokens: float) -> 
     return shapes + mlp_gemms(model, layout, tokens, width) if width else shapes
 
 
-def _scan(pricing: Pricing, layout: Layout, kind: LayerKind, tokens: float) -> ForwardBackward:
-    """Return the seconds of a recurrence: chunks, convolution, norms and gate."""
+def _recurrence_seconds(
+    pricing: Pricing, layout: Layout, kind: LayerKind, tokens: float
+) -> ForwardBackward:
+    """Return the forward and backward times in seconds of a recurrence, without its projections.
+
+    It consists of the chunks, convolution, norms and gate. Both are zero for layers without
+    recurrence.
+    """
     part = recurrence(pricing.problem.model, kind)
     if part is None:
         return ZERO
@@ -151,29 +165,35 @@ def _scan(pricing: Pricing, layout: Layout, kind: LayerKind, tokens: float) -> F
     return ForwardBackward(scan.forward + stream, scan.backward + 2 * stream)
 
 
-def _core(pricing: Pricing, layout: Layout, kind: LayerKind) -> ForwardBackward:
-    """Return the seconds of the attention core; zero for layers without attention."""
+def _core_seconds(pricing: Pricing, layout: Layout, kind: LayerKind) -> ForwardBackward:
+    """Return the forward and backward times in seconds of a layer's attention core.
+
+    Both are zero for layers without attention.
+    """
     if kind.mixer != "attention":
         return ZERO
     key = ("core", layout.tp, layout.cp, layout.micro_batch)
-    return pricing.memo(key, lambda: _attention_core(pricing, layout))
+    return pricing.memo(key, lambda: _compute_core_seconds(pricing, layout))
 
 
-def _attention_core(pricing: Pricing, layout: Layout) -> ForwardBackward:
-    """Return the seconds of the attention core, fused or unfused according to the stack."""
+def _compute_core_seconds(pricing: Pricing, layout: Layout) -> ForwardBackward:
+    """Compute the forward and backward times in seconds of the attention core.
+
+    The software stack determines whether the core is fused.
+    """
     model, sequence = pricing.problem.model, pricing.problem.job.sequence_length
     row = pricing.efficiency
     if row.unfused:
-        core = unfused_core(pricing.kernels, model, layout, sequence)
+        core = unfused_core_seconds(pricing.kernels, model, layout, sequence)
         return ForwardBackward(row.attention * core.forward, row.attention * core.backward)
-    forward = row.attention * core_seconds(pricing.kernels, model, layout, sequence)
+    forward = row.attention * fused_core_seconds(pricing.kernels, model, layout, sequence)
     return ForwardBackward(forward, BACKWARD_FACTOR * forward)
 
 
-def _tp_seconds(
+def _exposed_tp_seconds(
     pricing: Pricing, layout: Layout, kind: LayerKind, window: float
 ) -> ForwardBackward:
-    """Return the exposed time of tensor-parallel collectives.
+    """Return the exposed forward and backward times in seconds of tensor-parallel collectives.
 
     With sequence parallelism half of the backward collectives can overlap with GEMMs of ``window``
     seconds, without it all of them. Collectives of experts (etp > 1) are exposed.
@@ -182,19 +202,24 @@ def _tp_seconds(
         return ZERO
     groups = pricing.groups(layout)
     dense = dense_exchanges(pricing, layout, kind)
-    forward, backward = pass_seconds(pricing, dense, groups.tp)
+    forward, backward = forward_backward_seconds(pricing, dense, groups.tp)
     share = TP_BACKWARD if layout.sequence_parallel else 0.0
+    # Overlap is limited by the GEMMs behind which it happens, and by what the framework overlaps.
     backward = max(share * backward, backward - window)
-    expert = pass_seconds(pricing, expert_exchanges(pricing, layout, kind), groups.etp)
+    expert = forward_backward_seconds(pricing, expert_exchanges(pricing, layout, kind), groups.etp)
     return ForwardBackward(forward + expert[0], backward + expert[1])
 
 
 def head_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Return the seconds of output projection and loss of one micro-batch, both directions."""
+    """Return the time in seconds of output projection and loss of one micro-batch.
+
+    Forward and backward pass are both counted.
+    """
     job, model, row = pricing.problem.job, pricing.problem.model, pricing.efficiency
     tokens = layout.tokens(job.sequence_length)
     vocab = pricing.framework.padded_vocab(model, layout.tp) / layout.tp
-    gemm = gemm_pass(pricing.head_gemm, [(tokens, vocab, model.hidden)])
+    # Rows of the padded vocabulary are computed too.
+    gemm = gemm_forward_backward(pricing.head_gemm, [(tokens, vocab, model.hidden)])
     # The loss reads and writes 18 bytes per logit, forward and backward.
     moved = row.stream * 18 * tokens * vocab / (pricing.problem.cluster.gpu.memory_gb_per_s * 1e9)
     added = accumulate_seconds(pricing, layout, vocab * model.hidden)
@@ -202,32 +227,34 @@ def head_seconds(pricing: Pricing, layout: Layout) -> float:
 
 
 def recompute_seconds(pricing: Pricing, layout: Layout, layer: LayerTime, kind: LayerKind) -> float:
-    """Return the seconds of forward work that one layer repeats in its backward pass.
+    """Return the time in seconds of forward work that one layer repeats in its backward pass.
 
     Full recompute repeats the forward pass with its communication. Selective recompute repeats the
-    attention core, other modules by their share of the FLOPs, and dispatch and combine if the
+    attention core, other modules in proportion to their FLOPs, and dispatch and combine if the
     experts are recomputed.
     """
     recompute = layout.recompute
     if recompute.granularity == "none":
         return 0.0
     if recompute.granularity == "full":
-        return layer.forward_pass * _block_share(pricing, layout)
+        return layer.forward_pass * _recomputed_layer_share(pricing, layout)
     key = ("shares", recompute.modules, kind)
-    share = pricing.memo(key, lambda: _shares(pricing, recompute.modules, kind))
+    # The fractions depend only on the model, so that all layouts share them.
+    share = pricing.memo(key, lambda: _recomputed_share(pricing, recompute.modules, kind))
     again = layer.forward * share + (layer.core if "core_attn" in recompute.modules else 0.0)
     return again + (layer.ep / 2 if "moe" in recompute.modules else 0.0)
 
 
-def _shares(pricing: Pricing, modules: tuple[str, ...], kind: LayerKind) -> float:
-    """Return the share of ``modules`` in a layer's forward computation."""
-    return sum(_share(pricing, name, kind) for name in modules)
+def _recomputed_share(pricing: Pricing, modules: tuple[str, ...], kind: LayerKind) -> float:
+    """Return the fraction of a layer's forward computation that ``modules`` need."""
+    return sum(_module_share(pricing, name, kind) for name in modules)
 
 
-def _block_share(pricing: Pricing, layout: Layout) -> float:
-    """Return the share of layers that are recomputed.
+def _recomputed_layer_share(pricing: Pricing, layout: Layout) -> float:
+    """Return the fraction of layers that are recomputed.
 
-    The block method recomputes the first ``layers`` of each chunk; other methods all layers.
+    The block method recomputes the first ``layers`` of each chunk; other methods recompute all
+    layers.
     """
     recompute = layout.recompute
     if recompute.method != "block" or recompute.layers is None:
@@ -236,8 +263,8 @@ def _block_share(pricing: Pricing, layout: Layout) -> float:
     return min(1.0, recompute.layers / chunk)
 
 
-def _share(pricing: Pricing, module: str, kind: LayerKind) -> float:
-    """Return the share of a module in a layer's forward computation, by FLOPs.
+def _module_share(pricing: Pricing, module: str, kind: LayerKind) -> float:
+    """Return the fraction of a layer's forward computation that ``module`` needs, by FLOPs.
 
     Modules without matrix products count 3 %. ``mlp_in`` is an MLP without its last product, which
     a compiler removes from the recomputation because no gradient needs it; ``attn_out`` is the

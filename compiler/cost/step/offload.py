@@ -1,4 +1,4 @@
-"""Offloaded state: bytes in host memory, and seconds over PCIe, NVMe and in CPU Adam.
+"""Offloaded state: bytes in host memory, and time over PCIe, NVMe and in CPU Adam.
 
 Sources: ZeRO-Offload (arXiv:2101.06840) for gradients, master weights and moments on the host, 16
 bytes per parameter, and for the speed of CPU-Adam; ZeRO-Infinity (arXiv:2104.07857) for the rates
@@ -21,15 +21,15 @@ NVME_GB_PER_S = 1.6
 
 
 def host_rate(problem: Problem, device: str = "cpu") -> float:
-    """Return the bytes per second between one GPU and ``device``, ``cpu`` or ``nvme``."""
+    """Return the bytes per second between one GPU and ``device``, which is ``cpu`` or ``nvme``."""
     link = problem.cluster.generation.host_link_gb_per_s
     return (min(link, NVME_GB_PER_S) if device == "nvme" else link) * 1e9
 
 
 def shard_parameters(layout: Layout, stage_parameters: tuple[float, float]) -> float:
-    """Return the number of parameters whose state one rank stores.
+    """Return the number of parameters whose optimizer state one rank stores.
 
-    ``stage_parameters`` are the (dense, expert) parameters of its stage.
+    ``stage_parameters`` are the (dense, routed-expert) parameters of its pipeline stage.
     """
     if not layout.zero_stage:
         return sum(stage_parameters)
@@ -39,40 +39,45 @@ def shard_parameters(layout: Layout, stage_parameters: tuple[float, float]) -> f
 
 
 def host_bytes(pricing: Pricing, layout: Layout, stage_parameters: tuple[float, float]) -> float:
-    """Return the offloaded bytes in the memory of one host; 0 without offload to it."""
+    """Return the bytes of offloaded state in the memory of one host; 0 without offload to it."""
     offload, parameters = layout.offload, shard_parameters(layout, stage_parameters)
     each = HOST_STATE_BYTES * (offload.optimizer == "cpu") + 2.0 * (offload.parameters == "cpu")
     if offload.optimizer == "nvme":
+        # With NVMe offload only the gradients stay in host memory.
         each += HOST_STATE_BYTES - NVME_STATE_BYTES  # gradients stay in host memory
     return each * parameters * min(pricing.problem.cluster.node.gpus, layout.world)
 
 
-def gradient_seconds(
+def gradient_offload_seconds(
     pricing: Pricing, layout: Layout, stage_parameters: tuple[float, float]
 ) -> float:
-    """Return the seconds to send the 16-bit gradients of a shard to the host, per reduction."""
+    """Return the time in seconds to send a rank's shard of 16-bit gradients to the host once."""
     if layout.offload.optimizer == "none":
         return 0.0
     return 2.0 * shard_parameters(layout, stage_parameters) / host_rate(pricing.problem)
 
 
-def fetch_seconds(pricing: Pricing, layout: Layout, stage_parameters: tuple[float, float]) -> float:
-    """Return the seconds to read a rank's shard of 16-bit weights before one gather."""
+def weight_fetch_seconds(
+    pricing: Pricing, layout: Layout, stage_parameters: tuple[float, float]
+) -> float:
+    """Return the time in seconds to read a rank's shard of 16-bit weights before one gather."""
     device = layout.offload.parameters
     if device == "none":
         return 0.0
     return 2.0 * shard_parameters(layout, stage_parameters) / host_rate(pricing.problem, device)
 
 
-def update_seconds(
+def offloaded_update_seconds(
     pricing: Pricing, layout: Layout, stage_parameters: tuple[float, float]
 ) -> float:
-    """Return the seconds of an offloaded optimizer step.
+    """Return the time in seconds of an offloaded optimizer step.
 
-    The sum of Adam on the CPU cores of the host, state from and to NVMe, and the new weights to
-    the GPU.
+    It is the sum of the times of Adam on the CPU cores of the host, of transferring the state from
+    and to NVMe, and of sending the new weights to the GPU.
     """
+    # No overlap of transfers and updates is assumed.
     parameters, problem = shard_parameters(layout, stage_parameters), pricing.problem
+    # All ranks of a host share its CPU cores.
     ranks = min(problem.cluster.node.gpus, layout.world)
     seconds = parameters * ranks / CPU_ADAM_PARAMETERS_PER_SECOND
     if layout.offload.optimizer == "nvme":

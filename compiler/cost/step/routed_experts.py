@@ -1,9 +1,13 @@
-"""Seconds of routed experts in a layer: kernels, host launch, dispatch and combine."""
+"""Time of routed experts in a layer: kernels, host launch, dispatch and combine."""
 
 from __future__ import annotations
 
 from parc.compiler.cost.kernels.collective_time import collective_seconds
-from parc.compiler.cost.kernels.layer_kernels import ForwardBackward, expert_gemms, gemm_pass
+from parc.compiler.cost.kernels.layer_kernels import (
+    ForwardBackward,
+    expert_gemms,
+    gemm_forward_backward,
+)
 from parc.compiler.cost.setup.links import GroupSpan, Links
 from parc.compiler.cost.setup.pricing import Groups, Pricing
 from parc.compiler.ir import Experts, Layout
@@ -16,18 +20,19 @@ PASSES = 4
 SINGLE_COPY_PASSES = 2
 """Permutations with DeepEP and HybridEP: by expert on arrival, and back."""
 UNFUSED_TRAFFIC = 3.0
-"""Traffic of permutations as separate PyTorch kernels over that of fused ones; token dropping uses
-separate kernels. Fitted to published runs with and without it."""
+"""Traffic of permutations as separate PyTorch kernels, divided by that of fused ones; token
+dropping uses separate kernels. Fitted to published runs with and without it."""
 CAST_BYTES = 8
 """Traffic per element quantised to 8 or 4 bit: padded for its expert (read and written), then read
 and written twice, by row and by column."""
 FUSED_CASTS = 0.25
 """Share of the cast traffic that remains if the grouped MLP is one kernel: incoming gradients."""
 FUSED_GEMMS = 0.8
-"""Time of a grouped MLP in one kernel over that of one kernel per matrix; fitted to published runs
-of both."""
+"""Time of a grouped MLP in one kernel, divided by that of one kernel per matrix; fitted to
+published runs of both."""
 LOW_LAUNCH = 1.5
-"""Host launch time with casts per expert over that in 16 bit; fitted to published runs of both."""
+"""Host launch time with casts per expert, divided by that in 16 bit; fitted to published runs of
+both."""
 MAX_HIDDEN_SHARE = 0.45
 """Largest share of dispatch and combine that ``moe_overlap`` hides behind another micro-batch.
 Traces of Qwen3-30B on 16 H100 show 37 % (Megatron-Bridge, expert-parallel overlap); fitted to them
@@ -37,9 +42,15 @@ HIDING_COMPUTE_SHARE = 0.5
 assumed."""
 
 
-def routed_kernels(pricing: Pricing, layout: Layout, tokens: float) -> ForwardBackward:
-    """Return the seconds of the routed experts of one micro-batch with ``tokens`` per rank."""
-    gemms, moved = _gemms(pricing, layout, tokens), routed_bytes(pricing, layout, tokens)
+def routed_expert_seconds(pricing: Pricing, layout: Layout, tokens: float) -> ForwardBackward:
+    """Return the forward and backward times in seconds of the routed experts of one layer.
+
+    ``tokens`` is the number of tokens per micro-batch in a tensor-parallel group.
+    """
+    gemms, moved = (
+        _grouped_gemm_seconds(pricing, layout, tokens),
+        routed_traffic_bytes(pricing, layout, tokens),
+    )
     gpu, row = pricing.problem.cluster.gpu, pricing.efficiency
     factor = pricing.gemm_factor * row.experts * (FUSED_GEMMS if row.fused_experts else 1.0)
     stream = row.stream / (gpu.memory_gb_per_s * 1e9)
@@ -49,18 +60,22 @@ def routed_kernels(pricing: Pricing, layout: Layout, tokens: float) -> ForwardBa
     )
 
 
-def _gemms(pricing: Pricing, layout: Layout, tokens: float) -> ForwardBackward:
-    """Return the seconds of the grouped GEMMs; the memo is shared by layers of equal shapes."""
+def _grouped_gemm_seconds(pricing: Pricing, layout: Layout, tokens: float) -> ForwardBackward:
+    """Return the forward and backward times in seconds of the grouped GEMMs of one layer.
+
+    The memo is shared by layers of equal shapes.
+    """
     shapes = expert_gemms(pricing.problem.model, layout, tokens)
-    return pricing.memo(("grouped", *shapes), lambda: gemm_pass(pricing.gemm, shapes))
+    return pricing.memo(("grouped", *shapes), lambda: gemm_forward_backward(pricing.gemm, shapes))
 
 
-def routed_bytes(pricing: Pricing, layout: Layout, tokens: float) -> ForwardBackward:
-    """Return the bytes of permutations, activation function and casts for all routed tokens."""
+def routed_traffic_bytes(pricing: Pricing, layout: Layout, tokens: float) -> ForwardBackward:
+    """Return the bytes that permutations, activation function and casts of routed tokens move."""
     job, model, row = pricing.problem.job, pricing.problem.model, pricing.efficiency
     experts = model.experts
     if experts is None:
         return ForwardBackward(0.0, 0.0)
+    # Every routed token is one row per selected expert; etp ranks compute each row in parts.
     visits = experts.top_k * tokens / layout.tp * layout.etp
     inner = experts.size / layout.etp
     columns = 2 * inner if model.ffn.gated else inner
@@ -76,16 +91,19 @@ def routed_bytes(pricing: Pricing, layout: Layout, tokens: float) -> ForwardBack
 
 
 def routed_launch_seconds(pricing: Pricing) -> float:
-    """Return the host launch seconds of one routed layer, forward; backward needs twice as long."""
+    """Return the seconds in which the host launches the forward kernels of one routed layer.
+
+    The backward pass needs twice as long.
+    """
     low = LOW_LAUNCH if pricing.problem.job.is_low_precision else 1.0
     return pricing.efficiency.routed_seconds * low
 
 
 def dispatch_seconds(pricing: Pricing, layout: Layout, groups: Groups, compute: float) -> float:
-    """Return the exposed seconds of dispatch and combine of one routed layer and micro-batch.
+    """Return the exposed time in seconds of dispatch and combine in one routed layer.
 
-    Four transfers: dispatch and combine, forward and backward. ``compute`` is the device time of
-    the layer, forward and backward.
+    There are four transfers per micro-batch: dispatch and combine, forward and backward.
+    ``compute`` is the device time of the layer in seconds, forward and backward.
     """
     job, model = pricing.problem.job, pricing.problem.model
     if layout.ep == 1 or model.experts is None:
@@ -93,58 +111,62 @@ def dispatch_seconds(pricing: Pricing, layout: Layout, groups: Groups, compute: 
     tokens = layout.tokens(job.sequence_length) / layout.tp
     nbytes = 2 * tokens * model.hidden
     if job.deduplicates_dispatch:
-        transfer = single_copy_seconds(pricing.links, nbytes, groups.ep, model.experts)
+        transfer = single_copy_dispatch_seconds(pricing.links, nbytes, groups.ep, model.experts)
     else:
         # An all-to-all sends one copy of a token per selected expert.
         transfer = pricing.links.seconds("all_to_all", nbytes * model.experts.top_k, groups.ep)
+    # Dispatch and combine move the same bytes, and the backward pass repeats both.
     whole = 4 * pricing.efficiency.ep * transfer
     if not job.moe_overlap:
         return whole
     return whole - min(MAX_HIDDEN_SHARE * whole, HIDING_COMPUTE_SHARE * compute)
 
 
-def single_copy_seconds(links: Links, nbytes: float, group: GroupSpan, experts: Experts) -> float:
-    """Return the seconds of a dispatch that sends each token once per NVLink domain.
+def single_copy_dispatch_seconds(
+    links: Links, nbytes: float, group: GroupSpan, experts: Experts
+) -> float:
+    """Return the time in seconds of a dispatch that sends each token once per NVLink domain.
 
     Inside a domain the token is forwarded to the ranks of its experts; the two levels are
-    pipelined. ``nbytes`` is one copy of all tokens of a rank. DeepEP and HybridEP do this
-    (github.com/deepseek-ai/DeepEP).
+    pipelined. ``nbytes`` is the size of one copy of all tokens of a rank. DeepEP and HybridEP work
+    this way (github.com/deepseek-ai/DeepEP).
     """
-    ranks = expected_parts(experts, group.size)
+    # A token with several experts on one rank is sent there once.
+    ranks = expected_distinct_parts(experts, group.size)
     fit = links.fits["all_to_all"]
     inside = collective_seconds(fit, nbytes * ranks / group.domains, group.local)
     if group.domains == 1:
         return inside
     network = links.network
-    outside = nbytes * _domains_away(experts, group) / (network.gb_per_s_per_gpu * 1e9)
+    outside = nbytes * _remote_domains(experts, group) / (network.gb_per_s_per_gpu * 1e9)
     return max(inside, outside) + 2 * network.hop_seconds
 
 
 def copies_sent(job: Job, experts: Experts, group: GroupSpan) -> float:
-    """Return the copies of a token that a rank sends over the slowest links of its group."""
+    """Return how many copies of a token a rank sends over the slowest links of ``group``."""
     if not job.deduplicates_dispatch:
         return experts.top_k * (group.size - 1) / group.size
     if group.domains > 1:
-        return _domains_away(experts, group)
-    return expected_parts(experts, group.size) * (group.size - 1) / group.size
+        return _remote_domains(experts, group)
+    return expected_distinct_parts(experts, group.size) * (group.size - 1) / group.size
 
 
-def _domains_away(experts: Experts, group: GroupSpan) -> float:
+def _remote_domains(experts: Experts, group: GroupSpan) -> float:
     """Return the expected number of remote NVLink domains to which a token is sent.
 
     Group-limited routing bounds the number of domains by ``group_top_k``.
     """
-    domains = expected_parts(experts, group.domains)
+    domains = expected_distinct_parts(experts, group.domains)
     if experts.groups > 1:
         domains = min(domains, float(experts.group_top_k))
     return domains * (group.domains - 1) / group.domains
 
 
-def expected_parts(experts: Experts, parts: int) -> float:
-    """Return the expected number of parts that contain one of a token's top-k experts.
+def expected_distinct_parts(experts: Experts, parts: int) -> float:
+    """Return the expected number of parts that contain at least one of a token's top-k experts.
 
     The E experts are divided into ``parts`` equal parts; all sets of k different experts are
-    equally likely: parts (1 - C(E - E/parts, k) / C(E, k)).
+    equally likely: parts (1 - C(E - E/parts, k) / C(E, k)), with binomial coefficients C.
     """
     # Ratio of the two binomials, factor by factor, to avoid huge integers.
     missed = 1.0

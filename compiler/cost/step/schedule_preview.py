@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.compiler.cost.schedules.registry import SCHEDULES
-from parc.compiler.cost.schedules.simulation import Costs, StageSeconds, Timeline, simulate
+from parc.compiler.cost.schedules.simulation import StageCosts, StageSeconds, Timeline, simulate
 from parc.compiler.cost.schedules.table import PipelineShape, Table
 from parc.compiler.cost.setup.pricing import Pricing
-from parc.compiler.cost.setup.stages import chunks_load
+from parc.compiler.cost.setup.stages import chunks_contents
 from parc.compiler.cost.step.layer_time import head_seconds
 from parc.compiler.cost.step.step_time import (
     hop_seconds,
@@ -27,7 +27,7 @@ class Preview:
 
     table: Table
     timeline: Timeline
-    costs: Costs
+    costs: StageCosts
     micro_batches: int
     """Micro-batches that were simulated."""
     left_out: int
@@ -35,13 +35,14 @@ class Preview:
 
 
 def preview(pricing: Pricing, layout: Layout) -> Preview:
-    """Simulate the schedule of ``layout`` with the estimated seconds of each chunk.
+    """Return the simulation of the schedule of ``layout`` with the estimated seconds of each chunk.
 
     Steps of many micro-batches are shortened by whole rounds of ``pp`` micro-batches, because every
     schedule repeats itself after a round in its steady state. They are not shortened if the
     schedule would be invalid for the smaller number.
     """
     whole = layout.micro_batches(pricing.problem.job.global_batch)
+    # The steady state repeats every ``pp`` micro-batches, so that only whole rounds are left out.
     rounds = max(0, (whole - MOST_ROUNDS * layout.pp) // layout.pp)
     simulated = whole - rounds * layout.pp
     schedule = SCHEDULES[layout.schedule]
@@ -49,34 +50,41 @@ def preview(pricing: Pricing, layout: Layout) -> Preview:
     if schedule.size_error(shape):
         shape = PipelineShape(layout.pp, whole, layout.vpp)
     table = schedule.table(shape)
-    costs = _costs(pricing, layout, table)
+    costs = _stage_costs(pricing, layout, table)
     left_out = whole - shape.micro_batches
     return Preview(table, simulate(table, costs), costs, shape.micro_batches, left_out)
 
 
-def _costs(pricing: Pricing, layout: Layout, table: Table) -> Costs:
-    """Return the seconds of all stages of ``table``; the n-th stage of a rank is its n-th chunk."""
+def _stage_costs(pricing: Pricing, layout: Layout, table: Table) -> StageCosts:
+    """Return the times in seconds of all stages of ``table`` for the simulation.
+
+    The n-th stage of a rank is its n-th chunk.
+    """
     next_chunk = [0] * layout.pp
     stages = []
     for owner in table.owners[: table.depth]:
-        stages.append(_seconds(pricing, layout, layout.split.chunks[owner][next_chunk[owner]]))
+        stages.append(
+            _chunk_seconds(pricing, layout, layout.split.chunks[owner][next_chunk[owner]])
+        )
         next_chunk[owner] += 1
-    return Costs(tuple(stages), hop_seconds(pricing, layout))
+    return StageCosts(tuple(stages), hop_seconds(pricing, layout))
 
 
-def _seconds(pricing: Pricing, layout: Layout, chunk: Chunk) -> StageSeconds:
-    """Return the seconds of a chunk: forward, input gradient, weight gradient.
+def _chunk_seconds(pricing: Pricing, layout: Layout, chunk: Chunk) -> StageSeconds:
+    """Return the time in seconds of a chunk: forward, input gradient, weight gradient.
 
-    Recomputation counts as part of the input gradient; the rest of the backward pass is divided
-    equally.
+    Recomputation counts as part of the input gradient; the remaining time of the backward pass is
+    divided equally between the two gradients.
     """
-    load = chunks_load(pricing.problem.model, (chunk,))
+    load = chunks_contents(pricing.problem.model, (chunk,))
     counts = load.by_kind(pricing.problem.model)
     layers = {kind: shared_layer_time(pricing, layout, kind) for kind in counts}
     whole = stage_time(pricing, layout, load, layers)
     forward = sum(count * layers[kind].forward_pass for kind, count in counts.items())
     heads = int(load.loss) + load.mtp_layers
+    # The forward pass of the output projection is one of its three products.
     forward += heads * head_seconds(pricing, layout) / 3 if heads else 0.0
     backward = whole.total - forward
+    # A recomputation always precedes the input gradient, which other ranks wait for.
     weight = max(0.0, (backward - whole.recompute) / 2)
     return StageSeconds(forward, backward - weight, weight)

@@ -1,14 +1,15 @@
-"""Seconds of one optimizer step by term, on the critical path."""
+"""Time of one training step by term, on the critical path."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import log2
 
-from parc.compiler.cost.schedules.estimates import idle_share
+from parc.compiler.cost.schedules.estimates import bubble_relative_to_1f1b
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.setup.stages import StageLoad
 from parc.compiler.cost.step.gradients import (
+    dp_collective_seconds,
     dp_traffic,
     exchanges_per_micro_batch,
     exposed_rounds,
@@ -16,7 +17,6 @@ from parc.compiler.cost.step.gradients import (
     fullest_stage,
     gathers_weights_once,
     gradient_window,
-    group_seconds,
 )
 from parc.compiler.cost.step.layer_time import (
     LayerTime,
@@ -24,7 +24,7 @@ from parc.compiler.cost.step.layer_time import (
     layer_time,
     recompute_seconds,
 )
-from parc.compiler.cost.step.offload import shard_parameters, update_seconds
+from parc.compiler.cost.step.offload import offloaded_update_seconds, shard_parameters
 from parc.compiler.ir import LayerKind, Layout, StepTime
 
 OPTIMIZER_BYTES = 40
@@ -44,14 +44,17 @@ class StageTime:
 
     @property
     def total(self) -> float:
-        """Sum of all terms, over all chunks of the rank."""
+        """Return the time in seconds of all terms, over all chunks of the rank."""
         return self.compute + self.recompute + self.tp + self.cp + self.ep
 
 
 def stage_time(
     pricing: Pricing, layout: Layout, load: StageLoad, layers: dict[LayerKind, LayerTime]
 ) -> StageTime:
-    """Return the seconds of one micro-batch on a pipeline rank with the contents ``load``."""
+    """Return the time in seconds of one micro-batch on a pipeline rank with the contents ``load``.
+
+    ``layers`` are the times of one layer of each type.
+    """
     compute = recompute = tp = cp = ep = 0.0
     for kind, count in load.by_kind(pricing.problem.model).items():
         layer = layers[kind]
@@ -68,12 +71,13 @@ def stage_time(
 
 
 def step_time(pricing: Pricing, layout: Layout) -> StepTime:
-    """Return the seconds of one optimizer step by term.
+    """Return the time in seconds of one training step, by term.
 
-    T = m max_r t_r + b (sum_r t_r - max_r t_r) / v + exposed p2p, DP and optimizer. The slowest
-    stage determines the steady state; other stages only add to the bubble, of which the schedule
-    leaves the share b (``estimates.idle_share``). Narayanan et al. 2021 (arXiv:2104.04473), section
-    2.2, generalized to unequal stages.
+    The total is T = m max_r t_r + b (sum_r t_r - max_r t_r) / v + exposed pipeline, data-parallel
+    and optimizer time, with m micro-batches, t_r seconds per micro-batch on pipeline rank r, and v
+    chunks per rank. The slowest rank determines the steady state; other ranks only add to the
+    bubble, of which the schedule leaves the fraction b (``bubble_relative_to_1f1b``). The formula
+    is that of Narayanan et al. 2021 (arXiv:2104.04473), section 2.2, generalized to unequal stages.
     """
     micro_batches = layout.micro_batches(pricing.problem.job.global_batch)
     classes = pricing.classes(layout.split)
@@ -87,6 +91,7 @@ def step_time(pricing: Pricing, layout: Layout) -> StepTime:
     hop = hop_seconds(pricing, layout)
     wait = straggling(pricing, layout)
     return StepTime(
+        # Every micro-batch waits for the slowest stage; the bubble is added separately.
         compute_seconds=micro_batches * slowest.compute * wait,
         recompute_seconds=micro_batches * slowest.recompute,
         tp_seconds=micro_batches * slowest.tp,
@@ -100,23 +105,26 @@ def step_time(pricing: Pricing, layout: Layout) -> StepTime:
 
 
 def bubble_share(layout: Layout) -> float:
-    """Return the ``idle_share`` of the schedule of ``layout``."""
-    return idle_share(layout.schedule, layout.pp, layout.recompute.granularity == "full")
+    """Return the bubble of the schedule of ``layout``, as a fraction of the bubble of 1F1B."""
+    return bubble_relative_to_1f1b(
+        layout.schedule, layout.pp, layout.recompute.granularity == "full"
+    )
 
 
 def straggling(pricing: Pricing, layout: Layout) -> float:
-    """Return the slow-down of computation by the slowest host: 1 + s log2(hosts).
+    """Return the factor by which the slowest host slows down computation: 1 + s log2(hosts).
 
-    s is the ``straggler`` factor of the stack, fitted to published runs.
+    s is the ``straggler`` parameter of the software stack, fitted to published runs.
     """
+    # More hosts have a slower slowest one; runs of one layout on few and on many hosts determine s.
     hosts = layout.world / pricing.problem.cluster.node.gpus
     return 1 + pricing.efficiency.straggler * log2(hosts) if hosts > 1 else 1.0
 
 
 def shared_layer_time(pricing: Pricing, layout: Layout, kind: LayerKind) -> LayerTime:
-    """Return ``layer_time``, computed once for all layouts with equal inputs.
+    """Return the times of one layer by term, computed once for all layouts with equal inputs.
 
-    The key lists every quantity of the layout that the result depends on.
+    The key of the cache lists every quantity of the layout that the result depends on.
     """
     groups = pricing.groups(layout)
     lane = (layout.tp, layout.cp, layout.cp_comm, layout.cp_a2a, layout.micro_batch)
@@ -127,11 +135,11 @@ def shared_layer_time(pricing: Pricing, layout: Layout, kind: LayerKind) -> Laye
 
 
 def hop_bytes(pricing: Pricing, layout: Layout) -> float:
-    """Return the bytes that a rank sends per activation between two stages: 2 T h, or 2 T h / t.
+    """Return the bytes that a rank sends per micro-batch from one pipeline stage to the next.
 
-    Sequence parallelism divides the activation over t. Megatron before sequence parallelism, and
-    DeepSpeed's pipeline, send one part from each rank and gather it on arrival (Narayanan et al.
-    2021, section 4.1).
+    They are 2 T h for T tokens and hidden size h. Sequence parallelism divides them by tp. Megatron
+    before sequence parallelism, and DeepSpeed's pipeline, also send 1/tp from each rank, and gather
+    the parts on arrival (Narayanan et al. 2021, section 4.1).
     """
     job, model = pricing.problem.job, pricing.problem.model
     nbytes = 2 * layout.tokens(job.sequence_length) * model.hidden
@@ -139,7 +147,7 @@ def hop_bytes(pricing: Pricing, layout: Layout) -> float:
 
 
 def hop_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Return the exposed seconds to send one activation from a stage to the next."""
+    """Return the exposed time in seconds to send one activation to the next pipeline stage."""
     if layout.pp == 1:
         return 0.0
     groups, nbytes = pricing.groups(layout), hop_bytes(pricing, layout)
@@ -150,20 +158,22 @@ def hop_seconds(pricing: Pricing, layout: Layout) -> float:
 
 
 def exposed_hops(pp: int, vpp: int, micro_batches: int) -> float:
-    """Return the number of hops on the critical path, equal to the simulation for short hops.
+    """Return the number of hops between stages on the critical path of a step.
 
-    1F1B: a rank has at most p micro-batches in flight, so that every p micro-batches wait for one
-    round trip over all ranks. Interleaving hides hops except while the pipeline fills and drains:
-    in each direction one micro-batch passes all chunks of all ranks.
+    The number equals that of the simulation if hops are short. In 1F1B a rank has at most ``pp``
+    micro-batches in flight, so that every ``pp`` micro-batches wait for one round trip over all
+    ranks. Interleaving hides hops except while the pipeline fills and drains: in each direction one
+    micro-batch passes all chunks of all ranks.
     """
     if vpp > 1:
         return 2.0 * (pp * vpp - 1)
+    # Same formula as in ``one_f_one_b_seconds``, without the computation.
     visits = micro_batches + pp - 1
     return 2.0 * (visits - -(-visits // pp))
 
 
 def _dp_seconds(pricing: Pricing, layout: Layout, slowest: StageTime) -> float:
-    """Return the exposed seconds of gradient and weight traffic per step."""
+    """Return the exposed time in seconds of gradient and weight traffic per step."""
     count = layout.micro_batches(pricing.problem.job.global_batch)
     rounds = count if exchanges_per_micro_batch(pricing, layout) else 1
     window = gradient_window(pricing) * slowest.total
@@ -172,16 +182,16 @@ def _dp_seconds(pricing: Pricing, layout: Layout, slowest: StageTime) -> float:
 
 
 def optimizer_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Return the seconds of the optimizer and of other work that happens once per step.
+    """Return the time in seconds of the optimizer and of other work that happens once per step.
 
     Adam updates the shard at memory bandwidth. An offloaded optimizer needs the time of the CPU
-    cores and of the transfers (``offload.update_seconds``).
+    cores and of the transfers (``offload.offloaded_update_seconds``).
     """
     parameters, row = fullest_stage(pricing, layout), pricing.efficiency
     seconds = row.step_seconds
     if gathers_weights_once(pricing, layout):
-        seconds += group_seconds(pricing, layout, "all_gather")
+        seconds += dp_collective_seconds(pricing, layout, "all_gather")
     if layout.offload.optimizer != "none":
-        return seconds + update_seconds(pricing, layout, parameters)
+        return seconds + offloaded_update_seconds(pricing, layout, parameters)
     rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
     return seconds + row.stream * OPTIMIZER_BYTES * shard_parameters(layout, parameters) / rate

@@ -1,7 +1,7 @@
 """Collectives of tensor parallelism in one layer; time and traffic are both derived from them.
 
-Megatron's scheme (Korthikanti et al. 2022, arXiv:2205.05198): collectives of 2Th around mixer and
-MLP, with T tokens in the rank's context-parallel share and model width h.
+Megatron's scheme (Korthikanti et al. 2022, arXiv:2205.05198): collectives of 2 T h bytes around
+mixer and MLP, with T tokens in the rank's context-parallel part and hidden size h.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ class Exchange:
 
 
 def dense_exchanges(pricing: Pricing, layout: Layout, kind: LayerKind) -> tuple[Exchange, ...]:
-    """Return the collectives of a layer over the tensor-parallel group.
+    """Return the collectives of one layer over the tensor-parallel group.
 
-    With sequence parallelism each of mixer and MLP gathers its input and scatters its output; the
-    backward pass does the same and gathers the input again for the weight gradient. Without it
+    With sequence parallelism, mixer and MLP each gather their input and scatter their output; the
+    backward pass does the same and gathers the input again for the weight gradient. Without it,
     each has an all-reduce in both directions. A routed MLP has none of these.
     """
     if layout.tp == 1:
         return ()
     nbytes = message_bytes(pricing, layout)
+    # Routed experts exchange tokens over the expert group instead.
     blocks = kind.parts - kind.routed
     if not layout.sequence_parallel:
         return (Exchange("all_reduce", nbytes, blocks, blocks),)
@@ -46,24 +47,25 @@ def dense_exchanges(pricing: Pricing, layout: Layout, kind: LayerKind) -> tuple[
 
 
 def expert_exchanges(pricing: Pricing, layout: Layout, kind: LayerKind) -> tuple[Exchange, ...]:
-    """Return the collectives of a routed layer over the expert tensor-parallel group."""
+    """Return the collectives of one routed layer over the tensor-parallel group of the experts."""
     experts = pricing.problem.model.experts
     if layout.tp == 1 or layout.etp == 1 or not kind.routed or experts is None:
         return ()
+    # Each rank contributes its 1/tp of the tokens, one row per selected expert, to the etp ranks.
     visits = message_bytes(pricing, layout) / layout.tp * experts.top_k * layout.etp
     return (Exchange("all_gather", visits, 1, 1), Exchange("reduce_scatter", visits, 1, 1))
 
 
 def message_bytes(pricing: Pricing, layout: Layout) -> float:
-    """Return the bytes of one micro-batch's hidden states on a tensor-parallel group, 16 bit."""
+    """Return the bytes of one micro-batch's hidden states in a tensor-parallel group, in 16 bit."""
     problem = pricing.problem
     return 2 * layout.tokens(problem.job.sequence_length) * problem.model.hidden
 
 
-def pass_seconds(
+def forward_backward_seconds(
     pricing: Pricing, exchanges: tuple[Exchange, ...], group: GroupSpan
 ) -> tuple[float, float]:
-    """Return the (forward, backward) seconds of ``exchanges`` without overlap."""
+    """Return the (forward, backward) times in seconds of ``exchanges``, without overlap."""
     forward = backward = 0.0
     for one in exchanges:
         seconds = pricing.links.seconds(one.operation, one.nbytes, group)
@@ -73,7 +75,10 @@ def pass_seconds(
 
 
 def sent_bytes(exchanges: tuple[Exchange, ...], ranks: int) -> float:
-    """Return the bytes that one of ``ranks`` sends, forward and backward, in ring algorithms."""
+    """Return the bytes that one of ``ranks`` ranks sends for ``exchanges`` in ring algorithms.
+
+    The forward and the backward pass are counted.
+    """
     passes = (
         (one.forward + one.backward) * ring_passes(one.operation) * one.nbytes for one in exchanges
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from parc.compiler.cost.serving.shard import Layers
+from parc.compiler.cost.serving.shard import LayerCounts
 from parc.compiler.ir import ServingPlan
 from tests.conformance.tool_checkers import vllm_verdicts
 from tests.conformance.vllm.cases import cases_of
@@ -35,7 +35,7 @@ def is_checkable(tree: dict[str, Any], plan: ServingPlan) -> bool:
     first, held = 0, []
     for stage in plan.stages:
         kinds = plan.problem.model.layer_kinds[first : first + stage.layers]
-        held.append(Layers.of(kinds).attention)
+        held.append(LayerCounts.from_kinds(kinds).attention)
         first += stage.layers
     return all(held)
 

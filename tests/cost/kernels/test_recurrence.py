@@ -16,12 +16,12 @@ from parc.compiler.cost.counts.flops import layer_flops, model_flops
 from parc.compiler.cost.kernels.recurrence import recurrence
 from parc.compiler.cost.memory.peak import layer_terms, program_memory
 from parc.compiler.cost.memory.workspaces import weight_shapes
-from parc.compiler.cost.serving.shard import Layers
+from parc.compiler.cost.serving.shard import LayerCounts
 from parc.compiler.cost.setup.pricing import Pricing
-from parc.compiler.cost.setup.stages import chunks_load
+from parc.compiler.cost.setup.stages import chunks_contents
 from parc.compiler.cost.step.context_exchange import (
     context_bytes,
-    mixer_seconds,
+    mixer_exchange_seconds,
     recurrence_bytes,
 )
 from parc.compiler.cost.step.layer_time import layer_time
@@ -57,7 +57,7 @@ def test_layer_kinds_follow_the_attention_interval_or_the_letters_of_a_pattern()
         "attention": 12,
     }
     nano = model_of(NEMOTRON_NANO)
-    attention = Layers.of(nano.layer_kinds).attention
+    attention = LayerCounts.from_kinds(nano.layer_kinds).attention
     assert (attention, nano.moe_layers, nano.dense_layers) == (6, 23, 0)
     assert sum(kind.parts for kind in nano.layer_kinds) == nano.layers
 
@@ -141,8 +141,8 @@ def test_context_ranks_exchange_inputs_and_outputs_of_a_recurrence(
     assert recurrence_bytes(pricing, layout, kind) == 2 * 1024 * (part.projected + part.inner)
     moved = context_bytes(pricing, layout, kind)
     assert moved == {"cp": 2 * recurrence_bytes(pricing, layout, kind) * 3 / 4}
-    assert mixer_seconds(pricing, layout, kind, core=1.0) > 0
-    assert mixer_seconds(pricing, layout, LayerKind("none", "experts"), core=1.0) == 0
+    assert mixer_exchange_seconds(pricing, layout, kind, core=1.0) > 0
+    assert mixer_exchange_seconds(pricing, layout, LayerKind("none", "experts"), core=1.0) == 0
     assert context_bytes(pricing, layout, LayerKind("none", "experts")) == {}
 
 
@@ -165,7 +165,7 @@ def test_stages_contain_the_layer_kinds_of_their_range(pattern: str, cuts: list[
     model = model_of(facts)
     edges = sorted({0, model.layers, *(min(cut, model.layers) for cut in cuts)})
     for first, stop in pairwise(edges):
-        load = chunks_load(model, (chunk(first, stop - first),))
+        load = chunks_contents(model, (chunk(first, stop - first),))
         assert load.by_kind(model) == letters(model, first, stop)
         assert load.routed_layers(model) == pattern[first:stop].count("E")
 
@@ -177,7 +177,7 @@ def test_weight_shapes_of_a_recurrence_are_its_projections(
     pricing, layout = priced(facts)
     model = pricing.problem.model
     only = tuple(int(one == kind) for one in model.kinds)
-    load = replace(chunks_load(model, (chunk(0, 1),)), counts=only)
+    load = replace(chunks_contents(model, (chunk(0, 1),)), counts=only)
     part = recurrence(model, kind)
     assert part is not None
     shapes = weight_shapes(model, replace(layout, ep=1, etp=1), load, 0)

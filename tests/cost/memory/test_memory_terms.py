@@ -10,8 +10,8 @@ from parc.backends.megatron.memory import cast_bytes, fp8_parameters
 from parc.backends.registry import framework
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.counts.cache import (
-    layer_token_bytes,
-    rounded_tokens,
+    cache_bytes_per_token,
+    round_up_to_blocks,
     windowed_layers,
 )
 from parc.compiler.cost.memory.activations import kept_bytes, layer_activations
@@ -171,15 +171,17 @@ def test_allocated_reserved_and_device_counters_are_sums_of_terms() -> None:
 
 def test_cache_bytes_per_token_equal_published_values() -> None:
     llama = model("llama-3-70b")
-    assert llama.layers * layer_token_bytes(llama.attention, 1, 2) == 327_680
-    assert layer_token_bytes(llama.attention, 8, 2) == layer_token_bytes(llama.attention, 16, 2)
+    assert llama.layers * cache_bytes_per_token(llama.attention, 1, 2) == 327_680
+    assert cache_bytes_per_token(llama.attention, 8, 2) == cache_bytes_per_token(
+        llama.attention, 16, 2
+    )
     deepseek = model("deepseek-v3")
-    assert deepseek.layers * layer_token_bytes(deepseek.attention, 8, 2) == 70_272
+    assert deepseek.layers * cache_bytes_per_token(deepseek.attention, 8, 2) == 70_272
 
 
 def test_a_window_limits_the_cache_and_blocks_round_it_up() -> None:
     gemma = model("gemma-3-27b")
     short = windowed_layers(gemma)
     assert short == gemma.layers - gemma.layers // 6
-    assert rounded_tokens(17, 16) == 32
+    assert round_up_to_blocks(17, 16) == 32
     assert windowed_layers(model("llama-3-8b")) == 0

@@ -11,16 +11,16 @@ from parc.compiler.cost.memory.peak import peak_stage
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.context_exchange import (
     gather_seconds,
-    gathered_key_bytes,
-    key_bytes,
+    gathered_key_value_bytes,
+    key_value_bytes,
     ulysses_seconds,
 )
 from parc.compiler.cost.step.gradients import (
     dp_traffic,
     exposed_rounds,
     exposed_seconds,
+    replica_all_reduce_seconds,
     replica_bytes,
-    replica_seconds,
 )
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.evaluate.estimate_layout import axis_traffic
@@ -83,7 +83,7 @@ def test_a_shard_inside_a_host_uses_the_network_only_for_gradients() -> None:
     levels = {row.axis: row.level for row in axis_traffic(pricing, made)}
     assert levels == {"dp_shard_cp": "nvlink", "dp_replicate": "fabric"}
     seconds, _, last = dp_traffic(pricing, made)
-    assert last == replica_seconds(pricing, made) > seconds
+    assert last == replica_all_reduce_seconds(pricing, made) > seconds
 
 
 def test_replicas_reduce_once_per_step_if_configured_and_else_per_micro_batch() -> None:
@@ -110,8 +110,8 @@ def exchange(comm: ContextComm) -> tuple[Pricing, Layout]:
 def test_gathered_keys_are_saved_but_keys_of_ring_and_ulysses_are_not() -> None:
     pricing, layout = exchange("all_gather")
     # 8 heads of 128 dims, keys and values, 16 bit, of 2048 tokens
-    assert key_bytes(pricing, layout) == 2 * 2 * 8 * 128 * 2048
-    assert gathered_key_bytes(pricing, layout) == 3 * key_bytes(pricing, layout)
+    assert key_value_bytes(pricing, layout) == 2 * 2 * 8 * 128 * 2048
+    assert gathered_key_value_bytes(pricing, layout) == 3 * key_value_bytes(pricing, layout)
     kept = {}
     comms: tuple[ContextComm, ...] = ("p2p", "all_gather", "a2a")
     for comm in comms:

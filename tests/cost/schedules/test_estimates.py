@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from parc.compiler.cost.schedules.estimates import idle_share, peak_chunks
+from parc.compiler.cost.schedules.estimates import bubble_relative_to_1f1b, peak_chunks_in_flight
 from parc.compiler.cost.schedules.formulas import EqualStages
 from parc.compiler.cost.schedules.registry import SCHEDULES
 from parc.compiler.cost.schedules.simulation import StageSeconds, simulate
@@ -30,7 +30,9 @@ def test_the_idle_share_equals_the_simulation(schedule: Schedule, pp: int, repea
     table = SCHEDULES[schedule].table(shape)
     makespan = simulate(table, EqualStages(stage).costs(table.depth)).makespan_seconds
     idle = makespan - shape.micro_batches * shape.chunks * stage.total
-    assert idle_share(schedule, pp, repeated) * (pp - 1) * stage.total == pytest.approx(idle)
+    assert bubble_relative_to_1f1b(schedule, pp, repeated) * (
+        pp - 1
+    ) * stage.total == pytest.approx(idle)
 
 
 @pytest.mark.parametrize("schedule", CHUNKS)
@@ -40,17 +42,17 @@ def test_no_rank_stores_more_chunks_than_estimated(schedule: Schedule, micro_bat
     if SCHEDULES[schedule].size_error(shape):
         return
     for rank in range(4):
-        stored = peak_chunks(schedule, rank, shape)
+        stored = peak_chunks_in_flight(schedule, rank, shape)
         assert SCHEDULES[schedule].in_flight(shape, rank) <= stored or stored == 2 * micro_batches
         assert stored <= micro_batches * shape.chunks
 
 
 def test_zero_bubble_schedules_idle_less_and_gpipe_stores_most() -> None:
-    assert idle_share("zb-v", 8, False) == pytest.approx(1 / 3)
-    assert idle_share("zb-h1", 8, False) == pytest.approx(1 / 3)
-    assert idle_share("dualpipe-v", 8, False) == pytest.approx(2 / 3)
-    assert idle_share("1f1b", 8, True) == 1.0
+    assert bubble_relative_to_1f1b("zb-v", 8, False) == pytest.approx(1 / 3)
+    assert bubble_relative_to_1f1b("zb-h1", 8, False) == pytest.approx(1 / 3)
+    assert bubble_relative_to_1f1b("dualpipe-v", 8, False) == pytest.approx(2 / 3)
+    assert bubble_relative_to_1f1b("1f1b", 8, True) == 1.0
     shape = PipelineShape(4, 64)
-    assert peak_chunks("gpipe", 0, shape) == 64
-    assert peak_chunks("1f1b", 0, shape) == 4
-    assert peak_chunks("zb-v", 3, PipelineShape(4, 64, 2)) == 8
+    assert peak_chunks_in_flight("gpipe", 0, shape) == 64
+    assert peak_chunks_in_flight("1f1b", 0, shape) == 4
+    assert peak_chunks_in_flight("zb-v", 3, PipelineShape(4, 64, 2)) == 8

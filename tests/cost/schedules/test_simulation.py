@@ -8,8 +8,8 @@ import pytest
 
 from parc.compiler.cost.schedules.registry import SCHEDULES
 from parc.compiler.cost.schedules.simulation import (
-    Costs,
     Deadlock,
+    StageCosts,
     StageSeconds,
     simulate,
 )
@@ -19,8 +19,8 @@ from tests.cost.schedules.in_flight import peak_in_flight
 ONE = StageSeconds(1.0, 1.0, 1.0)
 
 
-def even(table: Table, hop: float = 0.0) -> Costs:
-    return Costs((ONE,) * table.depth, hop)
+def even(table: Table, hop: float = 0.0) -> StageCosts:
+    return StageCosts((ONE,) * table.depth, hop)
 
 
 def test_two_ranks_and_two_micro_batches_match_a_timeline_drawn_by_hand() -> None:
@@ -35,7 +35,7 @@ def test_two_ranks_and_two_micro_batches_match_a_timeline_drawn_by_hand() -> Non
 def test_a_slow_stage_delays_the_stages_that_wait_for_it() -> None:
     table = SCHEDULES["1f1b"].table(PipelineShape(2, 2))
     slow = StageSeconds(2.0, 3.0, 1.0)
-    seen = simulate(table, Costs((ONE, slow)))
+    seen = simulate(table, StageCosts((ONE, slow)))
     assert seen.start_seconds == ((0.0, 1.0, 7.0, 13.0), (1.0, 3.0, 7.0, 9.0))
     assert seen.makespan_seconds == 15.0
     assert seen.busy_seconds == (6.0, 12.0)
@@ -64,7 +64,7 @@ def test_the_weight_gradient_needs_no_input_and_the_input_gradient_is_sent_at_on
 def test_a_pair_hides_a_share_of_its_shorter_half(overlap: float, seconds: float) -> None:
     pair = Pair(Action(0, "F", 1), Action(0, "B", 0))
     table = Table(((Action(0, "F", 0), pair, Action(0, "B", 1)),), (0,), 1)
-    costs = Costs((StageSeconds(2.0, 3.0, 2.0),), overlap=overlap)
+    costs = StageCosts((StageSeconds(2.0, 3.0, 2.0),), overlap=overlap)
     seen = simulate(table, costs)
     assert costs.pair_seconds(pair) == seconds
     assert seen.start_seconds == ((0.0, 2.0, 2.0 + seconds),)
@@ -77,7 +77,7 @@ def test_a_pair_starts_when_both_halves_have_their_input() -> None:
         (Action(1, "F", 0), pair, Action(1, "B", 1)),
     )
     table = Table(rows, (0, 1), 2)
-    seen = simulate(table, Costs((StageSeconds(4.0, 1.0, 1.0), ONE)))
+    seen = simulate(table, StageCosts((StageSeconds(4.0, 1.0, 1.0), ONE)))
     assert seen.start_seconds[1] == (4.0, 8.0, 11.0)
 
 

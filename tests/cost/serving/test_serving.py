@@ -10,7 +10,7 @@ import pytest
 
 from parc.compiler.cost.counts.cache import state_bytes
 from parc.compiler.cost.serving.deployment import deploy
-from parc.compiler.cost.serving.shard import Layers
+from parc.compiler.cost.serving.shard import LayerCounts
 from parc.compiler.cost.serving.step import Batch, step_terms
 from parc.compiler.cost.serving.traffic import estimate_serving
 from parc.compiler.ir import Model
@@ -159,9 +159,9 @@ def decode(found: Model, context: float, running: float = 64) -> StepTerms:
 def test_the_context_costs_in_attention_layers_alone(found: Model) -> None:
     short, long, longer = (decode(found, context).attention for context in (0, 4096, 8192))
     assert longer - long == pytest.approx(long - short)
-    layers = Layers.of(found.layer_kinds)
+    layers = LayerCounts.from_kinds(found.layer_kinds)
     token = 2 * found.attention.kv_heads * found.attention.head_dim * 2
-    rate = deploy(found, cluster(H200), vllm_setup(), ServingLayout()).memory_rate
+    rate = deploy(found, cluster(H200), vllm_setup(), ServingLayout()).memory_bytes_per_second
     assert long - short == pytest.approx(layers.attention * 64 * 4096 * token / rate)
     states = layers.recurrent * 64 * 2 * state_bytes(found, VLLM, 1)
     assert short == pytest.approx(states / rate)

@@ -8,9 +8,9 @@ import pytest
 
 from parc.compiler.cost.serving.deployment import Deployment, deploy
 from parc.compiler.cost.serving.layer_seconds import (
-    cached_elements,
-    context_seconds,
-    exchanged_elements,
+    cached_elements_per_token,
+    context_parallel_seconds,
+    exchanged_elements_per_head,
 )
 from parc.compiler.cost.serving.memory import request_bytes, serving_memory
 from parc.compiler.cost.serving.step import Batch, step_terms
@@ -88,12 +88,12 @@ def test_ranks_that_share_prompts_compute_less_each_and_hold_as_much() -> None:
 
 
 def test_without_context_parallelism_nothing_is_sent() -> None:
-    assert context_seconds(deployed(LATENT, ServingLayout(tp=8)), 64, 4096) == 0
+    assert context_parallel_seconds(deployed(LATENT, ServingLayout(tp=8)), 64, 4096) == 0
 
 
 def test_latent_attention_exchanges_the_latent() -> None:
-    assert exchanged_elements(model(LATENT)) == (576, 512)
-    assert exchanged_elements(model(GROUPED)) == (128, 128)
-    assert cached_elements(model(LATENT), 8) == 576
-    assert cached_elements(model(GROUPED), 2) == 2 * 2 * 128
-    assert cached_elements(model(GROUPED), 8) == 2 * 128
+    assert exchanged_elements_per_head(model(LATENT)) == (576, 512)
+    assert exchanged_elements_per_head(model(GROUPED)) == (128, 128)
+    assert cached_elements_per_token(model(LATENT), 8) == 576
+    assert cached_elements_per_token(model(GROUPED), 2) == 2 * 2 * 128
+    assert cached_elements_per_token(model(GROUPED), 8) == 2 * 128

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.accuracy.engines import ENGINES
 from parc.compiler.cost.serving.memory import kv_bytes_per_token, request_bytes, serving_memory
-from parc.compiler.cost.serving.shard import build_shard, parameters, weights_bytes
+from parc.compiler.cost.serving.shard import build_shard, shard_elements, weights_bytes
 from parc.compiler.ir.serving import ServingLayout, ServingSetup
 from tests.cost.serving.serving_cases import cluster, model, vllm_setup
 
@@ -43,7 +43,7 @@ def test_a_rank_holds_as_many_parameters_as_in_vllm(
     name: str, layout: ServingLayout, count: int
 ) -> None:
     found = model(name)
-    assert parameters(build_shard(found, layout, BF16), found.hidden) == count
+    assert shard_elements(build_shard(found, layout, BF16), found.hidden) == count
 
 
 @pytest.mark.parametrize(("name", "setup", "layout", "planned"), CAPACITY)

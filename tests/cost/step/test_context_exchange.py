@@ -11,9 +11,9 @@ from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.context_exchange import (
     context_bytes,
     exchange_seconds,
-    key_bytes,
-    query_bytes,
-    ring_seconds,
+    key_value_bytes,
+    query_output_bytes,
+    ring_exchange_seconds,
     ulysses_seconds,
 )
 from parc.compiler.ir import DENSE, ContextComm, Layout
@@ -40,7 +40,7 @@ def priced(comm: ContextComm, inner: int = 1) -> tuple[Pricing, Layout]:
 
 def test_a_hierarchy_exchanges_heads_among_neighbours_and_keys_in_a_ring() -> None:
     pricing, layout = priced("a2a+p2p", 4)
-    keys, queries = key_bytes(pricing, layout), query_bytes(pricing, layout)
+    keys, queries = key_value_bytes(pricing, layout), query_output_bytes(pricing, layout)
     # 4 of 8 key-value heads of 128 dims, K and V, 16 bit; 32 of 64 heads, Q and O; 4096 tokens
     assert (keys, queries) == (4096 * 4 * 128 * 4, 4096 * 32 * 128 * 4)
     assert context_bytes(pricing, layout, DENSE) == {
@@ -61,7 +61,7 @@ def test_the_exchange_among_neighbours_stays_in_the_domain() -> None:
 def test_time_of_a_hierarchy_is_a_shorter_ring_plus_an_exchange_of_neighbours() -> None:
     pricing, layout = priced("a2a+p2p", 4)
     groups, core = pricing.groups(layout), 1e-4
-    ring = ring_seconds(pricing, layout, groups, core)
+    ring = ring_exchange_seconds(pricing, layout, groups, core)
     swaps = ulysses_seconds(pricing, layout, groups.cp_a2a)
     assert exchange_seconds(pricing, layout, groups, core) == ring + swaps
     whole = exchange_seconds(*priced("p2p"), pricing.groups(priced("p2p")[1]), core)

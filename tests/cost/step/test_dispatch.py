@@ -17,10 +17,10 @@ from parc.compiler.cost.step.layer_time import layer_time
 from parc.compiler.cost.step.routed_experts import (
     copies_sent,
     dispatch_seconds,
-    expected_parts,
-    routed_kernels,
+    expected_distinct_parts,
+    routed_expert_seconds,
     routed_launch_seconds,
-    single_copy_seconds,
+    single_copy_dispatch_seconds,
 )
 from parc.compiler.ir import DENSE, ROUTED, Experts, Layout
 from tests.every_layout import enumerate_layouts
@@ -75,36 +75,36 @@ def test_expected_parts_equal_the_mean_over_all_choices_of_experts(
     size = count // parts
     choices = [{one // size for one in chosen} for chosen in combinations(range(count), top_k)]
     mean = sum(len(hit) for hit in choices) / len(choices)
-    assert expected_parts(experts(count, top_k), parts) == pytest.approx(mean)
+    assert expected_distinct_parts(experts(count, top_k), parts) == pytest.approx(mean)
 
 
 @given(some.sampled_from((1, 2, 4, 8, 16, 32)), some.integers(1, 16))
 def test_expected_parts_are_at_most_the_parts_and_the_experts_per_token(
     parts: int, top_k: int
 ) -> None:
-    hit = expected_parts(experts(128, top_k), parts)
+    hit = expected_distinct_parts(experts(128, top_k), parts)
     assert 1.0 - 1e-9 <= hit <= min(parts, top_k) + 1e-9
 
 
 def test_a_token_is_sent_once_per_remote_domain() -> None:
-    away = expected_parts(experts(64, 8), 4) * 3 / 4
-    assert single_copy_seconds(LINKS, 1e9, GroupSpan(32, 8), experts(64, 8)) == pytest.approx(
-        away / 40
-    )
+    away = expected_distinct_parts(experts(64, 8), 4) * 3 / 4
+    assert single_copy_dispatch_seconds(
+        LINKS, 1e9, GroupSpan(32, 8), experts(64, 8)
+    ) == pytest.approx(away / 40)
 
 
 def test_inside_a_domain_a_token_is_sent_once_per_rank() -> None:
-    ranks = expected_parts(experts(64, 8), 8)
+    ranks = expected_distinct_parts(experts(64, 8), 8)
     expected = ranks * 7 / 8 / 300
-    assert single_copy_seconds(LINKS, 1e9, GroupSpan(8, 8), experts(64, 8)) == pytest.approx(
-        expected
-    )
+    assert single_copy_dispatch_seconds(
+        LINKS, 1e9, GroupSpan(8, 8), experts(64, 8)
+    ) == pytest.approx(expected)
 
 
 def test_group_limited_routing_bounds_the_domains() -> None:
-    limited = single_copy_seconds(LINKS, 1e9, GroupSpan(64, 8), experts(256, 8, 8, 4))
+    limited = single_copy_dispatch_seconds(LINKS, 1e9, GroupSpan(64, 8), experts(256, 8, 8, 4))
     assert limited == pytest.approx(4 * 7 / 8 / 40)
-    assert limited < single_copy_seconds(LINKS, 1e9, GroupSpan(64, 8), experts(256, 8))
+    assert limited < single_copy_dispatch_seconds(LINKS, 1e9, GroupSpan(64, 8), experts(256, 8))
 
 
 @pytest.mark.parametrize("ep", [8, 16, 32])
@@ -137,7 +137,7 @@ def test_with_few_tokens_a_routed_layer_takes_its_launch_time() -> None:
 
 def test_casts_and_unfused_permutations_add_time_and_a_fused_mlp_saves_time() -> None:
     def seconds(pricing: Pricing) -> float:
-        return routed_kernels(pricing, layout(pricing, 8), 4096).backward
+        return routed_expert_seconds(pricing, layout(pricing, 8), 4096).backward
 
     low = priced(precision="fp8")
     usual = seconds(low)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from parc.backends.registry import framework
 from parc.compiler.cost.schedules.registry import SCHEDULES
-from parc.compiler.cost.schedules.simulation import Costs, StageSeconds, simulate
+from parc.compiler.cost.schedules.simulation import StageCosts, StageSeconds, simulate
 from parc.compiler.cost.schedules.table import PipelineShape
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.gradients import accumulate_seconds, exposed_seconds, gradient_window
@@ -126,7 +126,7 @@ def test_exposed_hops_are_those_of_the_simulated_schedule(
     )
     stages = (StageSeconds(1.0, 1.0, 1.0),) * table.depth
     hop = 1 / 64
-    near, far = simulate(table, Costs(stages)), simulate(table, Costs(stages, hop))
+    near, far = simulate(table, StageCosts(stages)), simulate(table, StageCosts(stages, hop))
     hops = (far.makespan_seconds - near.makespan_seconds) / hop
     assert exposed_hops(pp, vpp, micro_batches) == pytest.approx(hops)
 

@@ -11,11 +11,11 @@ from parc.compiler.cost.memory.peak import peak_bytes, program_memory, stage_mem
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.gradients import dp_traffic, fullest_stage
 from parc.compiler.cost.step.offload import (
-    fetch_seconds,
-    gradient_seconds,
+    gradient_offload_seconds,
     host_bytes,
     host_rate,
-    update_seconds,
+    offloaded_update_seconds,
+    weight_fetch_seconds,
 )
 from parc.compiler.cost.step.step_time import optimizer_seconds
 from parc.compiler.diagnostics import Sink
@@ -60,17 +60,17 @@ def test_offloaded_state_is_sixteen_bytes_per_parameter_on_the_host() -> None:
 def test_cpu_adam_updates_ten_billion_parameters_in_the_published_time() -> None:
     """Source: ZeRO-Offload, table 4; CPU-Adam takes 2.57 s."""
     one_host = replace(ALL_CPU, dp_shard=16)
-    assert update_seconds(PRICING, one_host, TEN_BILLION) == pytest.approx(2.57, rel=0.01)
+    assert offloaded_update_seconds(PRICING, one_host, TEN_BILLION) == pytest.approx(2.57, rel=0.01)
 
 
 def test_traffic_to_the_host_is_two_bytes_per_parameter_of_the_shard() -> None:
     rate, share = host_rate(PRICING.problem), 10e9 / LAYOUT.dp_shard
     assert rate == 3.0e9  # section 5.2 of ZeRO-Infinity, DGX-2
-    assert gradient_seconds(PRICING, CPU, TEN_BILLION) == pytest.approx(2 * share / rate)
-    assert gradient_seconds(PRICING, LAYOUT, TEN_BILLION) == 0
-    assert fetch_seconds(PRICING, ALL_CPU, TEN_BILLION) == pytest.approx(2 * share / rate)
-    assert fetch_seconds(PRICING, NVME, TEN_BILLION) == pytest.approx(2 * share / 1.6e9)
-    assert fetch_seconds(PRICING, CPU, TEN_BILLION) == 0
+    assert gradient_offload_seconds(PRICING, CPU, TEN_BILLION) == pytest.approx(2 * share / rate)
+    assert gradient_offload_seconds(PRICING, LAYOUT, TEN_BILLION) == 0
+    assert weight_fetch_seconds(PRICING, ALL_CPU, TEN_BILLION) == pytest.approx(2 * share / rate)
+    assert weight_fetch_seconds(PRICING, NVME, TEN_BILLION) == pytest.approx(2 * share / 1.6e9)
+    assert weight_fetch_seconds(PRICING, CPU, TEN_BILLION) == 0
 
 
 def test_more_offload_saves_memory_and_adds_time() -> None:

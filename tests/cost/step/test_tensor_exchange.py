@@ -12,8 +12,8 @@ from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.tensor_exchange import (
     dense_exchanges,
     expert_exchanges,
+    forward_backward_seconds,
     message_bytes,
-    pass_seconds,
     sent_bytes,
 )
 from parc.compiler.evaluate.estimate_layout import axis_traffic
@@ -61,7 +61,7 @@ def test_bytes_over_bandwidth_are_the_time_without_latency(sequence_parallel: bo
     pricing, layout = case("llama-3-8b", sequence_parallel=sequence_parallel)
     pricing.links = LINKS  # 300 GB/s, no latency
     exchanges = dense_exchanges(pricing, layout, DENSE)
-    assert sum(pass_seconds(pricing, exchanges, GROUP)) == pytest.approx(
+    assert sum(forward_backward_seconds(pricing, exchanges, GROUP)) == pytest.approx(
         sent_bytes(exchanges, TP) / 300e9
     )
 
