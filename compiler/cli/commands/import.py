@@ -43,7 +43,7 @@ def command(kind: str, files: tuple[str, ...], output: Path | None, style: str) 
     from parc.compiler.diagnostics import Positions, Sink
     from parc.compiler.report.formatting import json_text
     from parc.compiler.spec.reading.source import read_source
-    from parc.compiler.tools.importers.fragment_text import fragment_json, fragment_yaml
+    from parc.compiler.tools.importers.format_fragment import fragment_json, fragment_yaml
     from parc.compiler.tools.importers.import_files import MOST_BYTES, import_files
 
     parts = [split_part(name) for name in files]

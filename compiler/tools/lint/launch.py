@@ -10,7 +10,7 @@ from functools import cache
 from parc.backends.registry import all_declared
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.tools.importers.flags import whole_number
-from parc.compiler.tools.importers.shell_words import Word, literal_stretches, shell_words
+from parc.compiler.tools.importers.shell_words import Word, shell_words, unexpanded_ranges
 from parc.compiler.tools.lint.script import Script, statements
 
 _DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(.*)")
@@ -191,7 +191,7 @@ def _task_variables(script: Script, sink: Sink) -> None:
     """Report task variables that the batch script's own shell expands, before any task exists."""
     if "srun" not in {word.text for word in script.words}:
         return
-    literal = literal_stretches(script.text)
+    literal = unexpanded_ranges(script.text)
     for match in _OF_A_TASK.finditer(script.text):
         at = match.start("word")
         line = script.text.count("\n", 0, at) + 1
