@@ -16,7 +16,7 @@ from parc.compiler.cli import options, session
     "--nccl",
     metavar="FILE",
     multiple=True,
-    help="Output of nccl-tests on the same cluster. Can be repeated.",
+    help="File with the output of nccl-tests on the same cluster. Can be repeated.",
 )
 @click.option(
     "-o",
@@ -29,9 +29,9 @@ from parc.compiler.cli import options, session
 def command(runs: str, nccl: tuple[str, ...], output: Path | None, style: str) -> None:
     """Fit the cost model to RUNS, a CSV of measured step times.
 
-    Each row gives the seconds of one step, and either a spec or a model, a node type and all
-    degrees; docs/calibrate.md describes the columns. A parameter that the runs cannot determine
-    keeps its shipped value, and a warning names the runs that would determine it.
+    Each row contains the measured seconds per step. It also names either a spec, or a model, a node
+    type and all parallel sizes; docs/calibrate.md describes the columns. A parameter that the runs
+    cannot determine keeps its shipped value, and a warning names runs that would determine it.
     """
     from parc.compiler.diagnostics import Sink
     from parc.compiler.spec.reading.source import read_source

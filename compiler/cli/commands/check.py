@@ -27,7 +27,7 @@ def command(
 
     SPEC is a file, or - for standard input. One run reports the findings of all specs.
     """
-    results = [_check(spec, overrides) for spec in specs]
+    results = [_check_spec(spec, overrides) for spec in specs]
     sinks = [sink for sink in results if sink is not None]
     session.show_findings(sinks, cast(Format, style), sys.stdout)
     if len(sinks) < len(specs):  # an unreadable spec outweighs findings
@@ -39,8 +39,11 @@ def command(
         ctx.exit(session.FOUND)
 
 
-def _check(spec: str, overrides: tuple[str, ...]) -> Sink | None:
-    """Return the findings of one spec; None, after a message, if it cannot be read."""
+def _check_spec(spec: str, overrides: tuple[str, ...]) -> Sink | None:
+    """Return the sink with the findings of one spec.
+
+    Print an error and return None if the file cannot be read.
+    """
     from parc.compiler.pipeline import plan_spec
     from parc.compiler.spec.reading.source import Unreadable, read_source
 

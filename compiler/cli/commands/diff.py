@@ -22,15 +22,15 @@ CHANGED = 3
 def command(ctx: click.Context, old: str, new: str, style: str, exit_code: bool) -> None:
     """Compare two specs or two output directories.
 
-    The diff covers spec fields, degrees, ranks that move, groups that change or newly span racks,
-    memory, step time, flags, and whether checkpoints of OLD load with NEW. A directory is read
-    without a compile; a spec is compiled in memory.
+    The diff shows changes of spec fields, parallel sizes, memory, step time and flags. It lists the
+    ranks that move, and the groups that change or newly span racks. It also shows if checkpoints of
+    OLD load with NEW. A directory is read without a compile; a spec is compiled in memory.
     """
     from parc.compiler.report.diff import text as diff_text
     from parc.compiler.report.diff.diff import diff
 
     try:
-        found = diff(_side(old, style), _side(new, style))
+        found = diff(_read_files(old, style), _read_files(new, style))
     except NotAnOutput as error:
         raise click.UsageError(str(error)) from None
     if style == "json":
@@ -41,8 +41,11 @@ def command(ctx: click.Context, old: str, new: str, style: str, exit_code: bool)
     ctx.exit(CHANGED if exit_code and found.has_changes else 0)
 
 
-def _side(name: str, style: str) -> Side:
-    """Read a directory or compile a spec; warnings about a spec go to standard error."""
+def _read_files(name: str, style: str) -> Side:
+    """Return the files of an output directory or of a spec, which is compiled in memory.
+
+    Warnings about the spec are printed to standard error.
+    """
     if Path(name).is_dir():
         from parc.compiler.report.json.directory import read_directory, texts
 

@@ -16,7 +16,8 @@ from parc.compiler.cli import options, session
 def command(spec: str, overrides: tuple[str, ...], style: str) -> None:
     """Show memory, step time and traffic of SPEC, term by term.
 
-    The layout is the one that parc compile chooses. parc explain TERM shows the formula of a term.
+    The estimate is for the layout that parc compile chooses. parc explain TERM shows the formula of
+    a term.
     """
     from parc.compiler.report.text.estimate_tables import estimate_document, estimate_text
 

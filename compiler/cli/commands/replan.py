@@ -25,8 +25,8 @@ from parc.compiler.cli import options, session
     "--output",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Output directory, by default build/NAME. Its parc.lock is the current plan, and the "
-    "directory is replaced.",
+    help="Directory with the parc.lock of the current plan, which is replaced by the new output; "
+    "the default is build/NAME.",
 )
 @options.set_option
 @click.option("--dry-run", is_flag=True, help="Show the moves; write nothing.")
@@ -35,12 +35,13 @@ from parc.compiler.cli import options, session
 def command(ctx: click.Context, /, **given: Any) -> None:
     """Move the ranks of drained hosts to spare or idle hosts; other ranks stay.
 
-    The starting point is the plan in DIR/parc.lock if it fits SPEC; otherwise SPEC is compiled as
-    if no host were drained. Degrees, stages and all other hosts stay the same. A free host of the
-    same leaf is preferred; otherwise the host whose placement costs least. In a service, only the
-    engines of drained hosts move. A later parc compile --locked keeps the new hosts.
+    The starting point is the plan in DIR/parc.lock if it fits SPEC. Otherwise SPEC is compiled as
+    if no host were drained. Parallel sizes, stages and all other hosts stay the same. A free host
+    below the same leaf switch is preferred, then the host for which the placement costs least.
+    In a serving job, only engines on drained hosts move. A later parc compile --locked keeps the
+    new hosts.
     """
-    from parc.compiler.cli.replanning import ReplanRequest, replan
+    from parc.compiler.cli.replan_command import ReplanRequest, replan
 
     request = ReplanRequest(**given)
     outcome = replan(request)

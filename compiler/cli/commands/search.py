@@ -24,7 +24,7 @@ from parc.compiler.cli import options, session
 def command(spec: str, overrides: tuple[str, ...], top: int, style: str) -> None:
     """Rank the layouts that fit SPEC and compare them with the chosen one.
 
-    The first row is the layout that parc compile writes. A second table counts the layouts that
+    The first row is the layout that parc compile chooses. A second table shows how many layouts
     each rule rejected.
     """
     from parc.compiler.report.text import search_table

@@ -22,11 +22,11 @@ from parc.compiler.ir.finding import Severity
 def command(ctx: click.Context, directory: Path, style: str, fail_on: str) -> None:
     """Verify an output directory again, and list edited or missing files.
 
-    An independent verifier derives the groups of the framework from the emitted arguments and
+    An independent verifier derives the framework's process groups from the emitted arguments and
     compares them with the rank map, the hostfile and the launch scripts. A missing file or a
-    contradiction between files is an error. A file whose checksum differs from DIR/parc.lock is a
-    warning. Files of a plugin without a verifier (A13) make the command exit with 1. For details
-    see docs/verify.md.
+    contradiction between files is an error. A file whose checksum differs from the one in
+    DIR/parc.lock is a warning. The command also exits with 1 if files of a plugin cannot be
+    verified because it has no verifier (A13). docs/verify.md has the details.
     """
     from parc.compiler.ir.finding import Positions
     from parc.compiler.report.json.directory import read_directory, texts

@@ -150,7 +150,7 @@ def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[Word]:
 
 
 def unexpanded_ranges(text: str) -> list[tuple[int, int]]:
-    """Return (start, end) offsets of all single-quoted texts, comments and here-documents, in order.
+    """Return (start, end) offsets of the single-quoted texts, comments and here-documents.
 
     The shell expands no variables in them, except in here-documents with an unquoted delimiter.
     """
