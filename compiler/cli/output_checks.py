@@ -31,6 +31,7 @@ def compare_files(artifacts: Sequence[Artifact], directory: Path, sink: Sink) ->
     wanted = {artifact.path for artifact in artifacts}
     edited = [path for path in edited_files(directory) if path in stale]
     foreign = foreign_names({PurePosixPath(path).parts[0] for path in stale}, wanted)
+    # A compile refuses to replace a directory with files that PARC would never write.
     away = f"move {_join_limited(foreign)} out of {directory.as_posix()}, " if foreign else ""
     finding = Finding(
         f"{len(stale)} file{'s' * (len(stale) > 1)} in {directory.as_posix()} "
@@ -48,7 +49,7 @@ def report_edits(artifacts: Sequence[Artifact], directory: Path, sink: Sink) -> 
     lost = sorted(set(edited) & set(stale_paths(artifacts, directory))) if edited else []
     if lost:
         message = f"manual edits in {directory.as_posix()} are overwritten: {_join_limited(lost)}"
-        fix = "make the change in the spec and compile again"
+        fix = "make the same changes in the spec and compile again"
         sink.report("O05", Finding(message, fix=fix))
 
 
@@ -183,7 +184,7 @@ def compare_hosts(lock: Lock, plan: AnyPlan, sink: Sink) -> None:
     drained = f"; drained hosts get ranks again: {compress(back)}" if back else ""
     finding = Finding(
         f"{moved * each:,} of {world:,} ranks are on other hosts than in {lock.path}{drained}",
-        label="without --locked, a compile places ranks from the spec only",
+        label="without --locked, parc compile places ranks by the spec and ignores parc.lock",
         help="to keep the hosts: parc compile --locked; to move one host: parc replan --drain",
         fix=f"cluster.unavailable: ['{compress(back)}']" if back else "",
     )

@@ -64,6 +64,7 @@ def replan(request: ReplanRequest) -> ReplanOutcome:
     """
     sink = Sink()
     source = read_source(request.spec)
+    # The default directory depends on the name in the spec, which replan_spec reads.
     hosts = HostReplacement(
         request.drain, lambda name: _read_lock(_output_directory(request, name) / LOCK_PATH)
     )
@@ -90,7 +91,8 @@ def _report_unused_lock(lock: Lock, sink: Sink) -> None:
     """Report that ``parc.lock`` is not used, so a running job may have other hosts (O04)."""
     finding = Finding(
         f"{lock.path} is ignored, because it {lock.why or 'has another layout or other hosts'}",
-        label="the moves start from a compile of the spec, which may differ from the running plan",
+        label="the moves start from a new compile of the spec, whose hosts may differ from those "
+        "of the running job",
         help="to keep the hosts of the running plan, restore its parc.lock and replan again",
     )
     sink.report("O04", finding)

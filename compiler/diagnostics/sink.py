@@ -56,6 +56,7 @@ class Sink:
 
     def _add_span(self, cause: Cause) -> Cause:
         """Return ``cause`` with the position of its spec path, if the spec contains that path."""
+        # A value that the user did not write has no line to show.
         if cause.span is not None or not self.positions.is_written(cause.path):
             return cause
         return replace(cause, span=self.positions.span_of(cause.path))

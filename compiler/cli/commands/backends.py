@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from parc.compiler.cli import options, session
+from parc.compiler.cli import command_steps, options
 from parc.compiler.diagnostics.sink import Sink
 
 
@@ -29,8 +29,8 @@ def command(ctx: click.Context, style: str) -> None:
     if style == "json":
         records = backend_records(sink)
         document = {"format": 1, "backends": records, "strategies": strategies_by_target(True)}
-        session.print_json(document)
+        command_steps.print_json(document)
     else:
         click.echo(f"{backend_text(sink)}\n{matrix_text()}", nl=False)
-    session.show_findings((sink,), "text", sys.stderr)
-    ctx.exit(session.FOUND if sink.failed() else 0)
+    command_steps.show_findings((sink,), "text", sys.stderr)
+    ctx.exit(command_steps.FOUND if sink.failed() else 0)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from parc.compiler.cli import options, session
+from parc.compiler.cli import command_steps, options
 
 
 @click.command("calibrate")
@@ -23,7 +23,7 @@ from parc.compiler.cli import options, session
     "--output",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Write the calibration to FILE, for cluster.calibration of a spec.",
+    help="Write the calibration to FILE, which a spec can name under cluster.calibration.",
 )
 @options.format_option("text", "json")
 def command(runs: str, nccl: tuple[str, ...], output: Path | None, style: str) -> None:
@@ -42,14 +42,14 @@ def command(runs: str, nccl: tuple[str, ...], output: Path | None, style: str) -
     sink = Sink()
     found = calibrate(read_source(runs), [read_source(name) for name in nccl], sink)
     if found is None:
-        session.exit_with_findings((sink,), style)
+        command_steps.exit_with_findings((sink,), style)
     assert found is not None
     if output is not None:
         text = calibration_report.calibration_file(found)
         write_file(output, text, calibration_report.HEAD)
-    session.show_findings((sink,), "text", sys.stderr)
+    command_steps.show_findings((sink,), "text", sys.stderr)
     if style == "json":
-        session.print_json(calibration_report.calibration_json(found))
+        command_steps.print_json(calibration_report.calibration_json(found))
         return
     click.echo(calibration_report.calibration_text(found), nl=False)
     if output is not None:

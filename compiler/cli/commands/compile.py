@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from parc.compiler.cli import options, session
+from parc.compiler.cli import command_steps, options
 
 
 @click.command("compile")
@@ -50,8 +50,8 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     if request.timings:
         click.echo(clock.table(), err=True)
     if request.style == "json":
-        session.print_json(outcome.to_json())
+        command_steps.print_json(outcome.to_json())
     else:
-        session.show_findings((outcome.sink,), "text", sys.stderr)
+        command_steps.show_findings((outcome.sink,), "text", sys.stderr)
         click.echo(outcome.text(), nl=False)
-    ctx.exit(session.FOUND if outcome.sink.failed() else 0)
+    ctx.exit(command_steps.FOUND if outcome.sink.failed() else 0)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from parc.compiler.cli import options, session
+from parc.compiler.cli import command_steps, options
 from parc.compiler.report.diff.side import NotAnOutput, Side, read_side
 
 CHANGED = 3
@@ -34,7 +34,7 @@ def command(ctx: click.Context, old: str, new: str, style: str, exit_code: bool)
     except NotAnOutput as error:
         raise click.UsageError(str(error)) from None
     if style == "json":
-        session.print_json(found.to_json())
+        command_steps.print_json(found.to_json())
     else:
         show = diff_text.diff_markdown if style == "markdown" else diff_text.diff_text
         click.echo(show(found), nl=False)
@@ -55,7 +55,7 @@ def _read_files(name: str, style: str) -> Side:
     else:
         from parc.compiler.pipeline import emit_plan
 
-        plan, sink = session.plan_or_exit(name, (), style=style)
+        plan, sink = command_steps.plan_or_exit(name, (), style=style)
         files = {artifact.path: artifact.text for artifact in emit_plan(plan, sink)}
-        session.show_findings((sink,), "text", sys.stderr)
+        command_steps.show_findings((sink,), "text", sys.stderr)
     return read_side(name, files)

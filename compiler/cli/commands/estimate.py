@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from parc.compiler.cli import options, session
+from parc.compiler.cli import command_steps, options
 
 
 @click.command("estimate")
@@ -21,9 +21,9 @@ def command(spec: str, overrides: tuple[str, ...], style: str) -> None:
     """
     from parc.compiler.report.text.estimate_tables import estimate_document, estimate_text
 
-    plan, sink = session.plan_or_exit(spec, overrides, style=style)
+    plan, sink = command_steps.plan_or_exit(spec, overrides, style=style)
     if style == "json":
-        session.print_json(estimate_document(plan))
+        command_steps.print_json(estimate_document(plan))
     else:
-        session.show_findings((sink,), "text", sys.stderr)
+        command_steps.show_findings((sink,), "text", sys.stderr)
         click.echo(estimate_text(plan), nl=False)

@@ -8,10 +8,11 @@ from textwrap import fill
 
 import click
 
-from parc.compiler.cli import options, session
+from parc.compiler.cli import command_steps, options
 from parc.compiler.tools.importers.import_files import OF_CLUSTERS, import_formats
 
 FORMATS = import_formats()
+# Plugins add formats, so this is not a literal list. Only ``parc import`` loads this module.
 KINDS = ("auto", *FORMATS)
 """Valid values of KIND, including the formats of installed plugins."""
 _CLUSTERS = ", ".join(kind for kind in FORMATS if kind in OF_CLUSTERS)
@@ -60,8 +61,8 @@ def command(kind: str, files: tuple[str, ...], output: Path | None, style: str) 
     elif found is not None:
         text = json_text(fragment_json(found.fragment, sink))
     if sink.failed():
-        session.exit_with_findings((sink,), "text")
-    session.show_findings((sink,), "text", sys.stderr)
+        command_steps.exit_with_findings((sink,), "text")
+    command_steps.show_findings((sink,), "text", sys.stderr)
     _print_or_write(text, output)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from parc.backends.registry import all_declared
-from parc.compiler.cli import options, session
+from parc.compiler.cli import command_steps, options
 from parc.compiler.cli.exit_codes import UNREADABLE
 from parc.compiler.diagnostics.render import Format
 from parc.compiler.ir.finding import Severity
@@ -60,13 +60,13 @@ def command(ctx: click.Context, /, files: tuple[str, ...], **given: Any) -> None
     lint_options = LintOptions(**given, folder=Path())
     linted = [found for name in files if (found := _lint_file(name, lint_options)) is not None]
     sinks = [sink for sink, _ in linted]
-    session.show_findings(sinks, cast(Format, style), sys.stdout)
+    command_steps.show_findings(sinks, cast(Format, style), sys.stdout)
     if style == "text":
         _print_conclusion(linted)
-    if len(linted) < len(files):
+    if len(linted) < len(files):  # an unreadable file outweighs findings
         ctx.exit(UNREADABLE)
-    if session.any_failed(sinks, fail_on):
-        ctx.exit(session.FOUND)
+    if command_steps.any_failed(sinks, fail_on):
+        ctx.exit(command_steps.FOUND)
 
 
 def _lint_file(name: str, lint_options: LintOptions) -> tuple[ScriptSink, list[SkippedRule]] | None:

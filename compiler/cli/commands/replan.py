@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from parc.compiler.cli import options, session
+from parc.compiler.cli import command_steps, options
 
 
 @click.command("replan")
@@ -25,8 +25,8 @@ from parc.compiler.cli import options, session
     "--output",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Directory with the parc.lock of the current plan, which is replaced by the new output; "
-    "the default is build/NAME.",
+    help="Output directory, which contains the parc.lock of the current plan and is replaced as a "
+    "whole; the default is build/NAME.",
 )
 @options.set_option
 @click.option("--dry-run", is_flag=True, help="Show the moves; write nothing.")
@@ -46,8 +46,8 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     request = ReplanRequest(**given)
     outcome = replan(request)
     if request.style == "json":
-        session.print_json(outcome.to_json())
+        command_steps.print_json(outcome.to_json())
     else:
-        session.show_findings((outcome.sink,), "text", sys.stderr)
+        command_steps.show_findings((outcome.sink,), "text", sys.stderr)
         click.echo(outcome.text(), nl=False)
-    ctx.exit(session.FOUND if outcome.sink.failed() else 0)
+    ctx.exit(command_steps.FOUND if outcome.sink.failed() else 0)

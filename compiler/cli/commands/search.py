@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from parc.compiler.cli import options, session
+from parc.compiler.cli import command_steps, options
 
 
 @click.command("search")
@@ -29,10 +29,10 @@ def command(spec: str, overrides: tuple[str, ...], top: int, style: str) -> None
     """
     from parc.compiler.report.text import search_table
 
-    plan, sink = session.plan_or_exit(spec, overrides, style=style)
+    plan, sink = command_steps.plan_or_exit(spec, overrides, style=style)
     if style == "json":
-        session.print_json(search_table.search_document(plan, top))
+        command_steps.print_json(search_table.search_document(plan, top))
         return
-    session.show_findings((sink,), "text", sys.stderr)
+    command_steps.show_findings((sink,), "text", sys.stderr)
     text = search_table.search_csv if style == "csv" else search_table.search_text
     click.echo(text(plan, top), nl=False)

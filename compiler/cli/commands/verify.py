@@ -8,7 +8,7 @@ from typing import cast
 
 import click
 
-from parc.compiler.cli import options, session
+from parc.compiler.cli import command_steps, options
 from parc.compiler.diagnostics.render import Format
 from parc.compiler.diagnostics.sink import Sink
 from parc.compiler.ir.finding import Severity
@@ -38,8 +38,8 @@ def command(ctx: click.Context, directory: Path, style: str, fail_on: str) -> No
     files = read_directory(directory)
     verify_artifacts(texts(files), sink)
     verify_written(files, sink)
-    session.show_findings((sink,), cast(Format, style), sys.stdout)
+    command_steps.show_findings((sink,), cast(Format, style), sys.stdout)
     if style == "text" and not sink.diagnostics:
         click.echo(f"OK: {len(files)} files, consistent and unmodified.")
     unverified = any(one.code == f"PARC-{UNVERIFIED}" for one in sink.diagnostics)
-    ctx.exit(session.FOUND if unverified or sink.failed(cast(Severity, fail_on)) else 0)
+    ctx.exit(command_steps.FOUND if unverified or sink.failed(cast(Severity, fail_on)) else 0)

@@ -75,7 +75,7 @@ def _related_location(cause: Cause) -> dict[str, Any]:
 
 def _physical_location(span: Span | None, file: str) -> dict[str, Any]:
     physical: dict[str, Any] = {"artifactLocation": {"uri": quote(span.file if span else file)}}
-    if span:
+    if span:  # SARIF's endColumn is the column after the last character
         physical["region"] = {
             "startLine": span.line,
             "startColumn": span.column,

@@ -64,6 +64,7 @@ def cut_excerpt(line: str, column: int, length: int) -> tuple[str, int, int]:
     offset, marker_length = display_width(before), max(1, display_width(marked))
     if offset + marker_length + display_width(after) <= MAX_COLUMNS:
         return before + marked + after, offset, marker_length
+    # The dots of "..." take three columns at either end.
     if offset > LEADING_COLUMNS:
         before = "..." + before[-(LEADING_COLUMNS - 3) :]
         offset = display_width(before)

@@ -82,6 +82,7 @@ def calibrate(source: Source, nccl: Sequence[Source], sink: Sink) -> Calibration
     Return None if an error is reported. Report warnings for parameters that the measurements do
     not identify (Q05), and for runs that the fit cannot reproduce (Q06).
     """
+    # Diagnostics show source lines of the table and of each output of nccl-tests.
     texts = {each.name: split_lines(each.text) for each in (source, *nccl)}
     sink.positions = Positions(source.name, lines=texts)
     outputs = [read_nccl(each.text, each.name, sink) for each in nccl]
@@ -95,6 +96,7 @@ def calibrate(source: Source, nccl: Sequence[Source], sink: Sink) -> Calibration
     links = fit_nccl([each for each in outputs if each], cluster, row, sink)
     if sink.failed():
         return None
+    # The links are fitted first: their values are fixed, or narrow priors, in the fit to the runs.
     found = Calibration(runs, fit_runs(runs, links.values, links.network), links)
     _warn_unidentified(found, source, sink)
     _warn_large_errors(found, sink)
@@ -144,7 +146,7 @@ def _warn_unidentified(found: Calibration, source: Source, sink: Sink) -> None:
         label=f"shipped values are kept for {', '.join(unchanged)}"
         if unchanged
         else "partly identified",
-        help=f"measure runs that identify them: {help_}",
+        help=f"measure runs that identify these parameters: {help_}",
     )
     sink.report("Q05", finding, span=Span(source.name, 1, 1))
 
@@ -160,7 +162,8 @@ def _warn_large_errors(found: Calibration, sink: Sink) -> None:
             continue
         finding = Finding(
             f"{run.name} took {run.seconds:.4g} s, but the fit predicts {after:.4g} s",
-            label=f"{after / run.seconds - 1:+.0%}; shipped parameters: {before:.4g} s",
+            label=f"error {after / run.seconds - 1:+.0%}; the shipped parameters predict "
+            f"{before:.4g} s",
             help="check that step_seconds is the time of one optimizer step, without warm-up and "
             "checkpoints, and that the row describes the layout of the run",
         )

@@ -40,6 +40,7 @@ def _parameter_table(found: Calibration) -> str:
             f"{item.shipped:.3g}",
             f"{item.fitted:.3g}",
             f"{item.spread * 100:.0f} %",
+            # nccl-tests measure these parameters directly, whatever the runs show.
             "yes, --nccl" if item.name in measured else item.identified,
         )
         for item in found.fit.parameters
@@ -67,6 +68,7 @@ def _run_table(found: Calibration) -> str:
         worst = sorted(records, key=lambda row: -abs(row["fitted"] / row["measured"] - 1))[
             :MAX_RUNS_SHOWN
         ]
+        # The worst runs stay in the order of the user's table.
         records = [row for row in records if row in worst]
     rows = [
         (

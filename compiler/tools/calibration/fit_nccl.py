@@ -107,6 +107,7 @@ def _detect_collective(text: str, file: str) -> Test | None:
     for match in _PROGRAM.finditer(text):
         if match.group(1) in TESTS:
             return TESTS[match.group(1)]
+    # If the text names a program that is not in TESTS, the file name must not hide that.
     named = _NAMED.search(file.replace("\\", "/").rpartition("/")[2])
     return None if named is None or _PROGRAM.search(text) else TESTS[named.group()]
 
@@ -179,7 +180,9 @@ def fit_nccl(
             continue
         if operation in inside:
             message = f"{timings.file} and {inside[operation].file} both measure {operation}"
-            finding = Finding(message, help="pass one output per collective inside a domain")
+            finding = Finding(
+                message, help="pass only one output per collective with ranks in one domain"
+            )
             sink.report("Q04", finding, span=Span(timings.file, 1, 1))
             continue
         inside[operation] = timings
@@ -235,6 +238,7 @@ class _LinkFitter:
             )
         if domains == 1:
             return tuple(send_seconds(fit_, nbytes) for nbytes in timings.sizes)
+        # Between domains, a send uses one NIC and one hop.
         rate = between.gb_per_s_per_gpu * 1e9
         return tuple(nbytes / rate + between.hop_seconds for nbytes in timings.sizes)
 

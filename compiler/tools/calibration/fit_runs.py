@@ -151,12 +151,14 @@ class _RunsFitter:
         With more than FOLDS runs, each fit leaves out several runs. These fits use predictions
         that are linearized around the fit to all runs, which saves evaluations of the cost model.
         """
+        # Without fitted parameters, leaving out a run changes no prediction.
         if not parameters:
             return self.seconds({})
         lines = tangents(self.seconds, parameters)
         indices = range(len(lines))
         found = list(self.measured)
         for fold in range(min(FOLDS, len(lines))):
+            # Fold k leaves out the runs k, k + FOLDS, k + 2 FOLDS, ...
             others = [index for index in indices if index % FOLDS != fold]
             predicted = self._predict_from_subset(parameters, priors, lines, others)
             found[fold::FOLDS] = predicted[fold::FOLDS]
@@ -179,6 +181,7 @@ class _RunsFitter:
             every = extrapolate(lines, parameters, values)
             return [every[index] for index in others]
 
+        # The start is the fit to all runs, so a few rounds are enough.
         found = fit(predict, measured, parameters, priors, rounds=8)
         return extrapolate(lines, parameters, found.parameters)
 

@@ -118,6 +118,7 @@ def _parse_row(names: list[str], line: tuple[int, str], file: str, sink: Sink) -
 def _split_cells(number: int, line: str, file: str, sink: Sink) -> list[CsvCell]:
     """Split one line of a CSV text into cells; a quoted cell cannot contain a line break."""
     cells, at = [], 0
+    # An empty last cell starts at the end of the line, hence "<=".
     while at <= len(line):
         match = CELL.match(line, at)
         if match is None:
@@ -236,7 +237,7 @@ class _RowReader:
         self._report_at_cells(spec_sink.diagnostics)
         if isinstance(problem, ServingProblem):
             finding = Finding(
-                "a serving job has no training steps to fit", "the spec has job.kind: serve"
+                "a serving job has no training steps to fit", "job.kind in this spec is serve"
             )
             self.sink.report("Q02", finding, span=self.row.span_of("spec"))
             return None
@@ -271,8 +272,10 @@ class _RowReader:
         """
         pins = problem.pins
         required: tuple[str, ...] = REQUIRED_PINS
+        # Rows without a spec have defaults for ep and etp.
         if self.row.text("spec") and problem.model.experts:
             required += ("ep", "etp")
+        # A single pipeline stage cannot be divided into virtual stages.
         if pins.pp == 1:
             required = tuple(name for name in required if name != "vpp")
         if open_ := [name for name in required if getattr(pins, name) is None]:
@@ -307,6 +310,7 @@ class _RowReader:
             )
             column = next(places, "")
             span = self.row.span_of(column if self.row.text(column) else "spec")
+            # The positions of causes are in the spec, whose lines this sink does not have.
             causes = tuple(replace(cause, span=None) for cause in each.finding.causes)
             prefix = f"{spec}: " if spec else ""
             finding = replace(each.finding, message=prefix + each.finding.message, causes=causes)

@@ -91,7 +91,7 @@ def _split_flags(statement: list[Word]) -> list[Flag]:
         word = statement[start]
         name, equals, rest = word.text.partition("=")
         values = statement[start + 1 : end]
-        if equals:
+        if equals:  # --flag=value: the first value is a part of the word of the flag
             values = [Word(rest, word.span, word.statement), *values]
         flags.append(Flag(name, word, tuple(values)))
     return flags
@@ -164,6 +164,7 @@ def put(reading: Reading, path: str, value: Any, flag: Flag) -> None:
     node = reading.spec
     for key in above:
         inner = node.setdefault(key, {})
+        # An earlier flag may have set the section itself, such as ``model`` to a catalog name.
         if not isinstance(inner, dict):
             inner = node[key] = {}
         node = inner
@@ -177,6 +178,7 @@ def report_unknown(flags: list[Flag], why: str, reading: Reading) -> None:
     Flags of the launchers torchrun and srun are not reported, because PARC derives them from the
     hosts. ``why`` is the help text of the reports.
     """
+    # torchrun accepts --nproc_per_node as well as --nproc-per-node.
     flags = [
         flag
         for flag in flags

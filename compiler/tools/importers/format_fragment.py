@@ -13,6 +13,8 @@ from parc.compiler.topology.readers.racks import cluster_of
 
 WIDTH = 96
 LONGEST_NOTE = 4000
+# Texts that YAML reads as text without quotes, except for the words below: YAML 1.1 reads those as
+# booleans or null.
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*")
 _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 _ORDER = ("name", "model", "cluster", "job", "layout", "launch")
@@ -46,7 +48,7 @@ def fragment_yaml(fragment: Fragment, kind: str, sink: Sink) -> str:
 def _all_notes(fragment: Fragment) -> list[str]:
     """Return the notes of the file readers, and a note if no file shows the racks of the hosts."""
     placeless = fragment.hosts and not any(host.path for host in fragment.hosts)
-    text = "no file shows which hosts share a switch: all are listed as one rack"
+    text = "no file shows which hosts share a switch: all hosts are listed as one rack"
     return [*fragment.notes, *([text] if placeless else [])]
 
 

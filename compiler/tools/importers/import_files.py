@@ -98,6 +98,7 @@ def _check_characters(
             help="use only printable characters",
         )
         sink.report("I02", finding, at=path, span=spans.get(path, first))
+    # Keys come from the files as well, so they are checked like values.
     for key, value in inner:
         below = f"{path}.{key}" if path else str(key)
         _check_characters(key, below, where, sink)
@@ -156,4 +157,5 @@ def _detect_kind(text: str, name: str, sink: Sink) -> str | None:
 
 
 def _byte_count(text: str) -> int:
+    # Most files are ASCII; encoding a text of 64 MiB only to count its bytes takes time and memory.
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))

@@ -44,6 +44,7 @@ NODES = {
 
 The first match counts, so ``NVIDIA H100 PCIe`` precedes ``NVIDIA H100``.
 """
+# The time of a message above LARGE_BYTES is mostly bandwidth, below SMALL_BYTES mostly latency.
 LARGE_BYTES = 256 * 2**20
 SMALL_BYTES = 8192
 

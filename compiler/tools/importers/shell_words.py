@@ -17,6 +17,7 @@ from parc.compiler.diagnostics import Span
 MOST_WORDS = 200_000
 LONGEST_VALUE = 4096
 DEEPEST = 4
+# ``*+`` is possessive: without it, an unbalanced quote could cause exponential backtracking.
 _PIECE = re.compile(
     r"""(?P<blank>[ \t]+|\\\r?\n)
     |(?P<end>\r?\n|;|&&?|\|\|?)
@@ -58,7 +59,7 @@ class Word:
         return re.match(r"--?[A-Za-z]", self.text) is not None
 
 
-class _Scanner:
+class _WordScanner:
     """Scanner that splits a script into words, including the words of quoted commands."""
 
     def __init__(self, text: str, file: str) -> None:
@@ -81,6 +82,7 @@ class _Scanner:
             match = _PIECE.match(self._text, at, end)
             assert match is not None
             kind, text, at = match.lastgroup, match[0], match.end()
+            # As in the shell, "#" starts a comment only at the start of a word.
             if kind == "plain" and text.startswith("#") and not pieces:
                 line_end = self._text.find("\n", match.start(), end)
                 at = end if line_end < 0 else line_end
@@ -138,7 +140,7 @@ def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[Word]:
     shell. A variable whose value is a command yields no word either, because the words of the
     command are returned where it is assigned.
     """
-    scanner = _Scanner(text, file)
+    scanner = _WordScanner(text, file)
     scanner.scan(0, len(text), 0)
     values = {
         name: _default_or_value(name, value)
@@ -193,6 +195,7 @@ def _expand(text: str, values: dict[str, str], kept: Collection[str], depth: int
 
     Other variables are replaced by their default (``${NAME:-default}``) or stay as written.
     """
+    # The depth bounds variables that refer to themselves, the length values that grow.
     if depth == 0 or "$" not in text or len(text) > LONGEST_VALUE:
         return text
 

@@ -84,6 +84,7 @@ def _read_directive(line: Line, start: int, reading: Reading) -> None:
         if word.is_flag:
             option, equals, rest = word.text.partition("=")
             values = [Word(rest, word.span, 0)] if equals else moved[index + 1 : index + 2]
+            # The word after an option without a value is the next option.
             plain = tuple(value for value in values if equals or not value.is_flag)
             _read_option(Flag(_SHORT.get(option, option), word, plain), reading)
 
@@ -117,6 +118,7 @@ def _read_nodelist(flag: Flag, text: str, reading: Reading) -> None:
     offset = flag.word.text.find("=") + 1 if flag.values[0].span == flag.word.span else 0
     for host in reading.names(text, Span(span.file, span.line, span.column + offset, len(text))):
         reading.place(Located(host, (), None, span))
+    # The host names determine the number of hosts, so --nodes adds nothing.
     reading.spec.get("cluster", {}).pop("nodes", None)
 
 
@@ -136,6 +138,7 @@ def _read_gpus(flag: Flag, text: str, reading: Reading) -> None:
 
 
 def _read_signal(flag: Flag, text: str, reading: Reading) -> None:
+    # sbatch(1): --signal=[{R|B}:]<sig_num>[@sig_time]. The spec has a field for the time only.
     match = re.fullmatch(r"(?:[BR]{1,2}:)?\w{1,12}@([0-9]{1,6})", text)
     if match:
         put(reading, "launch.slurm.signal", f"{match[1]}s", flag)
@@ -221,7 +224,7 @@ def read_squeue(text: str, name: str, sink: Sink) -> Fragment | None:
     if others:
         hint = "squeue --json --jobs=NUMBER prints a single job"
         finding = Finding(
-            f"jobs not imported: {some(others)}", f"{_describe_job(job)} is imported", help=hint
+            f"jobs not imported: {some(others)}", f"job {_describe_job(job)} is imported", help=hint
         )
         reading.say("I04", finding, job.span)
     return reading.fragment()

@@ -47,6 +47,7 @@ def check_options(options: LintOptions, sink: Sink) -> bool:
     resolve_tree(tree, options, trial)
     named = ("model", "cluster")
     found = [one for one in trial.diagnostics if one.path.partition(".")[0] in named]
+    # Causes point into the spec that was built here, which the user does not see.
     for one in found:
         sink.report(one.code.removeprefix("PARC-"), replace(one.finding, causes=()))
     return not found
@@ -88,6 +89,7 @@ def cluster_tree(written: Mapping[str, Any], options: LintOptions) -> Any:
         nodes = options.gpus // per_node
     if base and nodes is None and per_node == whole:
         return base
+    # A job that uses fewer GPUs per host also has smaller NVLink domains.
     part = {"base": kind, "gpus_per_node": per_node, "nvlink_domain": per_node}
     node = {} if base and per_node == whole else {"node": kind if per_node == whole else part}
     return {**({"base": base} if base else {}), **node, "nodes": nodes or 1}

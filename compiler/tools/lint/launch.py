@@ -29,7 +29,7 @@ _UNROUTED = ("lo", "docker", "veth", "virbr", "cni")
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class DirectiveOption:
     """Option of an ``#SBATCH`` line."""
 
     name: str
@@ -45,7 +45,7 @@ class JobSize:
     gpus_per_node: int | None
 
 
-def directives(script: Script) -> list[Option]:
+def directives(script: Script) -> list[DirectiveOption]:
     """Return the options of all ``#SBATCH`` lines of a script; a line can have several options."""
     lines = enumerate(script.text.splitlines(), start=1)
     return [
@@ -56,7 +56,9 @@ def directives(script: Script) -> list[Option]:
     ]
 
 
-def _parse_directive(script: Script, number: int, match: re.Match[str]) -> Iterator[Option]:
+def _parse_directive(
+    script: Script, number: int, match: re.Match[str]
+) -> Iterator[DirectiveOption]:
     words = shell_words(match[1], script.name)
     for index, word in enumerate(words):
         if word.is_flag:
@@ -65,7 +67,7 @@ def _parse_directive(script: Script, number: int, match: re.Match[str]) -> Itera
             if not equals and after and not after[0].is_flag:
                 value = after[0].text
             column = word.span.column + match.start(1)
-            yield Option(
+            yield DirectiveOption(
                 _SHORT.get(name, name), value, Span(script.name, number, column, word.span.length)
             )
 
@@ -138,18 +140,19 @@ def lint_launch(script: Script, sink: Sink) -> None:
     if options:
         _check_tasks_per_host(script, options, sink)
         _check_task_variables(script, sink)
-    if (read_job_size(script).nodes or 2) > 1:
+    # On one host, and possibly if their number is unknown, addresses of the host itself are right.
+    if (read_job_size(script).nodes or 1) > 1:
         _check_network(script, sink)
 
 
-def _check_gpu_options(options: dict[str, Option], sink: Sink) -> None:
+def _check_gpu_options(options: dict[str, DirectiveOption], sink: Sink) -> None:
     gres, per_node = options.get("--gres"), options.get("--gpus-per-node")
     if gres and per_node and "gpu" in gres.value:
         finding = Finding(
             "--gres=gpu and --gpus-per-node both set the number of GPUs per host",
             label="Slurm applies only one of the two options",
             fix=f"remove --gres={gres.value}",
-            causes=(Cause("", "also set here", per_node.span),),
+            causes=(Cause("", "--gpus-per-node is set here", per_node.span),),
         )
         sink.report("L04", finding, span=gres.span)
     per_gpu = options.get("--ntasks-per-gpu")
@@ -165,7 +168,7 @@ def _check_gpu_options(options: dict[str, Option], sink: Sink) -> None:
             sink.report("L05", finding, span=per_gpu.span)
 
 
-def _check_tasks_per_host(script: Script, options: dict[str, Option], sink: Sink) -> None:
+def _check_tasks_per_host(script: Script, options: dict[str, DirectiveOption], sink: Sink) -> None:
     """Report several launchers per host (L01), and one process for several GPUs (L02)."""
     tasks = options.get("--ntasks-per-node")
     count = _parse_count(tasks.value) if tasks else None
@@ -173,13 +176,14 @@ def _check_tasks_per_host(script: Script, options: dict[str, Option], sink: Sink
         return
     for words in statements(script.words):
         texts = [word.text for word in words]
+        # srun's own --ntasks or --ntasks-per-node overrides the directive.
         if "srun" not in texts or any(text.startswith("--ntasks") for text in texts):
             continue
         starts = [text for text in texts if text.rpartition("/")[2] in _launchers()]
         if starts and count > 1:
             finding = Finding(
                 f"each of {count} tasks per host starts {starts[0]}, and all listen on one port",
-                label=f"must be 1, because {starts[0]} itself starts all processes of a host",
+                label=f"--ntasks-per-node must be 1: {starts[0]} starts all processes of a host",
                 fix="--ntasks-per-node=1",
                 causes=(Cause("", "started here", words[0].span),),
             )
@@ -197,7 +201,7 @@ def _check_tasks_per_host(script: Script, options: dict[str, Option], sink: Sink
         ):
             finding = Finding(
                 f"srun starts 1 process per host, but each host has {gpus} GPUs",
-                label=f"must be {gpus}, or a launcher such as torchrun must start the processes",
+                label=f"--ntasks-per-node must be {gpus}, unless torchrun starts the processes",
                 fix=f"--ntasks-per-node={gpus}",
                 causes=(Cause("", "started here", words[0].span),),
             )
@@ -227,7 +231,7 @@ def _check_task_variables(script: Script, sink: Sink) -> None:
 def _explain_early_expansion(name: str) -> Finding:
     return Finding(
         f"${name} has the same value on every host: the batch script expands it before srun",
-        label="expands to 0, the value in the batch script",
+        label=f"${name} is 0 in the batch script, which runs as task 0",
         fix="quote the command for the tasks: srun bash -c '...'",
     )
 
@@ -239,8 +243,8 @@ def _check_network(script: Script, sink: Sink) -> None:
         match = re.fullmatch(r"([A-Z_]+)=(\S*)", word.text)
         if match and not word.dynamic and word.span.line not in script.branches:
             found[match[1]] = (match[2], word)
-    several = (read_job_size(script).nodes or 1) > 1
-    if "MASTER_ADDR" in found and several and found["MASTER_ADDR"][0] in _LOCAL_HOSTS:
+
+    if "MASTER_ADDR" in found and found["MASTER_ADDR"][0] in _LOCAL_HOSTS:
         value, word = found["MASTER_ADDR"]
         finding = Finding(
             f"MASTER_ADDR is {value!r}, which is a different machine on every host",
@@ -248,14 +252,14 @@ def _check_network(script: Script, sink: Sink) -> None:
         )
         sink.report("L09", finding, span=word.span)
     for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
-        if name in found and several and found[name][0].lstrip("=").startswith(_UNROUTED):
+        if name in found and found[name][0].lstrip("=").startswith(_UNROUTED):
             value, word = found[name]
             finding = Finding(
                 f"{name} is {value}, an interface that does not reach other hosts",
                 help=f"set {name} to an interface on a network that connects all hosts",
             )
             sink.report("N01", finding, span=word.span)
-    if several and "NCCL_SOCKET_IFNAME" in found and "GLOO_SOCKET_IFNAME" not in script.text:
+    if "NCCL_SOCKET_IFNAME" in found and "GLOO_SOCKET_IFNAME" not in script.text:
         value, word = found["NCCL_SOCKET_IFNAME"]
         finding = Finding(
             "NCCL_SOCKET_IFNAME is set, but GLOO_SOCKET_IFNAME is not: Gloo may use 127.0.0.1",

@@ -44,6 +44,7 @@ class SkippedRule:
 
 SECTIONS = {"Layout": "layout", "ServingLayout": "layout", "Job": "job", "Model": "model"}
 """IR type -> section of the spec whose keys have the names of the type's fields."""
+# Facts for which the name of the field is not the usual term, or that no flag sets.
 FACTS = {
     "Attention.latent": ("the type of attention", "--model"),
     "Cluster.fabric": ("the network", "--cluster"),

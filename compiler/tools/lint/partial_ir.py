@@ -28,7 +28,7 @@ class UnknownFact(Exception):
 
 def build_partial(cls: type[T], **known: Any) -> T:
     """Return an instance of the dataclass ``cls`` with the fields ``known``; others are unknown."""
-    return _build(cls, {one.name: known.get(one.name, _UNKNOWN) for one in _fields(cls)})
+    return _build(cls, {one.name: known.get(one.name, _UNKNOWN) for one in _dataclass_fields(cls)})
 
 
 def hide(obj: T, names: Collection[str]) -> T:
@@ -38,7 +38,7 @@ def hide(obj: T, names: Collection[str]) -> T:
 
 def with_values(obj: T, **values: Any) -> T:
     """Return a copy of ``obj`` with ``values`` in some fields; other fields may stay unknown."""
-    kept = {one.name: _stored(obj, one.name) for one in _fields(type(obj))}
+    kept = {one.name: _stored(obj, one.name) for one in _dataclass_fields(type(obj))}
     return _build(type(obj), {**kept, **values})
 
 
@@ -59,7 +59,7 @@ def find_missing_fact(check: Callable[[], None]) -> str | None:
     return None
 
 
-def _fields(cls: type[Any]) -> tuple[Any, ...]:
+def _dataclass_fields(cls: type[Any]) -> tuple[Any, ...]:
     return fields(cls)
 
 

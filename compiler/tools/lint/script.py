@@ -19,6 +19,7 @@ from parc.compiler.diagnostics import Cause, Finding, Positions, Sink, Span
 from parc.compiler.tools.importers.flags import Flag, written_flags
 from parc.compiler.tools.importers.shell_words import Word, assignments, shell_words
 
+# A keyword counts only at the start of a line, so that words such as "for" in arguments do not.
 _BRANCH = re.compile(r"^\s*(?:(?P<open>if|case|while|until|for|select)|(?P<close>fi|esac|done))\b")
 _ARRAY = re.compile(r"^\s*(?:(?:local|declare|export|readonly)\s+(?:-\w+\s+)?)?(\w+)\+?=\(", re.M)
 _LABEL = re.compile(r"^\s*-[^()$]*\)")
@@ -107,6 +108,7 @@ def read_script(text: str, name: str) -> Script:
     branches = _branch_lines(text)
     values: dict[str, set[str]] = {}
     unsure: set[str] = set()
+    # The first pass collects all assigned values; the second one, below, expands the certain ones.
     for word in shell_words(text, name):
         for variable, value in assignments([word]):
             values.setdefault(variable, set()).add(value)
@@ -217,6 +219,7 @@ class ScriptSink(Sink):
 
         The result is empty if the fix edits a spec field that has no flag in the script.
         """
+        # Any other fix, such as an edit of the script or an environment variable, stays as it is.
         if not re.match(r"(layout|job|model|cluster|launch|goals|versions)\b", fix):
             return fix
         match = _EDIT.match(fix)
