@@ -63,7 +63,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that ``args`` name; the error for an unknown name suggests another."""
+        """Return the command that ``args`` name; an unknown name is an error with a suggestion."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -80,7 +80,7 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command; exceptions other than click's set an exit code of ``exit_codes.py``."""
+        """Run the command; turn exceptions other than click's into a message and an exit code."""
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.Abort, click.exceptions.Exit):

@@ -56,7 +56,7 @@ def report_edits(artifacts: Sequence[Artifact], directory: Path, sink: Sink) -> 
 def edited_files(directory: Path) -> list[str]:
     """Return the files in ``directory`` whose checksum differs from the one in ``parc.lock``.
 
-    The list is empty if there is no lock file, or none with checksums.
+    The list is empty if there is no lock file or if the lock file contains no checksums.
     """
     from parc.compiler.report.json.directory import read_written
     from parc.compiler.verify.verify_written import verify_written

@@ -55,7 +55,7 @@ class _BlockParser:
         self._line = 0
 
     def document(self) -> Any:
-        """Return the value that the whole text contains."""
+        """Parse the whole text and return its value."""
         indent = self._next_indent()
         tree = self._parse_block(indent) if indent == 0 else None
         if tree is None or self._next_indent() >= 0:

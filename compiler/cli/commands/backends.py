@@ -16,7 +16,8 @@ from parc.compiler.diagnostics.sink import Sink
 def command(ctx: click.Context, style: str) -> None:
     """List the backends, their versions, and the strategies that each supports.
 
-    The list includes backends of installed plugins. A plugin that cannot be loaded is an error.
+    The list includes backends of installed plugins. A plugin that cannot be used is reported as an
+    error.
     """
     from parc.compiler.report.text.backend_tables import (
         backend_records,

@@ -30,7 +30,7 @@ def command(ctx: click.Context, old: str, new: str, style: str, exit_code: bool)
     from parc.compiler.report.diff.diff import diff
 
     try:
-        found = diff(_read_files(old, style), _read_files(new, style))
+        found = diff(_read_side_of_diff(old, style), _read_side_of_diff(new, style))
     except NotAnOutput as error:
         raise click.UsageError(str(error)) from None
     if style == "json":
@@ -41,8 +41,8 @@ def command(ctx: click.Context, old: str, new: str, style: str, exit_code: bool)
     ctx.exit(CHANGED if exit_code and found.has_changes else 0)
 
 
-def _read_files(name: str, style: str) -> Side:
-    """Return the files of an output directory or of a spec, which is compiled in memory.
+def _read_side_of_diff(name: str, style: str) -> Side:
+    """Return one side of the diff: an output directory, or a spec that is compiled in memory.
 
     Warnings about the spec are printed to standard error.
     """

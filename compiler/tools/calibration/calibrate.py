@@ -109,7 +109,7 @@ def _largest_cluster(runs: Sequence[MeasuredRun]) -> Any:
 
 
 def _check_same_hardware_class(runs: Sequence[MeasuredRun], sink: Sink) -> None:
-    """Report each run whose hardware class differs from the first run (Q03).
+    """Report each run of another hardware class than the first run (Q03).
 
     A hardware class is a GPU generation with the kernels of a framework, such as
     ``hopper/transformer-engine``.
@@ -134,7 +134,7 @@ def _hardware_class_of(run: MeasuredRun) -> str:
 
 
 def _warn_unidentified(found: Calibration, source: Source, sink: Sink) -> None:
-    """Report the parameters that the runs do not identify, with runs that would (Q05)."""
+    """Report the parameters that the runs do not identify, and suggest further runs (Q05)."""
     names = found.fit.unidentified
     if not names:
         return

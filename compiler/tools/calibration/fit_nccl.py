@@ -166,7 +166,7 @@ class LinksFit:
 def fit_nccl(
     outputs: Sequence[CollectiveTimings], cluster: Cluster, row: Efficiency, sink: Sink
 ) -> LinksFit:
-    """Fit link parameters to tests in one NVLink domain, then the network to tests across domains.
+    """Fit the links to tests inside one NVLink domain, and the network to tests across domains.
 
     Report a second output of the same collective inside a domain (Q04), because PARC cannot decide
     which of the two to use.
@@ -216,7 +216,7 @@ class _LinkFitter:
         return -(-timings.ranks // self._ranks_per_domain(timings))
 
     def _ranks_per_domain(self, timings: CollectiveTimings) -> int:
-        """Return how many of the test's ranks share an NVLink domain; at least those of a host."""
+        """Return the number of ranks of the test in one NVLink domain, or in one host if larger."""
         node, per_host = self.cluster.node, timings.ranks // timings.hosts
         hosts = max(node.nvlink_domain // node.gpus, 1)
         return per_host * min(hosts, timings.hosts)

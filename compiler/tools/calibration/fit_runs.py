@@ -139,7 +139,7 @@ class _RunsFitter:
         return tuple(predicted_seconds(run, values) for run in self.runs)
 
     def fit(self, priors: Mapping[str, Prior]) -> Fitted:
-        """Fit the parameters that ``priors`` names to all runs."""
+        """Fit the parameters in ``priors`` to the measured times of all runs."""
         start = {name: each.centre for name, each in priors.items()}
         return fit(self.seconds, self.measured, start, priors)
 
@@ -171,7 +171,7 @@ class _RunsFitter:
         lines: Sequence[Tangent],
         others: Sequence[int],
     ) -> list[float]:
-        """Fit the parameters to the runs with indices ``others``; return the predictions of all.
+        """Fit the parameters to the runs with indices ``others``; return the seconds of all runs.
 
         ``lines`` are the linearized predictions of all runs.
         """

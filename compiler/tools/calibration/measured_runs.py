@@ -54,7 +54,7 @@ class CsvRow:
         return cell.text if cell else ""
 
     def span_of(self, column: str) -> Span:
-        """Return the span of the cell in ``column``, or of the row if the cell is empty."""
+        """Return the position of the cell in ``column``, or of the row if the cell is empty."""
         cell = self.cells.get(column)
         return cell.span if cell else self.span
 

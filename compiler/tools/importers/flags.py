@@ -98,7 +98,7 @@ def _split_flags(statement: list[Word]) -> list[Flag]:
 
 
 def take_flags(flags: list[Flag], table: Mapping[str, Row], reading: Reading) -> list[Flag]:
-    """Set the spec fields of the flags that ``table`` contains; return the flags it lacks."""
+    """Set the spec fields of all flags in ``table``; return the flags that are not in ``table``."""
     unknown = []
     for flag in flags:
         row = table.get(flag.name)
@@ -156,7 +156,7 @@ def whole_number(text: str) -> int | None:
 
 
 def put(reading: Reading, path: str, value: Any, flag: Flag) -> None:
-    """Set the field ``path`` of the spec fragment to ``value``, and record where ``flag`` is.
+    """Set field ``path`` of the spec fragment to ``value``, and record the position of ``flag``.
 
     If several flags set the same field, the last one counts, as in argparse.
     """

@@ -21,7 +21,7 @@ _ORDER = ("name", "model", "cluster", "job", "layout", "launch")
 
 
 def fragment_tree(fragment: Fragment, sink: Sink) -> dict[str, Any]:
-    """Return the sections of the fragment in the usual order of a spec, its hosts as racks."""
+    """Return the spec sections of the fragment in their usual order, with hosts in racks."""
     tree = dict(fragment.spec)
     if fragment.hosts or "cluster" in tree:
         tree["cluster"] = cluster_of(fragment, sink)[0]
@@ -53,7 +53,7 @@ def _all_notes(fragment: Fragment) -> list[str]:
 
 
 def _comment_text(note: str) -> str:
-    """Return ``note`` on one line, with only those characters that YAML allows in a comment."""
+    """Return ``note`` on one line, with spaces for characters that YAML forbids in comments."""
     return "".join(letter if letter.isprintable() else " " for letter in note)[:LONGEST_NOTE]
 
 

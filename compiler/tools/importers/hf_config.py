@@ -34,9 +34,10 @@ def read_hf_config(text: str, name: str, sink: Sink) -> Fragment | None:
 
 
 def _model_name(name: str) -> str:
-    """Return the model name that a path implies, with all other characters replaced by ``-``.
+    """Return a model name made from a path, such as ``qwen3-8b`` for ``qwen3-8b/config.json``.
 
-    It is ``qwen3-8b`` for both ``qwen3-8b/config.json`` and ``qwen3-8b.json``.
+    The name is the file name, or the folder name if the file is ``config.json``. Characters that a
+    model name cannot contain become ``-``.
     """
     path = PurePath(name.replace("\\", "/"))
     folder = path.parent.name

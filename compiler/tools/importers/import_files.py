@@ -83,7 +83,7 @@ def _check_characters(
 ) -> None:
     """Report texts with control characters (I02), which could break a line of an emitted script.
 
-    ``where`` has the position of each spec field, and the position for all other fields.
+    ``where`` is (positions by spec field, position for fields that are not among them).
     """
     inner: Iterable[tuple[Any, Any]] = ()
     if isinstance(tree, Mapping):

@@ -191,9 +191,10 @@ def _default_or_value(name: str, value: str) -> str:
 
 
 def _expand(text: str, values: dict[str, str], kept: Collection[str], depth: int) -> str:
-    """Return ``text`` with the variables expanded that ``values`` contains, up to ``depth`` times.
+    """Return ``text`` with each variable replaced by its value in ``values``.
 
-    Other variables are replaced by their default (``${NAME:-default}``) or stay as written.
+    Variables inside values are replaced too, up to ``depth`` times. A variable without a value is
+    replaced by its default (``${NAME:-default}``) or stays as written.
     """
     # The depth bounds variables that refer to themselves, the length values that grow.
     if depth == 0 or "$" not in text or len(text) > LONGEST_VALUE:

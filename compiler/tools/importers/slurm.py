@@ -162,7 +162,7 @@ _SPECIAL: dict[str, Callable[[Flag, str, Reading], None]] = {
 
 
 def _read_environment(words: list[Word], reading: Reading) -> None:
-    """Copy the plain values of variables for NCCL, CUDA, torch, ... from the script to the spec."""
+    """Copy variables of NCCL, CUDA, torch, ... that the script sets to plain values to the spec."""
     values = {}
     for name, value in assignments(words):
         if _ENVIRONMENT.fullmatch(name) and "$" not in value:
@@ -246,7 +246,7 @@ def _job_states(job: Node) -> set[str]:
 
 
 def _job_number(job: Node, key: str) -> int:
-    """Return the integer under ``key`` in both forms of Slurm; 0 if there is no integer."""
+    """Return the integer under ``key`` of a job, in either format of Slurm; 0 if there is none."""
     value = job.value.get(key)
     value = value.get("number") if isinstance(value, dict) else value
     return value if isinstance(value, int) else 0

@@ -129,8 +129,8 @@ def _check_rules(
 ) -> list[SkippedRule]:
     """Report each broken rule, and add its code to ``broken``; return the skipped rules.
 
-    ``implied`` maps the code of a rule to another code; if that one is broken, the rule is not
-    checked, because it would report the same mistake.
+    ``implied`` maps the code of a rule to the code of a second rule. If the second rule is broken,
+    the first one is not checked, because both would report the same mistake.
     """
     skipped: list[SkippedRule] = []
     for rule in rules:

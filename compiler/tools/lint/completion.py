@@ -116,7 +116,7 @@ def catalog_name(checkpoint: str) -> str | None:
 
 
 def known_cluster(cluster: Cluster, options: LintOptions, per_node: bool, counted: bool) -> Cluster:
-    """Return ``cluster`` with all fields marked as unknown that have a stand-in as their value.
+    """Return ``cluster`` with each field that contains a stand-in marked as unknown.
 
     Args:
         cluster: cluster with a value in each field.

@@ -82,8 +82,8 @@ def check_learning_rate(
 ) -> tuple[Diagnostic, ...]:
     """Return the findings about contradictions in the learning rate schedule of ``job``.
 
-    Only fields for which ``known`` returns True are set, the other fields have defaults. The causes
-    of a finding may name a field that has a default.
+    Only fields for which ``known`` returns True are checked; the other fields get their defaults.
+    The causes of a finding may name a field with a default.
     """
     from pydantic import ValidationError
 

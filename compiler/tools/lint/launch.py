@@ -120,7 +120,7 @@ def _launchers() -> frozenset[str]:
 def starts_a_job(script: Script) -> bool:
     """Return True if the script seems to start a job.
 
-    It then contains a launcher, ``srun``, ``mpirun``, ``python``, or ``#SBATCH`` directives.
+    Such a script contains a launcher, ``srun``, ``mpirun``, ``python``, or ``#SBATCH`` directives.
     """
     names = (*_launchers(), "srun", "mpirun", "python", "python3")
     return bool(directives(script)) or any(
@@ -214,7 +214,7 @@ def _runs_training_script(texts: list[str]) -> bool:
 
 
 def _check_task_variables(script: Script, sink: Sink) -> None:
-    """Report Slurm's task variables that the batch script expands before a task exists (L08)."""
+    """Report Slurm's per-task variables that the batch script expands before srun (L08)."""
     if "srun" not in {word.text for word in script.words}:
         return
     literal = unexpanded_ranges(script.text)

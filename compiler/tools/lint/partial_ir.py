@@ -21,7 +21,7 @@ class UnknownFact(Exception):
     """Raised when a field without a known value is read."""
 
     def __init__(self, field: str) -> None:
-        """Name the field, as in ``Model.heads``."""
+        """Create the exception for an unknown field, such as ``Model.heads``."""
         super().__init__(field)
         self.field = field
 
@@ -64,12 +64,12 @@ def _dataclass_fields(cls: type[Any]) -> tuple[Any, ...]:
 
 
 def _stored(obj: object, name: str) -> Any:
-    """Return the content of a field, or the sentinel if the field is unknown, without raising."""
+    """Return the content of a field, which is the sentinel if the field is unknown."""
     return object.__getattribute__(obj, name)
 
 
 def _build(cls: type[T], values: dict[str, Any]) -> T:
-    """Return an instance of ``cls``, or of its partial subclass if a value is the sentinel."""
+    """Return an instance of ``cls`` with ``values``; of its partial subclass if one is unknown."""
     full: type[Any] = getattr(cls, "_full_class", cls)
     unknown = any(value is _UNKNOWN for value in values.values())
     # Bypasses __init__, which would run on unknown values, and the frozen __setattr__.

@@ -73,8 +73,8 @@ class Script:
     def is_open(self, flags: list[Flag], value_count: Callable[[str], int | None]) -> bool:
         """Return True if a variable in the statements of ``flags`` may add flags at run time.
 
-        ``value_count`` returns the number of values that a flag has, None if the number varies. A
-        variable in the place of a value does not count, because it is the value.
+        A variable that is the value of a flag does not count. ``value_count`` returns the number of
+        values of a flag, None if the number varies.
         """
         statements = {flag.word.statement for flag in flags}
         after: set[int] = set()
@@ -101,9 +101,9 @@ class Script:
 
 
 def read_script(text: str, name: str) -> Script:
-    """Return the script in ``text``, with variables expanded that have the same value in each run.
+    """Return the script in ``text``, with those variables expanded that have a certain value.
 
-    Such a variable is set to one value only, and not in a branch.
+    The script sets such a variable to one value only, and not in a branch.
     """
     branches = _branch_lines(text)
     values: dict[str, set[str]] = {}
@@ -207,7 +207,7 @@ class ScriptSink(Sink):
         super().report(code, shown, at=self.flags.get(at, ""), span=place)
 
     def _name_cause_by_flag(self, cause: Cause) -> Cause:
-        """Return ``cause`` with its path replaced by a flag or words if it is not in the script."""
+        """Return ``cause`` with a flag or words in place of a path that the script does not set."""
         section, _, rest = cause.path.partition(".")
         if not section or self.positions.span_of(cause.path) is not None:
             return cause
@@ -215,9 +215,9 @@ class ScriptSink(Sink):
         return replace(cause, path=words)
 
     def _script_edit(self, fix: str) -> str:
-        """Return the fix ``layout.pp: 4`` as ``--pipeline-model-parallel-size 4``.
+        """Return a fix of a spec as a fix of the script; empty if the spec field has no flag.
 
-        The result is empty if the fix edits a spec field that has no flag in the script.
+        The fix ``layout.pp: 4`` becomes ``--pipeline-model-parallel-size 4``.
         """
         # Any other fix, such as an edit of the script or an environment variable, stays as it is.
         if not re.match(r"(layout|job|model|cluster|launch|goals|versions)\b", fix):
