@@ -71,6 +71,7 @@ def _argument_names(command: click.Command) -> Iterator[str]:
 
 def _option_syntax(option: click.Option) -> str:
     kind = option.type
+    # Markdown would read an unescaped pipe as the end of the table cell.
     values = "\\|".join(map(str, kind.choices)) if isinstance(kind, click.Choice) else ""
     value = "" if option.is_flag else f" {option.metavar or values}"
     return ", ".join(option.opts) + value

@@ -230,6 +230,7 @@ class _RowReader:
             overrides = [f"{path}={json.dumps(value)}" for path, value in changes.items()]
             problem = resolve_spec(source, overrides, spec_sink)
         else:
+            # JSON is valid YAML, so the usual reader of specs checks the cells.
             text = json.dumps(self._build_spec_tree())
             problem = resolve_spec(
                 Source(self.source.name, text, self.source.folder), (), spec_sink

@@ -24,6 +24,7 @@ def read_hf_config(text: str, name: str, sink: Sink) -> Fragment | None:
     path, part = split_part(name)
     found = model_spec_from_config(root.value, _model_name(path), part)
     above = tuple(part.split(".")) if part else ()
+    # The path in a note starts at the part of the config that was read, not at the root.
     for note in found.notes:
         finding = Finding(note.message, help=note.help)
         reading.say(note.code, finding, root.document.find((*above, *note.path)))

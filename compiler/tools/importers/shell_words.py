@@ -28,6 +28,7 @@ _PIECE = re.compile(
     |(?P<other>[\s\S])""",
     re.VERBOSE,
 )
+# A here-document ends at the line that contains only its end word, indented or not.
 _HERE = re.compile(
     r"<<-?[ \t]*(['\"]?)(?P<end_word>\w{1,40})\1[^\n]*\n[\s\S]*?^[ \t]*(?P=end_word)$", re.M
 )

@@ -57,6 +57,7 @@ def resolve_tree(
     tree: Mapping[str, Any], options: LintOptions, sink: Sink
 ) -> Problem | ServingProblem | None:
     """Return the problem that the complete spec ``tree`` describes; None after an error."""
+    # JSON is valid YAML, so the usual reader of specs can parse the tree.
     return resolve_spec(Source("lint", json.dumps(tree), options.folder), (), sink)
 
 
