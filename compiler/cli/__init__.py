@@ -1,4 +1,4 @@
-"""Command line. ``parc --help`` imports only click; commands are loaded on first use."""
+"""Command line of PARC. ``parc --help`` imports only click; a command is loaded on first use."""
 
 from __future__ import annotations
 
@@ -29,22 +29,20 @@ COMMANDS: dict[str, str] = {
     "schema": "Print a JSON Schema: spec, plan, rankmap or lock.",
     "init": "Print a starter spec.",
 }
-"""Command -> first line of its help. The module of that name defines it as ``command``."""
+"""Name of a command -> first line of its help. ``commands/<name>.py`` defines ``command``."""
 
 
 GC_THRESHOLD = 1_000_000
-"""Number of allocations between two garbage collections."""
+"""Number of newly allocated objects that triggers a garbage collection."""
 
 
 class LazyGroup(click.Group):
-    """Group that loads the commands of COMMANDS and turns their exceptions into exit codes."""
+    """Click group that loads a command on first use and turns its exceptions into exit codes."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Run a command. Characters that a stream cannot encode are printed as escapes.
-
-        Garbage is collected rarely, because commands are short and most of their objects live to
-        the end. With the default threshold of 700, collections cost a tenth of the time.
-        """
+        """Run the command line, and print characters that a stream cannot encode as escapes."""
+        # Most objects of a command live until its end, so collecting garbage frees little. With
+        # Python's default threshold of 700, collections cost a tenth of the time.
         gc.set_threshold(GC_THRESHOLD)
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, TextIOWrapper):
@@ -52,11 +50,11 @@ class LazyGroup(click.Group):
         return super().main(*args, **extra)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order of COMMANDS."""
+        """Return the names of the commands in the order of ``COMMANDS``."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Load the module of a command; None if there is no such command."""
+        """Return the command with the name ``cmd_name``; None if there is no such command."""
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = import_module(f"parc.compiler.cli.commands.{cmd_name}").command
@@ -65,7 +63,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; the error about an unknown name suggests a similar one."""
+        """Return the command that ``args`` name; an unknown name is an error with a suggestion."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -77,12 +75,12 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands without loading any of them."""
+        """Write the list of commands for ``parc --help`` without loading any command."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command; exceptions other than click's become exit codes."""
+        """Run the command; turn exceptions other than click's into a message and an exit code."""
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.Abort, click.exceptions.Exit):

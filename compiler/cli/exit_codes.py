@@ -1,4 +1,4 @@
-"""Exit codes of exceptions, and their messages on standard error."""
+"""Exit codes and error messages for exceptions that end a command."""
 
 from __future__ import annotations
 
@@ -9,43 +9,50 @@ from pathlib import Path
 import click
 
 UNREADABLE = 2
+# EX_SOFTWARE of sysexits.h; below, 128 + the number of the signal (SIGINT 2, SIGPIPE 13).
 BUG = 70
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 
 def report_exception(error: BaseException) -> int:
-    """Print a message about the exception, unless the pipe is closed, and return the exit code."""
+    """Print a message about ``error`` to standard error, and return the exit code of the command.
+
+    An interrupt and a closed output pipe have no message.
+    """
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
     if isinstance(error, BrokenPipeError):
-        _close_pipe()
+        _redirect_closed_stdout()
         return BROKEN_PIPE
     # These two classes are compared by name, because importing them would slow down every start.
     if isinstance(error, OSError) or type(error).__name__ in ("Unreadable", "WriteRefused"):
-        click.echo(f"parc: {_reason(error)}", err=True)
+        click.echo(f"parc: {_error_text(error)}", err=True)
         return UNREADABLE
-    return _bug(error)
+    return _report_bug(error)
 
 
-def _close_pipe() -> None:
-    """Discard buffered output of a closed pipe, so that Python prints no error at exit."""
+def _redirect_closed_stdout() -> None:
+    """Redirect standard output to the null device after its pipe was closed.
+
+    Otherwise Python would flush the buffered output at exit and print an error.
+    """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
 
 
-def _reason(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename or 'file'}: {error.strerror}"
     return str(error)
 
 
-def _bug(error: BaseException) -> int:
+def _report_bug(error: BaseException) -> int:
     if os.environ.get("PARC_DEBUG") == "1":
         import traceback
 
         traceback.print_exception(error, file=sys.stderr)
-    where = _innermost(error)
+    where = _raising_line(error)
     message = " ".join(str(error).split())[:200]
     click.echo(
         f"parc: internal error: {type(error).__name__}: {message} ({where}). This is a bug in "
@@ -55,8 +62,8 @@ def _bug(error: BaseException) -> int:
     return BUG
 
 
-def _innermost(error: BaseException) -> str:
-    """Return the place of the error, such as ``choose_layout.py:41``."""
+def _raising_line(error: BaseException) -> str:
+    """Return the file and line that raised ``error``, such as ``choose_layout.py:41``."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -1,4 +1,4 @@
-"""Arguments and options shared by several commands."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ fail_on_option: Decorator = click.option(
 
 
 def format_option(*names: str) -> Decorator:
-    """Return the option ``--format`` with the choices ``names``; the first is the default."""
+    """Return the option ``--format`` with the choices ``names``; the first name is the default."""
     return click.option(
         "--format",
         "style",

@@ -1,4 +1,4 @@
-"""Checks of the output directory: files out of date, manual edits, changes against parc.lock."""
+"""Checks of the output directory: outdated files, manual edits, differences from parc.lock."""
 
 from __future__ import annotations
 
@@ -20,50 +20,58 @@ from parc.compiler.topology.hostlist import compress
 from parc.compiler.writer import foreign_names, stale_paths
 
 MAX_FILES_SHOWN = 20
-"""Listed files; further ones are only counted."""
+"""Maximum number of files to list; the other files are only counted."""
 
 
 def compare_files(artifacts: Sequence[Artifact], directory: Path, sink: Sink) -> None:
-    """Report O01 if the content of ``directory`` differs from ``artifacts``."""
+    """Report that ``directory`` is out of date if its files differ from ``artifacts`` (O01)."""
     stale = stale_paths(artifacts, directory)
     if not stale:
         return
     wanted = {artifact.path for artifact in artifacts}
     edited = [path for path in edited_files(directory) if path in stale]
     foreign = foreign_names({PurePosixPath(path).parts[0] for path in stale}, wanted)
+    # A compile refuses to replace a directory with files that PARC would never write.
     away = f"move {_join_limited(foreign)} out of {directory.as_posix()}, " if foreign else ""
     finding = Finding(
-        f"files in {directory.as_posix()} that differ from the output of the spec: {len(stale)}",
+        f"{len(stale)} file{'s' * (len(stale) > 1)} in {directory.as_posix()} "
+        f"differ{'s' * (len(stale) == 1)} from the output of the spec",
         label=_join_limited([f"{path}{_stale_reason(path, directory, wanted)}" for path in stale]),
-        help=f"edited after the compile: {_join_limited(edited)}" if edited else "",
+        help=f"files edited after the compile: {_join_limited(edited)}" if edited else "",
         fix=f"{away}run parc compile without --check and commit the result",
     )
     sink.report("O01", finding)
 
 
 def report_edits(artifacts: Sequence[Artifact], directory: Path, sink: Sink) -> None:
-    """Report O05 if a compile overwrites manual edits."""
+    """Report manual edits of files in ``directory`` that writing ``artifacts`` overwrites (O05)."""
     edited = edited_files(directory)
     lost = sorted(set(edited) & set(stale_paths(artifacts, directory))) if edited else []
     if lost:
         message = f"manual edits in {directory.as_posix()} are overwritten: {_join_limited(lost)}"
-        fix = "make the change in the spec and compile again"
+        fix = "make the same changes in the spec and compile again"
         sink.report("O05", Finding(message, fix=fix))
 
 
 def edited_files(directory: Path) -> list[str]:
-    """Return the files whose checksum differs from the lock; empty without checksums."""
+    """Return the files in ``directory`` whose checksum differs from the one in ``parc.lock``.
+
+    The list is empty if there is no lock file or if the lock file contains no checksums.
+    """
     from parc.compiler.report.json.directory import read_written
     from parc.compiler.verify.verify_written import verify_written
 
-    # The verifier of written files reports each edited file as A10; its findings are not shown.
+    # The verifier reports each edited file as A10; the findings themselves are not shown.
     sink = Sink()
     verify_written(read_written(directory), sink)
     return [one.span.file for one in sink.diagnostics if one.code == "PARC-A10" and one.span]
 
 
 def _stale_reason(path: str, directory: Path, wanted: set[str]) -> str:
-    """Return why a file is out of date, in parentheses; empty if its content differs."""
+    """Return the reason why a file is out of date, in parentheses.
+
+    The reason is empty if the file exists and only its content differs.
+    """
     if path not in wanted:
         return " (not part of the output)"
     file = directory / path
@@ -87,23 +95,24 @@ def _join_limited(files: Sequence[str]) -> str:
 
 
 MAX_CHANGES_SHOWN = 8
-"""Listed decisions; further ones are only counted."""
+"""Maximum number of changed decisions to list; the other decisions are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """Lock file of a directory, as far as it can be read."""
+    """Content of the ``parc.lock`` in a directory, as far as it can be read."""
 
     path: str
     decisions: dict[str, Any] | None
     plan: LockedPlan | None
     """None if the decisions do not form a complete plan."""
     why: str = ""
-    """Problem with the file, as the end of a sentence; empty if there is none."""
+    """Predicate of a sentence about the problem with the file, such as ``does not exist``; empty if
+    there is no problem."""
 
     @classmethod
     def read(cls, directory: Path) -> Lock:
-        """Read the lock of ``directory``; defects of the file are stored in ``why``."""
+        """Read the ``parc.lock`` in ``directory``; a problem with the file is stored in ``why``."""
         file = directory / LOCK_PATH
         path = file.as_posix()
         try:
@@ -122,24 +131,31 @@ class Lock:
 
 
 def compare_decisions(lock: Lock, plan: AnyPlan, sink: Sink) -> None:
-    """Report O02 if decisions of ``plan`` differ from the lock, O03 if there is no usable lock."""
+    """Report decisions of ``plan`` that differ from the lock file (O02).
+
+    If the lock file is missing or unusable, report that instead (O03).
+    """
     if lock.decisions is None:
         sink.report("O03", Finding(f"{lock.path} {lock.why}"))
         return
     changes = list(changed_decisions(lock.decisions, lock_document(plan)["decisions"]))
     if changes:
-        more = f"; {MAX_CHANGES_SHOWN} are shown" if len(changes) > MAX_CHANGES_SHOWN else ""
+        more = f"; {MAX_CHANGES_SHOWN} are listed" if len(changes) > MAX_CHANGES_SHOWN else ""
         finding = Finding(
-            f"decisions that differ from {lock.path}: {len(changes)}{more}",
+            f"{len(changes)} decision{'s' * (len(changes) > 1)} of the plan "
+            f"differ{'s' * (len(changes) == 1)} from {lock.path}{more}",
             help=_suggest_replan(lock.plan, plan),
             causes=tuple(Cause(path, text) for path, text in changes[:MAX_CHANGES_SHOWN]),
-            fix="pin the old values under layout, or compile without --locked to accept the new",
+            fix="set the old values under layout, or accept the new ones: compile without --locked",
         )
         sink.report("O02", finding)
 
 
 def _suggest_replan(locked: LockedPlan | None, plan: AnyPlan) -> str:
-    """Suggest a replan if hosts of the lock are unavailable now; it moves the fewest ranks."""
+    """Return the advice to run ``parc replan`` if hosts in the lock are now marked unavailable.
+
+    A replan moves only the ranks of these hosts. The advice is empty in all other cases.
+    """
     if locked is None:
         return ""
     cluster = plan.problem.cluster
@@ -147,11 +163,14 @@ def _suggest_replan(locked: LockedPlan | None, plan: AnyPlan) -> str:
     gone = [name for name in locked.hosts if name not in usable]
     if not gone or not set(gone) <= set(cluster.unavailable):
         return ""
-    return f"parc replan --drain '{compress(gone)}' moves no other ranks"
+    return f"parc replan --drain '{compress(gone)}' moves only the ranks of these hosts"
 
 
 def compare_hosts(lock: Lock, plan: AnyPlan, sink: Sink) -> None:
-    """Report O04 if the same layout gets other hosts than in the lock, or drained hosts again."""
+    """Report ranks that leave the hosts in the lock, and drained hosts that get ranks again (O04).
+
+    Ranks are compared only if the layout is the same as in the lock.
+    """
     locked = lock.plan
     # Without host names in the spec, the hosts of both plans are placeholders.
     if locked is None or not plan.problem.cluster.named:
@@ -165,7 +184,7 @@ def compare_hosts(lock: Lock, plan: AnyPlan, sink: Sink) -> None:
     drained = f"; drained hosts get ranks again: {compress(back)}" if back else ""
     finding = Finding(
         f"{moved * each:,} of {world:,} ranks are on other hosts than in {lock.path}{drained}",
-        label="without --locked, a compile places ranks from the spec only",
+        label="without --locked, parc compile places ranks by the spec and ignores parc.lock",
         help="to keep the hosts: parc compile --locked; to move one host: parc replan --drain",
         fix=f"cluster.unavailable: ['{compress(back)}']" if back else "",
     )
@@ -182,6 +201,6 @@ def _same_layout(locked: LockedPlan, plan: AnyPlan) -> bool:
 
 
 def _count_moved(locked: LockedPlan, plan: AnyPlan, hosts: Sequence[str]) -> int:
-    """Return the number of node ranks with another host."""
+    """Return the number of node ranks whose host differs from the one in the lock."""
     pairs = zip(locked.hosts, hosts, strict=True)
     return sum(old != new for old, new in pairs)

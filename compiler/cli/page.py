@@ -1,6 +1,6 @@
-"""Generator of docs/cli.md from the help of the commands.
+"""Generate docs/cli.md from the help of the commands.
 
-``python -m parc.compiler.cli.page > docs/cli.md``
+Run ``python -m parc.compiler.cli.page > docs/cli.md``.
 """
 
 from __future__ import annotations
@@ -36,40 +36,48 @@ Colours are used only on a terminal, and never if `NO_COLOR` is set.
 
 
 def page() -> str:
-    """Return the page: the table of commands, then one section per command."""
+    """Return the text of docs/cli.md: a table of the commands, then one section per command."""
     rows = (f"| [`parc {name}`](#parc-{name}) | {text} |\n" for name, text in COMMANDS.items())
-    return HEAD + "".join(rows) + "".join(f"\n{_section(name)}" for name in COMMANDS)
+    return HEAD + "".join(rows) + "".join(f"\n{_command_section(name)}" for name in COMMANDS)
 
 
-def _section(name: str) -> str:
+def _command_section(name: str) -> str:
     command: click.Command = import_module(f"parc.compiler.cli.commands.{name}").command
-    usage = [f"parc {name}", "[OPTIONS]" if _options(command) else "", *_arguments(command)]
+    usage = [
+        f"parc {name}",
+        "[OPTIONS]" if _command_options(command) else "",
+        *_argument_names(command),
+    ]
     parts = [f"## parc {name}\n", f"    {' '.join(word for word in usage if word)}\n"]
     parts.append(cleandoc(command.help or "") + "\n")
-    rows = [f"| `{_names(option)}` | {_text(option)} |\n" for option in _options(command)]
+    rows = [
+        f"| `{_option_syntax(option)}` | {_option_help(option)} |\n"
+        for option in _command_options(command)
+    ]
     if rows:
         parts.append("| option | description |\n| --- | --- |\n" + "".join(rows))
     return "\n".join(parts)
 
 
-def _options(command: click.Command) -> list[click.Option]:
+def _command_options(command: click.Command) -> list[click.Option]:
     return [option for option in command.params if isinstance(option, click.Option)]
 
 
-def _arguments(command: click.Command) -> Iterator[str]:
+def _argument_names(command: click.Command) -> Iterator[str]:
     for argument in command.params:
         if isinstance(argument, click.Argument):
             yield argument.metavar or argument.name.upper() if argument.name else ""
 
 
-def _names(option: click.Option) -> str:
+def _option_syntax(option: click.Option) -> str:
     kind = option.type
+    # Markdown would read an unescaped pipe as the end of the table cell.
     values = "\\|".join(map(str, kind.choices)) if isinstance(kind, click.Choice) else ""
     value = "" if option.is_flag else f" {option.metavar or values}"
     return ", ".join(option.opts) + value
 
 
-def _text(option: click.Option) -> str:
+def _option_help(option: click.Option) -> str:
     text = option.help or ""
     return f"{text} Default: {option.default}." if option.show_default else text
 

@@ -1,4 +1,4 @@
-"""Diagnostics: the table of codes, positions in the spec, the sink, and the renderers."""
+"""Diagnostics: the table of codes, the sink that collects findings, and the output formats."""
 
 from parc.compiler.diagnostics.sink import Sink
 from parc.compiler.ir.finding import Cause, Diagnostic, Finding, Positions, Span

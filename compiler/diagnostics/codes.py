@@ -1,7 +1,7 @@
 """Read the table of diagnostic codes: rule, reason, fix and sources of each code.
 
-``codes/D.yaml`` contains all codes that start with D. Severities, ``parc explain`` and
-docs/diagnostics.md are all read from this table, so they cannot differ.
+``codes/D.yaml`` contains all codes that start with D. Diagnostics, ``parc explain`` and
+docs/diagnostics.md all use this table, so they cannot contradict each other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from parc.compiler.ir.finding import Severity
 
 @dataclass(frozen=True, slots=True)
 class CodeInfo:
-    """Table row of one diagnostic code."""
+    """Description of one diagnostic code, a row of the table."""
 
     code: str
     title: str
@@ -27,20 +27,21 @@ class CodeInfo:
     rule: str
     """Condition that must be true, as a formula."""
     why: str
-    """Consequence of breaking the rule, and the point at which the framework reports it."""
+    """Consequence of breaking the rule, and when the framework reports it."""
     fix: str
     sources: tuple[str, ...]
     """Pages or source files that state the rule."""
     bad: str
-    """Lines of a spec that break the rule."""
+    """Lines of a spec or launch file that break the rule."""
     good: str
+    """The same lines, corrected."""
     silent: bool
     """True if the framework itself does not report the problem."""
 
 
 @cache
 def _read_text(letter: str) -> str:
-    """Return the text of ``codes/<letter>.yaml``; KeyError if there is no such file."""
+    """Return the text of ``codes/<letter>.yaml``; raise KeyError if the file does not exist."""
     path = files("parc.compiler.diagnostics") / "codes" / f"{letter}.yaml"
     if not path.is_file():
         raise KeyError(letter)
@@ -49,7 +50,7 @@ def _read_text(letter: str) -> str:
 
 @cache
 def codes_with_letter(letter: str) -> dict[str, CodeInfo]:
-    """Return all codes that start with ``letter``; KeyError if there are none."""
+    """Return the rows of all codes that start with ``letter``; raise KeyError if there are none."""
     table: dict[str, dict[str, Any]] = parse_table(_read_text(letter))
     return {code: _code_info_from_row(code, row) for code, row in table.items()}
 
@@ -70,16 +71,14 @@ def _code_info_from_row(code: str, row: dict[str, Any]) -> CodeInfo:
 
 
 def code_info(code: str) -> CodeInfo:
-    """Return the table row of ``code`` (``D01``); KeyError if the code is unknown."""
+    """Return the table row of ``code``, such as ``D01``; raise KeyError if the code is unknown."""
     return codes_with_letter(code[0])[code]
 
 
 def code_title(code: str) -> str:
-    """Return the title of ``code``; KeyError if the code is unknown.
-
-    Searches the text for the title line, which is faster than parsing the whole file: plans print
-    a few titles and need no other field.
-    """
+    """Return the title of a diagnostic code; raise KeyError if the code is unknown."""
+    # A compile prints a few titles and needs no other field. Finding the line of the title is much
+    # faster than parsing the whole file.
     found = re.search(rf"^{re.escape(code)}:\n  title: (.+)$", _read_text(code[0]), re.MULTILINE)
     if found is None:
         raise KeyError(code)
@@ -87,7 +86,7 @@ def code_title(code: str) -> str:
 
 
 def all_codes() -> tuple[CodeInfo, ...]:
-    """Return the rows of all codes, sorted by code."""
+    """Return the rows of all diagnostic codes, sorted by code."""
     folder = files("parc.compiler.diagnostics") / "codes"
     letters = sorted(entry.name[0] for entry in folder.iterdir() if entry.name.endswith(".yaml"))
     return tuple(

@@ -1,4 +1,4 @@
-"""Collect the diagnostics of a run. Reporting to a sink is the only side effect of a pass."""
+"""Collection of the diagnostics of a run. Reporting to it is the only side effect of a pass."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ SEVERITY_ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "advice": 2}
 
 
 class Sink:
-    """Set of diagnostics of one run, reported in any order."""
+    """Set of the diagnostics that passes report while PARC processes one spec or file."""
 
     def __init__(self, positions: Positions | None = None) -> None:
-        """Create an empty sink; the loader of the spec may replace ``positions`` later."""
+        """Create an empty sink. The reader of the spec may set ``positions`` later."""
         self.positions = positions or Positions()
         # A dict is an ordered set: it drops identical diagnostics, and is deterministic.
         self._reported: dict[Diagnostic, None] = {}
@@ -28,13 +28,13 @@ class Sink:
         key: bool = False,
         span: Span | None = None,
     ) -> None:
-        """Add a finding.
+        """Add a finding as a diagnostic, with the severity of its code and its position.
 
         Args:
-            code: code without prefix (``D01``).
+            code: code without the prefix ``PARC-``, such as ``D01``.
             finding: the finding, or only its message.
-            at: spec path of the problem.
-            key: point at the key of ``at`` instead of its value.
+            at: spec path of the problem, such as ``layout.tp``.
+            key: True to point at the key of the path instead of its value.
             span: position to use instead of the position of ``at``.
         """
         if isinstance(finding, str):
@@ -51,11 +51,12 @@ class Sink:
         ] = None
 
     def extend(self, other: Sink) -> None:
-        """Add all diagnostics of ``other``."""
+        """Add all diagnostics of the sink ``other`` to this sink."""
         self._reported |= other._reported
 
     def _add_span(self, cause: Cause) -> Cause:
-        """Return ``cause`` with the span of its path, if the user wrote that path."""
+        """Return ``cause`` with the position of its spec path, if the spec contains that path."""
+        # A value that the user did not write has no line to show.
         if cause.span is not None or not self.positions.is_written(cause.path):
             return cause
         return replace(cause, span=self.positions.span_of(cause.path))
@@ -66,6 +67,6 @@ class Sink:
         return tuple(sorted(self._reported, key=lambda diagnostic: diagnostic.sort_key))
 
     def failed(self, level: Severity = "error") -> bool:
-        """Return True if a diagnostic of severity ``level`` or higher was reported."""
+        """Return True if a diagnostic was reported whose severity is ``level`` or higher."""
         limit = SEVERITY_ORDER[level]
         return any(SEVERITY_ORDER[found.severity] <= limit for found in self._reported)

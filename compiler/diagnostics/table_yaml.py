@@ -1,8 +1,9 @@
-"""Parse PARC's own YAML tables (codes, catalog, flags) much faster than a full YAML parser.
+"""Parse PARC's own YAML tables (codes, catalog, flags), much faster than a full YAML parser.
 
 The tables use a small subset of YAML: block mappings and sequences, flow collections, plain and
 quoted scalars on one line, ``>-`` and ``|``. Any other text is parsed by ruamel. A test compares
-both parsers on every table. Files of users are not parsed here, because they need positions.
+both parsers on every table. Files of users are parsed elsewhere, because diagnostics need the
+position of each value.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _LINE_END = re.compile(r"\s*(?:#.*)?")
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*(?:[eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)")
 _AMBIGUOUS = re.compile(r"[-+.]?[0-9][0-9a-fA-F_.:xXoO+-]*|[-+]?\..*|[~=<].*")
-"""Scalars that YAML may read as a date, a special number, null or a merge key."""
+"""Matches scalars that YAML may read as a date, a special number, null or a merge key."""
 _KEYWORDS = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
@@ -29,11 +30,11 @@ _KEYWORDS = {
 
 
 class _Unsupported(Exception):
-    """YAML outside the supported subset, which ruamel must parse."""
+    """Raised for YAML outside the supported subset, which ruamel must parse."""
 
 
 def parse_table(text: str) -> Any:
-    """Return the content of a YAML table as plain JSON types; ruamel's errors if it is not YAML."""
+    """Return the content of a YAML table as JSON types; raise ruamel's error if it is invalid."""
     try:
         return _BlockParser(text).document()
     except _Unsupported:
@@ -47,13 +48,14 @@ class _BlockParser:
     """Line-by-line parser of block mappings, sequences and scalars."""
 
     def __init__(self, text: str) -> None:
+        # Tabs and carriage returns have special rules in YAML, and the tables contain none.
         if "\t" in text or "\r" in text:
             raise _Unsupported
         self._lines = text.split("\n")
         self._line = 0
 
     def document(self) -> Any:
-        """Return the value of the whole text."""
+        """Parse the whole text and return its value."""
         indent = self._next_indent()
         tree = self._parse_block(indent) if indent == 0 else None
         if tree is None or self._next_indent() >= 0:
@@ -61,7 +63,7 @@ class _BlockParser:
         return tree
 
     def _next_indent(self) -> int:
-        """Move to the next line with content and return its indent; -1 at the end of the text."""
+        """Skip empty lines and comments; return the indent of the next line, -1 after the last."""
         while self._line < len(self._lines):
             line = self._lines[self._line]
             plain = line.lstrip(" ")
@@ -96,12 +98,14 @@ class _BlockParser:
             return self._parse_text_block(text, indent)
         if text and text[0] != "#":
             return self._parse_inline(text, indent)
+        # YAML allows a sequence with the same indent as its key.
         below = self._next_indent()
         listed = below == indent and self._lines[self._line].startswith("- ", indent)
         return self._parse_block(below) if below > indent or listed else None
 
     def _parse_inline(self, text: str, indent: int) -> Any:
         if text[:1] in ("[", "{"):
+            # A flow collection can continue on the next lines until all its brackets are closed.
             while text.count("[") + text.count("{") > text.count("]") + text.count("}"):
                 if self._next_indent() <= indent:
                     raise _Unsupported
@@ -115,7 +119,7 @@ class _BlockParser:
         return value
 
     def _parse_text_block(self, style: str, indent: int) -> str:
-        """Return the text of a ``>-`` block joined by spaces, or of a ``|`` block as it is."""
+        """Return the text of a block scalar: joined by spaces for ``>-``, unchanged for ``|``."""
         lines = []
         depth = len(self._lines[self._line]) - len(self._lines[self._line].lstrip(" "))
         while self._line < len(self._lines) and depth > indent:
@@ -133,7 +137,7 @@ class _BlockParser:
 
 
 def _parse_scalar(text: str) -> tuple[Any, int]:
-    """Return the scalar at the start of a line, and the offset of its end."""
+    """Return (value, end offset) of the scalar at the start of ``text``."""
     if quoted := _QUOTED.match(text):
         return quoted[1] if quoted[1] is not None else quoted[2], quoted.end()
     plain = _PLAIN_IN_BLOCK.match(text)
@@ -157,17 +161,17 @@ def _plain_value(text: str) -> Any:
 
 
 def _parse_flow(text: str, offset: int) -> tuple[Any, int]:
-    """Return the flow collection that opens at ``offset``, and the offset of its end."""
+    """Return (value, end offset) of the flow collection that starts at ``offset``."""
     mapping = text[offset] == "{"
     items: list[Any] = []
     tree: dict[str, Any] = {}
     offset = _skip_spaces(text, offset + 1)
     while text[offset : offset + 1] not in ("]", "}"):
-        item, offset = _parse_item(text, offset)
+        item, offset = _parse_flow_item(text, offset)
         if mapping:
             if not isinstance(item, str) or item in tree or text[offset : offset + 2] != ": ":
                 raise _Unsupported
-            tree[item], offset = _parse_item(text, _skip_spaces(text, offset + 1))
+            tree[item], offset = _parse_flow_item(text, _skip_spaces(text, offset + 1))
         items.append(item)
         offset = _skip_spaces(text, offset)
         if text[offset : offset + 1] == ",":
@@ -179,7 +183,7 @@ def _parse_flow(text: str, offset: int) -> tuple[Any, int]:
     return (tree if mapping else items), offset + 1
 
 
-def _parse_item(text: str, offset: int) -> tuple[Any, int]:
+def _parse_flow_item(text: str, offset: int) -> tuple[Any, int]:
     if text[offset : offset + 1] in ("[", "{"):
         return _parse_flow(text, offset)
     if quoted := _QUOTED.match(text, offset):

@@ -1,1 +1,4 @@
-"""Framework-neutral halves of the commands around the compiler: lint, import, calibrate."""
+"""Implementations of ``parc lint``, ``parc import`` and ``parc calibrate``.
+
+They contain no framework's rules or flags; each backend declares its own linter and importers.
+"""

@@ -98,7 +98,7 @@ def test_check_lists_files_that_are_out_of_date(spec: str) -> None:
     assert result.exit_code == 1
     (found,) = json.loads(result.stdout)["diagnostics"]
     assert (found["code"], found["label"]) == ("PARC-O01", "rankmap.csv")
-    assert found["help"] == "edited after the compile: rankmap.csv"
+    assert found["help"] == "files edited after the compile: rankmap.csv"
     assert Path("out/rankmap.csv").read_text("utf-8") == "edited\n"
 
 
@@ -114,7 +114,7 @@ def test_check_distinguishes_edits_from_files_of_another_spec(spec: str) -> None
         "megatron/args.sh, parc.lock, plan.json, rankmap.md, report.html (missing), "
         "slurm/notes.txt (not part of the output)"
     )
-    assert found["help"] == "edited after the compile: rankmap.md"
+    assert found["help"] == "files edited after the compile: rankmap.md"
 
 
 def test_check_lists_files_that_block_a_compile(spec: str) -> None:

@@ -243,7 +243,7 @@ def test_a_locked_compile_without_a_host_of_the_lock_suggests_replan(
     result = parc("compile", spec, "-o", str(out), "--locked")
     assert result.exit_code == 1
     assert "PARC-O02" in result.stderr
-    assert "parc replan --drain 'r02n01' moves no other ranks" in result.stderr
+    assert "parc replan --drain 'r02n01' moves only the ranks of these hosts" in result.stderr
     assert (out / "parc.lock").read_bytes() == before
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.compiler.diagnostics import Positions, Sink
-from parc.compiler.tools.importers.fragment_text import fragment_yaml
+from parc.compiler.tools.importers.format_fragment import fragment_yaml
 from parc.compiler.tools.importers.import_files import read_files
 
 FILE = "given"

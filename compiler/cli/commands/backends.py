@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from parc.compiler.cli import options, session
+from parc.compiler.cli import command_steps, options
 from parc.compiler.diagnostics.sink import Sink
 
 
@@ -16,7 +16,8 @@ from parc.compiler.diagnostics.sink import Sink
 def command(ctx: click.Context, style: str) -> None:
     """List the backends, their versions, and the strategies that each supports.
 
-    Backends of installed packages are included. A plugin that cannot be used is an error.
+    The list includes backends of installed plugins. A plugin that cannot be used is reported as an
+    error.
     """
     from parc.compiler.report.text.backend_tables import (
         backend_records,
@@ -29,8 +30,8 @@ def command(ctx: click.Context, style: str) -> None:
     if style == "json":
         records = backend_records(sink)
         document = {"format": 1, "backends": records, "strategies": strategies_by_target(True)}
-        session.print_json(document)
+        command_steps.print_json(document)
     else:
         click.echo(f"{backend_text(sink)}\n{matrix_text()}", nl=False)
-    session.show_findings((sink,), "text", sys.stderr)
-    ctx.exit(session.FOUND if sink.failed() else 0)
+    command_steps.show_findings((sink,), "text", sys.stderr)
+    ctx.exit(command_steps.FOUND if sink.failed() else 0)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from parc.compiler.cli import options, session
+from parc.compiler.cli import command_steps, options
 
 
 @click.command("calibrate")
@@ -16,22 +16,22 @@ from parc.compiler.cli import options, session
     "--nccl",
     metavar="FILE",
     multiple=True,
-    help="Output of nccl-tests on the same cluster. Can be repeated.",
+    help="File with the output of nccl-tests on the same cluster. Can be repeated.",
 )
 @click.option(
     "-o",
     "--output",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Write the calibration to FILE, for cluster.calibration of a spec.",
+    help="Write the calibration to FILE, which a spec can name under cluster.calibration.",
 )
 @options.format_option("text", "json")
 def command(runs: str, nccl: tuple[str, ...], output: Path | None, style: str) -> None:
     """Fit the cost model to RUNS, a CSV of measured step times.
 
-    Each row gives the seconds of one step, and either a spec or a model, a node type and all
-    degrees; docs/calibrate.md describes the columns. A parameter that the runs cannot determine
-    keeps its shipped value, and a warning names the runs that would determine it.
+    Each row contains the measured seconds per step. It also names either a spec, or a model, a node
+    type and all parallel sizes; docs/calibrate.md describes the columns. A parameter that the runs
+    cannot determine keeps its shipped value, and a warning names runs that would determine it.
     """
     from parc.compiler.diagnostics import Sink
     from parc.compiler.spec.reading.source import read_source
@@ -42,14 +42,14 @@ def command(runs: str, nccl: tuple[str, ...], output: Path | None, style: str) -
     sink = Sink()
     found = calibrate(read_source(runs), [read_source(name) for name in nccl], sink)
     if found is None:
-        session.exit_with_findings((sink,), style)
+        command_steps.exit_with_findings((sink,), style)
     assert found is not None
     if output is not None:
         text = calibration_report.calibration_file(found)
         write_file(output, text, calibration_report.HEAD)
-    session.show_findings((sink,), "text", sys.stderr)
+    command_steps.show_findings((sink,), "text", sys.stderr)
     if style == "json":
-        session.print_json(calibration_report.calibration_json(found))
+        command_steps.print_json(calibration_report.calibration_json(found))
         return
     click.echo(calibration_report.calibration_text(found), nl=False)
     if output is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from parc.compiler.cli import options, session
+from parc.compiler.cli import command_steps, options
 
 KINDS = ("gpus", "generations", "nodes", "fabrics", "models", "clusters")
 
@@ -24,7 +24,7 @@ def command(kind: str, name: str | None, style: str) -> None:
     if name is None:
         entries = {each: dict(library.entry(kind, each)) for each in library.names(kind)}
         if style == "json":
-            session.print_json({"format": 1, kind: entries})
+            command_steps.print_json({"format": 1, kind: entries})
         else:
             click.echo(list_text(kind, entries), nl=False)
         return
@@ -33,6 +33,6 @@ def command(kind: str, name: str | None, style: str) -> None:
     except KeyError:
         raise click.UsageError(unknown_name(kind, name, library.names(kind))) from None
     if style == "json":
-        session.print_json({"format": 1, "name": name, "entry": entry})
+        command_steps.print_json({"format": 1, "name": name, "entry": entry})
     else:
         click.echo(entry_text(name, entry), nl=False)

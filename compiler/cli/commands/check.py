@@ -7,7 +7,7 @@ from typing import cast
 
 import click
 
-from parc.compiler.cli import options, session
+from parc.compiler.cli import command_steps, options
 from parc.compiler.cli.exit_codes import UNREADABLE
 from parc.compiler.diagnostics.render import Format
 from parc.compiler.diagnostics.sink import Sink
@@ -27,20 +27,23 @@ def command(
 
     SPEC is a file, or - for standard input. One run reports the findings of all specs.
     """
-    results = [_check(spec, overrides) for spec in specs]
+    results = [_check_spec(spec, overrides) for spec in specs]
     sinks = [sink for sink in results if sink is not None]
-    session.show_findings(sinks, cast(Format, style), sys.stdout)
+    command_steps.show_findings(sinks, cast(Format, style), sys.stdout)
     if len(sinks) < len(specs):  # an unreadable spec outweighs findings
         ctx.exit(UNREADABLE)
     if style == "text" and not any(sink.diagnostics for sink in sinks):
         checked = specs[0] if len(specs) == 1 else f"{len(specs)} specs"
         click.echo(f"OK: {checked}, no findings.")
-    if session.any_failed(sinks, cast(Severity, fail_on)):
-        ctx.exit(session.FOUND)
+    if command_steps.any_failed(sinks, cast(Severity, fail_on)):
+        ctx.exit(command_steps.FOUND)
 
 
-def _check(spec: str, overrides: tuple[str, ...]) -> Sink | None:
-    """Return the findings of one spec; None, after a message, if it cannot be read."""
+def _check_spec(spec: str, overrides: tuple[str, ...]) -> Sink | None:
+    """Return the sink with the findings of one spec.
+
+    Print an error and return None if the file cannot be read.
+    """
     from parc.compiler.pipeline import plan_spec
     from parc.compiler.spec.reading.source import Unreadable, read_source
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from parc.compiler.cli import options, session
+from parc.compiler.cli import command_steps, options
 
 
 @click.command("compile")
@@ -18,15 +18,19 @@ from parc.compiler.cli import options, session
     "--output",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Output directory, by default build/NAME. It is replaced as a whole.",
+    help="Output directory, which is replaced as a whole; the default is build/NAME.",
 )
 @options.set_option
-@click.option("--emit", metavar="NAME,...", help="Backends to emit, instead of `emit` in the spec.")
+@click.option(
+    "--emit",
+    metavar="NAME,...",
+    help="Backends to write files for, instead of those under `emit` in the spec.",
+)
 @click.option("--check", is_flag=True, help="Write nothing; fail if files on disk are out of date.")
 @click.option(
     "--locked",
     is_flag=True,
-    help="Keep the hosts of DIR/parc.lock, also after a replan; fail if a decision differs.",
+    help="Keep the hosts in DIR/parc.lock, also after a replan; fail if another decision differs.",
 )
 @click.option("--timings", is_flag=True, help="Print the duration of each phase to standard error.")
 @options.format_option("text", "json")
@@ -35,10 +39,10 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     """Compile SPEC into launch files and a rank map.
 
     SPEC is a file, or - for standard input. The output directory is replaced as a whole or not at
-    all, and only if PARC wrote it. The output depends only on SPEC; with --locked also on
-    DIR/parc.lock, whose hosts keep their ranks.
+    all, and only if PARC wrote it. The output depends only on SPEC. With --locked, the output also
+    depends on DIR/parc.lock, because ranks stay on the hosts in that file.
     """
-    from parc.compiler.cli.compiling import Clock, CompileRequest, compile_spec
+    from parc.compiler.cli.compile_command import Clock, CompileRequest, compile_spec
 
     request = CompileRequest(**given)
     clock = Clock()
@@ -46,8 +50,8 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     if request.timings:
         click.echo(clock.table(), err=True)
     if request.style == "json":
-        session.print_json(outcome.to_json())
+        command_steps.print_json(outcome.to_json())
     else:
-        session.show_findings((outcome.sink,), "text", sys.stderr)
+        command_steps.show_findings((outcome.sink,), "text", sys.stderr)
         click.echo(outcome.text(), nl=False)
-    ctx.exit(session.FOUND if outcome.sink.failed() else 0)
+    ctx.exit(command_steps.FOUND if outcome.sink.failed() else 0)

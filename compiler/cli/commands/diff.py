@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from parc.compiler.cli import options, session
+from parc.compiler.cli import command_steps, options
 from parc.compiler.report.diff.side import NotAnOutput, Side, read_side
 
 CHANGED = 3
@@ -22,27 +22,30 @@ CHANGED = 3
 def command(ctx: click.Context, old: str, new: str, style: str, exit_code: bool) -> None:
     """Compare two specs or two output directories.
 
-    The diff covers spec fields, degrees, ranks that move, groups that change or newly span racks,
-    memory, step time, flags, and whether checkpoints of OLD load with NEW. A directory is read
-    without a compile; a spec is compiled in memory.
+    The diff shows changes of spec fields, parallel sizes, memory, step time and flags. It lists the
+    ranks that move, and the groups that change or newly span racks. It also shows if checkpoints of
+    OLD load with NEW. A directory is read without a compile; a spec is compiled in memory.
     """
     from parc.compiler.report.diff import text as diff_text
     from parc.compiler.report.diff.diff import diff
 
     try:
-        found = diff(_side(old, style), _side(new, style))
+        found = diff(_read_side_of_diff(old, style), _read_side_of_diff(new, style))
     except NotAnOutput as error:
         raise click.UsageError(str(error)) from None
     if style == "json":
-        session.print_json(found.to_json())
+        command_steps.print_json(found.to_json())
     else:
         show = diff_text.diff_markdown if style == "markdown" else diff_text.diff_text
         click.echo(show(found), nl=False)
     ctx.exit(CHANGED if exit_code and found.has_changes else 0)
 
 
-def _side(name: str, style: str) -> Side:
-    """Read a directory or compile a spec; warnings about a spec go to standard error."""
+def _read_side_of_diff(name: str, style: str) -> Side:
+    """Return one side of the diff: an output directory, or a spec that is compiled in memory.
+
+    Warnings about the spec are printed to standard error.
+    """
     if Path(name).is_dir():
         from parc.compiler.report.json.directory import read_directory, texts
 
@@ -52,7 +55,7 @@ def _side(name: str, style: str) -> Side:
     else:
         from parc.compiler.pipeline import emit_plan
 
-        plan, sink = session.plan_or_exit(name, (), style=style)
+        plan, sink = command_steps.plan_or_exit(name, (), style=style)
         files = {artifact.path: artifact.text for artifact in emit_plan(plan, sink)}
-        session.show_findings((sink,), "text", sys.stderr)
+        command_steps.show_findings((sink,), "text", sys.stderr)
     return read_side(name, files)

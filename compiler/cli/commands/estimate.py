@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from parc.compiler.cli import options, session
+from parc.compiler.cli import command_steps, options
 
 
 @click.command("estimate")
@@ -16,13 +16,14 @@ from parc.compiler.cli import options, session
 def command(spec: str, overrides: tuple[str, ...], style: str) -> None:
     """Show memory, step time and traffic of SPEC, term by term.
 
-    The layout is the one that parc compile chooses. parc explain TERM shows the formula of a term.
+    The estimate is for the layout that parc compile chooses. parc explain TERM shows the formula of
+    a term.
     """
     from parc.compiler.report.text.estimate_tables import estimate_document, estimate_text
 
-    plan, sink = session.plan_or_exit(spec, overrides, style=style)
+    plan, sink = command_steps.plan_or_exit(spec, overrides, style=style)
     if style == "json":
-        session.print_json(estimate_document(plan))
+        command_steps.print_json(estimate_document(plan))
     else:
-        session.show_findings((sink,), "text", sys.stderr)
+        command_steps.show_findings((sink,), "text", sys.stderr)
         click.echo(estimate_text(plan), nl=False)

@@ -1,4 +1,4 @@
-"""``parc import``."""
+"""Command ``parc import``."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from textwrap import fill
 
 import click
 
-from parc.compiler.cli import options, session
+from parc.compiler.cli import command_steps, options
 from parc.compiler.tools.importers.import_files import OF_CLUSTERS, import_formats
 
 FORMATS = import_formats()
+# Plugins add formats, so this is not a literal list. Only ``parc import`` loads this module.
 KINDS = ("auto", *FORMATS)
-"""Valid values of KIND. Plugins add to them, so that they are not a literal list; only
-``parc import`` loads this module."""
+"""Valid values of KIND, including the formats of installed plugins."""
 _CLUSTERS = ", ".join(kind for kind in FORMATS if kind in OF_CLUSTERS)
 _OTHERS = ", ".join(kind for kind in FORMATS if kind not in OF_CLUSTERS)
 _DETAILS = f"""\
-KIND is auto (detected from the content) or one of {_CLUSTERS} (hosts of a cluster or a job),
-{_OTHERS} (a calibration, a model, or a layout and a job). Several files of one kind, or about one
-cluster, become one fragment; - is standard input. Settings without a field in the spec are listed
-with their line. docs/import.md has the details."""
+KIND is auto (detect the format) or the name of a format. Formats with hosts of a cluster or job:
+{_CLUSTERS}. Formats with a calibration, a model, or a layout and a job: {_OTHERS}. Several files of
+one format, or about one cluster, become one fragment; - is standard input. Settings without a field
+in the spec are reported with their line. docs/import.md has the details."""
 _PARAGRAPH = fill(_DETAILS, 99, break_on_hyphens=False)
 HELP = f"Print a spec fragment made from files of other tools.\n\n{_PARAGRAPH}\n"
 
@@ -34,16 +34,16 @@ HELP = f"Print a spec fragment made from files of other tools.\n\n{_PARAGRAPH}\n
     "--output",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Write the fragment to FILE.",
+    help="Write the fragment to FILE instead of standard output.",
 )
 @options.format_option("yaml", "json")
 def command(kind: str, files: tuple[str, ...], output: Path | None, style: str) -> None:
-    """Print the fragment of ``files``, or write it to ``output``."""
+    """Print the spec fragment that is read from ``files``, or write it to the file ``output``."""
     from parc.compiler.catalog.huggingface.config import split_part
     from parc.compiler.diagnostics import Positions, Sink
     from parc.compiler.report.formatting import json_text
     from parc.compiler.spec.reading.source import read_source
-    from parc.compiler.tools.importers.fragment_text import fragment_json, fragment_yaml
+    from parc.compiler.tools.importers.format_fragment import fragment_json, fragment_yaml
     from parc.compiler.tools.importers.import_files import MOST_BYTES, import_files
 
     parts = [split_part(name) for name in files]
@@ -61,12 +61,12 @@ def command(kind: str, files: tuple[str, ...], output: Path | None, style: str) 
     elif found is not None:
         text = json_text(fragment_json(found.fragment, sink))
     if sink.failed():
-        session.exit_with_findings((sink,), "text")
-    session.show_findings((sink,), "text", sys.stderr)
-    _out(text, output)
+        command_steps.exit_with_findings((sink,), "text")
+    command_steps.show_findings((sink,), "text", sys.stderr)
+    _print_or_write(text, output)
 
 
-def _out(text: str, output: Path | None) -> None:
+def _print_or_write(text: str, output: Path | None) -> None:
     from parc.compiler.writer import write_file
 
     if output is None:

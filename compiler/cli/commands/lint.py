@@ -1,4 +1,4 @@
-"""``parc lint``."""
+"""Command ``parc lint``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from parc.backends.registry import all_declared
-from parc.compiler.cli import options, session
+from parc.compiler.cli import command_steps, options
 from parc.compiler.cli.exit_codes import UNREADABLE
 from parc.compiler.diagnostics.render import Format
 from parc.compiler.ir.finding import Severity
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from parc.compiler.tools.lint.script import ScriptSink
 
 SHOWN = 8
-"""Largest number of unknown facts that are listed per file."""
+"""Maximum number of unknown facts to list per file."""
 
 
 @click.command("lint")
@@ -30,15 +30,18 @@ SHOWN = 8
     type=click.Choice(["auto", *(one.name for one in all_declared() if one.linter), "none"]),
     default="auto",
     show_default=True,
-    help="What the file starts; auto: detect it, none: check only the launch lines.",
+    help="Framework that the file starts; auto: detect it; none: check only the launch lines.",
 )
 @click.option(
-    "--version", metavar="X.Y", default="", help="Version of the framework. Absent: its default."
+    "--version",
+    metavar="X.Y",
+    default="",
+    help="Version of the framework; by default the version that PARC emits files for.",
 )
 @click.option("--model", metavar="NAME", help="Catalog name or config.json of the model.")
-@click.option("--cluster", metavar="NAME", help="Catalog name of the cluster, or of its node type.")
+@click.option("--cluster", metavar="NAME", help="Catalog name of the cluster or of its node type.")
 @click.option(
-    "--gpus", metavar="N", type=click.IntRange(1, 10**6), help="Number of GPUs of the job."
+    "--gpus", metavar="N", type=click.IntRange(1, 10**6), help="Number of GPUs that the job uses."
 )
 @options.format_option("text", "json", "sarif", "github")
 @options.fail_on_option
@@ -46,28 +49,31 @@ SHOWN = 8
 def command(ctx: click.Context, /, files: tuple[str, ...], **given: Any) -> None:
     """Check launch scripts that PARC did not write against the same rules.
 
-    FILE is a shell or batch script that starts Megatron-LM or vLLM, or a config of DeepSpeed; -
-    is standard input. Findings are reported at the flags of the script, with the codes of parc
-    check. A rule that needs a fact which the script does not contain is skipped and listed;
-    --model, --cluster and --gpus supply such facts. docs/lint.md has the details.
+    FILE is a shell or batch script that starts Megatron-LM or vLLM, or a DeepSpeed config; - is
+    standard input. Findings point to the flags of the script and have the codes of parc check. If
+    the script does not contain a fact that a rule needs, the rule is skipped and listed. The
+    options --model, --cluster and --gpus supply such facts. docs/lint.md has the details.
     """
     from parc.compiler.tools.lint.options import LintOptions
 
     style, fail_on = given.pop("style"), cast(Severity, given.pop("fail_on"))
     lint_options = LintOptions(**given, folder=Path())
-    linted = [found for name in files if (found := _linted(name, lint_options)) is not None]
+    linted = [found for name in files if (found := _lint_file(name, lint_options)) is not None]
     sinks = [sink for sink, _ in linted]
-    session.show_findings(sinks, cast(Format, style), sys.stdout)
+    command_steps.show_findings(sinks, cast(Format, style), sys.stdout)
     if style == "text":
-        _conclude(linted)
-    if len(linted) < len(files):
+        _print_conclusion(linted)
+    if len(linted) < len(files):  # an unreadable file outweighs findings
         ctx.exit(UNREADABLE)
-    if session.any_failed(sinks, fail_on):
-        ctx.exit(session.FOUND)
+    if command_steps.any_failed(sinks, fail_on):
+        ctx.exit(command_steps.FOUND)
 
 
-def _linted(name: str, lint_options: LintOptions) -> tuple[ScriptSink, list[SkippedRule]] | None:
-    """Lint one file; print an error and return None if it cannot be read."""
+def _lint_file(name: str, lint_options: LintOptions) -> tuple[ScriptSink, list[SkippedRule]] | None:
+    """Return (sink with the findings, skipped rules) of one file.
+
+    Print an error and return None if the file cannot be read.
+    """
     from parc.compiler.spec.reading.source import Unreadable, read_source
     from parc.compiler.tools.lint.lint_file import lint_text
 
@@ -79,8 +85,8 @@ def _linted(name: str, lint_options: LintOptions) -> tuple[ScriptSink, list[Skip
     return lint_text(source.text, source.name, lint_options)
 
 
-def _conclude(linted: Sequence[tuple[ScriptSink, list[SkippedRule]]]) -> None:
-    """Print which files have no findings, and which rules were skipped."""
+def _print_conclusion(linted: Sequence[tuple[ScriptSink, list[SkippedRule]]]) -> None:
+    """Print the files without findings, and the skipped rules by the fact that each needs."""
     for sink, skipped in linted:
         name = sink.positions.file
         if not sink.diagnostics:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from parc.compiler.cli import options, session
+from parc.compiler.cli import command_steps, options
 
 
 @click.command("replan")
@@ -25,8 +25,8 @@ from parc.compiler.cli import options, session
     "--output",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Output directory, by default build/NAME. Its parc.lock is the current plan, and the "
-    "directory is replaced.",
+    help="Output directory, which contains the parc.lock of the current plan and is replaced as a "
+    "whole; the default is build/NAME.",
 )
 @options.set_option
 @click.option("--dry-run", is_flag=True, help="Show the moves; write nothing.")
@@ -35,18 +35,19 @@ from parc.compiler.cli import options, session
 def command(ctx: click.Context, /, **given: Any) -> None:
     """Move the ranks of drained hosts to spare or idle hosts; other ranks stay.
 
-    The starting point is the plan in DIR/parc.lock if it fits SPEC; otherwise SPEC is compiled as
-    if no host were drained. Degrees, stages and all other hosts stay the same. A free host of the
-    same leaf is preferred; otherwise the host whose placement costs least. In a service, only the
-    engines of drained hosts move. A later parc compile --locked keeps the new hosts.
+    The starting point is the plan in DIR/parc.lock if it fits SPEC. Otherwise SPEC is compiled as
+    if no host were drained. Parallel sizes, stages and all other hosts stay the same. A free host
+    below the same leaf switch is preferred, then the host for which the placement costs least.
+    In a serving job, only engines on drained hosts move. A later parc compile --locked keeps the
+    new hosts.
     """
-    from parc.compiler.cli.replanning import ReplanRequest, replan
+    from parc.compiler.cli.replan_command import ReplanRequest, replan
 
     request = ReplanRequest(**given)
     outcome = replan(request)
     if request.style == "json":
-        session.print_json(outcome.to_json())
+        command_steps.print_json(outcome.to_json())
     else:
-        session.show_findings((outcome.sink,), "text", sys.stderr)
+        command_steps.show_findings((outcome.sink,), "text", sys.stderr)
         click.echo(outcome.text(), nl=False)
-    ctx.exit(session.FOUND if outcome.sink.failed() else 0)
+    ctx.exit(command_steps.FOUND if outcome.sink.failed() else 0)

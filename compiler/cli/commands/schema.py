@@ -14,7 +14,7 @@ NAMES = ("spec", "plan", "rankmap", "lock")
 def command(name: str) -> None:
     """Print a JSON Schema: spec, plan, rankmap or lock.
 
-    With the schema of the spec, an editor can complete and check a spec.
+    An editor that has the schema of the spec can complete and check a spec.
     """
     from parc.compiler.report.json.output_schemas import schema_text
 

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from parc.compiler.cli import options, session
+from parc.compiler.cli import command_steps, options
 
 
 @click.command("search")
@@ -24,15 +24,15 @@ from parc.compiler.cli import options, session
 def command(spec: str, overrides: tuple[str, ...], top: int, style: str) -> None:
     """Rank the layouts that fit SPEC and compare them with the chosen one.
 
-    The first row is the layout that parc compile writes. A second table counts the layouts that
+    The first row is the layout that parc compile chooses. A second table shows how many layouts
     each rule rejected.
     """
     from parc.compiler.report.text import search_table
 
-    plan, sink = session.plan_or_exit(spec, overrides, style=style)
+    plan, sink = command_steps.plan_or_exit(spec, overrides, style=style)
     if style == "json":
-        session.print_json(search_table.search_document(plan, top))
+        command_steps.print_json(search_table.search_document(plan, top))
         return
-    session.show_findings((sink,), "text", sys.stderr)
+    command_steps.show_findings((sink,), "text", sys.stderr)
     text = search_table.search_csv if style == "csv" else search_table.search_text
     click.echo(text(plan, top), nl=False)

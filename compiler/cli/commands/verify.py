@@ -8,7 +8,7 @@ from typing import cast
 
 import click
 
-from parc.compiler.cli import options, session
+from parc.compiler.cli import command_steps, options
 from parc.compiler.diagnostics.render import Format
 from parc.compiler.diagnostics.sink import Sink
 from parc.compiler.ir.finding import Severity
@@ -22,11 +22,11 @@ from parc.compiler.ir.finding import Severity
 def command(ctx: click.Context, directory: Path, style: str, fail_on: str) -> None:
     """Verify an output directory again, and list edited or missing files.
 
-    An independent verifier derives the groups of the framework from the emitted arguments and
+    An independent verifier derives the framework's process groups from the emitted arguments and
     compares them with the rank map, the hostfile and the launch scripts. A missing file or a
-    contradiction between files is an error. A file whose checksum differs from DIR/parc.lock is a
-    warning. Files of a plugin without a verifier (A13) make the command exit with 1. For details
-    see docs/verify.md.
+    contradiction between files is an error. A file whose checksum differs from the one in
+    DIR/parc.lock is a warning. The command also exits with 1 if files of a plugin cannot be
+    verified because it has no verifier (A13). docs/verify.md has the details.
     """
     from parc.compiler.ir.finding import Positions
     from parc.compiler.report.json.directory import read_directory, texts
@@ -38,8 +38,8 @@ def command(ctx: click.Context, directory: Path, style: str, fail_on: str) -> No
     files = read_directory(directory)
     verify_artifacts(texts(files), sink)
     verify_written(files, sink)
-    session.show_findings((sink,), cast(Format, style), sys.stdout)
+    command_steps.show_findings((sink,), cast(Format, style), sys.stdout)
     if style == "text" and not sink.diagnostics:
         click.echo(f"OK: {len(files)} files, consistent and unmodified.")
     unverified = any(one.code == f"PARC-{UNVERIFIED}" for one in sink.diagnostics)
-    ctx.exit(session.FOUND if unverified or sink.failed(cast(Severity, fail_on)) else 0)
+    ctx.exit(command_steps.FOUND if unverified or sink.failed(cast(Severity, fail_on)) else 0)

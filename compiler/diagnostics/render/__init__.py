@@ -20,9 +20,9 @@ RENDERERS: dict[Format, str] = {
 
 
 def render(sinks: Sequence[Sink], style: Format = "text", *, color: bool = False) -> str:
-    """Return all diagnostics of ``sinks`` (one sink per spec) as text that ends in a newline.
+    """Return the diagnostics of all ``sinks``, one sink per spec, in the output format ``style``.
 
-    In the formats text and github, the result is empty if there are no diagnostics.
+    The result ends in a newline. Without diagnostics, it is empty in the formats text and github.
     """
     renderer = cast(Callable[[Sequence[Sink], bool], str], import_module(RENDERERS[style]).render)
     return renderer(sinks, color)

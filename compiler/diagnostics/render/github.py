@@ -1,7 +1,7 @@
-"""Render diagnostics as GitHub workflow commands, shown as annotations on a pull request.
+"""Render diagnostics as GitHub workflow commands, which GitHub shows as annotations.
 
-Escaped as in actions/toolkit, packages/core/src/command.ts: ``%``, CR and LF in the message, and
-also ``:`` and ``,`` in a property.
+Texts are escaped as in actions/toolkit, packages/core/src/command.ts: ``%``, CR and LF in the
+message, and also ``:`` and ``,`` in a property.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ COMMANDS: dict[Severity, str] = {"error": "error", "warning": "warning", "advice
 
 
 def render(sinks: Sequence[Sink], color: bool) -> str:
-    """Return one line per diagnostic."""
+    """Return one workflow command per diagnostic, each on one line; ``color`` has no effect."""
     return "".join(
-        _line(found, sink.positions.file) + "\n" for sink in sinks for found in sink.diagnostics
+        _workflow_command(found, sink.positions.file) + "\n"
+        for sink in sinks
+        for found in sink.diagnostics
     )
 
 
-def _line(found: Diagnostic, file: str) -> str:
+def _workflow_command(found: Diagnostic, file: str) -> str:
     properties = {"title": found.code, "file": found.span.file if found.span else file}
     if found.span:
         properties |= {
@@ -30,10 +32,10 @@ def _line(found: Diagnostic, file: str) -> str:
             "endColumn": str(found.span.column + found.span.length),
         }
     joined = ",".join(f"{name}={_escape_property(value)}" for name, value in properties.items())
-    return f"::{COMMANDS[found.severity]} {joined}::{_escape_message(_message(found))}"
+    return f"::{COMMANDS[found.severity]} {joined}::{_escape_message(_message_text(found))}"
 
 
-def _message(found: Diagnostic) -> str:
+def _message_text(found: Diagnostic) -> str:
     finding = found.finding
     parts = [finding.message, finding.label]
     parts += [f"help: {finding.help}"] if finding.help else []

@@ -1,4 +1,7 @@
-"""Render diagnostics as one JSON document. ``format`` is its version; keys are only ever added."""
+"""Render diagnostics as one JSON document.
+
+Its key ``format`` is the version of the format. Later versions of PARC only add keys.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,15 @@ FORMAT = 1
 
 
 def render(sinks: Sequence[Sink], color: bool) -> str:
-    """Return ``{"format": 1, "diagnostics": [...], "summary": {...}}`` as text."""
+    """Return the diagnostics as the text of a JSON document; ``color`` has no effect."""
     return json.dumps(document(sinks), indent=2, sort_keys=True) + "\n"
 
 
 def document(sinks: Sequence[Sink]) -> dict[str, Any]:
-    """Return the document as a mapping, so that commands can add keys."""
+    """Return the JSON document as a mapping, to which commands add keys.
+
+    Its form is ``{"format": 1, "diagnostics": [...], "summary": {...}}``.
+    """
     found = [(sink, item) for sink in sinks for item in sink.diagnostics]
     counts = Counter(item.severity for _, item in found)
     return {

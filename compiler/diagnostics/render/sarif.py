@@ -1,4 +1,7 @@
-"""Render diagnostics as SARIF 2.1.0 (OASIS) for code scanning: the properties that viewers use."""
+"""Render diagnostics as SARIF 2.1.0, the OASIS format for code scanning.
+
+Only the properties that common viewers show are written.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ LEVELS: dict[Severity, str] = {"error": "error", "warning": "warning", "advice":
 
 
 def render(sinks: Sequence[Sink], color: bool) -> str:
-    """Return a SARIF log with a single run."""
+    """Return the diagnostics as the text of a SARIF log with one run; ``color`` has no effect."""
     from parc import __version__
 
     found = [(sink.positions.file, item) for sink in sinks for item in sink.diagnostics]
@@ -24,19 +27,19 @@ def render(sinks: Sequence[Sink], color: bool) -> str:
     driver = {
         "name": "PARC",
         "semanticVersion": __version__,
-        "rules": [_rule(code) for code in codes],
+        "rules": [_rule_properties(code) for code in codes],
     }
     run = {
         "tool": {"driver": driver},
         # Spans count characters; the default of SARIF is UTF-16 code units.
         "columnKind": "unicodeCodePoints",
-        "results": [_result(item, file, codes) for file, item in found],
+        "results": [_result_properties(item, file, codes) for file, item in found],
     }
     log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
     return json.dumps(log, indent=2, sort_keys=True) + "\n"
 
 
-def _rule(code: str) -> dict[str, Any]:
+def _rule_properties(code: str) -> dict[str, Any]:
     info = code_info(code.removeprefix("PARC-"))
     return {
         "id": code,
@@ -47,7 +50,7 @@ def _rule(code: str) -> dict[str, Any]:
     }
 
 
-def _result(found: Diagnostic, file: str, codes: list[str]) -> dict[str, Any]:
+def _result_properties(found: Diagnostic, file: str, codes: list[str]) -> dict[str, Any]:
     finding = found.finding
     notes = (finding.message, finding.label, finding.help, finding.fix)
     location: dict[str, Any] = {"physicalLocation": _physical_location(found.span, file)}
@@ -72,7 +75,7 @@ def _related_location(cause: Cause) -> dict[str, Any]:
 
 def _physical_location(span: Span | None, file: str) -> dict[str, Any]:
     physical: dict[str, Any] = {"artifactLocation": {"uri": quote(span.file if span else file)}}
-    if span:
+    if span:  # SARIF's endColumn is the column after the last character
         physical["region"] = {
             "startLine": span.line,
             "startColumn": span.column,

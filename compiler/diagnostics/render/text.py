@@ -13,7 +13,8 @@
        = fix:  layout.tp: 8   (keeps 48 GPUs: pp 2, dp 3)
        = more: parc explain PARC-D01
 
-Source lines are fitted to terminal columns: tabs, wide, combining and control characters.
+Markers are aligned by terminal columns, not characters: a tab or a wide character fills several
+columns, and a combining character none.
 """
 
 from __future__ import annotations
@@ -27,33 +28,34 @@ from parc.compiler.ir.finding import Diagnostic, Positions, Severity, Span
 
 TAB = "    "
 ZERO_WIDTH_JOINERS = "\u200c\u200d"
-"""Format characters of ordinary text: they join letters and emoji, and have width 0."""
+"""Characters of category Cf that join letters and emoji in ordinary text, and have width 0."""
 MAX_COLUMNS = 120
-"""Columns of source text to print; a longer line is cut around its span."""
+"""Maximum number of columns of a source line; a longer line is cut around the marked part."""
 LEADING_COLUMNS = 30
-"""Columns to keep before the span if a line is cut."""
+"""Number of columns to keep before the marked part if a line is cut."""
 
 
 def make_printable(text: str) -> str:
-    """Return ``text`` on one line, with all characters escaped that control a terminal."""
-    return "".join(_escape(character) for character in text)
+    """Return ``text`` with escapes for line breaks and characters that control a terminal."""
+    return "".join(_escape_character(character) for character in text)
 
 
 def display_width(text: str) -> int:
-    """Return the number of terminal columns of a printable ``text``."""
+    """Return the number of terminal columns that a printable text fills."""
     return sum(_column_count(character) for character in text)
 
 
 def cut_excerpt(line: str, column: int, length: int) -> tuple[str, int, int]:
-    """Return the part of ``line`` to print, and the offset and length of its marker.
+    """Return the part of a source line to print, with the place of the marker below it.
 
     Args:
-        line: source text.
+        line: source line.
         column: first marked character, counted from 1.
-        length: marked characters.
+        length: number of marked characters.
 
     Returns:
-        (text, offset, length); offset and length count terminal columns, offset from 0.
+        (text, offset of the marker, length of the marker). Offset and length are in terminal
+        columns; the offset of the first column is 0.
     """
     start = min(max(column - 1, 0), len(line))
     before = make_printable(line[:start])
@@ -62,14 +64,15 @@ def cut_excerpt(line: str, column: int, length: int) -> tuple[str, int, int]:
     offset, marker_length = display_width(before), max(1, display_width(marked))
     if offset + marker_length + display_width(after) <= MAX_COLUMNS:
         return before + marked + after, offset, marker_length
+    # The dots of "..." take three columns at either end.
     if offset > LEADING_COLUMNS:
         before = "..." + before[-(LEADING_COLUMNS - 3) :]
         offset = display_width(before)
-    text = _first_columns(before + marked + after, MAX_COLUMNS - 3) + "..."
+    text = _cut_to_columns(before + marked + after, MAX_COLUMNS - 3) + "..."
     return text, offset, min(marker_length, max(1, MAX_COLUMNS - 3 - offset))
 
 
-def _first_columns(text: str, columns: int) -> str:
+def _cut_to_columns(text: str, columns: int) -> str:
     used = 0
     for index, character in enumerate(text):
         used += _column_count(character)
@@ -78,7 +81,7 @@ def _first_columns(text: str, columns: int) -> str:
     return text
 
 
-def _escape(character: str) -> str:
+def _escape_character(character: str) -> str:
     if character == "\t":
         return TAB
     category = unicodedata.category(character)
@@ -98,18 +101,18 @@ def _column_count(character: str) -> int:
 
 
 MAX_LINE_GAP = 10
-"""Distance between two printed source lines above which ``...`` marks the omitted lines."""
+"""Maximum distance of two source lines without ``...`` between them."""
 PATH_COLUMN = 26
-"""Columns of the position, including two spaces, before the spec path is printed."""
+"""Width of the column with the position, including two spaces; the spec path follows."""
 TARGET_COLUMN = 33
-"""Columns of the marker and its label before the frameworks are printed."""
+"""Width of the column with the marker and its label; the names of frameworks follow."""
 COLORS: dict[Severity, str] = {"error": "red", "warning": "yellow", "advice": "cyan"}
 
 Paint = Callable[[str, str], str]
 
 
 class Mark(NamedTuple):
-    """Underlined span: ``sign`` is ``^`` for the problem and ``-`` for a cause."""
+    """Marked part of a source line: ``sign`` is ``^`` for the problem and ``-`` for a cause."""
 
     span: Span
     text: str
@@ -117,7 +120,7 @@ class Mark(NamedTuple):
 
 
 def render(sinks: Sequence[Sink], color: bool) -> str:
-    """Return all diagnostics and a summary, separated by empty lines; empty if there are none."""
+    """Return the diagnostics of all ``sinks`` and a summary; empty if there are no diagnostics."""
     texts = [render_text(sink.diagnostics, sink.positions, color=color) for sink in sinks]
     shown = [text for text in texts if text]
     found = [item for sink in sinks for item in sink.diagnostics]
@@ -127,14 +130,14 @@ def render(sinks: Sequence[Sink], color: bool) -> str:
 def render_text(
     diagnostics: Sequence[Diagnostic], positions: Positions, *, color: bool = False
 ) -> str:
-    """Return the diagnostics of one spec, without a summary."""
+    """Return the text of the diagnostics of one spec, without a summary of their number."""
     paint = _make_painter(color)
     blocks = ["\n".join(_diagnostic_lines(found, positions, paint)) + "\n" for found in diagnostics]
     return "\n".join(blocks)
 
 
 def summarize(diagnostics: Sequence[Diagnostic]) -> str:
-    """Return the counts by severity: ``2 errors, 1 warning``."""
+    """Return the number of diagnostics by severity, such as ``2 errors, 1 warning``."""
     severities = [found.severity for found in diagnostics]
     return ", ".join(
         _pluralize(severities.count(severity), word)
@@ -156,7 +159,7 @@ def _make_painter(color: bool) -> Paint:
 
 
 def _diagnostic_lines(found: Diagnostic, positions: Positions, paint: Paint) -> Iterator[str]:
-    """Yield the lines of one diagnostic."""
+    """Yield the printed lines of one diagnostic."""
     marks = _marks(found)
     here = [mark for mark in marks if found.span and mark.span.file == found.span.file]
     gutter = max((len(str(mark.span.line)) for mark in here), default=1)
@@ -175,7 +178,7 @@ def _diagnostic_lines(found: Diagnostic, positions: Positions, paint: Paint) -> 
 
 
 def _marks(found: Diagnostic) -> list[Mark]:
-    """Return the span of the problem and the spans of its causes, in source order."""
+    """Return the marks of the problem and its causes, in the order of the source."""
     marks = [
         Mark(cause.span, cause.text, "-")
         for cause in found.finding.causes
@@ -200,7 +203,10 @@ def _format_span(span: Span) -> str:
 def _source_lines(
     marks: list[Mark], positions: Positions, gutter: int, found: Diagnostic
 ) -> Iterator[str]:
-    """Yield source lines, each followed by its markers."""
+    """Yield the marked source lines, each followed by its markers.
+
+    ``gutter`` is the width of the column with line numbers.
+    """
     last = 0
     for mark in marks:
         lines = positions.lines.get(mark.span.file, ())
@@ -220,7 +226,7 @@ def _source_lines(
 
 
 def _note_lines(found: Diagnostic, pad: str) -> Iterator[str]:
-    """Yield the notes below the source: causes without a position, help, fix and the code."""
+    """Yield the lines below the source: causes without a position, help, fix, ``parc explain``."""
     finding = found.finding
     if found.span is None and finding.label:
         yield f"{pad} = note: {make_printable(finding.label)}"

@@ -1,1 +1,1 @@
-"""Fit of cost-model parameters to measurements of the user."""
+"""``parc calibrate``: fit parameters of the cost model to step times that the user measured."""

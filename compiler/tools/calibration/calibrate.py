@@ -1,4 +1,4 @@
-"""Pass of ``parc calibrate``: tables and outputs of nccl-tests -> fitted parameters."""
+"""Implementation of ``parc calibrate``: fit the cost model to measured runs and nccl-tests."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from parc.compiler.tools.calibration.fit_runs import RunsFit, fit_runs, mean_err
 from parc.compiler.tools.calibration.measured_runs import MeasuredRun, read_measured_runs
 
 LARGE_ERROR = 0.25
-"""Relative error after the fit above which a run is reported (Q06)."""
+"""Relative error of the fitted prediction above which a run is reported (Q06)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Runs and collectives, with the parameters fitted to them."""
+    """Measured runs and collectives, with the cost model's parameters that are fitted to them."""
 
     runs: tuple[MeasuredRun, ...]
     fit: RunsFit
@@ -37,19 +37,25 @@ class Calibration:
 
     @property
     def measured(self) -> tuple[float, ...]:
-        """Measured seconds per run."""
+        """Measured seconds per step of each run, in the order of ``runs``."""
         return tuple(run.seconds for run in self.runs)
 
     @property
     def errors(self) -> dict[str, float]:
-        """Mean relative error of the runs: shipped, fitted, left_out (absent for too few runs)."""
+        """Mean relative error of the predicted step times, per set of parameters.
+
+        The keys are ``shipped``, ``fitted`` and, if there are enough runs, ``left_out``.
+        """
         columns = {"shipped": self.fit.before, "fitted": self.fit.after}
         if self.fit.left_out:
             columns["left_out"] = self.fit.left_out
         return {name: mean_error(column, self.measured) for name, column in columns.items()}
 
     def document(self) -> dict[str, Any]:
-        """Return the content of the calibration file; no dates or paths, so that it is stable."""
+        """Return the content of the calibration file as JSON types.
+
+        It contains no dates or paths, so that equal measurements give an identical file.
+        """
         terms = collective_terms(self.links.values)
         values = {name: rounded(value) for name, value in sorted(self.fit.values.items())}
         return {
@@ -71,17 +77,18 @@ class Calibration:
 
 
 def calibrate(source: Source, nccl: Sequence[Source], sink: Sink) -> Calibration | None:
-    """Fit the parameters to the table ``source`` and outputs of nccl-tests; None after an error.
+    """Fit the cost model to the table of runs in ``source`` and to the nccl-tests outputs ``nccl``.
 
-    Report warnings for parameters that the measurements do not identify (Q05), and for runs that
-    the fit cannot reproduce (Q06).
+    Return None if an error is reported. Report warnings for parameters that the measurements do
+    not identify (Q05), and for runs that the fit cannot reproduce (Q06).
     """
+    # Diagnostics show source lines of the table and of each output of nccl-tests.
     texts = {each.name: split_lines(each.text) for each in (source, *nccl)}
     sink.positions = Positions(source.name, lines=texts)
     outputs = [read_nccl(each.text, each.name, sink) for each in nccl]
     runs = read_measured_runs(source, sink)
     if runs:
-        _check_classes(runs, sink)
+        _check_same_hardware_class(runs, sink)
     if sink.failed() or not runs:
         return None
     cluster, stack = _largest_cluster(runs), framework_of(runs[0].problem).stack
@@ -89,6 +96,7 @@ def calibrate(source: Source, nccl: Sequence[Source], sink: Sink) -> Calibration
     links = fit_nccl([each for each in outputs if each], cluster, row, sink)
     if sink.failed():
         return None
+    # The links are fitted first: their values are fixed, or narrow priors, in the fit to the runs.
     found = Calibration(runs, fit_runs(runs, links.values, links.network), links)
     _warn_unidentified(found, source, sink)
     _warn_large_errors(found, sink)
@@ -96,42 +104,49 @@ def calibrate(source: Source, nccl: Sequence[Source], sink: Sink) -> Calibration
 
 
 def _largest_cluster(runs: Sequence[MeasuredRun]) -> Any:
-    """Return the cluster with the most hosts among all runs; the first one if several are equal."""
+    """Return the cluster with the most hosts among those of ``runs``; on a tie, the first."""
     return max(runs, key=lambda run: run.problem.cluster.nodes).problem.cluster
 
 
-def _check_classes(runs: Sequence[MeasuredRun], sink: Sink) -> None:
-    """Report Q03 for each run on another GPU generation than the first run."""
+def _check_same_hardware_class(runs: Sequence[MeasuredRun], sink: Sink) -> None:
+    """Report each run of another hardware class than the first run (Q03).
+
+    A hardware class is a GPU generation with the kernels of a framework, such as
+    ``hopper/transformer-engine``.
+    """
     first = runs[0]
-    expected = _class_of(first)
+    expected = _hardware_class_of(first)
     for run in runs[1:]:
-        other = _class_of(run)
+        other = _hardware_class_of(run)
         if other == expected:
             continue
         finding = Finding(
             f"{run.name} ran on {other}, but {first.name} on {expected}",
-            label=f"{run.problem.cluster.gpu.name} is {other}",
-            help="a calibration is for one GPU generation: write one table per generation",
+            label=f"the class of {run.problem.cluster.gpu.name} is {other}",
+            help="a calibration is valid for one GPU generation and one framework: write one "
+            "table for each",
         )
         sink.report("Q03", finding, span=run.row.span_of("node"))
 
 
-def _class_of(run: MeasuredRun) -> str:
+def _hardware_class_of(run: MeasuredRun) -> str:
     return hardware_class(run.problem.cluster.gpu, framework_of(run.problem).stack)
 
 
 def _warn_unidentified(found: Calibration, source: Source, sink: Sink) -> None:
-    """Report Q05 for all unidentified parameters, with runs that would identify them."""
+    """Report the parameters that the runs do not identify, and suggest further runs (Q05)."""
     names = found.fit.unidentified
     if not names:
         return
-    silent = [item.name for item in found.fit.parameters if item.identified == "no"]
+    unchanged = [item.name for item in found.fit.parameters if item.identified == "no"]
     help_ = "; ".join(f"{name}: {PARAMETERS.get(name, OTHER).seen_in}" for name in names)
     finding = Finding(
         f"{_runs_are_too_few(len(found.runs))} to fit {len(names)} of "
         f"{len(found.fit.parameters)} parameters: {', '.join(names)}",
-        label=f"shipped values are kept for {', '.join(silent)}" if silent else "partly identified",
-        help=f"measure runs that identify them: {help_}",
+        label=f"shipped values are kept for {', '.join(unchanged)}"
+        if unchanged
+        else "partly identified",
+        help=f"measure runs that identify these parameters: {help_}",
     )
     sink.report("Q05", finding, span=Span(source.name, 1, 1))
 
@@ -141,14 +156,15 @@ def _runs_are_too_few(count: int) -> str:
 
 
 def _warn_large_errors(found: Calibration, sink: Sink) -> None:
-    """Report Q06 for each run that the fit cannot reproduce."""
+    """Report each run whose step time after the fit is still far from the measured one (Q06)."""
     for run, before, after in zip(found.runs, found.fit.before, found.fit.after, strict=True):
         if abs(after / run.seconds - 1) <= LARGE_ERROR:
             continue
         finding = Finding(
             f"{run.name} took {run.seconds:.4g} s, but the fit predicts {after:.4g} s",
-            label=f"{after / run.seconds - 1:+.0%}; shipped parameters: {before:.4g} s",
-            help="check that the value is seconds per optimizer step without warm-up and "
-            "checkpoints, and that the row has the layout of the run",
+            label=f"error {after / run.seconds - 1:+.0%}; the shipped parameters predict "
+            f"{before:.4g} s",
+            help="check that step_seconds is the time of one optimizer step, without warm-up and "
+            "checkpoints, and that the row describes the layout of the run",
         )
         sink.report("Q06", finding, span=run.row.span_of("step_seconds"))

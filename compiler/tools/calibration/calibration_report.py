@@ -1,4 +1,4 @@
-"""Output of ``parc calibrate``: tables, JSON, and the calibration file."""
+"""Format the results of ``parc calibrate``: tables, JSON, and the calibration file."""
 
 from __future__ import annotations
 
@@ -9,27 +9,30 @@ from parc.compiler.report.formatting import percent, round_tree, rounded, second
 from parc.compiler.tools.calibration.calibrate import Calibration
 from parc.compiler.tools.calibration.fit_runs import mean_error
 
-SHOWN = 30
-"""Maximum number of runs to list; of a longer table, the runs with the largest errors."""
+MAX_RUNS_SHOWN = 30
+"""Maximum number of runs to print; if there are more, those with the largest errors."""
 HEAD = "# Written by parc calibrate; name it under cluster.calibration of a spec.\n"
 
 
 def calibration_text(found: Calibration) -> str:
-    """Return the tables of parameters, collectives and runs, and the mean errors."""
+    """Return the text that ``parc calibrate`` prints.
+
+    It contains tables of the parameters, collectives and runs, and the mean errors of the runs.
+    """
     count = len(found.runs)
     models = len({run.problem.model.name for run in found.runs})
     parts = [
         f"{found.fit.hardware}: {count} run{'s' * (count > 1)} of {models} "
         f"model{'s' * (models > 1)}\n",
-        _parameters(found),
-        *([_collectives(found)] if found.links.measured else []),
-        _runs(found),
-        _errors(found),
+        _parameter_table(found),
+        *([_collective_table(found)] if found.links.measured else []),
+        _run_table(found),
+        _mean_error_line(found),
     ]
     return "\n".join(parts)
 
 
-def _parameters(found: Calibration) -> str:
+def _parameter_table(found: Calibration) -> str:
     measured = found.links.network
     rows = [
         (
@@ -37,6 +40,7 @@ def _parameters(found: Calibration) -> str:
             f"{item.shipped:.3g}",
             f"{item.fitted:.3g}",
             f"{item.spread * 100:.0f} %",
+            # nccl-tests measure these parameters directly, whatever the runs show.
             "yes, --nccl" if item.name in measured else item.identified,
         )
         for item in found.fit.parameters
@@ -44,7 +48,7 @@ def _parameters(found: Calibration) -> str:
     return table(("parameter", "shipped", "fitted", "±", "identified"), rows)
 
 
-def _collectives(found: Calibration) -> str:
+def _collective_table(found: Calibration) -> str:
     rows = [
         (
             one.timings.test,
@@ -58,28 +62,35 @@ def _collectives(found: Calibration) -> str:
     return table(("collective", "ranks on hosts", "sizes", "error shipped", "fitted"), rows)
 
 
-def _runs(found: Calibration) -> str:
-    records = [_record(found, index) for index in range(len(found.runs))]
-    if len(records) > SHOWN:
-        worst = sorted(records, key=lambda row: -abs(row["fitted"] / row["measured"] - 1))[:SHOWN]
+def _run_table(found: Calibration) -> str:
+    records = [_run_record(found, index) for index in range(len(found.runs))]
+    if len(records) > MAX_RUNS_SHOWN:
+        worst = sorted(records, key=lambda row: -abs(row["fitted"] / row["measured"] - 1))[
+            :MAX_RUNS_SHOWN
+        ]
+        # The worst runs stay in the order of the user's table.
         records = [row for row in records if row in worst]
     rows = [
-        (row["run"], seconds(row["measured"]), *(_against(row, name) for name in _columns(found)))
+        (
+            row["run"],
+            seconds(row["measured"]),
+            *(_format_error(row, name) for name in _prediction_columns(found)),
+        )
         for row in records
     ]
-    return table(("run", "measured", *_columns(found).values()), rows)
+    return table(("run", "measured", *_prediction_columns(found).values()), rows)
 
 
-def _columns(found: Calibration) -> dict[str, str]:
+def _prediction_columns(found: Calibration) -> dict[str, str]:
     columns = {"shipped": "shipped", "fitted": "fitted"}
     return columns | ({"left_out": "left out"} if found.fit.left_out else {})
 
 
-def _against(row: Mapping[str, Any], name: str) -> str:
+def _format_error(row: Mapping[str, Any], name: str) -> str:
     return f"{(row[name] / row['measured'] - 1) * 100:+.1f} %"
 
 
-def _record(found: Calibration, index: int) -> dict[str, Any]:
+def _run_record(found: Calibration, index: int) -> dict[str, Any]:
     run, fit = found.runs[index], found.fit
     record = {
         "run": run.name,
@@ -91,14 +102,17 @@ def _record(found: Calibration, index: int) -> dict[str, Any]:
     return record | ({"left_out": fit.left_out[index]} if fit.left_out else {})
 
 
-def _errors(found: Calibration) -> str:
+def _mean_error_line(found: Calibration) -> str:
     words = {"shipped": "shipped", "fitted": "fitted", "left_out": "with the run left out"}
     text = ", ".join(f"{words[name]} {percent(value)}" for name, value in found.errors.items())
     return f"mean error of the step: {text}\n"
 
 
 def calibration_json(found: Calibration) -> dict[str, Any]:
-    """Return the calibration as JSON types; key ``calibration`` has the content of the file."""
+    """Return the document of ``parc calibrate --format json``.
+
+    The key ``calibration`` has the content of the calibration file.
+    """
     document = {
         "format": 1,
         "calibration": found.document(),
@@ -112,27 +126,28 @@ def calibration_json(found: Calibration) -> dict[str, Any]:
             }
             for item in found.fit.parameters
         ],
-        "runs": [_record(found, index) for index in range(len(found.runs))],
+        "runs": [_run_record(found, index) for index in range(len(found.runs))],
     }
     return dict(round_tree(document))
 
 
 def calibration_file(found: Calibration) -> str:
-    """Return the text of the calibration file: ``Calibration.document`` as YAML."""
-    return HEAD + "".join(f"{line}\n" for line in _lines(found.document(), ""))
+    """Return the text of the calibration file: a comment, then ``Calibration.document`` as YAML."""
+    # Written by hand: ruamel is slow to import, and the document has only a few types.
+    return HEAD + "".join(f"{line}\n" for line in _yaml_lines(found.document(), ""))
 
 
-def _lines(tree: Mapping[str, Any], indent: str) -> list[str]:
+def _yaml_lines(tree: Mapping[str, Any], indent: str) -> list[str]:
     lines = []
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
-            lines += [f"{indent}{key}:", *_lines(value, f"{indent}  ")]
+            lines += [f"{indent}{key}:", *_yaml_lines(value, f"{indent}  ")]
         else:
-            lines.append(f"{indent}{key}: {_scalar(value)}")
+            lines.append(f"{indent}{key}: {_yaml_scalar(value)}")
     return lines
 
 
-def _scalar(value: Any) -> str:
+def _yaml_scalar(value: Any) -> str:
     if isinstance(value, Mapping):
         return "{}"
     if isinstance(value, list):

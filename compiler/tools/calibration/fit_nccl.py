@@ -1,12 +1,11 @@
-"""Reader of the output of nccl-tests, and fit of link and network parameters to it.
+"""Read the output of nccl-tests, and fit link and network parameters of the cost model to it.
 
-The reader returns the collective, its hosts, and the time per message size. Format:
-https://github.com/NVIDIA/nccl-tests (printed by src/common.cu); times are in microseconds. Only the
-time column is read, because the bus bandwidth follows from it.
+The source of the format is https://github.com/NVIDIA/nccl-tests, src/common.cu. Times are in
+microseconds. Only the time column is read, because the bus bandwidth follows from it.
 
-Ranks in one NVLink domain calibrate latency and bandwidth of that collective inside the domain.
-Ranks in several domains calibrate the parameters that all collectives share between hosts: the
-share of the NIC rate, and the latency of a hop.
+A test whose ranks are in one NVLink domain determines latency and bandwidth of its collective
+inside the domain. Tests with ranks in several domains determine the parameters that all collectives
+share between hosts: the share of the NIC rate that is reached, and the latency of a hop.
 """
 
 from __future__ import annotations
@@ -38,19 +37,19 @@ TESTS: dict[str, Test] = {
     "alltoall": "all_to_all",
     "sendrecv": "send",
 }
-"""Program of nccl-tests (without ``_perf``) -> name in the cost model."""
+"""Program of nccl-tests (without ``_perf``) -> name of its collective in the cost model."""
 _PROGRAM = re.compile(r"\b(\w+)_perf\b")
 _NAMED = re.compile("|".join(TESTS))
 _RANK = re.compile(r"\s*#\s+Rank\s+\d+\s.*?\bon\s+(\S+)\s+device\b")
 MIN_SIZES = 4
-"""Minimum number of message sizes; with fewer, latency and bandwidth cannot be separated."""
+"""Minimum number of message sizes; fewer do not separate latency from bandwidth."""
 TIME_COLUMN = 5
-"""Index of the out-of-place time, after size, count, type, redop and root."""
+"""Index of the column with the out-of-place time; size, count, type, redop and root precede it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveTimings:
-    """Output of nccl-tests: seconds per message size."""
+    """Measured time of one collective per message size, from one output of nccl-tests."""
 
     file: str
     test: Test
@@ -62,8 +61,12 @@ class CollectiveTimings:
 
 
 def read_nccl(text: str, file: str, sink: Sink) -> CollectiveTimings | None:
-    """Return the timings of an output of nccl-tests; None after Q04 if it is incomplete."""
-    test = _test(text, file)
+    """Return the timings in one output of nccl-tests.
+
+    If the text does not show the collective, evenly spread ranks and enough timings, report that
+    it is incomplete (Q04) and return None.
+    """
+    test = _detect_collective(text, file)
     if test is None:
         finding = Finding(
             f"{file} does not name a known collective",
@@ -82,11 +85,12 @@ def read_nccl(text: str, file: str, sink: Sink) -> CollectiveTimings | None:
         )
         sink.report("Q04", finding, span=Span(file, 1, 1))
         return None
-    points = [point for line in text.splitlines() if (point := _point(line))]
+    points = [point for line in text.splitlines() if (point := _parse_result_line(line))]
     if len(points) < MIN_SIZES:
         finding = Finding(
             f"{file} has {len(points)} timings, at least {MIN_SIZES} are required",
-            help="run it with -b 8 -e 8G -f 2: small sizes show latency, large sizes bandwidth",
+            help="run the test with -b 8 -e 8G -f 2: small messages show the latency, large "
+            "messages the bandwidth",
         )
         sink.report("Q04", finding, span=Span(file, 1, 1))
         return None
@@ -94,20 +98,22 @@ def read_nccl(text: str, file: str, sink: Sink) -> CollectiveTimings | None:
     return CollectiveTimings(file, test, len(hosts), sum(hosts.values()), sizes, seconds)
 
 
-def _test(text: str, file: str) -> Test | None:
-    """Return the collective, from the line with the program name or else from the file name.
+def _detect_collective(text: str, file: str) -> Test | None:
+    """Return the collective that the output in ``text`` measures; None if it is unknown.
 
-    Older versions of nccl-tests do not print the program name.
+    The text names the test program, except in older versions of nccl-tests. If the text names no
+    program, the file name determines the collective.
     """
     for match in _PROGRAM.finditer(text):
         if match.group(1) in TESTS:
             return TESTS[match.group(1)]
+    # If the text names a program that is not in TESTS, the file name must not hide that.
     named = _NAMED.search(file.replace("\\", "/").rpartition("/")[2])
     return None if named is None or _PROGRAM.search(text) else TESTS[named.group()]
 
 
-def _point(line: str) -> tuple[int, float] | None:
-    """Return (bytes, seconds) of a result line; None for any other line."""
+def _parse_result_line(line: str) -> tuple[int, float] | None:
+    """Return (message bytes, seconds) of a result line of nccl-tests; None for any other line."""
     words = line.split()
     if len(words) <= TIME_COLUMN or not words[0].isdigit():
         return None
@@ -120,24 +126,30 @@ def _point(line: str) -> tuple[int, float] | None:
 
 
 LINK_TERMS = ("bus", "fixed", "ramp")
-"""Fitted factors on bandwidth, on latency (fixed and per rank), and on the ramp."""
+"""Factors fitted per collective: on its bandwidth, its latency (fixed and per rank), its ramp.
+
+The ramp is the part of the time that saturates with the message size (``collective_time.py``).
+"""
+# A factor of 1 keeps the shipped value. The prior is wide (a spread of 1 of the logarithm), so that
+# a direct measurement of the links outweighs the shipped values.
 LINK_PRIOR = Prior(1.0, 1.0, 0.02, 50.0)
 NETWORK_TERMS = ("network", "hop_seconds")
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCollective:
-    """Output of nccl-tests with the predictions of the cost model."""
+    """Measured times of one collective, and the predictions before and after a fit."""
 
     timings: CollectiveTimings
     before: tuple[float, ...]
     """Predicted seconds per message size, with the shipped parameters."""
     after: tuple[float, ...]
+    """Predicted seconds per message size, with the fitted parameters."""
 
 
 @dataclass
 class LinksFit:
-    """Fitted link and network parameters."""
+    """Link and network parameters fitted to outputs of nccl-tests."""
 
     collectives: dict[str, float] = field(default_factory=dict)
     """Parameter (``all_reduce.bus_gb_per_s``) -> fitted value."""
@@ -147,45 +159,50 @@ class LinksFit:
 
     @property
     def values(self) -> Values:
-        """Parameters of the collectives, sorted by name."""
+        """Fitted parameters of the collectives as (name, value), sorted by name."""
         return tuple(sorted(self.collectives.items()))
 
 
 def fit_nccl(
     outputs: Sequence[CollectiveTimings], cluster: Cluster, row: Efficiency, sink: Sink
 ) -> LinksFit:
-    """Fit the links to outputs inside one domain, then the network to outputs across domains.
+    """Fit the links to tests inside one NVLink domain, and the network to tests across domains.
 
-    Report Q04 for a second output of the same collective inside a domain, because it is unclear
-    which one is right.
+    Report a second output of the same collective inside a domain (Q04), because PARC cannot decide
+    which of the two to use.
     """
-    fitting = _Fitting(cluster, row)
+    fitting = _LinkFitter(cluster, row)
     found = LinksFit()
     inside: dict[Operation, CollectiveTimings] = {}
     for timings in outputs:
-        operation = _operation(timings)
-        if fitting.domains(timings) > 1:
+        operation = _modeled_operation(timings)
+        if fitting.domain_count(timings) > 1:
             continue
         if operation in inside:
             message = f"{timings.file} and {inside[operation].file} both measure {operation}"
-            finding = Finding(message, help="pass one output per collective inside a domain")
+            finding = Finding(
+                message, help="pass only one output per collective with ranks in one domain"
+            )
             sink.report("Q04", finding, span=Span(timings.file, 1, 1))
             continue
         inside[operation] = timings
         found.measured.append(fitting.fit_link(timings, found.collectives))
-    outside = [timings for timings in outputs if fitting.domains(timings) > 1]
+    outside = [timings for timings in outputs if fitting.domain_count(timings) > 1]
     if outside:
         found.measured += fitting.fit_network(outside, found.network)
     return found
 
 
-def _operation(timings: CollectiveTimings) -> Operation:
-    """Return the operation of the cost model; a send is half of an all-to-all of two ranks."""
+def _modeled_operation(timings: CollectiveTimings) -> Operation:
+    """Return the collective of the cost model whose parameters predict the measured times.
+
+    For a send this is all-to-all, because a send is half of an all-to-all between two ranks.
+    """
     return "all_to_all" if timings.test == "send" else timings.test
 
 
-class _Fitting:
-    """Links and network of one cluster, with the parameters fitted so far."""
+class _LinkFitter:
+    """Fitter of the link and network parameters of one cluster."""
 
     def __init__(self, cluster: Cluster, row: Efficiency) -> None:
         node = cluster.node
@@ -195,62 +212,77 @@ class _Fitting:
         self.cluster = cluster
         self.start = fitted_parameters(row)
 
-    def domains(self, timings: CollectiveTimings) -> int:
+    def domain_count(self, timings: CollectiveTimings) -> int:
         return -(-timings.ranks // self._ranks_per_domain(timings))
 
     def _ranks_per_domain(self, timings: CollectiveTimings) -> int:
-        """Return the ranks per NVLink domain, or per host if a domain does not extend beyond it."""
+        """Return the number of ranks of the test in one NVLink domain, or in one host if larger."""
         node, per_host = self.cluster.node, timings.ranks // timings.hosts
         hosts = max(node.nvlink_domain // node.gpus, 1)
         return per_host * min(hosts, timings.hosts)
 
-    def _network(self, values: Mapping[str, float]) -> Network:
+    def _network_with(self, values: Mapping[str, float]) -> Network:
         node, fabric = self.cluster.node, self.cluster.fabric
+        # The minimum of 0.05 GB/s keeps times finite if the fit tries a share close to 0.
         rate = max(node.network_gb_per_s_per_gpu * values["network"], 0.05)
         return Network(rate, values["hop_seconds"] + fabric.latency_seconds)
 
-    def _seconds(
+    def _predict_seconds(
         self, timings: CollectiveTimings, fit_: CollectiveFit, network: Mapping[str, float]
     ) -> tuple[float, ...]:
-        local, domains = self._ranks_per_domain(timings), self.domains(timings)
-        between = self._network({**self.start, **network})
+        local, domains = self._ranks_per_domain(timings), self.domain_count(timings)
+        between = self._network_with({**self.start, **network})
         if timings.test != "send":
             return tuple(
                 two_level_seconds(fit_, between, nbytes, local, domains) for nbytes in timings.sizes
             )
         if domains == 1:
             return tuple(send_seconds(fit_, nbytes) for nbytes in timings.sizes)
+        # Between domains, a send uses one NIC and one hop.
         rate = between.gb_per_s_per_gpu * 1e9
         return tuple(nbytes / rate + between.hop_seconds for nbytes in timings.sizes)
 
     def fit_link(self, timings: CollectiveTimings, found: dict[str, float]) -> MeasuredCollective:
-        """Fit the factors of a collective inside a domain, and add its parameters to ``found``."""
-        operation = _operation(timings)
+        """Fit one collective's link parameters to a test in one domain; add them to ``found``.
+
+        Return the test with the predictions before and after the fit.
+        """
+        operation = _modeled_operation(timings)
         before = self.shipped[operation]
         priors = dict.fromkeys(LINK_TERMS, LINK_PRIOR)
         best = fit(
-            lambda values: self._seconds(timings, _scaled(before, values), {}),
+            lambda values: self._predict_seconds(
+                timings, _scale_collective_fit(before, values), {}
+            ),
             timings.seconds,
             dict.fromkeys(LINK_TERMS, 1.0),
             priors,
         )
-        after = self.fits[operation] = _scaled(before, best.parameters)
+        after = self.fits[operation] = _scale_collective_fit(before, best.parameters)
         for term in ("bus_gb_per_s", "latency_seconds", "rank_seconds", "ramp_seconds"):
             found[f"{operation}.{term}"] = getattr(after, term)
         return MeasuredCollective(
-            timings, self._seconds(timings, before, {}), self._seconds(timings, after, {})
+            timings,
+            self._predict_seconds(timings, before, {}),
+            self._predict_seconds(timings, after, {}),
         )
 
     def fit_network(
         self, outputs: Sequence[CollectiveTimings], found: dict[str, float]
     ) -> list[MeasuredCollective]:
-        """Fit NIC share and hop latency to all ``outputs``, and add them to ``found``."""
+        """Fit the share of the NIC rate and the hop latency to ``outputs``; add both to ``found``.
+
+        Return each output with the predictions before and after the fit.
+        """
         priors = {
             name: replace(prior(name, self.start[name]), spread=1.0) for name in NETWORK_TERMS
         }
 
         def predict(values: Mapping[str, float]) -> list[float]:
-            each = (self._seconds(one, self.fits[_operation(one)], values) for one in outputs)
+            each = (
+                self._predict_seconds(one, self.fits[_modeled_operation(one)], values)
+                for one in outputs
+            )
             return [seconds for one in each for seconds in one]
 
         measured = [seconds for one in outputs for seconds in one.seconds]
@@ -259,14 +291,14 @@ class _Fitting:
         return [
             MeasuredCollective(
                 one,
-                self._seconds(one, self.shipped[_operation(one)], {}),
-                self._seconds(one, self.fits[_operation(one)], found),
+                self._predict_seconds(one, self.shipped[_modeled_operation(one)], {}),
+                self._predict_seconds(one, self.fits[_modeled_operation(one)], found),
             )
             for one in outputs
         ]
 
 
-def _scaled(fit_: CollectiveFit, values: Mapping[str, float]) -> CollectiveFit:
+def _scale_collective_fit(fit_: CollectiveFit, values: Mapping[str, float]) -> CollectiveFit:
     return replace(
         fit_,
         bus_gb_per_s=fit_.bus_gb_per_s * values["bus"],

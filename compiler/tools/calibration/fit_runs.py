@@ -1,8 +1,8 @@
-"""Fit of the parameters of one GPU generation to measured runs, with the shipped values as prior.
+"""Fit the cost model's parameters for one GPU generation to measured runs.
 
-A parameter that the runs give no information about keeps its shipped value, and the remaining
-parameters are fitted again without it. The reported error is therefore the error of the values that
-are written.
+The shipped values are the prior. A parameter that the runs give no information about keeps its
+shipped value, and the remaining parameters are fitted again without it. The reported error is
+therefore the error of the values that the calibration file contains.
 """
 
 from __future__ import annotations
@@ -24,61 +24,66 @@ from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.resolve.resolve_kernels import pricing_for
 from parc.compiler.tools.calibration.measured_runs import MeasuredRun
 
-KNOWN_SHARE = 0.8
-"""Share of the prior's spread below which the spread of an identified parameter must fall."""
-SILENT_SHARE = 0.98
-"""Share of the prior's spread above which the runs give no information about a parameter."""
+IDENTIFIED_SHARE = 0.8
+"""Fraction of the prior's standard deviation below which a parameter counts as identified."""
+UNINFORMED_SHARE = 0.98
+"""Fraction of the prior's standard deviation above which runs do not inform about a parameter."""
 MEASURED_SPREAD = 0.05
-"""Prior spread (of the logarithm) of a parameter that --nccl measured."""
+"""Standard deviation of the logarithm, in the prior of a parameter that ``--nccl`` measured."""
 MIN_RUNS = 3
-"""Minimum number of runs for predictions of left-out runs."""
+"""Minimum number of runs for which each run is also predicted from the other runs."""
 FOLDS = 40
-"""Maximum number of refits for left-out runs, so that hundreds of runs take seconds."""
+"""Maximum number of fits that leave runs out, so that hundreds of runs take seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class FittedParameter:
-    """Parameter with its shipped and fitted value, and its uncertainty."""
+    """Parameter of the cost model: its shipped value, fitted value and uncertainty."""
 
     name: str
     shipped: float
     fitted: float
     spread: float
-    """Standard deviation of its logarithm."""
+    """Standard deviation of the parameter's logarithm after the fit."""
     identified: Literal["yes", "partly", "no"]
-    """``no``: the parameter keeps its shipped value."""
+    """``yes``: the runs determine the value; ``partly``: they change it, but hardly reduce its
+    uncertainty; ``no``: it keeps its shipped value."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunsFit:
-    """Parameters fitted to runs, with the predictions before and after the fit."""
+    """Parameters fitted to measured runs, with the predictions before and after the fit."""
 
     hardware: str
     parameters: tuple[FittedParameter, ...]
     before: tuple[float, ...]
-    """Predicted seconds per run, with the shipped parameters."""
+    """Predicted seconds per step of each run, with the shipped parameters."""
     after: tuple[float, ...]
+    """Predicted seconds per step of each run, with the fitted parameters."""
     left_out: tuple[float, ...]
-    """Predicted seconds per run by a fit without it; empty for fewer than MIN_RUNS runs."""
+    """Predicted seconds per step of each run, fitted to the other runs only; empty for fewer than
+    MIN_RUNS runs."""
 
     @property
     def values(self) -> dict[str, float]:
-        """Fitted parameters that replace shipped ones."""
+        """Fitted values by parameter, without the parameters that keep their shipped value."""
         return {item.name: item.fitted for item in self.parameters if item.identified != "no"}
 
     @property
     def unidentified(self) -> tuple[str, ...]:
-        """Names of the parameters whose uncertainty the runs hardly reduce."""
+        """Names of the parameters that the runs identify only partly or not at all."""
         return tuple(item.name for item in self.parameters if item.identified != "yes")
 
 
 def fit_runs(
     runs: Sequence[MeasuredRun], collectives: Values, network: Mapping[str, float]
 ) -> RunsFit:
-    """Fit the parameters to ``runs``: at least one run, all of one GPU generation.
+    """Fit the cost model's parameters to ``runs``, at least one run of a single hardware class.
 
-    ``collectives`` and ``network`` are fitted to measured collectives. The former stay fixed, the
-    latter are the centers of narrow priors.
+    Args:
+        runs: the measured runs.
+        collectives: parameters that were fitted to nccl-tests; they stay fixed.
+        network: parameters that were fitted to nccl-tests; each is the center of a narrow prior.
     """
     cluster, stack = runs[0].problem.cluster, framework_of(runs[0].problem).stack
     hardware = hardware_class(cluster.gpu, stack)
@@ -86,12 +91,14 @@ def fit_runs(
     priors = {name: prior(name, value) for name, value in start.items()}
     for name, value in network.items():
         priors[name] = replace(prior(name, value), spread=MEASURED_SPREAD)
-    fitting = _Fitting(runs, collectives, {name: each.centre for name, each in priors.items()})
+    fitting = _RunsFitter(runs, collectives, {name: each.centre for name, each in priors.items()})
+    # The first fit only finds the parameters without information; the second leaves them out.
     first = fitting.fit(priors)
-    silent = set(first.unidentified(priors, SILENT_SHARE)) - set(network)
-    kept = {name: each for name, each in priors.items() if name not in silent}
+    uninformed = set(first.unidentified(priors, UNINFORMED_SHARE)) - set(network)
+    kept = {name: each for name, each in priors.items() if name not in uninformed}
     final = fitting.fit(kept) if kept else Fitted({}, {}, 0.0, 0)
-    known = set(network) | (set(kept) - set(final.unidentified(kept, KNOWN_SHARE)))
+    # What nccl-tests measured directly counts as identified, whatever the runs show.
+    known = set(network) | (set(kept) - set(final.unidentified(kept, IDENTIFIED_SHARE)))
     parameters = (
         FittedParameter(
             name,
@@ -105,19 +112,19 @@ def fit_runs(
     return RunsFit(
         hardware,
         tuple(parameters),
-        _Fitting(runs, (), start).seconds({}),
+        _RunsFitter(runs, (), start).seconds({}),
         fitting.seconds(final.parameters),
         fitting.left_out(final.parameters, kept) if len(runs) >= MIN_RUNS else (),
     )
 
 
-def mean_error(seconds: Sequence[float], measured: Sequence[float]) -> float:
-    """Return the mean of |predicted / measured - 1|."""
-    return sum(abs(s / m - 1) for s, m in zip(seconds, measured, strict=True)) / len(measured)
+def mean_error(predicted: Sequence[float], measured: Sequence[float]) -> float:
+    """Return the mean of |predicted / measured - 1| over pairs of predicted and measured times."""
+    return sum(abs(s / m - 1) for s, m in zip(predicted, measured, strict=True)) / len(measured)
 
 
-class _Fitting:
-    """Runs, with the values of the parameters that are not fitted."""
+class _RunsFitter:
+    """Fitter of parameters to runs; parameters that are not fitted have fixed values."""
 
     def __init__(
         self, runs: Sequence[MeasuredRun], collectives: Values, fixed: Mapping[str, float]
@@ -128,54 +135,60 @@ class _Fitting:
         self.measured = [run.seconds for run in runs]
 
     def seconds(self, parameters: Mapping[str, float]) -> tuple[float, ...]:
-        """Return the predictions with ``parameters``; other parameters have their fixed values."""
+        """Return the seconds per step of each run; ``parameters`` override the fixed values."""
         values = tuple(sorted({**self.fixed, **parameters, **dict(self.collectives)}.items()))
         return tuple(predicted_seconds(run, values) for run in self.runs)
 
     def fit(self, priors: Mapping[str, Prior]) -> Fitted:
-        """Fit the parameters of ``priors`` to all runs."""
+        """Fit the parameters in ``priors`` to the measured times of all runs."""
         start = {name: each.centre for name, each in priors.items()}
         return fit(self.seconds, self.measured, start, priors)
 
     def left_out(
         self, parameters: Mapping[str, float], priors: Mapping[str, Prior]
     ) -> tuple[float, ...]:
-        """Return the prediction of each run by a fit without it.
+        """Return the predicted seconds per step of each run, from a fit that leaves the run out.
 
-        The refits use predictions linearized around the full fit, which saves evaluations of the
-        cost model. With more than FOLDS runs, several runs are left out together.
+        With more than FOLDS runs, each fit leaves out several runs. These fits use predictions
+        that are linearized around the fit to all runs, which saves evaluations of the cost model.
         """
+        # Without fitted parameters, leaving out a run changes no prediction.
         if not parameters:
             return self.seconds({})
         lines = tangents(self.seconds, parameters)
         indices = range(len(lines))
         found = list(self.measured)
         for fold in range(min(FOLDS, len(lines))):
+            # Fold k leaves out the runs k, k + FOLDS, k + 2 FOLDS, ...
             others = [index for index in indices if index % FOLDS != fold]
-            predicted = self._from_others(parameters, priors, lines, others)
+            predicted = self._predict_from_subset(parameters, priors, lines, others)
             found[fold::FOLDS] = predicted[fold::FOLDS]
         return tuple(found)
 
-    def _from_others(
+    def _predict_from_subset(
         self,
         parameters: Mapping[str, float],
         priors: Mapping[str, Prior],
         lines: Sequence[Tangent],
         others: Sequence[int],
     ) -> list[float]:
-        """Return the predictions of all runs by a fit to the runs ``others``."""
+        """Fit the parameters to the runs with indices ``others``; return the seconds of all runs.
+
+        ``lines`` are the linearized predictions of all runs.
+        """
         measured = [self.measured[index] for index in others]
 
         def predict(values: Mapping[str, float]) -> list[float]:
             every = extrapolate(lines, parameters, values)
             return [every[index] for index in others]
 
+        # The start is the fit to all runs, so a few rounds are enough.
         found = fit(predict, measured, parameters, priors, rounds=8)
         return extrapolate(lines, parameters, found.parameters)
 
 
 def predicted_seconds(run: MeasuredRun, values: Values) -> float:
-    """Return the predicted seconds per step of ``run`` with the parameters ``values``."""
+    """Return the cost model's seconds per step of ``run`` with the parameters ``values``."""
     problem = replace(run.problem, calibration=values)
     pricing = pricing_for(problem, framework_of(problem))
     return step_time(pricing, run.layout).total_seconds

@@ -1,8 +1,8 @@
-"""Conversion of table rows to measured runs: problem, layout, seconds per step.
+"""Convert the rows of a CSV table to measured runs: problem, layout, seconds per step.
 
 Each row is converted to a spec and resolved like any spec, so that mistakes have the usual
-diagnostics, which are reported at the cell that caused them. The CSV reader keeps the position of
-each cell for that.
+diagnostics. Each diagnostic is reported at the cell that caused it, so the CSV reader keeps the
+position of each cell.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from parc.compiler.spec.nearest import did_you_mean
 from parc.compiler.spec.reading.scalars import plain_scalar
 from parc.compiler.spec.reading.source import Source, Unreadable, read_source
 
+# Python's csv module does not report the column at which a cell starts.
 CELL = re.compile(r'[ \t]*("(?:[^"]|"")*"|[^,"]*)[ \t]*(,|$)')
 MAX_ROWS = 1000
 """Maximum number of rows. A fit of 1,000 runs takes a minute, and a dozen parameters need fewer."""
@@ -33,7 +34,7 @@ MAX_ROWS = 1000
 
 @dataclass(frozen=True, slots=True)
 class CsvCell:
-    """Text of one cell, with its position."""
+    """Text of one cell of a CSV file, with its position."""
 
     text: str
     span: Span
@@ -41,28 +42,28 @@ class CsvCell:
 
 @dataclass(frozen=True, slots=True)
 class CsvRow:
-    """Line of the table: the cells that are not empty, by column."""
+    """Line of a CSV file: the cells that are not empty, by column name."""
 
     cells: dict[str, CsvCell]
     span: Span
     """Span of the whole line."""
 
     def text(self, column: str) -> str:
-        """Return the text in ``column``, empty if the cell is empty."""
+        """Return the text of the cell in ``column``; an empty string if the cell is empty."""
         cell = self.cells.get(column)
         return cell.text if cell else ""
 
     def span_of(self, column: str) -> Span:
-        """Return the span of the cell in ``column``, or of the row if the cell is empty."""
+        """Return the position of the cell in ``column``, or of the row if the cell is empty."""
         cell = self.cells.get(column)
         return cell.span if cell else self.span
 
 
 def read_table(text: str, file: str, columns: tuple[str, ...], sink: Sink) -> tuple[CsvRow, ...]:
-    """Return the rows of a CSV text with a header line.
+    """Return the rows of a CSV text whose header line names some of ``columns``.
 
-    Skip empty lines, and lines that start with #. Report Q01 for a column that is unknown or
-    appears twice, for a row with more cells than the header, and for unbalanced quotes.
+    Skip empty lines, and lines that start with ``#``. Report an invalid table (Q01): a column that
+    is unknown or appears twice, a row with more cells than the header, or unbalanced quotes.
     """
     lines = [
         (number, line)
@@ -74,7 +75,7 @@ def read_table(text: str, file: str, columns: tuple[str, ...], sink: Sink) -> tu
         return ()
     if len(lines) < 2:
         finding = Finding(
-            f"{file} has no run",
+            f"{file} contains no measured run",
             help="write a header line, then one line per run: see docs/calibrate.md",
         )
         sink.report("Q01", finding, span=Span(file, 1, 1))
@@ -115,8 +116,9 @@ def _parse_row(names: list[str], line: tuple[int, str], file: str, sink: Sink) -
 
 
 def _split_cells(number: int, line: str, file: str, sink: Sink) -> list[CsvCell]:
-    """Return the cells of one line; quoted cells cannot contain line breaks."""
+    """Split one line of a CSV text into cells; a quoted cell cannot contain a line break."""
     cells, at = [], 0
+    # An empty last cell starts at the end of the line, hence "<=".
     while at <= len(line):
         match = CELL.match(line, at)
         if match is None:
@@ -158,14 +160,15 @@ PATHS: dict[str, str] = {
 """Column -> spec path of its cells."""
 COLUMNS = ("run", "spec", *PATHS, "step_seconds")
 DEFAULTS = {"tp": "1", "cp": "1", "pp": "1", "vpp": "1", "ep": "1", "recompute": "none"}
-"""Values of empty cells in a row without a spec; an empty etp means tp, as in Megatron."""
+"""Values of empty cells in a row without a spec. An empty ``etp`` means tp, as in Megatron."""
 REQUIRED_PINS = ("tp", "cp", "pp", "vpp", "micro_batch", "recompute")
-"""Pins that a run must have, because PARC must not choose them; with experts also ep and etp."""
+"""Layout fields that a measured run must set, because the run determines them and PARC must not
+choose them. A row with a spec of a model with experts must also set ep and etp."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """Run that the user measured."""
+    """Training run whose step time the user measured."""
 
     name: str
     row: CsvRow
@@ -176,33 +179,33 @@ class MeasuredRun:
 
 
 def read_measured_runs(source: Source, sink: Sink) -> tuple[MeasuredRun, ...]:
-    """Return the valid runs of a table, in order; report the mistakes of the other rows.
+    """Return the valid runs of a table in the order of its rows; report errors in other rows.
 
     Paths of specs and model configs are relative to ``source.folder``.
     """
     rows = read_table(source.text, source.name, COLUMNS, sink)
-    found = (_Reader(source, row, sink).run() for row in rows)
+    found = (_RowReader(source, row, sink).read() for row in rows)
     return tuple(run for run in found if run is not None)
 
 
-class _Reader:
-    """Reader of one row."""
+class _RowReader:
+    """Reader of one row of the table, which reports each error at the cell that caused it."""
 
     def __init__(self, source: Source, row: CsvRow, sink: Sink) -> None:
         self.source = source
         self.row = row
         self.sink = sink
 
-    def run(self) -> MeasuredRun | None:
-        seconds = self._seconds()
-        problem = self._problem()
-        layout = self._layout(problem) if problem else None
+    def read(self) -> MeasuredRun | None:
+        seconds = self._read_seconds()
+        problem = self._resolve_problem()
+        layout = self._build_layout(problem) if problem else None
         if seconds is None or problem is None or layout is None:
             return None
         name = self.row.text("run") or f"line {self.row.span.line}"
         return MeasuredRun(name, self.row, problem, layout, seconds)
 
-    def _seconds(self) -> float | None:
+    def _read_seconds(self) -> float | None:
         text = self.row.text("step_seconds")
         try:
             seconds = float(text)
@@ -211,37 +214,40 @@ class _Reader:
         if 0 < seconds < 1e6:
             return seconds
         message = f"step_seconds is {text[:40]!r}" if text else "step_seconds is empty"
-        label = "seconds of one optimizer step, above 0, in this column"
+        label = "expected the seconds of one optimizer step, a number above 0"
         self.sink.report("Q02", Finding(message, label), span=self.row.span_of("step_seconds"))
         return None
 
-    def _problem(self) -> Problem | None:
+    def _resolve_problem(self) -> Problem | None:
         spec_sink = Sink()
         if self.row.text("spec"):
-            source = self._spec_source()
+            source = self._read_spec()
             if source is None:
                 return None
-            changes = {PATHS[name]: _value(self.row.text(name)) for name in self._written()}
+            changes = {
+                PATHS[name]: _parse_cell(self.row.text(name)) for name in self._filled_columns()
+            }
             overrides = [f"{path}={json.dumps(value)}" for path, value in changes.items()]
             problem = resolve_spec(source, overrides, spec_sink)
         else:
-            text = json.dumps(self._tree())
+            # JSON is valid YAML, so the usual reader of specs checks the cells.
+            text = json.dumps(self._build_spec_tree())
             problem = resolve_spec(
                 Source(self.source.name, text, self.source.folder), (), spec_sink
             )
-        self._forward(spec_sink.diagnostics)
+        self._report_at_cells(spec_sink.diagnostics)
         if isinstance(problem, ServingProblem):
             finding = Finding(
-                "a serving job has no training steps to fit", "the spec has job.kind: serve"
+                "a serving job has no training steps to fit", "job.kind in this spec is serve"
             )
             self.sink.report("Q02", finding, span=self.row.span_of("spec"))
             return None
         return None if spec_sink.failed() else problem
 
-    def _written(self) -> list[str]:
+    def _filled_columns(self) -> list[str]:
         return [name for name in PATHS if self.row.text(name)]
 
-    def _spec_source(self) -> Source | None:
+    def _read_spec(self) -> Source | None:
         path = self.row.text("spec")
         try:
             source = read_source(str((self.source.folder or Path()) / path))
@@ -250,47 +256,52 @@ class _Reader:
             return None
         return replace(source, name=path)
 
-    def _tree(self) -> dict[str, Any]:
-        """Return the cells as the tree of a spec."""
+    def _build_spec_tree(self) -> dict[str, Any]:
+        """Return a spec, as a tree of mappings, that is built from the cells of the row."""
         tree: dict[str, Any] = {"parc": 1, "name": "run", "cluster": {}, "job": {}, "layout": {}}
-        cells = {**DEFAULTS, **{name: self.row.text(name) for name in self._written()}}
+        cells = {**DEFAULTS, **{name: self.row.text(name) for name in self._filled_columns()}}
         for name, text in cells.items():
             section, _, key = PATHS[name].rpartition(".")
             place = tree[section] if section else tree
-            place[key] = _value(text)
+            place[key] = _parse_cell(text)
         return tree
 
-    def _layout(self, problem: Problem) -> Layout | None:
-        """Return the layout that the pins determine, if it is valid.
+    def _build_layout(self, problem: Problem) -> Layout | None:
+        """Return the layout of the run; None after an error if it is incomplete or invalid.
 
-        Memory is not checked: the run was measured, so its layout fits.
+        Memory is not checked, because the run was measured and therefore fits.
         """
         pins = problem.pins
         required: tuple[str, ...] = REQUIRED_PINS
+        # Rows without a spec have defaults for ep and etp.
         if self.row.text("spec") and problem.model.experts:
             required += ("ep", "etp")
+        # A single pipeline stage cannot be divided into virtual stages.
         if pins.pp == 1:
             required = tuple(name for name in required if name != "vpp")
         if open_ := [name for name in required if getattr(pins, name) is None]:
             finding = Finding(
                 f"{', '.join(open_)} of this run {'is' if len(open_) == 1 else 'are'} not set",
                 label="all parallel sizes of a measured run must be set",
-                help="fill these columns, or pin them under layout: in the spec",
+                help="fill these columns, or set these fields under layout in the spec",
                 fix=f"{open_[0]}: {'none' if open_[0] == 'recompute' else 1}",
             )
             self.sink.report("Q02", finding, span=self.row.span_of("spec"))
             return None
         target = framework_of(problem)
-        layout = _pinned(problem, target)
+        layout = _layout_from_pins(problem, target)
         if not any(rule.broken(problem, layout) for rule in all_rules(problem, target)):
             return layout
         spec_sink = Sink()
         explain_invalid(problem, target, [layout], spec_sink)
-        self._forward(spec_sink.diagnostics)
+        self._report_at_cells(spec_sink.diagnostics)
         return None
 
-    def _forward(self, found: Sequence[Diagnostic]) -> None:
-        """Report errors of the spec at the cells that caused them; warnings are left to compile."""
+    def _report_at_cells(self, found: Sequence[Diagnostic]) -> None:
+        """Report errors in the row's spec at the cells that caused them.
+
+        Warnings are left out, because ``parc compile`` reports them for the spec itself.
+        """
         spec = self.row.text("spec")
         for each in found:
             if each.severity != "error":
@@ -300,14 +311,15 @@ class _Reader:
             )
             column = next(places, "")
             span = self.row.span_of(column if self.row.text(column) else "spec")
+            # The positions of causes are in the spec, whose lines this sink does not have.
             causes = tuple(replace(cause, span=None) for cause in each.finding.causes)
             prefix = f"{spec}: " if spec else ""
             finding = replace(each.finding, message=prefix + each.finding.message, causes=causes)
             self.sink.report(each.code.removeprefix("PARC-"), finding, at=each.path, span=span)
 
 
-def _pinned(problem: Problem, target: Framework) -> Layout:
-    """Return the layout that the pins of ``problem`` determine, valid or not."""
+def _layout_from_pins(problem: Problem, target: Framework) -> Layout:
+    """Return the layout that the spec sets, with defaults for missing fields; it may be invalid."""
     pins = problem.pins
     tp, cp, pp, vpp = pins.tp or 1, pins.cp or 1, pins.pp or 1, pins.vpp or 1
     split = target.splits(problem, pp, vpp) or floor_split(problem.model.layers, pp, vpp)
@@ -335,8 +347,11 @@ def _pinned(problem: Problem, target: Framework) -> Layout:
     )
 
 
-def _value(text: str) -> Any:
-    """Parse a cell like a YAML value; ``selective:moe+mlp`` lists modules to recompute."""
+def _parse_cell(text: str) -> Any:
+    """Return the value of a cell, parsed like a YAML scalar.
+
+    ``selective:moe+mlp`` becomes the setting of selective recomputation with these two modules.
+    """
     words, colon, modules = text.partition(":")
     if colon and words == "selective":
         return {"granularity": "selective", "modules": modules.split("+")}

@@ -1,1 +1,1 @@
-"""``parc import``: files of other tools, read as fragments of a spec."""
+"""``parc import``: read files of other tools and print them as a fragment of a spec."""

@@ -1,11 +1,15 @@
-"""Flags as fields of the spec, by a table; flags without a field are reported (I04).
+"""Convert the flags of a launch to fields of the spec; report flags without a field (I04).
 
-The table is the one that the flags are also emitted from. A row of ``flags.yaml`` in the package of
-a backend names under ``import`` the field that its flag sets: ``layout.tp`` for a whole number, or
-``{field: how}``, where how is ``float``, ``text``, ``texts``, ``{set: value}`` or
-``{words: {value of the flag: value of the field}}``. ``implied`` marks a flag that follows from
-other fields. The section ``imported`` has the flags that PARC reads and never writes. Under
-``spec`` a row names a field that its flag sets but that is not imported.
+The table is ``flags.yaml`` in the package of a backend, from which PARC also writes the flags. The
+keys of a row that matter here:
+
+- ``import``: the spec field that the flag sets, such as ``layout.tp`` for an integer. For any other
+  type it is ``{field: type}``. The type is ``float``, ``positive``, ``text``, ``texts`` (a list),
+  ``{set: constant}``, or ``{words: {value of the flag: value of the field}}``.
+- ``import: implied``: the flag follows from other fields, so that PARC does not need to read it.
+- ``spec``: the field that the flag sets, if PARC does not import the flag.
+
+The section ``imported`` lists the flags that PARC reads but never writes.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ SRUN = {
     *("--ntasks-per-node", "--ntasks", "--kill-on-bad-exit", "--mpi", "--label", "--nodes"),
     *("--distribution", "--cpu-bind"),
 }
-"""Flags of srun(1) that are common in front of a launch."""
+"""Flags of srun(1) that often precede a launch command on the same line."""
 LAUNCHER = TORCHRUN | SRUN
 Kind = Literal["int", "float", "positive", "text", "texts", "set"]
 """How to read the value of a flag; ``set``: the flag has no value and sets a constant."""
@@ -45,7 +49,7 @@ Kind = Literal["int", "float", "positive", "text", "texts", "set"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Spec field that one flag sets, and how to read its value."""
+    """Spec field that one flag sets, and the type of the flag's value."""
 
     path: str
     """Spec field: ``layout.tp``."""
@@ -58,7 +62,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """Flag as written, with the words after it."""
+    """Flag of a launch command, with the words between it and the next flag."""
 
     name: str
     word: Word
@@ -66,32 +70,35 @@ class Flag:
 
 
 def written_flags(words: list[Word], known: Iterable[str]) -> list[Flag]:
-    """Return the flags of statements that have one of ``known``, or start with a flag."""
+    """Return all flags of each statement that contains a flag in ``known`` or starts with a flag.
+
+    A statement that starts with a flag is an array of arguments, or a file of arguments only.
+    """
     names = set(known)
     found: list[Flag] = []
     for _, group in groupby(words, key=lambda word: word.statement):
         statement = list(group)
         named = any(word.text.partition("=")[0] in names for word in statement)
         if named or statement[0].is_flag:
-            found += _flags(statement)
+            found += _split_flags(statement)
     return found
 
 
-def _flags(statement: list[Word]) -> list[Flag]:
+def _split_flags(statement: list[Word]) -> list[Flag]:
     starts = [index for index, word in enumerate(statement) if word.is_flag]
     flags = []
     for start, end in pairwise([*starts, len(statement)]):
         word = statement[start]
         name, equals, rest = word.text.partition("=")
         values = statement[start + 1 : end]
-        if equals:
+        if equals:  # --flag=value: the first value is a part of the word of the flag
             values = [Word(rest, word.span, word.statement), *values]
         flags.append(Flag(name, word, tuple(values)))
     return flags
 
 
 def take_flags(flags: list[Flag], table: Mapping[str, Row], reading: Reading) -> list[Flag]:
-    """Set the fields of the flags in ``table``; return the other flags."""
+    """Set the spec fields of all flags in ``table``; return the flags that are not in ``table``."""
     unknown = []
     for flag in flags:
         row = table.get(flag.name)
@@ -100,11 +107,11 @@ def take_flags(flags: list[Flag], table: Mapping[str, Row], reading: Reading) ->
         elif row.kind == "set":
             put(reading, row.path, row.value, flag)
         else:
-            _take(flag, row, reading)
+            _set_field_of_flag(flag, row, reading)
     return unknown
 
 
-def _take(flag: Flag, row: Row, reading: Reading) -> None:
+def _set_field_of_flag(flag: Flag, row: Row, reading: Reading) -> None:
     if not flag.values:
         finding = Finding(f"{flag.name} has no value", "expected a value after this flag")
         reading.refuse("I02", finding, flag.word.span)
@@ -118,7 +125,7 @@ def _take(flag: Flag, row: Row, reading: Reading) -> None:
     if row.kind == "texts":
         put(reading, row.path, [word.text for word in flag.values], flag)
         return
-    value = _value(flag.values[0].text, row)
+    value = _parse_value(flag.values[0].text, row)
     if value is None and row.words is not None:
         message = f"not carried over: {flag.name} {flag.values[0].text[:40]}"
         finding = Finding(
@@ -134,7 +141,7 @@ def _take(flag: Flag, row: Row, reading: Reading) -> None:
     put(reading, row.path, value, flag)
 
 
-def _value(text: str, row: Row) -> Any:
+def _parse_value(text: str, row: Row) -> Any:
     if row.kind == "int":
         return whole_number(text)
     if row.kind in ("float", "positive"):
@@ -144,16 +151,20 @@ def _value(text: str, row: Row) -> Any:
 
 
 def whole_number(text: str) -> int | None:
-    """Return ``text`` as a whole number; None for other texts and for more than 12 digits."""
+    """Return the integer that ``text`` contains; None unless ``text`` has 1 to 12 digits only."""
     return int(text) if re.fullmatch(r"[0-9]{1,12}", text) else None
 
 
 def put(reading: Reading, path: str, value: Any, flag: Flag) -> None:
-    """Set a field of the fragment. Of several flags the last one wins, as in argparse."""
+    """Set field ``path`` of the spec fragment to ``value``, and record the position of ``flag``.
+
+    If several flags set the same field, the last one counts, as in argparse.
+    """
     *above, last = path.split(".")
     node = reading.spec
     for key in above:
         inner = node.setdefault(key, {})
+        # An earlier flag may have set the section itself, such as ``model`` to a catalog name.
         if not isinstance(inner, dict):
             inner = node[key] = {}
         node = inner
@@ -162,10 +173,12 @@ def put(reading: Reading, path: str, value: Any, flag: Flag) -> None:
 
 
 def report_unknown(flags: list[Flag], why: str, reading: Reading) -> None:
-    """Report each flag without a field (I04), and list all their names in a note.
+    """Report each flag that has no spec field (I04), and add a note that names all these flags.
 
-    Flags of launchers are left out: PARC sets them from the hosts. ``why`` is the help text.
+    Flags of the launchers torchrun and srun are not reported, because PARC derives them from the
+    hosts. ``why`` is the help text of the reports.
     """
+    # torchrun accepts --nproc_per_node as well as --nproc-per-node.
     flags = [
         flag
         for flag in flags
@@ -185,27 +198,29 @@ IMPORT_ONLY = "imported"
 
 @dataclass(frozen=True, slots=True)
 class ImportTable:
-    """Import side of the flag table of one backend."""
+    """Columns of a backend's flag table that ``parc import`` needs."""
 
     rows: Mapping[str, Row]
-    """Flag -> how to read it, in the order of the table, import-only flags last."""
+    """Flag -> spec field and type, in the order of the table; flags that PARC only reads follow."""
     implied: frozenset[str]
-    """Flags that follow from other fields, so that reading them adds nothing."""
+    """Flags that follow from other fields, so that PARC does not need to read them."""
     fields: dict[str, str]
-    """Flag -> the spec field that it sets, also for flags that are not imported; not a section."""
+    """Flag -> the spec field that it sets, including flags that are not imported. Flags that set a
+    whole section of the spec are left out."""
 
     def flag_of(self) -> dict[str, str]:
-        """Return spec field -> flag; the first flag of the table if several set one field."""
+        """Return the flag that sets each spec field; if several do, the first one in the table."""
+        # A later item of a dict overrides an earlier one, so the reversed order keeps the first.
         return {field: flag for flag, field in reversed(self.fields.items())}
 
 
 @cache
 def import_table(package: str) -> ImportTable:
-    """Return the table of ``flags.yaml`` in ``package``."""
+    """Return the import table read from ``flags.yaml`` in the Python package ``package``."""
     tree = parse_table((files(package) / "flags.yaml").read_text("utf-8"))
-    entries = dict(_entries(tree))
+    entries = dict(_flag_rows(tree))
     rows = {
-        flag: _row(entry["import"])
+        flag: _parse_row(entry["import"])
         for flag, entry in entries.items()
         if entry.get("import", IMPLIED) != IMPLIED
     }
@@ -218,8 +233,11 @@ def import_table(package: str) -> ImportTable:
     return ImportTable(rows, frozenset(implied), fields)
 
 
-def _entries(tree: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (flag, row); rows of the sections on left-out fields are texts, which have no flag."""
+def _flag_rows(tree: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield (flag, row) for each flag of the table.
+
+    Entries whose row is a text are skipped: they explain why a spec field has no flag.
+    """
     for group, rows in tree.items():
         for flag, row in rows.items():
             if group == IMPORT_ONLY:
@@ -228,7 +246,7 @@ def _entries(tree: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Mappi
                 yield flag, row
 
 
-def _row(given: str | Mapping[str, Any]) -> Row:
+def _parse_row(given: str | Mapping[str, Any]) -> Row:
     if isinstance(given, str):
         return Row(given)
     ((field, how),) = given.items()

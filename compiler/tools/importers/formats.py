@@ -14,24 +14,27 @@ from parc.compiler.topology.readers.registry import Format
 
 @dataclass(frozen=True, slots=True)
 class LaunchLines:
-    """Reader of the launch lines inside a batch script, whose directives have another reader."""
+    """Reader of a framework's launch lines in a batch script.
+
+    The directives of the script are read by ``read_sbatch``.
+    """
 
     recognizes: Callable[[list[Word]], bool]
-    """Return True if the words contain a launch of the framework."""
+    """Return True if the words of a script launch the framework."""
     read: Callable[[list[Word], Reading], None]
-    """Add the fields of the spec that the flags among the words set."""
+    """Add the spec fields that the flags in the words set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Importers:
-    """Import formats of one backend."""
+    """Formats of launch files that one backend can import."""
 
     formats: Mapping[str, Format]
-    """KIND of ``parc import`` -> format, in the order in which ``auto`` tries them."""
+    """KIND argument of ``parc import`` -> format, in the order in which ``auto`` tries them."""
     launch_lines: LaunchLines | None = None
 
 
 @cache
 def importers() -> tuple[Importers, ...]:
-    """Return the import formats that backends declare."""
+    """Return the import formats of all backends that declare some."""
     return tuple(one.module(module).IMPORTERS for one in all_declared() for module in one.importers)

@@ -1,4 +1,4 @@
-"""Import a ``config.json`` of Hugging Face: the model."""
+"""Import the model of a Hugging Face ``config.json``."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from parc.compiler.topology.readers.reading import Reading
 
 
 def read_hf_config(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read the model of a config; K02 to K06 report keys that are unsupported or ignored."""
+    """Return a spec fragment with the model that a Hugging Face config describes; None on errors.
+
+    Report keys of the config that are unsupported or ignored (K02 to K06).
+    """
     reading = Reading(text, name, sink)
     root = read_document(reading)
     if root is None or not root.wants(dict):
         return None
     path, part = split_part(name)
-    found = model_spec_from_config(root.value, _stem(path), part)
+    found = model_spec_from_config(root.value, _model_name(path), part)
     above = tuple(part.split(".")) if part else ()
+    # The path in a note starts at the part of the config that was read, not at the root.
     for note in found.notes:
         finding = Finding(note.message, help=note.help)
         reading.say(note.code, finding, root.document.find((*above, *note.path)))
@@ -30,8 +34,12 @@ def read_hf_config(text: str, name: str, sink: Sink) -> Fragment | None:
     return reading.fragment()
 
 
-def _stem(name: str) -> str:
-    """Return the name of the model: qwen3-8b for ``qwen3-8b/config.json`` and ``qwen3-8b.json``."""
+def _model_name(name: str) -> str:
+    """Return a model name made from a path, such as ``qwen3-8b`` for ``qwen3-8b/config.json``.
+
+    The name is the file name, or the folder name if the file is ``config.json``. Characters that a
+    model name cannot contain become ``-``.
+    """
     path = PurePath(name.replace("\\", "/"))
     folder = path.parent.name
     stem = folder if path.stem == "config" and folder not in ("", "..") else path.stem

@@ -1,7 +1,7 @@
-"""Formats of ``parc import``, and the import of several files as one fragment.
+"""Implementation of ``parc import``: list the formats, and import files as one spec fragment.
 
-The formats are topologies, launches, models and measurements. Files that are imported together are
-of one kind, or about one cluster.
+The formats describe topologies, launches, models and measurements. Files that are imported together
+must have the same format or describe the same cluster.
 """
 
 from __future__ import annotations
@@ -44,16 +44,17 @@ OWN: dict[str, Format] = {
         read_sbatch, "batch script of Slurm with its launch line", (r"(?m)^#SBATCH[ \t]",)
     ),
 }
-"""Formats that belong to no framework, in the order in which ``auto`` tries them."""
+"""Formats that do not depend on a framework, in the order in which ``auto`` tries them."""
 OF_CLUSTERS = FORMATS.keys() | {"squeue"}
-"""Kinds that can be combined, because they describe one cluster."""
+"""Formats that can be combined, because they describe hosts of one cluster."""
 
 
 @cache
 def import_formats() -> dict[str, Format]:
-    """Return KIND -> format.
+    """Return all import formats by their KIND argument, in the order in which ``auto`` tries them.
 
-    Formats of frameworks come last, so that a batch script with their flags is a batch script.
+    Formats of frameworks come last, so that a batch script with a framework's flags is recognized
+    as a batch script.
     """
     found = dict(OWN)
     for one in importers():
@@ -62,7 +63,8 @@ def import_formats() -> dict[str, Format]:
 
 
 def read_files(files: Sequence[tuple[str, str, str]], sink: Sink) -> Fragment | None:
-    """Return one fragment of (kind, text, name) triples; None after an error."""
+    """Read files, given as (kind, text, name), into one spec fragment; None after an error."""
+    # One fit uses all outputs of nccl-tests, so their fragments cannot be merged one by one.
     if {kind for kind, _, _ in files} == {"nccl-tests"}:
         return read_outputs([(text, name) for _, text, name in files], sink)
     formats = import_formats()
@@ -72,12 +74,17 @@ def read_files(files: Sequence[tuple[str, str, str]], sink: Sink) -> Fragment | 
         return None
     merged = merge(read, sink)
     if merged is not None:
-        _check_text(merged.spec, "", (merged.spans, Span(files[0][2], 1, 1)), sink)
+        _check_characters(merged.spec, "", (merged.spans, Span(files[0][2], 1, 1)), sink)
     return None if sink.failed() else merged
 
 
-def _check_text(tree: Any, path: str, where: tuple[Mapping[str, Span], Span], sink: Sink) -> None:
-    """Report I02 for text with control characters, which could break lines of emitted scripts."""
+def _check_characters(
+    tree: Any, path: str, where: tuple[Mapping[str, Span], Span], sink: Sink
+) -> None:
+    """Report texts with control characters (I02), which could break a line of an emitted script.
+
+    ``where`` is (positions by spec field, position for fields that are not among them).
+    """
     inner: Iterable[tuple[Any, Any]] = ()
     if isinstance(tree, Mapping):
         inner = tree.items()
@@ -87,44 +94,47 @@ def _check_text(tree: Any, path: str, where: tuple[Mapping[str, Span], Span], si
     elif isinstance(tree, str) and (bad := INVALID.search(tree)):
         spans, first = where
         finding = Finding(
-            f"{path} contains the character U+{ord(bad[0]):04X}", help="use printable text"
+            f"{path} contains the character U+{ord(bad[0]):04X}",
+            help="use only printable characters",
         )
         sink.report("I02", finding, at=path, span=spans.get(path, first))
+    # Keys come from the files as well, so they are checked like values.
     for key, value in inner:
         below = f"{path}.{key}" if path else str(key)
-        _check_text(key, below, where, sink)
-        _check_text(value, below, where, sink)
+        _check_characters(key, below, where, sink)
+        _check_characters(value, below, where, sink)
 
 
 MOST_BYTES = 64 * 1024 * 1024
-"""Largest file; the node list of 16,384 hosts has about 40 MB."""
+"""Maximum file size in bytes; the node list of 16,384 hosts has about 40 MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """Fragment that was read from the files."""
+    """Spec fragment that was read from files, and the formats of the files."""
 
     fragment: Fragment
     kinds: str
-    """Distinct kinds of the files: ``scontrol-nodes and slurm-topology``."""
+    """Distinct formats of the files, such as ``scontrol-nodes and slurm-topology``."""
 
 
 def import_files(kind: str, files: Sequence[tuple[str, str]], sink: Sink) -> Imported | None:
-    """Return the fragment of (text, name) pairs; ``auto`` detects the kind of each from its text.
+    """Import files, given as (text, name), as one spec fragment; return None after an error.
 
-    Reports I06 for a text above MOST_BYTES, I05 for an unknown kind or a mix of kinds that cannot
-    be combined, and the findings of the readers. Returns None after an error.
+    If ``kind`` is ``auto``, the format of each file is detected from its text. Report a text above
+    MOST_BYTES (I06), an unknown format or formats that cannot be combined (I05), and the findings
+    of the file readers.
     """
     kinds = [kind if kind != "auto" else _detect_kind(text, name, sink) for text, name in files]
     for text, name in files:
-        if _bytes(text) > MOST_BYTES:
+        if _byte_count(text) > MOST_BYTES:
             finding = Finding(f"{name} is larger than {MOST_BYTES} bytes")
             sink.report("I06", finding, span=Span(name, 1, 1))
     different = sorted({one for one in kinds if one is not None})
     if len(different) > 1 and set(different) - OF_CLUSTERS:
         finding = Finding(
             f"files of these kinds cannot be combined: {', '.join(different)}",
-            help="import them one by one; only files about the same cluster can be combined",
+            help="import the files one by one; only files about the same cluster can be combined",
         )
         sink.report("I05", finding, span=Span(files[0][1], 1, 1))
     if sink.failed():
@@ -138,10 +148,14 @@ def _detect_kind(text: str, name: str, sink: Sink) -> str | None:
     kind = sniff(text, import_formats())
     if kind is None:
         kinds = ", ".join(import_formats())
-        finding = Finding(f"cannot detect the format of {name}", help=f"parc import KIND: {kinds}")
+        finding = Finding(
+            f"cannot detect the format of {name}",
+            help=f"name the format as KIND of parc import; valid values: {kinds}",
+        )
         sink.report("I05", finding, span=Span(name, 1, 1))
     return kind
 
 
-def _bytes(text: str) -> int:
+def _byte_count(text: str) -> int:
+    # Most files are ASCII; encoding a text of 64 MiB only to count its bytes takes time and memory.
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))

@@ -1,7 +1,8 @@
-"""Import output of nccl-tests as a calibration: latency and bandwidth of each measured level.
+"""Import outputs of nccl-tests as a calibration: latency and bandwidth in and between hosts.
 
-Ranks on one host measure the links inside it, ranks on several hosts the network. The fit is that
-of ``parc calibrate``, for the node type that has GPUs of the printed name.
+A test with ranks on one host measures the links inside the host, a test with ranks on several hosts
+measures the network. The parameters are fitted as in ``parc calibrate``, for the catalog's node
+type whose GPU has the printed name.
 """
 
 from __future__ import annotations
@@ -39,23 +40,30 @@ NODES = {
     "NVIDIA A800": "hgx-a800",
     "NVIDIA L40S": "l40s-8",
 }
-"""Start of a device name -> node type of the catalog with this GPU, longer starts first."""
+"""Start of a device name -> node type of the catalog with this GPU.
+
+The first match counts, so ``NVIDIA H100 PCIe`` precedes ``NVIDIA H100``.
+"""
+# The time of a message above LARGE_BYTES is mostly bandwidth, below SMALL_BYTES mostly latency.
 LARGE_BYTES = 256 * 2**20
 SMALL_BYTES = 8192
 
 
 def read_nccl_tests(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Return the calibration of one output; ``read_outputs`` fits several together."""
+    """Return a calibration that is fitted to one output of nccl-tests; None after an error."""
     return read_outputs([(text, name)], sink)
 
 
 def read_outputs(files: list[tuple[str, str]], sink: Sink) -> Fragment | None:
-    """Return a calibration with the collectives and the network that ``files`` measured."""
+    """Return one calibration that is fitted to several outputs of nccl-tests; None after an error.
+
+    ``files`` contains (text, name) of each output.
+    """
     outputs = [read_nccl(text, name, sink) for text, name in files]
     known = [timings for timings in outputs if timings is not None]
     if len(known) < len(files) or sink.failed():
         return None
-    cluster = _cluster(files[0], sink)
+    cluster = _cluster_with_device(files[0], sink)
     if cluster is None:
         return None
     # Any framework's row can start the fit: the links do not depend on the program.
@@ -76,13 +84,16 @@ def read_outputs(files: list[tuple[str, str]], sink: Sink) -> Fragment | None:
     notes = (
         "save this file and name it in cluster.calibration",
         f"fitted for {cluster.node.name}; shares are relative to its data-sheet rates",
-        *(_measured(timings) for timings in known),
+        *(_summarize_timings(timings) for timings in known),
     )
     return Fragment(spec=document, notes=notes)
 
 
-def _cluster(file: tuple[str, str], sink: Sink) -> Cluster | None:
-    """Return two hosts of the node type with the first device; report Q04 if there is none."""
+def _cluster_with_device(file: tuple[str, str], sink: Sink) -> Cluster | None:
+    """Return a cluster of two hosts of the catalog's node type with the GPU that the file names.
+
+    If the catalog has no such node type, report it (Q04) and return None.
+    """
     text, name = file
     device = _DEVICE.search(text)
     named = device[1].strip() if device else "no device"
@@ -90,7 +101,7 @@ def _cluster(file: tuple[str, str], sink: Sink) -> Cluster | None:
     if node is None:
         finding = Finding(
             f"{name}: the catalog has no node type with {named[:60]!r}",
-            help="use parc calibrate --nccl, which fits it for the node type of your runs",
+            help="use parc calibrate --nccl: its table of runs names the node type",
         )
         line = text.count("\n", 0, device.start()) + 1 if device else 1
         sink.report("Q04", finding, span=Span(name, line, 1))
@@ -98,8 +109,11 @@ def _cluster(file: tuple[str, str], sink: Sink) -> Cluster | None:
     return resolve_cluster(ClusterSpec(node=node, nodes=2), Library(), sink)
 
 
-def _measured(timings: CollectiveTimings) -> str:
-    """Summarize one test: ranks, hosts, time of small messages, bus bandwidth of large ones."""
+def _summarize_timings(timings: CollectiveTimings) -> str:
+    """Return a note on one test: its ranks and hosts, latency and bus bandwidth.
+
+    The latency is the median time of small messages, the bandwidth the median of large messages.
+    """
     pairs = list(zip(timings.sizes, timings.seconds, strict=True))
     small = [seconds for size, seconds in pairs if size <= SMALL_BYTES] or [timings.seconds[0]]
     large = [pair for pair in pairs if pair[0] >= LARGE_BYTES] or [pairs[-1]]
@@ -111,6 +125,6 @@ def _measured(timings: CollectiveTimings) -> str:
 
 
 def _bus_factor(timings: CollectiveTimings) -> float:
-    """Return bus bandwidth / algorithm bandwidth (nccl-tests, doc/PERFORMANCE.md)."""
+    """Return the ratio of bus to algorithm bandwidth (nccl-tests, doc/PERFORMANCE.md)."""
     share = (timings.ranks - 1) / timings.ranks
     return {"all_reduce": 2 * share, "send": 1.0}.get(timings.test, share)

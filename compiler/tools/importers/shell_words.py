@@ -1,7 +1,7 @@
-"""Words of a shell script with positions: as much of the shell as the flags of a launch need.
+"""Split a shell script into words with positions, as far as reading a launch command requires.
 
-Variables are expanded if the script assigns them plain values. Nothing is executed: a value that
-is computed at run time stays as written.
+Variables are expanded if the script assigns plain values to them. Nothing is executed: a value that
+the shell would compute at run time stays as written.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from dataclasses import dataclass
 
 from parc.compiler.diagnostics import Span
 
+# Bounds for hostile or generated input: a script is read in linear time and memory.
 MOST_WORDS = 200_000
 LONGEST_VALUE = 4096
 DEEPEST = 4
+# ``*+`` is possessive: without it, an unbalanced quote could cause exponential backtracking.
 _PIECE = re.compile(
     r"""(?P<blank>[ \t]+|\\\r?\n)
     |(?P<end>\r?\n|;|&&?|\|\|?)
@@ -26,11 +28,12 @@ _PIECE = re.compile(
     |(?P<other>[\s\S])""",
     re.VERBOSE,
 )
+# A here-document ends at the line that contains only its end word, indented or not.
 _HERE = re.compile(
     r"<<-?[ \t]*(['\"]?)(?P<end_word>\w{1,40})\1[^\n]*\n[\s\S]*?^[ \t]*(?P=end_word)$", re.M
 )
 _COMMAND = re.compile(r"\s--?[A-Za-z]")
-"""Matches quoted text that is a command or a part of one: it contains flags."""
+"""Matches a flag inside quoted text, which shows that the text is a command or a part of one."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,63})=(.*)", re.DOTALL)
 _VARIABLE = re.compile(
     r"\$(?:\{([A-Za-z_][A-Za-z0-9_]{0,63})(?::?-([^{}$]{0,200}))?\}|([A-Za-z_][A-Za-z0-9_]{0,63}))"
@@ -39,16 +42,16 @@ _VARIABLE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """Word of a script, with variables expanded and quotes removed."""
+    """Word of a shell script, with variables expanded and quotes removed."""
 
     text: str
     span: Span
     statement: int
-    """Number of the command or array that the word belongs to."""
+    """Index of the command, or of the array assignment, that contains the word."""
 
     @property
     def dynamic(self) -> bool:
-        """True if a part of the word is computed at run time."""
+        """True if the shell computes a part of the word at run time."""
         return "$" in self.text or "`" in self.text
 
     @property
@@ -57,8 +60,8 @@ class Word:
         return re.match(r"--?[A-Za-z]", self.text) is not None
 
 
-class _Scanner:
-    """Scanner that splits a text into words, and quoted commands again."""
+class _WordScanner:
+    """Scanner that splits a script into words, including the words of quoted commands."""
 
     def __init__(self, text: str, file: str) -> None:
         self._file = file
@@ -68,7 +71,10 @@ class _Scanner:
         self.words: list[Word] = []
 
     def scan(self, start: int, end: int, depth: int) -> None:
-        """Add the words of the text from ``start`` to ``end``."""
+        """Append the words between the offsets ``start`` and ``end`` of the text to ``words``.
+
+        ``depth`` is the number of quoted commands around this part of the text.
+        """
         pieces: list[str] = []
         began = start
         arrays = 0
@@ -77,31 +83,34 @@ class _Scanner:
             match = _PIECE.match(self._text, at, end)
             assert match is not None
             kind, text, at = match.lastgroup, match[0], match.end()
+            # As in the shell, "#" starts a comment only at the start of a word.
             if kind == "plain" and text.startswith("#") and not pieces:
                 line_end = self._text.find("\n", match.start(), end)
                 at = end if line_end < 0 else line_end
                 continue
             if kind in ("single", "double") and depth < DEEPEST and _COMMAND.search(text):
-                at = self._joined(at, end) if kind == "double" else at
+                at = self._end_of_joined_parts(at, end) if kind == "double" else at
                 quoted = kind == "single" or self._text[at - 1] == '"'
                 self.scan(match.start() + 1, at - quoted, depth + 1)
                 began = began if pieces else match.start()
                 continue
             if kind in ("plain", "other", "single", "double"):
                 began = began if pieces else match.start()
-                pieces.append(_unquoted(kind, text))
+                pieces.append(_remove_quotes(kind, text))
                 continue
-            self._finish(pieces, began)
+            self._append_word(pieces, began)
             arrays += (kind == "open") - (kind == "close" and arrays > 0)
+            # A line break inside ``ARGS=( ... )`` separates elements, and does not end the array.
             if kind == "end" and not (arrays and text.endswith("\n")):
                 self._statement += 1
-        self._finish(pieces, began)
+        self._append_word(pieces, began)
         self._statement += 1
 
-    def _joined(self, at: int, end: int) -> int:
-        """Return the end of the word that the quoted command before ``at`` is a part of.
+    def _end_of_joined_parts(self, at: int, end: int) -> int:
+        """Return the offset at which the word with a double-quoted part before ``at`` ends.
 
-        In ``"--save "a b" --load c"`` the inner quotes close and open the outer ones, as in bash.
+        In ``"--save "a b" --load c"``, the inner quotes close and reopen the outer ones, as in
+        bash, so the three parts are one quoted command.
         """
         while (match := _PIECE.match(self._text, at, end)) is not None:
             if match.lastgroup not in ("plain", "double", "other"):
@@ -109,7 +118,7 @@ class _Scanner:
             at = match.end()
         return at
 
-    def _finish(self, pieces: list[str], start: int) -> None:
+    def _append_word(self, pieces: list[str], start: int) -> None:
         if pieces:
             text = "".join(pieces)
             if text:
@@ -119,22 +128,23 @@ class _Scanner:
             pieces.clear()
 
 
-def _unquoted(kind: str, text: str) -> str:
+def _remove_quotes(kind: str, text: str) -> str:
     if kind in ("single", "double"):
         return text[1:-1]
     return "" if text == '"' else re.sub(r"\\(.)", r"\1", text)
 
 
 def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[Word]:
-    """Return the words in the order of the text, at most MOST_WORDS, without comments.
+    """Return the words of a script without comments, in order; at most MOST_WORDS.
 
-    Variables in ``kept`` are not expanded. A variable without a value gives no word, as in the
-    shell; nor does one whose value is a command, because its words are returned at the assignment.
+    Variables in ``kept`` are not expanded. A variable with an empty value yields no word, as in the
+    shell. A variable whose value is a command yields no word either, because the words of the
+    command are returned where it is assigned.
     """
-    scanner = _Scanner(text, file)
+    scanner = _WordScanner(text, file)
     scanner.scan(0, len(text), 0)
     values = {
-        name: _default_of(name, value)
+        name: _default_or_value(name, value)
         for name, value in assignments(scanner.words)
         if name not in kept
     }
@@ -142,10 +152,10 @@ def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[Word]:
     return [Word(text, word.span, word.statement) for text, word in expanded if text]
 
 
-def literal_stretches(text: str) -> list[tuple[int, int]]:
-    """Return (start, end) of the text that the shell does not expand, ordered and disjoint.
+def unexpanded_ranges(text: str) -> list[tuple[int, int]]:
+    """Return (start, end) offsets of the single-quoted texts, comments and here-documents.
 
-    These are single quotes, comments and here-documents.
+    The shell expands no variables in them, except in here-documents with an unquoted delimiter.
     """
     found: list[tuple[int, int]] = []
     at, blank = 0, True
@@ -165,21 +175,29 @@ def literal_stretches(text: str) -> list[tuple[int, int]]:
 
 
 def assignments(words: list[Word]) -> Iterator[tuple[str, str]]:
-    """Yield (name, value) of each ``NAME=value``, also after ``export``."""
+    """Yield (name, value) of each assignment ``NAME=value``, with or without ``export``."""
     for word in words:
         match = _ASSIGNMENT.fullmatch(word.text)
         if match and len(match[2]) <= LONGEST_VALUE:
             yield match[1], match[2]
 
 
-def _default_of(name: str, value: str) -> str:
-    """Return the default of ``GBS=${GBS:-512}``, which applies if the environment has no GBS."""
+def _default_or_value(name: str, value: str) -> str:
+    """Return the default in an assignment such as ``GBS=${GBS:-512}``, here 512; else ``value``.
+
+    The default applies unless the environment already sets the variable.
+    """
     match = _VARIABLE.fullmatch(value)
     return match[2] if match and name in (match[1], match[3]) and match[2] else value
 
 
 def _expand(text: str, values: dict[str, str], kept: Collection[str], depth: int) -> str:
-    """Expand the variables that the script assigns; others stay as written."""
+    """Return ``text`` with each variable replaced by its value in ``values``.
+
+    Variables inside values are replaced too, up to ``depth`` times. A variable without a value is
+    replaced by its default (``${NAME:-default}``) or stays as written.
+    """
+    # The depth bounds variables that refer to themselves, the length values that grow.
     if depth == 0 or "$" not in text or len(text) > LONGEST_VALUE:
         return text
 

@@ -1,10 +1,11 @@
-"""Import Slurm batch scripts, and the hosts of a job from ``squeue`` or ``scontrol``.
+"""Import a Slurm batch script, or the hosts of a job from ``squeue`` or ``scontrol``.
 
-Directives of a batch script become cluster and launch, then the flags of the launch are read.
+The directives of a batch script become the sections ``cluster`` and ``launch`` of the spec. The
+launch line of a framework is read by the importer of that framework.
 
-Hosts are read from ``squeue --json`` or ``scontrol show job --json``. Slurm 22.05 writes plain
-numbers and states; since 23.02 a number is an object with ``set``, ``infinite`` and ``number``, and
-states are a list.
+The hosts of a job are read from ``squeue --json`` or ``scontrol show job --json``. Slurm 22.05
+writes plain numbers and a single state. Since 23.02, a number is an object with ``set``,
+``infinite`` and ``number``, and the states are a list.
 """
 
 from __future__ import annotations
@@ -39,21 +40,25 @@ TABLE: dict[str, Row] = {
     "--job-name": Row("name", "text"),
 }
 _WRITTEN = {"--ntasks-per-node", "--exclusive", "--mem", "--output", "--error", "--open-mode"}
-"""Directives that PARC writes."""
+"""Directives that need no import, because PARC writes them into each batch script."""
 _TORCHRUN = {"--nproc-per-node": "gpus_per_node", "--nproc_per_node": "gpus_per_node"}
 _ENVIRONMENT = re.compile(r"(NCCL|TORCH|PYTORCH|CUDA|NVTE|GLOO|FI|UCX|OMP)_[A-Z0-9_]+")
 
 
 def read_sbatch(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read hosts and limits from ``#SBATCH``, and pins from the launch line if it is known."""
+    """Return the spec fragment of a batch script; None after an error.
+
+    ``#SBATCH`` directives give hosts and limits. The launch line gives layout, job and model, if a
+    backend recognizes it.
+    """
     reading = Reading(text, name, sink)
     for line in reading.lines():
         match = _DIRECTIVE.match(line.text)
         if match:
-            _directive(line, match.start(1), reading)
+            _read_directive(line, match.start(1), reading)
     words = shell_words(text, name)
-    _environment(words, reading)
-    _launcher(words, reading)
+    _read_environment(words, reading)
+    _read_torchrun(words, reading)
     lines = [one.launch_lines for one in importers() if one.launch_lines is not None]
     launch = next((one for one in lines if one.recognizes(words)), None)
     if launch is not None:
@@ -65,8 +70,8 @@ def read_sbatch(text: str, name: str, sink: Sink) -> Fragment | None:
     return reading.fragment()
 
 
-def _directive(line: Line, start: int, reading: Reading) -> None:
-    """Read one ``#SBATCH`` line, which can have several options."""
+def _read_directive(line: Line, start: int, reading: Reading) -> None:
+    """Read the options of one ``#SBATCH`` line; ``start`` is the offset of the first option."""
     words = shell_words(line.text[start:], reading.file)
     moved = [
         Word(word.text, reading.span(line.number, word.span.column + start, word.span.length), 0)
@@ -79,26 +84,27 @@ def _directive(line: Line, start: int, reading: Reading) -> None:
         if word.is_flag:
             option, equals, rest = word.text.partition("=")
             values = [Word(rest, word.span, 0)] if equals else moved[index + 1 : index + 2]
+            # The word after an option without a value is the next option.
             plain = tuple(value for value in values if equals or not value.is_flag)
-            _option(Flag(_SHORT.get(option, option), word, plain), reading)
+            _read_option(Flag(_SHORT.get(option, option), word, plain), reading)
 
 
-def _option(flag: Flag, reading: Reading) -> None:
+def _read_option(flag: Flag, reading: Reading) -> None:
     special = _SPECIAL.get(flag.name)
     if special is not None and flag.values:
         special(flag, flag.values[0].text, reading)
     elif flag.name in _WRITTEN:
         reading.notes.append(f"set by PARC: {flag.name}")
     elif take_flags([flag], TABLE, reading):
-        _ignored(flag, reading)
+        _report_ignored(flag, reading)
 
 
-def _ignored(flag: Flag, reading: Reading) -> None:
+def _report_ignored(flag: Flag, reading: Reading) -> None:
     words = " ".join([flag.name, *(value.text for value in flag.values)])
     reading.say("I04", Finding(f"not carried over: {words[:80]}"), flag.word.span)
 
 
-def _nodes(flag: Flag, text: str, reading: Reading) -> None:
+def _read_nodes(flag: Flag, text: str, reading: Reading) -> None:
     if re.fullmatch(r"[0-9]{1,6}", text) and int(text) > 0:
         if not reading.hosts:
             put(reading, "cluster.nodes", int(text), flag)
@@ -107,54 +113,56 @@ def _nodes(flag: Flag, text: str, reading: Reading) -> None:
         reading.say("I04", finding, flag.word.span)
 
 
-def _nodelist(flag: Flag, text: str, reading: Reading) -> None:
+def _read_nodelist(flag: Flag, text: str, reading: Reading) -> None:
     span = flag.values[0].span
     offset = flag.word.text.find("=") + 1 if flag.values[0].span == flag.word.span else 0
     for host in reading.names(text, Span(span.file, span.line, span.column + offset, len(text))):
         reading.place(Located(host, (), None, span))
+    # The host names determine the number of hosts, so --nodes adds nothing.
     reading.spec.get("cluster", {}).pop("nodes", None)
 
 
-def _exclude(flag: Flag, text: str, reading: Reading) -> None:
+def _report_exclude(flag: Flag, text: str, reading: Reading) -> None:
     finding = Finding(
         f"not carried over: --exclude {text[:60]}", help="add the hosts to cluster.unavailable"
     )
     reading.say("I04", finding, flag.word.span)
 
 
-def _gpus(flag: Flag, text: str, reading: Reading) -> None:
+def _read_gpus(flag: Flag, text: str, reading: Reading) -> None:
     count = text.rpartition(":")[2] if ":" in text or flag.name == "--gpus-per-node" else ""
     if re.fullmatch(r"[0-9]{1,3}", count) and ("gpu" in text or flag.name == "--gpus-per-node"):
         put(reading, "cluster.node.gpus_per_node", int(count), flag)
     else:
-        _ignored(flag, reading)
+        _report_ignored(flag, reading)
 
 
-def _signal(flag: Flag, text: str, reading: Reading) -> None:
+def _read_signal(flag: Flag, text: str, reading: Reading) -> None:
+    # sbatch(1): --signal=[{R|B}:]<sig_num>[@sig_time]. The spec has a field for the time only.
     match = re.fullmatch(r"(?:[BR]{1,2}:)?\w{1,12}@([0-9]{1,6})", text)
     if match:
         put(reading, "launch.slurm.signal", f"{match[1]}s", flag)
     else:
-        _ignored(flag, reading)
+        _report_ignored(flag, reading)
 
 
-def _mounts(flag: Flag, text: str, reading: Reading) -> None:
+def _read_mounts(flag: Flag, text: str, reading: Reading) -> None:
     put(reading, "launch.slurm.container_mounts", text.split(","), flag)
 
 
 _SPECIAL: dict[str, Callable[[Flag, str, Reading], None]] = {
-    "--nodes": _nodes,
-    "--nodelist": _nodelist,
-    "--exclude": _exclude,
-    "--gpus-per-node": _gpus,
-    "--gres": _gpus,
-    "--signal": _signal,
-    "--container-mounts": _mounts,
+    "--nodes": _read_nodes,
+    "--nodelist": _read_nodelist,
+    "--exclude": _report_exclude,
+    "--gpus-per-node": _read_gpus,
+    "--gres": _read_gpus,
+    "--signal": _read_signal,
+    "--container-mounts": _read_mounts,
 }
 
 
-def _environment(words: list[Word], reading: Reading) -> None:
-    """Read ``export NCCL_...=`` lines with plain values."""
+def _read_environment(words: list[Word], reading: Reading) -> None:
+    """Copy variables of NCCL, CUDA, torch, ... that the script sets to plain values to the spec."""
     values = {}
     for name, value in assignments(words):
         if _ENVIRONMENT.fullmatch(name) and "$" not in value:
@@ -163,8 +171,8 @@ def _environment(words: list[Word], reading: Reading) -> None:
         reading.spec.setdefault("launch", {})["env"] = values
 
 
-def _launcher(words: list[Word], reading: Reading) -> None:
-    """Read the GPUs per host and the program from the command of ``torchrun``."""
+def _read_torchrun(words: list[Word], reading: Reading) -> None:
+    """Read the number of GPUs per host and the program from a command that runs ``torchrun``."""
     for index, word in enumerate(words):
         name, _, value = word.text.partition("=")
         if name in _TORCHRUN:
@@ -190,10 +198,10 @@ _LAUNCH = {"partition": "partition", "account": "account", "qos": "qos", "resv_n
 
 
 def read_squeue(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read the hosts of one job, its GPUs per host, partition and account.
+    """Return a spec fragment with the hosts, GPUs per host, partition and account of one job.
 
-    Of several jobs with hosts, a running one is preferred, then the latest start, then the highest
-    job id; I04 lists the other jobs.
+    If the file has several jobs with hosts, a running job is preferred, then the job that started
+    last, then the highest job id. Report the other jobs as not imported (I04).
     """
     reading = Reading(text, name, sink)
     root = read_document(reading)
@@ -203,49 +211,55 @@ def read_squeue(text: str, name: str, sink: Sink) -> Fragment | None:
     placed = [job for job in jobs if job.text("nodes")]
     if not placed and reading.sound:
         label = f"{len(jobs)} jobs, 0 with hosts"
-        hint = "pending jobs have no hosts: use squeue --json --states=RUNNING"
+        hint = (
+            "list running jobs, because pending jobs have no hosts: squeue --json --states=RUNNING"
+        )
         finding = Finding("no job has hosts", label, help=hint)
         reading.refuse("I02", finding, reading.span())
     if not reading.sound:
         return None
-    job = max(placed, key=_rank)
-    _take(job, reading)
-    others = [_shown(other) for other in placed if other is not job]
+    job = max(placed, key=_job_preference)
+    _add_job(job, reading)
+    others = [_describe_job(other) for other in placed if other is not job]
     if others:
         hint = "squeue --json --jobs=NUMBER prints a single job"
         finding = Finding(
-            f"jobs not imported: {some(others)}", f"{_shown(job)} is imported", help=hint
+            f"jobs not imported: {some(others)}", f"job {_describe_job(job)} is imported", help=hint
         )
         reading.say("I04", finding, job.span)
     return reading.fragment()
 
 
-def _rank(job: Node) -> tuple[bool, int, int]:
-    return bool(_states(job) & _ALLOCATED), _number(job, "start_time"), _number(job, "job_id")
+def _job_preference(job: Node) -> tuple[bool, int, int]:
+    return (
+        bool(_job_states(job) & _ALLOCATED),
+        _job_number(job, "start_time"),
+        _job_number(job, "job_id"),
+    )
 
 
-def _states(job: Node) -> set[str]:
+def _job_states(job: Node) -> set[str]:
     state = job.child("job_state")
     words = state.value if state is not None else ()
     words = [words] if isinstance(words, str) else words
     return {str(word).upper() for word in words} if isinstance(words, list | tuple) else set()
 
 
-def _number(job: Node, key: str) -> int:
-    """Return a whole number of either form; 0 if the value is not one."""
+def _job_number(job: Node, key: str) -> int:
+    """Return the integer under ``key`` of a job, in either format of Slurm; 0 if there is none."""
     value = job.value.get(key)
     value = value.get("number") if isinstance(value, dict) else value
     return value if isinstance(value, int) else 0
 
 
-def _shown(job: Node) -> str:
+def _describe_job(job: Node) -> str:
     name = job.value.get("name")
     named = f" ({name[:40]})" if isinstance(name, str) and name else ""
-    return f"{str(_number(job, 'job_id'))[:20]}{named}"
+    return f"{str(_job_number(job, 'job_id'))[:20]}{named}"
 
 
-def _take(job: Node, reading: Reading) -> None:
-    """Add the hosts of the job, its GPUs, and its Slurm settings."""
+def _add_job(job: Node, reading: Reading) -> None:
+    """Add the hosts of ``job``, its GPUs per host and its Slurm settings to the fragment."""
     nodes = job.child("nodes")
     span = nodes.span if nodes is not None else job.span
     # The host list starts after the opening quote.
@@ -254,18 +268,22 @@ def _take(job: Node, reading: Reading) -> None:
     for host in hosts:
         reading.place(Located(host, (), None, span))
     reading.allocated = tuple(hosts)
-    reading.notes.append(f"hosts of job {_shown(job)}")
-    if not _states(job) & _ALLOCATED:
+    reading.notes.append(f"hosts of job {_describe_job(job)}")
+    if not _job_states(job) & _ALLOCATED:
         reading.notes.append("the job is not running: its hosts may belong to another job by now")
-    _take_gpus(job, len(hosts), reading)
+    _set_gpus_per_node(job, len(hosts), reading)
     slurm = {ours: text for theirs, ours in _LAUNCH.items() if (text := job.text(theirs))}
     if slurm:
         reading.spec["launch"] = {"slurm": slurm}
         reading.spans["launch.slurm"] = job.span
 
 
-def _take_gpus(job: Node, hosts: int, reading: Reading) -> None:
-    """Set the GPUs per host: as allocated on it, else its share of the total, else as requested."""
+def _set_gpus_per_node(job: Node, hosts: int, reading: Reading) -> None:
+    """Set the number of GPUs per host, from the first of three sources that contains it.
+
+    These are the GPUs allocated on each host, the job's total divided by its hosts, and the
+    requested number. Report different numbers on different hosts as an error (I03).
+    """
     details = [entry.value for entry in job.items("gres_detail", required=False)]
     given = {gpus_of(text)[0]: None for text in details if isinstance(text, str)}
     total = gpus_of(job.text("tres_alloc_str"))[0]

@@ -1,1 +1,1 @@
-"""``parc lint``: launch files that PARC did not write, checked against the rules of a spec."""
+"""``parc lint``: check launch files that PARC did not write against the same rules as a spec."""

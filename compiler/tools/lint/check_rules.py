@@ -1,7 +1,7 @@
-"""Rules of a framework or an engine, checked as far as the facts of a launch file go.
+"""Check the facts in a launch file against the rules of a training framework or serving engine.
 
-The rules are those of the layout and, if the cluster is known, those of the environment variables
-that a script exports.
+The rules are those on the layout and, if the cluster is known, those on exported environment
+variables. A rule that needs a fact which the file does not contain is skipped.
 """
 
 from __future__ import annotations
@@ -37,13 +37,15 @@ L = TypeVar("L", Layout, ServingLayout)
 
 @dataclass(frozen=True, slots=True)
 class LaunchFacts(Generic[P, L]):
-    """A launch file as a problem and a layout, in full and restricted to the known fields."""
+    """Problem and layout that a launch file describes: completed, and with known fields only."""
 
     problem: P
-    """Has a value in every field; stand-ins for unknown ones are used for wording only."""
+    """Problem with a value in each field. Unknown fields have a stand-in, which appears only in the
+    words of a finding."""
     layout: L
     known_problem: P
-    """Lacks the fields that neither the launch file nor its user gives; rules are tested on it."""
+    """Problem without the fields that neither the launch file nor an option sets. Rules are tested
+    on it."""
     known_layout: L
 
 
@@ -53,9 +55,11 @@ def check_layout(
     sink: ScriptSink,
     exempt: Collection[str],
 ) -> tuple[list[SkippedRule], set[str]]:
-    """Report the rules that a training layout breaks; return skipped rules and broken codes.
+    """Report the rules that a training layout breaks; return (skipped rules, broken codes).
 
-    Rules on what a framework can express (E) do not apply to a launch file, which exists already.
+    Rules about strategies that a framework cannot express (codes E) are left out, because the flags
+    of an existing launch file express its strategy. Rules with a code in ``exempt`` are left out
+    too.
     """
     broken: set[str] = set()
     _check_split(facts, framework, broken, sink)
@@ -65,28 +69,33 @@ def check_layout(
         if rule.code[0] != "E" and rule.code not in exempt
     ]
     # If tp x cp x pp does not divide the GPUs (D09), ranks cannot be spread evenly (T11) either.
-    return _check(rules, facts, broken, sink, {"T11": "D09"}), broken
+    return _check_rules(rules, facts, broken, sink, {"T11": "D09"}), broken
 
 
 def check_service(
     facts: LaunchFacts[ServingProblem, ServingLayout], engine: Engine, sink: ScriptSink
 ) -> list[SkippedRule]:
-    """Report the rules that a serving layout breaks; return the skipped rules.
+    """Report each rule that a serving layout breaks; return the skipped rules.
 
-    If no cache block fits (V02), no long request does (V01), which is not reported again.
+    If no cache block fits into memory (V02), the longest request does not fit either (V01), so only
+    V02 is reported.
     """
-    return _check(service_rules(facts.problem, engine), facts, set(), sink, {"V01": "V02"})
+    return _check_rules(service_rules(facts.problem, engine), facts, set(), sink, {"V01": "V02"})
 
 
 def split_or_even(problem: Problem, framework: Framework, pp: int, vpp: int, given: bool) -> Split:
-    """Return the split that the framework builds; a stand-in of equal chunks if it builds none.
+    """Return the framework's split of the layers into stages, or an even stand-in.
+
+    The stand-in is used if the framework can build no split, or only an uneven one that no flag
+    requests.
 
     Args:
-        problem: the problem with all pins on stages.
-        framework: what splits.
-        pp: pipeline-parallel size.
+        problem: problem with all settings of pipeline stages that the launch file contains.
+        framework: training framework that splits the layers.
+        pp: pipeline parallel size.
         vpp: virtual pipeline size.
-        given: a flag asks for a split; without one a framework splits evenly or not at all.
+        given: True if a flag requests a split. Without such a flag, a framework splits evenly or
+            stops.
     """
     found = framework.splits(problem, pp, vpp)
     if found is None or (not given and found.form != "even"):
@@ -97,7 +106,10 @@ def split_or_even(problem: Problem, framework: Framework, pp: int, vpp: int, giv
 def _check_split(
     facts: LaunchFacts[Problem, Layout], framework: Framework, broken: set[str], sink: ScriptSink
 ) -> None:
-    """Report why the layers cannot be split as the flags require."""
+    """Report the reason if the framework cannot split the layers as the flags require.
+
+    Add the code of the finding to ``broken``.
+    """
     problem, layout = facts.problem, facts.known_layout
     if not is_known(layout, "split") or not is_known(layout, "vpp"):
         return
@@ -108,14 +120,18 @@ def _check_split(
         broken.update((code, *CONSERVATION))
 
 
-def _check(
+def _check_rules(
     rules: Iterable[Rule | ServingRule],
     facts: LaunchFacts[Any, Any],
     broken: set[str],
     sink: ScriptSink,
     implied: Mapping[str, str],
 ) -> list[SkippedRule]:
-    """Check each rule; ``implied`` maps a code to the code whose finding already covers it."""
+    """Report each broken rule, and add its code to ``broken``; return the skipped rules.
+
+    ``implied`` maps the code of a rule to the code of a second rule. If the second rule is broken,
+    the first one is not checked, because both would report the same mistake.
+    """
     skipped: list[SkippedRule] = []
     for rule in rules:
         if rule.code in broken or implied.get(rule.code) in broken:
@@ -139,7 +155,10 @@ _VARIABLE = re.compile(r"((?:NCCL|GLOO|CUDA)_[A-Z0-9_]+)=(.*)")
 
 
 def lint_environment(script: Script, problem: Problem, layout: Layout, sink: ScriptSink) -> None:
-    """Report N04, N06, N08 and N09 at the exports of ``script``."""
+    """Report environment variables of NCCL and CUDA that do not fit the cluster or the layout.
+
+    The findings (N04, N06, N08, N09) point to the line of ``script`` that sets the variable.
+    """
     env: dict[str, str] = {}
     spans: dict[str, Span] = {}
     for word in script.words:
@@ -147,7 +166,8 @@ def lint_environment(script: Script, problem: Problem, layout: Layout, sink: Scr
         if match and not word.dynamic and word.span.line not in script.branches:
             env[match[1]] = match[2]
             spans[f"launch.env.{match[1]}"] = word.span
-    env.setdefault("GLOO_SOCKET_IFNAME", "")  # ``lint_launch`` has reported N02 already
+    # Prevents a second finding about an unset GLOO_SOCKET_IFNAME (N02) after that of lint_launch.
+    env.setdefault("GLOO_SOCKET_IFNAME", "")
     sink.locate(spans, {}, Span(script.name, 1, 1))
     launch = with_values(problem.launch, env=tuple(env.items()))
     plan = build_partial(Plan, problem=with_values(problem, launch=launch), layout=layout)

@@ -1,7 +1,7 @@
-"""Model and cluster of a launch file, completed by the options of ``parc lint``.
+"""Complete the model and cluster of a launch file to a full spec, using options of ``parc lint``.
 
-The facts of a launch of an engine are, for its linter, a problem of which only some fields are
-known.
+Fields that neither the file nor an option sets get stand-ins, so that the spec resolves. These
+fields are then hidden, so that no rule uses a stand-in.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ from parc.compiler.tools.lint.partial_ir import hide, with_values
 from parc.compiler.topology.node_groups import ranks_per_node
 
 MODEL, NODE = "llama-3-8b", "dgx-h100"
-"""Stand-ins if neither the file nor an option names a model or a host type. They complete the spec
-so that it resolves; rules are tested on known fields only."""
+"""Stand-ins for the model and the host type if neither the file nor an option names them."""
 VARIANTS = re.compile(r"-(hf|instruct|chat|base|it|fp8|awq|gptq|v0\.[0-9])$")
-"""Suffixes of checkpoint names that do not change the shapes of the model."""
+"""Suffix of a checkpoint name that does not change the dimensions of the model."""
 
 
 def check_options(options: LintOptions, sink: Sink) -> bool:
-    """Return True if the model and the cluster of ``options`` exist; else report K01, K07, ..."""
+    """Return True if the model and the cluster that ``options`` name exist.
+
+    Otherwise report the errors that a spec with these names has, such as an unknown model (K01).
+    """
     if options.model is None and options.cluster is None:
         return True
     tree = {
@@ -45,6 +47,7 @@ def check_options(options: LintOptions, sink: Sink) -> bool:
     resolve_tree(tree, options, trial)
     named = ("model", "cluster")
     found = [one for one in trial.diagnostics if one.path.partition(".")[0] in named]
+    # Causes point into the spec that was built here, which the user does not see.
     for one in found:
         sink.report(one.code.removeprefix("PARC-"), replace(one.finding, causes=()))
     return not found
@@ -53,12 +56,13 @@ def check_options(options: LintOptions, sink: Sink) -> bool:
 def resolve_tree(
     tree: Mapping[str, Any], options: LintOptions, sink: Sink
 ) -> Problem | ServingProblem | None:
-    """Resolve ``tree``, a complete spec, to a problem; return None after an error."""
+    """Return the problem that the complete spec ``tree`` describes; None after an error."""
+    # JSON is valid YAML, so the usual reader of specs can parse the tree.
     return resolve_spec(Source("lint", json.dumps(tree), options.folder), (), sink)
 
 
 def read_hosts(size: JobSize) -> dict[str, Any]:
-    """Return ``cluster`` with the numbers of hosts and GPUs that the launch lines contain."""
+    """Return section ``cluster`` of a spec with the numbers of hosts and GPUs in ``size``."""
     cluster: dict[str, Any] = {}
     if size.nodes is not None:
         cluster["nodes"] = size.nodes
@@ -68,9 +72,11 @@ def read_hosts(size: JobSize) -> dict[str, Any]:
 
 
 def cluster_tree(written: Mapping[str, Any], options: LintOptions) -> Any:
-    """Return ``cluster`` of a complete spec: the ``written`` hosts, of the type in ``options``.
+    """Return section ``cluster`` of a complete spec.
 
-    ``--gpus`` replaces the written numbers; of each host as many GPUs are used as divide it.
+    The numbers of hosts and of GPUs per host are those in ``written``, the host type is that in
+    ``options``. The option ``--gpus`` overrides the number of hosts: each host then uses its
+    largest number of GPUs that divides the given total.
     """
     library = Library(None)
     base = options.cluster if options.cluster in library.names("clusters") else None
@@ -84,20 +90,24 @@ def cluster_tree(written: Mapping[str, Any], options: LintOptions) -> Any:
         nodes = options.gpus // per_node
     if base and nodes is None and per_node == whole:
         return base
+    # A job that uses fewer GPUs per host also has smaller NVLink domains.
     part = {"base": kind, "gpus_per_node": per_node, "nvlink_domain": per_node}
     node = {} if base and per_node == whole else {"node": kind if per_node == whole else part}
     return {**({"base": base} if base else {}), **node, "nodes": nodes or 1}
 
 
 def is_catalog_cluster(options: LintOptions) -> bool:
-    """Return True if ``--cluster`` names a whole cluster, whose number of hosts is known."""
+    """Return True if ``--cluster`` names a cluster of the catalog, so the number of hosts is known.
+
+    The option may also name a host type only.
+    """
     return options.cluster in Library(None).names("clusters")
 
 
 def catalog_name(checkpoint: str) -> str | None:
-    """Return the catalog name of the model of ``checkpoint``; None if the catalog lacks it.
+    """Return the catalog name of the model in a checkpoint name; None if the catalog lacks it.
 
-    ``meta-llama/Llama-3.1-70B-Instruct`` -> ``llama-3.1-70b``.
+    The name of ``meta-llama/Llama-3.1-70B-Instruct`` is ``llama-3.1-70b``.
     """
     names = Library(None).names("models")
     name = checkpoint.rstrip("/").rpartition("/")[2].lower().removeprefix("meta-")
@@ -107,13 +117,13 @@ def catalog_name(checkpoint: str) -> str | None:
 
 
 def known_cluster(cluster: Cluster, options: LintOptions, per_node: bool, counted: bool) -> Cluster:
-    """Return ``cluster`` with the fields hidden that are stand-ins.
+    """Return ``cluster`` with each field that contains a stand-in marked as unknown.
 
     Args:
-        cluster: the complete cluster.
-        options: with ``--cluster``, everything is known except the number of hosts.
-        per_node: the number of GPUs per host is known.
-        counted: the number of hosts is known.
+        cluster: cluster with a value in each field.
+        options: if ``--cluster`` is given, only the number of hosts may be unknown.
+        per_node: True if the number of GPUs per host is known.
+        counted: True if the number of hosts is known.
     """
     if options.cluster is None:
         hidden = ["nvlink_domain", "link_gb_per_s", "nics", "nic_gbps", "cpu_cores"]
@@ -129,15 +139,15 @@ ENOUGH_HOSTS = 64
 def service_facts(
     engine: str, checkpoint: str, degrees: Mapping[str, int], options: LintOptions
 ) -> LaunchFacts[ServingProblem, ServingLayout] | None:
-    """Return the facts of a launch; None if they do not resolve to a problem.
+    """Return the facts of a serving launch as problem and layout; None if they are invalid.
 
-    Formats, limits and goals are unknown, so that rules on memory are skipped.
+    Number formats, limits and goals are marked as unknown, so rules about memory are skipped.
 
     Args:
-        engine: name of the backend.
-        checkpoint: model that is served, as the command names it; empty: unknown.
-        degrees: fields of ``layout`` in the spec, all others are 1: ``{"tp": 8}``.
-        options: additional facts of the user.
+        engine: name of the engine's backend.
+        checkpoint: name of the served model in the command; empty if unknown.
+        degrees: parallel sizes as fields of ``layout``, such as ``{"tp": 8}``; other sizes are 1.
+        options: facts that the user supplies by options.
     """
     name = options.model or catalog_name(checkpoint)
     counted = options.gpus is not None or is_catalog_cluster(options)

@@ -1,7 +1,7 @@
-"""Rules about the flags of a launch: flags that need or exclude another flag, learning rate.
+"""Rules about flags that need or exclude another flag, and about the learning rate schedule.
 
-The tables of coupled flags are in the linters of the backends. The schedule of the learning rate is
-warm-up, decay and final rate (X11).
+The table of such flags is in the linter of each backend. The schedule consists of warm-up, decay
+and final learning rate, which can contradict each other (X11).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from parc.compiler.tools.importers.flags import Flag
 
 @dataclass(frozen=True, slots=True)
 class Coupling:
-    """Requirement of one flag, or of one ``value`` of it, on other flags."""
+    """Other flags that a flag, or one value of the flag, needs or excludes."""
 
     code: str
     flag: str
@@ -27,7 +27,7 @@ class Coupling:
     """Flags of which none may be given."""
     why: str = ""
     value: str = ""
-    """Value of the flag to which the requirement is limited; empty: any."""
+    """Value of the flag for which the row applies; empty if the row applies to all values."""
 
 
 def broken_couplings(
@@ -36,13 +36,15 @@ def broken_couplings(
     written: Mapping[str, Flag],
     is_open: bool,
 ) -> Iterator[tuple[Flag, str, Finding]]:
-    """Yield (flag, code, finding) for each violated requirement.
+    """Yield (flag, code, finding) for each flag that lacks a needed flag or conflicts with another.
 
     Args:
-        table: requirements of a framework.
-        sure: flags that each run has; only these are checked, and only these exclude others.
-        written: all flags, including those in branches, which may meet a need.
-        is_open: flags may be added at run time, so that no flag can be reported as missing.
+        table: rows about the flags of a framework.
+        sure: flags that each run of the script has. Only these are checked, and only these count as
+            conflicting.
+        written: all flags of the script, including those in branches. Each of them counts as given
+            if another flag needs it.
+        is_open: True if flags may be added at run time, so that no flag can be reported as missing.
     """
     for row in table:
         flag = sure.get(row.flag)
@@ -72,15 +74,16 @@ FIELDS = (
     *("steps", "learning_rate", "min_learning_rate"),
     *("warmup_steps", "lr_decay", "lr_decay_steps"),
 )
-"""Fields of a job that limit each other."""
+"""Fields of ``job`` whose values can contradict each other."""
 
 
 def check_learning_rate(
     job: Mapping[str, Any], known: Callable[[str], bool]
 ) -> tuple[Diagnostic, ...]:
-    """Return the contradictions between the known fields of ``job``.
+    """Return the findings about contradictions in the learning rate schedule of ``job``.
 
-    A finding may still involve fields that are unknown; its causes name them.
+    Only fields for which ``known`` returns True are checked; the other fields get their defaults.
+    The causes of a finding may name a field with a default.
     """
     from pydantic import ValidationError
 

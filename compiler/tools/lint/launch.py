@@ -1,4 +1,4 @@
-"""Launch lines of a script: numbers of hosts and GPUs, and mistakes of batch directives."""
+"""Check launch lines and batch directives of a script, and read its numbers of hosts and GPUs."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from functools import cache
 from parc.backends.registry import all_declared
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.tools.importers.flags import whole_number
-from parc.compiler.tools.importers.shell_words import Word, literal_stretches, shell_words
+from parc.compiler.tools.importers.shell_words import Word, shell_words, unexpanded_ranges
 from parc.compiler.tools.lint.script import Script, statements
 
 _DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(.*)")
 _SHORT = {"-N": "--nodes", "-n": "--ntasks", "-G": "--gpus", "-c": "--cpus-per-task"}
 MOST = 999_999
-"""Largest number of hosts, or of GPUs per host, that is taken for a number."""
+"""Maximum number of hosts, and of GPUs per host; larger numbers count as unknown."""
 _PER_NODE = ("--nproc-per-node", "--nproc_per_node")
 _NODES = ("--nnodes",)
 _OF_A_TASK = re.compile(
     r"(?i:rank)\w*[= ][\"']?(?P<word>\$\{?(?P<name>SLURM_PROCID|SLURM_NODEID|SLURM_LOCALID)\b)"
 )
-"""Matches a rank that is set from a variable of a Slurm task."""
+"""Matches a rank option or variable that is set to a variable which Slurm sets in each task."""
+# Names of interfaces and hosts that exist on each host, but lead to no other host.
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 _UNROUTED = ("lo", "docker", "veth", "virbr", "cni")
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class DirectiveOption:
     """Option of an ``#SBATCH`` line."""
 
     name: str
@@ -38,24 +39,26 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class JobSize:
-    """Hosts, and GPUs per host, of a job; None: unknown."""
+    """Number of hosts, and of GPUs per host, of a job; None if unknown."""
 
     nodes: int | None
     gpus_per_node: int | None
 
 
-def directives(script: Script) -> list[Option]:
-    """Return the options of all ``#SBATCH`` lines; a line can have several."""
+def directives(script: Script) -> list[DirectiveOption]:
+    """Return the options of all ``#SBATCH`` lines of a script; a line can have several options."""
     lines = enumerate(script.text.splitlines(), start=1)
     return [
         option
         for number, line in lines
         if (match := _DIRECTIVE.match(line)) is not None
-        for option in _options(script, number, match)
+        for option in _parse_directive(script, number, match)
     ]
 
 
-def _options(script: Script, number: int, match: re.Match[str]) -> Iterator[Option]:
+def _parse_directive(
+    script: Script, number: int, match: re.Match[str]
+) -> Iterator[DirectiveOption]:
     words = shell_words(match[1], script.name)
     for index, word in enumerate(words):
         if word.is_flag:
@@ -64,52 +67,61 @@ def _options(script: Script, number: int, match: re.Match[str]) -> Iterator[Opti
             if not equals and after and not after[0].is_flag:
                 value = after[0].text
             column = word.span.column + match.start(1)
-            yield Option(
+            yield DirectiveOption(
                 _SHORT.get(name, name), value, Span(script.name, number, column, word.span.length)
             )
 
 
 def read_job_size(script: Script) -> JobSize:
-    """Return the size of the job; values of the launcher replace those of the directives."""
+    """Return the numbers of hosts and GPUs of the job.
+
+    Flags of a launcher, such as torchrun's ``--nnodes``, override the ``#SBATCH`` directives.
+    """
     options = {option.name: option.value for option in directives(script)}
-    nodes = _number(options.get("--nodes", ""))
-    gpus = _number(options.get("--gpus-per-node", "").rpartition(":")[2])
+    nodes = _parse_count(options.get("--nodes", ""))
+    gpus = _parse_count(options.get("--gpus-per-node", "").rpartition(":")[2])
     if gpus is None and options.get("--gres", "").startswith("gpu:"):
-        gpus = _number(options["--gres"].rpartition(":")[2])
-    launched = set(_values(script, _PER_NODE))
-    hosts = set(_values(script, _NODES))
-    gpus = _only(launched) if launched else gpus
-    return JobSize(_only(hosts) if hosts else nodes, gpus)
+        gpus = _parse_count(options["--gres"].rpartition(":")[2])
+    launched = set(_launcher_values(script, _PER_NODE))
+    hosts = set(_launcher_values(script, _NODES))
+    gpus = _single_value(launched) if launched else gpus
+    return JobSize(_single_value(hosts) if hosts else nodes, gpus)
 
 
-def _only(found: set[int | None]) -> int | None:
-    """Return the only value; None if there are several."""
+def _single_value(found: set[int | None]) -> int | None:
+    """Return the element of a set with one element; None if there are several."""
     return next(iter(found)) if len(found) == 1 else None
 
 
-def _number(text: str) -> int | None:
-    """Return a number of hosts or GPUs; None if ``text`` is not one, or is 0."""
+def _parse_count(text: str) -> int | None:
+    """Return ``text`` as a number of hosts or GPUs; None unless it is an integer from 1 to MOST."""
     number = whole_number(text)
     return number if number and number <= MOST else None
 
 
-def _values(script: Script, names: tuple[str, ...]) -> Iterator[int | None]:
-    """Yield the values of a launcher's flag wherever it is used; None for an unknown value."""
+def _launcher_values(script: Script, names: tuple[str, ...]) -> Iterator[int | None]:
+    """Yield the value of each occurrence of the flags ``names``; None if a value is uncertain.
+
+    A value in a branch is uncertain, as is a value that is not a number.
+    """
     for flag in script.flags(names):
         if flag.name in names:
             text = flag.values[0].text if flag.values else ""
             sure = flag.word.span.line not in script.branches
-            yield _number(text) if sure else None
+            yield _parse_count(text) if sure else None
 
 
 @cache
 def _launchers() -> frozenset[str]:
-    """Return the programs and modules that start all processes of a host, as backends declare."""
+    """Return the launchers that backends declare: programs that start all processes of a host."""
     return frozenset(name for one in all_declared() for name in one.launchers)
 
 
-def starts_something(script: Script) -> bool:
-    """Return True if a word is a launcher, or if the script has batch directives."""
+def starts_a_job(script: Script) -> bool:
+    """Return True if the script seems to start a job.
+
+    Such a script contains a launcher, ``srun``, ``mpirun``, ``python``, or ``#SBATCH`` directives.
+    """
     names = (*_launchers(), "srun", "mpirun", "python", "python3")
     return bool(directives(script)) or any(
         word.text.rpartition("/")[2] in names for word in script.words
@@ -117,24 +129,30 @@ def starts_something(script: Script) -> bool:
 
 
 def lint_launch(script: Script, sink: Sink) -> None:
-    """Report L01, L02, L04, L05, L08, L09, N01 and N02."""
+    """Report mistakes in a launch that do not depend on the framework.
+
+    These are contradictory options of Slurm (L04, L05), a wrong number of processes per host (L01,
+    L02), Slurm variables that are expanded too early (L08), and addresses and interfaces that other
+    hosts cannot reach (L09, N01, N02).
+    """
     options = {option.name: option for option in directives(script)}
-    _gpu_options(options, sink)
+    _check_gpu_options(options, sink)
     if options:
-        _tasks(script, options, sink)
-        _task_variables(script, sink)
-    if (read_job_size(script).nodes or 2) > 1:
-        _network(script, sink)
+        _check_tasks_per_host(script, options, sink)
+        _check_task_variables(script, sink)
+    # On one host, and possibly if their number is unknown, addresses of the host itself are right.
+    if (read_job_size(script).nodes or 1) > 1:
+        _check_network(script, sink)
 
 
-def _gpu_options(options: dict[str, Option], sink: Sink) -> None:
+def _check_gpu_options(options: dict[str, DirectiveOption], sink: Sink) -> None:
     gres, per_node = options.get("--gres"), options.get("--gpus-per-node")
     if gres and per_node and "gpu" in gres.value:
         finding = Finding(
             "--gres=gpu and --gpus-per-node both set the number of GPUs per host",
-            label="Slurm applies only one of them",
+            label="Slurm applies only one of the two options",
             fix=f"remove --gres={gres.value}",
-            causes=(Cause("", "also set here", per_node.span),),
+            causes=(Cause("", "--gpus-per-node is set here", per_node.span),),
         )
         sink.report("L04", finding, span=gres.span)
     per_gpu = options.get("--ntasks-per-gpu")
@@ -143,28 +161,29 @@ def _gpu_options(options: dict[str, Option], sink: Sink) -> None:
         if per_gpu and other:
             finding = Finding(
                 f"--ntasks-per-gpu and {name} exclude each other",
-                label="both set the number of GPUs per task",
+                label=f"--ntasks-per-gpu and {name} both set the number of GPUs per task",
                 fix="remove --ntasks-per-gpu",
                 causes=(Cause("", "conflicting option", other.span),),
             )
             sink.report("L05", finding, span=per_gpu.span)
 
 
-def _tasks(script: Script, options: dict[str, Option], sink: Sink) -> None:
-    """Report several launchers per host (L01), and fewer processes than GPUs (L02)."""
+def _check_tasks_per_host(script: Script, options: dict[str, DirectiveOption], sink: Sink) -> None:
+    """Report several launchers per host (L01), and one process for several GPUs (L02)."""
     tasks = options.get("--ntasks-per-node")
-    count = _number(tasks.value) if tasks else None
+    count = _parse_count(tasks.value) if tasks else None
     if tasks is None or count is None:
         return
     for words in statements(script.words):
         texts = [word.text for word in words]
+        # srun's own --ntasks or --ntasks-per-node overrides the directive.
         if "srun" not in texts or any(text.startswith("--ntasks") for text in texts):
             continue
         starts = [text for text in texts if text.rpartition("/")[2] in _launchers()]
         if starts and count > 1:
             finding = Finding(
-                f"{count} tasks per host each start {starts[0]}, and all listen on one port",
-                label=f"must be 1: {starts[0]} itself starts all processes of a host",
+                f"each of {count} tasks per host starts {starts[0]}, and all listen on one port",
+                label=f"--ntasks-per-node must be 1: {starts[0]} starts all processes of a host",
                 fix="--ntasks-per-node=1",
                 causes=(Cause("", "started here", words[0].span),),
             )
@@ -172,10 +191,17 @@ def _tasks(script: Script, options: dict[str, Option], sink: Sink) -> None:
             return
         gpus = read_job_size(script).gpus_per_node
         plain = any(re.search(r"(^|/)python[0-9.]*$", text) for text in texts)
-        if plain and not starts and count == 1 and gpus and gpus > 1 and _trains(texts):
+        if (
+            plain
+            and not starts
+            and count == 1
+            and gpus
+            and gpus > 1
+            and _runs_training_script(texts)
+        ):
             finding = Finding(
                 f"srun starts 1 process per host, but each host has {gpus} GPUs",
-                label=f"must be {gpus}, or a launcher such as torchrun must start the processes",
+                label=f"--ntasks-per-node must be {gpus}, unless torchrun starts the processes",
                 fix=f"--ntasks-per-node={gpus}",
                 causes=(Cause("", "started here", words[0].span),),
             )
@@ -183,15 +209,15 @@ def _tasks(script: Script, options: dict[str, Option], sink: Sink) -> None:
             return
 
 
-def _trains(texts: list[str]) -> bool:
+def _runs_training_script(texts: list[str]) -> bool:
     return any(re.search(r"(^|/)(pretrain|train|finetune)\w*\.py$", text) for text in texts)
 
 
-def _task_variables(script: Script, sink: Sink) -> None:
-    """Report task variables that the batch script's own shell expands, before any task exists."""
+def _check_task_variables(script: Script, sink: Sink) -> None:
+    """Report Slurm's per-task variables that the batch script expands before srun (L08)."""
     if "srun" not in {word.text for word in script.words}:
         return
-    literal = literal_stretches(script.text)
+    literal = unexpanded_ranges(script.text)
     for match in _OF_A_TASK.finditer(script.text):
         at = match.start("word")
         line = script.text.count("\n", 0, at) + 1
@@ -205,20 +231,20 @@ def _task_variables(script: Script, sink: Sink) -> None:
 def _explain_early_expansion(name: str) -> Finding:
     return Finding(
         f"${name} has the same value on every host: the batch script expands it before srun",
-        label="expands to 0, the value in the batch script",
+        label=f"${name} is 0 in the batch script, which runs as task 0",
         fix="quote the command for the tasks: srun bash -c '...'",
     )
 
 
-def _network(script: Script, sink: Sink) -> None:
-    """Report addresses and interfaces that other hosts cannot reach."""
+def _check_network(script: Script, sink: Sink) -> None:
+    """Report addresses and interfaces that other hosts cannot reach (L09, N01, N02)."""
     found: dict[str, tuple[str, Word]] = {}
     for word in script.words:
         match = re.fullmatch(r"([A-Z_]+)=(\S*)", word.text)
         if match and not word.dynamic and word.span.line not in script.branches:
             found[match[1]] = (match[2], word)
-    several = (read_job_size(script).nodes or 1) > 1
-    if "MASTER_ADDR" in found and several and found["MASTER_ADDR"][0] in _LOCAL_HOSTS:
+
+    if "MASTER_ADDR" in found and found["MASTER_ADDR"][0] in _LOCAL_HOSTS:
         value, word = found["MASTER_ADDR"]
         finding = Finding(
             f"MASTER_ADDR is {value!r}, which is a different machine on every host",
@@ -226,14 +252,14 @@ def _network(script: Script, sink: Sink) -> None:
         )
         sink.report("L09", finding, span=word.span)
     for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
-        if name in found and several and found[name][0].lstrip("=").startswith(_UNROUTED):
+        if name in found and found[name][0].lstrip("=").startswith(_UNROUTED):
             value, word = found[name]
             finding = Finding(
-                f"the interface {value} does not reach other hosts",
-                help="name an interface on a network that connects all hosts",
+                f"{name} is {value}, an interface that does not reach other hosts",
+                help=f"set {name} to an interface on a network that connects all hosts",
             )
             sink.report("N01", finding, span=word.span)
-    if several and "NCCL_SOCKET_IFNAME" in found and "GLOO_SOCKET_IFNAME" not in script.text:
+    if "NCCL_SOCKET_IFNAME" in found and "GLOO_SOCKET_IFNAME" not in script.text:
         value, word = found["NCCL_SOCKET_IFNAME"]
         finding = Finding(
             "NCCL_SOCKET_IFNAME is set, but GLOO_SOCKET_IFNAME is not: Gloo may use 127.0.0.1",

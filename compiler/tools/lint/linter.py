@@ -1,4 +1,4 @@
-"""Linter that a backend declares, so that ``parc lint`` can check its launch files."""
+"""Types of linters that backends declare, so that ``parc lint`` can check their launch files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from parc.compiler.tools.lint.script import Script, ScriptSink
 
 @dataclass(frozen=True, slots=True)
 class ScriptLinter:
-    """Checks of a shell or batch script that starts the framework."""
+    """Linter of shell and batch scripts that start a framework."""
 
     recognizes: Callable[[Script], bool]
     """Return True if the script starts the framework."""
@@ -23,12 +23,12 @@ class ScriptLinter:
 
 @dataclass(frozen=True, slots=True)
 class ConfigLinter:
-    """Checks of a configuration file, which is not a script and has no launch lines."""
+    """Linter of configuration files, which have no launch lines."""
 
     recognizes: Callable[[str], bool]
     """Return True if the text is a configuration file of the framework."""
     lint: Callable[[str, str, LintOptions, ScriptSink], None]
-    """Report all findings in a text, given with its file name."""
+    """Report all findings in a text; the second argument is the name of the file."""
 
 
 Linter = ScriptLinter | ConfigLinter
@@ -36,6 +36,6 @@ Linter = ScriptLinter | ConfigLinter
 
 @cache
 def linters() -> dict[str, Linter]:
-    """Return backend -> linter, for the backends that declare one."""
+    """Return the linter of each backend that declares one, by the name of the backend."""
     declared = [one for one in all_declared() if one.linter]
     return {one.name: one.module(one.linter).LINTER for one in declared}

@@ -1,7 +1,4 @@
-"""Options of ``parc lint``: facts about a launch that its file does not contain.
-
-``describe_missing_fact`` returns the words for such a fact, and the option that supplies it.
-"""
+"""Options of ``parc lint``, and descriptions of facts that a launch file does not contain."""
 
 from __future__ import annotations
 
@@ -12,25 +9,25 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class LintOptions:
-    """Options as the user gives them; None or empty means unknown."""
+    """Options of ``parc lint``; None or an empty text if the user did not set the option."""
 
     framework: str = "auto"
-    """Backend that the file starts; none: check only the launch lines; auto: detect it."""
+    """Backend that the file starts. ``auto``: detect it; ``none``: check only the launch lines."""
     model: str | None = None
-    """Catalog name, or path to a config.json."""
+    """Catalog name of the model, or path of its ``config.json``."""
     cluster: str | None = None
     """Catalog name of a cluster or of a node type."""
     gpus: int | None = None
     """Number of GPUs of the job."""
     version: str = ""
-    """Version of the framework; empty: its default."""
+    """Version of the framework; empty for the default version of the backend."""
     folder: Path | None = None
-    """Folder that the path of a model is relative to."""
+    """Folder to which the path of a model is relative."""
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedRule:
-    """A rule that was not checked, because it needs an unknown fact."""
+    """Rule that was not checked because it needs an unknown fact."""
 
     code: str
     fact: str
@@ -40,13 +37,14 @@ class SkippedRule:
 
     @property
     def reason(self) -> str:
-        """The fact, and how to supply it."""
+        """Sentences that name the unknown fact, and the option that supplies it."""
         advice = f" Pass {self.option}." if self.option else ""
         return f"{self.fact} is unknown.{advice}"
 
 
 SECTIONS = {"Layout": "layout", "ServingLayout": "layout", "Job": "job", "Model": "model"}
-"""IR type -> section of the spec that has keys of the same names as its fields."""
+"""IR type -> section of the spec whose keys have the names of the type's fields."""
+# Facts for which the name of the field is not the usual term, or that no flag sets.
 FACTS = {
     "Attention.latent": ("the type of attention", "--model"),
     "Cluster.fabric": ("the network", "--cluster"),
@@ -68,17 +66,17 @@ FACTS = {
     "ServingProblem.service": ("a format of weights or cache, or the context length", ""),
     "ServingSetup.block": ("the block size of weight scales", ""),
 }
-"""Field of an IR type -> what it is, and the option of ``parc lint`` that supplies it if any."""
+"""Field of an IR type -> (description, option of ``parc lint`` that supplies it or empty)."""
 CLUSTER_TYPES = ("Cluster", "NodeType", "Gpu", "Fabric")
-"""IR types that ``--cluster`` supplies; ``--model`` supplies the other ones."""
+"""IR types that ``--cluster`` supplies; ``--model`` supplies the other IR types."""
 
 
 def describe_missing_fact(field: str, flags: Mapping[str, str]) -> tuple[str, str]:
-    """Return what ``field`` (``Model.heads``) is, and the option that supplies it if there is one.
+    """Return (description, option) of an unknown fact; the option is empty if none supplies it.
 
     Args:
-        field: IR type and field.
-        flags: spec field -> the flag that sets it in a launch file.
+        field: IR type and field, such as ``Model.heads``.
+        flags: spec field -> flag of the launch file that sets the field.
     """
     if field in FACTS:
         return FACTS[field]

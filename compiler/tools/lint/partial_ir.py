@@ -1,8 +1,9 @@
-"""IR objects of which only some fields are known.
+"""Objects of the IR in which some fields are unknown.
 
-An unknown field contains a sentinel, and reading it raises ``UnknownFact``, which names the field.
-A rule that raises it needs a fact that the launch file does not contain: so no rule has to list
-what it reads, and none can work with a guess. Other exceptions of a rule are bugs and propagate.
+An unknown field contains a sentinel. Reading the field raises ``UnknownFact``, which names it. A
+rule that raises ``UnknownFact`` needs a fact that the launch file does not contain. So a rule does
+not have to list the fields that it reads, and it cannot use a guess. Any other exception of a rule
+is a bug and propagates.
 """
 
 from __future__ import annotations
@@ -20,34 +21,37 @@ class UnknownFact(Exception):
     """Raised when a field without a known value is read."""
 
     def __init__(self, field: str) -> None:
-        """Name the field, as in ``Model.heads``."""
+        """Create the exception for an unknown field, such as ``Model.heads``."""
         super().__init__(field)
         self.field = field
 
 
 def build_partial(cls: type[T], **known: Any) -> T:
-    """Return an instance of the dataclass ``cls`` of which only the fields ``known`` are known."""
-    return _build(cls, {one.name: known.get(one.name, _UNKNOWN) for one in _fields(cls)})
+    """Return an instance of the dataclass ``cls`` with the fields ``known``; others are unknown."""
+    return _build(cls, {one.name: known.get(one.name, _UNKNOWN) for one in _dataclass_fields(cls)})
 
 
 def hide(obj: T, names: Collection[str]) -> T:
-    """Return a copy of ``obj``, which may be partial, in which the fields ``names`` are unknown."""
+    """Return a copy of the dataclass instance ``obj`` in which the fields ``names`` are unknown."""
     return with_values(obj, **dict.fromkeys(names, _UNKNOWN))
 
 
 def with_values(obj: T, **values: Any) -> T:
-    """Return a copy of ``obj``, which may be partial, with other values in some fields."""
-    kept = {one.name: _stored(obj, one.name) for one in _fields(type(obj))}
+    """Return a copy of ``obj`` with ``values`` in some fields; other fields may stay unknown."""
+    kept = {one.name: _stored(obj, one.name) for one in _dataclass_fields(type(obj))}
     return _build(type(obj), {**kept, **values})
 
 
 def is_known(obj: object, name: str) -> bool:
-    """Return True if the field ``name`` of ``obj`` has a value."""
+    """Return True if the field ``name`` of ``obj`` has a known value."""
     return _stored(obj, name) is not _UNKNOWN
 
 
 def find_missing_fact(check: Callable[[], None]) -> str | None:
-    """Run ``check``; return the unknown field that it reads (``Model.heads``), None if none."""
+    """Run ``check`` and return the unknown field that it reads first, such as ``Model.heads``.
+
+    Return None if ``check`` reads no unknown field.
+    """
     try:
         check()
     except UnknownFact as unknown:
@@ -55,17 +59,17 @@ def find_missing_fact(check: Callable[[], None]) -> str | None:
     return None
 
 
-def _fields(cls: type[Any]) -> tuple[Any, ...]:
+def _dataclass_fields(cls: type[Any]) -> tuple[Any, ...]:
     return fields(cls)
 
 
 def _stored(obj: object, name: str) -> Any:
-    """Return the content of a field without raising if it is unknown."""
+    """Return the content of a field, which is the sentinel if the field is unknown."""
     return object.__getattribute__(obj, name)
 
 
 def _build(cls: type[T], values: dict[str, Any]) -> T:
-    """Fill an instance field by field: a frozen dataclass would need a value for each of them."""
+    """Return an instance of ``cls`` with ``values``; of its partial subclass if one is unknown."""
     full: type[Any] = getattr(cls, "_full_class", cls)
     unknown = any(value is _UNKNOWN for value in values.values())
     # Bypasses __init__, which would run on unknown values, and the frozen __setattr__.
@@ -77,7 +81,7 @@ def _build(cls: type[T], values: dict[str, Any]) -> T:
 
 @cache
 def _partial_class(cls: type[Any]) -> type[Any]:
-    """Return the subclass of ``cls`` whose unknown fields raise ``UnknownFact`` when read."""
+    """Return a subclass of ``cls`` in which reading an unknown field raises ``UnknownFact``."""
 
     def read(self: object, name: str) -> Any:
         value = object.__getattribute__(self, name)

@@ -1,10 +1,11 @@
-"""A launch script as lint reads it, and findings about its flags.
+"""Launch scripts as ``parc lint`` reads them, and a sink for findings about their flags.
 
-One script can describe several launches: a variable is set twice, a flag is in a branch, arguments
-come from another file. Flags that may differ between runs are not *sure*, and a command line that
-may get more flags at run time is *open*; no finding is derived from either.
+One script can describe several launches: it sets a variable twice, has a flag in a branch, or takes
+arguments from another file. A flag is *sure* if its value is the same in every launch. A command
+line is *open* if it may get more flags at run time. Values that are not sure, and flags that are
+missing from an open command line, cause no findings.
 
-``ScriptSink`` reports findings about a spec as findings about the flags of the script.
+``ScriptSink`` turns findings about a spec into findings about the flags of the script.
 """
 
 from __future__ import annotations
@@ -18,18 +19,19 @@ from parc.compiler.diagnostics import Cause, Finding, Positions, Sink, Span
 from parc.compiler.tools.importers.flags import Flag, written_flags
 from parc.compiler.tools.importers.shell_words import Word, assignments, shell_words
 
+# A keyword counts only at the start of a line, so that words such as "for" in arguments do not.
 _BRANCH = re.compile(r"^\s*(?:(?P<open>if|case|while|until|for|select)|(?P<close>fi|esac|done))\b")
 _ARRAY = re.compile(r"^\s*(?:(?:local|declare|export|readonly)\s+(?:-\w+\s+)?)?(\w+)\+?=\(", re.M)
 _LABEL = re.compile(r"^\s*-[^()$]*\)")
 _OF_THE_JOB = re.compile(r"\$\{(\w*(?:NODE|WORLD)\w*):?-")
-"""Matches variables with a default that the user overrides at submission: the size of the job."""
+"""Matches ``${NNODES:-4}`` and similar defaults, which users override when they submit a job."""
 _PRINTING = ("echo", "printf", "log", "info", "die", "usage")
 _EXPANSION = re.compile(r"\$\{?(\w+|[@*])")
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Words of one file, with the lines that only some runs execute."""
+    """Launch script as words, with the lines that only some runs execute."""
 
     name: str
     text: str
@@ -40,7 +42,10 @@ class Script:
     """Names of the arrays that the script assigns."""
 
     def flags(self, known: Iterable[str]) -> list[Flag]:
-        """Return the flags of statements with one of ``known``; none in messages and labels."""
+        """Return all flags of each statement that contains a flag in ``known``.
+
+        Statements that print a message, and the labels of ``case`` branches, are skipped.
+        """
         lines = self.text.split("\n")
         words = [
             word
@@ -66,9 +71,10 @@ class Script:
         ]
 
     def is_open(self, flags: list[Flag], value_count: Callable[[str], int | None]) -> bool:
-        """Return True if flags may be added at run time: a word can expand to several.
+        """Return True if a variable in the statements of ``flags`` may add flags at run time.
 
-        ``value_count`` returns the number of values of a flag, None if it is not fixed.
+        A variable that is the value of a flag does not count. ``value_count`` returns the number of
+        values of a flag, None if the number varies.
         """
         statements = {flag.word.statement for flag in flags}
         after: set[int] = set()
@@ -84,7 +90,10 @@ class Script:
         )
 
     def _can_expand_to_flags(self, word: Word) -> bool:
-        """Return True for ``$ARGS``, ``"${ARGS[@]}"`` or ``$@`` that the script does not assign."""
+        """Return True if ``word`` is a variable that may contain flags (``$ARGS``, ``$@``).
+
+        Arrays that the script itself assigns are excluded, because their flags are known.
+        """
         if "=" in word.text.partition("$")[0]:
             return False
         names = _EXPANSION.findall(word.text)
@@ -92,10 +101,14 @@ class Script:
 
 
 def read_script(text: str, name: str) -> Script:
-    """Split ``text`` into words; expand variables that are set once, outside of branches."""
-    branches = _branches(text)
+    """Return the script in ``text``, with those variables expanded that have a certain value.
+
+    The script sets such a variable to one value only, and not in a branch.
+    """
+    branches = _branch_lines(text)
     values: dict[str, set[str]] = {}
     unsure: set[str] = set()
+    # The first pass collects all assigned values; the second one, below, expands the certain ones.
     for word in shell_words(text, name):
         for variable, value in assignments([word]):
             values.setdefault(variable, set()).add(value)
@@ -103,19 +116,21 @@ def read_script(text: str, name: str) -> Script:
                 unsure.add(variable)
     unsure |= {variable for variable, found in values.items() if len(found) > 1}
     unsure |= set(_OF_THE_JOB.findall(text))
-    words = tuple(one for word in shell_words(text, name, unsure) for one in _split(word))
+    words = tuple(
+        one for word in shell_words(text, name, unsure) for one in _split_quoted_flag(word)
+    )
     return Script(name, text, words, branches, frozenset(_ARRAY.findall(text)))
 
 
-def _split(word: Word) -> list[Word]:
-    """Split ``"--flag value"``, an element of an array that is expanded without quotes."""
+def _split_quoted_flag(word: Word) -> list[Word]:
+    """Return the words in an array element such as ``"--flag value"``, which the shell splits."""
     if not (word.is_flag and re.search(r"\s", word.text)):
         return [word]
     return [replace(word, text=part) for part in word.text.split()]
 
 
-def _branches(text: str) -> frozenset[int]:
-    """Return the numbers of the lines inside ``if``, ``case`` and loops."""
+def _branch_lines(text: str) -> frozenset[int]:
+    """Return the numbers of the lines inside ``if`` statements, ``case`` statements and loops."""
     inside, depth = set(), 0
     for number, line in enumerate(text.splitlines(), start=1):
         match = _BRANCH.match(line)
@@ -129,7 +144,7 @@ def _branches(text: str) -> frozenset[int]:
 
 
 def statements(words: Iterable[Word]) -> list[list[Word]]:
-    """Group consecutive words by statement."""
+    """Return the words of each statement, in the order of the script."""
     return [list(group) for _, group in groupby(words, key=lambda word: word.statement)]
 
 
@@ -144,22 +159,22 @@ SECTIONS = {
 
 
 class ScriptSink(Sink):
-    """Sink that replaces spec paths by the flags that set them, at the lines of the script."""
+    """Sink that replaces spec fields in findings by the flags of the script that set them."""
 
     def __init__(self, name: str, text: str) -> None:
-        """``name`` is shown in diagnostics; ``text`` gives the lines."""
+        """Create a sink for the script ``text``; diagnostics show ``name`` as its file name."""
         super().__init__(Positions(name, lines={name: tuple(text.splitlines())}))
         self.flags: Mapping[str, str] = {}
-        """Spec field -> the flag that sets it."""
+        """Spec field -> flag that sets it."""
         self._first: Span | None = Span(name, 1, 1)
 
     def locate(self, spans: Mapping[str, Span], flags: Mapping[str, str], first: Span) -> None:
-        """Add places and flags of spec fields.
+        """Record the positions and flags of spec fields, which later findings refer to.
 
         Args:
-            spans: spec field -> place in the script.
-            flags: spec field -> the flag that sets it.
-            first: place of findings on fields that no flag sets.
+            spans: spec field -> position of its flag in the script.
+            flags: spec field -> flag that sets it.
+            first: position for findings about fields that no flag sets.
         """
         old = self.positions
         self.positions = Positions(old.file, {**old.values, **spans}, old.keys, old.lines)
@@ -175,24 +190,36 @@ class ScriptSink(Sink):
         key: bool = False,
         span: Span | None = None,
     ) -> None:
-        """Add a finding; its path becomes a flag, its fix an edit of the script."""
+        """Add a finding; its spec path is replaced by a flag, its fix by an edit of the script.
+
+        Args:
+            code: code without prefix (``D01``).
+            finding: the finding, or only its message.
+            at: spec path of the problem.
+            key: point at the key of ``at`` instead of its value.
+            span: position to use instead of the position of ``at``.
+        """
         if isinstance(finding, str):
             finding = Finding(finding)
         place = span or self.positions.span_of(at, key=key) or self._first
-        causes = tuple(map(self._cause, finding.causes))
-        shown = replace(finding, fix=self._edit(finding.fix), causes=causes)
+        causes = tuple(map(self._name_cause_by_flag, finding.causes))
+        shown = replace(finding, fix=self._script_edit(finding.fix), causes=causes)
         super().report(code, shown, at=self.flags.get(at, ""), span=place)
 
-    def _cause(self, cause: Cause) -> Cause:
-        """Name a cause without a place in the script by its flag, or in words."""
+    def _name_cause_by_flag(self, cause: Cause) -> Cause:
+        """Return ``cause`` with a flag or words in place of a path that the script does not set."""
         section, _, rest = cause.path.partition(".")
         if not section or self.positions.span_of(cause.path) is not None:
             return cause
         words = self.flags.get(cause.path) or SECTIONS.get(section) or rest
         return replace(cause, path=words)
 
-    def _edit(self, fix: str) -> str:
-        """Turn ``layout.pp: 4`` into ``--pipeline-model-parallel-size 4``; empty without a flag."""
+    def _script_edit(self, fix: str) -> str:
+        """Return a fix of a spec as a fix of the script; empty if the spec field has no flag.
+
+        The fix ``layout.pp: 4`` becomes ``--pipeline-model-parallel-size 4``.
+        """
+        # Any other fix, such as an edit of the script or an environment variable, stays as it is.
         if not re.match(r"(layout|job|model|cluster|launch|goals|versions)\b", fix):
             return fix
         match = _EDIT.match(fix)

@@ -14,7 +14,7 @@ from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.spec.cluster_spec import ClusterSpec
-from parc.compiler.tools.importers.fragment_text import fragment_tree
+from parc.compiler.tools.importers.format_fragment import fragment_tree
 from parc.compiler.tools.importers.import_files import import_files
 from parc.compiler.topology.hostlist import expand
 from tests.conformance.slurm.private_cluster import PATIENCE_SECONDS, SlurmCluster

@@ -1,4 +1,4 @@
-"""Steps that commands share: read and plan a spec, show findings, exit with a code."""
+"""Steps that commands share: plan a spec, print findings, exit with a code."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ FOUND = 1
 def plan_or_exit(
     spec: str, overrides: Sequence[str], *, style: str = "text"
 ) -> tuple[AnyPlan, Sink]:
-    """Plan ``spec`` and return the plan with its warnings; exit with 1 after errors.
+    """Return the plan of the spec file ``spec``, and the sink with its warnings.
 
-    With ``style`` json, the diagnostics of a failed run are a document on standard output.
+    Print errors and exit with 1 if there are any. They go to standard error, or as JSON to standard
+    output if ``style`` is ``"json"``.
     """
-    # Imported here: the pipeline loads pydantic, which `parc --help` must not wait for.
+    # Imported here because the pipeline imports pydantic, which would slow down `parc --help`.
     from parc.compiler.pipeline import plan_spec
     from parc.compiler.spec.reading.source import read_source
 
@@ -38,7 +39,10 @@ def plan_or_exit(
 
 
 def exit_with_findings(sinks: Sequence[Sink], style: str) -> None:
-    """Show the findings and exit with 1."""
+    """Print the findings of ``sinks`` and exit with 1.
+
+    They go to standard output if ``style`` is ``"json"``, else as text to standard error.
+    """
     if style == "json":
         show_findings(sinks, "json", sys.stdout)
     else:
@@ -47,21 +51,21 @@ def exit_with_findings(sinks: Sequence[Sink], style: str) -> None:
 
 
 def show_findings(sinks: Sequence[Sink], style: Format, stream: TextIO) -> None:
-    """Write the findings of ``sinks``; nothing if there are none."""
+    """Write the findings of ``sinks`` to ``stream``, in color only if ``use_color`` allows it."""
     colored = style == "text" and use_color(stream)
     click.echo(render(sinks, style, color=colored), file=stream, nl=False, color=colored)
 
 
 def use_color(stream: TextIO) -> bool:
-    """Return True on a terminal, unless NO_COLOR is set (https://no-color.org)."""
+    """Return True if ``stream`` is a terminal and NO_COLOR is not set (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR")
 
 
 def any_failed(sinks: Sequence[Sink], level: Severity) -> bool:
-    """Return True if a sink has a finding at or above ``level``."""
+    """Return True if a sink has a finding whose severity is ``level`` or higher."""
     return any(sink.failed(level) for sink in sinks)
 
 
 def print_json(document: dict[str, Any]) -> None:
-    """Write ``document`` to standard output with sorted keys."""
+    """Print ``document`` as JSON with sorted keys to standard output."""
     click.echo(json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""Implementation of ``parc replan``: replan, emit, verify, write."""
+"""Implementation of ``parc replan``: move ranks to other hosts, emit files, write them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ReplanRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReplanOutcome:
-    """Result of a replan; ``found`` is None after an error."""
+    """Result of ``parc replan``; ``found`` is None after an error."""
 
     sink: Sink
     found: AnyReplanned | None = None
@@ -39,7 +39,7 @@ class ReplanOutcome:
     files: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document of ``--format json``."""
+        """Return the document that ``parc replan --format json`` prints."""
         from parc.compiler.diagnostics.render.json_document import document
 
         result = document((self.sink,))
@@ -50,7 +50,7 @@ class ReplanOutcome:
         return result
 
     def text(self) -> str:
-        """Return the moves and the output directory; empty after an error."""
+        """Return the list of moves and the output directory as text; empty after an error."""
         if self.found is None:
             return ""
         lines = replan_text(self.found, self.origin)
@@ -58,9 +58,13 @@ class ReplanOutcome:
 
 
 def replan(request: ReplanRequest) -> ReplanOutcome:
-    """Replan; emit, verify and write unless ``--dry-run`` is set."""
+    """Run ``parc replan``: move the ranks of drained hosts, and emit, verify and write the files.
+
+    With ``--dry-run``, only the moves are computed.
+    """
     sink = Sink()
     source = read_source(request.spec)
+    # The default directory depends on the name in the spec, which replan_spec reads.
     hosts = HostReplacement(
         request.drain, lambda name: _read_lock(_output_directory(request, name) / LOCK_PATH)
     )
@@ -84,20 +88,21 @@ def replan(request: ReplanRequest) -> ReplanOutcome:
 
 
 def _report_unused_lock(lock: Lock, sink: Sink) -> None:
-    """Report O04, because the running hosts may differ from those that the moves start from."""
+    """Report that ``parc.lock`` is not used, so a running job may have other hosts (O04)."""
     finding = Finding(
         f"{lock.path} is ignored, because it {lock.why or 'has another layout or other hosts'}",
-        label="the moves start from a compile of the spec, which may differ from the running plan",
+        label="the moves start from a new compile of the spec, whose hosts may differ from those "
+        "of the running job",
         help="to keep the hosts of the running plan, restore its parc.lock and replan again",
     )
     sink.report("O04", finding)
 
 
 def _output_directory(request: ReplanRequest, name: str) -> Path:
-    """Return the directory that holds the current plan and gets the new one."""
+    """Return the directory with the current plan, which the new plan replaces."""
     return request.output or Path("build") / name
 
 
 def _read_lock(lock: Path) -> str | None:
-    """Return the text of the lock file; None if there is none."""
+    """Return the text of the lock file; None if the file does not exist."""
     return lock.read_bytes().decode("utf-8", "replace") if lock.is_file() else None

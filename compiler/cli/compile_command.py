@@ -1,4 +1,4 @@
-"""Implementation of ``parc compile``: plan, emit, compare with the directory, write."""
+"""Implementation of ``parc compile``: plan, emit files, compare with the directory, write."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CompileRequest:
 
 @dataclass(frozen=True, slots=True)
 class CompileOutcome:
-    """Result of a compile; ``plan`` is None if the spec has errors."""
+    """Result of ``parc compile``; ``plan`` is None if an error was reported."""
 
     sink: Sink
     plan: AnyPlan | None = None
@@ -47,7 +47,7 @@ class CompileOutcome:
     written: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document of ``--format json``."""
+        """Return the document that ``parc compile --format json`` prints."""
         from parc.compiler.diagnostics.render.json_document import document
 
         result = document((self.sink,))
@@ -59,7 +59,7 @@ class CompileOutcome:
         return result
 
     def text(self) -> str:
-        """Return the summary of the plan and its directory; empty without a plan."""
+        """Return the summary of the plan and the output directory; empty without a plan."""
         if self.plan is None:
             return ""
         count = f"{len(self.files)} files"
@@ -68,7 +68,10 @@ class CompileOutcome:
 
 
 def compile_spec(request: CompileRequest, clock: Clock) -> CompileOutcome:
-    """Plan, emit, compare with the directory if requested, and write unless ``--check`` is set."""
+    """Run ``parc compile``: plan the spec, emit its files and write them unless ``--check`` is set.
+
+    Compare the plan with ``parc.lock``, and for ``--check`` the files with the output directory.
+    """
     sink = Sink()
     overrides = request.overrides
     # --emit is an override of the spec, so that errors point to the option.
@@ -104,10 +107,13 @@ def compile_spec(request: CompileRequest, clock: Clock) -> CompileOutcome:
 
 
 class Clock:
-    """Stopwatch of a compile: call it with the name of a phase when the phase has ended."""
+    """Stopwatch for the phases of a compile.
+
+    A call with the name of a phase ends the phase.
+    """
 
     def __init__(self) -> None:
-        """Start the clock."""
+        """Start the first phase."""
         self.parts: list[tuple[str, float]] = []
         self._last = perf_counter()
 
@@ -118,6 +124,6 @@ class Clock:
         self._last = now
 
     def table(self) -> str:
-        """Return one line per phase, in milliseconds, and the sum."""
+        """Return a table with the milliseconds of each phase and their sum."""
         rows = [*self.parts, ("total", sum(spent for _, spent in self.parts))]
         return "\n".join(f"{name:<16} {spent * 1e3:9.1f} ms" for name, spent in rows)
