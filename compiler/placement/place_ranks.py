@@ -238,7 +238,7 @@ def _node_numbering(cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: int) 
         nodes=dense.world // per_node,
         pp=pipeline.size,
         pp_stride=pipeline.stride // per_node if aligned else 0,
-        atom=_hosts_kept_together(cluster, meshes, per_node),
+        hosts_together=_hosts_kept_together(cluster, meshes, per_node),
     )
 
 

@@ -31,7 +31,7 @@ class Replanned:
     before: Cost
     """Cost of the old order of hosts."""
     after: Cost
-    """Cost of the new order of hosts. Both costs count the links of all hosts, including drained and
+    """Cost of the new order of hosts. Both costs count the links of all hosts, also of drained and
     spare ones, because only costs over the same links can be compared."""
 
 

@@ -1,4 +1,4 @@
-"""Content of a file of another tool, in the terms of the spec."""
+"""Part of a spec that was read from a file of another tool."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from parc.compiler.diagnostics import Span
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A host, its switches and its NVLink domain."""
+    """Host with its switches and its NVLink domain, as read from a file."""
 
     name: str
     path: tuple[str, ...]
-    """Switches, the leaf first; empty if the file has none."""
+    """Switches above the host, the leaf first; empty if the file has none."""
     nvlink_domain: str | None
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Part of a spec: hosts with their switches, and other keys in the form of a spec."""
+    """Part of a spec: hosts with their switches, and other keys in the form of the spec."""
 
     hosts: tuple[Located, ...] = ()
     """Hosts without duplicates, in the order of the file."""

@@ -1,4 +1,4 @@
-"""Table of topology formats: their readers, and patterns that detect them."""
+"""Table of topology file formats: the reader of each format, and patterns that detect it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DETECTED_IN = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A file format."""
+    """Topology file format: its reader and the patterns that detect it."""
 
     reader: Reader
     description: str
@@ -87,7 +87,10 @@ FORMATS: dict[str, Format] = {
 
 
 def sniff(text: str, formats: Mapping[str, Format] = FORMATS) -> str | None:
-    """Return the format of ``text``, detected by its first characters; None if unknown."""
+    """Return the name of the format of ``text``, detected by its first characters.
+
+    None if no format matches.
+    """
     # Only the start is searched: node lists of large clusters have tens of megabytes.
     head = text[:DETECTED_IN]
     for name, form in formats.items():
