@@ -30,6 +30,7 @@ def compile(spec: SpecInput) -> AnyPlan:
     Raises:
         SpecError: the spec has errors.
     """
+    # Imported here, because text is needed only if the spec has errors.
     from parc.compiler.diagnostics.render.text import render_text
 
     sink = Sink()

@@ -59,6 +59,7 @@ def resolve_spec(
     after("load_spec")
     library = Library(source.folder)
     if spec is None:
+        # The sections that can be read are still checked for mistakes.
         sections = salvage_sections(source, overrides)
         if "model" in sections:
             resolve_model(sections["model"], library, sink)
@@ -118,6 +119,7 @@ def check_plan(pricing: Pricing, plan: Plan, sink: Sink) -> None:
     check_placement(plan, sink)
     advise_dispatch(pricing, plan, sink)
     advise_idle(pricing, plan, sink)
+    # A set, because the framework is usually one of the targets as well.
     for name in sorted({plan.problem.framework, *plan.problem.emit}):
         backend(name).check(plan, sink)
 

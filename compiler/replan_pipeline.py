@@ -140,6 +140,7 @@ def _compile_plan(problem: AnyProblem, sink: Sink, after: Watch) -> PreviousPlan
 
 def _replace_hosts(previous: PreviousPlan, names: list[str], sink: Sink) -> AnyReplanned | None:
     """Return the plan with the hosts ``names`` and all previously drained hosts replaced."""
+    # Hosts of earlier replans stay drained, although the spec may still list them as usable.
     drained = (*previous.unavailable, *names)
     if isinstance(previous.plan, Plan):
         return replan_hosts(previous.plan, drained, sink)

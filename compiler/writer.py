@@ -57,6 +57,8 @@ def write_artifacts(artifacts: Sequence[Artifact], directory: Path) -> None:
         with _temporary_directory(target) as new:
             for artifact in artifacts:
                 _write_file_synced(new / artifact.path, artifact)
+            # Flushed before the exchange, so that a power failure cannot leave empty
+            # files.
             _sync_folders(new)
             _move_into_place(new, target)
         _sync_folder(target.parent)
@@ -74,6 +76,7 @@ def stale_paths(artifacts: Sequence[Artifact], directory: Path) -> list[str]:
     present = {
         path.relative_to(directory).as_posix()
         for path in directory.rglob("*")
+        # A link to a folder counts as one path, because PARC writes no links.
         if not path.is_dir() or path.is_symlink()
     }
     changed = {path for path in present & set(wanted) if _differs(directory, wanted[path])}
@@ -135,7 +138,7 @@ def _check_target(target: Path, directory: Path, paths: set[str]) -> None:
     if names and MARKER not in names:
         raise WriteRefused(
             f"{shown} is not empty and was not written by PARC (it has no {MARKER}). "
-            "Empty it, or choose another directory with -o."
+            "Empty this directory, or choose another one with -o."
         )
     foreign = foreign_names(names, paths)
     if foreign:
@@ -143,7 +146,7 @@ def _check_target(target: Path, directory: Path, paths: set[str]) -> None:
         listed = ", ".join(foreign[:_MAX_LISTED]) + more
         raise WriteRefused(
             f"{shown} contains {listed}, which PARC did not write. "
-            "Move it elsewhere, or choose another directory with -o."
+            "Move these files elsewhere, or choose another directory with -o."
         )
 
 
@@ -229,6 +232,7 @@ def _write_file_synced(path: Path, artifact: Artifact) -> None:
     """Write one file and flush it to disk; its mode follows the umask."""
     path.parent.mkdir(parents=True, exist_ok=True)
     mode = 0o777 if artifact.executable else 0o666
+    # O_EXCL, because the directory is new: an existing file would be a bug.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(descriptor, "wb") as file:
         file.write(artifact.text.encode("utf-8"))

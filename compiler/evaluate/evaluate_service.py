@@ -95,6 +95,7 @@ def with_best_stages(problem: ServingProblem, found: ServingEstimate) -> Serving
     layout = found.layout
     if layout.pp == 1 or problem.pins.stages is not None:
         return found
+    # The engine's own split is the first one, so it wins ties below.
     extra = problem.service.setup.engine.sharding.extra_layers
     splits = stage_splits(problem.model.layers, layout.pp, extra)
     tried = [_estimate(problem, replace(layout, stages=split), layout.replicas) for split in splits]
@@ -142,6 +143,7 @@ def rank_services(problem: ServingProblem, kept: list[ServingEstimate]) -> list[
     if not ordered:
         return []
     primary, secondary = objective(problem, ordered[0])
+    # A number of GPUs is exact, so only equal numbers are tied.
     slack = 1.0 if problem.goals.maximize == "fewest-gpus" else 1 + TIE
 
     def is_tied(found: ServingEstimate) -> bool:

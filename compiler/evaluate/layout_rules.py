@@ -52,9 +52,9 @@ def _explain_hosts(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"{world} ranks do not fill {cluster.nodes} hosts of {gpus} GPUs evenly",
         label=label,
-        help=f"{product} = {world} must be a multiple of {gpus}, or leave GPUs of each host idle",
+        help=f"{product} = {world} must be a multiple of {gpus}, or leave GPUs of every host idle",
         fix=_fix_for_all_gpus(cluster.gpus, model),
-        causes=(Cause("cluster", f"{cluster.gpus} usable GPUs"),),
+        causes=(Cause("cluster", f"the cluster has {cluster.gpus} usable GPUs"),),
     )
 
 

@@ -46,7 +46,11 @@ def _explain_split_groups(problem: ServingProblem, layout: ServingLayout) -> Fin
         f"an engine of {gpus} GPUs cannot be spread evenly over hosts of {host} GPUs: hosts would "
         "split tensor groups or data-parallel ranks unevenly",
         label=f"{product} = {gpus} ranks on {-(-gpus // host)} hosts; whole groups per host need "
-        + (f"{needed} hosts, the cluster has {cluster.nodes}" if needed else "another number of GPUs"),
+        + (
+            f"{needed} hosts, the cluster has {cluster.nodes}"
+            if needed
+            else "another number of GPUs"
+        ),
         help=f"the number of hosts must divide {gpus} into whole groups",
         fix="layout.pp: auto",
         causes=(Cause("cluster.node", f"each host has {host} GPUs"),),

@@ -63,6 +63,7 @@ def adopt_plan(pricing: Pricing, layout: Layout, hosts: Sequence[str]) -> Plan |
     )
     seconds, peak = estimate.time.total_seconds, estimate.peak.total_bytes
     candidate = Candidate(layout, seconds, peak, estimate.mfu)
+    # The layout is given, so the search result has a single candidate.
     return Plan(problem, layout, estimate, placement, Search(1, (), (candidate,)))
 
 

@@ -96,8 +96,11 @@ def _flows(
         if pattern == "line" and layout.vpp > 1:
             # Interleaving closes the line: the last stage sends chunks back to the first.
             pattern = "ring"
+        # With a2a, every context rank exchanges attention heads for tokens with every
+        # other one.
         if traffic.axis == "cp" and layout.cp_comm == "a2a":
             pattern = "all-to-all"
+        # Groups inside a host have no visits: they send nothing over the network.
         if groups.visits:
             inside = digits_of(mesh.select_axes(*axes), digits, per_node)
             size = prod(digits[index] for index in inside)
@@ -109,6 +112,7 @@ def _flows(
 
 def _exposure(estimate: Estimate) -> dict[str, float]:
     """Return the exposed fraction of the communication time, at most 1, by parallel axis."""
+    # Several axes may share a term, so their full times are added before the term is divided.
     full = dict.fromkeys(TERMS.values(), 0.0)
     for traffic in estimate.traffic:
         if traffic.axis in TERMS and traffic.gb_per_s:

@@ -47,6 +47,7 @@ def find_vacancies(
     hosts). ``suggest_smaller`` returns, for a number of hosts, the help text of T11 with the
     nearest smaller plan.
     """
+    # Sorted, so that the result does not depend on the order of the --drain options.
     names = tuple(sorted(set(drained), key=natural_key))
     cluster, hosts = plan.problem.cluster, plan.placement.hosts
     all_hosts = (*cluster.hosts, *cluster.spare)
@@ -54,6 +55,7 @@ def find_vacancies(
         return None
     gone = set(names)
     busy = gone | {host.name for host in hosts}
+    # ``all_hosts`` lists the spare hosts last, so idle hosts come first.
     free = tuple(host for host in all_hosts if host.name not in busy)
     lost = tuple(node for node, host in enumerate(hosts) if host.name in gone)
     if len(free) < len(lost):

@@ -193,6 +193,7 @@ def _assign_hosts(cluster: Cluster, problem: PlacementProblem, found: EvaluatedO
         if sites.site_of[host.name] == site:
             assigned[node] = host
             del free[site][host]
+    # Reversed, so that pop() returns the hosts of a site by name.
     queues = defaultdict(list, {site: list(hosts)[::-1] for site, hosts in free.items()})
     for node, site in enumerate(found.place):
         if node not in assigned:
@@ -216,6 +217,7 @@ def build_proof(cost: Cost, least: Cost, tie_seconds: float) -> Proof:
     proof = Proof(
         quality="heuristic",
         exposed_seconds=cost.exposed_seconds,
+        # A bound may exceed the cost by a rounding error, but never by more.
         bound_seconds=min(least.exposed_seconds, cost.exposed_seconds),
         tie_seconds=tie_seconds,
         uplink_bytes=cost.busiest_bytes,

@@ -71,6 +71,7 @@ def _choose_hosts(cluster: Cluster, layout: ServingLayout, nodes: int) -> tuple[
         raise ValueError(f"{layout.gpus} ranks need {nodes} hosts; the cluster has {cluster.nodes}")
     per_engine = engine_hosts(layout, cluster.node.gpus) or 1
     numbering = NodeNumbering(nodes=nodes, pp=1, pp_stride=0, hosts_together=per_engine)
+    # Without the name order, because ties go to the order of the hosts in the spec.
     orders = [hosts for name, hosts in arrangements(cluster, numbering) if name != NAMES]
     return min(orders, key=lambda hosts: _additional_racks(hosts, per_engine))
 

@@ -81,6 +81,7 @@ def _replace_hosts(
 ) -> tuple[Host, ...]:
     """Return the hosts by node rank, with every drained host replaced by a free one."""
     seats, free = list(hosts), sorted(found.free, key=lambda host: natural_key(host.name))
+    # One by one, so that each choice is evaluated together with the earlier ones.
     for node in found.lost:
         new = _best_replacement(problem, seats, node, free)
         free.remove(new)

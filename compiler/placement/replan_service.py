@@ -73,6 +73,8 @@ def _replace_lost_hosts(plan: ServingPlan, found: Vacancies) -> tuple[Host, ...]
     left = sorted(found.free, key=lambda host: natural_key(host.name))
     each = _hosts_per_engine(plan)
     for node in found.lost:
+        # Engines occupy consecutive node ranks, so this is the first node rank of the
+        # engine.
         start = node // each * each
         others = [seats[one] for one in range(start, start + each) if one != node]
         new = min(left, key=partial(_replacement_cost, plan, seats[node], others))

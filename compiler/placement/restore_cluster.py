@@ -20,6 +20,7 @@ def restore_cluster(cluster: Cluster, locked: LockedPlan | None) -> Cluster | No
     gone, spare = set(locked.unavailable), {host.name for host in cluster.spare}
     usable = spare | {host.name for host in cluster.hosts}
     wanted = set(locked.hosts)
+    # A host that is listed twice would get the ranks of two hosts.
     if len(wanted) != len(locked.hosts) or not wanted <= usable - gone:
         return None
     return drained_cluster(cluster, gone, wanted & spare)

@@ -36,6 +36,7 @@ def _order_matters(cluster: Cluster) -> bool:
     """Return True if the step time can depend on the order of hosts."""
     if cluster.nodes < 2:
         return False
+    # At full bandwidth at every level, it does not matter which switches traffic crosses.
     thin = any(level.oversubscription > 1 for level in cluster.levels)
     return (thin and len(cluster.racks) > 1) or cluster.node.nvlink_domain > cluster.node.gpus
 

@@ -56,6 +56,7 @@ def try_other_rank_order(
     if not others:
         return kept
     best = min(others, key=lambda one: one.seconds)
+    # A small gain is less than the error of the estimate and not worth a second rank order.
     if best.seconds < kept.seconds * (1 - LEAST_GAIN):
         return _with_alternative(best, kept)
     return _with_alternative(kept, best)

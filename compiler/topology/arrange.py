@@ -144,6 +144,7 @@ def _domains_or_rack(rack: Rack, hosts_together: int) -> list[list[Host]]:
     Domains are used if one of them has at least the hosts that must stay together.
     """
     domains = [list(hosts) for _, hosts in groupby(rack.hosts, key=lambda host: host.nvlink_domain)]
+    # A unit larger than every domain has to span domains anyway.
     return domains if max(map(len, domains)) >= hosts_together else [list(rack.hosts)]
 
 
@@ -203,6 +204,7 @@ def engine_hosts(layout: ServingLayout, host_gpus: int) -> int | None:
     if gpus <= host_gpus:
         return 1
     fewest = -(-gpus // host_gpus)
+    # More hosts than necessary, with idle GPUs, may be needed to split the groups evenly.
     for hosts in range(fewest, gpus + 1):
         if gpus % hosts == 0 and _is_aligned(layout, gpus // hosts):
             return hosts
@@ -242,6 +244,7 @@ def replica_counts(layout: ServingLayout, host_gpus: int, hosts: int) -> tuple[i
     if each > 1:
         return tuple(range(1, hosts // each + 1))
     most = host_gpus // layout.engine_gpus
+    # Every host gets the same number of engines.
     counts = {engines * used for used in range(1, hosts + 1) for engines in range(1, most + 1)}
     return tuple(sorted(counts))
 

@@ -22,6 +22,7 @@ _FOREIGN = re.compile(r"[^A-Za-z0-9._,\[\] -]")
 _MARK = re.compile(r"[\[\],]")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _BRACKET = re.compile(r"\[([^\[\]]*)\]")
+# At most 18 digits, so that a number stays within 64 bits.
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 _NUMBER = re.compile(r"([0-9]{1,18})")
 # Names that become equal when all digits are replaced by 0 have the same form.
@@ -81,6 +82,7 @@ def compress(names: Iterable[str]) -> str:
 def fold(names: Iterable[str]) -> str:
     """Return a short host list that expands to ``names`` in the given order."""
     items: list[tuple[str, ...]] = [tuple(_NUMBER.split(name)) for name in names]
+    # Only names with equally many numbers can differ in just one of them.
     alike = (list(group) for _, group in groupby(items, key=len))
     folded = (item for group in alike for item in _fold_equal_lengths(group))
     return ",".join("".join(item) for item in folded)

@@ -35,16 +35,18 @@ class TimeBound:
 
     @cached_property
     def exposed_seconds(self) -> float:
-        """Return the exposed seconds that no order of hosts can beat."""
+        """Return the exposed communication seconds per step that no order of hosts can beat."""
         found = sum(self._exposed_floors)
         for level in self.levels:
+            # A level that is too expensive is left out; without it the bound is
+            # weaker but valid.
             if level.cut_evaluations * len(self.grid_views) <= MOST_CUT_EVALUATIONS:
                 found = max(found, level.least_seconds(self._least_job_seconds, found))
         return rounded(found)
 
     @cached_property
     def floors(self) -> tuple[float, ...]:
-        """Return the least seconds of each phase (traffic of one parallel axis) on its own."""
+        """Return the least seconds per step of each phase, the traffic of one parallel axis."""
         problem = self.problem
         # Over the NICs of a host a phase takes the same time in every order, unless the domain has
         # several hosts: then the order decides which messages leave the domain.
@@ -62,13 +64,13 @@ class TimeBound:
 
     @cached_property
     def _exposed_floors(self) -> tuple[float, ...]:
-        """Return the least exposed seconds of each phase if it ran alone."""
+        """Return the least exposed seconds per step of each phase, bounded separately."""
         flows = self.problem.flows
         return tuple(one.exposure * floor for one, floor in zip(flows, self.floors, strict=True))
 
     @cached_property
     def grid_views(self) -> tuple[GridView, ...]:
-        """Return the ways to see process groups as lines, slices, rows and columns of a grid."""
+        """Return the grids of node ranks whose lines, slices, rows, columns are process groups."""
         return grid_views(self.problem.cut_models, self.problem.digits)
 
     @cached_property
@@ -82,6 +84,8 @@ class TimeBound:
         if sites.multi_host_domains:
             hosts: Counter[int] = Counter()
             for site, domain in enumerate(sites.domains):
+                # ~site is negative, so it cannot be equal to the number of a
+                # domain.
                 hosts[domain if domain >= 0 else ~site] += sites.sizes[site]
             pairs = [(count, count * sites.nic_bytes_per_s) for count in hosts.values()]
             levels.append(SwitchLevel(nodes, tuple(pairs), sites.nic_bytes_per_s))
@@ -93,7 +97,7 @@ class TimeBound:
         return tuple(levels)
 
     def _least_job_seconds(self, contained: int, rate: float) -> float:
-        """Return the least exposed seconds if a switch has ``contained`` node ranks below it.
+        """Return the least exposed seconds per step with ``contained`` node ranks below a switch.
 
         ``rate`` is the rate of the uplink of the switch in bytes/s.
         """
@@ -130,7 +134,7 @@ class _SingleFlow:
         return messages * self.flow.unit_bytes / rate
 
     def cut_group_seconds(self, level: SwitchLevel) -> float:
-        """Return the least seconds for the groups that fit below no single switch of ``level``.
+        """Return the least seconds for process groups that fit below no single switch of ``level``.
 
         Each of these groups sends messages out of at least two switches, and the fullest switch
         carries at least the mean of all switches.
@@ -166,6 +170,7 @@ class ByteBound:
     @property
     def _tiers(self) -> tuple[SwitchLevel, ...]:
         """Return the levels of switches, without the NVLink domains, which have no uplink."""
+        # The index is a bool: it skips the first level if that one is the NVLink domains.
         return self.time_bound.levels[self.time_bound.problem.sites.multi_host_domains :]
 
     def _is_affordable(self, level: SwitchLevel) -> bool:
@@ -213,12 +218,12 @@ class ByteBound:
 
     @cached_property
     def _per_part(self) -> _SwitchBytes:
-        """Return the byte bound of a switch, with one message for each part of a cut group."""
+        """Return the least bytes out of a switch, with one message per part of a cut group."""
         return _SwitchBytes(self.time_bound, self._message_bytes)
 
     @cached_property
     def _two_per_line_part(self) -> _SwitchBytes:
-        """Return the byte bound of a switch, with two messages for each part of a cut pipeline."""
+        """Return the least bytes out of a switch, with two messages per part of a cut pipeline."""
         pairs = zip(self.time_bound.problem.cut_models, self._message_bytes, strict=True)
         units = tuple(unit * (1 + model.line) for model, unit in pairs)
         return _SwitchBytes(self.time_bound, units)
@@ -248,7 +253,7 @@ class _SwitchBytes:
         return self._cache[contained]
 
     def _least(self, contained: int) -> float:
-        """Compute the result of ``bytes_out``, which caches it."""
+        """Return the least bytes out of a switch with ``contained`` node ranks, not cached."""
         problem = self.time_bound.problem
         if contained in (0, problem.nodes):
             return 0.0

@@ -69,7 +69,10 @@ def digits_of(axes: tuple[Axis, ...], digits: tuple[int, ...], per_node: int) ->
 
 
 def box_shapes(digits: tuple[int, ...], most: int) -> list[BoxShape]:
-    """Return all shapes of boxes with at most ``most`` node ranks."""
+    """Return all shapes of boxes with at most ``most`` node ranks.
+
+    A shape is a factor of every mixed-radix digit of the node rank.
+    """
     choices = [[n for n in range(1, min(size, most) + 1) if size % n == 0] for size in digits]
     return [shape for shape in product(*choices) if prod(shape) <= most]
 
@@ -158,6 +161,7 @@ def _beam_search(
     for level in range(len(bin_levels(problem.sites))):
         capacity = _hosts_of_largest_switch(problem, level)
         steps = SAMPLES * (capacity + problem.nodes // 8) * max(len(messages), 1) * len(kept)
+        # The more work a shape takes, the fewer shapes are scored.
         most = max(FEWEST_SHAPES, STEPS // steps)
         scored = []
         for nested in kept:
@@ -206,6 +210,7 @@ def _score_full_switch(
     rate = capacity * sites.nic_bytes_per_s if tier < 0 else max(sites.tiers[tier].bytes_per_s)
     box = prod(nested[-1])
     last = problem.nodes - capacity
+    # The first, a middle and the last switch; pipelines end in the first and the last one.
     starts = {0, last // 2 // box * box, last}
     worst = most = 0.0
     for start in sorted(starts)[:SAMPLES]:

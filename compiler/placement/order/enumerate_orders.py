@@ -42,6 +42,7 @@ def enumerate_orders(nodes: int, sites: Sites) -> Iterator[list[int]]:
                 _add_to_path(sites.tree_paths[site], used, 1)
                 free[site] -= 1
                 yield from place_from(node + 1)
+                # Undo this choice before the next site is tried.
                 free[site] += 1
                 _add_to_path(sites.tree_paths[site], used, -1)
 

@@ -64,6 +64,8 @@ class _FlowLoads:
             return
         for other in self.flow.sends[node]:
             there = zone[other]
+            # A comparison counts as 0 or 1: a message leaves its zone if the two
+            # zones differ.
             sent[here] -= there != here
             sent[to] += there != to
         for other in self.flow.receives[node]:
@@ -126,6 +128,8 @@ class LinkLoads:
 
     def _domain_loads(self, flow: NodeMessages, message_bytes: float) -> _FlowLoads:
         """Return the loads of the NVLink domains, whose link is all NICs of their hosts."""
+        # Domains are renumbered from 0, because single-host domains have negative
+        # numbers.
         numbers: dict[int, int] = {}
         domains = domains_of(self.problem.sites, self.place)
         zone = [numbers.setdefault(domain, len(numbers)) for domain in domains]

@@ -46,6 +46,7 @@ def bin_levels(sites: Sites) -> list[tuple[int, ...]]:
     found = []
     if sites.multi_host_domains:
         found.append(
+            # Outside multi-host domains, all hosts of a site form one bin.
             tuple(~site if d == SINGLE_HOST else d for site, d in enumerate(sites.domains))
         )
     return [*found, *(tier.zones for tier in sites.tiers)]
@@ -61,7 +62,7 @@ def _sort_by_capacity(sites: Sites, order: list[int]) -> list[int]:
         capacities.append(hosts)
 
     def key(site: int) -> tuple[int, ...]:
-        """Return, from the widest level down, (minus the hosts below the switch, its number)."""
+        """Return (-hosts below the switch, its number) for every level, the widest level first."""
         pairs = zip(sites.tree_paths[site], capacities, strict=True)
         return tuple(value for number, hosts in pairs for value in (-hosts[number], number))
 

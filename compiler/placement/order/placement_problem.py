@@ -79,7 +79,10 @@ class PlacementProblem:
         )
 
     def cost(self, place: Sequence[int]) -> Cost:
-        """Return the cost of an order of hosts; ``place`` is the site of every node rank."""
+        """Return the cost of an order of hosts.
+
+        ``place`` lists the site (set of equivalent hosts) of every node rank.
+        """
         seconds = list(self._nic_seconds(place))
         busiest = total = 0.0
         for tier in self.sites.tiers:
@@ -113,6 +116,7 @@ def domains_of(sites: Sites, place: Sequence[int]) -> list[int]:
     A node rank whose domain is a single host gets a negative number that no other node rank has.
     """
     found = (sites.domains[site] for site in place)
+    # ~node is negative and different for every node rank.
     return [~node if domain == SINGLE_HOST else domain for node, domain in enumerate(found)]
 
 

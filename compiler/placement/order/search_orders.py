@@ -177,6 +177,7 @@ class _OrderSearch:
         problem, most = self._problem, self._budget.max_orders
         if problem.nodes > MOST_NODES or len(problem.sites.sizes) > MOST_SITES:
             return []
+        # One more than allowed, to detect that there are too many.
         places = islice(enumerate_orders(problem.nodes, problem.sites), most + 1)
         found = [tuple(place) for place in places]
         if len(found) > most:
@@ -248,6 +249,7 @@ class _OrderSearch:
         zones = sum(len(tier.bytes_per_s) for tier in tiers) + wide * problem.nodes
         start = 4 * _message_count(problem) * (len(tiers) + wide)
         starts = max(1, min(budget.swap_starts, budget.swap_messages // start))
+        # At least a tenth of the budget remains for the swaps themselves.
         left = max(budget.swap_messages - starts * start, budget.swap_messages // 10)
         return starts, left // (starts * (20 + zones) * len(self._flows))
 

@@ -44,7 +44,7 @@ class Sites:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """Return the number of hosts of every site."""
+        """Return the number of hosts of every site (set of equivalent hosts)."""
         return tuple(map(len, self.hosts))
 
     @cached_property
@@ -54,7 +54,7 @@ class Sites:
 
     @cached_property
     def site_of(self) -> dict[str, int]:
-        """Return the number of the site of every host, by host name."""
+        """Return the site (set of equivalent hosts) of every host, by host name."""
         return {host.name: site for site, hosts in enumerate(self.hosts) for host in hosts}
 
     @cached_property
@@ -109,6 +109,7 @@ def sites_of(cluster: Cluster, hosts: Sequence[Host]) -> Sites:
         for _, name in members
     ]
     groups = tuple(map(tuple, members.values()))
+    # Zero without NICs: then no traffic leaves a host, and inf avoids a division by zero.
     rate = cluster.node.nics * cluster.node.nic_gbps / 8 * 1e9
     return Sites(groups, tuple(numbers), _tiers(cluster, groups), rate or inf)
 
@@ -118,6 +119,7 @@ def _tiers(cluster: Cluster, groups: tuple[tuple[Host, ...], ...]) -> tuple[Tier
     tiers = []
     for level, tier in enumerate(cluster.levels):
         numbers: dict[tuple[str, ...], int] = {}
+        # The whole path identifies a switch, because two pods may each have a leaf1.
         zones = [numbers.setdefault(hosts[0].path[level:], len(numbers)) for hosts in groups]
         beneath = [0] * len(numbers)
         for zone, hosts in zip(zones, groups, strict=True):

@@ -50,12 +50,13 @@ class CutModel:
 def cut_model_of(
     groups: NodeGroups, pattern: Pattern, digits: tuple[int, ...], size: int, nodes: int
 ) -> CutModel:
-    """Return the cut model of the process groups of one parallel axis.
+    """Return how many messages leave a switch that cuts process groups of one parallel axis.
 
     The members of a group differ in the digits ``digits`` of their node rank; a group has ``size``
     node ranks, the job ``nodes``. If a ring or a pipeline is cut, each part sends at least one
     message. If n node ranks exchange all-to-all, a part of one node rank sends the fewest messages.
     """
+    # The bounds need groups that are boxes of digits with equally many ranks on every host.
     group_nodes = len(set(groups.visits[0]))
     if group_nodes != size or groups.size % group_nodes or nodes % group_nodes:
         return CutModel((), 0, 0.0, quadratic=False)
@@ -68,7 +69,7 @@ def cut_model_of(
 
 @dataclass(frozen=True, slots=True)
 class GridView:
-    """Way to see the process groups of up to four parallel axes as lines, slices, rows and columns.
+    """Grid of node ranks in which lines, slices, rows and columns are process groups.
 
     ``across``, ``whole``, ``rows`` and ``columns`` are indexes into ``models``, or None.
     """
@@ -127,10 +128,10 @@ class GridView:
         return [one for one in found if one is not None]
 
     def _cuts(self, contained: int, most: int) -> list[tuple[int, int]]:
-        """Return pairs (lines cut, slices cut) of a set with at most ``most`` cells in any slice.
+        """Return (lines cut, slices cut) for sets of cells with at most ``most`` cells per slice.
 
-        There is a pair for sets that leave some slice untouched, and one for sets that touch every
-        slice.
+        There is one pair for sets that leave some slice untouched, and one for sets that touch
+        every slice.
         """
         found = []
         touched = -(-contained // most)
@@ -143,7 +144,7 @@ class GridView:
         return found
 
     def _inside(self, cells: int, price: Sequence[float]) -> float:
-        """Return the least cost of cut rows and columns if a slice has ``cells`` of the set."""
+        """Return the least cost of the rows and columns that any ``cells`` cells of a slice cut."""
         if self.rows is None or self.columns is None:
             return 0.0
         rows, columns = price[self.rows], price[self.columns]
@@ -190,7 +191,7 @@ def smallest_grid_cuts(cells: int, row_size: int, column_size: int) -> tuple[tup
 
 
 def grid_views(models: tuple[CutModel, ...], digits: tuple[int, ...]) -> tuple[GridView, ...]:
-    """Return all ways to see the process groups as lines, slices, rows and columns of one grid."""
+    """Return all grids of node ranks whose lines, slices, rows and columns are process groups."""
     everything = set(range(len(digits)))
     # A group of one node rank is never cut.
     usable = [index for index, model in enumerate(models) if model.size > 1]

@@ -40,7 +40,7 @@ class SwitchLevel:
 
     @cached_property
     def cut_evaluations(self) -> float:
-        """Return about how many grid cuts must be evaluated to bound the cost of this level."""
+        """Return the approximate number of grid cuts to evaluate for the bound of this level."""
         return sum(
             (min(self.slack, hosts) + 1) * hosts * sqrt(hosts) for (hosts, _), _ in self._distinct
         )
@@ -66,6 +66,7 @@ class SwitchLevel:
             (count, [(cost(contained, rate), contained) for contained in self._fill_range(hosts)])
             for (hosts, rate), count in self._distinct
         ]
+        # The minimum is a time that some switch needs for some number of node ranks.
         times = {time for _, costs in options for time, _ in costs if time > floor}
         for time in [floor, *sorted(times)]:
             if self._capacity(options, time) >= self.nodes:
@@ -88,6 +89,7 @@ class SwitchLevel:
 
     def _fill_range(self, hosts: int) -> range:
         """Return the possible numbers of node ranks below a switch with ``hosts`` hosts."""
+        # A switch leaves at most all idle hosts of the job unused.
         return range(max(hosts - self.slack, 0), min(hosts, self.nodes) + 1)
 
     @staticmethod

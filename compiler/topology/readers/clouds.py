@@ -25,6 +25,7 @@ from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.fragment import Fragment, Located
 from parc.compiler.topology.readers.reading import Reading, some
 
+# AWS instance type -> name of the node type in the catalog.
 _NODE_TYPES = {
     "p4d.24xlarge": "aws-p4d",
     "p4de.24xlarge": "aws-p4de",
@@ -75,6 +76,7 @@ def _set_node_type(types: list[str], reading: Reading) -> None:
         reading.notes.append(f"instance type {some(types)}")
 
 
+# From near to far, as the path of a host.
 _TIERS = ("subblock", "block", "cluster")
 
 
@@ -87,6 +89,7 @@ def read_gcp(text: str, name: str, sink: Sink) -> Fragment | None:
     root = read_document(reading)
     if root is None:
         return None
+    # gcloud prints a list; the API returns an object with items.
     listed = root.items() if isinstance(root.value, list) else root.items("items")
     without: list[str] = []
     for entry in listed:
@@ -138,6 +141,7 @@ def read_oci(text: str, name: str, sink: Sink) -> Fragment | None:
     for entry in _host_entries(root):
         if not entry.wants(dict):
             continue
+        # The metadata of a host uses other keys than the API.
         keys = _METADATA if entry.child("customerLocalBlock") is not None else _API
         path = tuple(entry.text(key, required=True) for key in keys[:3])
         domain = entry.text(keys[3]) or None

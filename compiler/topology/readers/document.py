@@ -88,6 +88,7 @@ class Node:
             if required:
                 self.lacks(".".join(keys))
             return ""
+        # bool is a subclass of int in Python.
         if isinstance(found.value, int) and not isinstance(found.value, bool):
             return str(found.value)[:40]
         return found.value if found.wants(str) else ""
@@ -159,6 +160,7 @@ def _find_json(text: str, path: Path) -> tuple[int, int]:
     it has been parsed before.
     """
     best, length = (0, 1), -1
+    # The start of the text, because a search would take too long.
     if len(text) > LONGEST_SEARCH:
         return best
     here: list[str | int] = []

@@ -56,6 +56,7 @@ class _ConnectedSwitches:
         self._up: dict[str, str] = {}
 
     def find(self, name: str) -> str:
+        # Path halving keeps the chains short.
         while (up := self._up.get(name, name)) != name:
             self._up[name] = name = self._up.get(up, up)
         return name
@@ -291,10 +292,13 @@ def _read_block_line(line: Line, device: str, graph: FabricGraph, reading: Readi
     port = _PORT.match(text)
     if port is None or not device:
         problem = "is not a device or a port" if device else "comes before the first device"
-        finding = Finding(f"{text[:40]!r} {problem}", help='[1] "H-guid"[1] # "host hca" 4xNDR')
+        finding = Finding(
+            f"{text[:40]!r} {problem}", help='example of a port: [1] "H-guid"[1] # "host hca" 4xNDR'
+        )
         reading.refuse("I01", finding, reading.span(line.number, 1, len(line.text)))
         return device
     rate = _RATE.search(text)
+    # 0.0 if the comment has no rate or an unknown one; the cable is still used.
     gbps = int(rate[1]) * LANE_GBPS.get(rate[2], 0.0) if rate else 0.0
     graph.add_cable((device, port[1]), (port[2], port[3]), gbps)
     graph.spans.setdefault(port[2], reading.span(line.number, line.text.index(port[2]) + 1))
@@ -319,6 +323,7 @@ def _add_adapter(guid: str, comment: str, graph: FabricGraph) -> None:
 
 def _check_cable_ends(graph: FabricGraph, reading: Reading) -> None:
     """Report cables to a switch that the file does not describe (I03)."""
+    # ibnetdiscover starts the ids of switches with S- and those of host adapters with H-.
     known = graph.switches.keys()
     lost = {end for cable in graph.cables for end, _ in cable if end.startswith("S-")} - known
     for end in sorted(lost):
@@ -335,7 +340,7 @@ def _read_cable(line: Line, graph: FabricGraph, reading: Reading) -> None:
     if len(ends) != 2 or speed is None:
         finding = Finding(
             "this line does not describe a cable",
-            help="{ SW ... } { CA ... } PHY=4x LOG=ACT SPD=100",
+            help="example of a cable: { SW ... } { CA ... } PHY=4x LOG=ACT SPD=100",
         )
         reading.refuse("I01", finding, reading.span(line.number, 1, len(line.text)))
         return

@@ -23,6 +23,7 @@ _TIERS = (
 _NAMED = (
     tuple(f"network.topology.nvidia.com/{tier}" for tier in ("leaf", "spine", "core")),
     tuple(f"network.topology.nvidia.com/{tier}" for tier in ("block", "spine", "datacenter")),
+    # AWS numbers the layers from the top: layer 3 is next to the node.
     tuple(f"topology.k8s.aws/network-node-layer-{layer}" for layer in (3, 2, 1)),
     tuple(f"cloud.google.com/gce-topology-{part}" for part in ("subblock", "block")),
 )
@@ -102,6 +103,7 @@ def _nvlink_domain(labels: Mapping[str, str]) -> str | None:
 def _is_ready(entry: Node) -> bool:
     """Return True if the node is not cordoned and its condition ``Ready`` is True or missing."""
     spec, status = entry.mapping("spec"), entry.mapping("status")
+    # kubectl cordon sets spec.unschedulable.
     if spec is not None and spec.value.get("unschedulable") is True:
         return False
     conditions = status.items("conditions", required=False) if status is not None else []

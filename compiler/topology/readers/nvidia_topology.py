@@ -19,6 +19,7 @@ from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.topology.readers.fragment import Fragment, Located
 from parc.compiler.topology.readers.reading import HOST_NAME, Line, Reading
 
+# nvidia-smi underlines the header with terminal escape sequences.
 _ANSI = re.compile(r"\x1b\[[0-9;]{0,10}m")
 _LINK = re.compile(r"NV([0-9]{1,3})")
 _LEGEND = re.compile(r"\s*(NIC[0-9]{1,3}):\s*([\w.-]{1,64})\s*")
@@ -28,7 +29,9 @@ _NIC = re.compile(
 _GPU = re.compile(r"GPU([0-9]{1,3})")
 _TITLE = re.compile(r"(?:CPU|NUMA)[ _]Affinity|GPU[ _]NUMA[ _]ID")
 """Columns that do not describe connections."""
+# From near to far; SOC is what old drivers print for SYS.
 DISTANCE = {"X": 0, "PIX": 1, "PSB": 2, "PXB": 2, "PHB": 3, "NODE": 4, "SYS": 5, "SOC": 5}
+# Cells of topo -p2p: OK, or a reason why two GPUs have no peer access.
 P2P = {"X", "OK", "NS", "CNS", "GNS", "TNS", "DR", "U"}
 MOST_GPUS = 64
 Cells = dict[tuple[str, str], tuple[str, Span]]
@@ -36,7 +39,7 @@ Cells = dict[tuple[str, str], tuple[str, Span]]
 
 
 @dataclass(frozen=True, slots=True)
-class Matrix:
+class LinkMatrix:
     """Table of connections: cells by row and column, with their positions in the file."""
 
     columns: tuple[str, ...]
@@ -64,6 +67,7 @@ def read_nvidia_topology(text: str, name: str, sink: Sink) -> Fragment | None:
     matrix = _read_matrix(reading)
     if matrix is None:
         return None
+    # NV# in topo -m, OK in topo -p2p.
     linked = {
         (row, column)
         for row in matrix.gpus
@@ -86,7 +90,7 @@ def read_nvidia_topology(text: str, name: str, sink: Sink) -> Fragment | None:
     return reading.fragment()
 
 
-def _read_matrix(reading: Reading) -> Matrix | None:
+def _read_matrix(reading: Reading) -> LinkMatrix | None:
     """Return the table of connections.
 
     Returns None after reporting a missing header (I02) or a row shorter than the header (I01).
@@ -104,7 +108,7 @@ def _read_matrix(reading: Reading) -> Matrix | None:
                 f"{words[0][:40]!r} is not a row of the matrix", "no column has this name"
             )
             reading.refuse("I01", finding, reading.span(line.number, 1, len(words[0])))
-    matrix = Matrix(columns, cells)
+    matrix = LinkMatrix(columns, cells)
     return matrix if _is_complete(matrix, reading) else None
 
 
@@ -140,7 +144,7 @@ def _add_row(
         start += len(word)
 
 
-def _is_complete(matrix: Matrix, reading: Reading) -> bool:
+def _is_complete(matrix: LinkMatrix, reading: Reading) -> bool:
     """Return True if the table has no errors.
 
     Reports a missing header, a GPU without a row, too many GPUs (I02), and unknown connections
@@ -171,7 +175,7 @@ def _is_complete(matrix: Matrix, reading: Reading) -> bool:
     return reading.sound
 
 
-def _check_symmetry(matrix: Matrix, linked: set[tuple[str, str]], reading: Reading) -> None:
+def _check_symmetry(matrix: LinkMatrix, linked: set[tuple[str, str]], reading: Reading) -> None:
     for row, column in sorted(linked):
         there, back = matrix.cell(row, column), matrix.cell(column, row)
         if there != back and row < column:
@@ -181,7 +185,7 @@ def _check_symmetry(matrix: Matrix, linked: set[tuple[str, str]], reading: Readi
             reading.refuse("I03", finding, matrix.cells[row, column][1])
 
 
-def _nvlink_domain_size(matrix: Matrix, linked: set[tuple[str, str]], reading: Reading) -> int:
+def _nvlink_domain_size(matrix: LinkMatrix, linked: set[tuple[str, str]], reading: Reading) -> int:
     """Return the number of GPUs that NVLink connects to a group; report different numbers (I03)."""
     groups: list[set[str]] = []
     for gpu in matrix.gpus:
@@ -200,7 +204,7 @@ def _nvlink_domain_size(matrix: Matrix, linked: set[tuple[str, str]], reading: R
 
 
 def _note_links(
-    matrix: Matrix, linked: set[tuple[str, str]], domain: int, reading: Reading
+    matrix: LinkMatrix, linked: set[tuple[str, str]], domain: int, reading: Reading
 ) -> None:
     bonds = sorted({matrix.cell(*pair) for pair in linked} - {"OK"})
     if bonds:
@@ -213,7 +217,7 @@ def _note_links(
         )
 
 
-def _numa_and_nics(matrix: Matrix, reading: Reading) -> dict[str, object]:
+def _numa_and_nics(matrix: LinkMatrix, reading: Reading) -> dict[str, object]:
     """Return the NUMA node and NIC of every GPU, and the NICs that are nearest to some GPU.
 
     GPUs that are equally near to several NICs are distributed evenly over these NICs.
@@ -243,7 +247,7 @@ def _numa_and_nics(matrix: Matrix, reading: Reading) -> dict[str, object]:
     return found
 
 
-def _nearest_nics(matrix: Matrix, gpu: str) -> list[str]:
+def _nearest_nics(matrix: LinkMatrix, gpu: str) -> list[str]:
     """Return the NICs nearest to ``gpu``; empty if all NICs are on other sockets."""
     nics = [name for name in matrix.columns if _NIC.fullmatch(name)]
     away = {nic: DISTANCE.get(matrix.cell(gpu, nic), DISTANCE["SYS"]) for nic in nics}

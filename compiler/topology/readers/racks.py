@@ -188,6 +188,7 @@ def _rack_entry(
         if host.nvlink_domain in shared:
             label = labels.of("domain", str(host.nvlink_domain))
             domains.setdefault(label, []).append(host.name)
+    # One domain with all hosts of the rack is written in the short form.
     if len(domains) == 1 and len(next(iter(domains.values()))) == len(hosts):
         rack["nvlink_domain"] = next(iter(domains))
     elif domains:

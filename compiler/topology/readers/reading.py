@@ -72,6 +72,7 @@ class Reading:
         Reports a malformed list (H01) or one with too many hosts (H09).
         """
         try:
+            # The limit counts the names of all host lists of the file.
             found = expand(text, MOST_HOSTS - self._names)
         except HostlistError as error:
             code = "H09" if isinstance(error, TooManyHosts) else "H01"

@@ -20,8 +20,6 @@ _GONE = {
     *("INVALID", "INVALID_REG", "MAINTENANCE", "NOT_RESPONDING", "POWERED_DOWN"),
     *("POWERING_DOWN", "POWER_DOWN", "REBOOT_ISSUED", "UNKNOWN"),
 }
-
-
 """States of hosts that cannot run a job."""
 _GPUS = re.compile(r"\bgpu(?::([\w.-]+))?[:=]([0-9]{1,6})(?![0-9])")
 
@@ -159,6 +157,7 @@ def _without_cpu_hosts(reading: Reading, facts: _HostFacts) -> Fragment | None:
         node["cpu_cores"] = min(facts.cores)
     if facts.types:
         notes.append(f"GPU type in gres: {some(list(facts.types))}")
+    # A set, because ``in`` runs once per host.
     dropped = set(without)
     hosts = tuple(host for host in found.hosts if host.name not in dropped)
     gone = tuple(host for host in found.unavailable if host not in dropped)

@@ -34,7 +34,7 @@ _KEYS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class KeyValue:
     """Key and value of a ``key=value`` pair, with their positions."""
 
     text: str
@@ -43,7 +43,7 @@ class Value:
     key_span: Span
 
 
-Entry = dict[str, Value]
+Entry = dict[str, KeyValue]
 
 
 def read_slurm_topology(text: str, name: str, sink: Sink) -> Fragment | None:
@@ -79,6 +79,7 @@ def read_topology_conf(reading: Reading, real_names: dict[str, str]) -> Fragment
             "the file has both switches and blocks", "Slurm uses either switches or blocks"
         )
         reading.refuse("I03", finding, next(iter(blocks.values())).span)
+    # Blocks have no switches above them, so each block is a path of its own.
     paths = leaf_paths(switches, reading) if switches else {block: (block,) for block in blocks}
     for leaf, path in paths.items():
         origin = switches.get(leaf) or blocks[leaf]
@@ -104,6 +105,7 @@ def _entries(reading: Reading) -> Iterator[tuple[str, Entry]]:
     entry: Entry = {}
     for line in reading.lines():
         text = line.text.partition("#")[0].rstrip()
+        # A backslash continues the entry on the next line.
         joined = text.endswith("\\")
         _add_pairs(line.number, text.removesuffix("\\"), entry, reading)
         if entry and not joined:
@@ -124,7 +126,7 @@ def _add_pairs(number: int, text: str, entry: Entry, reading: Reading) -> None:
             cause = Cause("", "first entry", entry[match[1].lower()].key_span)
             finding = Finding(f"duplicate key {match[1][:40]}", causes=(cause,))
             reading.refuse("I01", finding, key_span)
-        entry[match[1].lower()] = Value(match[2], span, match[1], key_span)
+        entry[match[1].lower()] = KeyValue(match[2], span, match[1], key_span)
     _report_other_text(number, text[end:], end, reading)
 
 
@@ -132,7 +134,9 @@ def _report_other_text(number: int, rest: str, start: int, reading: Reading) -> 
     words = rest.strip()
     if words:
         column = start + rest.index(words[0]) + 1
-        finding = Finding(f"{words[:40]!r} is not key=value", help="SwitchName=leaf1 Nodes=n[1-8]")
+        finding = Finding(
+            f"{words[:40]!r} is not key=value", help="example: SwitchName=leaf1 Nodes=n[1-8]"
+        )
         reading.refuse("I01", finding, reading.span(number, column, len(words)))
 
 
@@ -185,7 +189,7 @@ def _report_duplicate(kind: str, name: str, first: Switch, span: Span, reading: 
     reading.refuse("I03", finding, span)
 
 
-def _check_block_sizes(value: Value, reading: Reading) -> None:
+def _check_block_sizes(value: KeyValue, reading: Reading) -> None:
     """Report block sizes that Slurm rejects: each must be a power of two times the one before."""
     sizes = value.text.split(",")
     numbers = [int(size) for size in sizes if re.fullmatch(r"[0-9]{1,9}", size)]

@@ -57,7 +57,7 @@ def _parents(switches: dict[str, Switch], reading: Reading) -> dict[str, Switch]
             elif parents.setdefault(child, switch) is not switch:
                 other = parents[child]
                 finding = Finding(
-                    f"switch {child[:60]} is under {other.name[:60]} and {switch.name[:60]}",
+                    f"switch {child[:60]} has two parents: {other.name[:60]}, {switch.name[:60]}",
                     label="second parent",
                     help="a switch of a tree can have only one parent",
                     causes=(Cause("", "first parent", other.span),),
@@ -73,7 +73,9 @@ def _path_to_root(leaf: Switch, parents: dict[str, Switch], reading: Reading) ->
         if above.name in path or len(path) == MOST_TIERS:
             problem = "a cycle" if above.name in path else f"more than {MOST_TIERS} tiers"
             message = f"the switches above {leaf.name[:60]} have {problem}"
-            reading.refuse("I03", Finding(message, f"{above.name[:60]} is above it"), above.span)
+            reading.refuse(
+                "I03", Finding(message, f"{above.name[:60]} is above {leaf.name[:60]}"), above.span
+            )
             break
         path.append(above.name)
     return tuple(path)

@@ -86,6 +86,7 @@ def _read_model(root: Node, reading: Reading) -> None:
     blocks = _read_blocks(root, leaf_of_block, reading)
     for leaf, hosts, _ in blocks:
         switches.setdefault(leaf, Switch(leaf, reading.span())).hosts += hosts
+    # After the blocks were added, because a block may name a leaf that has no entry.
     paths = leaf_paths(_with_leaves(switches), reading)
     for leaf, hosts, block in blocks:
         domain = _nvlink_domain(block)
