@@ -95,7 +95,10 @@ def _replacement_cost(
 
 
 def _spread(plan: ServingPlan, hosts: Sequence[Host]) -> Spread:
-    """Return the spread of engines that fill ``hosts`` one after another."""
+    """Return how many NVLink domains and switches the engines on ``hosts`` span.
+
+    The engines fill the hosts one after another.
+    """
     node, each = plan.problem.cluster.node, _hosts_per_engine(plan)
     domains = switches = 0
     for start in range(0, len(hosts), each):

@@ -88,7 +88,8 @@ def _stage_major(numbering: NodeNumbering) -> list[int]:
 def _replica_major(numbering: NodeNumbering) -> list[int]:
     """Return all node ranks, replica by replica.
 
-    All stages of one slice of the data-parallel ranks come first, then those of the next slice.
+    A slice is a number of consecutive hosts of each stage. All stages of the first slice come
+    first, then all stages of the second slice, and so on.
     """
     inner, span, width = (
         numbering.pp_stride,
@@ -105,7 +106,7 @@ def _replica_major(numbering: NodeNumbering) -> list[int]:
 
 
 def _hosts_per_slice(numbering: NodeNumbering) -> int:
-    """Return the number of hosts per stage that belong to the same slice of replicas."""
+    """Return the number of hosts per stage that ``_replica_major`` keeps together."""
     # The hosts to keep together, if they divide the stride between stages; else their gcd.
     return gcd(numbering.hosts_together, numbering.pp_stride)
 
@@ -120,8 +121,8 @@ def _by_node_rank(hosts: tuple[Host, ...], order: Sequence[int]) -> tuple[Host, 
 def _pack_blocks(racks: tuple[Rack, ...], numbering: NodeNumbering, block: int) -> tuple[Host, ...]:
     """Return all hosts in the order in which node ranks fill them.
 
-    Whole blocks of ``block`` hosts come first, rack by rack, then the remaining units that must
-    stay together, then all other hosts.
+    Whole blocks of ``block`` hosts come first, rack by rack. Then come smaller blocks of
+    ``numbering.hosts_together`` hosts, and last all other hosts.
     """
     blocks: list[Host] = []
     units: list[Host] = []
@@ -141,7 +142,7 @@ def _pack_blocks(racks: tuple[Rack, ...], numbering: NodeNumbering, block: int) 
 def _domains_or_rack(rack: Rack, hosts_together: int) -> list[list[Host]]:
     """Return the hosts of each NVLink domain of a rack, or all hosts of the rack as one list.
 
-    Domains are used if one of them has at least the hosts that must stay together.
+    Domains are used if at least one of them has ``hosts_together`` or more hosts.
     """
     domains = [list(hosts) for _, hosts in groupby(rack.hosts, key=lambda host: host.nvlink_domain)]
     # A unit larger than every domain has to span domains anyway.

@@ -69,7 +69,10 @@ def node_groups(mesh: Mesh, names: tuple[str, ...], ranks_per_node: int) -> Node
 
 
 def _merge_axes(mesh: Mesh, names: tuple[str, ...]) -> list[_MergedAxis]:
-    """Return the axes of ``mesh`` with neighbours merged, without axes of size 1."""
+    """Return the axes of ``mesh`` that have more than one rank.
+
+    Neighbouring axes that are both in ``names``, or both not, are merged into one.
+    """
     merged: list[_MergedAxis] = []
     inside = mesh.select_axes(*names)
     for axis in mesh.axes:
@@ -85,10 +88,11 @@ def _merge_axes(mesh: Mesh, names: tuple[str, ...]) -> list[_MergedAxis]:
 
 
 def _offsets(axes: list[_MergedAxis], grain: int) -> list[int]:
-    """Return all positions along ``axes`` in units of ``grain`` ranks, the first axis fastest.
+    """Return all positions along ``axes``, in units of ``grain`` ranks; the first axis is fastest.
 
-    An axis whose stride is less than the grain is the first axis of the mesh and outside the group.
-    It ends at a multiple of the grain, because the grain divides the stride of the next axis.
+    The grain is the number of consecutive ranks that visit the same hosts. An axis whose stride is
+    less than the grain is the first axis of the mesh and outside the group. It ends at a multiple
+    of the grain, because the grain divides the stride of the next axis.
     """
     units = [0]
     for axis in axes:

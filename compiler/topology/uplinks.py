@@ -38,7 +38,7 @@ class Flow:
 
     @cached_property
     def node_egress(self) -> Counter[int]:
-        """Return the messages that leave each node rank if every node rank is a zone of its own."""
+        """Return the number of messages that each node rank sends to other node ranks."""
         egress = Counter(self.senders)
         for visit in self.member_nodes:
             for node, members in Counter(visit).items():
@@ -73,7 +73,7 @@ def flow(groups: NodeGroups, pattern: Pattern, rank_bytes: float, exposure: floa
 
 
 def zone_egress(flow: Flow, zone: Sequence[int]) -> Counter[int]:
-    """Return the number of messages that leave each zone.
+    """Return the number of messages that leave each zone (a switch or an NVLink domain).
 
     ``zone`` lists the zone of every node rank. Multiply by ``flow.unit_bytes`` for bytes.
     """
@@ -87,7 +87,10 @@ def zone_egress(flow: Flow, zone: Sequence[int]) -> Counter[int]:
 
 
 def host_egress(flow: Flow, zone: Sequence[int]) -> Counter[int]:
-    """Return how many messages each node rank sends to zones other than its own."""
+    """Return how many messages each node rank sends out of its zone.
+
+    ``zone`` lists the zone (a switch or an NVLink domain) of every node rank.
+    """
     # No two node ranks share a zone, so the cached counts apply to any order of hosts.
     if len(set(zone)) == len(zone):
         return flow.node_egress
@@ -101,6 +104,9 @@ def host_egress(flow: Flow, zone: Sequence[int]) -> Counter[int]:
 
 
 def _senders_across_zones(flow: Flow, zone: Sequence[int]) -> Iterator[int]:
-    """Yield the sending node rank of every ring or pipeline message that leaves its zone."""
+    """Yield the sending node rank of every ring or pipeline message that leaves its zone.
+
+    A zone is a switch or an NVLink domain.
+    """
     ends = (map(zone.__getitem__, nodes) for nodes in (flow.senders, flow.receivers))
     return compress(flow.senders, map(ne, *ends))

@@ -23,7 +23,11 @@ def enumerate_orders(nodes: int, sites: Sites) -> Iterator[list[int]]:
     used: dict[Branch, int] = {}
 
     def is_canonical(site: int) -> bool:
-        """Return True if neither ``site`` nor a switch above it has an earlier empty equivalent."""
+        """Return True if ``site`` is the first of all equivalent empty choices.
+
+        It is not if the site, or a switch above it, has an equivalent that comes earlier and is
+        empty too.
+        """
         path = sites.tree_paths[site]
         for depth in range(1, len(path) + 1):
             branch = path[:depth]
@@ -91,7 +95,7 @@ def _symmetry_breaker(sites: Sites) -> _SymmetryBreaker:
 
 
 def _local_number(sites: Sites, path: Branch, level: int) -> int:
-    """Return the position of the branch at depth ``level`` of ``path`` among its siblings."""
+    """Return the position of a branch of the tree among the branches with the same parent."""
     parent = path[:level]
     found: dict[int, int] = {}
     for other in sites.tree_paths:

@@ -53,7 +53,7 @@ class _FlowLoads:
         return max(map(mul, self.sent, self.seconds), default=0.0)
 
     def busiest_zone(self) -> int:
-        """Return the number of the switch with the busiest uplink; on a tie, the first."""
+        """Return the number of the switch with the busiest uplink; the first one on a tie."""
         spent = list(map(mul, self.sent, self.seconds))
         return spent.index(max(spent))
 
@@ -127,7 +127,7 @@ class LinkLoads:
         return rows
 
     def _domain_loads(self, flow: NodeMessages, message_bytes: float) -> _FlowLoads:
-        """Return the loads of the NVLink domains, whose link is all NICs of their hosts."""
+        """Return the loads of the NVLink domains; the link of a domain is all NICs of its hosts."""
         # Domains are renumbered from 0, because single-host domains have negative
         # numbers.
         numbers: dict[int, int] = {}

@@ -262,7 +262,7 @@ def _best(found: Iterable[EvaluatedOrder], floor: float) -> EvaluatedOrder:
 def _best_if_better_than(
     start: Iterable[EvaluatedOrder], found: Iterable[EvaluatedOrder], floor: float
 ) -> EvaluatedOrder | None:
-    """Return the best order of ``found`` if it is better than all of ``start``; otherwise None."""
+    """Return the best order of ``found`` if it is better than all of ``start``, else None."""
     best, named = _best(found, floor), _best(start, floor)
     return best if best.cost.cost_sort_key(floor) < named.cost.cost_sort_key(floor) else None
 

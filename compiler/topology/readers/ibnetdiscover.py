@@ -134,9 +134,9 @@ def _host_paths(
 def _join_tier(
     level: int, between: dict[str, set[str]], tier: dict[str, int], zones: _ConnectedSwitches
 ) -> None:
-    """Join the zones of switches that are connected through the switches of ``level``.
+    """Merge the sets of switches that are connected through the switches of ``level``.
 
-    Connected switches one tier below are joined too.
+    Connected switches one tier below are merged too.
     """
     for switch in (one for one in tier if tier[one] in (level, level - 1)):
         for other in between[switch]:

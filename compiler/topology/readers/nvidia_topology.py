@@ -56,10 +56,10 @@ class LinkMatrix:
 
 
 def read_nvidia_topology(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read a node type from the links of one host, or the NVLink domains from a fabric query.
+    """Read a node type from the links of one host, or NVLink domains from a fabric query.
 
     The node type consists of the number of GPUs, the NVLink domain or PCIe, the compute NICs, and
-    the NUMA node and NIC of every GPU.
+    the NUMA node and NIC of every GPU. A fabric query prints the NVLink domain of every host.
     """
     reading = Reading(_ANSI.sub("", text), name, sink)
     if is_fabric_query(reading.text):
@@ -263,7 +263,7 @@ _NO_DOMAIN = "00000000-0000-0000-0000-000000000000"
 
 
 def is_fabric_query(text: str) -> bool:
-    """Return True if the first line of ``text`` is a header or a line of the fabric query."""
+    """Return True if ``text`` is output of nvidia-smi's query of ``fabric.clusterUuid``."""
     first = next((line for line in text.splitlines() if line.strip()), "")
     return bool(_ROW.fullmatch(first[:400]) or _HEADER.match(first))
 

@@ -143,7 +143,7 @@ class _Labels:
         self._taken: set[tuple[str, str]] = set()
 
     def of(self, kind: str, name: str) -> str:
-        """Return a valid name for ``name``.
+        """Return a valid rack, domain or switch name that stands for ``name``.
 
         Equal names get the same result; different names of one ``kind`` get different results.
         """
