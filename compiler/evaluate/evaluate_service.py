@@ -11,7 +11,7 @@ from parc.compiler.ir.problem import allowed
 from parc.compiler.topology.arrange import replica_counts, service_hosts
 
 TIE = 0.03
-"""Relative difference up to which estimates count as equal; the simpler layout wins."""
+"""Relative difference up to which two estimates count as equal; the simpler layout then wins."""
 SUSTAINED = 0.97
 """Fraction of the request rate in the spec that the estimated throughput must reach."""
 

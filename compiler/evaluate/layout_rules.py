@@ -10,7 +10,8 @@ from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 from parc.compiler.topology.node_groups import ranks_per_node
 
 MOST_CHUNKS = 1_000
-"""Most chunks of schedules without a limit. No model has that many layers per pipeline rank."""
+"""Largest number of model chunks if the schedule sets no limit; no model has as many layers per
+rank."""
 
 
 def _crosses_domains(problem: Problem, layout: Layout) -> bool:
@@ -96,7 +97,7 @@ CHUNKS: dict[Schedule, tuple[int, int]] = {
     "zb-v": (2, 2),
     "dualpipe-v": (2, 2),
 }
-"""Schedule -> fewest and most model chunks per pipeline rank."""
+"""Smallest and largest number of model chunks per pipeline rank, by schedule."""
 
 
 def _violates_chunks(problem: Problem, layout: Layout) -> bool:

@@ -28,18 +28,19 @@ TRAFFIC_GROUPS: dict[str, tuple[str, tuple[str, ...], Pattern]] = {
     "edp_shard": ("expert", ("dp_shard",), "ring"),
     "dp_replicate": ("dense", ("dp_replicate",), "ring"),
 }
-"""Traffic axis of the estimate -> mesh, axes of its groups, pattern of its messages."""
+"""Parallel axis in the estimate -> mesh, axes that its process groups span, pattern of the
+messages."""
 
 TIE = 0.002
-"""Fraction of the step by which the exposed time of two orders of hosts may differ and count as
-equal, because the estimate is only accurate to a few per cent."""
+"""Tolerance as a fraction of the step time: if the exposed times of two orders of hosts differ by
+less, they count as equal, because the estimate is only accurate to a few per cent."""
 
 TERMS = {
     axis: "dp_seconds" if axis.startswith(("dp", "edp")) else f"{axis.partition('_')[0]}_seconds"
     for axis in TRAFFIC_GROUPS
 } | {"etp": "tp_seconds"}
-"""Traffic axis -> field of the estimated step time with its exposed seconds. Several axes may share
-one field."""
+"""Parallel axis -> field of the estimated step time that contains its exposed seconds. Several axes
+may share a field."""
 
 
 def build_placement_problem(

@@ -22,14 +22,14 @@ class Vacancies:
     all_hosts: tuple[Host, ...]
     """All hosts of the cluster, including drained and spare ones."""
     lost: tuple[int, ...]
-    """Node ranks of drained hosts, at most as many as ``free`` hosts."""
+    """Node ranks whose host is drained; at most as many as there are ``free`` hosts."""
     free: tuple[Host, ...]
     """Idle hosts in the order of the spec, then spare hosts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Move of all ranks of one node rank to another host."""
+    """Move of all ranks of one node rank from one host to another."""
 
     node_rank: int
     first_rank: int

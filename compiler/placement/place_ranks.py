@@ -45,7 +45,7 @@ from parc.compiler.topology.node_groups import ranks_per_node
 
 
 class RankOrder(Protocol):
-    """The part of a framework that determines the ranks: meshes and process groups."""
+    """Protocol of a framework as far as placement uses it: its meshes and process groups."""
 
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         """Return the dense and the expert mesh of ``layout``, in this order."""
@@ -63,7 +63,7 @@ class _HostOrder:
     """Host of every node rank."""
     cost: Cost
     moved: int
-    """Hosts whose node rank differs from the name order."""
+    """Number of hosts whose node rank differs from the name order."""
 
     def cost_sort_key(self, floor_seconds: float) -> tuple[tuple[float, ...], int]:
         """Return the key that the chosen order minimizes: its cost, then the number of moved hosts.

@@ -16,8 +16,9 @@ from parc.compiler.topology.hostlist import natural_key
 from parc.compiler.topology.tree import meeting_level
 
 MOST_SITES = 8
-"""Sites that are evaluated per drained host, the nearest in the tree. Bounds the time of a replan;
-a site farther away shares fewer switches and is seldom better."""
+"""Number of sites (sets of equivalent hosts) that are evaluated per drained host, the nearest in
+the switch tree. It limits the time of a replan; a site farther away shares fewer switches and is
+seldom better."""
 
 
 @dataclass(frozen=True, slots=True)

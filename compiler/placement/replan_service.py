@@ -32,10 +32,10 @@ class ReplannedService:
 
     plan: ServingPlan
     drained: tuple[str, ...]
-    """All hosts drained so far."""
+    """All drained hosts, including those that earlier replans drained."""
     moves: tuple[Move, ...]
     engines: tuple[int, ...]
-    """Replicas that run on other hosts than before."""
+    """Numbers of the replicas that now run on other hosts."""
     before: Spread
     after: Spread
 

@@ -16,7 +16,8 @@ from parc.compiler.placement.order.search_orders import QUICK
 from parc.compiler.placement.place_ranks import place_ranks
 
 MOST_RANKS = 32_768
-"""Ranks above which placing every candidate would dominate the time of a search."""
+"""Number of ranks above which candidates are not placed, because that would dominate the time of a
+search."""
 
 
 def placement_score(pricing: Pricing) -> Callable[[Layout], float] | None:

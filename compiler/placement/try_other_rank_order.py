@@ -24,12 +24,12 @@ from parc.compiler.placement.place_ranks import place_ranks
 from parc.compiler.placement.score_placement import added_seconds
 
 LEAST_GAIN = 0.01
-"""Fraction of the step that a rank order must save to replace the default."""
+"""Fraction of the step time that another rank order must save to replace the default order."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedLayout:
-    """A layout with its estimate and its placement."""
+    """Layout with its estimate and its placement."""
 
     layout: Layout
     estimate: Estimate

@@ -17,7 +17,7 @@ from math import prod
 MOST_HOSTS = 200_000
 """Limit on the names of one host list, so that a typing error cannot fill the memory."""
 LONGEST_NAME = 253
-"""RFC 1035: the longest DNS name."""
+"""Longest DNS name in characters (RFC 1035)."""
 _FOREIGN = re.compile(r"[^A-Za-z0-9._,\[\] -]")
 _MARK = re.compile(r"[\[\],]")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"([0-9]{1,18})")
 _DIGIT_TO_0 = str.maketrans("123456789", "000000000")
 
 Part = str | list[str]
-"""Literal text, or the numbers of a bracket."""
+"""Literal text of a host list item, or all numbers of a bracket."""
 
 
 class HostlistError(ValueError):

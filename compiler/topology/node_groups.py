@@ -26,7 +26,7 @@ class NodeGroups:
     count: int
     """Number of groups."""
     parallel: int
-    """Number of equal groups that each entry of ``visits`` stands for."""
+    """Number of equal groups that one entry of ``visits`` represents."""
     visits: tuple[tuple[int, ...], ...]
     """Node rank of every member, in rank order; empty if every group is inside a host."""
 

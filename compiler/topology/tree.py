@@ -11,13 +11,13 @@ from parc.compiler.ir.cluster import Cluster, Host
 
 @dataclass(frozen=True, slots=True)
 class TreeLevel:
-    """A level of the tree. Two GPUs communicate over the links of their lowest common level."""
+    """Level of the cluster tree. Two GPUs communicate over their lowest common level."""
 
     name: str
-    """device, nvlink_domain, host, rail, or the name of a tier of switches."""
+    """One of device, nvlink_domain, host, rail, or the name of a tier of switches."""
     gpus: int
-    """GPUs below one switch or in one domain, the largest of the level; a rail has its share of a
-    leaf."""
+    """Largest number of GPUs below one switch or in one domain of the level; a rail has its share
+    of a leaf."""
     gb_per_s_per_gpu: float
     """Decimal GB/s per GPU, one direction, if all GPUs send across this level at once."""
     latency_seconds: float

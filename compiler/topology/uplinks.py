@@ -29,10 +29,11 @@ class Flow:
     exposure: float
     """Fraction of the time that is not overlapped with compute, 0 to 1."""
     parallel: int
-    """Number of equal messages that each entry stands for."""
+    """Number of equal messages that one entry represents."""
     senders: tuple[int, ...]
     receivers: tuple[int, ...]
-    """Ring and line: sending and receiving node rank of every message between hosts."""
+    """Ring and line: sending and receiving node rank of every message between hosts, in two
+    lists."""
     member_nodes: tuple[tuple[int, ...], ...]
     """All-to-all: node rank of every member of every group."""
 

@@ -23,8 +23,9 @@ from parc.compiler.placement.order.switch_level import SwitchLevel
 from parc.compiler.topology.uplinks import Flow
 
 MOST_CUT_EVALUATIONS = 600_000
-"""Grid cuts that are evaluated for one level. A level that needs more is skipped, which weakens the
-bound but keeps it valid. A count, not a time, so that every machine reports the same bound."""
+"""Limit on the grid cuts that are evaluated for one level. A level that needs more is skipped,
+which weakens the bound but keeps it valid. The limit is a count, not a time, so that every machine
+reports the same bound."""
 
 
 @dataclass(frozen=True)

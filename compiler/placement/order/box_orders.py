@@ -24,7 +24,7 @@ from parc.compiler.placement.order.packing import bin_levels, pack
 from parc.compiler.placement.order.placement_problem import PlacementProblem
 
 BoxShape = tuple[int, ...]
-"""Factor of every digit, the fastest digit first."""
+"""Factor of every mixed-radix digit of the node rank, the fastest digit first."""
 
 
 def node_digits(meshes: Iterable[Mesh], per_node: int) -> tuple[int, ...]:
@@ -108,23 +108,23 @@ def ranks_by_box(
 
 
 BEAM = 6
-"""Shapes that are kept from level to level."""
+"""Number of box shapes that the beam search keeps from level to level."""
 SAMPLES = 3
-"""Bins that are scored per shape: the first, the middle and the last."""
+"""Number of sets of hosts that are scored per shape: the first, the middle and the last."""
 STEPS = 400_000
 """Approximate number of messages that are counted to score the shapes of one level."""
 FEWEST_SHAPES = 8
-"""Shapes that are scored at any size of the job."""
+"""Least number of shapes that are scored, however large the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoxOrder:
-    """An order of hosts by nested boxes."""
+    """Order of hosts that is built from nested boxes of node ranks."""
 
     nested: tuple[BoxShape, ...]
-    """Shape per level of ``packing.bin_levels``, the narrowest level first."""
+    """Box shape for each level of ``packing.bin_levels``, the narrowest level first."""
     place: tuple[int, ...]
-    """Site of every node rank."""
+    """Site (set of equivalent hosts) of every node rank."""
 
 
 def box_orders(

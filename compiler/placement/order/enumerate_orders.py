@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from parc.compiler.placement.order.sites import Sites
 
 Branch = tuple[int, ...]
-"""Path from the widest tier down to a switch, an NVLink domain or a site."""
+"""Path in the switch tree from the widest tier down to a switch, an NVLink domain or a site."""
 
 
 def enumerate_orders(nodes: int, sites: Sites) -> Iterator[list[int]]:

@@ -15,10 +15,10 @@ from parc.compiler.placement.order.node_messages import NodeMessages
 from parc.compiler.placement.order.placement_problem import PlacementProblem, domains_of
 
 Score = tuple[float, float, float]
-"""Key that swaps minimize, the first entry first."""
+"""Key of an order of hosts that swaps minimize; the first entry is compared first."""
 
 RemotePartners = list[tuple[int, set[int]]]
-"""Node ranks below a link, each with the partners that it reaches over the link."""
+"""Node ranks below a link, each with the node ranks with which it communicates over the link."""
 
 
 class _FlowLoads:

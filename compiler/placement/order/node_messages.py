@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from parc.compiler.topology.uplinks import Flow
 
 Partners = tuple[tuple[int, ...], ...]
-"""For every node rank a tuple of node ranks or of groups."""
+"""For every node rank, a tuple of node ranks or of process groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,9 @@ class NodeMessages:
     unit_bytes: float
     """Bytes of one message."""
     exposure: float
-    """Fraction of the time that is not overlapped with compute."""
+    """Fraction of the communication time that compute does not hide."""
     parallel: int
-    """Equal messages that each entry stands for."""
+    """Number of equal messages that one entry represents."""
     sends: Partners
     """Receivers of every node rank, one entry per message."""
     receives: Partners

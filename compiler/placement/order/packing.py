@@ -11,7 +11,7 @@ from itertools import islice
 from parc.compiler.placement.order.sites import SINGLE_HOST, Sites
 
 Bins = list[list[int]]
-"""Sites by bin."""
+"""Sites (sets of equivalent hosts) of every switch or NVLink domain."""
 
 
 def pack(

@@ -19,8 +19,8 @@ from parc.compiler.placement.order.switch_cuts import CutModel
 from parc.compiler.topology.uplinks import Flow, host_egress, zone_egress
 
 DIGITS = 10
-"""Significant digits of a cost. Costs that agree to them are equal, because the last digits of a
-floating-point sum depend on the order of its terms."""
+"""Significant digits of a cost. Costs that agree in these digits count as equal, because the last
+digits of a floating-point sum depend on the order of its terms."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -28,7 +28,7 @@ class Cost:
     """Cost of one order of hosts. ``cost_sort_key`` defines which of two orders is better."""
 
     exposed_seconds: float
-    """Sum over all phases of: exposure x bytes over the fullest link / rate of that link."""
+    """Sum over all phases of exposure x bytes over the most loaded link / rate of that link."""
     busiest_bytes: float
     """Bytes per step over the busiest uplink of a switch, all phases, one direction."""
     total_bytes: float
@@ -54,15 +54,15 @@ class PlacementProblem:
     nodes: int
     """Node ranks of the job."""
     flows: tuple[Flow, ...]
-    """Phases: the traffic of each family of groups that leaves a host."""
+    """Phases: the traffic of each parallel axis that leaves a host."""
     cut_models: tuple[CutModel, ...]
-    """Input of the lower bounds, one per flow."""
+    """Process groups of each phase, as input of the lower bounds."""
     digits: tuple[int, ...]
     """Sizes of the mixed-radix digits of a node rank, the fastest digit first."""
     sites: Sites
     """Sets of equivalent hosts, and the links above them."""
     hosts: tuple[Host, ...]
-    """All usable hosts of the cluster, in tree order."""
+    """All usable hosts of the cluster, sorted so that hosts below one switch are neighbours."""
     tie_seconds: float = 0.0
     """Orders that expose at most this much more than the best order count as equally fast."""
 

@@ -34,22 +34,26 @@ SMALL = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class SearchBudget:
-    """Limits on the work of one search, in counts, so that every machine finds the same order."""
+    """Limits on the work of one search.
+
+    They are counts, so that every machine finds the same order.
+    """
 
     max_orders: int
-    """Orders of a small job that are all evaluated. If there are more, none is enumerated."""
+    """Number of orders up to which all orders of a small job are evaluated; if there are more, none
+    is enumerated."""
     box_messages: int
-    """Messages that are counted in the evaluation of box orders."""
+    """Number of messages to count while orders made of boxes are evaluated."""
     swap_messages: int
-    """Messages and links that are evaluated in swaps."""
+    """Number of messages and links to evaluate while swaps are tried."""
     swap_starts: int
-    """Orders that swaps start from; 0 turns swaps off."""
+    """Number of orders that swaps start from; 0 turns swaps off."""
     minimize_bytes: bool
     """True to continue for fewer bytes when no order can expose less."""
 
 
 THOROUGH = SearchBudget(6_000, 3_000_000, 2_000_000, 3, minimize_bytes=True)
-"""Budget for the chosen layout."""
+"""Budget for placing the chosen layout."""
 QUICK = SearchBudget(0, 600_000, 0, 0, minimize_bytes=False)
 """Budget for each candidate of a layout search: named orders and the most promising boxes."""
 
@@ -61,9 +65,9 @@ class EvaluatedOrder:
     method: str
     """BOXES, SWAPS, ALL_ORDERS, or the name of a named order."""
     nested: tuple[BoxShape, ...]
-    """Shapes of the boxes, the narrowest level first; empty for other methods."""
+    """Box shapes of the order, the narrowest level first; empty for other methods."""
     place: tuple[int, ...]
-    """Site of every node rank."""
+    """Site (set of equivalent hosts) of every node rank."""
     cost: Cost
 
 
@@ -72,7 +76,7 @@ class SearchResult:
     """Best order of hosts, if it is better than the named ones, and the lower bounds."""
 
     better: EvaluatedOrder | None
-    """None if one of the named orders is the best."""
+    """Order that is better than all named orders; None if a named order is the best."""
     least: Cost
     """Lower bound of each part of the cost. After all orders were evaluated, the byte bounds hold
     only for orders that are tied with the fastest one."""

@@ -15,28 +15,28 @@ from parc.compiler.topology.hostlist import natural_key, natural_sort
 from parc.compiler.topology.tree import uplink_gb_per_s
 
 SINGLE_HOST = -1
-"""Domain of a site whose hosts each are an NVLink domain."""
+"""Value in ``Sites.domains`` for a site in which each host is an NVLink domain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """Switches of one level: each is a zone, with one uplink that its hosts share."""
+    """Switches of one level, numbered from 0; each has one uplink that all hosts below it share."""
 
     name: str
     zones: tuple[int, ...]
-    """Zone of every site."""
+    """Number of the switch above every site."""
     bytes_per_s: tuple[float, ...]
-    """Rate of the uplink of every zone, one direction; inf if hosts have no NICs."""
+    """Rate of the uplink of every switch, one direction; inf if hosts have no NICs."""
 
 
 @dataclass(frozen=True)
 class Sites:
-    """Sites in tree order: neighbours share as many switches as possible."""
+    """Sets of equivalent hosts (sites), sorted so that neighbours share many switches."""
 
     hosts: tuple[tuple[Host, ...], ...]
-    """Hosts of every site, by name."""
+    """Hosts of every site, sorted by name."""
     domains: tuple[int, ...]
-    """NVLink domain of every site; SINGLE_HOST if its domains end at the host."""
+    """NVLink domain of every site; SINGLE_HOST if each host of the site is an NVLink domain."""
     tiers: tuple[Tier, ...]
     """Levels with more than one switch, the leaf first."""
     nic_bytes_per_s: float

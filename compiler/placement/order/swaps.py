@@ -8,10 +8,10 @@ from itertools import chain, combinations
 from parc.compiler.placement.order.loads import LinkLoads, RemotePartners, Score
 
 MOST_TRIED = 40
-"""Node ranks on either side of the busiest link that are exchanged first. The pairs grow with the
-square of this number, and the budget should reach the second kind of pairs too."""
+"""Limit on the node ranks on either side of the busiest link that are exchanged first. The pairs
+grow with the square of this number, and the budget must also suffice for the other pairs."""
 SMALL_JOB = 64
-"""Hosts up to which all pairs are tried."""
+"""Number of hosts up to which all pairs of hosts are tried."""
 ROUNDING = 1e-9
 """Relative difference up to which two scores differ only by rounding error."""
 

@@ -26,9 +26,9 @@ class CutModel:
     """Process groups of one parallel axis as the bounds see them: disjoint, of equal size."""
 
     digits: tuple[int, ...]
-    """Indexes of the digits of the node rank that vary inside a group."""
+    """Indexes of the node rank's digits in which the members of a group differ."""
     size: int
-    """Node ranks per group; 0 if the groups are not boxes of digits, which gives no bound."""
+    """Node ranks per group; 0 if no bound is known, because the groups are not boxes of digits."""
     least_messages: float
     """Least number of messages that leave a set of node ranks with a part of one group."""
     quadratic: bool
@@ -76,9 +76,9 @@ class GridView:
 
     models: tuple[CutModel, ...]
     across: int | None
-    """Flow whose groups are lines, with one cell in every slice."""
+    """Phase whose process groups are lines, with one cell in every slice."""
     whole: int | None
-    """Flow whose groups are the slices."""
+    """Phase whose process groups are the slices."""
     rows: int | None
     columns: int | None
     count: int

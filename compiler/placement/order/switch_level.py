@@ -9,16 +9,18 @@ from functools import cached_property
 from math import inf, sqrt
 
 MOST_SLACK = 64
-"""Idle hosts up to which a bound by load is computed. With more idle hosts, switches may be filled
-in so many ways that the bound is weak and slow; the bounds of single groups remain."""
+"""Number of idle hosts up to which the bound over all switches of a level is computed. With more
+idle hosts, switches can be filled in so many ways that the bound is weak and slow; the bounds of
+single groups remain."""
 
 SwitchCost = Callable[[int, float], float]
-"""Cost of a switch by (node ranks below it, rate of its uplink in bytes/s)."""
+"""Function from (node ranks below a switch, rate of its uplink in bytes/s) to the cost of the
+switch."""
 
 
 @dataclass(frozen=True)
 class SwitchLevel:
-    """Switches of one level: how many node ranks fit below each, and its rate."""
+    """Switches of one level: the number of hosts below each, and the rate of its uplink."""
 
     nodes: int
     """Node ranks of the job."""

@@ -18,7 +18,8 @@ from parc.compiler.topology.readers.reading import Reading
 
 Path = tuple[str | int, ...]
 LONGEST_SEARCH = 2_000_000
-"""Length of a JSON text up to which positions are searched; findings in longer texts are at 1:1."""
+"""Characters of a JSON text up to which positions are searched; findings in a longer text are shown
+at line 1, column 1."""
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
 _TYPE_NAMES = {
     dict: "a mapping",

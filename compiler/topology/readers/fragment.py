@@ -31,8 +31,9 @@ class Fragment:
     spec: Mapping[str, Any] = field(default_factory=dict)
     """Other keys of the spec: ``{"cluster": {"node": {...}}, "layout": {...}}``."""
     spans: Mapping[str, Span] = field(default_factory=dict)
-    """Spec path -> position in the file."""
+    """Position in the file, by spec path."""
     notes: tuple[str, ...] = ()
     """Notes for the user: assumptions that were made, values that are missing."""
     allocated: tuple[str, ...] = ()
-    """Hosts allocated to a job. If set, hosts of other files outside this list are dropped."""
+    """Hosts allocated to a job. If there are any, hosts that other files list in addition are
+    dropped."""

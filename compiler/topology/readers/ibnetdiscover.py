@@ -27,21 +27,21 @@ LANE_GBPS = {
     **{"SDR": 2.5, "DDR": 5.0, "QDR": 10.0, "FDR10": 10.0, "FDR": 14.0},
     **{"EDR": 25.0, "HDR": 50.0, "NDR": 100.0, "XDR": 200.0},
 }
-"""Gigabits per second of one lane (InfiniBand Trade Association, roadmap)."""
+"""Rate of one InfiniBand lane in Gbit/s, by generation (InfiniBand Trade Association, roadmap)."""
 
 
 @dataclass(slots=True)
 class FabricGraph:
-    """FabricGraph of an InfiniBand fabric: switches, adapters of hosts, and cables between them."""
+    """Graph of an InfiniBand fabric: switches, adapters of hosts, and cables between them."""
 
     switches: dict[str, str] = field(default_factory=dict)
     """Switch id -> name."""
     nics: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Adapter id -> (host, device)."""
     spans: dict[str, Span] = field(default_factory=dict)
-    """Position of the description of a switch or an adapter."""
+    """Position in the file, by id of the switch or adapter."""
     cables: dict[frozenset[tuple[str, str]], float] = field(default_factory=dict)
-    """Pair of (id, port) -> gigabits per second."""
+    """Rate in Gbit/s of each cable, by its two ends (id, port)."""
 
     def add_cable(self, one: tuple[str, str], other: tuple[str, str], gbps: float) -> None:
         """Add a cable. Files list a cable at both of its ends, so it may be added twice."""

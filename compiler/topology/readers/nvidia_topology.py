@@ -28,14 +28,14 @@ _NIC = re.compile(
 )
 _GPU = re.compile(r"GPU([0-9]{1,3})")
 _TITLE = re.compile(r"(?:CPU|NUMA)[ _]Affinity|GPU[ _]NUMA[ _]ID")
-"""Columns that do not describe connections."""
+"""Pattern for titles of columns that do not describe connections."""
 # From near to far; SOC is what old drivers print for SYS.
 DISTANCE = {"X": 0, "PIX": 1, "PSB": 2, "PXB": 2, "PHB": 3, "NODE": 4, "SYS": 5, "SOC": 5}
 # Cells of topo -p2p: OK, or a reason why two GPUs have no peer access.
 P2P = {"X", "OK", "NS", "CNS", "GNS", "TNS", "DR", "U"}
 MOST_GPUS = 64
 Cells = dict[tuple[str, str], tuple[str, Span]]
-"""(row, column) -> text and position."""
+"""Text and position of every cell, by (row, column)."""
 
 
 @dataclass(frozen=True, slots=True)

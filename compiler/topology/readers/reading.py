@@ -24,7 +24,7 @@ HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of the text, without its end."""
+    """Line of a text, without its line end."""
 
     number: int
     text: str

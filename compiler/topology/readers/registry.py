@@ -18,7 +18,7 @@ from parc.compiler.topology.readers.topograph import read_topograph
 
 Reader = Callable[[str, str, Sink], Fragment | None]
 DETECTED_IN = 65_536
-"""Characters at the start of a text that are searched for the patterns."""
+"""Number of characters at the start of a text in which the patterns are searched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ FORMATS: dict[str, Format] = {
         ),
     ),
 }
-"""Formats by name, in the order in which a text is compared with them."""
+"""Formats by name, in the order in which their patterns are tried."""
 
 
 def sniff(text: str, formats: Mapping[str, Format] = FORMATS) -> str | None:

@@ -42,11 +42,11 @@ class _HostFacts:
     """Numbers of GPUs, GPU types and numbers of cores of the hosts read so far."""
 
     gpus: dict[int, list[str]] = field(default_factory=dict)
-    """Number of GPUs -> hosts."""
+    """Hosts by number of GPUs."""
     types: dict[str, None] = field(default_factory=dict)
     cores: dict[int, None] = field(default_factory=dict)
     first: dict[int, Span] = field(default_factory=dict)
-    """Number of GPUs -> its first position in the file."""
+    """First position in the file of each number of GPUs."""
 
 
 def read_scontrol_nodes(text: str, name: str, sink: Sink) -> Fragment | None:

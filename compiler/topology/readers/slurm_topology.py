@@ -30,7 +30,7 @@ _KEYS = {
     "blocksizes": set[str](),
     "aggregatedblock": {"nodes", "blockindex", "blocksize"},
 }
-"""First key of an entry -> other keys that it may have."""
+"""Other keys that an entry may have, by its first key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ _GROUPS = {
     "ring": ("rings", "ring"),
     "torus3d": ("toruses", "name"),
 }
-"""Plugin without switches -> key of its list of groups, key of the name of a group."""
+"""Key of the list of groups and key of the name of a group, by plugin without switches."""
 
 
 def read_topology_yaml(text: str, name: str, sink: Sink) -> Fragment | None:

@@ -18,7 +18,7 @@ from parc.compiler.topology.readers.switch_tree import Switch, leaf_paths
 
 _CONF = re.compile(r"^[ \t]*(SwitchName|BlockName)\s*=", re.IGNORECASE | re.MULTILINE)
 _DOMAINS = ("accelerator", "domain", "level-0")
-"""Last parts of labels of the NVLink domain: accelerator.topograph.run/domain and older names."""
+"""Last parts of labels for the NVLink domain: accelerator.topograph.run/domain and older names."""
 
 
 def read_topograph(text: str, name: str, sink: Sink) -> Fragment | None:
