@@ -150,7 +150,7 @@ def _replace_hosts(previous: PreviousPlan, names: list[str], sink: Sink) -> AnyR
 def _recheck_locked_plan(
     problem: AnyProblem, found: AnyReplanned, sink: Sink, after: Watch
 ) -> AnyReplanned:
-    """Return the replan with its plan as ``parc compile --locked`` would compute it.
+    """Return ``found`` with its plan recomputed as ``parc compile --locked`` would compute it.
 
     The replan therefore writes the same bytes as a later ``--locked`` compile. If that compile
     would by now choose another layout or other hosts, the plan of the replan is kept and only

@@ -19,8 +19,9 @@ SUSTAINED = 0.97
 def evaluate_service(problem: ServingProblem, layout: ServingLayout) -> ServingEstimate:
     """Return the estimate of ``layout`` with the best number of replicas.
 
-    With the goal fewest-gpus, this is the smallest number of replicas that meets all limits; with
-    the other goals, it is the largest number that the hosts can run.
+    With the goal fewest-gpus, this is the smallest number of replicas that meets all limits. With
+    the other goals, it is the largest number that the hosts can run, but not more than there are
+    concurrent requests.
     """
     counts = _replica_counts(problem, layout)
     if problem.goals.maximize != "fewest-gpus" and problem.pins.replicas is None:
@@ -72,7 +73,8 @@ def _estimate(problem: ServingProblem, layout: ServingLayout, replicas: int) -> 
 def missed_limit(problem: ServingProblem, found: ServingEstimate) -> str | None:
     """Return the first limit of the spec that the estimate misses; None if it meets all limits.
 
-    The result is V01 if memory is too small, or the name of the goal: ttft, tpot or request_rate.
+    The result is V01, the diagnostic for too little memory, or the name of a goal: ttft, tpot or
+    request_rate.
     """
     goals, rate = problem.goals, problem.service.traffic.request_rate
     if not found.fits:

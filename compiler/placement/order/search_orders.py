@@ -85,7 +85,7 @@ class SearchResult:
 
 
 def lower_bounds(bound: TimeBound) -> Cost:
-    """Return the lower bound of each part of the cost. One order need not reach all."""
+    """Return a lower bound for each part of the cost; perhaps no order meets all of them."""
     bytes_ = ByteBound(bound)
     return Cost(bound.exposed_seconds, bytes_.busiest_bytes, bytes_.total_bytes)
 
