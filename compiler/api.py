@@ -16,7 +16,7 @@ SpecInput = str | Path | Mapping[str, Any]
 
 
 class SpecError(ValueError):
-    """The spec has errors, listed in ``diagnostics``; the message shows them as text."""
+    """Error of a spec: ``diagnostics`` lists all findings, and the message shows them as text."""
 
     def __init__(self, diagnostics: tuple[Diagnostic, ...], text: str) -> None:
         """Store the diagnostics; ``text`` is their rendering for a terminal."""
@@ -25,11 +25,12 @@ class SpecError(ValueError):
 
 
 def compile(spec: SpecInput) -> AnyPlan:
-    """Compile ``spec`` to a plan without writing files.
+    """Return the plan of ``spec``; no file is written.
 
     Raises:
         SpecError: the spec has errors.
     """
+    # Imported here, because text is needed only if the spec has errors.
     from parc.compiler.diagnostics.render.text import render_text
 
     sink = Sink()
@@ -40,7 +41,11 @@ def compile(spec: SpecInput) -> AnyPlan:
 
 
 def estimate(spec: SpecInput) -> Estimate | ServingEstimate:
-    """Return memory, step time and traffic of the layout that ``compile`` chooses."""
+    """Return memory, step time and traffic of the layout that ``compile`` chooses.
+
+    Raises:
+        SpecError: the spec has errors.
+    """
     return compile(spec).estimate
 
 
@@ -52,7 +57,7 @@ def check(spec: SpecInput) -> list[Diagnostic]:
 
 
 def _read_input(spec: SpecInput) -> Source:
-    """Return the text of a file, or of a mapping as JSON, which is valid YAML."""
+    """Return the text of the spec. A mapping is written as JSON, which is valid YAML."""
     if isinstance(spec, Mapping):
         return Source("<mapping>", json.dumps(spec, indent=2), None)
     return read_source(str(spec))

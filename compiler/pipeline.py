@@ -1,4 +1,4 @@
-"""The pipeline; read this file first: spec -> problem -> layouts -> plan -> artifacts."""
+"""Main pipeline, the file to read first: spec -> problem -> layouts -> plan -> files."""
 
 from __future__ import annotations
 
@@ -40,25 +40,26 @@ from parc.compiler.spec.reading.source import Source
 from parc.compiler.spec.spec import Spec
 
 Watch = Callable[[str], None]
-"""Called with the name of each pass when it ends, for ``--timings``."""
+"""Function that is called with the name of each pass when the pass ends, for ``--timings``."""
 
 
-def ignore(_: str) -> None:
-    """Ignore the end of a pass; the default watch."""
+def ignore_pass_end(_: str) -> None:
+    """Do nothing; the default for ``after``, which is called at the end of each pass."""
 
 
 def resolve_spec(
-    source: Source, overrides: Sequence[str], sink: Sink, after: Watch = ignore
+    source: Source, overrides: Sequence[str], sink: Sink, after: Watch = ignore_pass_end
 ) -> AnyProblem | None:
-    """Return the problem of a spec, with names, units and defaults resolved.
+    """Return the problem that a spec describes, with names, units and defaults resolved.
 
-    None if the spec has errors; they are in ``sink``. If the spec as a whole cannot be read, its
-    model and cluster are checked separately, so that one run reports all mistakes.
+    Returns None after reporting errors. If the spec as a whole cannot be read, its model and
+    cluster are checked separately, so that one run reports all mistakes.
     """
     spec = load_spec(source, overrides, sink)
     after("load_spec")
     library = Library(source.folder)
     if spec is None:
+        # The sections that can be read are still checked for mistakes.
         sections = salvage_sections(source, overrides)
         if "model" in sections:
             resolve_model(sections["model"], library, sink)
@@ -82,12 +83,11 @@ def resolve_spec(
 
 
 def plan_problem(
-    problem: Problem, sink: Sink, after: Watch = ignore, locked: LockedPlan | None = None
+    problem: Problem, sink: Sink, after: Watch = ignore_pass_end, locked: LockedPlan | None = None
 ) -> Plan | None:
-    """Return the plan of ``problem``: the best valid layout that fits, estimated and placed.
+    """Return the best valid plan that fits into memory; None after reporting why there is none.
 
-    None if there is none; the reason is in ``sink``. ``locked``: hosts to keep if the layout is the
-    same.
+    The hosts of the lock file ``locked`` are kept if it has the same layout.
     """
     target = framework_of(problem)
     pricing = pricing_for(problem, target)
@@ -113,22 +113,27 @@ def plan_problem(
 
 
 def check_plan(pricing: Pricing, plan: Plan, sink: Sink) -> None:
-    """Report warnings and advice on a finished plan, and what its targets cannot express."""
+    """Report warnings and advice on a finished plan, and what its backends cannot express."""
     check_memory(pricing, plan, sink)
     check_host_memory(pricing, plan, sink)
     check_placement(plan, sink)
     advise_dispatch(pricing, plan, sink)
     advise_idle(pricing, plan, sink)
+    # A set, because the framework is usually one of the targets as well.
     for name in sorted({plan.problem.framework, *plan.problem.emit}):
         backend(name).check(plan, sink)
 
 
 def plan_any(
-    problem: AnyProblem, sink: Sink, after: Watch = ignore, locked: LockedPlan | None = None
+    problem: AnyProblem,
+    sink: Sink,
+    after: Watch = ignore_pass_end,
+    locked: LockedPlan | None = None,
 ) -> AnyPlan | None:
-    """Return the plan of a training or serving problem; None after errors in ``sink``.
+    """Return the plan of a training or serving problem; None after reporting errors.
 
-    It uses the hosts of ``locked``, without its drained hosts, if the cluster still has them.
+    If the cluster still has the hosts of the lock file ``locked``, its drained hosts stay out and
+    its spare hosts stay in use.
     """
     cluster = restore_cluster(problem.cluster, locked)
     if cluster is None:
@@ -143,15 +148,19 @@ def plan_any(
 
 
 def plan_spec(
-    source: Source, overrides: Sequence[str], sink: Sink, after: Watch = ignore
+    source: Source, overrides: Sequence[str], sink: Sink, after: Watch = ignore_pass_end
 ) -> AnyPlan | None:
-    """Return the plan of a spec; None after errors in ``sink``."""
+    """Return the plan of the spec in ``source``; None after reporting errors."""
     problem = resolve_spec(source, overrides, sink, after)
     return None if problem is None else plan_any(problem, sink, after)
 
 
-def emit_plan(plan: AnyPlan, sink: Sink, after: Watch = ignore) -> tuple[Artifact, ...]:
-    """Return the files of ``plan``, after an independent verification of their contents."""
+def emit_plan(plan: AnyPlan, sink: Sink, after: Watch = ignore_pass_end) -> tuple[Artifact, ...]:
+    """Return all files of ``plan``, sorted by path.
+
+    Their contents are verified independently of the code that emitted them; differences are
+    reported to ``sink``.
+    """
     from parc.compiler.report.json.plan_json import lock_artifact, plan_artifact
     from parc.compiler.report.page.report_page import report_artifact
     from parc.compiler.verify.verify_plan import verify_artifacts
@@ -164,6 +173,7 @@ def emit_plan(plan: AnyPlan, sink: Sink, after: Watch = ignore) -> tuple[Artifac
         else:
             artifacts += backend(name).emit(plan)
         after(f"emit {name}")
+    # Last, because the lock file contains a digest of every other file.
     artifacts.append(lock_artifact(plan, artifacts))
     after("lock")
     verify_artifacts({artifact.path: artifact.text for artifact in artifacts}, sink)

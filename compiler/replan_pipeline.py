@@ -1,4 +1,4 @@
-"""spec, parc.lock, drained hosts -> the same plan on other hosts; pipeline of ``parc replan``."""
+"""Pipeline of ``parc replan``: spec, parc.lock and drained hosts -> the plan on other hosts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from parc.compiler.ir import (
     ServingPlan,
     ServingProblem,
 )
-from parc.compiler.pipeline import Watch, check_plan, ignore, plan_any, resolve_spec
+from parc.compiler.pipeline import Watch, check_plan, ignore_pass_end, plan_any, resolve_spec
 from parc.compiler.placement.adopt_plan import adopt_plan, evaluate_placement
 from parc.compiler.placement.replan_hosts import Replanned, replan_hosts
 from parc.compiler.placement.replan_service import ReplannedService, replan_service
@@ -30,22 +30,22 @@ from parc.compiler.topology.hostlist import HostlistError, expand
 
 AnyReplanned = Replanned | ReplannedService
 NO_UNAVAILABLE_HOSTS = "cluster.unavailable=[]"
-"""Override of the spec with which unavailable hosts keep their place in the racks."""
+"""Override of the spec that makes unavailable hosts usable again."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostReplacement:
-    """Hosts to drain, and access to the lock file of the current plan."""
+    """Request of a replan: the hosts to drain, and a function that reads the lock file."""
 
     hosts: tuple[str, ...]
-    """Host lists."""
+    """Host lists, such as ``r01n[02-03]``."""
     read_lock: Callable[[str], str | None]
-    """Name of the run -> text of its parc.lock; None if there is none."""
+    """Function from the name of a run to the text of its parc.lock; None if there is no file."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreviousPlan:
-    """The plan whose hosts are replaced."""
+    """Plan before the replan, whose drained hosts are replaced."""
 
     plan: AnyPlan
     locked: bool
@@ -59,11 +59,12 @@ def replan_spec(
     overrides: Sequence[str],
     request: HostReplacement,
     sink: Sink,
-    after: Watch = ignore,
+    after: Watch = ignore_pass_end,
 ) -> tuple[AnyReplanned, PreviousPlan] | None:
-    """Replace drained hosts in the plan of the lock file or, without one, of the spec.
+    """Return the plan with the drained hosts replaced, and the previous plan.
 
-    A lock file whose plan does not fit this spec is ignored. None after errors in ``sink``.
+    The previous plan is that of the lock file. If there is no lock file, or its plan is not valid
+    for this spec, the spec is compiled first. Returns None after reporting errors.
     """
     names = _expand_drained(request.hosts, sink)
     problem = resolve_spec(source, overrides, sink, after) if names is not None else None
@@ -86,7 +87,7 @@ def replan_spec(
 
 
 def _expand_drained(lists: Sequence[str], sink: Sink) -> list[str] | None:
-    """Return the hosts of all host lists; None after H01 for a malformed list."""
+    """Return the host names of all host lists; None after reporting a malformed list (H01)."""
     names: list[str] = []
     for text in lists:
         try:
@@ -100,23 +101,23 @@ def _expand_drained(lists: Sequence[str], sink: Sink) -> list[str] | None:
 def _read_locked_plan(
     source: Source, overrides: Sequence[str], problem: AnyProblem, lock: str
 ) -> PreviousPlan | None:
-    """Return the plan of the lock file; None if it is unreadable or does not fit ``problem``."""
+    """Return the plan of the lock file; None if it is unreadable or not valid for ``problem``."""
     try:
         found = locked_plan(lock)
     except LockUnreadable:
         return None
     unavailable = (*problem.cluster.unavailable, *found.unavailable)
-    plan = _adopt(problem, found)
+    plan = _adopt_locked_plan(problem, found)
     if plan is None and problem.cluster.unavailable:
         # Hosts of the lock may have become unavailable in the spec since. The previous plan needs
         # their racks, so resolve the cluster with all hosts.
         complete = resolve_spec(source, (*overrides, NO_UNAVAILABLE_HOSTS), Sink())
-        plan = None if complete is None else _adopt(complete, found)
+        plan = None if complete is None else _adopt_locked_plan(complete, found)
     return None if plan is None else PreviousPlan(plan, locked=True, unavailable=unavailable)
 
 
-def _adopt(problem: AnyProblem, found: LockedPlan) -> AnyPlan | None:
-    """Return the locked plan as a plan of ``problem``; None if it does not fit."""
+def _adopt_locked_plan(problem: AnyProblem, found: LockedPlan) -> AnyPlan | None:
+    """Return the locked plan, estimated for ``problem``; None if it is not valid for it."""
     cluster, layout = restore_cluster(problem.cluster, found), found.layout
     if cluster is None:
         return None
@@ -132,13 +133,14 @@ def _adopt(problem: AnyProblem, found: LockedPlan) -> AnyPlan | None:
 
 
 def _compile_plan(problem: AnyProblem, sink: Sink, after: Watch) -> PreviousPlan | None:
-    """Return the plan of the spec as if no host were drained."""
+    """Return the plan of the spec, computed as if no host were drained."""
     plan = plan_any(problem, sink, after)
     return None if plan is None else PreviousPlan(plan, locked=False, unavailable=())
 
 
 def _replace_hosts(previous: PreviousPlan, names: list[str], sink: Sink) -> AnyReplanned | None:
-    """Return the plan without the hosts ``names`` and all hosts that were drained before."""
+    """Return the plan with the hosts ``names`` and all previously drained hosts replaced."""
+    # Hosts of earlier replans stay drained, although the spec may still list them as usable.
     drained = (*previous.unavailable, *names)
     if isinstance(previous.plan, Plan):
         return replan_hosts(previous.plan, drained, sink)
@@ -148,15 +150,17 @@ def _replace_hosts(previous: PreviousPlan, names: list[str], sink: Sink) -> AnyR
 def _recheck_locked_plan(
     problem: AnyProblem, found: AnyReplanned, sink: Sink, after: Watch
 ) -> AnyReplanned:
-    """Return ``found`` with the plan that ``parc compile --locked`` computes from its lock.
+    """Return ``found`` with its plan recomputed as ``parc compile --locked`` would compute it.
 
-    So the replan writes the same bytes as a later ``--locked`` compile. If a compile would choose
-    another layout or other hosts by now, the plan is kept and only evaluated and checked.
+    The replan therefore writes the same bytes as a later ``--locked`` compile. If that compile
+    would by now choose another layout or other hosts, the plan of the replan is kept and only
+    checked.
     """
     plan, placement = found.plan, found.plan.placement
     names = tuple(host.name for host in placement.hosts)
     unavailable = plan.problem.cluster.unavailable
     locked = LockedPlan(plan.layout, names, placement.ranks_per_node, unavailable)
+    # Findings of the trial count only if its plan is used.
     trial = Sink(sink.positions)
     compiled = plan_any(problem, trial, after, locked)
     if (
@@ -176,7 +180,7 @@ def _recheck_locked_plan(
 
 
 def _check_kept_plan(plan: AnyPlan, sink: Sink) -> AnyPlan:
-    """Return ``plan`` with its order of hosts evaluated; report its findings."""
+    """Return ``plan`` with the cost of its order of hosts, and report its findings."""
     if isinstance(plan, Plan):
         plan = replace(plan, placement=evaluate_placement(plan))
         check_plan(pricing_for(plan.problem, framework_of(plan.problem)), plan, sink)

@@ -1,6 +1,6 @@
 """Pipeline of serving jobs: spec -> problem -> layout and estimate -> placement -> plan.
 
-It is imported on first use so that training jobs start faster.
+The module is imported on first use, so that training jobs start faster.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from parc.compiler.spec.service_spec import ServingSpec
 from parc.compiler.spec.spec import TaskSpec
 
 Watch = Callable[[str], None]
-"""Called with the name of each pass when it has ended."""
+"""Function that is called with the name of each pass when the pass ends."""
 
 
 def resolve_serving(
     spec: TaskSpec, model: Model, cluster: Cluster, sink: Sink, after: Watch
 ) -> ServingProblem | None:
-    """Resolve a serving spec to a complete problem; None if the sink has errors."""
+    """Return the problem that a serving spec describes; None after reporting errors."""
     assert isinstance(spec, ServingSpec)
     problem = resolve_service(spec, model, cluster, sink)
     after("resolve_service")
@@ -36,9 +36,10 @@ def resolve_serving(
 def plan_service(
     problem: ServingProblem, sink: Sink, after: Watch, locked: LockedPlan | None = None
 ) -> ServingPlan | None:
-    """Return the best valid plan that fits and meets the limits; None if the sink has errors.
+    """Return the best valid serving plan that fits and meets the limits of the spec.
 
-    If the layout equals that of ``locked``, its hosts are reused.
+    Returns None after reporting errors. The hosts of the lock file ``locked`` are reused if it has
+    the same layout.
     """
     target = engine(problem.framework)
     found = search_services(problem, target, sink)
@@ -59,7 +60,7 @@ def plan_service(
 
 
 def check_service_plan(plan: ServingPlan, sink: Sink) -> None:
-    """Report problems of a finished plan, and what a backend cannot express."""
+    """Report problems of a finished serving plan, and settings that its backends cannot express."""
     check_serving_placement(plan, sink)
     for name in sorted({plan.problem.framework, *plan.problem.emit}):
         serving_backend(name).check_serving(plan, sink)

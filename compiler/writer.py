@@ -1,8 +1,8 @@
 """Writer of output directories: a directory is replaced as a whole or not at all.
 
-The new tree is written next to the directory, as ``.NAME.new-PID-N``, and both are exchanged in one
-system call. A killed run leaves the old or the new output, never a mixture, and at most a hidden
-folder that the next run removes.
+The new tree is written next to the directory, as ``.NAME.new-PID-N``, and the two are exchanged in
+one system call. If a run is killed, either the old or the new output remains, never a mixture, and
+at most a hidden folder that the next run removes.
 """
 
 from __future__ import annotations
@@ -22,29 +22,31 @@ from parc.backends.registry import BUILT_IN, find
 from parc.compiler.ir import Artifact
 
 MARKER = "parc.lock"
-"""File that marks a directory as written by PARC."""
+"""Name of the file by which PARC recognizes a directory that it wrote."""
 PARC_NAMES = {"parc", "plan", "report", *(one.name for one in BUILT_IN)}
 """Names at the top of an output directory, without suffixes, that PARC writes.
 
 Plugins are looked up only if a directory contains other names."""
 _MAX_LISTED = 3
 AT_FDCWD = -100
+"""Value for renameat2(2), from linux/fcntl.h: relative paths start at the working directory."""
 RENAME_EXCHANGE = 2
 """Flag of renameat2(2), from linux/fs.h: exchange two existing paths atomically."""
 
 
 class WriteRefused(Exception):
-    """The directory cannot or must not be replaced; the message gives the reason."""
+    """Error of a file or directory that cannot or must not be replaced, with the reason."""
 
 
 def write_artifacts(artifacts: Sequence[Artifact], directory: Path) -> None:
-    """Replace the content of ``directory`` by ``artifacts``; missing parents are created.
+    """Replace the content of ``directory`` by ``artifacts``.
 
-    If ``directory`` is a link to a directory, its target is replaced and the link stays.
+    Missing parent directories are created. If ``directory`` is a link to a directory, the target of
+    the link is replaced and the link stays.
 
     Raises:
-        WriteRefused: a path leaves the directory or occurs twice, the directory contains files that
-            PARC did not write, or it cannot be written.
+        WriteRefused: a path is outside the directory or occurs twice, the directory contains
+            files that PARC did not write, or it cannot be written.
     """
     paths = check_paths(artifacts)
     try:
@@ -54,24 +56,27 @@ def write_artifacts(artifacts: Sequence[Artifact], directory: Path) -> None:
         _check_target(target, directory, paths)
         with _temporary_directory(target) as new:
             for artifact in artifacts:
-                _write(new / artifact.path, artifact)
+                _write_file_synced(new / artifact.path, artifact)
+            # Flushed before the exchange, so that a power failure cannot leave empty
+            # files.
             _sync_folders(new)
-            _replace(new, target)
-        _sync(target.parent)
+            _move_into_place(new, target)
+        _sync_folder(target.parent)
     except (OSError, UnicodeEncodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise WriteRefused(f"{directory.as_posix()} cannot be written: {reason}") from error
 
 
 def stale_paths(artifacts: Sequence[Artifact], directory: Path) -> list[str]:
-    """Return the paths under ``directory`` that differ from ``artifacts``, are missing or extra.
+    """Return the paths under ``directory`` that a write of ``artifacts`` would change, sorted.
 
-    The paths are sorted. The list is empty if a write would change nothing.
+    These are files whose content or mode differs, missing files, and additional files.
     """
     wanted = {artifact.path: artifact for artifact in artifacts}
     present = {
         path.relative_to(directory).as_posix()
         for path in directory.rglob("*")
+        # A link to a folder counts as one path, because PARC writes no links.
         if not path.is_dir() or path.is_symlink()
     }
     changed = {path for path in present & set(wanted) if _differs(directory, wanted[path])}
@@ -79,9 +84,10 @@ def stale_paths(artifacts: Sequence[Artifact], directory: Path) -> list[str]:
 
 
 def foreign_names(names: Iterable[str], paths: Iterable[str]) -> list[str]:
-    """Return those of ``names`` that PARC would never overwrite, sorted.
+    """Return the names in an output directory that PARC would never overwrite, sorted.
 
-    ``names`` are at the top of an output directory, ``paths`` are the files to be written there.
+    ``names`` are the names at the top of the directory; ``paths`` are the files to be written
+    there.
     """
     own = PARC_NAMES | {PurePosixPath(path).parts[0].partition(".")[0] for path in paths}
     others = (name for name in names if name.partition(".")[0] not in own)
@@ -89,11 +95,11 @@ def foreign_names(names: Iterable[str], paths: Iterable[str]) -> list[str]:
 
 
 def check_paths(artifacts: Sequence[Artifact]) -> set[str]:
-    """Return the paths of ``artifacts``.
+    """Return the set of paths of ``artifacts``.
 
     Raises:
-        WriteRefused: a path is not a plain relative path, occurs twice, or is also the folder of
-            another path.
+        WriteRefused: a path is not a plain relative path, occurs twice, or is also the folder
+            of another path.
     """
     paths: set[str] = set()
     for artifact in artifacts:
@@ -112,6 +118,7 @@ def check_paths(artifacts: Sequence[Artifact]) -> set[str]:
 
 
 def _resolve_target(directory: Path) -> Path:
+    """Return ``directory`` without links; raise WriteRefused for a broken link or the root."""
     if directory.is_symlink() and not directory.exists():
         raise WriteRefused(f"{directory.as_posix()} is a broken link")
     target = directory.resolve()
@@ -121,7 +128,7 @@ def _resolve_target(directory: Path) -> Path:
 
 
 def _check_target(target: Path, directory: Path, paths: set[str]) -> None:
-    """Raise WriteRefused if ``target`` contains files that PARC did not write."""
+    """Raise WriteRefused if ``target`` is a file or contains files that PARC did not write."""
     if not target.exists():
         return
     shown = directory.as_posix()
@@ -131,7 +138,7 @@ def _check_target(target: Path, directory: Path, paths: set[str]) -> None:
     if names and MARKER not in names:
         raise WriteRefused(
             f"{shown} is not empty and was not written by PARC (it has no {MARKER}). "
-            "Empty it, or choose another directory with -o."
+            "Empty this directory, or choose another one with -o."
         )
     foreign = foreign_names(names, paths)
     if foreign:
@@ -139,15 +146,16 @@ def _check_target(target: Path, directory: Path, paths: set[str]) -> None:
         listed = ", ".join(foreign[:_MAX_LISTED]) + more
         raise WriteRefused(
             f"{shown} contains {listed}, which PARC did not write. "
-            "Move it elsewhere, or choose another directory with -o."
+            "Move these files elsewhere, or choose another directory with -o."
         )
 
 
 @contextmanager
 def _temporary_directory(target: Path) -> Iterator[Path]:
-    """Create an empty directory next to ``target``, locked while in use and removed at the end.
+    """Create an empty directory next to ``target``, yield its path, and remove it at the end.
 
-    After the exchange, its path holds the old tree, which is removed instead.
+    It is locked while in use. After the exchange with ``target``, its path leads to the old tree,
+    so the old tree is removed.
     """
     path, lock = next(filter(None, (_create_locked(target, number) for number in count())))
     try:
@@ -160,7 +168,10 @@ def _temporary_directory(target: Path) -> Iterator[Path]:
 
 
 def _create_locked(target: Path, number: int) -> tuple[Path, int] | None:
-    """Create and lock a directory; None if the name is taken or another run removed it."""
+    """Return the path of a new directory and its lock, an open file descriptor.
+
+    None if the name is taken, or if another run removed the directory before it was locked.
+    """
     path = target.parent / f".{target.name}.new-{os.getpid()}-{number}"
     try:
         path.mkdir()
@@ -177,9 +188,10 @@ def _create_locked(target: Path, number: int) -> tuple[Path, int] | None:
 
 
 def _try_lock(descriptor: int, path: Path) -> bool | None:
-    """Try to lock the open directory ``path``; None if the file system has no locks.
+    """Return True if the open directory ``path`` could be locked.
 
-    Return False if another process holds the lock, or if ``path`` is another directory by now.
+    False if another process has the lock, or if ``path`` is a different directory by now; None if
+    the file system has no locks.
     """
     import fcntl
 
@@ -193,7 +205,10 @@ def _try_lock(descriptor: int, path: Path) -> bool | None:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove the leftovers of killed runs; first restore an old tree without a successor."""
+    """Remove the temporary directories of killed runs.
+
+    If such a run left the old tree without a new one, the old tree is first restored.
+    """
     leftover = re.compile(rf"\.{re.escape(target.name)}\.new-\d+-\d+")
     old = target.parent / f".{target.name}.old"
     if old.exists() and not target.exists():
@@ -205,7 +220,7 @@ def _remove_leftovers(target: Path) -> None:
 
 
 def _remove_unused(path: Path) -> None:
-    """Remove the directory ``path``, unless another process locks it or may lock it."""
+    """Remove the directory ``path`` unless another process uses it or may use it."""
     with suppress(FileNotFoundError):
         descriptor = os.open(path, os.O_RDONLY)
         if _try_lock(descriptor, path):
@@ -213,10 +228,11 @@ def _remove_unused(path: Path) -> None:
         os.close(descriptor)
 
 
-def _write(path: Path, artifact: Artifact) -> None:
+def _write_file_synced(path: Path, artifact: Artifact) -> None:
     """Write one file and flush it to disk; its mode follows the umask."""
     path.parent.mkdir(parents=True, exist_ok=True)
     mode = 0o777 if artifact.executable else 0o666
+    # O_EXCL, because the directory is new: an existing file would be a bug.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(descriptor, "wb") as file:
         file.write(artifact.text.encode("utf-8"))
@@ -225,27 +241,31 @@ def _write(path: Path, artifact: Artifact) -> None:
 
 
 def _sync_folders(root: Path) -> None:
+    """Flush the entries of all folders under ``root`` to disk."""
     for folder, _, _ in os.walk(root):
-        _sync(Path(folder))
+        _sync_folder(Path(folder))
 
 
-def _sync(folder: Path) -> None:
-    """Flush the entries of a folder; some network file systems do not support this."""
+def _sync_folder(folder: Path) -> None:
+    """Flush the entries of a folder to disk.
+
+    Errors are ignored, because some network file systems do not support this.
+    """
     descriptor = os.open(folder, os.O_RDONLY)
     with suppress(OSError):
         os.fsync(descriptor)
     os.close(descriptor)
 
 
-def _replace(new: Path, target: Path) -> None:
-    """Move ``new`` to ``target``; an existing ``target`` is replaced.
+def _move_into_place(new: Path, target: Path) -> None:
+    """Move the directory ``new`` to ``target``, replacing the directory that is there.
 
-    If the file system can exchange two paths, the old ``target`` is afterwards called ``new``.
+    If the file system can exchange two paths, the old directory is afterwards at ``new``.
     """
     with suppress(OSError):
         new.rename(target)  # succeeds if target is missing or an empty directory
         return
-    if exchange(new, target):
+    if exchange_paths(new, target):
         return
     # Between the two renames the directory is absent. If a run is killed here, the next run
     # restores the old tree (_remove_leftovers).
@@ -256,6 +276,7 @@ def _replace(new: Path, target: Path) -> None:
 
 
 def _differs(directory: Path, artifact: Artifact) -> bool:
+    """Return True if the file of ``artifact`` in ``directory`` has another content or mode."""
     path = directory / artifact.path
     try:
         mode = path.lstat().st_mode
@@ -269,11 +290,11 @@ def _differs(directory: Path, artifact: Artifact) -> bool:
     return executable != artifact.executable or text != encoded
 
 
-def exchange(first: Path, second: Path) -> bool:
-    """Exchange two existing paths of one file system; False if this is not supported.
+def exchange_paths(first: Path, second: Path) -> bool:
+    """Exchange two existing paths of one file system atomically; return False if unsupported.
 
     Raises:
-        OSError: the system supports the exchange and refuses these paths.
+        OSError: the system supports the exchange but fails for these paths.
     """
     import ctypes
     import errno
@@ -291,7 +312,7 @@ def exchange(first: Path, second: Path) -> bool:
 
 
 def _renameat2() -> Any:
-    """Return the C function; None if the C library lacks it."""
+    """Return the function renameat2 of the C library; None if the library lacks it."""
     if not sys.platform.startswith("linux"):
         return None
     import ctypes
@@ -306,13 +327,15 @@ def _renameat2() -> Any:
 
 
 def write_file(path: Path, text: str, head: str, by: str = "parc calibrate") -> None:
-    """Write ``text``, which starts with ``head``, to ``path`` atomically; its folder must exist.
+    """Write ``text`` to ``path`` atomically; the folder must exist.
 
-    An existing file is only replaced if it starts with ``head``, so that a wrong path does not
-    destroy a file of the user.
+    An existing file is replaced only if it starts with ``head``, with which ``text`` starts too. So
+    a wrong path does not destroy a file of the user. ``by`` is the command that an error message
+    names.
 
     Raises:
-        WriteRefused: the existing file does not start with ``head``, or the file cannot be written.
+        WriteRefused: the existing file does not start with ``head``, or the file cannot be
+            written.
     """
     target = path.resolve()
     new = target.with_name(f".{target.name}.new-{os.getpid()}")
@@ -329,6 +352,7 @@ def write_file(path: Path, text: str, head: str, by: str = "parc calibrate") -> 
 
 
 def _file_starts_with(path: Path, head: str) -> bool:
+    """Return True if ``path`` is a file that starts with ``head``."""
     if not path.is_file():
         return False
     with path.open("rb") as file:

@@ -58,7 +58,7 @@ def test_modes_follow_the_artifact(tmp_path: Path) -> None:
 def test_without_atomic_exchange_two_renames_replace_the_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "exchange", lambda first, second: False)
+    monkeypatch.setattr(writer, "exchange_paths", lambda first, second: False)
     write_artifacts(tree(1), tmp_path / "out")
     write_artifacts(tree(2), tmp_path / "out")
     assert contents(tmp_path / "out") == expected(2)
@@ -70,7 +70,7 @@ def test_an_exchange_swaps_two_directories(tmp_path: Path) -> None:
     for path in (first, second):
         path.mkdir()
         (path / path.name).touch()
-    if not writer.exchange(first, second):
+    if not writer.exchange_paths(first, second):
         pytest.skip("this file system has no atomic exchange")
     assert (first / "b").exists()
     assert (second / "a").exists()
@@ -79,7 +79,7 @@ def test_an_exchange_swaps_two_directories(tmp_path: Path) -> None:
 def test_an_exchange_with_a_missing_path_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     with pytest.raises(OSError, match="No such file"):
-        writer.exchange(tmp_path / "a", tmp_path / "b")
+        writer.exchange_paths(tmp_path / "a", tmp_path / "b")
 
 
 def test_an_old_tree_without_a_successor_is_restored(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_a_writer_killed_at_any_moment_leaves_the_old_output_or_the_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, atomic: bool
 ) -> None:
     if not atomic:
-        monkeypatch.setattr(writer, "exchange", lambda first, second: False)
+        monkeypatch.setattr(writer, "exchange_paths", lambda first, second: False)
     out = tmp_path / "out"
     moments = random.Random(7)
     write_artifacts(tree(-1), out)

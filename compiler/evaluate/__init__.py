@@ -1,1 +1,1 @@
-"""A single layout or serving layout: the rules that it must satisfy, and its full estimate."""
+"""Rules that a single training or serving layout must satisfy, and its full estimate."""

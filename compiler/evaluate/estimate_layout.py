@@ -1,4 +1,4 @@
-"""The full estimate of one layout: memory per stage, time per term, traffic per axis."""
+"""Full estimate of a training layout: memory per stage, step time, traffic per axis."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from parc.compiler.ir import AxisTraffic, Estimate, Layout
 
 
 def estimate_layout(pricing: Pricing, layout: Layout) -> Estimate:
-    """Return memory of all stages, step time and traffic of ``layout``.
+    """Return the estimate of ``layout``: memory of every stage, step time and traffic.
 
-    Deterministic; results are cached in ``pricing``.
+    Deterministic. Results are cached in ``pricing``.
     """
     problem = pricing.problem
     time = step_time(pricing, layout)
@@ -39,13 +39,17 @@ def estimate_layout(pricing: Pricing, layout: Layout) -> Estimate:
 
 
 def memory_limit(pricing: Pricing) -> float:
-    """Return the device memory that the job may use: capacity less ``goals.memory_headroom``."""
+    """Return the bytes that the job may use per GPU: memory less ``goals.memory_headroom``."""
     problem = pricing.problem
     return problem.cluster.gpu.memory_bytes * (1 - problem.goals.memory_headroom)
 
 
 def axis_traffic(pricing: Pricing, layout: Layout) -> tuple[AxisTraffic, ...]:
-    """Return the bytes that a rank of the fullest stage sends per step, for each active axis."""
+    """Return the traffic of each active parallel axis (tp, cp, ep, pp, dp, ...).
+
+    Contains the bytes that a rank of the most loaded pipeline stage sends per step, and the rate in
+    GB/s.
+    """
     groups = pricing.groups(layout)
     volumes = _volumes(pricing, layout)
     rows = []
@@ -67,7 +71,10 @@ def axis_traffic(pricing: Pricing, layout: Layout) -> tuple[AxisTraffic, ...]:
 
 
 def _volumes(pricing: Pricing, layout: Layout) -> dict[str, float]:
-    """Return axis -> bytes sent per rank and step; (n-1)/n of the payload for ring collectives."""
+    """Return the bytes that a rank sends per step, by parallel axis.
+
+    A ring collective over n ranks sends (n - 1) / n of its payload.
+    """
     problem = pricing.problem
     job, model = problem.job, problem.model
     micro_batches = layout.micro_batches(job.global_batch)
@@ -85,14 +92,17 @@ def _volumes(pricing: Pricing, layout: Layout) -> dict[str, float]:
         volumes |= {axis: micro_batches * nbytes for axis, nbytes in fullest.items()}
     if layout.ep > 1 and model.experts is not None:
         copies = copies_sent(job, model.experts, pricing.groups(layout).ep)
+        # Four exchanges per layer: dispatch and combine, forward and backward. The last factor, 2,
+        # is the bytes per element.
         volumes["ep"] = 4 * micro_batches * routed * copies * tokens / layout.tp * model.hidden * 2
     if layout.pp > 1:
+        # Activations forward and gradients backward, once per model chunk.
         volumes["pp"] = 2 * micro_batches * layout.vpp * hop_bytes(pricing, layout)
     return volumes | _data_volumes(pricing, layout)
 
 
 def _tensor_volumes(pricing: Pricing, layout: Layout, load: StageLoad) -> dict[str, float]:
-    """Return axis -> bytes that a rank of a stage sends to tensor ranks per micro-batch."""
+    """Return the bytes per micro-batch that a rank sends to tensor-parallel peers, by axis."""
     dense = expert = 0.0
     for kind, count in zip(pricing.problem.model.kinds, load.counts, strict=True):
         dense += count * sent_bytes(dense_exchanges(pricing, layout, kind), layout.tp)
@@ -101,7 +111,7 @@ def _tensor_volumes(pricing: Pricing, layout: Layout, load: StageLoad) -> dict[s
 
 
 def _context_volumes(pricing: Pricing, layout: Layout, load: StageLoad) -> dict[str, float]:
-    """Return axis -> bytes that a rank of a stage sends to context ranks per micro-batch."""
+    """Return the bytes per micro-batch that a rank sends to context-parallel peers, by axis."""
     volumes: dict[str, float] = {}
     for kind, count in zip(pricing.problem.model.kinds, load.counts, strict=True):
         for axis, nbytes in context_bytes(pricing, layout, kind).items():
@@ -110,7 +120,10 @@ def _context_volumes(pricing: Pricing, layout: Layout, load: StageLoad) -> dict[
 
 
 def _data_volumes(pricing: Pricing, layout: Layout) -> dict[str, float]:
-    """Return axis -> bytes of gradients and weights per step; hybrid sharding has two axes."""
+    """Return the bytes of gradients and weights that a rank sends per step, by data-parallel axis.
+
+    With hybrid sharding, the shards and the replicas are separate axes.
+    """
     groups = pricing.groups(layout)
     dense, expert = dp_bytes(pricing, layout)
     axes = {axis.name for axis in pricing.framework.meshes(layout)[0].axes}

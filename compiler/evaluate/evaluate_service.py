@@ -1,4 +1,4 @@
-"""Serving layout -> estimate: number of replicas, pipeline stages, times, and missed limits."""
+"""Serving layout -> estimate: replicas, pipeline stages, latency, throughput, and missed limits."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from parc.compiler.ir.problem import allowed
 from parc.compiler.topology.arrange import replica_counts, service_hosts
 
 TIE = 0.03
-"""Relative difference up to which estimates count as equal; the simpler layout wins."""
+"""Relative difference up to which two estimates count as equal; the simpler layout then wins."""
 SUSTAINED = 0.97
-"""Fraction of the request rate that must be served."""
+"""Fraction of the request rate in the spec that the estimated throughput must reach."""
 
 
 def evaluate_service(problem: ServingProblem, layout: ServingLayout) -> ServingEstimate:
     """Return the estimate of ``layout`` with the best number of replicas.
 
-    The goal fewest-gpus chooses the fewest replicas that meet all limits; other goals choose as
-    many as the hosts can run.
+    With the goal fewest-gpus, this is the smallest number of replicas that meets all limits. With
+    the other goals, it is the largest number that the hosts can run, but not more than there are
+    concurrent requests.
     """
     counts = _replica_counts(problem, layout)
     if problem.goals.maximize != "fewest-gpus" and problem.pins.replicas is None:
@@ -29,7 +30,8 @@ def evaluate_service(problem: ServingProblem, layout: ServingLayout) -> ServingE
     if problem.goals.maximize != "fewest-gpus" or missed_limit(problem, found):
         return found
     low, high = 0, len(counts) - 1
-    while low < high:  # bisection: more replicas never make an estimate worse
+    # Bisection, because more replicas never make an estimate worse.
+    while low < high:
         middle = (low + high) // 2
         fewer = _estimate(problem, layout, counts[middle])
         if missed_limit(problem, fewer):
@@ -40,7 +42,10 @@ def evaluate_service(problem: ServingProblem, layout: ServingLayout) -> ServingE
 
 
 def _replica_counts(problem: ServingProblem, layout: ServingLayout) -> tuple[int, ...]:
-    """Return the numbers of replicas to choose from, ascending; only the pinned one if any."""
+    """Return the numbers of replicas to choose from, in ascending order.
+
+    If the spec pins ``layout.replicas``, that number is the only one.
+    """
     if problem.pins.replicas is not None:
         return (problem.pins.replicas,)
     cluster = problem.cluster
@@ -49,7 +54,7 @@ def _replica_counts(problem: ServingProblem, layout: ServingLayout) -> tuple[int
 
 
 def _without_idle_replicas(problem: ServingProblem, counts: tuple[int, ...]) -> tuple[int, ...]:
-    """Drop the numbers of replicas that exceed the number of concurrent requests."""
+    """Return ``counts`` without numbers of replicas above the number of concurrent requests."""
     concurrency = problem.service.traffic.concurrency
     if concurrency is None:
         return counts
@@ -57,6 +62,7 @@ def _without_idle_replicas(problem: ServingProblem, counts: tuple[int, ...]) -> 
 
 
 def _estimate(problem: ServingProblem, layout: ServingLayout, replicas: int) -> ServingEstimate:
+    """Return the estimate of ``layout`` with ``replicas`` replicas."""
     service = problem.service
     stages = layout.stages if layout.pp == 1 else stage_layers(problem, layout)
     complete = replace(layout, replicas=replicas, stages=stages)
@@ -65,7 +71,11 @@ def _estimate(problem: ServingProblem, layout: ServingLayout, replicas: int) -> 
 
 
 def missed_limit(problem: ServingProblem, found: ServingEstimate) -> str | None:
-    """Return the first limit that ``found`` misses, as the search counts it; None if it fits."""
+    """Return the first limit of the spec that the estimate misses; None if it meets all limits.
+
+    The result is V01, the diagnostic for too little memory, or the name of a goal: ttft, tpot or
+    request_rate.
+    """
     goals, rate = problem.goals, problem.service.traffic.request_rate
     if not found.fits:
         return "V01"
@@ -79,13 +89,15 @@ def missed_limit(problem: ServingProblem, found: ServingEstimate) -> str | None:
 
 
 def with_best_stages(problem: ServingProblem, found: ServingEstimate) -> ServingEstimate:
-    """Return ``found`` with the best split over stages; the engine's own split wins ties.
+    """Return the estimate with the best split of the layers over pipeline stages.
 
-    More cache in the fullest stage lets more requests run, but a longer stage slows every step.
+    More cache in the fullest stage lets more requests run, but a longer stage slows every step. The
+    engine's default split is kept if it is at most 3 % worse than the best split.
     """
     layout = found.layout
     if layout.pp == 1 or problem.pins.stages is not None:
         return found
+    # The engine's own split is the first one, so it wins ties below.
     extra = problem.service.setup.engine.sharding.extra_layers
     splits = stage_splits(problem.model.layers, layout.pp, extra)
     tried = [_estimate(problem, replace(layout, stages=split), layout.replicas) for split in splits]
@@ -96,10 +108,14 @@ def with_best_stages(problem: ServingProblem, found: ServingEstimate) -> Serving
 
 
 def objective(problem: ServingProblem, found: ServingEstimate) -> tuple[float, float]:
-    """Return the value to minimize and the tie-breaker, for the goal of the spec."""
+    """Return (value to minimize, tie-breaker) for the goal of the spec.
+
+    Both are infinite if the layout does not fit into memory.
+    """
     if not found.fits:
         return float("inf"), float("inf")
     traffic, goal = problem.service.traffic, problem.goals.maximize
+    # The first output token is part of the time to first token.
     later = max(traffic.output_tokens - 1, 0.0)
     latency = found.ttft_seconds + later * found.tpot_seconds
     seconds_per_token = 1 / found.tokens_per_second
@@ -112,22 +128,24 @@ def objective(problem: ServingProblem, found: ServingEstimate) -> tuple[float, f
 
 
 def _occupied_gpus(problem: ServingProblem, layout: ServingLayout) -> float:
-    """Return the GPUs that other jobs cannot use: whole hosts if the service needs several."""
+    """Return the GPUs that other jobs cannot use: whole hosts if the service has several."""
     gpus = problem.cluster.node.gpus
     hosts = service_hosts(layout, gpus) or 1
     return float(layout.gpus if hosts == 1 else hosts * gpus)
 
 
 def rank_services(problem: ServingProblem, kept: list[ServingEstimate]) -> list[ServingEstimate]:
-    """Sort by objective; estimates within ``TIE`` of the best come first, the simplest ahead.
+    """Return the estimates sorted by ``objective``.
 
-    Simple means: few axes in use, then few stages, few ranks that wait for one another, few
-    replicas, and small degrees.
+    Estimates within 3 % of the best come first, the simplest layout ahead: few parallel axes in
+    use, then few stages, few ranks that wait for one another, few replicas, and small parallel
+    sizes.
     """
     ordered = sorted(kept, key=lambda found: (objective(problem, found), _complexity(found)))
     if not ordered:
         return []
     primary, secondary = objective(problem, ordered[0])
+    # A number of GPUs is exact, so only equal numbers are tied.
     slack = 1.0 if problem.goals.maximize == "fewest-gpus" else 1 + TIE
 
     def is_tied(found: ServingEstimate) -> bool:
@@ -139,7 +157,7 @@ def rank_services(problem: ServingProblem, kept: list[ServingEstimate]) -> list[
 
 
 def _complexity(found: ServingEstimate) -> tuple[int, ...]:
-    """Return the sort key of ``rank_services`` among ties."""
+    """Return the sort key by which ``rank_services`` orders estimates that are equally good."""
     layout = found.layout
     degrees = (layout.tp, layout.pp, layout.dp, layout.ep, layout.pcp, layout.dcp)
     axes = sum(degree > 1 for degree in degrees)

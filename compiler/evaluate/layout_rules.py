@@ -1,4 +1,4 @@
-"""Rules that hold for every framework: shard sizes, chunks per schedule, ranks per host."""
+"""Rules that apply with every framework: dp_shard, model chunks per schedule, ranks per host."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 from parc.compiler.topology.node_groups import ranks_per_node
 
 MOST_CHUNKS = 1_000
-"""Upper bound for schedules without one; no model has as many layers per pipeline rank."""
+"""Largest number of model chunks if the schedule sets no limit; no model has as many layers per
+rank."""
 
 
 def _crosses_domains(problem: Problem, layout: Layout) -> bool:
+    # Groups of tp consecutive ranks stay inside a domain, or fill whole domains, only if one size
+    # divides the other.
     domain = _domain_gpus(problem)
     return domain % layout.tp != 0 and layout.tp % domain != 0
 
@@ -42,7 +45,7 @@ def _explain_hosts(problem: Problem, layout: Layout) -> Finding:
     gpus = cluster.node.gpus
     need = world // ranks_per_node(gpus, world)
     if world > cluster.gpus:
-        label = f"{world} ranks > {cluster.nodes} hosts x {gpus} GPUs = {cluster.gpus}"
+        label = f"{world} ranks, but {cluster.nodes} hosts x {gpus} GPUs = {cluster.gpus} GPUs"
     else:
         label = f"{world} ranks need {need} hosts; the cluster has {cluster.nodes}"
     product = f"tp {layout.tp} x cp {layout.cp} x pp {layout.pp} x dp {layout.dp}"
@@ -50,14 +53,14 @@ def _explain_hosts(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"{world} ranks do not fill {cluster.nodes} hosts of {gpus} GPUs evenly",
         label=label,
-        help=f"{product} = {world} must be a multiple of {gpus}, or leave GPUs of each host idle",
-        fix=_fill(cluster.gpus, model),
-        causes=(Cause("cluster", f"{cluster.gpus} usable GPUs"),),
+        help=f"{product} = {world} must be a multiple of {gpus}, or leave GPUs of every host idle",
+        fix=_fix_for_all_gpus(cluster.gpus, model),
+        causes=(Cause("cluster", f"the cluster has {cluster.gpus} usable GPUs"),),
     )
 
 
-def _fill(gpus: int, model_ranks: int) -> str:
-    """Return the edit to the dp that uses all GPUs; without one, leave pp to the search."""
+def _fix_for_all_gpus(gpus: int, model_ranks: int) -> str:
+    """Return the fix that uses all GPUs: a value of dp if there is one, else ``pp: auto``."""
     if gpus % model_ranks == 0:
         return f"layout.dp: {gpus // model_ranks}"
     return "layout.pp: auto"
@@ -94,7 +97,7 @@ CHUNKS: dict[Schedule, tuple[int, int]] = {
     "zb-v": (2, 2),
     "dualpipe-v": (2, 2),
 }
-"""Schedule -> fewest and most model chunks per pipeline rank."""
+"""Smallest and largest number of model chunks per pipeline rank, by schedule."""
 
 
 def _violates_chunks(problem: Problem, layout: Layout) -> bool:
@@ -106,7 +109,7 @@ def _explain_chunks(problem: Problem, layout: Layout) -> Finding:
     low, high = CHUNKS[layout.schedule]
     valid = f"{low}" if low == high else f"{low} or more"
     return Finding(
-        message=f"schedule {layout.schedule} does not support {layout.vpp} chunks per stage",
+        message=f"schedule {layout.schedule} does not support {layout.vpp} model chunks per rank",
         label=f"vpp={layout.vpp}, must be {valid}",
         help=f"valid vpp for {layout.schedule}: {valid}",
         fix=f"layout.vpp: {low}",
@@ -130,20 +133,20 @@ MESH_RULES: tuple[Rule, ...] = (
         ("pp", "vpp", "schedule"),
     ),
 )
-"""Rules about the mesh: dp is divisible by the shard size, schedules get their chunks."""
+"""Rules of the mesh: dp is divisible by dp_shard; the schedule supports the number of chunks."""
 
 PLACEMENT_RULES: tuple[Rule, ...] = (
     Rule("T02", ("layout.tp", "cluster.node"), _crosses_domains, _explain_domain, ("tp",)),
     Rule("T11", ("layout.dp", "cluster"), _leaves_hosts_uneven, _explain_hosts, WORLD_FIELDS),
 )
-"""Rules about hosts and NVLink domains."""
+"""Rules of hosts and NVLink domains."""
 
 
 def all_rules(problem: Problem, framework: Framework) -> tuple[Rule, ...]:
-    """Return all rules for a layout, in the order in which violations are counted.
+    """Return all rules for a training layout, in the order in which violations are counted.
 
-    First what the framework cannot express, then the mesh, then the framework's own rules for the
-    target version, then what no order of hosts can place.
+    The order is: strategies that the framework cannot express, rules of the mesh, rules of the
+    framework for the target version, rules that no order of hosts can satisfy.
     """
     inexpressible = strategy_rules(framework.name, framework.strategies)
     return (*inexpressible, *MESH_RULES, *framework.rules(problem), *PLACEMENT_RULES)

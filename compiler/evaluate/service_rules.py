@@ -1,8 +1,6 @@
-"""Rules of serving layouts, and the limits that a layout sets for requests.
+"""Rules of hosts and device memory for serving layouts, which apply to every engine.
 
-Rules of hosts and device memory for serving layouts, which hold for every engine.
-
-Serving layout -> limits that the engine is started with, the maximum request length included.
+Also returns the limits for requests with which an engine is started.
 """
 
 from __future__ import annotations
@@ -17,11 +15,11 @@ from parc.compiler.topology.arrange import engine_hosts, replica_counts, service
 
 GIB = 2**30
 SHOWN_COUNTS = 6
-"""Largest numbers of replicas listed in a message."""
+"""Number of valid values that a message lists, the largest ones."""
 
 
 def service_rules(problem: ServingProblem, engine: Engine) -> tuple[ServingRule, ...]:
-    """Return the rules on unsupported strategies, of the engine, of hosts, and of memory."""
+    """Return all rules for a serving layout: strategies, engine, hosts and device memory."""
     unsupported = serving_strategy_rules(engine.name, engine.strategies)
     return (*unsupported, *engine.rules(problem), *PLACEMENT, *MEMORY)
 
@@ -40,18 +38,22 @@ def _explain_split_groups(problem: ServingProblem, layout: ServingLayout) -> Fin
     if gpus > cluster.gpus:
         return Finding(
             f"the world size ({gpus}) is larger than the number of GPUs ({cluster.gpus})",
-            label=f"{product} = {gpus} > {cluster.nodes} hosts x {host} = {cluster.gpus}",
+            label=f"{product} = {gpus}, but {cluster.nodes} hosts x {host} GPUs = {cluster.gpus}",
             help="reduce tp, pp or dp, or add hosts",
-            causes=(Cause("cluster", f"{cluster.gpus} GPUs"),),
+            causes=(Cause("cluster", f"the cluster has {cluster.gpus} GPUs"),),
         )
     return Finding(
         f"an engine of {gpus} GPUs cannot be spread evenly over hosts of {host} GPUs: hosts would "
         "split tensor groups or data-parallel ranks unevenly",
-        label=f"{product} = {gpus} on {-(-gpus // host)} hosts; whole groups per host need "
-        + (f"{needed} hosts, there are {cluster.nodes}" if needed else "another number of GPUs"),
+        label=f"{product} = {gpus} ranks on {-(-gpus // host)} hosts; whole groups per host need "
+        + (
+            f"{needed} hosts, the cluster has {cluster.nodes}"
+            if needed
+            else "another number of GPUs"
+        ),
         help=f"the number of hosts must divide {gpus} into whole groups",
         fix="layout.pp: auto",
-        causes=(Cause("cluster.node", f"{host} GPUs per host"),),
+        causes=(Cause("cluster.node", f"each host has {host} GPUs"),),
     )
 
 
@@ -70,10 +72,10 @@ def _explain_too_many_replicas(problem: ServingProblem, layout: ServingLayout) -
     return Finding(
         f"{layout.replicas} engines of {layout.engine_gpus} GPUs cannot be spread evenly over "
         f"{cluster.nodes} hosts of {cluster.node.gpus} GPUs",
-        label=f"they need {need} hosts with the same number of engines per host",
-        help=f"valid values: {', '.join(map(str, counts[-SHOWN_COUNTS:])) or 'none'}",
+        label=f"{layout.replicas} engines, equally many per host, need {need} hosts",
+        help=f"valid replicas: {', '.join(map(str, counts[-SHOWN_COUNTS:])) or 'none'}",
         fix=f"layout.replicas: {below[-1]}" if below else "",
-        causes=(Cause("cluster", f"{cluster.gpus} GPUs"),),
+        causes=(Cause("cluster", f"the cluster has {cluster.gpus} GPUs"),),
     )
 
 
@@ -86,13 +88,14 @@ def _explain_no_cache(problem: ServingProblem, layout: ServingLayout) -> Finding
     gpu, share = problem.cluster.gpu, 1 - problem.goals.memory_headroom
     needed = stage.weights_bytes + stage.overhead_bytes
     return Finding(
+        # The words of vLLM, so that a search for its error message finds this rule.
         "No available memory for the cache blocks: weights and activations fill the device",
         label=f"{_gib(stage.weights_bytes)} weights + {_gib(stage.overhead_bytes)} activations "
-        f"and graphs = {_gib(needed)} GiB of {_gib(gpu.memory_bytes * share)} "
+        f"and graphs = {_gib(needed)} GiB; usable: {_gib(gpu.memory_bytes * share)} GiB "
         f"({_gib(gpu.memory_bytes)} x {share:.2f})",
         help="increase tp, pp or ep, use weights of fewer bits, or reduce max_num_batched_tokens",
         causes=(
-            Cause("model", f"{problem.model.name}, on {layout.engine_gpus} GPUs"),
+            Cause("model", f"{problem.model.name} is split over {layout.engine_gpus} GPUs"),
             Cause("cluster.gpu", f"{gpu.name} has {_gib(gpu.memory_bytes)} GiB"),
         ),
     )
@@ -110,6 +113,7 @@ def _explain_exceeded_cache(problem: ServingProblem, layout: ServingLayout) -> F
     per_token = blocks.attention * stage.block_bytes / blocks.tokens
     states = f" + {_gib(blocks.states * stage.block_bytes)} GiB of states" if blocks.states else ""
     return Finding(
+        # The words of vLLM, so that a search for its error message finds this rule.
         f"To serve at least one request with the model's max seq len ({service.longest}), "
         f"{stage.longest_bytes / GIB:.2f} GiB KV cache is needed, which is larger than the "
         f"available KV cache memory ({stage.cache_bytes / GIB:.2f} GiB)",
@@ -125,10 +129,10 @@ def _explain_exceeded_cache(problem: ServingProblem, layout: ServingLayout) -> F
 def longest_that_fits(
     problem: ServingProblem, layout: ServingLayout, stages: tuple[StageCache, ...]
 ) -> int:
-    """Return the tokens of the longest request that fits on every stage, up to the model's context.
+    """Return the length in tokens of the longest request that fits on every pipeline stage.
 
-    The result is exact if all layers attend to all tokens. Layers with a window store less, so that
-    longer requests would fit.
+    It is at most the context length of the model. The result is exact if all layers attend to all
+    tokens. Layers with an attention window store less, so longer requests than this would fit.
     """
     context = problem.service.context
     blocks = min(stage.blocks for stage in stages)
@@ -166,11 +170,12 @@ MEMORY: tuple[ServingRule, ...] = (
 
 
 def limit_service(problem: ServingProblem, layout: ServingLayout) -> EngineLimits:
-    """Return the limits; without a pin, max_model_len is the model's context or the most that fits.
+    """Return the limits for requests with which the engine is started.
 
-    If requests store states in blocks, there are at most as many sequences as blocks, because each
-    needs one. vLLM refuses to start otherwise (config/compilation.py,
-    resolve_cudagraph_mode_and_sizes).
+    Without a pin, ``max_model_len`` is the context length of the model or, if less, the longest
+    request that fits. If requests store recurrent states in cache blocks, the number of sequences
+    is at most the number of blocks, because each sequence needs one; otherwise vLLM refuses to
+    start (config/compilation.py, resolve_cudagraph_mode_and_sizes).
     """
     service, stages = problem.service, stage_caches(problem, layout)
     divided, blocks = service_blocks(problem, layout), min(stage.blocks for stage in stages)

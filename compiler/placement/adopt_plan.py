@@ -1,10 +1,9 @@
-"""Plans on given hosts: of an earlier plan, or of a lock file.
+"""Plans on hosts that are fixed in advance: those of an earlier plan, or of a lock file.
 
-Layout and host names of an earlier plan -> that plan, estimated for the current problem.
-
-Plan -> its placement with the cost of its order of hosts and the lower bounds.
-
-Layout and lock -> the layout on the hosts of the lock, if it equals the locked layout.
+``adopt_plan`` returns an earlier plan (layout and host names), estimated for the current problem.
+``evaluate_placement`` returns the placement of a plan with the cost of its order of hosts and the
+lower bounds. ``keep_hosts`` returns a layout on the hosts of the lock file, if the layout equals
+the locked one.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ from parc.compiler.topology.node_groups import ranks_per_node
 
 
 def adopt_plan(pricing: Pricing, layout: Layout, hosts: Sequence[str]) -> Plan | None:
-    """Return the plan that runs ``layout`` on ``hosts``, given by node rank.
+    """Return the plan that runs ``layout`` on ``hosts``, which are listed by node rank.
 
     The order of the hosts is not compared with other orders. Returns None if the plan is not valid
-    for this problem: the layout breaks a rule, the number of hosts does not match, or a host is not
-    usable.
+    for this problem: the layout breaks a rule, the number of hosts does not match the layout, or a
+    host is not usable.
     """
     problem, framework = pricing.problem, pricing.framework
     cluster = problem.cluster
@@ -64,14 +63,16 @@ def adopt_plan(pricing: Pricing, layout: Layout, hosts: Sequence[str]) -> Plan |
     )
     seconds, peak = estimate.time.total_seconds, estimate.peak.total_bytes
     candidate = Candidate(layout, seconds, peak, estimate.mfu)
+    # The layout is given, so the search result has a single candidate.
     return Plan(problem, layout, estimate, placement, Search(1, (), (candidate,)))
 
 
 def evaluate_placement(plan: Plan) -> Placement:
-    """Return the placement of ``plan`` on its own hosts, with the cost of their order.
+    """Return the placement of ``plan`` on the hosts that it already has, with their cost.
 
-    No rank moves. The result includes how far this order is from the lower bound for all usable
-    hosts. Used if a lock file or a replan fixes the hosts, so no other order is evaluated.
+    No rank moves. The result states how far the cost of this order of hosts is above the lower
+    bound over all usable hosts. Used if a lock file or a replan fixes the hosts, so no other order
+    is tried.
     """
     placement, cluster = plan.placement, plan.problem.cluster
     meshes = (placement.dense, placement.expert)
@@ -88,11 +89,11 @@ def evaluate_placement(plan: Plan) -> Placement:
 
 
 def keep_hosts(pricing: Pricing, layout: Layout, locked: LockedPlan | None) -> PlacedLayout | None:
-    """Return the locked plan, evaluated, if ``layout`` is its layout and its hosts are usable.
+    """Return ``layout`` on the hosts of the lock file, with its estimate and placement.
 
-    The rank order may differ, because the search decides for a layout in the default order and
-    placement may have switched it (``try_other_rank_order``). None if the layout must be placed
-    again: there is no lock, it is of another layout, or a host of it cannot be used.
+    Returns None if the layout must be placed again: there is no lock, the lock has a different
+    layout, or a host of the lock cannot be used. The rank order is not compared: the search uses
+    the default order, but ``try_other_rank_order`` may have replaced it in the locked plan.
     """
     if locked is None or not isinstance(locked.layout, Layout):
         return None

@@ -1,4 +1,4 @@
-"""Layout and host names of an earlier serving plan -> that plan, evaluated with today's model."""
+"""Earlier serving plan (layout, host names) -> that plan, estimated for the current problem."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from parc.compiler.placement.place_service import place_service
 def adopt_service(
     problem: ServingProblem, engine: Engine, layout: ServingLayout, hosts: Sequence[str]
 ) -> ServingPlan | None:
-    """Return the plan of ``layout`` on ``hosts`` by node rank.
+    """Return the serving plan that runs ``layout`` on ``hosts``, which are listed by node rank.
 
-    The result is None if the layout violates a rule of the problem or does not contain all layers
-    of the model, or if the problem may not use one of the hosts.
+    Returns None if the layout breaks a rule of the problem, its pipeline stages do not contain
+    every layer of the model exactly once, or a host is not usable.
     """
     available = {host.name: host for host in problem.cluster.hosts}
     stages = stage_layers(problem, layout)

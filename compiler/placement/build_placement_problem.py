@@ -1,4 +1,4 @@
-"""Layout, estimate and cluster -> the placement problem: messages, sites, links."""
+"""Layout, estimate and cluster -> placement problem: messages, sets of equivalent hosts, links."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from math import prod
 
 from parc.compiler.ir import Cluster, Estimate, Layout, Mesh
 from parc.compiler.placement.order.box_orders import digits_of, node_digits
-from parc.compiler.placement.order.cuts import CutModel, cut_model_of
 from parc.compiler.placement.order.placement_problem import PlacementProblem
 from parc.compiler.placement.order.sites import canonical_hosts, sites_of
+from parc.compiler.placement.order.switch_cuts import CutModel, cut_model_of
 from parc.compiler.topology.node_groups import node_groups
 from parc.compiler.topology.uplinks import Flow, Pattern, flow
 
@@ -28,27 +28,31 @@ TRAFFIC_GROUPS: dict[str, tuple[str, tuple[str, ...], Pattern]] = {
     "edp_shard": ("expert", ("dp_shard",), "ring"),
     "dp_replicate": ("dense", ("dp_replicate",), "ring"),
 }
-"""Traffic axis of the estimate -> mesh, axes of its groups, pattern of its messages."""
+"""Parallel axis in the estimate -> mesh, axes that its process groups span, pattern of the
+messages."""
 
 TIE = 0.002
-"""Fraction of the step by which the exposed time of two orders of hosts may differ and count as
-equal, because the estimate is only accurate to a few per cent."""
+"""Tolerance as a fraction of the step time: if the exposed times of two orders of hosts differ by
+less, they count as equal, because the estimate is only accurate to a few per cent."""
 
 TERMS = {
     axis: "dp_seconds" if axis.startswith(("dp", "edp")) else f"{axis.partition('_')[0]}_seconds"
     for axis in TRAFFIC_GROUPS
 } | {"etp": "tp_seconds"}
-"""Traffic axis -> field of the estimated step time with its exposed seconds. Several axes may share
-one field."""
+"""Parallel axis -> field of the estimated step time that contains its exposed seconds. Several axes
+may share a field."""
 
 
 def build_placement_problem(
     cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: int, layout: Layout, estimate: Estimate
 ) -> PlacementProblem:
-    """Return the messages between node ranks in one step, and the sites and links of ``cluster``.
+    """Return the placement problem of ``layout`` on ``cluster``.
 
-    Each traffic axis of the estimate that leaves a host is a phase. Its exposure is the fraction of
-    its time that the estimate does not overlap with compute.
+    It contains the messages that node ranks exchange in one step and the links of the cluster. All
+    traffic of one parallel axis (tp, dp, ...) that leaves a host is one phase. The exposure of a
+    phase is the fraction of its time that, according to the estimate, does not overlap with
+    compute. ``meshes`` are the dense and the expert mesh; ``per_node`` is the number of ranks per
+    host.
     """
     hosts = canonical_hosts(cluster)
     flows = _flows(meshes, per_node, layout, estimate)
@@ -66,7 +70,7 @@ def build_placement_problem(
 def traffic_flows(
     meshes: tuple[Mesh, Mesh], per_node: int, layout: Layout, estimate: Estimate
 ) -> Iterator[tuple[str, Flow]]:
-    """Yield (traffic axis, flow) for each axis of the estimate that leaves a host."""
+    """Yield (parallel axis, its messages) for each parallel axis whose traffic leaves a host."""
     for axis, one, _ in _flows(meshes, per_node, layout, estimate):
         yield axis, one
 
@@ -76,7 +80,10 @@ def traffic_flows(
 def _flows(
     meshes: tuple[Mesh, Mesh], per_node: int, layout: Layout, estimate: Estimate
 ) -> tuple[tuple[str, Flow, CutModel], ...]:
-    """Return (traffic axis, flow, cut model) for each axis of the estimate that leaves a host."""
+    """Return (parallel axis, messages, cut model) for each axis whose traffic leaves a host.
+
+    The cut model is the input of the lower bounds (``order/switch_cuts.py``).
+    """
     found = []
     exposure = _exposure(estimate)
     digits = node_digits(meshes, per_node)
@@ -90,8 +97,11 @@ def _flows(
         if pattern == "line" and layout.vpp > 1:
             # Interleaving closes the line: the last stage sends chunks back to the first.
             pattern = "ring"
+        # With a2a, every context rank exchanges attention heads for tokens with every
+        # other one.
         if traffic.axis == "cp" and layout.cp_comm == "a2a":
             pattern = "all-to-all"
+        # Groups inside a host have no visits: they send nothing over the network.
         if groups.visits:
             inside = digits_of(mesh.select_axes(*axes), digits, per_node)
             size = prod(digits[index] for index in inside)
@@ -102,14 +112,18 @@ def _flows(
 
 
 def _exposure(estimate: Estimate) -> dict[str, float]:
-    """Return the exposed fraction of the time of each traffic axis, at most 1."""
+    """Return the exposed fraction of the communication time, at most 1, by parallel axis."""
+    # Several axes may share a term, so their full times are added before the term is divided.
     full = dict.fromkeys(TERMS.values(), 0.0)
     for traffic in estimate.traffic:
         if traffic.axis in TERMS and traffic.gb_per_s:
             full[TERMS[traffic.axis]] += traffic.bytes_per_rank / (traffic.gb_per_s * 1e9)
-    shares = {term: _share(getattr(estimate.time, term), spent) for term, spent in full.items()}
+    shares = {
+        term: _exposed_share(getattr(estimate.time, term), spent) for term, spent in full.items()
+    }
     return {axis: shares[term] for axis, term in TERMS.items()}
 
 
-def _share(part: float, whole: float) -> float:
+def _exposed_share(part: float, whole: float) -> float:
+    """Return ``part`` / ``whole``, at most 1; 1 if ``whole`` is 0."""
     return min(1.0, part / whole) if whole else 1.0

@@ -1,4 +1,4 @@
-"""Plan and drained hosts -> node ranks that have lost their host, and free hosts."""
+"""Plan and drained hosts -> the node ranks that lose their host, and the free hosts."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ DRAIN = Span("--drain", 1, 1)
 
 @dataclass(frozen=True, slots=True)
 class Vacancies:
-    """Node ranks that need another host, and the hosts that they may get."""
+    """Node ranks whose host is drained, and the free hosts that can replace it."""
 
     drained: tuple[str, ...]
-    """All drained hosts, of earlier replans too."""
+    """All drained hosts, including those that earlier replans drained."""
     all_hosts: tuple[Host, ...]
     """All hosts of the cluster, including drained and spare ones."""
     lost: tuple[int, ...]
-    """Node ranks of drained hosts, at most as many as ``free`` hosts."""
+    """Node ranks whose host is drained; at most as many as there are ``free`` hosts."""
     free: tuple[Host, ...]
     """Idle hosts in the order of the spec, then spare hosts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Move of all ranks of one node rank to another host."""
+    """Move of all ranks of one node rank from one host to another."""
 
     node_rank: int
     first_rank: int
@@ -41,11 +41,13 @@ class Move:
 def find_vacancies(
     plan: AnyPlan, drained: Iterable[str], suggest_smaller: Callable[[int], str], sink: Sink
 ) -> Vacancies | None:
-    """Return the node ranks on drained hosts and the free hosts.
+    """Return the node ranks whose hosts are drained and the free hosts that can replace them.
 
-    ``suggest_smaller`` returns a help text with the nearest plan for a number of hosts. None after
-    H03 (the cluster has no such host) or T11 (too few free hosts).
+    Returns None after reporting H03 (the cluster has no host of that name) or T11 (too few free
+    hosts). ``suggest_smaller`` returns, for a number of hosts, the help text of T11 with the
+    nearest smaller plan.
     """
+    # Sorted, so that the result does not depend on the order of the --drain options.
     names = tuple(sorted(set(drained), key=natural_key))
     cluster, hosts = plan.problem.cluster, plan.placement.hosts
     all_hosts = (*cluster.hosts, *cluster.spare)
@@ -53,6 +55,7 @@ def find_vacancies(
         return None
     gone = set(names)
     busy = gone | {host.name for host in hosts}
+    # ``all_hosts`` lists the spare hosts last, so idle hosts come first.
     free = tuple(host for host in all_hosts if host.name not in busy)
     lost = tuple(node for node, host in enumerate(hosts) if host.name in gone)
     if len(free) < len(lost):
@@ -63,7 +66,11 @@ def find_vacancies(
 
 
 def moves(plan: AnyPlan, lost: Iterable[int], hosts: tuple[Host, ...]) -> tuple[Move, ...]:
-    """Return the moves if the ``lost`` node ranks get their hosts in ``hosts``."""
+    """Return one move for each node rank in ``lost``.
+
+    The move leads from its host in ``plan`` to its host in ``hosts``, which are listed by node
+    rank.
+    """
     old, each = plan.placement.hosts, plan.placement.ranks_per_node
     return tuple(
         Move(node, node * each, node * each + each - 1, old[node], hosts[node]) for node in lost
@@ -73,9 +80,9 @@ def moves(plan: AnyPlan, lost: Iterable[int], hosts: tuple[Host, ...]) -> tuple[
 def _check_names(
     names: tuple[str, ...], hosts: Iterable[Host], cluster: Cluster, sink: Sink
 ) -> bool:
-    """Report H03 for names of no host; return True if there are none.
+    """Return True if every drained name is a host of the cluster; otherwise report H03.
 
-    Hosts that are already unavailable are accepted, so that a drain can be repeated.
+    Hosts that are already listed as unavailable are accepted, so that a drain can be repeated.
     """
     known = {host.name for host in hosts} | set(cluster.unavailable)
     unknown = [name for name in names if name not in known]
@@ -98,14 +105,14 @@ def _check_names(
 
 
 def _report_too_few(plan: AnyPlan, lost: list[str], free: int, suggestion: str, sink: Sink) -> None:
-    """Report T11: fewer free hosts than drained hosts with ranks."""
+    """Report that there are fewer free hosts than drained hosts with ranks (T11)."""
     placement = plan.placement
     world, spare = placement.dense.world, len(plan.problem.cluster.spare)
     finding = Finding(
         f"too few free hosts: {len(lost)} needed to replace {compress(lost)}, {free} free",
-        label=f"{world} ranks need {len(placement.hosts)} hosts",
+        label=f"the {world} ranks of this plan need {len(placement.hosts)} hosts",
         help=suggestion,
         fix="add a host under cluster.spare, or compile a smaller plan",
-        causes=(Cause("cluster.spare", f"spare hosts: {spare}"),),
+        causes=(Cause("cluster.spare", f"the spec lists {spare} spare hosts"),),
     )
     sink.report("T11", finding, span=DRAIN)

@@ -45,29 +45,32 @@ from parc.compiler.topology.node_groups import ranks_per_node
 
 
 class RankOrder(Protocol):
-    """The part of a framework that determines the ranks: meshes and process groups."""
+    """Protocol of a framework as far as placement uses it: its meshes and process groups."""
 
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
-        """Return the dense and the expert mesh of ``layout``."""
+        """Return the dense and the expert mesh of ``layout``, in this order."""
 
     def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
-        """Return the families of groups that the framework creates."""
+        """Return the families of process groups (tp, dp, ...) that the framework creates."""
 
 
 @dataclass(frozen=True, slots=True)
 class _HostOrder:
-    """An order of hosts with its cost."""
+    """A named order of hosts (the host of every node rank) with its cost."""
 
     name: str
     hosts: tuple[Host, ...]
     """Host of every node rank."""
     cost: Cost
     moved: int
-    """Hosts whose node rank differs from the name order."""
+    """Number of hosts whose node rank differs from the name order."""
 
-    def sort_key(self, floor_seconds: float) -> tuple[tuple[float, ...], int]:
-        """Return the key that is minimized; orders up to ``floor_seconds`` are equally fast."""
-        return (self.cost.sort_key(floor_seconds), self.moved)
+    def cost_sort_key(self, floor_seconds: float) -> tuple[tuple[float, ...], int]:
+        """Return the key that the chosen order minimizes: its cost, then the number of moved hosts.
+
+        Exposed times up to ``floor_seconds`` count as equal.
+        """
+        return (self.cost.cost_sort_key(floor_seconds), self.moved)
 
 
 def place_ranks(
@@ -77,16 +80,17 @@ def place_ranks(
     estimate: Estimate,
     budget: SearchBudget = THOROUGH,
 ) -> Placement:
-    """Choose the fastest order of hosts; of equally fast orders the one with the fewest bytes.
+    """Return the placement of ``layout`` on the cheapest order of hosts that the search finds.
 
-    Total order of the criteria: exposed seconds, where orders within the tolerance of the best are
-    equal; bytes over the busiest uplink; bytes over all uplinks; exposed seconds without the
-    tolerance; number of hosts that differ from the name order; position among the orders of
-    ``topology/arrange.py``. Hence the name order is chosen unless another order costs less. The
-    order of hosts in the spec has no effect.
+    Orders are compared by these criteria, in this order: exposed seconds, where orders within the
+    tolerance of the best count as equal; bytes over the busiest uplink; bytes over all uplinks;
+    exposed seconds without the tolerance; number of hosts out of name order; position among the
+    named orders of ``topology/arrange.py``. The name order is therefore kept unless another order
+    costs less. The order in which the spec lists the hosts has no effect.
 
     Raises:
-        ValueError: the cluster has too few hosts for the layout. A valid layout never needs more.
+        ValueError: the cluster has too few hosts for the layout. A valid layout never needs
+            more.
     """
     cluster = problem.cluster
     meshes = framework.meshes(layout)
@@ -97,13 +101,13 @@ def place_ranks(
             f"{layout.world} ranks need {nodes} hosts; the cluster has {cluster.nodes}"
         )
     links = build_placement_problem(cluster, meshes, per_node, layout, estimate)
-    orders = _evaluate_named_orders(cluster, links, _numbering(cluster, meshes, per_node))
-    named = [_by_site(one, links.sites) for one in orders]
+    orders = _evaluate_named_orders(cluster, links, _node_numbering(cluster, meshes, per_node))
+    named = [_as_evaluated_order(one, links.sites) for one in orders]
     result = search_orders(links, named, budget)
     orders = _best_of_each_name(orders, result.floor_seconds)
     if result.better is not None:
         orders.append(_assign_hosts(cluster, links, result.better))
-    chosen = min(orders, key=lambda one: one.sort_key(result.floor_seconds))
+    chosen = min(orders, key=lambda one: one.cost_sort_key(result.floor_seconds))
     return Placement(
         order=layout.order,
         dense=meshes[0],
@@ -111,13 +115,14 @@ def place_ranks(
         families=framework.families(layout),
         hosts=chosen.hosts,
         ranks_per_node=per_node,
-        alternatives=tuple(_alternative(one, one is chosen) for one in orders),
+        alternatives=tuple(_alternative_row(one, one is chosen) for one in orders),
         proof=build_proof(chosen.cost, result.least, links.tie_seconds),
         devices=gpu_order(cluster.node, meshes, per_node),
     )
 
 
-def _alternative(one: _HostOrder, chosen: bool) -> PlacementAlternative:
+def _alternative_row(one: _HostOrder, chosen: bool) -> PlacementAlternative:
+    """Return the row of the plan's table of alternatives for one order of hosts."""
     return PlacementAlternative(
         one.name, one.cost.busiest_bytes, one.cost.exposed_seconds, chosen=chosen
     )
@@ -126,7 +131,10 @@ def _alternative(one: _HostOrder, chosen: bool) -> PlacementAlternative:
 def _evaluate_named_orders(
     cluster: Cluster, problem: PlacementProblem, numbering: NodeNumbering
 ) -> list[_HostOrder]:
-    """Return the orders that have names, such as ``stages across racks``; names may repeat."""
+    """Return the orders of hosts that have a name, such as "rack by rack", with their cost.
+
+    Several orders may share a name.
+    """
     names = name_order(cluster)[: numbering.nodes]
     found = []
     # In tree order, so that the order of hosts in the spec cannot decide between equal orders.
@@ -137,10 +145,10 @@ def _evaluate_named_orders(
 
 
 def _best_of_each_name(orders: list[_HostOrder], floor_seconds: float) -> list[_HostOrder]:
-    """Return the best order of each name, in the order in which the names first appear."""
+    """Return the best order of hosts per name, in the order in which the names first appear."""
     best: dict[str, _HostOrder] = {}
     for one in orders:
-        if one.name not in best or one.sort_key(floor_seconds) < best[one.name].sort_key(
+        if one.name not in best or one.cost_sort_key(floor_seconds) < best[one.name].cost_sort_key(
             floor_seconds
         ):
             best[one.name] = one
@@ -148,7 +156,10 @@ def _best_of_each_name(orders: list[_HostOrder], floor_seconds: float) -> list[_
 
 
 def _in_tree_order(cluster: Cluster, hosts: Sequence[Host]) -> Cluster:
-    """Return the cluster with its racks and hosts in tree order."""
+    """Return ``cluster`` with racks and hosts sorted as in ``hosts``.
+
+    The list ``hosts`` is in tree order: hosts below one switch are neighbours.
+    """
     racks: dict[str, list[Host]] = {}
     for host in hosts:
         racks.setdefault(host.rack, []).append(host)
@@ -156,20 +167,22 @@ def _in_tree_order(cluster: Cluster, hosts: Sequence[Host]) -> Cluster:
 
 
 def _count_moved(hosts: Sequence[Host], names: Sequence[Host]) -> int:
+    """Return how many node ranks have a different host in ``hosts`` than in ``names``."""
     return sum(host.name != other.name for host, other in zip(hosts, names, strict=True))
 
 
-def _by_site(one: _HostOrder, sites: Sites) -> EvaluatedOrder:
-    """Return the order in terms of sites."""
+def _as_evaluated_order(one: _HostOrder, sites: Sites) -> EvaluatedOrder:
+    """Return the order of hosts with every host replaced by the number of its site."""
     place = tuple(sites.site_of[host.name] for host in one.hosts)
     return EvaluatedOrder(one.name, (), place, one.cost)
 
 
 def _assign_hosts(cluster: Cluster, problem: PlacementProblem, found: EvaluatedOrder) -> _HostOrder:
-    """Return hosts for the sites of ``found``.
+    """Return an order of hosts in which each node rank gets a host of its site in ``found``.
 
-    Hosts of a site are equivalent, so a host keeps its node rank of the name order if its site
-    allows it; the other node ranks of the site get the remaining hosts by name.
+    A site is a set of equivalent hosts. A host therefore keeps the node rank that it has in the
+    name order if its site permits that; the remaining node ranks of a site get its remaining hosts
+    by name.
     """
     names = name_order(cluster)[: len(found.place)]
     sites = problem.sites
@@ -180,6 +193,7 @@ def _assign_hosts(cluster: Cluster, problem: PlacementProblem, found: EvaluatedO
         if sites.site_of[host.name] == site:
             assigned[node] = host
             del free[site][host]
+    # Reversed, so that pop() returns the hosts of a site by name.
     queues = defaultdict(list, {site: list(hosts)[::-1] for site, hosts in free.items()})
     for node, site in enumerate(found.place):
         if node not in assigned:
@@ -189,17 +203,21 @@ def _assign_hosts(cluster: Cluster, problem: PlacementProblem, found: EvaluatedO
 
 
 def _describe(found: EvaluatedOrder) -> str:
-    """Return a name: ``boxes of 4 in 16 hosts`` (narrowest first); after swaps ``..., swapped``."""
+    """Return the name of an order for reports, such as ``boxes of 4 in 16 hosts``.
+
+    The smallest boxes come first. ``, swapped`` is appended if swaps improved the order.
+    """
     sizes = [str(size) for size in box_sizes(found.nested) if size > 1]
     boxes = f"boxes of {' in '.join(sizes)} hosts" if sizes else "tree order"
     return {BOXES: boxes, SWAPS: f"{boxes}, swapped", ALL_ORDERS: "best of all"}[found.method]
 
 
 def build_proof(cost: Cost, least: Cost, tie_seconds: float) -> Proof:
-    """Return how close an order of ``cost`` is to the lower bounds ``least``."""
+    """Return how far ``cost`` is above the lower bounds ``least``, and the quality word for it."""
     proof = Proof(
         quality="heuristic",
         exposed_seconds=cost.exposed_seconds,
+        # A bound may exceed the cost by a rounding error, but never by more.
         bound_seconds=min(least.exposed_seconds, cost.exposed_seconds),
         tie_seconds=tie_seconds,
         uplink_bytes=cost.busiest_bytes,
@@ -212,23 +230,25 @@ def build_proof(cost: Cost, least: Cost, tie_seconds: float) -> Proof:
     return replace(proof, quality="bounded") if proof.gap <= HEURISTIC_GAP else proof
 
 
-def _numbering(cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: int) -> NodeNumbering:
+def _node_numbering(cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: int) -> NodeNumbering:
+    """Return the number of node ranks, the pipeline axis, and the hosts to keep together."""
     dense = meshes[0]
     pipeline = dense.axis("pp")
-    # Not aligned: hosts have ranks of several stages, so stages cannot be placed separately.
+    # If not aligned, a host has ranks of several stages, so stages cannot be placed separately.
     aligned = pipeline.stride % per_node == 0
     return NodeNumbering(
         nodes=dense.world // per_node,
         pp=pipeline.size,
         pp_stride=pipeline.stride // per_node if aligned else 0,
-        atom=_atom(cluster, meshes, per_node),
+        hosts_together=_hosts_kept_together(cluster, meshes, per_node),
     )
 
 
-def _atom(cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: int) -> int:
-    """Return the hosts of the largest tensor, context or expert block that fits a domain.
+def _hosts_kept_together(cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: int) -> int:
+    """Return the number of consecutive hosts that named orders keep together.
 
-    If NVLink domains end at the host, a block must fit a rack instead. 1 if no block fits.
+    These are the hosts of the largest tensor, context or expert parallel block that fits into one
+    NVLink domain, or into one rack if NVLink domains end at the host; 1 if no block fits.
     """
     dense, expert = meshes
     tensor = dense.axis("tp").size

@@ -1,7 +1,7 @@
 """Serving layout -> placement: the hosts of each engine, and the ranks on each host.
 
-An engine numbers its ranks itself and fills its hosts in order, so only the order of the hosts is
-left to choose: the hosts of an engine share a rack wherever a rack has enough of them.
+An engine numbers its ranks itself and fills its hosts one after another, so placement only chooses
+the order of the hosts: an engine gets hosts of one rack if a rack has enough of them.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from parc.compiler.topology.arrange import (
 def place_service(
     problem: ServingProblem, engine: Engine, layout: ServingLayout, kept: Sequence[Host] = ()
 ) -> Placement:
-    """Place engines on hosts so that the fewest engines span two racks.
+    """Return the placement in which the fewest engines span two racks.
 
-    Among equal orders, the order of the hosts in the spec wins.
+    If several orders of hosts are equally good, the order in the spec wins.
 
     Args:
         problem: cluster and model.
-        engine: source of the mesh and the process groups.
-        layout: degrees of the engine and number of replicas.
-        kept: hosts by node rank that must not move; used if their number is that of the layout.
+        engine: source of the mesh and of the process groups.
+        layout: parallel sizes of an engine and number of replicas.
+        kept: hosts by node rank that must not move; ignored if the layout needs another number.
 
     Raises:
         ValueError: the cluster has too few hosts; the rules exclude such layouts.
@@ -43,7 +43,7 @@ def place_service(
         dense=mesh,
         expert=mesh,
         families=engine.families(problem, layout),
-        hosts=tuple(kept) if len(kept) == nodes else _ordered_hosts(problem.cluster, layout, nodes),
+        hosts=tuple(kept) if len(kept) == nodes else _choose_hosts(problem.cluster, layout, nodes),
         ranks_per_node=per_node,
         alternatives=(),
     )
@@ -52,9 +52,10 @@ def place_service(
 def reusable_hosts(
     problem: ServingProblem, layout: ServingLayout, locked: LockedPlan | None
 ) -> tuple[Host, ...]:
-    """Return the hosts of the lock by node rank.
+    """Return the hosts of the lock file by node rank.
 
-    The result is empty if the lock has another layout or one of its hosts is no longer available.
+    The result is empty if there is no lock, the lock has a different layout, or one of its hosts is
+    no longer available.
     """
     if locked is None or locked.layout != layout:
         return ()
@@ -64,18 +65,19 @@ def reusable_hosts(
     return tuple(available[name] for name in locked.hosts)
 
 
-def _ordered_hosts(cluster: Cluster, layout: ServingLayout, nodes: int) -> tuple[Host, ...]:
-    """Return the order of hosts in which engines span the fewest racks."""
+def _choose_hosts(cluster: Cluster, layout: ServingLayout, nodes: int) -> tuple[Host, ...]:
+    """Return the hosts by node rank, in the order in which engines span the fewest racks."""
     if nodes > cluster.nodes:
-        raise ValueError(f"{layout.gpus} ranks need {nodes} hosts, the cluster has {cluster.nodes}")
+        raise ValueError(f"{layout.gpus} ranks need {nodes} hosts; the cluster has {cluster.nodes}")
     per_engine = engine_hosts(layout, cluster.node.gpus) or 1
-    numbering = NodeNumbering(nodes=nodes, pp=1, pp_stride=0, atom=per_engine)
+    numbering = NodeNumbering(nodes=nodes, pp=1, pp_stride=0, hosts_together=per_engine)
+    # Without the name order, because ties go to the order of the hosts in the spec.
     orders = [hosts for name, hosts in arrangements(cluster, numbering) if name != NAMES]
-    return min(orders, key=lambda hosts: _further_racks(hosts, per_engine))
+    return min(orders, key=lambda hosts: _additional_racks(hosts, per_engine))
 
 
-def _further_racks(hosts: tuple[Host, ...], per_engine: int) -> int:
-    """Return the racks that engines span beyond the first of each, over all engines."""
+def _additional_racks(hosts: tuple[Host, ...], per_engine: int) -> int:
+    """Return the sum over all engines of (racks that the engine spans - 1)."""
     starts = range(0, len(hosts), per_engine)
     return sum(
         len({host.rack for host in hosts[start : start + per_engine]}) - 1 for start in starts

@@ -1,4 +1,4 @@
-"""Plan and drained hosts -> the same plan, with only the ranks of drained hosts on other hosts."""
+"""Training plan and drained hosts -> the same plan, with only the ranks of drained hosts moved."""
 
 from __future__ import annotations
 
@@ -16,30 +16,33 @@ from parc.compiler.topology.hostlist import natural_key
 from parc.compiler.topology.tree import meeting_level
 
 MOST_SITES = 8
-"""Sites that are evaluated per drained host, the nearest in the tree. Bounds the time of a replan;
-a site farther away shares fewer switches and is seldom better."""
+"""Number of sites (sets of equivalent hosts) that are evaluated per drained host, the nearest in
+the switch tree. It limits the time of a replan; a site farther away shares fewer switches and is
+seldom better."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replanned:
-    """A new plan without a proof of its order of hosts, and its difference from the old plan."""
+    """Plan after its drained hosts were replaced, and the difference from before."""
 
     plan: Plan
     drained: tuple[str, ...]
-    """All drained hosts, of earlier replans too."""
+    """All drained hosts, including those that earlier replans drained."""
     moves: tuple[Move, ...]
     before: Cost
+    """Cost of the old order of hosts."""
     after: Cost
-    """Cost of the old and the new order, both over the links of all hosts of the cluster, including
-    drained and spare ones. The links must be the same for the costs to be comparable."""
+    """Cost of the new order of hosts. Both costs count the links of all hosts, also of drained and
+    spare ones, because only costs over the same links can be compared."""
 
 
 def replan_hosts(plan: Plan, drained: Iterable[str], sink: Sink) -> Replanned | None:
-    """Replace every drained host by a free one, idle or spare.
+    """Return the plan with every drained host replaced by an idle or spare host.
 
-    A free host of the same leaf and NVLink domain is preferred, because then no link carries more
-    than before. If there is none, the nearest free hosts are evaluated by ``Cost``. Ties go to the
-    host nearest in the tree, then to the first by name. None after an error in ``sink``.
+    A free host with the same leaf switch and NVLink domain is preferred, because then no link
+    carries more traffic than before. If there is none, the nearest free hosts are compared by
+    ``Cost``; ties go to the host nearest in the switch tree, then to the first by name. Returns
+    None if an error was reported to ``sink``.
     """
     found = find_vacancies(plan, drained, lambda hosts: _suggest_smaller_dp(plan, hosts), sink)
     if found is None:
@@ -60,6 +63,7 @@ def replan_hosts(plan: Plan, drained: Iterable[str], sink: Sink) -> Replanned | 
 
 
 def _placement_problem(plan: Plan, cluster: Cluster) -> PlacementProblem:
+    """Return the placement problem of ``plan`` on ``cluster``."""
     placement = plan.placement
     meshes = (placement.dense, placement.expert)
     return build_placement_problem(
@@ -68,6 +72,7 @@ def _placement_problem(plan: Plan, cluster: Cluster) -> PlacementProblem:
 
 
 def _cost(problem: PlacementProblem, hosts: Iterable[Host]) -> Cost:
+    """Return the cost of an order of hosts, given by node rank."""
     site = problem.sites.site_of
     return problem.cost([site[host.name] for host in hosts])
 
@@ -75,8 +80,9 @@ def _cost(problem: PlacementProblem, hosts: Iterable[Host]) -> Cost:
 def _replace_hosts(
     problem: PlacementProblem, hosts: tuple[Host, ...], found: Vacancies
 ) -> tuple[Host, ...]:
-    """Return the hosts by node rank, with every drained one replaced by a free one."""
+    """Return the hosts by node rank, with every drained host replaced by a free one."""
     seats, free = list(hosts), sorted(found.free, key=lambda host: natural_key(host.name))
+    # One by one, so that each choice is evaluated together with the earlier ones.
     for node in found.lost:
         new = _best_replacement(problem, seats, node, free)
         free.remove(new)
@@ -87,7 +93,11 @@ def _replace_hosts(
 def _best_replacement(
     problem: PlacementProblem, seats: list[Host], node: int, free: list[Host]
 ) -> Host:
-    """Return a free host of the same site, otherwise the free host with the least cost."""
+    """Return the best of the ``free`` hosts for the node rank ``node``.
+
+    It is a host equivalent to the drained one (same leaf and NVLink domain) if there is one;
+    otherwise the one of the nearest hosts that gives the least cost.
+    """
     sites, old = problem.sites, seats[node]
     here = sites.site_of[old.name]
     first: dict[int, Host] = {}
@@ -102,6 +112,7 @@ def _best_replacement(
     place = [sites.site_of[host.name] for host in seats]
 
     def cost(host: Host) -> Cost:
+        """Return the cost of the job's order of hosts if ``host`` gets the node rank."""
         place[node] = sites.site_of[host.name]
         return problem.cost(place)
 
@@ -109,18 +120,22 @@ def _best_replacement(
 
 
 def _suggest_smaller_dp(plan: Plan, hosts: int) -> str:
-    """Return a help text with the largest dp for which the layout fits ``hosts`` hosts."""
+    """Return a help text with the largest valid ``layout.dp`` that fits on ``hosts`` hosts."""
     layout = plan.layout
     model = layout.tp * layout.cp * layout.pp
     ranks = hosts * plan.placement.ranks_per_node
     dp = next((n for n in range(ranks // model, 0, -1) if _is_valid_dp(plan, n)), None)
     if dp is None:
         return "no smaller dp works with the other parallel sizes; compile the spec again"
-    return f"nearest smaller plan: layout.dp {dp}, {dp * model} ranks"
+    return f"the nearest smaller plan has layout.dp {dp} and {dp * model} ranks"
 
 
 def _is_valid_dp(plan: Plan, dp: int) -> bool:
-    """Return True if ``dp`` replicas divide the batch, and expert groups divide a stage."""
+    """Return True if ``dp`` is valid with the other sizes of the plan.
+
+    The global batch must be divisible by dp x micro-batch, and the ranks of a pipeline stage by ep
+    x etp.
+    """
     layout, job = plan.layout, plan.problem.job
     divides_batch = job.global_batch % (dp * layout.micro_batch) == 0
     stage = layout.tp * layout.cp * dp

@@ -1,4 +1,4 @@
-"""Serving plan and drained hosts -> the same engines with replacements for the drained hosts."""
+"""Serving plan and drained hosts -> the same engines, with every drained host replaced."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ from parc.compiler.topology.tree import meeting_level
 
 @dataclass(frozen=True, slots=True, order=True)
 class Spread:
-    """Number of NVLink domains and switches that engines span; compared in this order."""
+    """NVLink domains and switches that engines span; two spreads are compared by domains first."""
 
     domains: int
-    """NVLink domains that engines span beyond the first of each, if domains span hosts."""
+    """Sum over all engines of (NVLink domains that the engine spans - 1); 0 if every NVLink domain
+    is a single host."""
     switches: int
-    """Switches that engines span beyond the first of each level, over all levels."""
+    """Sum over all engines and switch levels of (switches that the engine spans - 1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplannedService:
-    """Result of a replan: the new plan and its changes."""
+    """Serving plan after its drained hosts were replaced, and the difference from before."""
 
     plan: ServingPlan
     drained: tuple[str, ...]
-    """All hosts drained so far."""
+    """All drained hosts, including those that earlier replans drained."""
     moves: tuple[Move, ...]
     engines: tuple[int, ...]
-    """Replicas that run on other hosts than before."""
+    """Numbers of the replicas that now run on other hosts."""
     before: Spread
     after: Spread
 
@@ -42,10 +43,11 @@ class ReplannedService:
 def replan_service(
     plan: ServingPlan, drained: Iterable[str], sink: Sink
 ) -> ReplannedService | None:
-    """Replace each drained host by an idle or spare one; None if the sink has errors.
+    """Return the plan with every drained host replaced by an idle or spare host.
 
-    The replacement is the host with which the engine spans the fewest NVLink domains, then the
-    fewest switches; then the nearest one to the drained host in the tree; then the first by name.
+    The replacement is the free host with which the engines span the fewest NVLink domains, then the
+    fewest switches; ties go to the host nearest to the drained one in the switch tree, then to the
+    first by name. Returns None if an error was reported to ``sink``.
     """
     found = find_vacancies(plan, drained, lambda hosts: _suggest_fewer_replicas(plan, hosts), sink)
     if found is None:
@@ -66,11 +68,13 @@ def replan_service(
 
 
 def _replace_lost_hosts(plan: ServingPlan, found: Vacancies) -> tuple[Host, ...]:
-    """Return the hosts by node rank, with each lost host replaced."""
+    """Return the hosts by node rank, with every drained host replaced by a free one."""
     seats = list(plan.placement.hosts)
     left = sorted(found.free, key=lambda host: natural_key(host.name))
     each = _hosts_per_engine(plan)
     for node in found.lost:
+        # Engines occupy consecutive node ranks, so this is the first node rank of the
+        # engine.
         start = node // each * each
         others = [seats[one] for one in range(start, start + each) if one != node]
         new = min(left, key=partial(_replacement_cost, plan, seats[node], others))
@@ -82,12 +86,19 @@ def _replace_lost_hosts(plan: ServingPlan, found: Vacancies) -> tuple[Host, ...]
 def _replacement_cost(
     plan: ServingPlan, old: Host, others: list[Host], new: Host
 ) -> tuple[Spread, int]:
-    """Return the sort key of ``new`` as replacement of ``old`` next to the ``others``."""
+    """Return the key that the best replacement of host ``old`` minimizes.
+
+    It consists of the spread of an engine on ``new`` and the ``others``, its remaining hosts, and
+    of the level of the switch tree at which ``new`` and ``old`` meet.
+    """
     return _spread(plan, [*others, new]), meeting_level(new, old)
 
 
 def _spread(plan: ServingPlan, hosts: Sequence[Host]) -> Spread:
-    """Return the spread of the engines on ``hosts``, which fill them one after another."""
+    """Return how many NVLink domains and switches the engines on ``hosts`` span.
+
+    The engines fill the hosts one after another.
+    """
     node, each = plan.problem.cluster.node, _hosts_per_engine(plan)
     domains = switches = 0
     for start in range(0, len(hosts), each):
@@ -100,23 +111,23 @@ def _spread(plan: ServingPlan, hosts: Sequence[Host]) -> Spread:
 
 
 def _hosts_per_engine(plan: ServingPlan) -> int:
-    """Return the hosts per engine; 1 if engines share a host."""
+    """Return the number of hosts per engine; 1 if several engines share a host."""
     return engine_hosts(plan.layout, plan.problem.cluster.node.gpus) or 1
 
 
 def _replicas_on(plan: ServingPlan, lost: Iterable[int]) -> tuple[int, ...]:
-    """Return the replicas with a rank on one of the node ranks ``lost``."""
+    """Return the numbers of the replicas with a rank on a node rank in ``lost``."""
     each, size = plan.placement.ranks_per_node, plan.layout.engine_gpus
     ranks = (rank for node in lost for rank in range(node * each, (node + 1) * each))
     return tuple(sorted({rank // size for rank in ranks}))
 
 
 def _suggest_fewer_replicas(plan: ServingPlan, hosts: int) -> str:
-    """Suggest the largest number of replicas that fits evenly on ``hosts`` hosts."""
+    """Return a help text that names the largest number of replicas that fits on ``hosts`` hosts."""
     layout = plan.layout
     counts = replica_counts(layout, plan.problem.cluster.node.gpus, hosts)
     fewer = [count for count in counts if count < layout.replicas]
     if not fewer:
         return "the remaining hosts cannot run an engine of this size; compile again"
     ranks = fewer[-1] * layout.engine_gpus
-    return f"the nearest smaller plan: layout.replicas {fewer[-1]}, {ranks} ranks"
+    return f"the nearest smaller plan has layout.replicas {fewer[-1]} and {ranks} ranks"

@@ -1,4 +1,4 @@
-"""Cluster and lock -> the cluster after the replan that wrote the lock."""
+"""Cluster of the spec, and lock file -> the cluster after the replan that wrote the lock file."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from parc.compiler.topology.hostlist import natural_key
 
 
 def restore_cluster(cluster: Cluster, locked: LockedPlan | None) -> Cluster | None:
-    """Return ``cluster`` without the drained hosts of the lock and with the spares that it uses.
+    """Return ``cluster`` without the drained hosts of the lock and with the spare hosts in use.
 
-    None if a host of the lock cannot be used: it is not in the spec, or the spec or the lock lists
-    it as unavailable.
+    Returns None if there is no lock or a host of the lock cannot be used: it is not in the spec, or
+    the spec or the lock lists it as unavailable.
     """
     if locked is None or not locked.hosts:
         return None
     gone, spare = set(locked.unavailable), {host.name for host in cluster.spare}
     usable = spare | {host.name for host in cluster.hosts}
     wanted = set(locked.hosts)
+    # A host that is listed twice would get the ranks of two hosts.
     if len(wanted) != len(locked.hosts) or not wanted <= usable - gone:
         return None
     return drained_cluster(cluster, gone, wanted & spare)
 
 
 def drained_cluster(cluster: Cluster, gone: Collection[str], taken: Collection[str]) -> Cluster:
-    """Return ``cluster`` with the spare hosts ``taken`` as usable and ``gone`` as unavailable."""
+    """Return ``cluster`` with the hosts ``gone`` unavailable and the spares ``taken`` usable."""
     spare = tuple(one for one in cluster.spare if one.name not in taken and one.name not in gone)
     used = [host for host in cluster.spare if host.name in taken]
     usable = [host for host in cluster.hosts if host.name not in gone]
@@ -37,7 +38,7 @@ def drained_cluster(cluster: Cluster, gone: Collection[str], taken: Collection[s
 
 
 def with_hosts(cluster: Cluster, hosts: Iterable[Host]) -> Cluster:
-    """Return ``cluster`` with exactly ``hosts``, all of them usable."""
+    """Return ``cluster`` with exactly ``hosts`` as usable hosts, and without spare hosts."""
     racks: dict[str, list[Host]] = {rack.name: [] for rack in cluster.racks}
     for host in hosts:
         racks.setdefault(host.rack, []).append(host)

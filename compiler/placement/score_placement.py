@@ -1,7 +1,7 @@
-"""Layout -> seconds that its real placement adds to the estimated step.
+"""Layout -> the seconds that its placement adds to the estimated step time.
 
 The estimate of a layout assumes full bandwidth between hosts. On oversubscribed uplinks, or with
-NVLink domains of several hosts, the step depends on which hosts share a switch.
+NVLink domains of several hosts, the step time also depends on which hosts share a switch.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from parc.compiler.placement.order.search_orders import QUICK
 from parc.compiler.placement.place_ranks import place_ranks
 
 MOST_RANKS = 32_768
-"""Ranks above which placing every candidate would dominate the time of a search."""
+"""Number of ranks above which candidates are not placed, because that would dominate the time of a
+search."""
 
 
 def placement_score(pricing: Pricing) -> Callable[[Layout], float] | None:
-    """Return a function from a layout to the seconds that its placement adds to its estimate.
+    """Return a function from a layout to the seconds that its placement adds to the step.
 
-    None if the order of hosts makes no difference (full bandwidth at every level or a single rack,
-    and NVLink domains that end at the host), or above MOST_RANKS.
+    Returns None if the order of hosts makes no difference (NVLink domains end at the host, and
+    there is full bandwidth at every level or only one rack), or if the cluster has more than
+    MOST_RANKS GPUs.
     """
     cluster = pricing.problem.cluster
     if not _order_matters(cluster) or cluster.gpus > MOST_RANKS:
@@ -32,21 +34,26 @@ def placement_score(pricing: Pricing) -> Callable[[Layout], float] | None:
 
 
 def _order_matters(cluster: Cluster) -> bool:
+    """Return True if the step time can depend on the order of hosts."""
     if cluster.nodes < 2:
         return False
+    # At full bandwidth at every level, it does not matter which switches traffic crosses.
     thin = any(level.oversubscription > 1 for level in cluster.levels)
     return (thin and len(cluster.racks) > 1) or cluster.node.nvlink_domain > cluster.node.gpus
 
 
 def _placed_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Place ``layout`` with the quick budget and return the added seconds."""
+    """Return the seconds that a quick placement of ``layout`` adds to its estimated step time."""
     estimate = estimate_layout(pricing, layout)
     placement = place_ranks(pricing.problem, pricing.framework, layout, estimate, QUICK)
     return added_seconds(estimate, placement)
 
 
 def added_seconds(estimate: Estimate, placement: Placement) -> float:
-    """Return the exposed seconds of ``placement`` beyond those of ``estimate`` for that traffic."""
+    """Return the seconds of exposed communication that ``placement`` adds to ``estimate``.
+
+    Only traffic that leaves the NVLink domain is compared.
+    """
     # Negative if the estimate has more: it includes latencies, placement only bytes over links.
     return max(placement.proof.exposed_seconds - _fabric_seconds(estimate), 0.0)
 

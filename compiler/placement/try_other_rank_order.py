@@ -1,7 +1,8 @@
 """Placed layout -> the same parallel sizes in the framework's other rank order, if that is faster.
 
 The layout search uses the framework's default order. If a host has ranks of several replicas, the
-other order puts several stages on the host instead, which no permutation of hosts can do.
+other order puts ranks of several pipeline stages on the host instead. No permutation of hosts can
+do that.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from parc.compiler.placement.place_ranks import place_ranks
 from parc.compiler.placement.score_placement import added_seconds
 
 LEAST_GAIN = 0.01
-"""Fraction of the step that a rank order must save to replace the default."""
+"""Fraction of the step time that another rank order must save to replace the default order."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedLayout:
-    """A layout with its estimate and its placement."""
+    """Layout with its estimate and its placement."""
 
     layout: Layout
     estimate: Estimate
@@ -43,24 +44,29 @@ class PlacedLayout:
 def try_other_rank_order(
     pricing: Pricing, layout: Layout, estimate: Estimate, placement: Placement
 ) -> PlacedLayout:
-    """Return the placed layout, or the same in another rank order that is more than 1 % faster.
+    """Return the placed layout, or the same layout in a rank order that is more than 1 % faster.
 
-    No other order is tried if ``layout.order`` is pinned, or if each host belongs to one stage and
-    one replica, because a permutation of hosts then has the same effect. The order that was not
-    chosen is added to the alternatives of the placement. Ties keep the default order.
+    No other rank order is tried if ``layout.order`` is pinned in the spec, or if each host belongs
+    to one stage and one replica, because a permutation of hosts then has the same effect. The best
+    placement in the rank order that was not chosen is added to the alternatives. Ties keep the
+    default order.
     """
     kept = PlacedLayout(layout, estimate, placement)
     others = [_place(pricing, other) for other in _other_orders(pricing, layout, placement)]
     if not others:
         return kept
     best = min(others, key=lambda one: one.seconds)
+    # A small gain is less than the error of the estimate and not worth a second rank order.
     if best.seconds < kept.seconds * (1 - LEAST_GAIN):
         return _with_alternative(best, kept)
     return _with_alternative(kept, best)
 
 
 def with_chosen(search: Search, placed: PlacedLayout) -> Search:
-    """Return ``search`` with the placed layout first, if its rank order has changed."""
+    """Return ``search`` with the placed layout as its first candidate.
+
+    ``search`` is unchanged unless ``try_other_rank_order`` has changed the rank order.
+    """
     first = search.ranked[0]
     if first.layout == placed.layout:
         return search
@@ -71,7 +77,7 @@ def with_chosen(search: Search, placed: PlacedLayout) -> Search:
 
 
 def _other_orders(pricing: Pricing, layout: Layout, placement: Placement) -> list[Layout]:
-    """Return the layout in the other rank orders that are valid and make a difference."""
+    """Return ``layout`` in each other rank order that is valid and can change the step time."""
     problem, framework = pricing.problem, pricing.framework
     # True if each host belongs to one stage and one replica.
     aligned = layout.tp * layout.cp % placement.ranks_per_node == 0
@@ -84,13 +90,14 @@ def _other_orders(pricing: Pricing, layout: Layout, placement: Placement) -> lis
 
 
 def _place(pricing: Pricing, layout: Layout) -> PlacedLayout:
+    """Return ``layout`` with its estimate and its placement."""
     estimate = estimate_layout(pricing, layout)
     placement = place_ranks(pricing.problem, pricing.framework, layout, estimate)
     return PlacedLayout(layout, estimate, placement)
 
 
 def _with_alternative(chosen: PlacedLayout, other: PlacedLayout) -> PlacedLayout:
-    """Return ``chosen`` with the best placement of the other order as a further alternative."""
+    """Return ``chosen`` with the best placement of the rank order ``other`` as an alternative."""
     best = next(one for one in other.placement.alternatives if one.chosen)
     name = f"order {other.layout.order}, {best.name}"
     row = PlacementAlternative(name, best.uplink_bytes, best.exposed_seconds, chosen=False)

@@ -1,13 +1,13 @@
-"""Arrangement of a job on hosts: orders of hosts, of GPUs in a host, and hosts of serving engines.
+"""Orders of hosts and of the GPUs inside a host, and the hosts that serving engines need.
 
-Named orders of hosts: whole blocks fill whole racks first, the remaining hosts come last.
-
-Order of the GPUs inside a host: the ranks of a group share a NUMA node.
-
-Hosts of the engines of a serving job: whole hosts per engine, or several engines per host.
+Named orders of hosts put whole blocks of node ranks (a pipeline stage, a replica) on whole racks
+first; the remaining hosts come last. The order of the GPUs inside a host is chosen so that the
+ranks of a process group share a NUMA node. An engine of a serving job gets whole hosts, or several
+engines share a host.
 
 The ranks of an engine are contiguous, with equally many on each of its hosts, because vLLM requires
-it (vllm/v1/executor/multiproc_executor.py: host k runs ranks k L to (k + 1) L - 1).
+it (vllm/v1/executor/multiproc_executor.py: host k runs ranks k L to (k + 1) L - 1, for L ranks per
+host).
 """
 
 from __future__ import annotations
@@ -30,46 +30,52 @@ NAMES = "name order"
 
 @dataclass(frozen=True, slots=True)
 class NodeNumbering:
-    """Numbering of the node ranks of a job, all figures in hosts."""
+    """Numbering of the node ranks of a job; all sizes are numbers of hosts."""
 
     nodes: int
+    """Node ranks of the job."""
     pp: int
+    """Pipeline parallel size."""
     pp_stride: int
     """Distance in node ranks between consecutive stages of a replica; 0 if stages share a host."""
-    atom: int
-    """Hosts that should share a domain or rack: the largest tensor or expert block that fits."""
+    hosts_together: int
+    """Hosts that should share an NVLink domain or a rack: the largest tensor or expert parallel
+    block that fits into one."""
 
 
 def arrangements(
     cluster: Cluster, numbering: NodeNumbering
 ) -> Iterator[tuple[str, tuple[Host, ...]]]:
-    """Yield (name, host of every node rank) of the orders worth evaluating; names may repeat."""
+    """Yield (name, host of every node rank) for each named order of hosts.
+
+    Several orders may share a name.
+    """
     # Large racks fit more whole blocks, so starting with them can avoid a split block.
     for racks in _rack_orders(cluster.racks):
         if numbering.pp == 1 or not numbering.pp_stride:
             name = RACKS if numbering.pp == 1 else STAGES
-            yield name, _packed(racks, numbering, numbering.atom)[: numbering.nodes]
+            yield name, _pack_blocks(racks, numbering, numbering.hosts_together)[: numbering.nodes]
             continue
-        stage = _packed(racks, numbering, numbering.nodes // numbering.pp)
+        stage = _pack_blocks(racks, numbering, numbering.nodes // numbering.pp)
         yield STAGES, _by_node_rank(stage, _stage_major(numbering))
-        replica = _packed(racks, numbering, numbering.pp * _slice(numbering))
+        replica = _pack_blocks(racks, numbering, numbering.pp * _hosts_per_slice(numbering))
         yield REPLICAS, _by_node_rank(replica, _replica_major(numbering))
     yield NAMES, name_order(cluster)[: numbering.nodes]
 
 
 def name_order(cluster: Cluster) -> tuple[Host, ...]:
-    """Return the usable hosts as Slurm would number them: by name, n2 before n10."""
+    """Return the usable hosts sorted as Slurm numbers them: by name, n2 before n10."""
     return tuple(sorted(cluster.hosts, key=lambda host: natural_key(host.name)))
 
 
 def _rack_orders(racks: tuple[Rack, ...]) -> list[tuple[Rack, ...]]:
-    """Return the racks in the order of the spec and, if their sizes differ, the largest first."""
+    """Return the racks as in the spec and, if their sizes differ, also the largest rack first."""
     largest_first = tuple(sorted(racks, key=lambda rack: -len(rack.hosts)))
     return [racks] if largest_first == racks else [racks, largest_first]
 
 
 def _stage_major(numbering: NodeNumbering) -> list[int]:
-    """Return the node ranks stage by stage."""
+    """Return all node ranks, pipeline stage by pipeline stage."""
     inner, span = numbering.pp_stride, numbering.pp_stride * numbering.pp
     return [
         outer + stage * inner + position
@@ -80,8 +86,16 @@ def _stage_major(numbering: NodeNumbering) -> list[int]:
 
 
 def _replica_major(numbering: NodeNumbering) -> list[int]:
-    """Return the node ranks replica by replica: all stages of one slice of data, then the next."""
-    inner, span, width = numbering.pp_stride, numbering.pp_stride * numbering.pp, _slice(numbering)
+    """Return all node ranks, replica by replica.
+
+    A slice is a number of consecutive hosts of each stage. All stages of the first slice come
+    first, then all stages of the second slice, and so on.
+    """
+    inner, span, width = (
+        numbering.pp_stride,
+        numbering.pp_stride * numbering.pp,
+        _hosts_per_slice(numbering),
+    )
     return [
         outer + stage * inner + first + position
         for outer in range(0, numbering.nodes, span)
@@ -91,50 +105,58 @@ def _replica_major(numbering: NodeNumbering) -> list[int]:
     ]
 
 
-def _slice(numbering: NodeNumbering) -> int:
-    """Return the hosts of a stage that belong to the same slice of replicas."""
-    # The atom, if it divides the stride between stages; otherwise the largest common part.
-    return gcd(numbering.atom, numbering.pp_stride)
+def _hosts_per_slice(numbering: NodeNumbering) -> int:
+    """Return the number of hosts per stage that ``_replica_major`` keeps together."""
+    # The hosts to keep together, if they divide the stride between stages; else their gcd.
+    return gcd(numbering.hosts_together, numbering.pp_stride)
 
 
 def _by_node_rank(hosts: tuple[Host, ...], order: Sequence[int]) -> tuple[Host, ...]:
-    """Return the hosts by node rank; the i-th host gets the i-th node rank of ``order``."""
-    # More hosts than node ranks: the last ones stay idle.
+    """Return the hosts by node rank: ``hosts[i]`` gets the node rank ``order[i]``."""
+    # If there are more hosts than node ranks, the last hosts stay idle.
     placed = dict(zip(order, hosts, strict=False))
     return tuple(placed[node] for node in range(len(placed)))
 
 
-def _packed(racks: tuple[Rack, ...], numbering: NodeNumbering, block: int) -> tuple[Host, ...]:
-    """Return all hosts: whole blocks rack by rack, then whole atoms, then the remaining hosts."""
+def _pack_blocks(racks: tuple[Rack, ...], numbering: NodeNumbering, block: int) -> tuple[Host, ...]:
+    """Return all hosts in the order in which node ranks fill them.
+
+    Whole blocks of ``block`` hosts come first, rack by rack. Then come smaller blocks of
+    ``numbering.hosts_together`` hosts, and last all other hosts.
+    """
     blocks: list[Host] = []
-    atoms: list[Host] = []
+    units: list[Host] = []
     rest: list[Host] = []
     for rack in racks:
         whole: list[Host] = []
-        for hosts in _bins(rack, numbering.atom):
-            fitting = len(hosts) // numbering.atom * numbering.atom
+        for hosts in _domains_or_rack(rack, numbering.hosts_together):
+            fitting = len(hosts) // numbering.hosts_together * numbering.hosts_together
             whole += hosts[:fitting]
             rest += hosts[fitting:]
         fitting = len(whole) // block * block
         blocks += whole[:fitting]
-        atoms += whole[fitting:]
-    return (*blocks, *atoms, *rest)
+        units += whole[fitting:]
+    return (*blocks, *units, *rest)
 
 
-def _bins(rack: Rack, atom: int) -> list[list[Host]]:
-    """Return the NVLink domains of a rack if an atom fits into one; otherwise the whole rack."""
+def _domains_or_rack(rack: Rack, hosts_together: int) -> list[list[Host]]:
+    """Return the hosts of each NVLink domain of a rack, or all hosts of the rack as one list.
+
+    Domains are used if at least one of them has ``hosts_together`` or more hosts.
+    """
     domains = [list(hosts) for _, hosts in groupby(rack.hosts, key=lambda host: host.nvlink_domain)]
-    return domains if max(map(len, domains)) >= atom else [list(rack.hosts)]
+    # A unit larger than every domain has to span domains anyway.
+    return domains if max(map(len, domains)) >= hosts_together else [list(rack.hosts)]
 
 
 def gpu_order(node: NodeType, meshes: tuple[Mesh, ...], ranks_per_node: int) -> tuple[int, ...]:
-    """Return the device of every local rank; empty if the driver's order is as good.
+    """Return the GPU of every local rank; empty if the order of the driver is as good.
 
     If NVLink connects all GPUs of a host, all pairs are equally near. Over PCIe, the ranks of a
-    group inside a host should share a NUMA node, and then a NIC: devices are sorted by NUMA node
-    (in the order of first appearance), nearest NIC and number. The order stays the same if some
-    GPUs are idle (the scheduler chooses which), if the wiring of the host is unknown, or if no more
-    groups would share a NUMA node.
+    group inside a host should share a NUMA node, and then a NIC. The GPUs are therefore sorted by
+    NUMA node (in order of first appearance), then nearest NIC, then number. The result is empty if
+    some GPUs are idle (the scheduler chooses which), if the wiring of the host is unknown, or if
+    the new order lets no more groups share a NUMA node.
     """
     if node.nvlink_domain >= node.gpus or ranks_per_node != node.gpus or not node.gpu_numa:
         return ()
@@ -144,12 +166,14 @@ def gpu_order(node: NodeType, meshes: tuple[Mesh, ...], ranks_per_node: int) -> 
     order = sorted(range(node.gpus), key=lambda one: (first[node.gpu_numa[one]], nics[one], one))
     devices = range(node.gpus)
     sizes = _group_sizes(meshes, ranks_per_node)
-    better = _count_split(order, node.gpu_numa, sizes) < _count_split(devices, node.gpu_numa, sizes)
+    better = _count_groups_across_numa(order, node.gpu_numa, sizes) < _count_groups_across_numa(
+        devices, node.gpu_numa, sizes
+    )
     return tuple(order) if better else ()
 
 
 def _group_sizes(meshes: tuple[Mesh, ...], ranks_per_node: int) -> set[int]:
-    """Return the sizes of the blocks of consecutive ranks inside a host that form a group."""
+    """Return the sizes of the process groups that are blocks of consecutive ranks inside a host."""
     sizes = set()
     for mesh in meshes:
         for axis in mesh.axes:
@@ -160,8 +184,10 @@ def _group_sizes(meshes: tuple[Mesh, ...], ranks_per_node: int) -> set[int]:
     return sizes
 
 
-def _count_split(order: range | list[int], numa: tuple[int, ...], sizes: set[int]) -> int:
-    """Return the number of blocks that span NUMA nodes."""
+def _count_groups_across_numa(
+    order: range | list[int], numa: tuple[int, ...], sizes: set[int]
+) -> int:
+    """Return the number of process groups (blocks of consecutive ranks) that span NUMA nodes."""
     return sum(
         len({numa[device] for device in order[start : start + size]}) > 1
         for size in sizes
@@ -172,13 +198,14 @@ def _count_split(order: range | list[int], numa: tuple[int, ...], sizes: set[int
 def engine_hosts(layout: ServingLayout, host_gpus: int) -> int | None:
     """Return the least number of hosts for one engine; None if no number of hosts fits evenly.
 
-    A host must have whole tensor-parallel groups, or a group must have whole hosts. The same holds
-    for the ranks of data parallelism.
+    On each host there must be whole tensor-parallel groups, or a group must fill whole hosts. The
+    same holds for the ranks of data parallelism.
     """
     gpus = layout.engine_gpus
     if gpus <= host_gpus:
         return 1
     fewest = -(-gpus // host_gpus)
+    # More hosts than necessary, with idle GPUs, may be needed to split the groups evenly.
     for hosts in range(fewest, gpus + 1):
         if gpus % hosts == 0 and _is_aligned(layout, gpus // hosts):
             return hosts
@@ -186,13 +213,19 @@ def engine_hosts(layout: ServingLayout, host_gpus: int) -> int | None:
 
 
 def _is_aligned(layout: ServingLayout, local: int) -> bool:
-    """Return True if hosts of ``local`` ranks split no group or dp rank unevenly."""
+    """Return True if hosts with ``local`` ranks each split groups evenly.
+
+    A tensor-parallel group or data-parallel rank must fill whole hosts, or fit evenly on one host.
+    """
     blocks = (layout.tp, layout.rank_gpus)
     return all(local % block == 0 or block % local == 0 for block in blocks)
 
 
 def service_hosts(layout: ServingLayout, host_gpus: int) -> int | None:
-    """Return the hosts of all engines, equally many engines per host; None if no engine fits."""
+    """Return the number of hosts for all engines together; None if no engine fits evenly.
+
+    Every host gets the same number of engines.
+    """
     each = engine_hosts(layout, host_gpus)
     if each is None or each > 1:
         return None if each is None else each * layout.replicas
@@ -205,19 +238,20 @@ def service_hosts(layout: ServingLayout, host_gpus: int) -> int | None:
 
 
 def replica_counts(layout: ServingLayout, host_gpus: int, hosts: int) -> tuple[int, ...]:
-    """Return the numbers of engines that fit evenly on at most ``hosts`` hosts, ascending."""
+    """Return the numbers of replicas that fit evenly on at most ``hosts`` hosts, ascending."""
     each = engine_hosts(layout, host_gpus)
     if each is None:
         return ()
     if each > 1:
         return tuple(range(1, hosts // each + 1))
     most = host_gpus // layout.engine_gpus
+    # Every host gets the same number of engines.
     counts = {engines * used for used in range(1, hosts + 1) for engines in range(1, most + 1)}
     return tuple(sorted(counts))
 
 
 def local_ranks(layout: ServingLayout, host_gpus: int) -> int:
-    """Return the ranks per host.
+    """Return the number of ranks per host.
 
     Raises:
         ValueError: the engines do not fit the hosts evenly. Valid layouts always fit.

@@ -1,9 +1,9 @@
 """Slurm host lists: ``r[01-02]n[01-16],login1`` to names and back.
 
-As in Slurm, the first number of a range sets the width (``[01-100]`` is 01 to 100), several
-brackets are a product in which the last one varies fastest, and names keep the order of the text.
-Stricter than Slurm: a name has only letters, digits, dot, dash and underscore, because it is
-written into shell scripts.
+As in Slurm, the first number of a range sets the number of digits (``[01-100]`` is 01 to 100),
+several brackets are a product in which the last one varies fastest, and names keep the order of the
+text. Stricter than Slurm: a name may contain only letters, digits, dot, dash and underscore,
+because it is written into shell scripts.
 """
 
 from __future__ import annotations
@@ -15,26 +15,28 @@ from itertools import groupby, product
 from math import prod
 
 MOST_HOSTS = 200_000
-"""Names that a list may expand to, so that a typing error cannot fill the memory."""
+"""Limit on the names of one host list, so that a typing error cannot fill the memory."""
 LONGEST_NAME = 253
-"""RFC 1035: the longest DNS name."""
+"""Longest DNS name in characters (RFC 1035)."""
 _FOREIGN = re.compile(r"[^A-Za-z0-9._,\[\] -]")
 _MARK = re.compile(r"[\[\],]")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _BRACKET = re.compile(r"\[([^\[\]]*)\]")
+# At most 18 digits, so that a number stays within 64 bits.
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 _NUMBER = re.compile(r"([0-9]{1,18})")
+# Names that become equal when all digits are replaced by 0 have the same form.
 _DIGIT_TO_0 = str.maketrans("123456789", "000000000")
 
 Part = str | list[str]
-"""Literal text, or the numbers of a bracket."""
+"""Literal text of a host list item, or all numbers of a bracket."""
 
 
 class HostlistError(ValueError):
-    """Error in a host list; ``column`` counts from 1 inside the text."""
+    """Error in a host list; ``column`` is its first character, counted from 1."""
 
     def __init__(self, message: str, column: int, length: int = 1) -> None:
-        """``length``: number of characters that are wrong."""
+        """Store the message, the column of the error and the number of wrong characters."""
         super().__init__(message)
         self.message = message
         self.column = column
@@ -46,7 +48,7 @@ class TooManyHosts(HostlistError):
 
 
 def expand(text: str, most: int = MOST_HOSTS) -> list[str]:
-    """Return the names of a host list in the order of the text, with their zero padding.
+    """Return the host names of a host list, in the order of the text, with their zero padding.
 
     Raises:
         HostlistError: the text is malformed.
@@ -54,8 +56,8 @@ def expand(text: str, most: int = MOST_HOSTS) -> list[str]:
     """
     _check_characters(text)
     hosts: list[str] = []
-    for column, item in _items(text):
-        sizes = [_size(match, column) for match in _BRACKET.finditer(item)]
+    for column, item in _split_items(text):
+        sizes = [_count_in_bracket(match, column) for match in _BRACKET.finditer(item)]
         # Count before building: a range of 18 digits would exhaust the memory.
         count = prod(sizes)
         if len(hosts) + count > most:
@@ -70,7 +72,7 @@ def expand(text: str, most: int = MOST_HOSTS) -> list[str]:
 
 
 def compress(names: Iterable[str]) -> str:
-    """Return a short host list of ``names`` in natural order, without duplicates.
+    """Return a short host list of ``names`` in natural order (n2 before n10), without duplicates.
 
     ``expand(compress(names))`` is ``sorted(set(names), key=natural_key)``.
     """
@@ -78,15 +80,19 @@ def compress(names: Iterable[str]) -> str:
 
 
 def fold(names: Iterable[str]) -> str:
-    """Return a host list that expands to ``names`` in the given order."""
+    """Return a short host list that expands to ``names`` in the given order."""
     items: list[tuple[str, ...]] = [tuple(_NUMBER.split(name)) for name in names]
+    # Only names with equally many numbers can differ in just one of them.
     alike = (list(group) for _, group in groupby(items, key=len))
     folded = (item for group in alike for item in _fold_equal_lengths(group))
     return ",".join("".join(item) for item in folded)
 
 
 def natural_sort(names: Iterable[str]) -> list[str]:
-    """Return ``names`` sorted by natural_key; fast if all have the form of ``node0001``."""
+    """Return ``names`` in natural order: n2 before n10.
+
+    Fast if all names have the same form, such as ``node0001``.
+    """
     found = list(names)
     if len({name.translate(_DIGIT_TO_0) for name in found}) == 1:
         return sorted(found)  # numbers of equal width sort as text
@@ -94,25 +100,29 @@ def natural_sort(names: Iterable[str]) -> list[str]:
 
 
 def natural_key(name: str) -> tuple[list[str | int], str]:
-    """Return a sort key: n2 before n10; names that differ only in padding are ordered as text."""
+    """Return a sort key for natural order: n2 before n10.
+
+    Names that differ only in zero padding are ordered as text.
+    """
     parts: list[str | int] = list(_NUMBER.split(name))
     parts[1::2] = map(int, parts[1::2])
     return parts, name
 
 
 def _check_characters(text: str) -> None:
+    """Raise HostlistError if ``text`` contains a character that no host list may contain."""
     found = _FOREIGN.search(text)
     if found:
         raise HostlistError(f"{found[0]!r} is not allowed in a host name", found.start() + 1)
 
 
-def _items(text: str) -> Iterator[tuple[int, str]]:
-    """Yield (column, item) for the text between commas outside of brackets."""
+def _split_items(text: str) -> Iterator[tuple[int, str]]:
+    """Yield (column, item) for each part of ``text`` between commas that are outside brackets."""
     start, opened = 0, 0
     for found in _MARK.finditer(text):
         index = found.start()
         if found[0] == "," and not opened:
-            yield _stripped(text, start, index)
+            yield _strip_item(text, start, index)
             start = index + 1
         elif found[0] == "[":
             if opened:
@@ -124,10 +134,11 @@ def _items(text: str) -> Iterator[tuple[int, str]]:
             opened = 0
     if opened:
         raise HostlistError("unclosed bracket", opened)
-    yield _stripped(text, start, len(text))
+    yield _strip_item(text, start, len(text))
 
 
-def _stripped(text: str, start: int, end: int) -> tuple[int, str]:
+def _strip_item(text: str, start: int, end: int) -> tuple[int, str]:
+    """Return (column, item) of ``text[start:end]`` without the spaces around it."""
     item = text[start:end].strip(" ")
     if not item:
         raise HostlistError("missing host name", min(start + 1, max(len(text), 1)))
@@ -137,8 +148,8 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, str]:
     return column, item
 
 
-def _ranges(match: re.Match[str], column: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (first, last, width) of every range in a bracket of the item at ``column``."""
+def _ranges_in_bracket(match: re.Match[str], column: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (first number, last number, digits) of every range in a bracket of a host list item."""
     at = column + match.start(1)
     for text in match[1].split(","):
         found = _RANGE.fullmatch(text)
@@ -149,19 +160,23 @@ def _ranges(match: re.Match[str], column: int) -> Iterator[tuple[int, int, int]]
         if int(high) < int(low):
             raise HostlistError(f"range {text} is descending", at, len(text))
         if high[0] == "0" and len(high) > len(low):
-            raise HostlistError(f"zero padding of {high} does not match {low}", at, len(text))
+            raise HostlistError(
+                f"zero padding: {high} has more digits than {low}, so it must not start with 0",
+                at,
+                len(text),
+            )
         yield int(low), int(high), len(low)
         at += len(text) + 1
 
 
-def _size(match: re.Match[str], column: int) -> int:
-    return sum(high - low + 1 for low, high, _ in _ranges(match, column))
+def _count_in_bracket(match: re.Match[str], column: int) -> int:
+    return sum(high - low + 1 for low, high, _ in _ranges_in_bracket(match, column))
 
 
-def _numbers(match: re.Match[str], column: int) -> list[str]:
+def _numbers_in_bracket(match: re.Match[str], column: int) -> list[str]:
     return [
         f"{number:0{width}d}"
-        for low, high, width in _ranges(match, column)
+        for low, high, width in _ranges_in_bracket(match, column)
         for number in range(low, high + 1)
     ]
 
@@ -170,7 +185,7 @@ def _expand_item(item: str, column: int) -> list[str]:
     parts: list[Part] = []
     end = 0
     for match in _BRACKET.finditer(item):
-        parts += [item[end : match.start()], _numbers(match, column)]
+        parts += [item[end : match.start()], _numbers_in_bracket(match, column)]
         end = match.end()
     parts.append(item[end:])
     choices = [[part] if isinstance(part, str) else part for part in parts if part]
@@ -181,28 +196,30 @@ def _check_name(name: str, column: int, length: int) -> None:
     if not _NAME.fullmatch(name):
         raise HostlistError("a host name must start with a letter or a digit", column)
     if len(name) > LONGEST_NAME:
-        message = f"host name of {len(name)} characters; the limit is {LONGEST_NAME}"
+        message = f"the host name has {len(name)} characters; the limit is {LONGEST_NAME}"
         raise HostlistError(message, column, length)
 
 
 def _fold_equal_lengths(items: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Merge neighbours that differ in a single number, starting with the last number."""
+    """Merge neighbouring names that differ in a single number, starting with the last number."""
     for index in range(len(items[0]) - 2, 0, -2):
-        alike = groupby(items, key=partial(_without, index))
-        items = [_merged([item[index] for item in group], rest, index) for rest, group in alike]
+        alike = groupby(items, key=partial(_without_number, index))
+        items = [
+            _merge_numbers([item[index] for item in group], rest, index) for rest, group in alike
+        ]
     return items
 
 
-def _without(index: int, item: tuple[str, ...]) -> tuple[str, ...]:
+def _without_number(index: int, item: tuple[str, ...]) -> tuple[str, ...]:
     return item[:index] + item[index + 1 :]
 
 
-def _merged(numbers: list[str], rest: tuple[str, ...], index: int) -> tuple[str, ...]:
-    text = numbers[0] if len(numbers) == 1 else f"[{','.join(_ranges_of(numbers))}]"
+def _merge_numbers(numbers: list[str], rest: tuple[str, ...], index: int) -> tuple[str, ...]:
+    text = numbers[0] if len(numbers) == 1 else f"[{','.join(_compress_numbers(numbers))}]"
     return (*rest[:index], text, *rest[index:])
 
 
-def _ranges_of(numbers: list[str]) -> Iterator[str]:
+def _compress_numbers(numbers: list[str]) -> Iterator[str]:
     """Yield the ranges of sorted numbers: ``01, 02, 03, 07`` -> ``01-03``, ``07``.
 
     All numbers of a range are zero-padded to the number of digits of the first.
@@ -212,10 +229,10 @@ def _ranges_of(numbers: list[str]) -> Iterator[str]:
         if number == str(int(last) + 1).zfill(len(first)):
             last = number
             continue
-        yield _range(first, last)
+        yield _range_text(first, last)
         first = last = number
-    yield _range(first, last)
+    yield _range_text(first, last)
 
 
-def _range(first: str, last: str) -> str:
+def _range_text(first: str, last: str) -> str:
     return first if first == last else f"{first}-{last}"

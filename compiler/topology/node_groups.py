@@ -1,8 +1,8 @@
 """Process groups as sequences of node ranks, in ring order.
 
-Groups of one mesh are shifted copies of each other. Neighbouring ranks of one host that step along
-the same strides are therefore counted once, as ``parallel`` equal groups. So 131,072 ranks cost
-only as much as their 16,384 hosts.
+The groups over the same axes of a mesh are shifted copies of each other. If neighbouring local
+ranks belong to groups that visit the same hosts, these groups are stored once, with their number
+(``parallel``). So 131,072 ranks cost only as much as their 16,384 hosts.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from math import gcd, prod
 from parc.compiler.ir.placement import Mesh
 
 MOST_KEPT = 16
-"""Families of groups that are cached: more than one plan has."""
+"""Cached families of groups. A plan has fewer, so one plan never evicts its own entries."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeGroups:
-    """The groups over some axes of one mesh."""
+    """Process groups over some axes of one mesh, as sequences of node ranks."""
 
     size: int
     """Ranks in one group."""
     count: int
     """Number of groups."""
     parallel: int
-    """Number of equal groups that each entry of ``visits`` stands for."""
+    """Number of equal groups that one entry of ``visits`` represents."""
     visits: tuple[tuple[int, ...], ...]
     """Node rank of every member, in rank order; empty if every group is inside a host."""
 
@@ -41,15 +41,16 @@ class _MergedAxis:
 
 
 def ranks_per_node(gpus: int, world: int) -> int:
-    """Return the ranks per host: the largest divisor of ``world`` that is at most ``gpus``."""
+    """Return the number of ranks per host: the largest divisor of ``world`` up to ``gpus``."""
     return next(ranks for ranks in range(min(gpus, world), 0, -1) if world % ranks == 0)
 
 
 @lru_cache(maxsize=MOST_KEPT)
 def node_groups(mesh: Mesh, names: tuple[str, ...], ranks_per_node: int) -> NodeGroups:
-    """Return the groups over the axes ``names``; ``ranks_per_node`` must divide the world size.
+    """Return the process groups over the axes ``names`` as sequences of node ranks.
 
-    Cached, because placement, checks, rank map and report all use the same few families of a plan.
+    ``ranks_per_node`` must divide the world size. The result is cached, because placement, checks,
+    rank map and report all use the same few families of groups.
     """
     merged = _merge_axes(mesh, names)
     inside = [axis for axis in merged if axis.member]
@@ -68,7 +69,10 @@ def node_groups(mesh: Mesh, names: tuple[str, ...], ranks_per_node: int) -> Node
 
 
 def _merge_axes(mesh: Mesh, names: tuple[str, ...]) -> list[_MergedAxis]:
-    """Return the axes with neighbours merged; axes of size 1 are dropped."""
+    """Return the axes of ``mesh`` that have more than one rank.
+
+    Neighbouring axes that are both in ``names``, or both not, are merged into one.
+    """
     merged: list[_MergedAxis] = []
     inside = mesh.select_axes(*names)
     for axis in mesh.axes:
@@ -84,10 +88,11 @@ def _merge_axes(mesh: Mesh, names: tuple[str, ...]) -> list[_MergedAxis]:
 
 
 def _offsets(axes: list[_MergedAxis], grain: int) -> list[int]:
-    """Return all positions along ``axes`` in units of ``grain`` ranks, the first axis fastest.
+    """Return all positions along ``axes``, in units of ``grain`` ranks; the first axis is fastest.
 
-    An axis whose stride is below the grain is the first axis of the mesh, outside the group. It
-    ends at a multiple of the grain, because the grain divides the stride of the next axis.
+    The grain is the number of consecutive ranks that visit the same hosts. An axis whose stride is
+    less than the grain is the first axis of the mesh and outside the group. It ends at a multiple
+    of the grain, because the grain divides the stride of the next axis.
     """
     units = [0]
     for axis in axes:

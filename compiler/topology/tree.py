@@ -1,4 +1,4 @@
-"""The cluster as a tree: levels from device to spine, common switches, uplinks, NVLink domains."""
+"""The cluster as a tree: levels from GPU to spine, common switches, uplinks, NVLink domains."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from parc.compiler.ir.cluster import Cluster, Host
 
 @dataclass(frozen=True, slots=True)
 class TreeLevel:
-    """A level of the tree. Two GPUs communicate over the links of their nearest common level."""
+    """Level of the cluster tree. Two GPUs communicate over their lowest common level."""
 
     name: str
-    """device, nvlink_domain, host, rail, or the name of a tier of switches."""
+    """One of device, nvlink_domain, host, rail, or the name of a tier of switches."""
     gpus: int
-    """GPUs below one switch or in one domain, the largest of the level; a rail has its share of a
-    leaf."""
+    """Largest number of GPUs below one switch or in one domain of the level; a rail has its share
+    of a leaf."""
     gb_per_s_per_gpu: float
     """Decimal GB/s per GPU, one direction, if all GPUs send across this level at once."""
     latency_seconds: float
@@ -27,12 +27,13 @@ class TreeLevel:
 
 
 def tree_levels(cluster: Cluster) -> tuple[TreeLevel, ...]:
-    """Return all levels, the nearest first: device, host, NVLink domain, rail, tiers of switches.
+    """Return all levels of the cluster, the nearest first.
 
-    An NVLink domain of several hosts comes after the host, a smaller one before it. The rate of a
-    tier is the share of a GPU in the NICs divided by the oversubscription of all tiers below. On a
-    rail, GPUs of the same index are one switch apart; other GPUs of the leaf need a hop over
-    NVLink in addition, which the figures of the leaf do not include.
+    The levels are: device, host, NVLink domain, rail, tiers of switches. An NVLink domain of
+    several hosts comes after the host, a smaller one before it. The rate of a tier is the share of
+    one GPU in the NICs of its host, divided by the oversubscription of all tiers below. GPUs with
+    the same index in their hosts are on one rail, one switch apart. Other GPUs below the leaf need
+    a hop over NVLink in addition, which the figures of the leaf do not include.
     """
     node, rate = cluster.node, cluster.node.network_gb_per_s_per_gpu
     inside = [TreeLevel("device", 1, cluster.gpu.memory_gb_per_s, 0.0, 1.0)]
@@ -63,9 +64,10 @@ def _most_hosts(cluster: Cluster, level: int) -> int:
 
 
 def meeting_level(one: Host, other: Host) -> int:
-    """Return the index in ``Cluster.levels`` of the nearest common switch of two hosts.
+    """Return the level of the lowest common switch of two hosts, as an index in ``Cluster.levels``.
 
-    0 is the leaf, also for a host and itself. ``len(levels)`` if they have no common switch.
+    Level 0 is the leaf, also for a host and itself. The result is ``len(levels)`` if the hosts have
+    no common switch.
     """
     depth = len(one.path)
     same = (level for level in range(depth) if one.path[level:] == other.path[level:])
@@ -73,19 +75,20 @@ def meeting_level(one: Host, other: Host) -> int:
 
 
 def zones(hosts: Iterable[Host], level: int) -> tuple[int, ...]:
-    """Return the number of the switch of each host at ``level``, by first appearance.
+    """Return the number of the switch above each host at ``level``.
 
-    ``uplinks.zone_egress`` uses this form. A switch is identified by its whole path upward, because
-    two pods may each have a leaf1.
+    Switches are numbered by first appearance. A switch is identified by its whole path upward,
+    because two pods may each have a leaf1. The result is the input of ``uplinks.zone_egress``.
     """
     numbers: dict[tuple[str, ...], int] = {}
     return tuple(numbers.setdefault(host.path[level:], len(numbers)) for host in hosts)
 
 
 def uplink_gb_per_s(cluster: Cluster, hosts: int, level: int) -> float:
-    """Return the rate of the uplink of a switch of ``level`` above ``hosts`` hosts.
+    """Return the rate of the uplink of a switch in decimal GB/s, one direction.
 
-    Decimal GB/s, one direction, of all NICs below over the oversubscription of all levels up to it.
+    The switch is at ``level`` above ``hosts`` hosts. The rate is that of all NICs below it, divided
+    by the oversubscription of every level up to its own.
     """
     rate = hosts * cluster.node.nics * cluster.node.nic_gbps / 8
     for tier in cluster.levels[: level + 1]:
@@ -97,8 +100,8 @@ def domain_names(rack: str, hosts: list[str], hosts_per_domain: int) -> list[str
     """Return the name of the NVLink domain of every host of a rack.
 
     If domains end at the host, a domain has the name of its host. Otherwise the rack is divided, in
-    order, into domains of ``hosts_per_domain`` hosts: ``<rack>`` if there is only one, else
-    ``<rack>.0``, ``<rack>.1``, ...
+    order, into domains of ``hosts_per_domain`` hosts. They are called ``<rack>`` if there is only
+    one, else ``<rack>.0``, ``<rack>.1`` and so on.
     """
     if hosts_per_domain <= 1:
         return hosts

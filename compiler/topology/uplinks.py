@@ -1,8 +1,8 @@
-"""Messages that leave a zone (a rack or an NVLink domain), counted from the groups that cross it.
+"""Messages that leave a zone (a switch or an NVLink domain), counted from the groups that it cuts.
 
-Rings: each member sends to the next one in rank order, so a zone sends one message for every ring
-edge that leaves it (Patarasuk and Yuan 2009). All-to-all: members inside send to all members
-outside. Pipelines: activations go to the next stage, gradients come back.
+In a ring each member sends to the next one in rank order, so a zone sends one message for every
+ring edge that leaves it (Patarasuk and Yuan 2009). In an all-to-all each member inside sends to
+each member outside. In a pipeline activations go to the next stage and gradients come back.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ Pattern = Literal["ring", "line", "all-to-all"]
 
 @dataclass(frozen=True)
 class Flow:
-    """Messages between node ranks that one family of groups sends in a step."""
+    """Messages between node ranks that one family of process groups sends per step."""
 
     unit_bytes: float
     """Bytes of one message."""
     exposure: float
     """Fraction of the time that is not overlapped with compute, 0 to 1."""
     parallel: int
-    """Number of equal messages that each entry stands for."""
+    """Number of equal messages that one entry represents."""
     senders: tuple[int, ...]
     receivers: tuple[int, ...]
-    """Ring and line: sending and receiving node rank of every message between hosts."""
+    """Ring and line: sending and receiving node rank of every message between hosts, in two
+    lists."""
     member_nodes: tuple[tuple[int, ...], ...]
     """All-to-all: node rank of every member of every group."""
 
     @cached_property
     def node_egress(self) -> Counter[int]:
-        """Messages that leave each node rank, if no two node ranks share a zone."""
+        """Return the number of messages that each node rank sends to other node ranks."""
         egress = Counter(self.senders)
         for visit in self.member_nodes:
             for node, members in Counter(visit).items():
@@ -47,7 +48,11 @@ class Flow:
 
 
 def flow(groups: NodeGroups, pattern: Pattern, rank_bytes: float, exposure: float) -> Flow:
-    """Return the messages of ``groups``; ``rank_bytes`` is sent per rank in a step."""
+    """Return the messages between node ranks that ``groups`` send in one step.
+
+    ``rank_bytes`` is the number of bytes that each rank sends per step; ``exposure`` is the
+    fraction of the time that compute does not hide.
+    """
     if pattern == "all-to-all":
         # A rank sends an equal part to each of the other members.
         unit = rank_bytes / max(1, groups.size - 1)
@@ -69,11 +74,11 @@ def flow(groups: NodeGroups, pattern: Pattern, rank_bytes: float, exposure: floa
 
 
 def zone_egress(flow: Flow, zone: Sequence[int]) -> Counter[int]:
-    """Return the number of messages that leave each zone; ``zone`` is by node rank.
+    """Return the number of messages that leave each zone (a switch or an NVLink domain).
 
-    Multiply by ``flow.unit_bytes`` for bytes.
+    ``zone`` lists the zone of every node rank. Multiply by ``flow.unit_bytes`` for bytes.
     """
-    egress = Counter(map(zone.__getitem__, _leaving(flow, zone)))
+    egress = Counter(map(zone.__getitem__, _senders_across_zones(flow, zone)))
     for visit in flow.member_nodes:
         inside = Counter(map(zone.__getitem__, visit))
         if len(inside) > 1:
@@ -83,11 +88,14 @@ def zone_egress(flow: Flow, zone: Sequence[int]) -> Counter[int]:
 
 
 def host_egress(flow: Flow, zone: Sequence[int]) -> Counter[int]:
-    """Return the number of messages that leave the zone of their sender, by sending node rank."""
+    """Return how many messages each node rank sends out of its zone.
+
+    ``zone`` lists the zone (a switch or an NVLink domain) of every node rank.
+    """
     # No two node ranks share a zone, so the cached counts apply to any order of hosts.
     if len(set(zone)) == len(zone):
         return flow.node_egress
-    egress = Counter(_leaving(flow, zone))
+    egress = Counter(_senders_across_zones(flow, zone))
     for visit in flow.member_nodes:
         inside = Counter(map(zone.__getitem__, visit))
         if len(inside) > 1:
@@ -96,7 +104,10 @@ def host_egress(flow: Flow, zone: Sequence[int]) -> Counter[int]:
     return Counter({node: count * flow.parallel for node, count in egress.items()})
 
 
-def _leaving(flow: Flow, zone: Sequence[int]) -> Iterator[int]:
-    """Yield the senders of ring and line messages that leave the zone of the sender."""
+def _senders_across_zones(flow: Flow, zone: Sequence[int]) -> Iterator[int]:
+    """Yield the sending node rank of every ring or pipeline message that leaves its zone.
+
+    A zone is a switch or an NVLink domain.
+    """
     ends = (map(zone.__getitem__, nodes) for nodes in (flow.senders, flow.receivers))
     return compress(flow.senders, map(ne, *ends))

@@ -108,7 +108,7 @@ def test_without_free_hosts_fewer_replicas_are_suggested(tmp_path: Path) -> None
     result = parc("replan", spec, "--drain", "r01n[01-03]", "-o", str(out))
     assert result.exit_code == 1
     assert "error[PARC-T11]: too few free hosts: 3 needed" in result.output
-    assert "the nearest smaller plan: layout.replicas 3, 48 ranks" in result.output
+    assert "the nearest smaller plan has layout.replicas 3 and 48 ranks" in result.output
     assert (out / "plan.json").read_bytes() == before
     fewer = parc("compile", spec, "-o", str(out), "--set", "layout.replicas=3")
     assert fewer.exit_code == 0, fewer.output

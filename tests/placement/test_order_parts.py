@@ -10,14 +10,14 @@ from math import prod
 import pytest
 
 from parc.compiler.placement.build_placement_problem import build_placement_problem
-from parc.compiler.placement.order.box_orders import box_shapes, node_digits, sequence
-from parc.compiler.placement.order.cuts import grid_cuts
+from parc.compiler.placement.order.box_orders import box_shapes, node_digits, ranks_by_box
 from parc.compiler.placement.order.enumerate_orders import enumerate_orders
 from parc.compiler.placement.order.loads import LinkLoads
-from parc.compiler.placement.order.messages import messages_by_node
+from parc.compiler.placement.order.node_messages import messages_by_node
 from parc.compiler.placement.order.packing import bin_levels, pack
 from parc.compiler.placement.order.placement_problem import PlacementProblem
 from parc.compiler.placement.order.sites import canonical_hosts, sites_of
+from parc.compiler.placement.order.switch_cuts import smallest_grid_cuts
 from tests.placement.placement_plans import NVL72, MegatronOrder, cluster, layout
 from tests.placement.random_clusters import in_pods, irregular
 
@@ -31,7 +31,7 @@ def random_problem(seed: int) -> PlacementProblem:
 def test_no_set_of_cells_cuts_fewer_lines_than_the_bound(rows: int, columns: int) -> None:
     cells = [(row, column) for row in range(rows) for column in range(columns)]
     for size in range(1, len(cells)):
-        counted = grid_cuts(size, columns, rows)
+        counted = smallest_grid_cuts(size, columns, rows)
         reached = {_lines_cut(chosen, rows, columns) for chosen in combinations(cells, size)}
         for found in reached:
             assert any(a <= found[0] and b <= found[1] for a, b in counted), (size, found)
@@ -55,7 +55,7 @@ def test_the_axes_of_both_meshes_split_the_digits() -> None:
 def test_a_sequence_has_every_node_rank_once_and_consecutive_boxes() -> None:
     digits = (2, 4, 3)
     for shape in box_shapes(digits, 8):
-        ranks = sequence(digits, [shape], range(3))
+        ranks = ranks_by_box(digits, [shape], range(3))
         assert sorted(ranks) == list(range(24))
         box = ranks[: prod(shape)]
         assert {rank // 8 for rank in box} == set(range(shape[2]))

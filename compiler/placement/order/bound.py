@@ -1,16 +1,13 @@
-"""Lower bounds of an order of hosts: exposed time, and bytes over the busiest link.
+"""Lower bounds for all orders of hosts: exposed seconds, and bytes over the uplinks of switches.
 
-Lower bounds on the exposed seconds of any order of hosts.
+Any m node ranks below one switch cut at least a certain number of process groups of every family,
+and each cut group sends messages out of the switch (``switch_cuts.py``). All switches of a level
+together must have place for all node ranks. So the least time in which they have is a lower bound
+for the job. The largest bound of all levels is used.
 
-The argument: a switch with m node ranks below it cuts groups of every family, whichever node ranks
-they are; ``cuts`` counts how few. All switches of a level together must fit all node ranks. So the
-least time for which they do is a bound for the whole job. The largest bound of any level holds.
-
-Lower bounds on the bytes over the uplinks of switches, for orders of any exposed time.
-
-The cuts are those of ``TimeBound``, with every message counted by its bytes. Every switch is
-bounded independently of the others, so the bounds are usually met on regular trees and seldom on
-irregular ones.
+The byte bounds count the same cuts, weighted by the bytes of a message. They hold for every order,
+whatever its exposed time. Because every switch is bounded separately, an order often meets them on
+a regular tree and seldom on an irregular one.
 """
 
 from __future__ import annotations
@@ -20,14 +17,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 
-from parc.compiler.placement.order.cuts import CutModel, GridView, grid_views
 from parc.compiler.placement.order.placement_problem import PlacementProblem, rounded
+from parc.compiler.placement.order.switch_cuts import CutModel, GridView, grid_views
 from parc.compiler.placement.order.switch_level import SwitchLevel
 from parc.compiler.topology.uplinks import Flow
 
-MOST_STEPS = 600_000
-"""Grid cuts that are evaluated for one level. A level that needs more is skipped, which weakens the
-bound but keeps it valid. A count, not a time, so that every machine reports the same bound."""
+MOST_CUT_EVALUATIONS = 600_000
+"""Limit on the grid cuts that are evaluated for one level. A level that needs more is skipped,
+which weakens the bound but keeps it valid. The limit is a count, not a time, so that every machine
+reports the same bound."""
 
 
 @dataclass(frozen=True)
@@ -38,17 +36,21 @@ class TimeBound:
 
     @cached_property
     def exposed_seconds(self) -> float:
-        """Exposed seconds that no order of hosts can beat."""
+        """Return the exposed communication seconds per step that no order of hosts can beat."""
         found = sum(self._exposed_floors)
         for level in self.levels:
-            if level.steps * len(self.grid_views) <= MOST_STEPS:
-                found = max(found, level.least_seconds(self._job_seconds, found))
+            # A level that is too expensive is left out; without it the bound is
+            # weaker but valid.
+            if level.cut_evaluations * len(self.grid_views) <= MOST_CUT_EVALUATIONS:
+                found = max(found, level.least_seconds(self._least_job_seconds, found))
         return rounded(found)
 
     @cached_property
     def floors(self) -> tuple[float, ...]:
-        """Least seconds of each flow if it had all links for itself."""
+        """Return the least seconds per step of each phase, the traffic of one parallel axis."""
         problem = self.problem
+        # Over the NICs of a host a phase takes the same time in every order, unless the domain has
+        # several hosts: then the order decides which messages leave the domain.
         wide = problem.sites.multi_host_domains
         floors = [0.0 if wide else spent for spent in problem.nic_seconds]
         for level in self.levels:
@@ -63,22 +65,28 @@ class TimeBound:
 
     @cached_property
     def _exposed_floors(self) -> tuple[float, ...]:
+        """Return the least exposed seconds per step of each phase, bounded separately."""
         flows = self.problem.flows
         return tuple(one.exposure * floor for one, floor in zip(flows, self.floors, strict=True))
 
     @cached_property
     def grid_views(self) -> tuple[GridView, ...]:
-        """Readings of the flows as lines, slices, rows and columns of a grid."""
+        """Return the grids of node ranks whose lines, slices, rows, columns are process groups."""
         return grid_views(self.problem.cut_models, self.problem.digits)
 
     @cached_property
     def levels(self) -> tuple[SwitchLevel, ...]:
-        """Switches of every level. Multi-host NVLink domains, if any, are the first level."""
+        """Return the switches of every level.
+
+        Multi-host NVLink domains, if there are any, are the first level.
+        """
         sites, nodes = self.problem.sites, self.problem.nodes
         levels = []
         if sites.multi_host_domains:
             hosts: Counter[int] = Counter()
             for site, domain in enumerate(sites.domains):
+                # ~site is negative, so it cannot be equal to the number of a
+                # domain.
                 hosts[domain if domain >= 0 else ~site] += sites.sizes[site]
             pairs = [(count, count * sites.nic_bytes_per_s) for count in hosts.values()]
             levels.append(SwitchLevel(nodes, tuple(pairs), sites.nic_bytes_per_s))
@@ -89,13 +97,14 @@ class TimeBound:
             levels.append(SwitchLevel(nodes, tuple(zip(beneath, tier.bytes_per_s, strict=True))))
         return tuple(levels)
 
-    def _job_seconds(self, contained: int, rate: float) -> float:
-        """Return the least exposed seconds of a job with a switch above ``contained`` node ranks.
+    def _least_job_seconds(self, contained: int, rate: float) -> float:
+        """Return the least exposed seconds per step with ``contained`` node ranks below a switch.
 
-        ``rate`` is that of the switch's uplink, in bytes/s.
+        ``rate`` is the rate of the uplink of the switch in bytes/s.
         """
         floors = self._exposed_floors
         base = sum(floors)
+        # A switch with no node rank or with all of them cuts no group.
         if contained in (0, self.problem.nodes):
             return base
         weights = tuple(one.exposure * one.unit_bytes / rate for one in self.problem.flows)
@@ -104,7 +113,7 @@ class TimeBound:
 
 @dataclass(frozen=True, slots=True)
 class _SingleFlow:
-    """Least seconds that one flow, without the other flows, keeps a switch busy."""
+    """Least seconds that one phase, without the other phases, keeps the uplink of a switch busy."""
 
     model: CutModel
     flow: Flow
@@ -112,7 +121,7 @@ class _SingleFlow:
     """Rate of the NICs of a host if hosts share no uplink (NVLink domains); 0.0 if they do."""
 
     def __call__(self, contained: int, rate: float) -> float:
-        """Return the least seconds for a switch with ``contained`` node ranks below it.
+        """Return the least seconds of the phase if ``contained`` node ranks are below the switch.
 
         An NVLink domain has no uplink: its messages leave over the NICs of its hosts. Messages are
         not split between hosts, so some host sends at least the mean, rounded up.
@@ -126,10 +135,10 @@ class _SingleFlow:
         return messages * self.flow.unit_bytes / rate
 
     def cut_group_seconds(self, level: SwitchLevel) -> float:
-        """Return the least seconds for groups that fit below no single switch of ``level``.
+        """Return the least seconds for process groups that fit below no single switch of ``level``.
 
-        Each of them sends out of at least two switches, and the fullest switch carries at least its
-        share of the sum.
+        Each of these groups sends messages out of at least two switches, and the fullest switch
+        carries at least the mean of all switches.
         """
         cut = level.groups_cut(self.model.size)
         sent = 2 * cut * self.model.least_messages * self.flow.unit_bytes
@@ -144,11 +153,11 @@ class ByteBound:
 
     @cached_property
     def busiest_bytes(self) -> float:
-        """Least bytes per step over the busiest uplink."""
+        """Return the least bytes per step over the busiest uplink."""
         found = 0.0
         for level in self._tiers:
             # The busiest uplink carries at least the mean of its level.
-            found = max(found, self._total(level) / len(level.switches))
+            found = max(found, self._least_total_bytes(level) / len(level.switches))
             if self._is_affordable(level):
                 # ``least_seconds`` minimizes any cost per switch: here bytes in place of seconds.
                 found = max(found, level.least_seconds(self._per_part.bytes_out, found))
@@ -156,19 +165,21 @@ class ByteBound:
 
     @cached_property
     def total_bytes(self) -> float:
-        """Least bytes per step over all uplinks."""
-        return rounded(sum(map(self._total, self._tiers)))
+        """Return the least bytes per step over all uplinks together."""
+        return rounded(sum(map(self._least_total_bytes, self._tiers)))
 
     @property
     def _tiers(self) -> tuple[SwitchLevel, ...]:
-        """Levels of switches, without the NVLink domains, which have no uplink."""
+        """Return the levels of switches, without the NVLink domains, which have no uplink."""
+        # The index is a bool: it skips the first level if that one is the NVLink domains.
         return self.time_bound.levels[self.time_bound.problem.sites.multi_host_domains :]
 
     def _is_affordable(self, level: SwitchLevel) -> bool:
-        return level.steps * len(self.time_bound.grid_views) <= MOST_STEPS
+        """Return True if the bound of ``level`` takes at most MOST_CUT_EVALUATIONS evaluations."""
+        return level.cut_evaluations * len(self.time_bound.grid_views) <= MOST_CUT_EVALUATIONS
 
-    def _total(self, level: SwitchLevel) -> float:
-        """Return the least bytes over all uplinks of a level."""
+    def _least_total_bytes(self, level: SwitchLevel) -> float:
+        """Return the least bytes per step over all uplinks of ``level`` together."""
         found = self._cut_group_bytes(level)
         if self._is_affordable(level):
             found = max(found, level.sum_of_minima(self._per_part.bytes_out))
@@ -179,58 +190,71 @@ class ByteBound:
         return found
 
     def _cut_group_bytes(self, level: SwitchLevel) -> float:
-        """Return the bytes of groups that fit below no single switch; each leaves two switches."""
+        """Return the bytes per step of the groups that fit below no single switch of ``level``.
+
+        Each of these groups sends messages out of at least two switches.
+        """
         return sum(
             2 * level.groups_cut(model.size) * model.least_messages * unit
-            for model, unit in zip(self.time_bound.problem.cut_models, self._units, strict=True)
+            for model, unit in zip(
+                self.time_bound.problem.cut_models, self._message_bytes, strict=True
+            )
             if model.size
         )
 
     @property
-    def _units(self) -> tuple[float, ...]:
-        """Bytes of one message of each flow."""
+    def _message_bytes(self) -> tuple[float, ...]:
+        """Return the bytes of one message, by phase."""
         return tuple(one.unit_bytes for one in self.time_bound.problem.flows)
 
     @cached_property
     def _line_bytes(self) -> float:
-        """Bytes of two messages per pipeline."""
+        """Return the bytes of two messages per pipeline, summed over all pipelines."""
         problem = self.time_bound.problem
         return sum(
             2 * problem.nodes // model.size * model.least_messages * unit
-            for model, unit in zip(problem.cut_models, self._units, strict=True)
+            for model, unit in zip(problem.cut_models, self._message_bytes, strict=True)
             if model.size and model.line
         )
 
     @cached_property
     def _per_part(self) -> _SwitchBytes:
-        return _SwitchBytes(self.time_bound, self._units)
+        """Return the least bytes out of a switch, with one message per part of a cut group."""
+        return _SwitchBytes(self.time_bound, self._message_bytes)
 
     @cached_property
     def _two_per_line_part(self) -> _SwitchBytes:
-        pairs = zip(self.time_bound.problem.cut_models, self._units, strict=True)
+        """Return the least bytes out of a switch, with two messages per part of a cut pipeline."""
+        pairs = zip(self.time_bound.problem.cut_models, self._message_bytes, strict=True)
         units = tuple(unit * (1 + model.line) for model, unit in pairs)
         return _SwitchBytes(self.time_bound, units)
 
 
 @dataclass(frozen=True)
 class _SwitchBytes:
-    """Least bytes that leave a switch, by the number of node ranks below it."""
+    """Lower bound on the bytes that leave a switch, by the number of node ranks below it."""
 
     time_bound: TimeBound
     units: tuple[float, ...]
-    """Bytes of one message, by flow."""
+    """Bytes of one message, by phase."""
 
+    # Levels share many switch sizes, so each size is evaluated once.
     @cached_property
     def _cache(self) -> dict[int, float]:
+        """Return the results that are already computed: bytes by number of node ranks."""
         return {}
 
     def bytes_out(self, contained: int, _: float) -> float:
-        """Return the least bytes out of a switch with ``contained`` node ranks, at any rate."""
+        """Return the least bytes that leave a switch with ``contained`` node ranks below it.
+
+        The second argument, the rate of the uplink, does not matter for bytes.
+        """
         if contained not in self._cache:
             self._cache[contained] = self._least(contained)
         return self._cache[contained]
 
     def _least(self, contained: int) -> float:
+        """Return the least bytes out of a switch with ``contained`` node ranks, not cached."""
         problem = self.time_bound.problem
         if contained in (0, problem.nodes):
             return 0.0

@@ -1,18 +1,14 @@
-"""Boxes of ranks, and orders of hosts built from them.
+"""Orders of hosts that are built from boxes: neighbours along some axes share a switch.
 
-Node ranks as mixed-radix numbers, and boxes of them that may share a switch.
+The axes of the dense and the expert mesh split a node rank into mixed-radix digits. A box is a set
+of node ranks; its shape is a factor of every digit: that many neighbours along the digit stay
+together. All boxes of one shape together contain every node rank exactly once, so a shape decides
+which axis stays below which level of switches. On a regular tree these boxes are all the
+mixed-radix orders, the search space of arXiv:2001.07134 (process mapping).
 
-The axes of both meshes split the node rank into digits. A box takes a factor of every digit: that
-many neighbours along the digit stay together. All boxes of one shape together cover the node ranks
-exactly, so a shape decides which axis stays inside which level. On a regular tree these boxes are
-all the mixed-radix orders, the search space of arXiv:2001.07134 (process mapping).
-
-Candidate orders by boxes: neighbours along some axes share a switch.
-
-A box is a set of node ranks that takes a factor of every digit (see above). A beam search
-scores the shapes of boxes level by level, from the narrowest switches to the widest, by the traffic
-that leaves a switch filled with such boxes. That costs far less than evaluating whole orders, so
-only the orders of the best shapes are evaluated.
+A beam search scores the shapes level by level, from the narrowest switches to the widest, by the
+traffic that leaves a switch filled with such boxes. That costs far less than evaluating whole
+orders, so only the orders of the best shapes are evaluated.
 """
 
 from __future__ import annotations
@@ -23,23 +19,26 @@ from itertools import product
 from math import prod
 
 from parc.compiler.ir.placement import Axis, Mesh
-from parc.compiler.placement.order.messages import NodeMessages
+from parc.compiler.placement.order.node_messages import NodeMessages
 from parc.compiler.placement.order.packing import bin_levels, pack
 from parc.compiler.placement.order.placement_problem import PlacementProblem
 
 BoxShape = tuple[int, ...]
-"""Factor of every digit, the fastest digit first."""
+"""Factor of every mixed-radix digit of the node rank, the fastest digit first."""
 
 
 def node_digits(meshes: Iterable[Mesh], per_node: int) -> tuple[int, ...]:
-    """Return the sizes of the digits of a node rank, the fastest first.
+    """Return the sizes of the mixed-radix digits of a node rank, the fastest digit first.
 
-    Their product is the number of node ranks. If the edges of two axes do not divide each other,
-    the larger edge is ignored, because no digits fit both; that axis is split more coarsely.
+    Their product is the number of node ranks. A digit ends wherever an axis of a mesh begins or
+    ends. If two such positions do not divide each other, no digits fit both; the larger one is
+    ignored, and that axis is split more coarsely.
     """
     found = list(meshes)
     nodes = found[0].world // per_node
-    edges = {nodes} | {edge // per_node for mesh in found for edge in _edges(mesh, per_node)}
+    edges = {nodes} | {
+        edge // per_node for mesh in found for edge in _axis_boundaries(mesh, per_node)
+    }
     sizes, last = [], 1
     for edge in sorted(edges):
         if edge > last and edge % last == 0 and nodes % edge == 0:
@@ -48,17 +47,17 @@ def node_digits(meshes: Iterable[Mesh], per_node: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _edges(mesh: Mesh, per_node: int) -> Iterator[int]:
-    """Yield the strides and ends of all axes, in ranks, that are multiples of a host."""
+def _axis_boundaries(mesh: Mesh, per_node: int) -> Iterator[int]:
+    """Yield the strides and ends of all axes of ``mesh``, in ranks, if a host divides them."""
     for axis in mesh.axes:
         yield from (edge for edge in (axis.stride, axis.stride * axis.size) if not edge % per_node)
 
 
 def digits_of(axes: tuple[Axis, ...], digits: tuple[int, ...], per_node: int) -> tuple[int, ...]:
-    """Return the indexes of the digits inside ``axes``.
+    """Return the indexes of the digits of the node rank that are inside one of ``axes``.
 
-    The product of these digits is the number of hosts of a group over ``axes``, if the digits
-    split the axes exactly.
+    If the digits split the axes exactly, the product of these digits is the number of hosts of a
+    process group over ``axes``.
     """
     inside, stride = [], per_node
     for index, size in enumerate(digits):
@@ -70,26 +69,30 @@ def digits_of(axes: tuple[Axis, ...], digits: tuple[int, ...], per_node: int) ->
 
 
 def box_shapes(digits: tuple[int, ...], most: int) -> list[BoxShape]:
-    """Return all shapes of boxes of at most ``most`` node ranks."""
+    """Return all shapes of boxes with at most ``most`` node ranks.
+
+    A shape is a factor of every mixed-radix digit of the node rank.
+    """
     choices = [[n for n in range(1, min(size, most) + 1) if size % n == 0] for size in digits]
     return [shape for shape in product(*choices) if prod(shape) <= most]
 
 
-def sequence(
+def ranks_by_box(
     digits: tuple[int, ...], nested: Iterable[BoxShape], outward: Iterable[int]
 ) -> list[int]:
-    """Return all node ranks box by box: the node ranks of each box are consecutive.
+    """Return all node ranks, box by box: the node ranks of each box are consecutive.
 
     Args:
-        digits: sizes of the digits, the fastest first.
-        nested: factors of the digits, the innermost box first.
-        outward: order of the digit indexes in which the remaining factors follow.
+        digits: sizes of the mixed-radix digits of a node rank, the fastest digit first.
+        nested: factors of the digits per box, the innermost box first.
+        outward: indexes of the digits, in the order in which the rest of each digit is added.
     """
     strides = [prod(digits[:index]) for index in range(len(digits))]
     left = list(digits)
     ranks = [0]
 
-    def extend(index: int, size: int) -> None:
+    def repeat_along(index: int, size: int) -> None:
+        """Repeat the node ranks ``size`` times along the digit ``index``."""
         nonlocal ranks
         stride = strides[index]
         ranks = [base + step * stride for step in range(size) for base in ranks]
@@ -98,109 +101,116 @@ def sequence(
 
     for shape in nested:
         for index, size in enumerate(shape):
-            extend(index, size)
+            repeat_along(index, size)
     for index in outward:
-        extend(index, left[index])
+        repeat_along(index, left[index])
     return ranks
 
 
 BEAM = 6
-"""Shapes that are kept from level to level."""
+"""Number of box shapes that the beam search keeps from level to level."""
 SAMPLES = 3
-"""Bins that are scored per shape: the first, the middle and the last."""
+"""Number of sets of hosts that are scored per shape: the first, the middle and the last."""
 STEPS = 400_000
 """Approximate number of messages that are counted to score the shapes of one level."""
 FEWEST_SHAPES = 8
-"""Shapes that are scored at any size of the job."""
+"""Least number of shapes that are scored, however large the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoxOrder:
-    """An order of hosts by nested boxes."""
+    """Order of hosts that is built from nested boxes of node ranks."""
 
     nested: tuple[BoxShape, ...]
-    """Shape per level of ``packing.bin_levels``, the narrowest level first."""
+    """Box shape for each level of ``packing.bin_levels``, the narrowest level first."""
     place: tuple[int, ...]
-    """Site of every node rank."""
+    """Site (set of equivalent hosts) of every node rank."""
 
 
 def box_orders(
     problem: PlacementProblem, messages: Sequence[NodeMessages], by_bytes: bool
 ) -> Iterator[BoxOrder]:
-    """Yield orders by boxes, the most promising shapes first; the same place may come twice.
+    """Yield orders of hosts that are built from boxes, the most promising shapes first.
 
-    A shape is scored by the seconds that a switch full of such boxes exposes or, with ``by_bytes``,
-    by the bytes that leave it. Each shape is packed with its remaining digits in both directions,
-    into switches in tree order and the largest first, and without blocks.
+    A shape is scored by the seconds of communication that a switch full of such boxes exposes or,
+    with ``by_bytes``, by the bytes that leave the switch. Each shape gives five orders: its
+    remaining digits in both directions, each packed into the switches in tree order and the largest
+    first, and one order without blocks. Two orders may be equal.
     """
     digits = problem.digits
     outward = tuple(range(len(digits)))
     for nested in _beam_search(problem, messages, by_bytes):
         sizes = [prod(shape) for shape in nested]
         for axes, largest in product((outward, outward[::-1]), (False, True)):
-            ranks = sequence(digits, _factors(nested), axes)
+            ranks = ranks_by_box(digits, _factors_between_levels(nested), axes)
             yield BoxOrder(nested, tuple(pack(problem.sites, ranks, sizes, largest)))
-        ranks = sequence(digits, _factors(nested), outward)
+        ranks = ranks_by_box(digits, _factors_between_levels(nested), outward)
         yield BoxOrder(nested, tuple(pack(problem.sites, ranks, ())))
 
 
 def _beam_search(
     problem: PlacementProblem, messages: Sequence[NodeMessages], by_bytes: bool
 ) -> list[tuple[BoxShape, ...]]:
-    """Return the best nested shapes, one per level; a shape contains those of narrower levels.
+    """Return the best nested shapes: one shape per level of switches, the narrowest level first.
 
-    Ties are broken by the larger box, then by the shape itself.
+    A shape contains the shapes of the narrower levels. Ties are broken by the larger box, then by
+    the shape itself.
     """
     digits = problem.digits
     kept: list[tuple[BoxShape, ...]] = [()]
     for level in range(len(bin_levels(problem.sites))):
-        capacity = _largest_bin(problem, level)
+        capacity = _hosts_of_largest_switch(problem, level)
         steps = SAMPLES * (capacity + problem.nodes // 8) * max(len(messages), 1) * len(kept)
+        # The more work a shape takes, the fewer shapes are scored.
         most = max(FEWEST_SHAPES, STEPS // steps)
         scored = []
         for nested in kept:
             inner = nested[-1] if nested else (1,) * len(digits)
             outer = tuple(size // part for size, part in zip(digits, inner, strict=True))
-            for factor in _largest(box_shapes(outer, max(capacity // prod(inner), 1)), most):
+            for factor in _largest_shapes(box_shapes(outer, max(capacity // prod(inner), 1)), most):
                 shape = tuple(a * b for a, b in zip(inner, factor, strict=True))
-                score = _score(problem, (*nested, shape), messages, level)
+                score = _score_full_switch(problem, (*nested, shape), messages, level)
                 scored.append((score, nested, shape))
         scored.sort(key=lambda row: (row[0][by_bytes], -prod(row[2]), row[1:]))
         kept = [(*nested, shape) for _, nested, shape in scored[:BEAM]]
     return kept
 
 
-def _largest(found: list[BoxShape], most: int) -> list[BoxShape]:
+def _largest_shapes(found: list[BoxShape], most: int) -> list[BoxShape]:
     """Return the ``most`` shapes with the most node ranks."""
     return sorted(found, key=lambda shape: (-prod(shape), shape))[:most]
 
 
-def _largest_bin(problem: PlacementProblem, level: int) -> int:
-    """Return the number of hosts in the largest bin of a level."""
+def _hosts_of_largest_switch(problem: PlacementProblem, level: int) -> int:
+    """Return the number of hosts below the largest switch (or NVLink domain) of a level."""
     hosts: dict[int, int] = {}
     for number, size in zip(bin_levels(problem.sites)[level], problem.sites.sizes, strict=True):
         hosts[number] = hosts.get(number, 0) + size
     return max(hosts.values())
 
 
-def _score(
+def _score_full_switch(
     problem: PlacementProblem,
     nested: tuple[BoxShape, ...],
     messages: Sequence[NodeMessages],
     level: int,
 ) -> tuple[float, float]:
-    """Return the (seconds, bytes) of the fullest of a few bins filled with boxes of the last shape.
+    """Return (exposed seconds, bytes) of a switch that is filled with boxes of the last shape.
 
-    The bins are as large as the largest one of the level. A few of them are enough, because all
-    boxes of one shape send alike except at the ends of pipelines.
+    The switch has as many hosts as the largest one of the level. A few of the possible contents are
+    evaluated and the worst is returned; a few are enough, because all boxes of one shape send the
+    same amount, except at the ends of pipelines.
     """
     sites = problem.sites
-    capacity = min(_largest_bin(problem, level), problem.nodes)
-    ranks = sequence(problem.digits, _factors(nested), range(len(problem.digits)))
+    capacity = min(_hosts_of_largest_switch(problem, level), problem.nodes)
+    ranks = ranks_by_box(
+        problem.digits, _factors_between_levels(nested), range(len(problem.digits))
+    )
     tier = level - sites.multi_host_domains
     rate = capacity * sites.nic_bytes_per_s if tier < 0 else max(sites.tiers[tier].bytes_per_s)
     box = prod(nested[-1])
     last = problem.nodes - capacity
+    # The first, a middle and the last switch; pipelines end in the first and the last one.
     starts = {0, last // 2 // box * box, last}
     worst = most = 0.0
     for start in sorted(starts)[:SAMPLES]:
@@ -214,7 +224,7 @@ def _score(
     return worst, most
 
 
-def _factors(nested: tuple[BoxShape, ...]) -> list[BoxShape]:
+def _factors_between_levels(nested: tuple[BoxShape, ...]) -> list[BoxShape]:
     """Return each shape divided by the shape of the next narrower level."""
     found, last = [], (1,) * len(nested[0]) if nested else ()
     for shape in nested:

@@ -1,4 +1,4 @@
-"""Enumeration of the orders of a few hosts. Orders that differ only in host names come once."""
+"""Enumeration of the orders of a few hosts; orders that differ only in host names come once."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from parc.compiler.placement.order.sites import Sites
 
 Branch = tuple[int, ...]
-"""Path from the widest tier down to a switch, an NVLink domain or a site."""
+"""Path in the switch tree from the widest tier down to a switch, an NVLink domain or a site."""
 
 
 def enumerate_orders(nodes: int, sites: Sites) -> Iterator[list[int]]:
-    """Yield the site of every node rank for all ways to spread ``nodes`` over the sites.
+    """Yield the site of every node rank, for every way to distribute node ranks over sites.
 
-    Equivalent switches (equally many hosts below, divided in the same way) are interchangeable
-    while they are empty, so a node rank goes to the first empty one of them only. The same list is
-    yielded each time: copy it to keep it.
+    A site is a set of equivalent hosts. Empty switches are interchangeable if they have equally
+    many hosts below them, divided in the same way; a node rank then goes only to the first of them.
+    The same list is yielded each time: copy it to keep it.
     """
     symmetry = _symmetry_breaker(sites)
     place: list[int] = [0] * nodes
@@ -23,7 +23,11 @@ def enumerate_orders(nodes: int, sites: Sites) -> Iterator[list[int]]:
     used: dict[Branch, int] = {}
 
     def is_canonical(site: int) -> bool:
-        """Return True if neither ``site`` nor a switch above it has an earlier empty equivalent."""
+        """Return True if ``site`` is the first of all equivalent empty choices.
+
+        It is not if the site, or a switch above it, has an equivalent that comes earlier and is
+        empty too.
+        """
         path = sites.tree_paths[site]
         for depth in range(1, len(path) + 1):
             branch = path[:depth]
@@ -32,33 +36,35 @@ def enumerate_orders(nodes: int, sites: Sites) -> Iterator[list[int]]:
         return True
 
     def place_from(node: int) -> Iterator[list[int]]:
+        """Yield every way to place the node ranks from ``node`` on."""
         if node == nodes:
             yield place
             return
         for site, capacity in enumerate(free):
             if capacity and is_canonical(site):
                 place[node] = site
-                _count(sites.tree_paths[site], used, 1)
+                _add_to_path(sites.tree_paths[site], used, 1)
                 free[site] -= 1
                 yield from place_from(node + 1)
+                # Undo this choice before the next site is tried.
                 free[site] += 1
-                _count(sites.tree_paths[site], used, -1)
+                _add_to_path(sites.tree_paths[site], used, -1)
 
     return place_from(0)
 
 
-def _count(path: Branch, used: dict[Branch, int], change: int) -> None:
-    """Add ``change`` node ranks to every branch on ``path``."""
+def _add_to_path(path: Branch, used: dict[Branch, int], change: int) -> None:
+    """Add ``change`` node ranks to the counts of all switches on ``path``."""
     for depth in range(1, len(path) + 1):
         branch = path[:depth]
         used[branch] = used.get(branch, 0) + change
 
 
 class _SymmetryBreaker:
-    """Equivalent branches of the tree."""
+    """Switches (or NVLink domains or sites) that are interchangeable while they are empty."""
 
     def __init__(self, earlier: dict[Branch, list[Branch]]) -> None:
-        """``earlier``: branch -> equivalent siblings before it."""
+        """Store ``earlier``: each branch of the tree with the equivalent siblings before it."""
         self._earlier = earlier
 
     def has_earlier_free_equivalent(self, branch: Branch, used: dict[Branch, int]) -> bool:
@@ -67,10 +73,10 @@ class _SymmetryBreaker:
 
 
 def _symmetry_breaker(sites: Sites) -> _SymmetryBreaker:
-    """Return the equivalences of all branches.
+    """Return which branches (switches, NVLink domains, sites) of the tree are interchangeable.
 
     Siblings are equivalent if their sites have the same sizes and structure. A site in an NVLink
-    domain with hosts below several leaves is equivalent to no other site outside that domain.
+    domain with hosts below several leaves is equivalent only to sites of the same domain.
     """
     form: dict[Branch, list[tuple[int, ...]]] = {}
     spanning = _spanning_domains(sites)
@@ -89,7 +95,7 @@ def _symmetry_breaker(sites: Sites) -> _SymmetryBreaker:
 
 
 def _local_number(sites: Sites, path: Branch, level: int) -> int:
-    """Return the number of a branch among the branches of its parent, by first use."""
+    """Return the position of a branch of the tree among the branches with the same parent."""
     parent = path[:level]
     found: dict[int, int] = {}
     for other in sites.tree_paths:

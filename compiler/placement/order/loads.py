@@ -1,7 +1,7 @@
-"""Loads of all links under an order of hosts, updated swap by swap.
+"""Load of every link under an order of hosts, updated after each swap of two hosts.
 
-A full evaluation (``PlacementProblem.cost``) counts all messages again. Here a swap changes only
-the counts of the messages of two node ranks.
+A full evaluation (``PlacementProblem.cost``) counts all messages again. A swap only changes the
+counts of the messages of two node ranks.
 """
 
 from __future__ import annotations
@@ -11,21 +11,27 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from operator import mul
 
-from parc.compiler.placement.order.messages import NodeMessages
+from parc.compiler.placement.order.node_messages import NodeMessages
 from parc.compiler.placement.order.placement_problem import PlacementProblem, domains_of
 
 Score = tuple[float, float, float]
-"""Key that swaps minimize, the first entry first."""
+"""Key of an order of hosts that swaps minimize; the first entry is compared first."""
 
 RemotePartners = list[tuple[int, set[int]]]
-"""Node ranks below a link, each with the partners that it reaches over the link."""
+"""Node ranks below a link, each with the node ranks with which it communicates over the link."""
 
 
 class _FlowLoads:
-    """Messages of one flow out of each zone (switch or NVLink domain) of one level."""
+    """Number of messages of one phase that leave each switch (or NVLink domain) of one level."""
 
     def __init__(self, flow: NodeMessages, zone: list[int], seconds: list[float]) -> None:
-        """``zone``: zone of every node rank; ``seconds``: of one message over each uplink."""
+        """Count the messages that leave each zone: a switch or an NVLink domain.
+
+        Args:
+            flow: messages of one phase.
+            zone: zone of every node rank.
+            seconds: time of one message over the uplink of each zone.
+        """
         self.flow, self.zone, self.seconds = flow, zone, seconds
         self.message_bytes = flow.unit_bytes * flow.parallel
         self.sent = [0] * len(seconds)
@@ -43,21 +49,23 @@ class _FlowLoads:
                 self.sent[where] += count * (size - count)
 
     def busiest_seconds(self) -> float:
-        """Return the seconds over the busiest uplink."""
+        """Return the seconds that the phase takes over the busiest uplink of the level."""
         return max(map(mul, self.sent, self.seconds), default=0.0)
 
     def busiest_zone(self) -> int:
-        """Return the zone with the busiest uplink, the first of equals."""
+        """Return the number of the switch with the busiest uplink; the first one on a tie."""
         spent = list(map(mul, self.sent, self.seconds))
         return spent.index(max(spent))
 
     def move(self, node: int, to: int) -> None:
-        """Move ``node`` to the zone ``to`` and update the counts."""
+        """Move ``node`` below the switch ``to`` and update the message counts."""
         zone, sent, here = self.zone, self.sent, self.zone[node]
         if here == to:
             return
         for other in self.flow.sends[node]:
             there = zone[other]
+            # A comparison counts as 0 or 1: a message leaves its zone if the two
+            # zones differ.
             sent[here] -= there != here
             sent[to] += there != to
         for other in self.flow.receives[node]:
@@ -68,7 +76,11 @@ class _FlowLoads:
         zone[node] = to
 
     def _move_member(self, group: int, node: int, here: int, to: int) -> None:
-        """Update the counts of an all-to-all group: k of n members send k (n - k) messages."""
+        """Update the message counts of an all-to-all group whose member ``node`` moves.
+
+        It moves from below the switch ``here`` to below the switch ``to``. If k of n members are
+        below a switch, they send k (n - k) messages out of it.
+        """
         members, size = self.inside[group], self.flow.sizes[group]
         count = self.flow.members[group][node]
         for where, change in ((here, -count), (to, count)):
@@ -78,24 +90,31 @@ class _FlowLoads:
 
 
 class LinkLoads:
-    """Loads of all links; ``place`` is the site of every node rank, then of every idle host.
+    """Loads of all links under one order of hosts.
 
-    If NVLink domains span hosts, the NICs of a domain count as one link of all its hosts.
+    ``place`` lists the site (set of equivalent hosts) of every node rank, then of every idle host.
+    If NVLink domains span hosts, the NICs of a domain count as one link.
     """
 
     def __init__(
         self, problem: PlacementProblem, flows: Sequence[NodeMessages], place: Iterable[int]
     ) -> None:
-        """``place``: site of every node rank. Idle hosts are added, so that swaps can use them."""
+        """Count the load of all links; ``place`` is the site of every node rank.
+
+        Idle hosts are added to ``place``, so that swaps can use them.
+        """
         self.problem, self.place = problem, list(place)
         free = Counter(dict(enumerate(problem.sites.sizes)))
         free.subtract(self.place)
         self.place += [site for site, count in sorted(free.items()) for _ in range(count)]
         self._flows = [_with_idle_hosts(flow, len(self.place)) for flow in flows]
-        self._links = self._count_all()
+        self._links = self._count_loads()
 
-    def _count_all(self) -> list[list[_FlowLoads]]:
-        """Return the loads by flow, then by level: tiers first, then NVLink domains."""
+    def _count_loads(self) -> list[list[_FlowLoads]]:
+        """Return the loads by phase and level.
+
+        The levels are the tiers of switches, then the NVLink domains if they have several hosts.
+        """
         sites = self.problem.sites
         rows: list[list[_FlowLoads]] = [[] for _ in self._flows]
         for flow, row in zip(self._flows, rows, strict=True):
@@ -108,6 +127,9 @@ class LinkLoads:
         return rows
 
     def _domain_loads(self, flow: NodeMessages, message_bytes: float) -> _FlowLoads:
+        """Return the loads of the NVLink domains; the link of a domain is all NICs of its hosts."""
+        # Domains are renumbered from 0, because single-host domains have negative
+        # numbers.
         numbers: dict[int, int] = {}
         domains = domains_of(self.problem.sites, self.place)
         zone = [numbers.setdefault(domain, len(numbers)) for domain in domains]
@@ -116,12 +138,12 @@ class LinkLoads:
         return _FlowLoads(flow, zone, seconds)
 
     def score(self, floor_seconds: float = 0.0) -> Score:
-        """Return the key of the current order.
+        """Return the key of the current order of hosts that swaps minimize.
 
         With ``floor_seconds``: exposed seconds, at least the floor, then bytes over the busiest
-        uplink, then over all uplinks. Without: exposed seconds, then bytes over all uplinks, then
-        over the busiest one, because the sum changes with almost every swap and so leads the way
-        while the maximum stays the same.
+        uplink, then over all uplinks. Without it: exposed seconds, then bytes over all uplinks,
+        then over the busiest one. The sum over all uplinks comes first there because almost every
+        swap changes it, so it guides the search while the maximum stays the same.
         """
         exposed = 0.0
         floors = self.problem.nic_seconds
@@ -136,7 +158,7 @@ class LinkLoads:
         return exposed, total, busiest
 
     def _uplink_bytes(self) -> list[list[float]]:
-        """Return the bytes over every uplink, by tier."""
+        """Return the bytes per step over every uplink, by tier of switches."""
         tiers = []
         for links in list(zip(*self._links, strict=True))[: len(self.problem.sites.tiers)]:
             sums = [0.0] * len(links[0].sent)
@@ -147,7 +169,7 @@ class LinkLoads:
         return tiers
 
     def swap(self, one: int, other: int) -> None:
-        """Exchange the sites of two node ranks (or idle hosts)."""
+        """Exchange the hosts of two node ranks; either may be an idle host instead."""
         here, there = self.place[one], self.place[other]
         if here == there:
             return
@@ -160,7 +182,10 @@ class LinkLoads:
         self.place[one], self.place[other] = there, here
 
     def partners_over_slowest_links(self) -> RemotePartners:
-        """Return the partners over the two links that expose the most seconds of one flow."""
+        """Return the node ranks that communicate over the slowest links, with their partners.
+
+        The slowest links are the two on which a single phase exposes the most seconds.
+        """
         rows = [
             (flow.exposure * link.busiest_seconds(), index, link)
             for index, (row, flow) in enumerate(zip(self._links, self._flows, strict=True))
@@ -173,7 +198,10 @@ class LinkLoads:
         return found
 
     def partners_over_busiest_uplink(self) -> RemotePartners:
-        """Return the partners over the uplink with the most bytes, the largest flow first."""
+        """Return the node ranks that use the uplink with the most bytes, with their partners.
+
+        Node ranks of the phase with the most bytes come first.
+        """
         carried = self._uplink_bytes()
         busiest = max(map(max, carried), default=0.0)
         found: RemotePartners = []
@@ -187,7 +215,10 @@ class LinkLoads:
 
 
 def _remote_partners(link: _FlowLoads, inside: int) -> RemotePartners:
-    """Return the node ranks of the zone ``inside`` with partners outside it, and the partners."""
+    """Return the node ranks below the switch ``inside`` whose partners are not all below it.
+
+    Each comes with those of its partners that are elsewhere.
+    """
     found = []
     for node, zone in enumerate(link.zone):
         if zone != inside:
@@ -202,7 +233,7 @@ def _remote_partners(link: _FlowLoads, inside: int) -> RemotePartners:
 
 
 def _with_idle_hosts(flow: NodeMessages, places: int) -> NodeMessages:
-    """Return ``flow`` for ``places`` hosts; the idle ones send nothing."""
+    """Return ``flow`` extended to ``places`` hosts; the added idle hosts send no messages."""
     none = ((),) * (places - len(flow.sends))
     return replace(
         flow,

@@ -1,4 +1,7 @@
-"""Packing of node ranks into sites: whole blocks below one switch first, then finer blocks."""
+"""Assignment of node ranks to hosts: whole blocks below one switch first, then smaller blocks.
+
+A block is a run of node ranks that should share a switch.
+"""
 
 from __future__ import annotations
 
@@ -8,46 +11,49 @@ from itertools import islice
 from parc.compiler.placement.order.sites import SINGLE_HOST, Sites
 
 Bins = list[list[int]]
-"""Sites by bin."""
+"""Sites (sets of equivalent hosts) of every switch or NVLink domain."""
 
 
 def pack(
     sites: Sites, ranks: Sequence[int], sizes: Sequence[int], largest_first: bool = False
 ) -> list[int]:
-    """Return the site of every node rank.
+    """Return the site (set of equivalent hosts) of every node rank.
 
     Args:
         sites: destinations, with at least as many hosts as ``ranks``.
         ranks: node ranks in an order in which neighbours should share a switch.
-        sizes: node ranks per block for each level of ``bin_levels``; 0 at a level where blocks do
-            not matter.
-        largest_first: True to fill the bins with the most hosts first; otherwise in tree order.
+        sizes: node ranks per block for each level of ``bin_levels``; 0 at a level if blocks do
+            not matter there.
+        largest_first: True to fill the switches with the most hosts first; otherwise in tree
+            order.
     """
     free = list(sites.sizes)
     place = [0] * len(ranks)
     order = list(range(len(free)))
     if largest_first:
-        order = _by_capacity(sites, order)
+        order = _sort_by_capacity(sites, order)
     packer = _Packer(bin_levels(sites), free, place)
     packer.fill(ranks, order, list(sizes))
     return place
 
 
 def bin_levels(sites: Sites) -> list[tuple[int, ...]]:
-    """Return the bin of every site at each level where blocks can stay whole.
+    """Return the bin of every site, per level. A bin is an NVLink domain or a switch.
 
-    The levels are the multi-host NVLink domains, if there are any, then the tiers of switches.
+    The first level is the NVLink domains, if they have several hosts; then come the tiers of
+    switches.
     """
     found = []
     if sites.multi_host_domains:
         found.append(
+            # Outside multi-host domains, all hosts of a site form one bin.
             tuple(~site if d == SINGLE_HOST else d for site, d in enumerate(sites.domains))
         )
     return [*found, *(tier.zones for tier in sites.tiers)]
 
 
-def _by_capacity(sites: Sites, order: list[int]) -> list[int]:
-    """Return the sites sorted by the hosts below the switches above them, widest level first."""
+def _sort_by_capacity(sites: Sites, order: list[int]) -> list[int]:
+    """Return the sites sorted by the number of hosts below their switches, widest level first."""
     capacities: list[dict[int, int]] = []
     for numbers in zip(*sites.tree_paths, strict=True):
         hosts: dict[int, int] = {}
@@ -56,6 +62,7 @@ def _by_capacity(sites: Sites, order: list[int]) -> list[int]:
         capacities.append(hosts)
 
     def key(site: int) -> tuple[int, ...]:
+        """Return (-hosts below the switch, its number) for every level, the widest level first."""
         pairs = zip(sites.tree_paths[site], capacities, strict=True)
         return tuple(value for number, hosts in pairs for value in (-hosts[number], number))
 
@@ -63,26 +70,27 @@ def _by_capacity(sites: Sites, order: list[int]) -> list[int]:
 
 
 class _Packer:
-    """Free hosts per site, and the site of every node rank placed so far."""
+    """Free hosts per site, and the site of every node rank that is already placed."""
 
     def __init__(self, bins: list[tuple[int, ...]], free: list[int], place: list[int]) -> None:
         self._bins, self._free, self._place = bins, free, place
 
     def fill(self, ranks: Sequence[int], sites: list[int], sizes: list[int]) -> None:
-        """Place ``ranks`` on ``sites`` in blocks of the last of ``sizes``, the rest in finer ones.
+        """Place ``ranks`` on ``sites``: blocks of ``sizes[-1]`` node ranks, then smaller blocks.
 
-        A bin first receives as many whole blocks as fit. Blocks that fit into no bin are placed
-        last, on the remaining hosts of all bins, in blocks of the next finer size.
+        Each bin (switch or NVLink domain) first receives as many whole blocks as fit. Blocks that
+        fit into no bin are placed last, on the remaining hosts of all bins, in blocks of the next
+        smaller size.
         """
         if not sizes:
-            self._pour(ranks, sites)
+            self._place_one_by_one(ranks, sites)
             return
         size, finer = sizes[-1], sizes[:-1]
         if not size:
             self.fill(ranks, sites, finer)
             return
         blocks = iter([ranks[start : start + size] for start in range(0, len(ranks), size)])
-        for bin_sites in self._grouped(sites, len(sizes) - 1):
+        for bin_sites in self._group_by_switch(sites, len(sizes) - 1):
             capacity = sum(self._free[site] for site in bin_sites)
             whole = list(islice(blocks, capacity // size))
             if whole:
@@ -91,14 +99,17 @@ class _Packer:
         if rest:
             self.fill(rest, sites, finer)
 
-    def _grouped(self, sites: list[int], level: int) -> Bins:
-        """Return ``sites`` by bin, in the order of the first site of each bin."""
+    def _group_by_switch(self, sites: list[int], level: int) -> Bins:
+        """Return ``sites`` grouped by the switch (or NVLink domain) of a level above them.
+
+        The groups come in the order of their first site.
+        """
         groups: dict[int, list[int]] = {}
         for site in sites:
             groups.setdefault(self._bins[level][site], []).append(site)
         return list(groups.values())
 
-    def _pour(self, ranks: Sequence[int], sites: list[int]) -> None:
+    def _place_one_by_one(self, ranks: Sequence[int], sites: list[int]) -> None:
         """Place ``ranks`` one by one on the free hosts of ``sites``."""
         source = iter(ranks)
         for site in sites:

@@ -1,10 +1,10 @@
-"""The placement problem: node ranks that exchange messages, the sites that they may get, the cost.
+"""Placement problem: node ranks that exchange messages, available hosts, and the cost of an order.
 
-An order of hosts costs seconds over the most heavily loaded link of every phase, then bytes. A
-phase is the traffic of one family of groups (tensor, context, expert, pipeline or data parallel).
-Phases run one after another, and each takes as long as the most heavily loaded link that it uses.
-Links are shared: the NICs of a host carry all traffic that leaves its NVLink domain, the uplink of
-a switch carries all traffic that leaves the subtree below the switch.
+The cost of an order of hosts is first seconds, then bytes. A phase is the traffic of one family of
+process groups (tensor, context, expert, pipeline or data parallel). Phases run one after another,
+and each takes as long as the most heavily loaded link that it uses. Links are shared: the NICs of a
+host carry all traffic that leaves its NVLink domain, and the uplink of a switch carries all traffic
+that leaves the hosts below the switch.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from parc.compiler.ir.cluster import Host
-from parc.compiler.placement.order.cuts import CutModel
 from parc.compiler.placement.order.sites import SINGLE_HOST, Sites
+from parc.compiler.placement.order.switch_cuts import CutModel
 from parc.compiler.topology.uplinks import Flow, host_egress, zone_egress
 
 DIGITS = 10
-"""Significant digits of a cost. Costs that agree to them are equal, because the last digits of a
-floating-point sum depend on the order of its terms."""
+"""Significant digits of a cost. Costs that agree in these digits count as equal, because the last
+digits of a floating-point sum depend on the order of its terms."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cost:
-    """Cost of one order of hosts. ``sort_key`` defines which of two orders is better."""
+    """Cost of one order of hosts. ``cost_sort_key`` defines which of two orders is better."""
 
     exposed_seconds: float
-    """Sum over all phases of: exposure x bytes over the fullest link / rate of that link."""
+    """Sum over all phases of exposure x bytes over the most loaded link / rate of that link."""
     busiest_bytes: float
     """Bytes per step over the busiest uplink of a switch, all phases, one direction."""
     total_bytes: float
     """Bytes per step over all uplinks of switches."""
 
-    def sort_key(self, floor_seconds: float) -> tuple[float, ...]:
-        """Return the key that placement minimizes.
+    def cost_sort_key(self, floor_seconds: float) -> tuple[float, ...]:
+        """Return the key by which placement compares costs: the smallest key is the best order.
 
         Exposed times up to ``floor_seconds`` count as equal. Ties are broken by bytes over the
         busiest uplink, then by bytes over all uplinks, then by exposed time.
@@ -46,30 +46,31 @@ class Cost:
 
 @dataclass(frozen=True)
 class PlacementProblem:
-    """Node ranks that send messages to one another, and the sites that they may get.
+    """Node ranks that send messages to one another, and the hosts that they may get.
 
-    A candidate solution is a ``place``: the site of every node rank.
+    Equivalent hosts form a site. A candidate solution is a ``place``: the site of every node rank.
     """
 
     nodes: int
     """Node ranks of the job."""
     flows: tuple[Flow, ...]
-    """Phases: the traffic of each family of groups that leaves a host."""
+    """Phases: the traffic of each parallel axis that leaves a host."""
     cut_models: tuple[CutModel, ...]
-    """Input of the lower bounds, one per flow."""
+    """Process groups of each phase, as input of the lower bounds."""
     digits: tuple[int, ...]
     """Sizes of the mixed-radix digits of a node rank, the fastest digit first."""
     sites: Sites
+    """Sets of equivalent hosts, and the links above them."""
     hosts: tuple[Host, ...]
-    """All usable hosts of the cluster, in tree order."""
+    """All usable hosts of the cluster, sorted so that hosts below one switch are neighbours."""
     tie_seconds: float = 0.0
     """Orders that expose at most this much more than the best order count as equally fast."""
 
     @cached_property
     def nic_seconds(self) -> tuple[float, ...]:
-        """Seconds of every phase over the NICs of the fullest host.
+        """Return the seconds of every phase over the NICs of the most loaded host.
 
-        Valid if every NVLink domain ends at its host; then no order of hosts changes them.
+        Valid if every NVLink domain ends at its host; then no order of hosts changes these seconds.
         """
         fullest = (max(one.node_egress.values(), default=0) for one in self.flows)
         return tuple(
@@ -78,7 +79,10 @@ class PlacementProblem:
         )
 
     def cost(self, place: Sequence[int]) -> Cost:
-        """Return the cost of an order; ``place`` is the site of every node rank."""
+        """Return the cost of an order of hosts.
+
+        ``place`` lists the site (set of equivalent hosts) of every node rank.
+        """
         seconds = list(self._nic_seconds(place))
         busiest = total = 0.0
         for tier in self.sites.tiers:
@@ -96,7 +100,7 @@ class PlacementProblem:
         return Cost(rounded(exposed), rounded(busiest), rounded(total))
 
     def _nic_seconds(self, place: Sequence[int]) -> Iterator[float]:
-        """Yield the seconds of every phase over the NICs of the fullest host under ``place``."""
+        """Yield the seconds of every phase over the NICs of the most loaded host."""
         if not self.sites.multi_host_domains:
             yield from self.nic_seconds
             return
@@ -107,11 +111,15 @@ class PlacementProblem:
 
 
 def domains_of(sites: Sites, place: Sequence[int]) -> list[int]:
-    """Return the NVLink domain of every node rank; a single-host domain gets a negative number."""
+    """Return the NVLink domain of every node rank.
+
+    A node rank whose domain is a single host gets a negative number that no other node rank has.
+    """
     found = (sites.domains[site] for site in place)
+    # ~node is negative and different for every node rank.
     return [~node if domain == SINGLE_HOST else domain for node, domain in enumerate(found)]
 
 
 def rounded(value: float) -> float:
-    """Return ``value`` rounded to DIGITS significant digits."""
+    """Return ``value`` rounded to ten significant digits (DIGITS)."""
     return float(f"{value:.{DIGITS}g}")

@@ -1,9 +1,9 @@
-"""Search for the order of hosts with the least cost, within a budget, against a lower bound.
+"""Search for the order of hosts with the least cost, within a budget, against lower bounds.
 
-Given a placement problem and a few named orders, minimize ``Cost.sort_key``: exposed seconds (all
-orders within the tolerance of the best are equal), then bytes over the busiest uplink, then bytes
-over all uplinks. The search stops as soon as an order meets the lower bounds; otherwise the bounds
-show how far from the optimum the result can be.
+Given a placement problem and a few named orders, the search minimizes ``Cost.cost_sort_key``:
+exposed seconds (all orders within the tolerance of the best are equal), then bytes over the busiest
+uplink, then bytes over all uplinks. It stops as soon as an order meets the lower bounds; otherwise
+the bounds show how far from the optimum the result can be.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from parc.compiler.placement.order.bound import ByteBound, TimeBound
 from parc.compiler.placement.order.box_orders import BoxShape, box_orders
 from parc.compiler.placement.order.enumerate_orders import enumerate_orders
 from parc.compiler.placement.order.loads import LinkLoads
-from parc.compiler.placement.order.messages import NodeMessages, messages_by_node
+from parc.compiler.placement.order.node_messages import NodeMessages, messages_by_node
 from parc.compiler.placement.order.placement_problem import Cost, PlacementProblem, rounded
 from parc.compiler.placement.order.swaps import improve_by_swaps
 
@@ -29,27 +29,31 @@ MOST_NODES, MOST_SITES = 16, 24
 """Node ranks and sites up to which the orders of a job may be few enough to evaluate all of them;
 above, counting them would already take too long."""
 SMALL = 1e-9
-"""Relative difference of costs that is rounding error."""
+"""Relative difference up to which two costs differ only by rounding error."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchBudget:
-    """Limits on the work of one search, in counts, so that every machine finds the same order."""
+    """Limits on the work of one search.
+
+    They are counts, so that every machine finds the same order.
+    """
 
     max_orders: int
-    """Orders of a small job that are all evaluated. If there are more, none is enumerated."""
+    """Number of orders up to which all orders of a small job are evaluated; if there are more, none
+    is enumerated."""
     box_messages: int
-    """Messages that are counted in the evaluation of box orders."""
+    """Number of messages to count while orders made of boxes are evaluated."""
     swap_messages: int
-    """Messages and links that are evaluated in swaps."""
+    """Number of messages and links to evaluate while swaps are tried."""
     swap_starts: int
-    """Orders that swaps start from; 0 turns swaps off."""
+    """Number of orders that swaps start from; 0 turns swaps off."""
     minimize_bytes: bool
     """True to continue for fewer bytes when no order can expose less."""
 
 
 THOROUGH = SearchBudget(6_000, 3_000_000, 2_000_000, 3, minimize_bytes=True)
-"""Budget for the chosen layout."""
+"""Budget for placing the chosen layout."""
 QUICK = SearchBudget(0, 600_000, 0, 0, minimize_bytes=False)
 """Budget for each candidate of a layout search: named orders and the most promising boxes."""
 
@@ -59,28 +63,29 @@ class EvaluatedOrder:
     """An order of hosts with its cost."""
 
     method: str
-    """BOXES, SWAPS, ALL_ORDERS, or the name that the caller gave."""
+    """BOXES, SWAPS, ALL_ORDERS, or the name of a named order."""
     nested: tuple[BoxShape, ...]
-    """Shapes of the boxes, the narrowest level first; empty for other methods."""
+    """Box shapes of the order, the narrowest level first; empty for other methods."""
     place: tuple[int, ...]
-    """Site of every node rank."""
+    """Site (set of equivalent hosts) of every node rank."""
     cost: Cost
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The best order if it beats the named ones, and the lower bounds."""
+    """Best order of hosts, if it is better than the named ones, and the lower bounds."""
 
     better: EvaluatedOrder | None
-    """None if one of the named orders is the best."""
+    """Order that is better than all named orders; None if a named order is the best."""
     least: Cost
-    """Lower bound of every criterion. The byte bounds hold for orders tied with the fastest."""
+    """Lower bound of each part of the cost. After all orders were evaluated, the byte bounds hold
+    only for orders that are tied with the fastest one."""
     floor_seconds: float
-    """Exposed seconds up to which orders count as equally fast; argument of ``Cost.sort_key``."""
+    """Exposed seconds up to which orders count as equally fast."""
 
 
 def lower_bounds(bound: TimeBound) -> Cost:
-    """Return the least value of each criterion; one order need not reach all of them."""
+    """Return a lower bound for each part of the cost; perhaps no order meets all of them."""
     bytes_ = ByteBound(bound)
     return Cost(bound.exposed_seconds, bytes_.busiest_bytes, bytes_.total_bytes)
 
@@ -88,11 +93,11 @@ def lower_bounds(bound: TimeBound) -> Cost:
 def search_orders(
     problem: PlacementProblem, named: Iterable[EvaluatedOrder], budget: SearchBudget
 ) -> SearchResult:
-    """Search for an order that is better than the ``named`` ones.
+    """Search for an order of hosts that is better than the ``named`` orders.
 
-    The search stops when the bounds are met. All orders of a small job are evaluated. For a larger
-    job box orders are evaluated and the best orders are improved by swaps: first for the least
-    exposed time, then for the fewest bytes.
+    The search stops when the lower bounds are met. For a small job all orders are evaluated. For a
+    larger job, orders made of boxes are evaluated and the best ones are improved by swaps: first
+    for the least exposed time, then for the fewest bytes.
     """
     start = list(named)
     search = _OrderSearch(problem, budget)
@@ -110,7 +115,7 @@ def search_orders(
 
 
 class _OrderSearch:
-    """State of a search: the problem, its lower bounds and the budget."""
+    """State of one search: the placement problem, its lower bounds and the budget."""
 
     def __init__(self, problem: PlacementProblem, budget: SearchBudget) -> None:
         self._problem, self._budget = problem, budget
@@ -120,14 +125,16 @@ class _OrderSearch:
 
     @cached_property
     def _flows(self) -> list[NodeMessages]:
+        """Return the messages of each phase by node rank."""
         return [messages_by_node(one, self._problem.nodes) for one in self._problem.flows]
 
     def floor(self, found: Iterable[EvaluatedOrder]) -> float:
         """Return the exposed seconds up to which orders count as equally fast.
 
-        This is the least exposed time plus the tolerance. The search for less ends within the
-        tolerance of the bound, so the true least is then unknown and the bound replaces it: an
-        order within the tolerance of the bound is certainly within the tolerance of the least.
+        This is the least exposed time of ``found`` plus the tolerance. If an order is within the
+        tolerance of the lower bound, the search for less exposed time ends, so the true minimum is
+        not known. The bound then replaces it: an order within the tolerance of the bound is also
+        within the tolerance of the minimum.
         """
         exposed = min(one.cost.exposed_seconds for one in found)
         if self._is_fastest(found):
@@ -137,37 +144,44 @@ class _OrderSearch:
     def result(
         self, start: Sequence[EvaluatedOrder], found: Sequence[EvaluatedOrder]
     ) -> SearchResult:
-        """Return the best of ``found``, if it is better than all of ``start``."""
+        """Return the lower bounds, and the best of ``found`` if it beats all of ``start``."""
         least = self._least or Cost(self._bound.exposed_seconds, 0.0, 0.0)
         floor = self.floor(found)
-        return SearchResult(_better(start, found, floor), least, floor)
+        return SearchResult(_best_if_better_than(start, found, floor), least, floor)
 
     def result_of_all(
         self, start: Sequence[EvaluatedOrder], found: Sequence[EvaluatedOrder]
     ) -> SearchResult:
-        """Return the result if ``found`` contains all orders: the optimum is its own bound."""
+        """Return the result if ``found`` contains all orders.
+
+        The lower bounds are then the cost of the best order.
+        """
         exposed = min(one.cost.exposed_seconds for one in found)
         floor = rounded(exposed + self._problem.tie_seconds)
         least = replace(_best(found, floor).cost, exposed_seconds=exposed)
-        return SearchResult(_better(start, found, floor), least, floor)
+        return SearchResult(_best_if_better_than(start, found, floor), least, floor)
 
     def is_optimal(self, found: Sequence[EvaluatedOrder]) -> bool:
-        """Return True if the best of ``found`` meets all bounds that are searched for."""
+        """Return True if the best order of ``found`` meets all lower bounds.
+
+        Bounds on bytes are ignored if the budget does not minimize bytes.
+        """
         if self._least is None:
             return self._is_fastest(found)
         best, tie = _best(found, self.floor(found)).cost, self._problem.tie_seconds
         return meets_exposed_bound(best, self._least, tie) and meets_byte_bounds(best, self._least)
 
     def _is_fastest(self, found: Iterable[EvaluatedOrder]) -> bool:
-        """Return True if an order is within the tolerance of the time bound."""
+        """Return True if an order's exposed time is within the tolerance of its lower bound."""
         exposed = min(one.cost.exposed_seconds for one in found)
         return exposed <= self._bound.exposed_seconds + self._problem.tie_seconds
 
     def all_orders(self) -> list[EvaluatedOrder]:
-        """Return all orders; an empty list if there are more than the budget allows."""
+        """Return all orders with their cost; an empty list if the budget allows fewer."""
         problem, most = self._problem, self._budget.max_orders
         if problem.nodes > MOST_NODES or len(problem.sites.sizes) > MOST_SITES:
             return []
+        # One more than allowed, to detect that there are too many.
         places = islice(enumerate_orders(problem.nodes, problem.sites), most + 1)
         found = [tuple(place) for place in places]
         if len(found) > most:
@@ -175,7 +189,7 @@ class _OrderSearch:
         return [EvaluatedOrder(ALL_ORDERS, (), place, problem.cost(place)) for place in found]
 
     def box_orders(self, start: Sequence[EvaluatedOrder], by_bytes: bool) -> list[EvaluatedOrder]:
-        """Return box orders until the budget is used up or the bounds are met."""
+        """Return orders made of boxes, until the budget is used up or the lower bounds are met."""
         problem, found = self._problem, list[EvaluatedOrder]()
         size = _message_count(problem) * (1 + len(problem.sites.tiers))
         # At least four orders, however large the job.
@@ -193,29 +207,35 @@ class _OrderSearch:
     def swapped_orders(
         self, found: Sequence[EvaluatedOrder], by_bytes: bool
     ) -> list[EvaluatedOrder]:
-        """Return the best orders of different cost, each improved by swaps.
+        """Return the best orders of ``found``, each improved by swaps of hosts.
 
-        The larger the job, the fewer orders are improved. With ``by_bytes`` the swaps reduce the
-        bytes of orders that are equally fast, otherwise the exposed time.
+        Of several orders with equal cost one is used, and the larger the job, the fewer orders are
+        improved. With ``by_bytes`` the swaps reduce the bytes of orders that are equally fast,
+        otherwise the exposed time.
         """
         if not self._budget.swap_starts or self._is_done(found, by_bytes):
             return []
         floor = self.floor(found) if by_bytes else 0.0
         starts, trials = self._swap_budget()
         seen: dict[Cost, EvaluatedOrder] = {}
-        for one in sorted(found, key=lambda one: one.cost.sort_key(floor)):
+        for one in sorted(found, key=lambda one: one.cost.cost_sort_key(floor)):
             if len(seen) < starts:
                 # Orders of equal cost are mostly equivalent, and swaps would improve them alike.
                 seen.setdefault(one.cost, one)
-        return [self._improved(one, trials, floor) for one in seen.values()]
+        return [self._improve_order(one, trials, floor) for one in seen.values()]
 
     def _is_done(self, found: Sequence[EvaluatedOrder], by_bytes: bool) -> bool:
-        """Return True if nothing is left to minimize."""
+        """Return True if ``found`` contains an order that meets the bounds.
+
+        With ``by_bytes`` these are all bounds, otherwise only the bound of the exposed time. Also
+        True if the budget does not minimize bytes and ``by_bytes`` is set.
+        """
         if by_bytes:
             return self._least is None or self.is_optimal(found)
         return self._is_fastest(found)
 
-    def _improved(self, one: EvaluatedOrder, trials: int, floor: float) -> EvaluatedOrder:
+    def _improve_order(self, one: EvaluatedOrder, trials: int, floor: float) -> EvaluatedOrder:
+        """Return the order after swaps; at most ``trials`` swaps are tried."""
         problem = self._problem
         loads = LinkLoads(problem, self._flows, one.place)
         improve_by_swaps(loads, trials, floor)
@@ -223,40 +243,41 @@ class _OrderSearch:
         return EvaluatedOrder(SWAPS, one.nested, place, problem.cost(place))
 
     def _swap_budget(self) -> tuple[int, int]:
-        """Return (orders to start from, swaps to try from each).
+        """Return (number of orders to improve, number of swaps to try for each).
 
-        A start counts all messages of all levels, about four times over. A swap looks at the
-        partners of two node ranks and at the load of every zone, for every flow.
+        To start from an order costs about four counts of all messages at all levels. A swap looks
+        at the partners of two node ranks and at the load of every switch, for every phase.
         """
         problem, budget = self._problem, self._budget
         tiers, wide = problem.sites.tiers, problem.sites.multi_host_domains
         zones = sum(len(tier.bytes_per_s) for tier in tiers) + wide * problem.nodes
         start = 4 * _message_count(problem) * (len(tiers) + wide)
         starts = max(1, min(budget.swap_starts, budget.swap_messages // start))
+        # At least a tenth of the budget remains for the swaps themselves.
         left = max(budget.swap_messages - starts * start, budget.swap_messages // 10)
         return starts, left // (starts * (20 + zones) * len(self._flows))
 
 
 def _best(found: Iterable[EvaluatedOrder], floor: float) -> EvaluatedOrder:
-    """Return the best order; the first of equals."""
-    return min(found, key=lambda one: one.cost.sort_key(floor))
+    """Return the order with the least cost; on a tie, the first."""
+    return min(found, key=lambda one: one.cost.cost_sort_key(floor))
 
 
-def _better(
+def _best_if_better_than(
     start: Iterable[EvaluatedOrder], found: Iterable[EvaluatedOrder], floor: float
 ) -> EvaluatedOrder | None:
-    """Return the best of ``found``, if it is better than all of ``start``."""
+    """Return the best order of ``found`` if it is better than all of ``start``, else None."""
     best, named = _best(found, floor), _best(start, floor)
-    return best if best.cost.sort_key(floor) < named.cost.sort_key(floor) else None
+    return best if best.cost.cost_sort_key(floor) < named.cost.cost_sort_key(floor) else None
 
 
 def meets_exposed_bound(cost: Cost, least: Cost, tie_seconds: float) -> bool:
-    """Return True if no order is faster by more than the tolerance."""
+    """Return True if ``cost`` is within the tolerance of the lower bound of the exposed time."""
     return cost.exposed_seconds <= (least.exposed_seconds + tie_seconds) * (1 + SMALL)
 
 
 def meets_byte_bounds(cost: Cost, least: Cost) -> bool:
-    """Return True if no order sends fewer bytes, over the busiest uplink or over all of them."""
+    """Return True if ``cost`` meets both byte bounds: over the busiest uplink, over all uplinks."""
     pairs = (
         (cost.busiest_bytes, least.busiest_bytes),
         (cost.total_bytes, least.total_bytes),
@@ -265,12 +286,12 @@ def meets_byte_bounds(cost: Cost, least: Cost) -> bool:
 
 
 def _message_count(problem: PlacementProblem) -> int:
-    """Return the messages and all-to-all members of all flows plus the node ranks."""
+    """Return the work to evaluate one order: messages + all-to-all members + node ranks."""
     flows = problem.flows
     sent = sum(len(one.senders) + sum(map(len, one.member_nodes)) for one in flows)
     return sent + problem.nodes
 
 
 def box_sizes(nested: tuple[BoxShape, ...]) -> tuple[int, ...]:
-    """Return the node ranks per box of every level, the narrowest first."""
+    """Return the number of node ranks per box at every level, the narrowest level first."""
     return tuple(map(prod, nested))

@@ -1,4 +1,7 @@
-"""Sites of node ranks: sets of hosts that are equivalent for all links, and the links above."""
+"""Sites: sets of hosts that are equivalent for all links, and the links above them.
+
+Placement assigns node ranks to sites, because exchanging two hosts of a site changes no load.
+"""
 
 from __future__ import annotations
 
@@ -12,28 +15,28 @@ from parc.compiler.topology.hostlist import natural_key, natural_sort
 from parc.compiler.topology.tree import uplink_gb_per_s
 
 SINGLE_HOST = -1
-"""Domain of a site whose hosts each are an NVLink domain."""
+"""Value in ``Sites.domains`` for a site in which each host is an NVLink domain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """Switches of one level: each is a zone, with one uplink that its hosts share."""
+    """Switches of one level, numbered from 0; each has one uplink that all hosts below it share."""
 
     name: str
     zones: tuple[int, ...]
-    """Zone of every site."""
+    """Number of the switch above every site."""
     bytes_per_s: tuple[float, ...]
-    """Rate of the uplink of every zone, one direction; inf if hosts have no NICs."""
+    """Rate of the uplink of every switch, one direction; inf if hosts have no NICs."""
 
 
 @dataclass(frozen=True)
 class Sites:
-    """Sites in tree order: neighbours share as many switches as possible."""
+    """Sets of equivalent hosts (sites), sorted so that neighbours share many switches."""
 
     hosts: tuple[tuple[Host, ...], ...]
-    """Hosts of every site, by name."""
+    """Hosts of every site, sorted by name."""
     domains: tuple[int, ...]
-    """NVLink domain of every site; SINGLE_HOST if its domains end at the host."""
+    """NVLink domain of every site; SINGLE_HOST if each host of the site is an NVLink domain."""
     tiers: tuple[Tier, ...]
     """Levels with more than one switch, the leaf first."""
     nic_bytes_per_s: float
@@ -41,28 +44,32 @@ class Sites:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """Number of hosts of every site (a set of hosts that are equivalent for all links)."""
+        """Return the number of hosts of every site (set of equivalent hosts)."""
         return tuple(map(len, self.hosts))
 
     @cached_property
     def multi_host_domains(self) -> bool:
-        """True if an NVLink domain has several hosts."""
+        """Return True if an NVLink domain has several hosts."""
         return any(domain != SINGLE_HOST for domain in self.domains)
 
     @cached_property
     def site_of(self) -> dict[str, int]:
-        """Site of every host by name."""
+        """Return the site (set of equivalent hosts) of every host, by host name."""
         return {host.name: site for site, hosts in enumerate(self.hosts) for host in hosts}
 
     @cached_property
     def tree_paths(self) -> tuple[tuple[int, ...], ...]:
-        """For every site: its zones from the widest tier down, its NVLink domain, its number."""
+        """Return the path of every site in the tree of switches.
+
+        A path lists the numbers of its switches from the widest tier down, of its NVLink domain,
+        and of the site itself.
+        """
         wide = [tier.zones for tier in reversed(self.tiers)]
         return tuple(zip(*wide, self.domains, range(len(self.hosts)), strict=True))
 
 
 def canonical_hosts(cluster: Cluster) -> list[Host]:
-    """Return the usable hosts by the names of their switches (widest first), domain and name.
+    """Return the usable hosts sorted by their switches (widest first), NVLink domain and name.
 
     The result does not depend on the order of hosts in the spec, so a shuffled spec gets the same
     placement.
@@ -75,7 +82,7 @@ def canonical_hosts(cluster: Cluster) -> list[Host]:
 
 
 def _leaf_order(hosts: list[Host]) -> list[Host]:
-    """Return the hosts of one leaf by domain, then by name."""
+    """Return the hosts of one leaf switch sorted by NVLink domain, then by name."""
     # natural_sort is fast for names of one form; a natural_key per host would take most of the
     # time of placing 16,384 hosts.
     names = {name for host in hosts for name in (host.nvlink_domain, host.name)}
@@ -84,10 +91,10 @@ def _leaf_order(hosts: list[Host]) -> list[Host]:
 
 
 def sites_of(cluster: Cluster, hosts: Sequence[Host]) -> Sites:
-    """Return the sites of ``cluster``; ``hosts`` are those of ``canonical_hosts``.
+    """Return the sites of ``cluster``; ``hosts`` must be the result of ``canonical_hosts``.
 
-    A site is an NVLink domain with several hosts, or all hosts of a leaf whose domains end at the
-    host. A domain below several leaves has a site per leaf.
+    A site is an NVLink domain with several hosts, or all hosts of a leaf switch whose NVLink
+    domains end at the host. A domain below several leaf switches is divided into one site per leaf.
     """
     domain_hosts: dict[str, int] = {}
     for host in hosts:
@@ -102,15 +109,17 @@ def sites_of(cluster: Cluster, hosts: Sequence[Host]) -> Sites:
         for _, name in members
     ]
     groups = tuple(map(tuple, members.values()))
+    # Zero without NICs: then no traffic leaves a host, and inf avoids a division by zero.
     rate = cluster.node.nics * cluster.node.nic_gbps / 8 * 1e9
     return Sites(groups, tuple(numbers), _tiers(cluster, groups), rate or inf)
 
 
 def _tiers(cluster: Cluster, groups: tuple[tuple[Host, ...], ...]) -> tuple[Tier, ...]:
-    """Return the tiers with more than one switch; a single switch has no traffic upward."""
+    """Return the tiers that have more than one switch; no traffic leaves a single switch."""
     tiers = []
     for level, tier in enumerate(cluster.levels):
         numbers: dict[tuple[str, ...], int] = {}
+        # The whole path identifies a switch, because two pods may each have a leaf1.
         zones = [numbers.setdefault(hosts[0].path[level:], len(numbers)) for hosts in groups]
         beneath = [0] * len(numbers)
         for zone, hosts in zip(zones, groups, strict=True):

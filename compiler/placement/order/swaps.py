@@ -1,4 +1,4 @@
-"""Local search: two node ranks change places as long as that reduces the score."""
+"""Local search: two node ranks exchange their hosts as long as that reduces the cost."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from itertools import chain, combinations
 from parc.compiler.placement.order.loads import LinkLoads, RemotePartners, Score
 
 MOST_TRIED = 40
-"""Node ranks on either side of the busiest link that are exchanged first. The pairs grow with the
-square of this number, and the budget should reach the second kind of pairs too."""
+"""Limit on the node ranks on either side of the busiest link that are exchanged first. The pairs
+grow with the square of this number, and the budget must also suffice for the other pairs."""
 SMALL_JOB = 64
-"""Hosts up to which all pairs are tried."""
+"""Number of hosts up to which all pairs of hosts are tried."""
 ROUNDING = 1e-9
-"""Relative difference of scores that is rounding error."""
+"""Relative difference up to which two scores differ only by rounding error."""
 
 
 def improve_by_swaps(loads: LinkLoads, trials: int, floor_seconds: float = 0.0) -> int:
-    """Swap until no swap helps or ``trials`` are used up; return the number of trials left.
+    """Swap hosts until no swap helps or ``trials`` swaps were tried; return the trials left over.
 
-    First the node ranks below the busiest link change places with neighbours of their partners;
-    small jobs then try all pairs. A swap is kept if it reduces ``LinkLoads.score``: the exposed
-    time, or the bytes at equal exposed time. Exposed times up to ``floor_seconds`` count as equal;
-    once the floor is reached, the busiest link is the one with the most bytes.
+    First the node ranks below the busiest link are swapped with neighbours of their partners; for
+    small jobs all pairs are then tried. A swap is kept if it reduces ``LinkLoads.score``: the
+    exposed time, or the bytes at equal exposed time. Exposed times up to ``floor_seconds`` count as
+    equal; once the floor is reached, the busiest link is the one with the most bytes.
     """
     best = loads.score(floor_seconds)
     while trials > 0:
@@ -44,7 +44,10 @@ def improve_by_swaps(loads: LinkLoads, trials: int, floor_seconds: float = 0.0) 
 def _apply_swap_if_better(
     loads: LinkLoads, pair: tuple[int, int], best: Score, floor: float
 ) -> Score | None:
-    """Return the score after the swap; undo the swap and return None if it is not better."""
+    """Swap the hosts of ``pair`` and return the new score if it is better than ``best``.
+
+    Otherwise the swap is undone and the result is None.
+    """
     loads.swap(*pair)
     score = loads.score(floor)
     if _is_better(score, best):
@@ -54,7 +57,7 @@ def _apply_swap_if_better(
 
 
 def _is_better(score: Score, best: Score) -> bool:
-    """Return True if ``score`` is less by more than the rounding error."""
+    """Return True if ``score`` is less than ``best`` by more than the rounding error."""
     for new, old in zip(score, best, strict=True):
         if abs(new - old) > ROUNDING * old:
             return new < old
@@ -62,7 +65,10 @@ def _is_better(score: Score, best: Score) -> bool:
 
 
 def _pairs(loads: LinkLoads, by_bytes: bool) -> Iterator[tuple[int, int]]:
-    """Yield the pairs worth trying, each once: around the busiest links, then all if few."""
+    """Yield the pairs of node ranks worth swapping, each pair once.
+
+    Pairs around the busiest links come first; for small jobs all other pairs follow.
+    """
     place, seen = loads.place, set[tuple[int, int]]()
     remote = (
         loads.partners_over_busiest_uplink() if by_bytes else loads.partners_over_slowest_links()
@@ -78,7 +84,10 @@ def _pairs(loads: LinkLoads, by_bytes: bool) -> Iterator[tuple[int, int]]:
 
 
 def _exchange_pairs(remote: RemotePartners) -> Iterator[tuple[int, int]]:
-    """Yield a node rank below the link with the partner of another one, beyond the link."""
+    """Yield pairs of a node rank below the busiest link and a node rank on the other side of it.
+
+    The second one is a partner of some other node rank below the link, not of the first one.
+    """
     wanted = list(dict.fromkeys(other for _, away in remote for other in sorted(away)))
     for one, away in remote[:MOST_TRIED]:
         for other in wanted[:MOST_TRIED]:
@@ -87,7 +96,10 @@ def _exchange_pairs(remote: RemotePartners) -> Iterator[tuple[int, int]]:
 
 
 def _neighbour_pairs(remote: RemotePartners, place: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield a node rank below the link with each neighbour of its partners beyond the link."""
+    """Yield pairs of a node rank below the busiest link and a node rank on its partner's site.
+
+    The partner is on the other side of the link; after the swap the two share a switch.
+    """
     neighbours: dict[int, list[int]] = {}
     for node, site in enumerate(place):
         neighbours.setdefault(site, []).append(node)
@@ -98,6 +110,6 @@ def _neighbour_pairs(remote: RemotePartners, place: list[int]) -> Iterator[tuple
 
 
 def _all_pairs(place: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield all pairs of a small job."""
+    """Yield all pairs of places of a small job; nothing for a larger one."""
     if len(place) <= SMALL_JOB:
         yield from combinations(range(len(place)), 2)

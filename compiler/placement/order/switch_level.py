@@ -1,4 +1,4 @@
-"""The switches of one level, and the least cost of all of them if each costs by its load."""
+"""The switches of one level, and the least cost of a job over all of them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from functools import cached_property
 from math import inf, sqrt
 
 MOST_SLACK = 64
-"""Idle hosts up to which a bound by load is computed. With more idle hosts, switches may be filled
-in so many ways that the bound is weak and slow; the bounds of single groups remain."""
+"""Number of idle hosts up to which the bound over all switches of a level is computed. With more
+idle hosts, switches can be filled in so many ways that the bound is weak and slow; the bounds of
+single groups remain."""
 
 SwitchCost = Callable[[int, float], float]
-"""Cost of a switch by (node ranks below it, rate of its uplink in bytes/s)."""
+"""Function from (node ranks below a switch, rate of its uplink in bytes/s) to the cost of the
+switch."""
 
 
 @dataclass(frozen=True)
 class SwitchLevel:
-    """Switches of one level: how many node ranks fit below each, and its rate."""
+    """Switches of one level: the number of hosts below each, and the rate of its uplink."""
 
     nodes: int
     """Node ranks of the job."""
@@ -30,30 +32,35 @@ class SwitchLevel:
 
     @cached_property
     def slack(self) -> int:
-        """Number of hosts that stay idle."""
+        """Return the number of hosts that stay idle."""
         return sum(hosts for hosts, _ in self.switches) - self.nodes
 
     @cached_property
     def bytes_per_s(self) -> float:
-        """Rate of all uplinks together."""
+        """Return the rate of all uplinks of the level together, in bytes/s."""
         return sum(rate for _, rate in self.switches)
 
     @cached_property
-    def steps(self) -> float:
-        """Approximate number of grid cuts that a bound evaluates for this level."""
+    def cut_evaluations(self) -> float:
+        """Return the approximate number of grid cuts to evaluate for the bound of this level."""
         return sum(
             (min(self.slack, hosts) + 1) * hosts * sqrt(hosts) for (hosts, _), _ in self._distinct
         )
 
     @cached_property
     def _distinct(self) -> list[tuple[tuple[int, float], int]]:
-        """((hosts, rate), number of such switches): equal switches are evaluated once."""
+        """Return pairs ((hosts, uplink rate), number of such switches).
+
+        Equal switches are counted, so that each kind of switch is evaluated once.
+        """
         return sorted(Counter(self.switches).items())
 
     def least_seconds(self, cost: SwitchCost, floor: float) -> float:
-        """Return the least time, at least ``floor``, in which the switches fit the whole job.
+        """Return the least time, at least ``floor``, in which the switches can carry the whole job.
 
-        A switch fits the largest number of node ranks for which ``cost`` is at most that time.
+        ``cost`` returns the seconds that a switch needs for a number of node ranks. In a given
+        time, a switch has place for the largest number of node ranks that it can serve in that
+        time.
         """
         if self.slack > MOST_SLACK:
             return floor
@@ -61,6 +68,7 @@ class SwitchLevel:
             (count, [(cost(contained, rate), contained) for contained in self._fill_range(hosts)])
             for (hosts, rate), count in self._distinct
         ]
+        # The minimum is a time that some switch needs for some number of node ranks.
         times = {time for _, costs in options for time, _ in costs if time > floor}
         for time in [floor, *sorted(times)]:
             if self._capacity(options, time) >= self.nodes:
@@ -77,17 +85,18 @@ class SwitchLevel:
         )
 
     def groups_cut(self, size: int) -> int:
-        """Return how many groups of ``size`` node ranks no order can keep below one switch."""
+        """Return how many groups of ``size`` node ranks cannot be below one switch in any order."""
         whole = sum(hosts // size for hosts, _ in self.switches)
         return max(self.nodes // size - whole, 0)
 
     def _fill_range(self, hosts: int) -> range:
-        """Return the numbers of node ranks that a switch above ``hosts`` hosts can have."""
+        """Return the possible numbers of node ranks below a switch with ``hosts`` hosts."""
+        # A switch leaves at most all idle hosts of the job unused.
         return range(max(hosts - self.slack, 0), min(hosts, self.nodes) + 1)
 
     @staticmethod
     def _capacity(options: list[tuple[int, list[tuple[float, int]]]], time: float) -> float:
-        """Return how many node ranks the switches can have if none may need more than ``time``."""
+        """Return how many node ranks the switches can serve if each may take at most ``time``."""
         return sum(
             count * max((contained for cost, contained in costs if cost <= time), default=-inf)
             for count, costs in options

@@ -1,24 +1,21 @@
 """Readers of the topologies of cloud providers: AWS, Google Cloud, Oracle Cloud and Lambda Cloud.
 
-AWS: the output of ``aws ec2 describe-instance-topology``.
-
-https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_InstanceTopology.html: NetworkNodes are
+AWS: output of ``aws ec2 describe-instance-topology``
+(https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_InstanceTopology.html). NetworkNodes are
 listed from the top of the network down to the layer next to the instance. Instances of an
-UltraServer share a CapacityBlockId, which is their NVLink domain (as in topograph,
+UltraServer share a CapacityBlockId, which identifies their NVLink domain (as in topograph,
 pkg/providers/aws).
 
-Google Cloud: ``gcloud compute instances list --format json``, or the API response.
+Google Cloud: output of ``gcloud compute instances list --format json``, or the API response
+(https://cloud.google.com/compute/docs/instances/view-vm-topology). physicalHostTopology has
+cluster, block, subblock and host, from far to near. A subblock is a leaf.
 
-https://cloud.google.com/compute/docs/instances/view-vm-topology: physicalHostTopology has cluster,
-block, subblock and host, from far to near. A subblock is a leaf.
-
-Oracle Cloud: compute hosts of the API, or rdmaTopologyData of the hosts.
-
-https://docs.oracle.com/iaas/api, ComputeHost: a local block is part of a network block, which is
+Oracle Cloud: compute hosts of the API, or rdmaTopologyData of the hosts
+(https://docs.oracle.com/iaas/api, ComputeHost). A local block is part of a network block, which is
 part of an HPC island. The metadata of a host (``/opc/v2/host/rdmaTopologyData``) has the same data
 under other keys.
 
-Lambda Cloud: topology of instances, the nearest switch first, and NVLink domains.
+Lambda Cloud: switches of each instance, the nearest switch first, and NVLink domains.
 """
 
 from __future__ import annotations
@@ -28,6 +25,7 @@ from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.fragment import Fragment, Located
 from parc.compiler.topology.readers.reading import Reading, some
 
+# AWS instance type -> name of the node type in the catalog.
 _NODE_TYPES = {
     "p4d.24xlarge": "aws-p4d",
     "p4de.24xlarge": "aws-p4de",
@@ -39,7 +37,10 @@ _NODE_TYPES = {
 
 
 def read_aws(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read hosts by instance id. The nearest network layer is the rack, higher layers are tiers."""
+    """Read AWS instances as hosts, named by instance id.
+
+    The nearest network layer becomes the rack; higher layers become tiers of switches.
+    """
     reading = Reading(text, name, sink)
     root = read_document(reading)
     if root is None or not root.wants(dict):
@@ -75,21 +76,26 @@ def _set_node_type(types: list[str], reading: Reading) -> None:
         reading.notes.append(f"instance type {some(types)}")
 
 
+# From near to far, as the path of a host.
 _TIERS = ("subblock", "block", "cluster")
 
 
 def read_gcp(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read hosts by name, with subblock, block and cluster as rack and tiers; I04 without them."""
+    """Read Google Cloud instances as hosts, with subblock, block and cluster as rack and tiers.
+
+    Instances without this information are left out; a warning (I04) lists them.
+    """
     reading = Reading(text, name, sink)
     root = read_document(reading)
     if root is None:
         return None
+    # gcloud prints a list; the API returns an object with items.
     listed = root.items() if isinstance(root.value, list) else root.items("items")
     without: list[str] = []
     for entry in listed:
         if not entry.wants(dict):
             continue
-        host, path = entry.text("name", required=True), _path(entry)
+        host, path = entry.text("name", required=True), _switch_path(entry)
         if path:
             reading.place(Located(host, path, None, entry.span))
         else:
@@ -106,7 +112,7 @@ def read_gcp(text: str, name: str, sink: Sink) -> Fragment | None:
     return reading.fragment()
 
 
-def _path(entry: Node) -> tuple[str, ...]:
+def _switch_path(entry: Node) -> tuple[str, ...]:
     status = entry.mapping("resourceStatus")
     place = status.mapping("physicalHostTopology") if status is not None else None
     if place is None:
@@ -124,14 +130,18 @@ _METADATA = (
 
 
 def read_oci(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read hosts by hostname or id; local block, network block and island are rack and tiers."""
+    """Read Oracle Cloud hosts, named by hostname or id.
+
+    Local block, network block and HPC island become rack and tiers of switches.
+    """
     reading = Reading(text, name, sink)
     root = read_document(reading)
     if root is None:
         return None
-    for entry in _hosts(root):
+    for entry in _host_entries(root):
         if not entry.wants(dict):
             continue
+        # The metadata of a host uses other keys than the API.
         keys = _METADATA if entry.child("customerLocalBlock") is not None else _API
         path = tuple(entry.text(key, required=True) for key in keys[:3])
         domain = entry.text(keys[3]) or None
@@ -144,8 +154,11 @@ def read_oci(text: str, name: str, sink: Sink) -> Fragment | None:
     return reading.fragment()
 
 
-def _hosts(root: Node) -> list[Node]:
-    """Return the entries: ``items`` (API), ``data.items`` (command line), a list, or one host."""
+def _host_entries(root: Node) -> list[Node]:
+    """Return the entries of the hosts, in each form that the file may have.
+
+    The forms are ``items`` (API), ``data`` or ``data.items`` (command line), a list, and one host.
+    """
     if isinstance(root.value, list):
         return root.items()
     data = root.child("data")
@@ -155,7 +168,7 @@ def _hosts(root: Node) -> list[Node]:
 
 
 def read_lambda(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read hosts by instance id, with ``networkPath`` as rack and tiers."""
+    """Read Lambda Cloud instances as hosts; ``networkPath`` gives rack and tiers of switches."""
     reading = Reading(text, name, sink)
     root = read_document(reading)
     if root is None or not root.wants(dict):
@@ -165,7 +178,7 @@ def read_lambda(text: str, name: str, sink: Sink) -> Fragment | None:
             continue
         path = [part.text("id", required=True) for part in entry.items("networkPath")]
         host = entry.text("id", required=True)
-        reading.place(Located(host, tuple(path), _domain(entry), entry.span))
+        reading.place(Located(host, tuple(path), _nvlink_domain(entry), entry.span))
     if root.text("page_token"):
         finding = Finding(
             "the output is incomplete: it has a page_token", help="pass the other pages too"
@@ -176,7 +189,7 @@ def read_lambda(text: str, name: str, sink: Sink) -> Fragment | None:
     return reading.fragment()
 
 
-def _domain(entry: Node) -> str | None:
+def _nvlink_domain(entry: Node) -> str | None:
     nvlink = entry.mapping("nvlink")
     domain = nvlink.text("domain_id") if nvlink is not None else ""
     clique = nvlink.text("clique_id") if nvlink is not None else ""

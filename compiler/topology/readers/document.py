@@ -1,4 +1,4 @@
-"""JSON or YAML documents with positions.
+"""JSON or YAML documents whose values have positions (line and column).
 
 ``Node`` walks the tree and reports missing values and values of the wrong type (I02). A position in
 JSON is searched only when a finding needs it, because files may be large.
@@ -18,14 +18,21 @@ from parc.compiler.topology.readers.reading import Reading
 
 Path = tuple[str | int, ...]
 LONGEST_SEARCH = 2_000_000
-"""Length of a JSON text up to which positions are searched; findings in longer texts are at 1:1."""
+"""Characters of a JSON text up to which positions are searched; findings in a longer text are shown
+at line 1, column 1."""
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
-_KINDS = {dict: "a mapping", list: "a list", str: "text", bool: "true or false", int: "a number"}
+_TYPE_NAMES = {
+    dict: "a mapping",
+    list: "a list",
+    str: "text",
+    bool: "true or false",
+    int: "a number",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value of the document and the path to it."""
+    """Value in a document, with its path from the root."""
 
     value: Any
     path: Path
@@ -33,27 +40,33 @@ class Node:
 
     @property
     def span(self) -> Span:
-        """Position of the value; of its nearest ancestor if the value is not written."""
+        """Return the position of the value, or of its nearest ancestor in the text."""
         return self.document.find(self.path)
 
     @property
     def name(self) -> str:
-        """Path in the form ``nodes[3].gres``; ``the file`` for the root."""
+        """Return the path as text, such as ``nodes[3].gres``; ``the file`` for the root."""
         parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path)
         return "".join(parts).lstrip(".")[:80] or "the file"
 
     def child(self, key: str) -> Node | None:
-        """Return the value of ``key``; None if absent or null, or if this is not a mapping."""
+        """Return the value at ``key`` as a node.
+
+        None if the value is absent or null, or if this node is not a mapping.
+        """
         value = self.value.get(key) if isinstance(self.value, dict) else None
         return None if value is None else Node(value, (*self.path, key), self.document)
 
     def mapping(self, key: str) -> Node | None:
-        """Return the mapping at ``key``; None if it is absent; I02 for another type."""
+        """Return the mapping at ``key``; None if absent. Reports another type (I02)."""
         found = self.child(key)
         return found if found is None or found.wants(dict) else None
 
     def items(self, key: str | None = None, *, required: bool = True) -> list[Node]:
-        """Return the entries of the list at ``key``, or of this list; I02 for another type."""
+        """Return the entries of the list at ``key``, or of this list.
+
+        Reports another type (I02).
+        """
         found = self if key is None else self.child(key)
         if found is None:
             if required:
@@ -65,7 +78,10 @@ class Node:
         return [Node(value, (*found.path, index), self.document) for index, value in each]
 
     def text(self, *keys: str, required: bool = False) -> str:
-        """Return the text (or integer) at path ``keys``; empty if absent; I02 for another type."""
+        """Return the text (or integer, as text) at the path ``keys``; empty if it is absent.
+
+        Reports a value of another type, or an absent one if it is ``required`` (I02).
+        """
         found: Node | None = self
         for key in keys:
             found = found.child(key) if found is not None else None
@@ -73,35 +89,36 @@ class Node:
             if required:
                 self.lacks(".".join(keys))
             return ""
+        # bool is a subclass of int in Python.
         if isinstance(found.value, int) and not isinstance(found.value, bool):
             return str(found.value)[:40]
         return found.value if found.wants(str) else ""
 
     def wants(self, kind: type) -> bool:
-        """Return True if the value is of type ``kind``; otherwise report I02."""
+        """Return True if the value is of type ``kind``; otherwise report the wrong type (I02)."""
         if isinstance(self.value, kind):
             return True
-        known = "null" if self.value is None else _KINDS.get(type(self.value), "a number")
-        message = f"{self.name} is {known}, expected {_KINDS[kind]}"
+        known = "null" if self.value is None else _TYPE_NAMES.get(type(self.value), "a number")
+        message = f"{self.name} is {known}, expected {_TYPE_NAMES[kind]}"
         self.document.reading.refuse("I02", Finding(message, f"this is {known}"), self.span)
         return False
 
     def lacks(self, key: str) -> None:
-        """Report I02: ``key`` is missing."""
+        """Report that ``key`` is missing (I02)."""
         message = f"{self.name} has no {key}"
         self.document.reading.refuse("I02", Finding(message, f"{key} is missing"), self.span)
 
 
 class Document:
-    """A parsed text."""
+    """Parsed JSON or YAML text that can find the position of a value."""
 
     def __init__(self, reading: Reading, value: Any, tree: Tree | None) -> None:
-        """``tree``: positions of a YAML text; None for JSON."""
+        """Store the parsed value; ``tree`` has the positions of a YAML text, None for JSON."""
         self.reading, self._tree = reading, tree
         self.root = Node(value, (), self)
 
     def find(self, path: Path) -> Span:
-        """Return the position of ``path``, or of its nearest ancestor that is written."""
+        """Return the position of the value at ``path``, or of its nearest ancestor in the text."""
         if self._tree is None:
             return _span_at(self.reading, *_find_json(self.reading.text, path))
         for length in range(len(path), -1, -1):
@@ -114,7 +131,10 @@ class Document:
 
 
 def read_document(reading: Reading) -> Node | None:
-    """Return the root of the text; None after I01 (JSON) or X06, X14 (YAML)."""
+    """Return the root of the document in ``reading``.
+
+    Returns None after reporting a syntax error: I01 in JSON, X06 or X14 in YAML.
+    """
     if reading.text.lstrip()[:1] not in ("{", "["):
         # Positions per value make YAML slow to read; JSON files may be large and are read without.
         tree = read_tree(reading.text, reading.file, reading.sink)
@@ -135,12 +155,13 @@ def read_document(reading: Reading) -> Node | None:
 
 
 def _find_json(text: str, path: Path) -> tuple[int, int]:
-    """Return (offset, length) of the value at ``path``, or of its nearest ancestor.
+    """Return (offset, length) of the value at ``path``, or of its nearest ancestor in the text.
 
-    Scans the tokens once and keeps the path of the current value. The text has been parsed, so it
-    is valid JSON.
+    Scans the tokens once and tracks the path of the current value. The text is valid JSON, because
+    it has been parsed before.
     """
     best, length = (0, 1), -1
+    # The start of the text, because a search would take too long.
     if len(text) > LONGEST_SEARCH:
         return best
     here: list[str | int] = []
@@ -154,9 +175,9 @@ def _find_json(text: str, path: Path) -> tuple[int, int]:
             key = False
         elif word == ",":
             key = opened[-1:] == ["{"]
-            here[-1:] = [_next(here[-1:])]
+            here[-1:] = [_next_index_or_key(here[-1:])]
         elif key:
-            here[-1:] = [_unquoted(word)]
+            here[-1:] = [_unquote(word)]
         else:
             if len(here) > length and tuple(here) == path[: len(here)]:
                 best, length = (token.start(), len(word)), len(here)
@@ -169,11 +190,11 @@ def _find_json(text: str, path: Path) -> tuple[int, int]:
     return best
 
 
-def _next(last: list[str | int]) -> str | int:
+def _next_index_or_key(last: list[str | int]) -> str | int:
     return last[0] + 1 if last and isinstance(last[0], int) else ""
 
 
-def _unquoted(word: str) -> str:
+def _unquote(word: str) -> str:
     try:
         return str(json.loads(word))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Content of a file of another tool, in the terms of the spec."""
+"""Part of a spec that was read from a file of another tool."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from parc.compiler.diagnostics import Span
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A host, its switches and its NVLink domain."""
+    """Host with its switches and its NVLink domain, as read from a file."""
 
     name: str
     path: tuple[str, ...]
-    """Switches, the leaf first; empty if the file has none."""
+    """Switches above the host, the leaf first; empty if the file has none."""
     nvlink_domain: str | None
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Part of a spec: hosts with their switches, and other keys in the form of a spec."""
+    """Part of a spec: hosts with their switches, and other keys in the form of the spec."""
 
     hosts: tuple[Located, ...] = ()
     """Hosts without duplicates, in the order of the file."""
@@ -31,8 +31,9 @@ class Fragment:
     spec: Mapping[str, Any] = field(default_factory=dict)
     """Other keys of the spec: ``{"cluster": {"node": {...}}, "layout": {...}}``."""
     spans: Mapping[str, Span] = field(default_factory=dict)
-    """Spec path -> position in the file."""
+    """Position in the file, by spec path."""
     notes: tuple[str, ...] = ()
     """Notes for the user: assumptions that were made, values that are missing."""
     allocated: tuple[str, ...] = ()
-    """Hosts allocated to a job. If set, hosts of other files outside this list are dropped."""
+    """Hosts allocated to a job. If there are any, hosts that other files list in addition are
+    dropped."""

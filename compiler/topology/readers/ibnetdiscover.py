@@ -1,16 +1,13 @@
-"""Reader of InfiniBand fabrics, and their graph of switches and hosts.
-
-Graph of a fabric: its ports, converted to leaves, tiers and rails.
-
-A switch with a cable to a host is a leaf (as in topograph, pkg/providers/ib). A zone of a tier is a
-connected component of the switches up to that tier. Leaves that share a host, as on a
-rail-optimised fabric, are one zone from the start.
-
-Reader: the output of ``ibnetdiscover``, or ``ibdiagnet2.lst``.
+"""Reader of InfiniBand fabrics: output of ``ibnetdiscover``, or ``ibdiagnet2.lst``.
 
 Format: https://github.com/linux-rdma/rdma-core, infiniband-diags: one block per device that starts
 with ``Switch`` or ``Ca``, then one line per port. The host of an adapter is the first word of its
 comment.
+
+The cables form a graph of switches and hosts, which is converted to leaves, tiers and rails. A
+switch with a cable to a host is a leaf (as in topograph, pkg/providers/ib). A zone of a tier is a
+connected component of the switches up to that tier. Leaves that share a host, as on a
+rail-optimised fabric, are one zone from the start.
 """
 
 from __future__ import annotations
@@ -30,35 +27,36 @@ LANE_GBPS = {
     **{"SDR": 2.5, "DDR": 5.0, "QDR": 10.0, "FDR10": 10.0, "FDR": 14.0},
     **{"EDR": 25.0, "HDR": 50.0, "NDR": 100.0, "XDR": 200.0},
 }
-"""Gigabits per second of one lane (InfiniBand Trade Association, roadmap)."""
+"""Rate of one InfiniBand lane in Gbit/s, by generation (InfiniBand Trade Association, roadmap)."""
 
 
 @dataclass(slots=True)
-class Graph:
-    """Switches, adapters of hosts and the cables between them, without duplicates."""
+class FabricGraph:
+    """Graph of an InfiniBand fabric: switches, adapters of hosts, and cables between them."""
 
     switches: dict[str, str] = field(default_factory=dict)
     """Switch id -> name."""
     nics: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Adapter id -> (host, device)."""
     spans: dict[str, Span] = field(default_factory=dict)
-    """Position of the description of a switch or an adapter."""
+    """Position in the file, by id of the switch or adapter."""
     cables: dict[frozenset[tuple[str, str]], float] = field(default_factory=dict)
-    """Pair of (id, port) -> gigabits per second."""
+    """Rate in Gbit/s of each cable, by its two ends (id, port)."""
 
-    def join(self, one: tuple[str, str], other: tuple[str, str], gbps: float) -> None:
+    def add_cable(self, one: tuple[str, str], other: tuple[str, str], gbps: float) -> None:
         """Add a cable. Files list a cable at both of its ends, so it may be added twice."""
         if one != other:
             self.cables.setdefault(frozenset((one, other)), gbps)
 
 
-class _Zones:
-    """Disjoint sets of switches (union-find); the representative is arbitrary."""
+class _ConnectedSwitches:
+    """Disjoint sets of connected switches (union-find); any member may represent its set."""
 
     def __init__(self) -> None:
         self._up: dict[str, str] = {}
 
     def find(self, name: str) -> str:
+        # Path halving keeps the chains short.
         while (up := self._up.get(name, name)) != name:
             self._up[name] = name = self._up.get(up, up)
         return name
@@ -67,8 +65,11 @@ class _Zones:
         self._up[self.find(one)] = self.find(other)
 
 
-def place_hosts(graph: Graph, reading: Reading) -> None:
-    """Add all hosts to ``reading`` with leaf and tiers, and notes on NICs, rails and uplinks."""
+def add_hosts_of_graph(graph: FabricGraph, reading: Reading) -> None:
+    """Add all hosts of the graph to ``reading``, each with its leaf switch and tiers.
+
+    Also sets NICs, rails and oversubscription as far as the cables determine them.
+    """
     between: dict[str, set[str]] = defaultdict(set)
     leaves: dict[str, set[str]] = defaultdict(set)
     for cable in graph.cables:
@@ -78,8 +79,8 @@ def place_hosts(graph: Graph, reading: Reading) -> None:
                 between[here].add(there)
             elif here in graph.nics and there in graph.switches:
                 leaves[graph.nics[here][0]].add(there)
-    tier = _tiers(set().union(*leaves.values()), between)
-    paths = _paths(graph, between, leaves, tier)
+    tier = _distances_from_leaves(set().union(*leaves.values()), between)
+    paths = _host_paths(graph, between, leaves, tier)
     first = {host: graph.spans[nic] for nic, (host, _) in reversed(list(graph.nics.items()))}
     for host in natural_sort(first):
         if host not in leaves:
@@ -87,12 +88,12 @@ def place_hosts(graph: Graph, reading: Reading) -> None:
             reading.say("I04", finding, first[host])
             continue
         reading.place(Located(host, paths[host], None, first[host]))
-    _note_nics(graph, leaves, reading)
-    _note_uplinks(graph, tier, reading)
+    _set_nics(graph, leaves, reading)
+    _set_oversubscription(graph, tier, reading)
 
 
-def _tiers(leaves: set[str], between: dict[str, set[str]]) -> dict[str, int]:
-    """Return switch -> distance from the nearest leaf (breadth-first search)."""
+def _distances_from_leaves(leaves: set[str], between: dict[str, set[str]]) -> dict[str, int]:
+    """Return the distance of every switch from the nearest leaf (breadth-first search)."""
     tier = dict.fromkeys(sorted(leaves), 0)
     edge = list(tier)
     while edge:
@@ -103,14 +104,17 @@ def _tiers(leaves: set[str], between: dict[str, set[str]]) -> dict[str, int]:
     return tier
 
 
-def _paths(
-    graph: Graph,
+def _host_paths(
+    graph: FabricGraph,
     between: dict[str, set[str]],
     leaves: dict[str, set[str]],
     tier: dict[str, int],
 ) -> dict[str, tuple[str, ...]]:
-    """Return host -> name of its zone in every tier; tiers that join no zones are left out."""
-    zones = _Zones()
+    """Return for every host the name of its zone (set of connected switches) in each tier.
+
+    A tier that has as many zones as the tier below is left out.
+    """
+    zones = _ConnectedSwitches()
     for switches in leaves.values():
         for switch in switches:
             # Rails: the leaves of a host are one zone, because NVLink joins them inside the host.
@@ -128,9 +132,12 @@ def _paths(
 
 
 def _join_tier(
-    level: int, between: dict[str, set[str]], tier: dict[str, int], zones: _Zones
+    level: int, between: dict[str, set[str]], tier: dict[str, int], zones: _ConnectedSwitches
 ) -> None:
-    """Join the zones below each switch of ``level``, and connected switches of one tier below."""
+    """Merge the sets of switches that are connected through the switches of ``level``.
+
+    Connected switches one tier below are merged too.
+    """
     for switch in (one for one in tier if tier[one] in (level, level - 1)):
         for other in between[switch]:
             if tier.get(other, level + 1) <= tier[switch]:
@@ -138,9 +145,13 @@ def _join_tier(
 
 
 def _zone_names(
-    graph: Graph, here: list[str], home: dict[str, str], zones: _Zones
+    graph: FabricGraph, here: list[str], home: dict[str, str], zones: _ConnectedSwitches
 ) -> dict[str, str]:
-    """Return host -> first name of the switches ``here`` in its zone, or else of its leaves."""
+    """Return the name of the zone of every host.
+
+    It is the first name, in natural order, of the switches ``here`` in the zone, or else of its
+    leaves.
+    """
     names: dict[str, str] = {}
     for switches in (here, sorted(set(home.values()))):
         found: dict[str, list[str]] = defaultdict(list)
@@ -151,8 +162,11 @@ def _zone_names(
     return {host: names[zones.find(leaf)] for host, leaf in home.items()}
 
 
-def _note_nics(graph: Graph, leaves: dict[str, set[str]], reading: Reading) -> None:
-    """Set the NICs of the node type if all hosts have the same; note the number of rails."""
+def _set_nics(graph: FabricGraph, leaves: dict[str, set[str]], reading: Reading) -> None:
+    """Set the NICs of the node type if all hosts have the same NICs.
+
+    Adds a note with the number of rails.
+    """
     devices: dict[str, dict[str, None]] = defaultdict(dict)
     for host, device in graph.nics.values():
         if host in leaves:
@@ -166,10 +180,10 @@ def _note_nics(graph: Graph, leaves: dict[str, set[str]], reading: Reading) -> N
     elif kinds:
         counts = sorted({len(names) for names in kinds})
         reading.notes.append(
-            f"hosts have different NICs: {', '.join(map(str, counts[:6]))} per host"
+            f"hosts have different NICs: {', '.join(map(str, counts[:6]))} NICs per host"
         )
     if node and len(rates) == 1 and min(rates) > 0:
-        node["nic_speed"] = _plain(min(rates))
+        node["nic_speed"] = _int_if_whole(min(rates))
     if node:
         reading.spec.setdefault("cluster", {})["node"] = node
     rails = max((len(switches) for switches in leaves.values()), default=0)
@@ -180,12 +194,12 @@ def _note_nics(graph: Graph, leaves: dict[str, set[str]], reading: Reading) -> N
         )
 
 
-def _note_uplinks(graph: Graph, tier: dict[str, int], reading: Reading) -> None:
-    """Set the oversubscription of every tier: the largest ratio of its switches."""
+def _set_oversubscription(graph: FabricGraph, tier: dict[str, int], reading: Reading) -> None:
+    """Set the oversubscription of every tier: the largest ratio among its switches."""
     down: Counter[str] = Counter()
     up: Counter[str] = Counter()
     for cable, gbps in graph.cables.items():
-        for here, there in _both(end for end, _ in cable):
+        for here, there in _both_directions(end for end, _ in cable):
             if here not in tier:
                 continue
             if there in graph.nics or tier.get(there, -1) < tier[here]:
@@ -202,16 +216,18 @@ def _note_uplinks(graph: Graph, tier: dict[str, int], reading: Reading) -> None:
         names = {1: ["leaf"], 2: ["leaf", "spine"], 3: ["leaf", "pod", "spine"]}.get(depth)
         names = names or ["leaf", *(f"tier{number}" for number in range(2, depth + 1))]
         levels = zip(names, worst, strict=True)
-        rows = [{"name": name, "oversubscription": _plain(max(r, 1.0))} for name, r in levels]
+        rows = [
+            {"name": name, "oversubscription": _int_if_whole(max(r, 1.0))} for name, r in levels
+        ]
         reading.spec.setdefault("cluster", {})["levels"] = rows
 
 
-def _both(ends: Iterable[str]) -> tuple[tuple[str, str], tuple[str, str]]:
+def _both_directions(ends: Iterable[str]) -> tuple[tuple[str, str], tuple[str, str]]:
     one, other = ends
     return (one, other), (other, one)
 
 
-def _plain(number: float) -> float | int:
+def _int_if_whole(number: float) -> float | int:
     short = round(number, 3)
     return int(short) if short == int(short) else short
 
@@ -219,8 +235,8 @@ def _plain(number: float) -> float | int:
 _DEVICE = re.compile(r'(Switch|Ca|Rt)\s+[0-9]+\s+"([^"]{1,40})"\s*(?:#\s*"([^"]*)")?')
 _PORT = re.compile(r'\[([0-9]{1,4})\](?:\([0-9a-fx]+\))?\s+"([^"]{1,40})"\[([0-9]{1,4})\]')
 _RATE = re.compile(r"\b([0-9]{1,2})x([A-Z]DR(?:10)?)\b")
-_HEADS = re.compile(r"(vendid|devid|sysimgguid|switchguid|caguid|rtguid|DR path|$)")
-_END = re.compile(
+_IGNORED_LINE = re.compile(r"(vendid|devid|sysimgguid|switchguid|caguid|rtguid|DR path|$)")
+_CABLE_END = re.compile(
     r"\{ (SW|CA) Ports:\w+ SystemGUID:\w+ NodeGUID:(\w{1,20}) "
     r".*?\{([^}]*)\} LID:\w+ PN:(\w{1,4}) \}"
 )
@@ -229,23 +245,28 @@ LONGEST_LINE = 2000
 
 
 def read_ibnetdiscover(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read racks from leaf switches, tiers above, and NICs and oversubscription from the cables."""
+    """Read hosts from the cables of an InfiniBand fabric.
+
+    Racks come from leaf switches, tiers from the switches above; the cables also give the NICs per
+    host and the oversubscription.
+    """
     reading = Reading(text, name, sink)
-    graph = Graph()
+    graph = FabricGraph()
     device = ""
     for line in reading.lines():
         if len(line.text) > LONGEST_LINE:
             finding = Finding(
-                f"line of {len(line.text)} characters", f"the limit is {LONGEST_LINE}"
+                f"the line has {len(line.text)} characters; the limit is {LONGEST_LINE}",
+                "line too long",
             )
             reading.refuse("I06", finding, reading.span(line.number))
         elif line.text.startswith("{"):
             _read_cable(line, graph, reading)
         else:
             device = _read_block_line(line, device, graph, reading)
-    _check_ends(graph, reading)
+    _check_cable_ends(graph, reading)
     if reading.sound:
-        place_hosts(graph, reading)
+        add_hosts_of_graph(graph, reading)
     if not reading.hosts and reading.sound:
         finding = Finding(
             "no host is connected to a switch in this file", help="run ibnetdiscover as root"
@@ -254,10 +275,10 @@ def read_ibnetdiscover(text: str, name: str, sink: Sink) -> Fragment | None:
     return reading.fragment()
 
 
-def _read_block_line(line: Line, device: str, graph: Graph, reading: Reading) -> str:
-    """Add a line of ibnetdiscover to the graph; return the device of the following ports."""
+def _read_block_line(line: Line, device: str, graph: FabricGraph, reading: Reading) -> str:
+    """Add a line of ibnetdiscover to the graph; return the device that the next ports belong to."""
     text = line.text.strip()
-    if text.startswith("#") or _HEADS.match(text):
+    if text.startswith("#") or _IGNORED_LINE.match(text):
         return device
     found = _DEVICE.match(text)
     if found:
@@ -265,37 +286,44 @@ def _read_block_line(line: Line, device: str, graph: Graph, reading: Reading) ->
         if found[1] == "Switch":
             graph.switches[found[2]] = switch_name(found[3] or "", found[2])
         elif found[1] == "Ca":
-            _adapter(found[2], found[3] or "", graph)
+            _add_adapter(found[2], found[3] or "", graph)
         graph.spans.setdefault(found[2], span)
         return found[2]
     port = _PORT.match(text)
     if port is None or not device:
         problem = "is not a device or a port" if device else "comes before the first device"
-        finding = Finding(f"{text[:40]!r} {problem}", help='[1] "H-guid"[1] # "host hca" 4xNDR')
+        finding = Finding(
+            f"{text[:40]!r} {problem}", help='example of a port: [1] "H-guid"[1] # "host hca" 4xNDR'
+        )
         reading.refuse("I01", finding, reading.span(line.number, 1, len(line.text)))
         return device
     rate = _RATE.search(text)
+    # 0.0 if the comment has no rate or an unknown one; the cable is still used.
     gbps = int(rate[1]) * LANE_GBPS.get(rate[2], 0.0) if rate else 0.0
-    graph.join((device, port[1]), (port[2], port[3]), gbps)
+    graph.add_cable((device, port[1]), (port[2], port[3]), gbps)
     graph.spans.setdefault(port[2], reading.span(line.number, line.text.index(port[2]) + 1))
     return device
 
 
 def switch_name(comment: str, guid: str) -> str:
-    """Return the name in ``MF0;leaf1:MQM9700/U1`` (leaf1), else the comment, else the GUID."""
+    """Return the name of a switch from its comment: leaf1 for ``MF0;leaf1:MQM9700/U1``.
+
+    Without such a name, the comment itself; without a comment, the GUID.
+    """
     name = comment.partition(";")[2].partition(":")[0] or comment
     return name.strip() or guid
 
 
-def _adapter(guid: str, comment: str, graph: Graph) -> None:
+def _add_adapter(guid: str, comment: str, graph: FabricGraph) -> None:
     """Add the adapter of a host. Adapters of switches (aggregation nodes) are ignored."""
     host, _, device = comment.partition(" ")
     if device and HOST_NAME.fullmatch(host) and "aggregation" not in comment.lower():
         graph.nics[guid] = (host, device.strip()[:40])
 
 
-def _check_ends(graph: Graph, reading: Reading) -> None:
-    """Report I03 for a cable to a switch without a block."""
+def _check_cable_ends(graph: FabricGraph, reading: Reading) -> None:
+    """Report cables to a switch that the file does not describe (I03)."""
+    # ibnetdiscover starts the ids of switches with S- and those of host adapters with H-.
     known = graph.switches.keys()
     lost = {end for cable in graph.cables for end, _ in cable if end.startswith("S-")} - known
     for end in sorted(lost):
@@ -305,14 +333,14 @@ def _check_ends(graph: Graph, reading: Reading) -> None:
         reading.refuse("I03", finding, graph.spans.get(end, reading.span()))
 
 
-def _read_cable(line: Line, graph: Graph, reading: Reading) -> None:
-    """Add a line of ibdiagnet2.lst: both ends, lane width and speed."""
-    ends = list(_END.finditer(line.text))
+def _read_cable(line: Line, graph: FabricGraph, reading: Reading) -> None:
+    """Add a line of ibdiagnet2.lst to the graph: both ends of a cable, its lanes and its speed."""
+    ends = list(_CABLE_END.finditer(line.text))
     speed = _SPEED.search(line.text)
     if len(ends) != 2 or speed is None:
         finding = Finding(
             "this line does not describe a cable",
-            help="{ SW ... } { CA ... } PHY=4x LOG=ACT SPD=100",
+            help="example of a cable: { SW ... } { CA ... } PHY=4x LOG=ACT SPD=100",
         )
         reading.refuse("I01", finding, reading.span(line.number, 1, len(line.text)))
         return
@@ -322,6 +350,6 @@ def _read_cable(line: Line, graph: Graph, reading: Reading) -> None:
         if end[1] == "SW":
             graph.switches[guid] = switch_name(end[3], guid)
         else:
-            _adapter(guid, end[3], graph)
+            _add_adapter(guid, end[3], graph)
     one, other = ((end[2], end[4]) for end in ends)
-    graph.join(one, other, int(speed[1]) * float(speed[2]))
+    graph.add_cable(one, other, int(speed[1]) * float(speed[2]))

@@ -1,8 +1,8 @@
 """Reader of Kubernetes nodes: ``kubectl get nodes -o json`` with topology labels.
 
 Supported labels: topograph (three generations), AWS, Google Cloud, the clique of the GPU operator
-and the domain of CoreWeave. If a node has several sets of labels, topograph comes before the
-cloud, because an administrator installed it on purpose.
+and the NVLink domain of CoreWeave. If a node has several sets of labels, those of topograph are
+used, because an administrator installed it on purpose.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ _TIERS = (
 _NAMED = (
     tuple(f"network.topology.nvidia.com/{tier}" for tier in ("leaf", "spine", "core")),
     tuple(f"network.topology.nvidia.com/{tier}" for tier in ("block", "spine", "datacenter")),
+    # AWS numbers the layers from the top: layer 3 is next to the node.
     tuple(f"topology.k8s.aws/network-node-layer-{layer}" for layer in (3, 2, 1)),
     tuple(f"cloud.google.com/gce-topology-{part}" for part in ("subblock", "block")),
 )
@@ -37,16 +38,19 @@ _GPU = "nvidia.com/gpu"
 
 
 def read_k8s_nodes(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read racks, tiers and NVLink domains from labels; nodes not ready are unavailable."""
+    """Read Kubernetes nodes as hosts, with racks, tiers and NVLink domains from their labels.
+
+    Nodes that are not ready become unavailable hosts.
+    """
     reading = Reading(text, name, sink)
     root = read_document(reading)
     if root is None or not root.wants(dict):
         return None
     counts: dict[int, list[str]] = {}
     without: list[str] = []
-    for entry in _nodes(root):
+    for entry in _node_entries(root):
         host = entry.text("metadata", "name", required=True)
-        gpus = _gpus(entry)
+        gpus = _gpu_count(entry)
         # Control-plane and CPU nodes are in the same list and get no ranks.
         if gpus == 0:
             without.append(host)
@@ -54,23 +58,26 @@ def read_k8s_nodes(text: str, name: str, sink: Sink) -> Fragment | None:
         metadata = entry.mapping("metadata")
         labels = metadata.mapping("labels") if metadata is not None else None
         written = {str(key): str(value) for key, value in (labels.value if labels else {}).items()}
-        reading.place(Located(host, _path(written), _domain(written), entry.span))
+        reading.place(Located(host, _switch_path(written), _nvlink_domain(written), entry.span))
         counts.setdefault(gpus, []).append(host)
-        if not _ready(entry):
+        if not _is_ready(entry):
             reading.unavailable[host] = None
     _set_gpus_per_node(reading, counts, without)
     return reading.fragment()
 
 
-def _nodes(root: Node) -> list[Node]:
-    """Return the items of a list, or the single node of the file."""
+def _node_entries(root: Node) -> list[Node]:
+    """Return the entries of a list of Kubernetes nodes, or the single node of the file."""
     if root.text("kind") == "Node":
         return [root]
     return [entry for entry in root.items("items") if entry.wants(dict)]
 
 
-def _gpus(entry: Node) -> int:
-    """Return the GPUs of a node by its label, else by its allocatable resources; 0 if neither."""
+def _gpu_count(entry: Node) -> int:
+    """Return the number of GPUs of a Kubernetes node; 0 if it lists none.
+
+    The number is read from the node's label or else from its allocatable resources.
+    """
     for keys in (("metadata", "labels", f"{_GPU}.count"), ("status", "allocatable", _GPU)):
         text = entry.text(*keys)
         if re.fullmatch(r"[0-9]{1,6}", text):
@@ -78,7 +85,7 @@ def _gpus(entry: Node) -> int:
     return 0
 
 
-def _path(labels: Mapping[str, str]) -> tuple[str, ...]:
+def _switch_path(labels: Mapping[str, str]) -> tuple[str, ...]:
     for pattern in _TIERS:
         tiers = {int(match[1]): labels[key] for key in labels if (match := pattern.fullmatch(key))}
         if tiers:
@@ -89,13 +96,14 @@ def _path(labels: Mapping[str, str]) -> tuple[str, ...]:
     return ()
 
 
-def _domain(labels: Mapping[str, str]) -> str | None:
+def _nvlink_domain(labels: Mapping[str, str]) -> str | None:
     return next((labels[key] for key in _DOMAINS if labels.get(key)), None)
 
 
-def _ready(entry: Node) -> bool:
-    """Return True if the node is not cordoned and its condition Ready is True or missing."""
+def _is_ready(entry: Node) -> bool:
+    """Return True if the node is not cordoned and its condition ``Ready`` is True or missing."""
     spec, status = entry.mapping("spec"), entry.mapping("status")
+    # kubectl cordon sets spec.unschedulable.
     if spec is not None and spec.value.get("unschedulable") is True:
         return False
     conditions = status.items("conditions", required=False) if status is not None else []

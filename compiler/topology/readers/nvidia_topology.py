@@ -1,15 +1,13 @@
 """Readers of the topology that nvidia-smi prints: links of one host, NVLink domains of all hosts.
 
-Links of a host: ``nvidia-smi topo -m``, ``topo -p2p``, and the fabric query as CSV.
+Links of one host: ``nvidia-smi topo -m`` or ``topo -p2p``
+(https://docs.nvidia.com/deploy/nvidia-smi). Cells are NV# (a bond of # NVLinks), PIX, PXB, PHB,
+NODE, SYS, from near to far. A matrix covers one host, so a tray of an NVL72 looks like a single
+host.
 
-https://docs.nvidia.com/deploy/nvidia-smi: cells are NV# (a bond of # NVLinks), PIX, PXB, PHB, NODE,
-SYS, from near to far. A matrix covers one host, so a tray of an NVL72 looks like a single host.
-
-Fabric query: NVLink domain of each host.
-
-``nvidia-smi --query-gpu=fabric.clusterUuid,fabric.cliqueId --format=csv,noheader`` prints one line
-per GPU. A prefix ``host: ``, as pdsh and clush print it, names the host; otherwise the file name
-does.
+NVLink domain of each host: ``nvidia-smi --query-gpu=fabric.clusterUuid,fabric.cliqueId
+--format=csv,noheader``, called the fabric query here. It prints one line per GPU. A prefix ``host:
+``, as pdsh and clush print it, is the host name; without a prefix the file name is used.
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.topology.readers.fragment import Fragment, Located
 from parc.compiler.topology.readers.reading import HOST_NAME, Line, Reading
 
+# nvidia-smi underlines the header with terminal escape sequences.
 _ANSI = re.compile(r"\x1b\[[0-9;]{0,10}m")
 _LINK = re.compile(r"NV([0-9]{1,3})")
 _LEGEND = re.compile(r"\s*(NIC[0-9]{1,3}):\s*([\w.-]{1,64})\s*")
@@ -29,39 +28,46 @@ _NIC = re.compile(
 )
 _GPU = re.compile(r"GPU([0-9]{1,3})")
 _TITLE = re.compile(r"(?:CPU|NUMA)[ _]Affinity|GPU[ _]NUMA[ _]ID")
-"""Columns that do not describe connections."""
+"""Pattern for titles of columns that do not describe connections."""
+# From near to far; SOC is what old drivers print for SYS.
 DISTANCE = {"X": 0, "PIX": 1, "PSB": 2, "PXB": 2, "PHB": 3, "NODE": 4, "SYS": 5, "SOC": 5}
+# Cells of topo -p2p: OK, or a reason why two GPUs have no peer access.
 P2P = {"X", "OK", "NS", "CNS", "GNS", "TNS", "DR", "U"}
 MOST_GPUS = 64
 Cells = dict[tuple[str, str], tuple[str, Span]]
-"""(row, column) -> text and position."""
+"""Text and position of every cell, by (row, column)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Matrix:
-    """Cells by row and column, with their positions."""
+class LinkMatrix:
+    """Table of connections: cells by row and column, with their positions in the file."""
 
     columns: tuple[str, ...]
     cells: Cells
 
     @property
     def gpus(self) -> list[str]:
-        """GPU columns in device order."""
+        """Return the names of the GPU columns in device order."""
         return [name for name in self.columns if _GPU.fullmatch(name)]
 
     def cell(self, row: str, column: str) -> str:
-        """Return the text of a cell; empty if there is none."""
+        """Return the text of a cell of the table; empty if there is no such cell."""
         return self.cells.get((row, column), ("",))[0]
 
 
 def read_nvidia_topology(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read a node type: GPUs, NVLink domain or PCIe, compute NICs, NUMA node and NIC per GPU."""
+    """Read a node type from the links of one host, or NVLink domains from a fabric query.
+
+    The node type consists of the number of GPUs, the NVLink domain or PCIe, the compute NICs, and
+    the NUMA node and NIC of every GPU. A fabric query prints the NVLink domain of every host.
+    """
     reading = Reading(_ANSI.sub("", text), name, sink)
-    if is_fabric(reading.text):
-        return read_fabric(reading)
-    matrix = _matrix(reading)
+    if is_fabric_query(reading.text):
+        return read_fabric_query(reading)
+    matrix = _read_matrix(reading)
     if matrix is None:
         return None
+    # NV# in topo -m, OK in topo -p2p.
     linked = {
         (row, column)
         for row in matrix.gpus
@@ -70,26 +76,29 @@ def read_nvidia_topology(text: str, name: str, sink: Sink) -> Fragment | None:
     }
     peer = any(matrix.cell(row, column) in P2P - {"X"} for row, column in matrix.cells)
     _check_symmetry(matrix, linked, reading)
-    domain = _domain(matrix, linked, reading)
+    domain = _nvlink_domain_size(matrix, linked, reading)
     node: dict[str, object] = {"gpus_per_node": len(matrix.gpus), "nvlink_domain": domain}
     if domain == 1:
         node["link_kind"] = "pcie"
     elif not peer:
         node["link_kind"] = "nvlink"
     _note_links(matrix, linked, domain, reading)
-    node |= _affinity(matrix, reading)
+    node |= _numa_and_nics(matrix, reading)
     reading.spec = {"cluster": {"node": node}}
     if matrix.cells:
         reading.spans["cluster.node"] = next(iter(matrix.cells.values()))[1]
     return reading.fragment()
 
 
-def _matrix(reading: Reading) -> Matrix | None:
-    """Return the table; I02 without a header, I01 for a row that is shorter than the header."""
+def _read_matrix(reading: Reading) -> LinkMatrix | None:
+    """Return the table of connections.
+
+    Returns None after reporting a missing header (I02) or a row shorter than the header (I01).
+    """
     columns: tuple[str, ...] = ()
     cells: Cells = {}
     for line in reading.lines():
-        words = _words(line.text)
+        words = _cells_of_line(line.text)
         if not columns:
             columns = tuple(word for word in words[1:] if word) if "GPU0" in words else ()
         elif words[0] in columns:
@@ -99,12 +108,15 @@ def _matrix(reading: Reading) -> Matrix | None:
                 f"{words[0][:40]!r} is not a row of the matrix", "no column has this name"
             )
             reading.refuse("I01", finding, reading.span(line.number, 1, len(words[0])))
-    matrix = Matrix(columns, cells)
-    return matrix if _complete(matrix, reading) else None
+    matrix = LinkMatrix(columns, cells)
+    return matrix if _is_complete(matrix, reading) else None
 
 
-def _words(text: str) -> list[str]:
-    """Return the cells between tabs, or between spaces if a terminal replaced the tabs."""
+def _cells_of_line(text: str) -> list[str]:
+    """Return the cells of a line of the table.
+
+    Cells are separated by tabs, or by spaces if a terminal replaced the tabs.
+    """
     if "\t" in text:
         return [word.strip() for word in text.split("\t")]
     found = _TITLE.sub(lambda match: match[0].replace(" ", "_"), text).split()
@@ -115,7 +127,7 @@ def _words(text: str) -> list[str]:
 def _add_row(
     line: Line, words: list[str], columns: tuple[str, ...], known: tuple[Cells, Reading]
 ) -> None:
-    """Add the cells of a row; I01 if it is shorter than the header."""
+    """Add the cells of a row to the table; report a row that is shorter than the header (I01)."""
     cells, reading = known
     wanted = [name for name in columns if not _TITLE.match(name)]
     if len(words) <= len(wanted):
@@ -132,15 +144,20 @@ def _add_row(
         start += len(word)
 
 
-def _complete(matrix: Matrix, reading: Reading) -> bool:
-    """Return True without errors; I02 for a missing header or GPU row or too many GPUs."""
+def _is_complete(matrix: LinkMatrix, reading: Reading) -> bool:
+    """Return True if the table has no errors.
+
+    Reports a missing header, a GPU without a row, too many GPUs (I02), and unknown connections
+    (I01).
+    """
     if not matrix.columns:
         help_ = "the first line must contain GPU0, GPU1, ... between tabs"
         reading.refuse("I02", Finding("the file has no GPU matrix", help=help_), reading.span())
     expected = [f"GPU{number}" for number in range(len(matrix.gpus))]
     if matrix.gpus != expected or len(expected) > MOST_GPUS:
         message = (
-            f"GPUs {', '.join(matrix.gpus[:8])}: expected GPU0, GPU1, ..., at most {MOST_GPUS}"
+            f"the columns are {', '.join(matrix.gpus[:8])}; expected GPU0, GPU1, ..., at most "
+            f"{MOST_GPUS} GPUs"
         )
         reading.refuse("I02", message, reading.span())
     for name in expected:
@@ -158,16 +175,18 @@ def _complete(matrix: Matrix, reading: Reading) -> bool:
     return reading.sound
 
 
-def _check_symmetry(matrix: Matrix, linked: set[tuple[str, str]], reading: Reading) -> None:
+def _check_symmetry(matrix: LinkMatrix, linked: set[tuple[str, str]], reading: Reading) -> None:
     for row, column in sorted(linked):
         there, back = matrix.cell(row, column), matrix.cell(column, row)
         if there != back and row < column:
-            finding = Finding(f"{row} to {column} is {there}, {column} to {row} is {back}")
+            finding = Finding(
+                f"the connection {row} to {column} is {there}, but {column} to {row} is {back}"
+            )
             reading.refuse("I03", finding, matrix.cells[row, column][1])
 
 
-def _domain(matrix: Matrix, linked: set[tuple[str, str]], reading: Reading) -> int:
-    """Return the size of the groups of GPUs connected by NVLink; I03 if sizes differ."""
+def _nvlink_domain_size(matrix: LinkMatrix, linked: set[tuple[str, str]], reading: Reading) -> int:
+    """Return the number of GPUs that NVLink connects to a group; report different numbers (I03)."""
     groups: list[set[str]] = []
     for gpu in matrix.gpus:
         near = {gpu, *(other for other in matrix.gpus if (gpu, other) in linked)}
@@ -185,7 +204,7 @@ def _domain(matrix: Matrix, linked: set[tuple[str, str]], reading: Reading) -> i
 
 
 def _note_links(
-    matrix: Matrix, linked: set[tuple[str, str]], domain: int, reading: Reading
+    matrix: LinkMatrix, linked: set[tuple[str, str]], domain: int, reading: Reading
 ) -> None:
     bonds = sorted({matrix.cell(*pair) for pair in linked} - {"OK"})
     if bonds:
@@ -198,10 +217,10 @@ def _note_links(
         )
 
 
-def _affinity(matrix: Matrix, reading: Reading) -> dict[str, object]:
-    """Return the NICs nearest to some GPU, and NUMA node and NIC of every GPU.
+def _numa_and_nics(matrix: LinkMatrix, reading: Reading) -> dict[str, object]:
+    """Return the NUMA node and NIC of every GPU, and the NICs that are nearest to some GPU.
 
-    GPUs that are equally near to several NICs are distributed evenly over them.
+    GPUs that are equally near to several NICs are distributed evenly over these NICs.
     """
     found: dict[str, object] = {}
     numa = [re.match(r"[0-9]{1,4}", matrix.cell(gpu, "NUMA Affinity")) for gpu in matrix.gpus]
@@ -209,7 +228,7 @@ def _affinity(matrix: Matrix, reading: Reading) -> dict[str, object]:
         found["gpu_numa"] = [int(match[0]) for match in numa if match]
     legend = (_LEGEND.fullmatch(line.text) for line in reading.lines())
     names = {match[1]: match[2] for match in legend if match}
-    nearest = {gpu: _nearest(matrix, gpu) for gpu in matrix.gpus}
+    nearest = {gpu: _nearest_nics(matrix, gpu) for gpu in matrix.gpus}
     wanted = {nic for nics in nearest.values() for nic in nics}
     compute = [name for name in matrix.columns if name in wanted]
     if not compute:
@@ -228,8 +247,8 @@ def _affinity(matrix: Matrix, reading: Reading) -> dict[str, object]:
     return found
 
 
-def _nearest(matrix: Matrix, gpu: str) -> list[str]:
-    """Return the NICs nearest to ``gpu``; none if all are on other sockets."""
+def _nearest_nics(matrix: LinkMatrix, gpu: str) -> list[str]:
+    """Return the NICs nearest to ``gpu``; empty if all NICs are on other sockets."""
     nics = [name for name in matrix.columns if _NIC.fullmatch(name)]
     away = {nic: DISTANCE.get(matrix.cell(gpu, nic), DISTANCE["SYS"]) for nic in nics}
     least = min(away.values(), default=DISTANCE["SYS"])
@@ -243,15 +262,18 @@ _HEADER = re.compile(r".{0,300}fabric\.clusterUuid", re.IGNORECASE)
 _NO_DOMAIN = "00000000-0000-0000-0000-000000000000"
 
 
-def is_fabric(text: str) -> bool:
-    """Return True if the first line is a line of the query or its header."""
+def is_fabric_query(text: str) -> bool:
+    """Return True if ``text`` is output of nvidia-smi's query of ``fabric.clusterUuid``."""
     first = next((line for line in text.splitlines() if line.strip()), "")
     return bool(_ROW.fullmatch(first[:400]) or _HEADER.match(first))
 
 
-def read_fabric(reading: Reading) -> Fragment | None:
-    """Read the NVLink domain of every host, ``<cluster UUID>.<clique>``; I03 for a host in two."""
-    own = _stem(reading.file)
+def read_fabric_query(reading: Reading) -> Fragment | None:
+    """Read the NVLink domain of every host, named ``<cluster UUID>.<clique>``.
+
+    Reports a host whose GPUs are in two domains (I03).
+    """
+    own = _host_name_of_file(reading.file)
     domains: dict[str, tuple[str | None, int]] = {}
     counts: dict[str, int] = {}
     for line in reading.lines():
@@ -271,7 +293,7 @@ def read_fabric(reading: Reading) -> Fragment | None:
             finding = Finding(
                 f"GPUs of {host} are in NVLink domains {before} and {domain}",
                 label=f"line {where} has {before}",
-                help="a GPU may have failed to join its fabric: see Fabric State of nvidia-smi -q",
+                help="a GPU may have failed to join its fabric; see Fabric State in nvidia-smi -q",
             )
             reading.refuse("I03", finding, reading.span(line.number, 1, len(line.text)))
     for host, (domain, number) in domains.items():
@@ -282,7 +304,10 @@ def read_fabric(reading: Reading) -> Fragment | None:
     return reading.fragment()
 
 
-def _stem(file: str) -> str:
-    """Return the host name in a path: ``logs/n1.csv`` -> n1; ``host`` if it is not a valid name."""
+def _host_name_of_file(file: str) -> str:
+    """Return the host name in the path of a file: n1 for ``logs/n1.csv``.
+
+    ``host`` if the file name is not a valid host name.
+    """
     stem = file.replace("\\", "/").rpartition("/")[2].partition(".")[0]
     return stem if HOST_NAME.fullmatch(stem) else "host"

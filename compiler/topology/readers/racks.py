@@ -1,4 +1,4 @@
-"""Fragments of several files -> ``cluster:`` of a spec: racks, switches above, NVLink domains."""
+"""Content of several files -> section ``cluster`` of a spec: racks, switches, NVLink domains."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from typing import Any
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.topology.hostlist import fold
 from parc.compiler.topology.readers.fragment import Fragment, Located
-from parc.compiler.topology.readers.reading import shown_place
+from parc.compiler.topology.readers.reading import location_text
 
 LONGEST_LABEL = 64
 _INVALID = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def merge(fragments: Sequence[Fragment], sink: Sink) -> Fragment | None:
-    """Return one fragment for several files; None after I03 (files contradict each other).
+    """Return the content of several files as one fragment of a spec.
 
-    If a file lists the hosts allocated to a job, other hosts are dropped.
+    Returns None after reporting that the files contradict each other (I03). If a file lists the
+    hosts allocated to a job, all other hosts are dropped.
     """
     hosts: dict[str, Located] = {}
     spec: dict[str, Any] = {}
     before = sink.failed()
     for fragment in fragments:
         for host in fragment.hosts:
-            hosts[host.name] = _both(hosts.get(host.name, host), host, sink)
-        first = next(iter(fragment.spans.values()), None) or _first_span(fragment)
+            hosts[host.name] = _merge_host(hosts.get(host.name, host), host, sink)
+        first = next(iter(fragment.spans.values()), None) or _first_host_span(fragment)
         _merge_into(spec, fragment.spec, ("", first), sink)
     if sink.failed() and not before:
         return None
@@ -49,12 +50,12 @@ def merge(fragments: Sequence[Fragment], sink: Sink) -> Fragment | None:
     )
 
 
-def _first_span(fragment: Fragment) -> Span:
+def _first_host_span(fragment: Fragment) -> Span:
     return fragment.hosts[0].span if fragment.hosts else Span("", 1, 1)
 
 
-def _both(known: Located, host: Located, sink: Sink) -> Located:
-    """Return the host with the switches and domain of both files; I03 if they differ."""
+def _merge_host(known: Located, host: Located, sink: Sink) -> Located:
+    """Return the host with switches and NVLink domain of both files; report a difference (I03)."""
     if known == host:
         return known
     paths = {known.path, host.path} - {()}
@@ -62,8 +63,8 @@ def _both(known: Located, host: Located, sink: Sink) -> Located:
     if len(paths) > 1 or len(domains) > 1:
         finding = Finding(
             f"two files have different switches or domains for host {host.name}",
-            label=f"here under {shown_place(host)}",
-            causes=(Cause("", f"here under {shown_place(known)}", known.span),),
+            label=f"here below {location_text(host)}",
+            causes=(Cause("", f"here below {location_text(known)}", known.span),),
         )
         sink.report("I03", finding, span=host.span)
     return Located(
@@ -72,6 +73,7 @@ def _both(known: Located, host: Located, sink: Sink) -> Located:
 
 
 def _merge_into(spec: dict[str, Any], more: Any, where: tuple[str, Span], sink: Sink) -> None:
+    """Add the values of ``more`` to ``spec``; report values that contradict each other (I03)."""
     path, span = where
     for key, value in more.items():
         at = f"{path}.{key}" if path else str(key)
@@ -88,10 +90,10 @@ def _merge_into(spec: dict[str, Any], more: Any, where: tuple[str, Span], sink: 
 
 
 def cluster_of(fragment: Fragment, sink: Sink) -> tuple[dict[str, Any], dict[str, Span]]:
-    """Return ``cluster`` in the form of a spec, and the positions of its racks.
+    """Return the section ``cluster`` of a spec, and the positions of its racks in the files.
 
-    Racks are in the order of their first host in the file, hosts in the order of the file. I02 if
-    some hosts have switches and others have none.
+    Racks are in the order of their first host in the file, hosts in the order of the file. Reports
+    that some hosts have switches and others have none (I02).
     """
     cluster = dict(fragment.spec.get("cluster", {}))
     spans = dict(fragment.spans)
@@ -104,13 +106,13 @@ def cluster_of(fragment: Fragment, sink: Sink) -> tuple[dict[str, Any], dict[str
     groups: dict[tuple[str, ...], list[Located]] = {}
     depth = max((len(host.path) for host in fragment.hosts), default=0)
     for host in fragment.hosts:
-        groups.setdefault(_padded(host.path, depth), []).append(host)
+        groups.setdefault(_pad_path(host.path, depth), []).append(host)
     labels = _Labels()
     names = _rack_names(list(groups), labels)
     domains = _shared_domains(fragment.hosts)
     racks = []
     for index, (path, hosts) in enumerate(groups.items()):
-        racks.append(_rack(names[path], path, hosts, (labels, domains)))
+        racks.append(_rack_entry(names[path], path, hosts, (labels, domains)))
         spans[f"cluster.racks[{index}]"] = hosts[0].span
     if racks:
         cluster["racks"] = racks
@@ -119,26 +121,32 @@ def cluster_of(fragment: Fragment, sink: Sink) -> tuple[dict[str, Any], dict[str
     return cluster, spans
 
 
-def _padded(path: tuple[str, ...], depth: int) -> tuple[str, ...]:
-    """Return a path of length ``depth``; a leaf has its own name in the tiers that it skips."""
+def _pad_path(path: tuple[str, ...], depth: int) -> tuple[str, ...]:
+    """Return ``path`` extended to ``depth`` switches.
+
+    A leaf that is connected to a higher tier has its own name in the tiers that it skips.
+    """
     return path[:1] * (depth - len(path)) + path if path else ("all",) * depth
 
 
 def _shared_domains(hosts: Sequence[Located]) -> set[str]:
-    """Return the names of all NVLink domains; none if each of them has a single host."""
+    """Return the names of all NVLink domains; empty if each of them has a single host."""
     counts = Counter(host.nvlink_domain for host in hosts if host.nvlink_domain)
     return {name for name in counts if name} if max(counts.values(), default=0) > 1 else set()
 
 
 class _Labels:
-    """Valid and unique names of racks, domains and switches."""
+    """Valid and unique names for racks, NVLink domains and switches."""
 
     def __init__(self) -> None:
         self._labels: dict[tuple[str, str], str] = {}
         self._taken: set[tuple[str, str]] = set()
 
     def of(self, kind: str, name: str) -> str:
-        """Return a valid label for ``name``; equal for equal names, unique among its ``kind``."""
+        """Return a valid rack, domain or switch name that stands for ``name``.
+
+        Equal names get the same result; different names of one ``kind`` get different results.
+        """
         if (kind, name) not in self._labels:
             # Keep the end of a long name, where the ids of clouds differ.
             plain = _INVALID.sub("-", name)[-LONGEST_LABEL:].lstrip("._-") or kind
@@ -152,7 +160,10 @@ class _Labels:
 
 
 def _rack_names(paths: Sequence[tuple[str, ...]], labels: _Labels) -> dict[tuple[str, ...], str]:
-    """Return path -> leaf name; prefixed with the switch above if two leaves have the same name."""
+    """Return the rack name of every path of switches: the name of its leaf.
+
+    The name of the switch above is put in front if two leaves have the same name.
+    """
     counts = Counter(path[0] if path else "all" for path in paths)
     names: dict[tuple[str, ...], str] = {}
     for path in paths:
@@ -163,10 +174,13 @@ def _rack_names(paths: Sequence[tuple[str, ...]], labels: _Labels) -> dict[tuple
     return names
 
 
-def _rack(
+def _rack_entry(
     name: str, path: tuple[str, ...], hosts: list[Located], known: tuple[_Labels, set[str]]
 ) -> dict[str, Any]:
-    """Return a rack of the spec; ``known``: labels, and NVLink domains of several hosts."""
+    """Return one rack in the form of the spec.
+
+    ``known`` contains the valid names, and the NVLink domains that have several hosts.
+    """
     labels, shared = known
     rack: dict[str, Any] = {"name": name, "nodes": fold(host.name for host in hosts)}
     domains: dict[str, list[str]] = {}
@@ -174,6 +188,7 @@ def _rack(
         if host.nvlink_domain in shared:
             label = labels.of("domain", str(host.nvlink_domain))
             domains.setdefault(label, []).append(host.name)
+    # One domain with all hosts of the rack is written in the short form.
     if len(domains) == 1 and len(next(iter(domains.values()))) == len(hosts):
         rack["nvlink_domain"] = next(iter(domains))
     elif domains:

@@ -1,4 +1,4 @@
-"""State of one file while it is read: positions, findings and hosts."""
+"""State of one file while it is read: hosts, spec keys and findings collected so far."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from parc.compiler.topology.hostlist import (
 from parc.compiler.topology.readers.fragment import Fragment, Located
 
 MOST_FINDINGS = 50
-"""Findings per file; a file of another format would have one per line."""
+"""Most findings reported per file. A file of another format would have one per line."""
 HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of the text, without its end."""
+    """Line of a text, without its line end."""
 
     number: int
     text: str
 
 
 class Reading:
-    """Collector of hosts, spec keys and findings; ``fragment`` returns the result."""
+    """Collector of the hosts, spec keys and findings of one file."""
 
     def __init__(self, text: str, file: str, sink: Sink) -> None:
-        """``file``: file name that positions show."""
+        """Start reading ``text``; ``file`` is the file name that positions of findings show."""
         self.text, self.file, self.sink = text, file, sink
         self.sound = True
         self.notes: list[str] = []
@@ -52,23 +52,27 @@ class Reading:
                 yield Line(number, text)
 
     def span(self, line: int = 1, column: int = 1, length: int = 1) -> Span:
-        """Return a position in this file."""
+        """Return a position in this file; lines and columns count from 1."""
         return Span(self.file, line, column, max(length, 1))
 
     def refuse(self, code: str, finding: Finding | str, span: Span) -> None:
-        """Report an error; the file then gives no fragment."""
+        """Report an error; ``fragment`` then returns None."""
         self.sound = False
         self.say(code, finding, span)
 
     def say(self, code: str, finding: Finding | str, span: Span) -> None:
-        """Report a finding, up to MOST_FINDINGS per file."""
+        """Report a finding of any severity; beyond MOST_FINDINGS per file, findings are dropped."""
         self._findings += 1
         if self._findings <= MOST_FINDINGS:
             self.sink.report(code, finding, span=span)
 
     def names(self, text: str, span: Span) -> list[str]:
-        """Return the names of a host list at ``span``; H01 if malformed, H09 if too long."""
+        """Return the host names of the host list ``text`` at ``span``.
+
+        Reports a malformed list (H01) or one with too many hosts (H09).
+        """
         try:
+            # The limit counts the names of all host lists of the file.
             found = expand(text, MOST_HOSTS - self._names)
         except HostlistError as error:
             code = "H09" if isinstance(error, TooManyHosts) else "H01"
@@ -80,9 +84,11 @@ class Reading:
         return found
 
     def place(self, host: Located) -> None:
-        """Add a host; I02 for an invalid name, I03 if it already has other switches or domains.
+        """Add a host.
 
-        A host without a name is ignored, because the missing name has already been reported.
+        Reports an invalid name (I02), or a host that is already listed with other switches or
+        another NVLink domain (I03). A host without a name is ignored, because the missing name has
+        already been reported.
         """
         if not host.name:
             self.sound = False
@@ -90,7 +96,7 @@ class Reading:
         if not HOST_NAME.fullmatch(host.name) or len(host.name) > LONGEST_NAME:
             valid = "letters, digits, dot, dash and underscore; the first a letter or digit"
             finding = Finding(
-                f"{host.name[:60]!r} is not a valid host name", help=f"valid: {valid}"
+                f"{host.name[:60]!r} is not a valid host name", help=f"valid characters: {valid}"
             )
             self.refuse("I02", finding, host.span)
             return
@@ -98,19 +104,19 @@ class Reading:
         if (known.path, known.nvlink_domain) == (host.path, host.nvlink_domain):
             return
         finding = Finding(
-            f"host {host.name} is listed in two places",
-            label=f"here under {shown_place(host)}",
-            causes=(Cause("", f"here under {shown_place(known)}", known.span),),
+            f"host {host.name} is listed below two different switches or NVLink domains",
+            label=f"here below {location_text(host)}",
+            causes=(Cause("", f"here below {location_text(known)}", known.span),),
         )
         self.refuse("I03", finding, host.span)
 
     @property
     def hosts(self) -> tuple[Located, ...]:
-        """Hosts so far, in the order of the file."""
+        """Return the hosts that were added so far, in the order of the file."""
         return tuple(self._hosts.values())
 
     def fragment(self) -> Fragment | None:
-        """Return the content of the file; None after an error."""
+        """Return the content of the file as a fragment of a spec; None after an error."""
         if not self.sound:
             return None
         unavailable = tuple(name for name in self.unavailable if name in self._hosts)
@@ -120,13 +126,13 @@ class Reading:
         )
 
 
-def shown_place(host: Located) -> str:
-    """Return the switches and domain of a host: ``leaf1, core, NVLink domain d1``."""
+def location_text(host: Located) -> str:
+    """Return the location of a host as text, such as ``leaf1, core, NVLink domain d1``."""
     parts = [*host.path] + ([f"NVLink domain {host.nvlink_domain}"] if host.nvlink_domain else [])
     return ", ".join(part[:40] for part in parts) or "no switch"
 
 
 def some(names: list[str], most: int = 3) -> str:
-    """Return the first names as text: ``n1, n2, n3 and 5 more``."""
+    """Return the first names as text, such as ``n1, n2, n3 and 5 more``."""
     more = len(names) - most
     return ", ".join(name[:60] for name in names[:most]) + (f" and {more} more" if more > 0 else "")

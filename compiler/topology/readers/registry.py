@@ -1,4 +1,4 @@
-"""Table of topology formats: their readers, and patterns that detect them."""
+"""Table of topology file formats: the reader of each format, and patterns that detect it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from parc.compiler.topology.readers.topograph import read_topograph
 
 Reader = Callable[[str, str, Sink], Fragment | None]
 DETECTED_IN = 65_536
-"""Characters at the start of a text that are searched for the patterns."""
+"""Number of characters at the start of a text in which the patterns are searched."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A file format."""
+    """Topology file format: its reader and the patterns that detect it."""
 
     reader: Reader
     description: str
@@ -83,11 +83,14 @@ FORMATS: dict[str, Format] = {
         ),
     ),
 }
-"""Formats by name, in the order in which a text is compared with them."""
+"""Formats by name, in the order in which their patterns are tried."""
 
 
 def sniff(text: str, formats: Mapping[str, Format] = FORMATS) -> str | None:
-    """Return the format of ``text``, detected by its first characters; None if unknown."""
+    """Return the name of the format of ``text``, detected by its first characters.
+
+    None if no format matches.
+    """
     # Only the start is searched: node lists of large clusters have tens of megabytes.
     head = text[:DETECTED_IN]
     for name, form in formats.items():

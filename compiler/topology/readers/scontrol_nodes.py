@@ -1,4 +1,4 @@
-"""Reader of Slurm nodes: ``scontrol show nodes --json`` and ``sinfo --json``, three versions.
+"""Reader of Slurm nodes: ``scontrol show nodes --json`` and ``sinfo --json`` of three versions.
 
 Slurm 22.05 has ``nodes`` with states as words (``sinfo --json``). Since 23.02 ``scontrol`` has
 ``nodes`` with lists of states, and ``sinfo`` has groups of equal hosts.
@@ -20,17 +20,15 @@ _GONE = {
     *("INVALID", "INVALID_REG", "MAINTENANCE", "NOT_RESPONDING", "POWERED_DOWN"),
     *("POWERING_DOWN", "POWER_DOWN", "REBOOT_ISSUED", "UNKNOWN"),
 }
-
-
 """States of hosts that cannot run a job."""
 _GPUS = re.compile(r"\bgpu(?::([\w.-]+))?[:=]([0-9]{1,6})(?![0-9])")
 
 
 def gpus_of(text: str) -> tuple[int, tuple[str, ...]]:
-    """Return (number of GPUs, their types) of a gres or tres text of Slurm.
+    """Return (number of GPUs, their types) that a gres or tres text of Slurm lists.
 
-    Forms: ``gpu:h100:8(S:0-1)`` in gres, ``gres/gpu:h100=16`` in tres. A tres contains the sum and
-    again the counts per type, so these are not added.
+    Examples: ``gpu:h100:8(S:0-1)`` in gres, ``gres/gpu:h100=16`` in tres. A tres text contains the
+    sum as well as the counts per type, so the two are not added.
     """
     found = _GPUS.findall(text)
     total = sum(int(count) for kind, count in found if not kind)
@@ -41,18 +39,21 @@ def gpus_of(text: str) -> tuple[int, tuple[str, ...]]:
 
 @dataclass(slots=True)
 class _HostFacts:
-    """Distinct facts of the hosts read so far."""
+    """Numbers of GPUs, GPU types and numbers of cores of the hosts read so far."""
 
     gpus: dict[int, list[str]] = field(default_factory=dict)
-    """Number of GPUs -> hosts."""
+    """Hosts by number of GPUs."""
     types: dict[str, None] = field(default_factory=dict)
     cores: dict[int, None] = field(default_factory=dict)
     first: dict[int, Span] = field(default_factory=dict)
-    """Number of GPUs -> its first position in the file."""
+    """First position in the file of each number of GPUs."""
 
 
 def read_scontrol_nodes(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read hosts, GPUs and cores per host, and hosts that are down. The file has no racks."""
+    """Read Slurm nodes as hosts: their GPUs and cores, and those that are down.
+
+    The file has no racks.
+    """
     reading = Reading(text, name, sink)
     root = read_document(reading)
     if root is None or not root.wants(dict):
@@ -61,25 +62,30 @@ def read_scontrol_nodes(text: str, name: str, sink: Sink) -> Fragment | None:
     groups = root.child("nodes") is None and root.child("sinfo") is not None
     for host, entry in _group_entries(root) if groups else _host_entries(root):
         reading.place(Located(host, (), None, entry.span))
-        _note_facts(host, entry, facts)
+        _record_facts(host, entry, facts)
         if _states(entry) & _GONE:
             reading.unavailable[host] = None
     if not reading.hosts and reading.sound:
         reading.refuse(
-            "I02", Finding("the file has no host names", "nodes is empty"), reading.span()
+            "I02",
+            Finding("the file has no host names", "the list of nodes is empty"),
+            reading.span(),
         )
     return _without_cpu_hosts(reading, facts)
 
 
 def _host_entries(root: Node) -> Iterator[tuple[str, Node]]:
-    """Yield (host, entry) of a list of hosts."""
+    """Yield (host name, entry) for each entry of a list of hosts."""
     for entry in root.items("nodes"):
         if entry.wants(dict):
             yield entry.text("name", required=True), entry
 
 
 def _group_entries(root: Node) -> Iterator[tuple[str, Node]]:
-    """Yield (host, entry) of groups, each host once: it is in a group per partition."""
+    """Yield (host name, entry of its group) for each host in groups of equal hosts.
+
+    A host is in one group per partition; only the first of its groups is used.
+    """
     seen: set[str] = set()
     for entry in root.items("sinfo"):
         nodes = entry.mapping("nodes") if entry.wants(dict) else None
@@ -90,9 +96,10 @@ def _group_entries(root: Node) -> Iterator[tuple[str, Node]]:
 
 
 def _states(entry: Node) -> set[str]:
-    """Return the states in upper case.
+    """Return the states of a host in upper case.
 
-    22.05 has a word and flags, later versions a list, which groups have below ``node``.
+    Slurm 22.05 writes one word and flags, later versions write a list; in groups the list is below
+    ``node``.
     """
     found: set[str] = set()
     for value in (entry.child("state"), entry.child("state_flags"), entry.child("node")):
@@ -104,7 +111,8 @@ def _states(entry: Node) -> set[str]:
     return found
 
 
-def _note_facts(host: str, entry: Node, facts: _HostFacts) -> None:
+def _record_facts(host: str, entry: Node, facts: _HostFacts) -> None:
+    """Record GPUs, GPU types and cores of ``host``."""
     gres = entry.child("gres")
     words = entry.text("gres", "total") if gres and isinstance(gres.value, dict) else None
     text = entry.text("gres") if words is None else words
@@ -119,7 +127,10 @@ def _note_facts(host: str, entry: Node, facts: _HostFacts) -> None:
 
 
 def _without_cpu_hosts(reading: Reading, facts: _HostFacts) -> Fragment | None:
-    """Return the fragment of the hosts with GPUs; I03 if their numbers of GPUs differ."""
+    """Return the content of the file without the hosts that have no GPUs.
+
+    Reports hosts with different numbers of GPUs (I03).
+    """
     without = facts.gpus.pop(0, [])
     counts = sorted(facts.gpus)
     if len(counts) > 1:
@@ -146,6 +157,7 @@ def _without_cpu_hosts(reading: Reading, facts: _HostFacts) -> Fragment | None:
         node["cpu_cores"] = min(facts.cores)
     if facts.types:
         notes.append(f"GPU type in gres: {some(list(facts.types))}")
+    # A set, because ``in`` runs once per host.
     dropped = set(without)
     hosts = tuple(host for host in found.hosts if host.name not in dropped)
     gone = tuple(host for host in found.unavailable if host not in dropped)

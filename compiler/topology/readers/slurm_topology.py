@@ -1,14 +1,12 @@
-"""Readers of Slurm's topology in both of its formats: topology.conf and topology.yaml.
+"""Readers of the two formats of Slurm's topology: topology.conf and topology.yaml.
 
-First format: topology.conf (tree and block) and ``scontrol show topology``.
+topology.conf (tree and block) and ``scontrol show topology``
+(https://slurm.schedmd.com/topology.conf.html): keys are case-insensitive, ``#`` starts a comment,
+and a backslash at the end joins lines. ``scontrol`` adds Level, BlockIndex, the hosts below every
+upper switch and aggregated blocks; these are ignored, because they follow from the leaves.
 
-Format: https://slurm.schedmd.com/topology.conf.html. Keys are case-insensitive, ``#`` starts a
-comment, a backslash at the end joins lines. ``scontrol`` adds Level, BlockIndex, the hosts below
-every upper switch and aggregated blocks; these are ignored, because they follow from the leaves.
-
-Second format, topology.yaml: a list of topologies, one of them the default.
-
-Format: https://slurm.schedmd.com/topology.yaml.html: tree, block, ring, torus3d or flat.
+topology.yaml (https://slurm.schedmd.com/topology.yaml.html): a list of topologies of type tree,
+block, ring, torus3d or flat; one of them is the default.
 """
 
 from __future__ import annotations
@@ -32,12 +30,12 @@ _KEYS = {
     "blocksizes": set[str](),
     "aggregatedblock": {"nodes", "blockindex", "blocksize"},
 }
-"""First key of an entry -> other keys that it may have."""
+"""Other keys that an entry may have, by its first key."""
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
-    """A value after ``=`` with its position."""
+class KeyValue:
+    """Key and value of a ``key=value`` pair, with their positions."""
 
     text: str
     span: Span
@@ -45,25 +43,28 @@ class Value:
     key_span: Span
 
 
-Entry = dict[str, Value]
+Entry = dict[str, KeyValue]
 
 
 def read_slurm_topology(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read racks from leaf switches or blocks; the switches above leaves are tiers."""
+    """Read racks from leaf switches or blocks, and tiers from the switches above the leaves."""
     if is_yaml(text):
         return read_topology_yaml(text, name, sink)
-    return read_conf(Reading(text, name, sink), {})
+    return read_topology_conf(Reading(text, name, sink), {})
 
 
 def is_yaml(text: str) -> bool:
-    """Return True if the first line with content starts a YAML document or a list."""
+    """Return True if the first line that is not a comment starts a YAML document or a list."""
     lines = (line.strip() for line in text.splitlines())
     first = next((line for line in lines if line and not line.startswith("#")), "")
     return first == "---" or first.startswith(("- ", "--- ", "[", "{"))
 
 
-def read_conf(reading: Reading, real_names: dict[str, str]) -> Fragment | None:
-    """Read the ``key=value`` form. ``real_names`` replace names of switches and blocks."""
+def read_topology_conf(reading: Reading, real_names: dict[str, str]) -> Fragment | None:
+    """Read topology.conf, the ``key=value`` format.
+
+    ``real_names`` maps names of switches and blocks in the file to the names to use instead.
+    """
     switches: dict[str, Switch] = {}
     blocks: dict[str, Switch] = {}
     for first, entry in _entries(reading):
@@ -72,12 +73,13 @@ def read_conf(reading: Reading, real_names: dict[str, str]) -> Fragment | None:
         elif first == "blockname":
             _add_block(entry, blocks, reading)
         elif first == "blocksizes":
-            _check_sizes(entry["blocksizes"], reading)
+            _check_block_sizes(entry["blocksizes"], reading)
     if switches and blocks:
         finding = Finding(
-            "the file has both switches and blocks", "Slurm uses only one of the two plugins"
+            "the file has both switches and blocks", "Slurm uses either switches or blocks"
         )
         reading.refuse("I03", finding, next(iter(blocks.values())).span)
+    # Blocks have no switches above them, so each block is a path of its own.
     paths = leaf_paths(switches, reading) if switches else {block: (block,) for block in blocks}
     for leaf, path in paths.items():
         origin = switches.get(leaf) or blocks[leaf]
@@ -90,18 +92,22 @@ def read_conf(reading: Reading, real_names: dict[str, str]) -> Fragment | None:
 
 
 def real_names(text: str) -> dict[str, str]:
-    """Return name in the file -> real name, from topograph comments: ``# switch.1.1=leaf-1``."""
+    """Return the real name of every generated name in a file that topograph wrote.
+
+    The real names are in comments such as ``# switch.1.1=leaf-1``.
+    """
     found = (_REAL_NAME.fullmatch(line) for line in text.splitlines())
     return {match[1]: match[2].strip() for match in found if match}
 
 
 def _entries(reading: Reading) -> Iterator[tuple[str, Entry]]:
-    """Yield (first key in lower case, values by key) of every entry; I01 for other lines."""
+    """Yield (first key in lower case, values by key) of every entry; report other lines (I01)."""
     entry: Entry = {}
     for line in reading.lines():
         text = line.text.partition("#")[0].rstrip()
+        # A backslash continues the entry on the next line.
         joined = text.endswith("\\")
-        _pairs(line.number, text.removesuffix("\\"), entry, reading)
+        _add_pairs(line.number, text.removesuffix("\\"), entry, reading)
         if entry and not joined:
             yield from _checked_entry(entry, reading)
             entry = {}
@@ -109,10 +115,10 @@ def _entries(reading: Reading) -> Iterator[tuple[str, Entry]]:
         yield from _checked_entry(entry, reading)
 
 
-def _pairs(number: int, text: str, entry: Entry, reading: Reading) -> None:
+def _add_pairs(number: int, text: str, entry: Entry, reading: Reading) -> None:
     end = 0
     for match in _PAIR.finditer(text):
-        _refuse_rest(number, text[end : match.start()], end, reading)
+        _report_other_text(number, text[end : match.start()], end, reading)
         end = match.end()
         key_span = reading.span(number, match.start() + 1, len(match[1]))
         span = reading.span(number, match.start(2) + 1, len(match[2]))
@@ -120,15 +126,17 @@ def _pairs(number: int, text: str, entry: Entry, reading: Reading) -> None:
             cause = Cause("", "first entry", entry[match[1].lower()].key_span)
             finding = Finding(f"duplicate key {match[1][:40]}", causes=(cause,))
             reading.refuse("I01", finding, key_span)
-        entry[match[1].lower()] = Value(match[2], span, match[1], key_span)
-    _refuse_rest(number, text[end:], end, reading)
+        entry[match[1].lower()] = KeyValue(match[2], span, match[1], key_span)
+    _report_other_text(number, text[end:], end, reading)
 
 
-def _refuse_rest(number: int, rest: str, start: int, reading: Reading) -> None:
+def _report_other_text(number: int, rest: str, start: int, reading: Reading) -> None:
     words = rest.strip()
     if words:
         column = start + rest.index(words[0]) + 1
-        finding = Finding(f"{words[:40]!r} is not key=value", help="SwitchName=leaf1 Nodes=n[1-8]")
+        finding = Finding(
+            f"{words[:40]!r} is not key=value", help="example: SwitchName=leaf1 Nodes=n[1-8]"
+        )
         reading.refuse("I01", finding, reading.span(number, column, len(words)))
 
 
@@ -140,7 +148,9 @@ def _checked_entry(entry: Entry, reading: Reading) -> Iterator[tuple[str, Entry]
         reading.refuse("I01", finding, entry[first].key_span)
         return
     for key in entry.keys() - {first} - _KEYS[first]:
-        finding = Finding(f"key {entry[key].key[:40]} is ignored", "unknown key for this entry")
+        finding = Finding(
+            f"key {entry[key].key[:40]} is ignored", "an entry of this type has no such key"
+        )
         reading.say("I04", finding, entry[key].key_span)
     yield first, entry
 
@@ -179,12 +189,15 @@ def _report_duplicate(kind: str, name: str, first: Switch, span: Span, reading: 
     reading.refuse("I03", finding, span)
 
 
-def _check_sizes(value: Value, reading: Reading) -> None:
-    """Report sizes with which Slurm does not start: each must be a power of two times the last."""
+def _check_block_sizes(value: KeyValue, reading: Reading) -> None:
+    """Report block sizes that Slurm rejects: each must be a power of two times the one before."""
     sizes = value.text.split(",")
     numbers = [int(size) for size in sizes if re.fullmatch(r"[0-9]{1,9}", size)]
     if len(numbers) < len(sizes) or 0 in numbers:
-        finding = Finding(f"BlockSizes {value.text[:60]!r} are not numbers", help="example: 18,36")
+        finding = Finding(
+            f"BlockSizes {value.text[:60]!r} is not a list of positive numbers",
+            help="example: 18,36",
+        )
         reading.refuse("I01", finding, value.span)
         return
     for smaller, larger in pairwise(numbers):
@@ -203,25 +216,32 @@ _GROUPS = {
     "ring": ("rings", "ring"),
     "torus3d": ("toruses", "name"),
 }
-"""Plugin without switches -> key of its list of groups, key of the name of a group."""
+"""Key of the list of groups and key of the name of a group, by plugin without switches."""
 
 
 def read_topology_yaml(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read the racks of the default topology, else of the first; I04 lists the other ones."""
+    """Read the racks of the default topology in topology.yaml, or of the first one.
+
+    A warning (I04) lists the other topologies.
+    """
     reading = Reading(text, name, sink)
     root = read_document(reading)
     if root is None:
         return None
-    chosen = _chosen(root, reading)
+    chosen = _default_topology(root, reading)
     if chosen is not None:
-        _read(chosen, reading)
+        _read_topology(chosen, reading)
         if not reading.hosts and reading.sound:
             message = f"topology {chosen.text('topology')[:60]} has no hosts"
-            reading.refuse("I02", Finding(message, help="tree or block with nodes"), chosen.span)
+            reading.refuse(
+                "I02",
+                Finding(message, help="hosts are read from a tree or from blocks with nodes"),
+                chosen.span,
+            )
     return reading.fragment()
 
 
-def _chosen(root: Node, reading: Reading) -> Node | None:
+def _default_topology(root: Node, reading: Reading) -> Node | None:
     topologies = [entry for entry in root.items() if entry.wants(dict)]
     if not topologies:
         reading.refuse("I02", "the file has no topologies", reading.span())
@@ -239,7 +259,7 @@ def _chosen(root: Node, reading: Reading) -> Node | None:
     return chosen
 
 
-def _read(chosen: Node, reading: Reading) -> None:
+def _read_topology(chosen: Node, reading: Reading) -> None:
     tree = chosen.mapping("tree")
     if tree is not None:
         _read_tree(tree, reading)
@@ -249,16 +269,16 @@ def _read(chosen: Node, reading: Reading) -> None:
             _read_group(group, group.text(named, required=True), reading)
         if groups is not None and plugin in ("ring", "torus3d"):
             reading.notes.append(
-                f"{plugin}: each one becomes a rack; the order of its hosts is not used"
+                f"each {plugin} becomes a rack; the order of the hosts inside it is not used"
             )
 
 
 def _read_group(group: Node, name: str, reading: Reading) -> None:
-    for host in _hosts(group, reading):
+    for host in _host_names(group, reading):
         reading.place(Located(host, (name,), None, group.span))
 
 
-def _hosts(node: Node, reading: Reading) -> list[str]:
+def _host_names(node: Node, reading: Reading) -> list[str]:
     found = node.child("nodes")
     return reading.names(node.text("nodes"), found.span) if found is not None else []
 
@@ -271,7 +291,7 @@ def _read_tree(tree: Node, reading: Reading) -> None:
         switch = Switch(name, entry.span)
         if children is not None:
             switch.children = reading.names(entry.text("children"), children.span)
-        switch.hosts = _hosts(entry, reading)
+        switch.hosts = _host_names(entry, reading)
         known = switches.setdefault(name, switch)
         if known is not switch:
             cause = Cause("", "first entry", known.span)

@@ -1,4 +1,4 @@
-"""Switches with lists of children -> path from every leaf to its root."""
+"""Switches with lists of their children -> path from every leaf to its root."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from parc.compiler.diagnostics import Cause, Finding, Span
 from parc.compiler.topology.readers.reading import Reading, some
 
 MOST_TIERS = 16
-"""Limit of the depth. The deepest fabrics have four or five tiers."""
+"""Limit on the tiers of a tree. The deepest fabrics have four or five."""
 
 
 @dataclass(slots=True)
 class Switch:
-    """A switch as described in a file."""
+    """Switch of a tree, with its child switches and its hosts, as a file lists them."""
 
     name: str
     span: Span
@@ -22,17 +22,17 @@ class Switch:
 
 
 def leaf_paths(switches: dict[str, Switch], reading: Reading) -> dict[str, tuple[str, ...]]:
-    """Return leaf -> its switches up to the root, the leaf first, all of equal length.
+    """Return the path of every leaf: its switches from the leaf to the root.
 
-    A leaf that is connected to a higher tier than others has its own name in the tiers that it
-    skips. I03 for a child that is unknown or has two parents, and for a cycle; I07 if there is no
-    common root.
+    All paths have the same length: a leaf that is connected to a higher tier than other leaves has
+    its own name in the tiers that it skips. Reports a child that is unknown or has two parents, and
+    a cycle (I03); reports leaves without a common root (I07).
     """
     parents = _parents(switches, reading)
     paths: dict[str, tuple[str, ...]] = {}
     for switch in switches.values():
         if switch.hosts:
-            paths[switch.name] = _climb(switch, parents, reading)
+            paths[switch.name] = _path_to_root(switch, parents, reading)
     roots = sorted({path[-1] for path in paths.values()})
     if len(roots) > 1 and reading.sound:
         finding = Finding(
@@ -47,6 +47,7 @@ def leaf_paths(switches: dict[str, Switch], reading: Reading) -> dict[str, tuple
 
 
 def _parents(switches: dict[str, Switch], reading: Reading) -> dict[str, Switch]:
+    """Return the parent of every switch; report an unknown child or a second parent (I03)."""
     parents: dict[str, Switch] = {}
     for switch in switches.values():
         for child in switch.children:
@@ -56,7 +57,7 @@ def _parents(switches: dict[str, Switch], reading: Reading) -> dict[str, Switch]
             elif parents.setdefault(child, switch) is not switch:
                 other = parents[child]
                 finding = Finding(
-                    f"switch {child[:60]} is under {other.name[:60]} and {switch.name[:60]}",
+                    f"switch {child[:60]} has two parents: {other.name[:60]}, {switch.name[:60]}",
                     label="second parent",
                     help="a switch of a tree can have only one parent",
                     causes=(Cause("", "first parent", other.span),),
@@ -65,13 +66,16 @@ def _parents(switches: dict[str, Switch], reading: Reading) -> dict[str, Switch]
     return parents
 
 
-def _climb(leaf: Switch, parents: dict[str, Switch], reading: Reading) -> tuple[str, ...]:
+def _path_to_root(leaf: Switch, parents: dict[str, Switch], reading: Reading) -> tuple[str, ...]:
+    """Return the switches from ``leaf`` to its root; report a cycle or too many tiers (I03)."""
     path = [leaf.name]
     while (above := parents.get(path[-1])) is not None:
         if above.name in path or len(path) == MOST_TIERS:
             problem = "a cycle" if above.name in path else f"more than {MOST_TIERS} tiers"
             message = f"the switches above {leaf.name[:60]} have {problem}"
-            reading.refuse("I03", Finding(message, f"{above.name[:60]} is above it"), above.span)
+            reading.refuse(
+                "I03", Finding(message, f"{above.name[:60]} is above {leaf.name[:60]}"), above.span
+            )
             break
         path.append(above.name)
     return tuple(path)

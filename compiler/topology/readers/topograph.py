@@ -1,7 +1,8 @@
-"""Reader of NVIDIA topograph: models (switches and blocks), Slurm output, graph as JSON.
+"""Reader of NVIDIA topograph: models (switches and blocks), Slurm output, and graph as JSON.
 
-https://github.com/NVIDIA/topograph: models are in tests/models, the graph in pkg/topology. Models
-have switches as a list or a mapping, and hosts below ``capacity_blocks`` (older) or ``blocks``.
+In https://github.com/NVIDIA/topograph, models are in tests/models and the graph is in pkg/topology.
+A model has switches as a list or a mapping, and hosts below ``capacity_blocks`` (older) or
+``blocks``.
 """
 
 from __future__ import annotations
@@ -12,20 +13,23 @@ from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.fragment import Fragment, Located
 from parc.compiler.topology.readers.reading import Reading
-from parc.compiler.topology.readers.slurm_topology import read_conf, real_names
+from parc.compiler.topology.readers.slurm_topology import read_topology_conf, real_names
 from parc.compiler.topology.readers.switch_tree import Switch, leaf_paths
 
 _CONF = re.compile(r"^[ \t]*(SwitchName|BlockName)\s*=", re.IGNORECASE | re.MULTILINE)
 _DOMAINS = ("accelerator", "domain", "level-0")
-"""Last parts of labels of the NVLink domain: accelerator.topograph.run/domain and older names."""
+"""Last parts of labels for the NVLink domain: accelerator.topograph.run/domain and older names."""
 
 
 def read_topograph(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read racks from leaves, tiers from the switches above, NVLink domains from labels."""
+    """Read racks from leaf switches, tiers from the switches above them.
+
+    NVLink domains are read from labels.
+    """
     reading = Reading(text, name, sink)
     # This output has generated names (switch.1.1), and the real ones in comments.
     if _CONF.search(text):
-        return read_conf(reading, real_names(text))
+        return read_topology_conf(reading, real_names(text))
     root = read_document(reading)
     if root is None or not root.wants(dict):
         return None
@@ -48,11 +52,14 @@ def _read_graph(root: Node, reading: Reading) -> None:
             continue
         layers = [layer.value for layer in entry.items("network_layers") if layer.wants(str)]
         host = entry.text("id", required=True)
-        reading.place(Located(host, tuple(layers), _domain(entry), entry.span))
+        reading.place(Located(host, tuple(layers), _nvlink_domain(entry), entry.span))
 
 
-def _domain(entry: Node) -> str | None:
-    """Return the NVLink domain from a label, an annotation, or the key ``nvlink`` of old models."""
+def _nvlink_domain(entry: Node) -> str | None:
+    """Return the NVLink domain of an entry; None if it has none.
+
+    It is read from a label, from an annotation, or from the key ``nvlink`` of old models.
+    """
     for labels in (entry.mapping("labels"), entry.mapping("annotations")):
         for key in sorted(labels.value) if labels is not None else ():
             prefix, _, last = key.rpartition("/")
@@ -65,7 +72,7 @@ def _domain(entry: Node) -> str | None:
 def _read_model(root: Node, reading: Reading) -> None:
     switches: dict[str, Switch] = {}
     leaf_of_block: dict[str, str] = {}
-    for name, entry in _switches(root):
+    for name, entry in _switch_entries(root):
         switch = Switch(name, entry.span)
         listed = entry.items("switches", required=False)
         switch.children = [child.value for child in listed if child.wants(str)]
@@ -76,25 +83,26 @@ def _read_model(root: Node, reading: Reading) -> None:
             cause = Cause("", "first entry", switches[name].span)
             finding = Finding(f"duplicate switch {name[:60]}", causes=(cause,))
             reading.refuse("I03", finding, entry.span)
-    blocks = _blocks(root, leaf_of_block, reading)
+    blocks = _read_blocks(root, leaf_of_block, reading)
     for leaf, hosts, _ in blocks:
         switches.setdefault(leaf, Switch(leaf, reading.span())).hosts += hosts
+    # After the blocks were added, because a block may name a leaf that has no entry.
     paths = leaf_paths(_with_leaves(switches), reading)
     for leaf, hosts, block in blocks:
-        domain = _domain(block)
+        domain = _nvlink_domain(block)
         for host in hosts:
             reading.place(Located(host, paths.get(leaf, (leaf,)), domain, block.span))
 
 
 def _with_leaves(switches: dict[str, Switch]) -> dict[str, Switch]:
-    """Add leaf switches that appear only as children of a switch; a model has no entry for them."""
+    """Add the leaf switches that a model lists only as children, without an entry."""
     for switch in list(switches.values()):
         for child in switch.children:
             switches.setdefault(child, Switch(child, switch.span))
     return switches
 
 
-def _switches(root: Node) -> list[tuple[str, Node]]:
+def _switch_entries(root: Node) -> list[tuple[str, Node]]:
     found = root.child("switches")
     if found is None:
         root.lacks("switches")
@@ -106,10 +114,10 @@ def _switches(root: Node) -> list[tuple[str, Node]]:
     return [(entry.text("name", required=True), entry) for entry in listed]
 
 
-def _blocks(
+def _read_blocks(
     root: Node, leaf_of_block: dict[str, str], reading: Reading
 ) -> list[tuple[str, list[str], Node]]:
-    """Return (leaf, hosts, entry) of every block; I02 for a block without a switch."""
+    """Return (leaf, host names, entry) of every block; report a block without a switch (I02)."""
     found = []
     entries = root.items("blocks", required=False) + root.items("capacity_blocks", required=False)
     for entry in entries:

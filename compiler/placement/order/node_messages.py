@@ -1,4 +1,4 @@
-"""Senders and receivers by node rank, to count the messages that leave a set of node ranks."""
+"""Network messages by node rank, to count how many leave a set of node ranks."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from parc.compiler.topology.uplinks import Flow
 
 Partners = tuple[tuple[int, ...], ...]
-"""For every node rank a tuple of node ranks or of groups."""
+"""For every node rank, a tuple of node ranks or of process groups."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeMessages:
-    """The messages of one flow by node rank."""
+    """Network messages of one phase (traffic of one parallel axis) by node rank."""
 
     unit_bytes: float
     """Bytes of one message."""
     exposure: float
-    """Fraction of the time that is not overlapped with compute."""
+    """Fraction of the communication time that compute does not hide."""
     parallel: int
-    """Equal messages that each entry stands for."""
+    """Number of equal messages that one entry represents."""
     sends: Partners
     """Receivers of every node rank, one entry per message."""
     receives: Partners
@@ -34,7 +34,7 @@ class NodeMessages:
     """All-to-all groups of every node rank."""
 
     def leaving(self, inside: Collection[int]) -> int:
-        """Return the number of messages from node ranks in ``inside`` to node ranks outside."""
+        """Return the number of messages from node ranks in ``inside`` to node ranks outside it."""
         # A set, because ``in`` runs once per message.
         own = inside if isinstance(inside, (set, frozenset)) else set(inside)
         count = sum(other not in own for node in own for other in self.sends[node])
@@ -46,7 +46,7 @@ class NodeMessages:
 
 
 def messages_by_node(flow: Flow, nodes: int) -> NodeMessages:
-    """Return the messages of ``flow`` in a job of ``nodes`` node ranks."""
+    """Return the messages of ``flow`` sorted by node rank, in a job of ``nodes`` node ranks."""
     sends: list[list[int]] = [[] for _ in range(nodes)]
     receives: list[list[int]] = [[] for _ in range(nodes)]
     for sender, receiver in zip(flow.senders, flow.receivers, strict=True):

@@ -1,11 +1,12 @@
-"""Lower bounds on the groups that a set of m node ranks cuts, jointly for crossing families.
+"""Lower bounds on the process groups that a switch cuts, jointly for several parallel axes.
 
-Node ranks are cells of a grid. A slice of it (a pipeline stage) is again a grid, of rows (expert
-groups) and columns (their replicas); lines (pipelines) run across the slices. If a set has m cells,
-at most h of them in any one slice, it touches at least m / h slices. It cuts at least h lines,
-unless it touches every slice; then it cuts at least h - m / slices of them. A bound on families
-taken together is sharper than the sum of single bounds, because a set that cuts few rows cuts many
-columns.
+A switch cuts a group if only a part of the group is below it. Let a set of m node ranks be below
+the switch. Node ranks are the cells of a grid. A slice of the grid (a pipeline stage) is again a
+grid, of rows (expert groups) and columns (their replicas). Lines (pipelines) run across the slices,
+with one cell in each. Let h be the largest number of cells of the set in one slice. Then the set
+touches at least m / h slices. It cuts at least h lines if it leaves some slice untouched, and
+otherwise at least h - m / slices lines. Bounding all axes together is sharper than adding up the
+bound of each axis, because a set that cuts few rows cuts many columns.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ from parc.compiler.topology.uplinks import Pattern
 
 @dataclass(frozen=True, slots=True)
 class CutModel:
-    """Groups of one flow as the bounds see them: disjoint node sets of equal size."""
+    """Process groups of one parallel axis as the bounds see them: disjoint, of equal size."""
 
     digits: tuple[int, ...]
-    """Indexes of the digits of the node rank that vary inside a group."""
+    """Indexes of the node rank's digits in which the members of a group differ."""
     size: int
-    """Node ranks per group; 0 if the groups are not boxes of digits, which gives no bound."""
+    """Node ranks per group; 0 if no bound is known, because the groups are not boxes of digits."""
     least_messages: float
-    """Least messages that leave a set of node ranks that has a part of one group."""
+    """Least number of messages that leave a set of node ranks with a part of one group."""
     quadratic: bool
     """True for all-to-all: k of n node ranks send k (n - k) / (n - 1) times as much as one."""
     line: bool = False
     """True for a pipeline: every hop carries two messages, so an inner part sends two."""
 
     def least_leaving(self, contained: int) -> float:
-        """Return the least messages that leave a set of ``contained`` node ranks.
+        """Return the least number of messages that leave any set of ``contained`` node ranks.
 
-        The best set consists of whole groups and a remainder; only the remainder sends.
+        The best set consists of whole groups and a part of one more group; only that part sends.
         """
         remainder = contained % self.size
         if not remainder or not self.quadratic:
@@ -49,12 +50,13 @@ class CutModel:
 def cut_model_of(
     groups: NodeGroups, pattern: Pattern, digits: tuple[int, ...], size: int, nodes: int
 ) -> CutModel:
-    """Return the cut model of ``groups`` in a job of ``nodes`` node ranks.
+    """Return how many messages leave a switch that cuts process groups of one parallel axis.
 
-    The groups vary over ``digits`` and have ``size`` node ranks each. If a ring or a pipeline is
-    cut, at least one message leaves each part. If n node ranks exchange all-to-all, the least
-    messages leave a part of one node rank.
+    The members of a group differ in the digits ``digits`` of their node rank; a group has ``size``
+    node ranks, the job ``nodes``. If a ring or a pipeline is cut, each part sends at least one
+    message. If n node ranks exchange all-to-all, a part of one node rank sends the fewest messages.
     """
+    # The bounds need groups that are boxes of digits with equally many ranks on every host.
     group_nodes = len(set(groups.visits[0]))
     if group_nodes != size or groups.size % group_nodes or nodes % group_nodes:
         return CutModel((), 0, 0.0, quadratic=False)
@@ -67,13 +69,16 @@ def cut_model_of(
 
 @dataclass(frozen=True, slots=True)
 class GridView:
-    """Reading of the flows as parts of one grid; each part is an index into the flows or None."""
+    """Grid of node ranks in which lines, slices, rows and columns are process groups.
+
+    ``across``, ``whole``, ``rows`` and ``columns`` are indexes into ``models``, or None.
+    """
 
     models: tuple[CutModel, ...]
     across: int | None
-    """Flow whose groups are lines, with one cell in every slice."""
+    """Phase whose process groups are lines, with one cell in every slice."""
     whole: int | None
-    """Flow whose groups are the slices."""
+    """Phase whose process groups are the slices."""
     rows: int | None
     columns: int | None
     count: int
@@ -83,18 +88,19 @@ class GridView:
 
     @property
     def slice_size(self) -> int:
-        """Cells of a slice."""
+        """Return the number of cells in a slice."""
         return prod(self.shape)
 
     def least(self, contained: int, weights: Sequence[float], floors: Sequence[float]) -> float:
-        """Return the least cost of all flows if a switch has ``contained`` node ranks below it.
+        """Return the least cost of all phases if a switch has ``contained`` node ranks below it.
 
         Args:
             contained: more than 0 and less than the node ranks of the job.
-            weights: cost of one message of each flow over the uplink of the switch: exposed
-                seconds, or bytes.
-            floors: least cost of each flow, in the same unit.
+            weights: cost of one message of each phase over the uplink of the switch, in exposed
+                seconds or bytes.
+            floors: least cost of each phase, in the same unit.
         """
+        # Phases outside this grid cost at least their own floor.
         others = sum(floors) - sum(floors[one] for one in self.flows)
         price = [
             weight * model.least_messages
@@ -117,14 +123,15 @@ class GridView:
 
     @property
     def flows(self) -> list[int]:
-        """Indexes of the flows that are a part of the grid."""
+        """Return the indexes of the phases whose groups are lines, slices, rows or columns."""
         found = (self.across, self.whole, self.rows, self.columns)
         return [one for one in found if one is not None]
 
     def _cuts(self, contained: int, most: int) -> list[tuple[int, int]]:
-        """Return (lines cut, slices cut) if no slice has more than ``most`` cells of the set.
+        """Return (lines cut, slices cut) for sets of cells with at most ``most`` cells per slice.
 
-        Two cases: the set leaves some slice untouched, or it touches every slice.
+        There is one pair for sets that leave some slice untouched, and one for sets that touch
+        every slice.
         """
         found = []
         touched = -(-contained // most)
@@ -137,30 +144,31 @@ class GridView:
         return found
 
     def _inside(self, cells: int, price: Sequence[float]) -> float:
-        """Return the least cost of rows and columns for ``cells`` of a slice, without floors."""
+        """Return the least cost of the rows and columns that any ``cells`` cells of a slice cut."""
         if self.rows is None or self.columns is None:
             return 0.0
         rows, columns = price[self.rows], price[self.columns]
-        return min(a * rows + b * columns for a, b in grid_cuts(cells, *self.shape))
+        return min(a * rows + b * columns for a, b in smallest_grid_cuts(cells, *self.shape))
 
     def _inside_floor(self, floors: Sequence[float]) -> float:
-        """Return the least cost of rows and columns for any number of cells."""
+        """Return the cost of rows and columns that no set of cells can beat."""
         return sum(floors[one] for one in (self.rows, self.columns) if one is not None)
 
 
 def _at_least(flow: int | None, cut: int, price: Sequence[float], floors: Sequence[float]) -> float:
-    """Return the least cost of a flow with ``cut`` cut groups; 0.0 for no flow."""
+    """Return the least cost of the phase ``flow`` if ``cut`` groups are cut; 0.0 if it is None."""
     return 0.0 if flow is None else max(floors[flow], cut * price[flow])
 
 
 @cache
-def grid_cuts(cells: int, row_size: int, column_size: int) -> tuple[tuple[int, int], ...]:
-    """Return the smallest pairs (rows cut, columns cut) of any set of ``cells`` cells of a grid.
+def smallest_grid_cuts(cells: int, row_size: int, column_size: int) -> tuple[tuple[int, int], ...]:
+    """Return the pairs (rows cut, columns cut) that no set of ``cells`` cells of a grid can beat.
 
-    The grid has ``column_size`` rows of ``row_size`` cells. A set without a full row or column
-    cuts every row and column that it touches, and the rectangle of these contains it. A set with a
-    full row touches every column. For a set with a full row and a full column, the same holds for
-    the cells outside it. Pairs that are worse than another pair in both numbers are left out.
+    The grid has ``column_size`` rows of ``row_size`` cells. A row is cut if only some of its cells
+    are in the set. A set without a full row or column cuts every row and column that it touches,
+    and these form a rectangle that contains the set. A set with a full row touches every column.
+    For a set with a full row and a full column, the same holds for the cells outside the set. Pairs
+    that are worse than another pair in both numbers are left out.
     """
     total = row_size * column_size
     if cells in (0, total):
@@ -183,7 +191,7 @@ def grid_cuts(cells: int, row_size: int, column_size: int) -> tuple[tuple[int, i
 
 
 def grid_views(models: tuple[CutModel, ...], digits: tuple[int, ...]) -> tuple[GridView, ...]:
-    """Return every reading of the flows as lines, slices, rows and columns of one grid."""
+    """Return all grids of node ranks whose lines, slices, rows and columns are process groups."""
     everything = set(range(len(digits)))
     # A group of one node rank is never cut.
     usable = [index for index, model in enumerate(models) if model.size > 1]
@@ -205,7 +213,7 @@ def grid_views(models: tuple[CutModel, ...], digits: tuple[int, ...]) -> tuple[G
 def _row_column_pairs(
     models: tuple[CutModel, ...], usable: list[int], inside: set[int]
 ) -> list[tuple[int, int]]:
-    """Return the pairs of flows whose groups are the rows and the columns of a slice."""
+    """Return the pairs of phases whose process groups are the rows and the columns of a slice."""
     return [
         (a, b)
         for a, b in combinations(usable, 2)
