@@ -15,6 +15,9 @@ DERIVED = public_functions(derived_config, derived_optimizer, derived_program)
 
 
 def build_config(file: str, problem: Problem, layout: Layout) -> dict[str, Any]:
-    """Return the nested keys of ``file`` (``ds_config`` or ``train``) without None values."""
+    """Return the nested keys of one JSON file: ``file`` is ``ds_config`` or ``train``.
+
+    Keys whose value is None are left out.
+    """
     table = flag_table("parc.backends.deepspeed").of_group(file)
     return nested(table.settings(problem, layout, problem.version("deepspeed"), DERIVED))

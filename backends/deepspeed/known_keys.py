@@ -28,14 +28,14 @@ The value is high because programs add their own keys to the file.
 
 @cache
 def known_keys() -> dict[str, dict[str, str]]:
-    """Return the row of ``known_keys.json`` per key."""
+    """Return the rows of ``known_keys.json`` by key, such as ``zero_optimization.stage``."""
     rows: list[dict[str, str]] = json.loads((files(PACKAGE) / "known_keys.json").read_text("utf-8"))
     return {row["key"]: row for row in rows}
 
 
 @cache
 def keys_of(section: str, version: str) -> tuple[str, ...]:
-    """Return the sorted keys that ``version`` reads in ``section``; "" is the top level."""
+    """Return the sorted keys that DeepSpeed ``version`` reads in ``section`` ("": top level)."""
     found = []
     for key, row in known_keys().items():
         above, _, name = key.rpartition(".")
@@ -45,9 +45,10 @@ def keys_of(section: str, version: str) -> tuple[str, ...]:
 
 
 def check_key(section: str, key: str, value: Any, version: str) -> Finding | None:
-    """Return a finding if ``version`` rejects or ignores the key; None if it reads it, or may.
+    """Return a finding if DeepSpeed ``version`` rejects or ignores ``key``, else None.
 
-    Sections never reject a key with value ``auto``, because DeepSpeed removes such keys first.
+    None is also returned for unknown keys that may belong to the user's program. A section never
+    rejects a key whose value is ``auto``, because DeepSpeed removes such keys first.
     """
     names = keys_of(section, version)
     if not names or key in names:
@@ -55,11 +56,11 @@ def check_key(section: str, key: str, value: Any, version: str) -> Finding | Non
     row = known_keys().get(f"{section}.{key}" if section else key)
     near = next(iter(get_close_matches(key, names, 1, TYPO)), "")
     hint = f"did you mean {near}?" if near else ""
-    label = f"known {_range(row)}" if row is not None else "unknown key"
-    if row is not None and _in_range(row, "refused_since", version):
+    label = f"known {_format_version_range(row)}" if row is not None else "unknown key"
+    if row is not None and _reaches_version(row, "refused_since", version):
         message = f"DeepSpeed {version} rejects the key {key!r}, which older versions support"
         return Finding(message, label, fix=f"remove {key}")
-    if _closed(section, version) and value != "auto":
+    if _rejects_unknown_keys(section, version) and value != "auto":
         message = f"DeepSpeed {version} rejects the unknown key {key[:60]!r} in {section}"
         return Finding(message, label, help=hint, fix=near)
     if row is None and not near:
@@ -68,14 +69,14 @@ def check_key(section: str, key: str, value: Any, version: str) -> Finding | Non
     return Finding(message, label, help=hint, fix=near)
 
 
-def _closed(section: str, version: str) -> bool:
-    return _in_range(known_keys().get(section, {}), "closed_since", version)
+def _rejects_unknown_keys(section: str, version: str) -> bool:
+    return _reaches_version(known_keys().get(section, {}), "closed_since", version)
 
 
-def _in_range(row: dict[str, str], since: str, version: str) -> bool:
-    """Return True if ``version`` is in the range that starts at the version ``row[since]``."""
-    return since in row and is_in_range(version, row[since], None)
+def _reaches_version(row: dict[str, str], column: str, version: str) -> bool:
+    """Return True if ``row[column]`` is set and ``version`` is not older than that version."""
+    return column in row and is_in_range(version, row[column], None)
 
 
-def _range(row: dict[str, str]) -> str:
+def _format_version_range(row: dict[str, str]) -> str:
     return f"from {row.get('since', VERSIONS[0])} to {row.get('until', 'today')}"

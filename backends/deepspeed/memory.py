@@ -15,14 +15,19 @@ LIVE_PARAMETERS = 1e9
 
 
 def program_memory(problem: Problem) -> ProgramMemory:
-    """Return the decoder that PARC emits for DeepSpeed; its loss is torch's, as with FSDP2."""
+    """Return the memory model of the decoder that PARC emits for DeepSpeed.
+
+    As in the FSDP2 program, the loss is torch's cross-entropy.
+    """
     return plain_deepspeed(problem.job.precision, problem.job.gradient_bytes)
 
 
 def deepspeed(precision: str, gradient_bytes: float = 4.0) -> ProgramMemory:
-    """Return DeepSpeed ZeRO: 16-bit gradients, fp32 master, gradient and two moments; two buckets.
+    """Return the memory model of a program that trains with DeepSpeed's ZeRO.
 
-    Its bf16 optimizer accumulates gradients in fp32 on every rank, unless ``gradient_bytes`` is 2.
+    State: 16-bit weights and gradients; fp32 master weights, gradients and two Adam moments. Two
+    communication buckets are part of the workspace. For bf16, every rank accumulates the fp32
+    gradients unsharded, unless ``gradient_bytes`` is 2.
     """
     extra = 4.0 if precision == "bf16" and gradient_bytes > 2 else 0.0
     return ProgramMemory(
@@ -35,7 +40,10 @@ def deepspeed(precision: str, gradient_bytes: float = 4.0) -> ProgramMemory:
 
 
 def plain_deepspeed(precision: str, gradient_bytes: float) -> ProgramMemory:
-    """Return the emitted decoder under DeepSpeed: repeated keys and values, torch's loss."""
+    """Return the memory model of the emitted decoder under DeepSpeed.
+
+    Attention repeats keys and values for grouped queries, and the loss is torch's.
+    """
     return replace(
         deepspeed(precision, gradient_bytes),
         activation_copies=1.0,

@@ -15,21 +15,30 @@ from parc.compiler.ir import Model, Pins, Problem, Split
 
 
 def find_split(problem: Problem, pp: int, vpp: int) -> Split | None:
-    """Return the split, or None for virtual stages or pins that no split satisfies."""
+    """Return the split of the layers into ``pp`` pipeline stages.
+
+    None if ``vpp`` is above 1, or if no split has the layers per stage that the spec fixes.
+    """
     pins = problem.pins
     if vpp > 1 or _unsupported_pin(pins) is not None:
         return None
-    return _split(problem.model, pp, pins.first_stage_layers, pins.last_stage_layers)
+    return _cached_split(problem.model, pp, pins.first_stage_layers, pins.last_stage_layers)
 
 
 @cache
-def _split(model: Model, pp: int, first: int | None, last: int | None) -> Split | None:
-    counts = _counts(model.layers, pp, first, last)
+def _cached_split(model: Model, pp: int, first: int | None, last: int | None) -> Split | None:
+    counts = _layers_per_stage(model.layers, pp, first, last)
     return None if counts is None else looped_split(model, counts, pp)
 
 
-def _counts(layers: int, pp: int, first: int | None, last: int | None) -> tuple[int, ...] | None:
-    """Return the layers per stage, at least one each; None if too few or too many are left."""
+def _layers_per_stage(
+    layers: int, pp: int, first: int | None, last: int | None
+) -> tuple[int, ...] | None:
+    """Return the number of layers per stage; None if that would leave a stage empty or layers over.
+
+    ``first`` and ``last`` are the layers of the end stages that the spec fixes, or None. The layers
+    that remain are divided evenly.
+    """
     head = () if first is None else (first,)
     tail = () if last is None else (last,)
     middle, rest = pp - len(head) - len(tail), layers - sum(head) - sum(tail)
@@ -41,12 +50,12 @@ def _counts(layers: int, pp: int, first: int | None, last: int | None) -> tuple[
 
 
 def _unsupported_pin(pins: Pins) -> str | None:
-    """Return the first pinned field that DeepSpeed cannot express."""
+    """Return the first field set in the spec that only Megatron supports; None if there is none."""
     return next((name for name in MEGATRON_PINS if getattr(pins, name)), None)
 
 
 def why_no_split(problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
-    """Return code, spec path and finding for a case in which ``find_split`` returned None."""
+    """Return (diagnostic code, spec path, finding): the reason why ``find_split`` returned None."""
     pins, layers = problem.pins, problem.model.layers
     name = _unsupported_pin(pins)
     if name is not None:

@@ -45,11 +45,11 @@ class DeepSpeedVerifier(FrontableVerifier):
     )
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report missing layers (A08), a wrong batch (A09), and sizes that differ by file (A05)."""
+        """Report missing layers (A08), a wrong batch size (A09), and contradictory sizes (A05)."""
         if PROGRAM not in artifacts:
             return
-        config, program = _read(CONFIG, artifacts), _read(PROGRAM, artifacts)
-        topology = _topology(program)
+        config, program = _read_config(CONFIG, artifacts), _read_config(PROGRAM, artifacts)
+        topology = _read_topology(program)
         _verify_layers(program, topology, sink)
         _verify_batch(config, topology, sink)
         _verify_sizes(config, topology, PROGRAM, sink)
@@ -57,13 +57,18 @@ class DeepSpeedVerifier(FrontableVerifier):
     def derive_groups(
         self, artifacts: Mapping[str, str], world: int, sink: Sink
     ) -> DerivedGroups | None:
-        """Return the groups on ``world`` ranks; None without ``train.json`` or after a finding."""
+        """Return the process groups of a job with ``world`` ranks.
+
+        None if ``train.json`` is missing, or after a finding.
+        """
         if PROGRAM not in artifacts:
             return None
-        return _derive(_topology(_read(PROGRAM, artifacts)), PROGRAM, world, sink)
+        return _derive_from_topology(
+            _read_topology(_read_config(PROGRAM, artifacts)), PROGRAM, world, sink
+        )
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
-        """Report wrong hosts (A02), and a wrong slot number or rendezvous (A07)."""
+        """Report wrongly ordered hosts (A02), and a wrong slot count or rendezvous (A07)."""
         if SLOTS in artifacts:
             _verify_slots(artifacts[SLOTS], job, sink)
         if SCRIPT in artifacts:
@@ -72,7 +77,10 @@ class DeepSpeedVerifier(FrontableVerifier):
     def behind_front(
         self, file: str, read_world: Callable[[str], int], launcher: tuple[LauncherNumber, ...]
     ) -> FrameworkVerifier:
-        """Return the verifier for runs of a front's processes, each of which is one replica."""
+        """Return the verifier for jobs that another framework (Accelerate) starts.
+
+        In such a job every process is one data-parallel replica.
+        """
         return _FrontedVerifier(file, read_world, launcher)
 
 
@@ -87,25 +95,25 @@ class _FrontedVerifier(FrameworkVerifier):
     files: FileDependencies = NO_FILES
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report A09 for the batch, and A05 for sizes that such a run does not have."""
-        config, topology = _read(CONFIG, artifacts), self._topology(artifacts)
+        """Report a wrong batch size (A09), and parallelism other than data parallelism (A05)."""
+        config, topology = _read_config(CONFIG, artifacts), self._read_topology(artifacts)
         _verify_batch(config, topology, sink)
         _verify_sizes(config, topology, self.file, sink)
 
     def derive_groups(
         self, artifacts: Mapping[str, str], world: int, sink: Sink
     ) -> DerivedGroups | None:
-        """Return the groups on ``world`` ranks; None after a finding."""
-        return _derive(self._topology(artifacts), self.file, world, sink)
+        """Return the process groups of a job with ``world`` ranks; None after a finding."""
+        return _derive_from_topology(self._read_topology(artifacts), self.file, world, sink)
 
-    def _topology(self, artifacts: Mapping[str, str]) -> Topology:
+    def _read_topology(self, artifacts: Mapping[str, str]) -> Topology:
         return Topology(1, self.read_world(artifacts[self.file]), 1, 1, 1, 1)
 
 
 def _verify_layers(program: dict[str, Any], topology: Topology, sink: Sink) -> None:
-    """Report A08 unless the stages add up to the layers of the model."""
+    """Report wrong stages (A08) unless their layers add up to the layers of the model."""
     stages = program.get("stages")
-    layers = _section(PROGRAM, program, "model").get("layers")
+    layers = _read_section(PROGRAM, program, "model").get("layers")
     if not isinstance(stages, list) or not all(isinstance(n, int) for n in stages):
         raise Malformed(PROGRAM, 1, "stages is not a list of numbers")
     if len(stages) != topology.pipe or sum(stages) != layers:
@@ -115,12 +123,13 @@ def _verify_layers(program: dict[str, Any], topology: Topology, sink: Sink) -> N
 
 
 def _verify_batch(config: dict[str, Any], topology: Topology, sink: Sink) -> None:
-    """Report A09 unless batch = micro-batch x accumulation x replicas.
+    """Report a wrong batch size (A09) unless batch = micro-batch x accumulation steps x replicas.
 
-    DeepSpeed checks this equation with its own world size; here the replicas of the plan are used.
+    DeepSpeed checks this equation with its own world size; PARC uses the number of replicas in the
+    plan.
     """
-    micro = _number(CONFIG, config, "train_micro_batch_size_per_gpu")
-    steps = _number(CONFIG, config, "gradient_accumulation_steps")
+    micro = _read_positive_integer(CONFIG, config, "train_micro_batch_size_per_gpu")
+    steps = _read_positive_integer(CONFIG, config, "gradient_accumulation_steps")
     if "train_batch_size" not in config:
         return
     batch, product = config["train_batch_size"], micro * steps * topology.data
@@ -131,7 +140,7 @@ def _verify_batch(config: dict[str, Any], topology: Topology, sink: Sink) -> Non
 
 
 def _verify_sizes(config: dict[str, Any], topology: Topology, other: str, sink: Sink) -> None:
-    """Report A05 for sizes that both files have and that differ."""
+    """Report each parallel size that ds_config.json sets to another value than ``other`` (A05)."""
     tensor = config.get("tensor_parallel")
     pairs = [
         ("tensor_parallel.autotp_size", tensor and tensor.get("autotp_size"), topology.model),
@@ -145,7 +154,7 @@ def _verify_sizes(config: dict[str, Any], topology: Topology, other: str, sink: 
 
 
 def _verify_slots(text: str, job: JobShape, sink: Sink) -> None:
-    """Report A02 for host names in another order, and A07 for other numbers of slots."""
+    """Report host names in another order than planned (A02), and a wrong number of slots (A07)."""
     lines = [line for line in read_lines(text) if not line.startswith("#")]
     names = "".join(f"{line.split(' ')[0]}\n" for line in lines)
     verify_host_file(SLOTS, names, job.hosts, sink)
@@ -156,8 +165,10 @@ def _verify_slots(text: str, job: JobShape, sink: Sink) -> None:
         sink.report("A07", message, span=Span(SLOTS, lines.index(wrong[0]) + 1, 1))
 
 
-def _derive(topology: Topology, file: str, world: int, sink: Sink) -> DerivedGroups | None:
-    """Return the groups of the topology in ``file``; None after a finding."""
+def _derive_from_topology(
+    topology: Topology, file: str, world: int, sink: Sink
+) -> DerivedGroups | None:
+    """Return the process groups of ``topology``, which ``file`` describes; None after a finding."""
     if topology.world != world:
         message = f"the rank map has {world} ranks, the topology of {file} {topology.world}"
         sink.report("A05", message, span=Span(TABLE, 1, 1))
@@ -178,7 +189,7 @@ def _derive(topology: Topology, file: str, world: int, sink: Sink) -> DerivedGro
     )
 
 
-def _read(file: str, artifacts: Mapping[str, str]) -> dict[str, Any]:
+def _read_config(file: str, artifacts: Mapping[str, str]) -> dict[str, Any]:
     tree = read_json(file, artifacts[file])
     for name in ("tensor_parallel", "topology"):
         if name in tree and not isinstance(tree[name], dict):
@@ -186,19 +197,19 @@ def _read(file: str, artifacts: Mapping[str, str]) -> dict[str, Any]:
     return tree
 
 
-def _section(file: str, tree: dict[str, Any], name: str) -> dict[str, Any]:
+def _read_section(file: str, tree: dict[str, Any], name: str) -> dict[str, Any]:
     section = tree.get(name)
     if not isinstance(section, dict):
         raise Malformed(file, 1, f"{name} is missing or not an object")
     return section
 
 
-def _topology(program: dict[str, Any]) -> Topology:
-    section = _section(PROGRAM, program, "topology")
-    return Topology(*(_number(PROGRAM, section, name) for name in AXES))
+def _read_topology(program: dict[str, Any]) -> Topology:
+    section = _read_section(PROGRAM, program, "topology")
+    return Topology(*(_read_positive_integer(PROGRAM, section, name) for name in AXES))
 
 
-def _number(file: str, section: dict[str, Any], name: str) -> int:
+def _read_positive_integer(file: str, section: dict[str, Any], name: str) -> int:
     value = section.get(name)
     if type(value) is not int or not 0 < value <= LARGEST:
         raise Malformed(file, 1, f"{name} is {value!r:.40}, must be a number > 0")

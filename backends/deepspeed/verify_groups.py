@@ -33,7 +33,7 @@ class Topology:
 
     @property
     def world(self) -> int:
-        """Number of ranks."""
+        """Number of ranks in the job."""
         return self.pipe * self.data * self.sequence * self.model
 
     @property
@@ -42,14 +42,14 @@ class Topology:
         return self.expert * self.expert_model
 
     def sizes(self) -> dict[str, int]:
-        """Return the sizes by the names of the rank map."""
+        """Return the size of each axis by the name of its column in the rank map."""
         dense = {"pp": self.pipe, "dp": self.data, "cp": self.sequence, "tp": self.model}
         replicas = self.world // (self.pipe * self.expert_copy_ranks)
         return dense | {"ep": self.expert, "etp": self.expert_model, "edp": replicas}
 
 
 def derive_groups(topology: Topology) -> dict[str, Groups]:
-    """Return the groups of each family of the rank map."""
+    """Return the process groups of every type in the rank map, computed from ``topology``."""
     shape = (topology.pipe, topology.data, topology.sequence, topology.model)
     places = list(product(*map(range, shape)))
     dense: dict[str, Callable[[Coordinate], tuple[int, ...]]] = {
@@ -60,14 +60,17 @@ def derive_groups(topology: Topology) -> dict[str, Groups]:
         "dp-sp": lambda at: (at[0], at[3]),
         "tp-pp": lambda at: (at[1], at[2]),
     }
-    found = {name: _spans(_grouped(places, key)) for name, key in dense.items()}
+    found = {name: _compact_groups(_group_ranks_by(places, key)) for name, key in dense.items()}
     return found | _expert_groups(topology)
 
 
-def _grouped(
+def _group_ranks_by(
     places: list[Coordinate], key: Callable[[Coordinate], tuple[int, ...]]
 ) -> list[list[int]]:
-    """Return the groups of ranks whose coordinates have the same ``key``."""
+    """Return the ranks in lists: ranks whose coordinates have an equal ``key`` share a list.
+
+    ``places`` are the coordinates of all ranks in rank order.
+    """
     groups: dict[tuple[int, ...], list[int]] = {}
     for rank, place in enumerate(places):
         groups.setdefault(key(place), []).append(rank)
@@ -75,7 +78,11 @@ def _grouped(
 
 
 def _expert_groups(topology: Topology) -> dict[str, Groups]:
-    """Return slices of ``expert`` ranks per data-parallel group, and replicas across slices."""
+    """Return the groups ep, edp and etp of the experts.
+
+    An ep group is a slice of ``topology.expert`` ranks of a data-parallel group, an edp group the
+    ranks at one position of all slices.
+    """
     step, size = topology.expert_model, topology.expert
     stage = topology.world // topology.pipe
     lanes = [
@@ -86,11 +93,18 @@ def _expert_groups(topology: Topology) -> dict[str, Groups]:
     experts = [lane[at : at + size] for lane in lanes for at in range(0, len(lane), size)]
     replicas = [lane[at::size] for lane in lanes for at in range(size)]
     tensor = [list(range(at, at + step)) for at in range(0, topology.world, step)]
-    return {"ep": _spans(experts), "edp": _spans(replicas), "etp": _spans(tensor)}
+    return {
+        "ep": _compact_groups(experts),
+        "edp": _compact_groups(replicas),
+        "etp": _compact_groups(tensor),
+    }
 
 
-def _spans(groups: list[list[int]]) -> Groups:
-    """Return groups of equal form as offsets and bases, both ascending."""
+def _compact_groups(groups: list[list[int]]) -> Groups:
+    """Return groups of equal form as the offsets within a group and the first ranks of all groups.
+
+    Both lists are in ascending order.
+    """
     ordered = sorted(groups)
     first = ordered[0]
     return Groups([rank - first[0] for rank in first], [group[0] for group in ordered])

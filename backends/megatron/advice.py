@@ -21,12 +21,12 @@ MOST_IMBALANCE = 1.10
 
 
 def advise(plan: Plan, sink: Sink) -> None:
-    """Report settings of the plan that a reviewer should consider."""
+    """Report settings of ``plan`` that are valid but cost time or memory."""
     for advice in ADVICE:
         advice(plan.problem, plan.layout, sink)
 
 
-def _copied_heads(problem: Problem, layout: Layout, sink: Sink) -> None:
+def _warn_copied_kv_heads(problem: Problem, layout: Layout, sink: Sink) -> None:
     attention, tp = problem.model.attention, layout.tp
     if attention.latent is not None or tp <= attention.kv_heads:
         return
@@ -41,10 +41,10 @@ def _copied_heads(problem: Problem, layout: Layout, sink: Sink) -> None:
     sink.report("D21", finding, at="layout.tp")
 
 
-def _idle_recompute(problem: Problem, layout: Layout, sink: Sink) -> None:
-    """Report R20: recompute of layernorm has no effect if all norms are fused into linear layers.
+def _warn_useless_recompute(problem: Problem, layout: Layout, sink: Sink) -> None:
+    """Report that recompute of layernorm saves nothing (R20) if every norm is fused.
 
-    A fused linear layer stores the output of its norm for the backward pass anyway.
+    A linear layer with a fused norm stores the output of the norm for the backward pass anyway.
     """
     if "layernorm" not in layout.recompute.modules or has_separate_norms(problem.model):
         return
@@ -58,7 +58,7 @@ def _idle_recompute(problem: Problem, layout: Layout, sink: Sink) -> None:
     sink.report("R20", finding, at="layout.recompute.modules")
 
 
-def _padding(problem: Problem, layout: Layout, sink: Sink) -> None:
+def _warn_vocab_padding(problem: Problem, layout: Layout, sink: Sink) -> None:
     model = problem.model
     rows = padded_vocab(model, layout.tp)
     waste = (rows - model.vocab) / rows
@@ -74,7 +74,7 @@ def _padding(problem: Problem, layout: Layout, sink: Sink) -> None:
     sink.report("D04", finding, at="layout.tp")
 
 
-def _bubble(problem: Problem, layout: Layout, sink: Sink) -> None:
+def _warn_pipeline_bubble(problem: Problem, layout: Layout, sink: Sink) -> None:
     count = layout.micro_batches(problem.job.global_batch)
     share = bubble_fraction(layout.pp, layout.vpp, count)
     if layout.pp == 1 or share <= MOST_BUBBLE:
@@ -93,12 +93,12 @@ def _bubble(problem: Problem, layout: Layout, sink: Sink) -> None:
     sink.report("P08" if count < layout.pp else "P16", finding, at="layout.pp")
 
 
-def _imbalance(problem: Problem, layout: Layout, sink: Sink) -> None:
+def _warn_stage_imbalance(problem: Problem, layout: Layout, sink: Sink) -> None:
     depth, loads = model_depth(problem.model), []
     if layout.pp == 1:
         return
     for row in layout.split.chunks:
-        loads.append(sum(depth.load(chunk) for chunk in row))
+        loads.append(sum(depth.chunk_load(chunk) for chunk in row))
     ratio = max(loads) * len(loads) / sum(loads)
     stage = loads.index(max(loads))
     if ratio <= MOST_IMBALANCE:
@@ -114,18 +114,22 @@ def _imbalance(problem: Problem, layout: Layout, sink: Sink) -> None:
 
 
 def _suggest_less_work(problem: Problem, layout: Layout, stage: int) -> str:
-    """Return how to reduce the load of ``stage``; PARC balances unpinned patterns already."""
-    if problem.model.pattern and SplitPins.of(problem.pins).free:
+    """Return advice on how to reduce the load of ``stage``.
+
+    A layer pattern whose split is not fixed in the spec cannot be improved, because PARC has
+    balanced its stages.
+    """
+    if problem.model.pattern and SplitPins.from_pins(problem.pins).free:
         return "the pattern cannot be split more evenly; a smaller pp may be more even"
     which = "the last stage" if stage == layout.pp - 1 else f"stage {stage}"
     return f"give {which} fewer layers"
 
 
 ADVICE: tuple[Callable[[Problem, Layout, Sink], None], ...] = (
-    _copied_heads,
-    _padding,
-    _bubble,
-    _imbalance,
-    _idle_recompute,
+    _warn_copied_kv_heads,
+    _warn_vocab_padding,
+    _warn_pipeline_bubble,
+    _warn_stage_imbalance,
+    _warn_useless_recompute,
 )
 """Checks in the order of their reports."""

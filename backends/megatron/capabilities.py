@@ -31,16 +31,17 @@ STRATEGIES: dict[str, str] = {
 
 
 def has_separate_norms(model: Model) -> bool:
-    """Return True if a norm of the model is not fused into the linear layer after it."""
+    """Return True if a norm of the model is not fused into the linear layer after the norm."""
     return any(sum(model.fused_norms(kind)) < kind.parts for kind in model.kinds)
 
 
 def recompute_levels(model: Model) -> tuple[Recompute, ...]:
-    """Return the recompute settings that the search tries, in ascending order of their time.
+    """Return the recompute settings that the search tries, the fastest first.
 
-    The first selective level has modules that are bound by memory bandwidth and cost little time;
+    The first selective setting has modules that are bound by memory bandwidth and cost little time;
     the second one also recomputes the MLP or the experts. Megatron can recompute only the norms
-    before experts and before latent attention, because all others are fused into linear layers.
+    before experts and before latent attention, because all other norms are fused into linear
+    layers.
     """
     light = {"layernorm"} if has_separate_norms(model) else set()
     if model.attention.latent is not None:

@@ -13,10 +13,10 @@ ORDERS = (DEFAULT_ORDER, "tp-cp-ep-pp-dp")
 
 
 def meshes(layout: Layout) -> tuple[Mesh, Mesh]:
-    """Return the dense mesh (attention, dense layers, embeddings) and the expert mesh.
+    """Return (mesh of attention, dense layers and embeddings; mesh of the experts).
 
-    The dense mesh has axes tp, cp, dp and pp. Hierarchical context parallelism replaces cp by its
-    two levels, of which the all-to-all groups vary faster (``create_hierarchical_groups``).
+    The first mesh has the axes tp, cp, dp and pp. With hierarchical context parallelism, two axes
+    replace cp, of which the all-to-all axis varies faster (``create_hierarchical_groups``).
     """
     sizes = {"tp": layout.tp, "cp": layout.cp, "dp": layout.dp, "pp": layout.pp}
     order = layout.order
@@ -46,5 +46,5 @@ HIERARCHY: tuple[GroupFamily, ...] = (
 
 
 def families(layout: Layout) -> tuple[GroupFamily, ...]:
-    """Return the process groups of ``layout``."""
+    """Return the types of process groups that Megatron creates for ``layout``."""
     return FAMILIES + HIERARCHY if layout.cp_a2a > 1 else FAMILIES

@@ -21,19 +21,19 @@ VOCAB_MULTIPLE = 128
 
 
 def stack_of(version: str) -> tuple[str, str]:
-    """Return module and name of the spec that defines the layers of a pattern."""
+    """Return (module, name) of Megatron's layer spec that defines the layers of a pattern."""
     return STACK if parse_version(version) >= HYBRID_SINCE else OLD_STACK
 
 
 def default_program(model: Model, version: str) -> str:
-    """Return the name of Megatron's program that builds ``model``."""
+    """Return the file name of Megatron's program that builds ``model``."""
     if not model.pattern:
         return PLAIN
     return HYBRID if parse_version(version) >= HYBRID_SINCE else OLD_HYBRID
 
 
 def check_program(plan: Plan, sink: Sink) -> None:
-    """Report E10 if the program of the plan is Megatron's, but does not build the plan's model."""
+    """Report a plan whose program is Megatron's but cannot build the plan's model (E10)."""
     problem = plan.problem
     finding = explain_wrong_program(
         problem.launch.program, problem.model, problem.version("megatron")
@@ -43,9 +43,9 @@ def check_program(plan: Plan, sink: Sink) -> None:
 
 
 def explain_wrong_program(program: str, model: Model, version: str) -> Finding | None:
-    """Explain that Megatron's ``program``, a path, does not build ``model``.
+    """Return a finding that Megatron's ``program``, a path, does not build ``model``.
 
-    Returns None if it does, and for programs of the user, which may build any model.
+    None if the program builds the model, and for the user's programs, which may build any model.
     """
     name = program.rpartition("/")[2]
     if name not in ((PLAIN,) if model.pattern else (HYBRID, OLD_HYBRID)):
@@ -71,6 +71,9 @@ def has_grouped_gemm(problem: Problem) -> bool:
 
 
 def padded_vocab(model: Model, tp: int) -> int:
-    """Return the rows of the embedding: a multiple of 128 x tp (training/vocab_utils.py)."""
+    """Return the number of embedding rows: the vocabulary rounded up to a multiple of 128 x tp.
+
+    Source: Megatron-LM, training/vocab_utils.py.
+    """
     step = VOCAB_MULTIPLE * tp
     return -(-model.vocab // step) * step

@@ -20,15 +20,18 @@ class MegatronVerifier(FrameworkVerifier):
     files = FileDependencies(references={ARGUMENTS: "/megatron/args.sh"})
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report A08 for layers that no stage has, or several."""
+        """Report layers that no pipeline stage contains, or several stages (A08)."""
         verify_layers(read_arguments(artifacts[ARGUMENTS]), sink)
 
     def derive_groups(
         self, artifacts: Mapping[str, str], world: int, sink: Sink
     ) -> DerivedGroups | None:
-        """Return the groups on ``world`` ranks; report A05 for degrees and A09 for the batch."""
+        """Return the process groups of a job with ``world`` ranks; None after finding A05.
+
+        Report parallel sizes that do not fit (A05) and a wrong batch size (A09).
+        """
         arguments = read_arguments(artifacts[ARGUMENTS])
-        degrees = _degrees(arguments, world, sink)
+        degrees = _read_degrees(arguments, world, sink)
         if degrees is None:
             return None
         verify_batch(arguments, degrees.dense["dp"], sink)
@@ -42,8 +45,11 @@ class MegatronVerifier(FrameworkVerifier):
         )
 
 
-def _degrees(arguments: Arguments, world: int, sink: Sink) -> Degrees | None:
-    """Return the sizes that the arguments configure; None and A05 if ``world`` does not fit."""
+def _read_degrees(arguments: Arguments, world: int, sink: Sink) -> Degrees | None:
+    """Return the parallel sizes that the flags set.
+
+    None, and finding A05, if they do not fit ``world`` ranks.
+    """
     tp = arguments.number("tensor-model-parallel-size", 1)
     pp = arguments.number("pipeline-model-parallel-size", 1)
     cp = arguments.number("context-parallel-size", 1)

@@ -34,20 +34,25 @@ class Arguments:
         return flag in self.flags
 
     def text(self, flag: str) -> str | None:
-        """Return the first value of ``--flag``; None if there is none."""
+        """Return the first value of ``--flag``; None if the flag is absent or has no value."""
         values = self.flags.get(flag, ())
         return values[0] if values else None
 
     def number(self, flag: str, default: int) -> int:
-        """Return the value of ``--flag`` as a positive integer; Malformed if it is not one."""
-        return _number(flag, self.text(flag) or "") if flag in self.flags else default
+        """Return the value of ``--flag`` as a positive integer; ``default`` if the flag is absent.
+
+        Raise ``Malformed`` for other values.
+        """
+        return (
+            _parse_positive_integer(flag, self.text(flag) or "") if flag in self.flags else default
+        )
 
     def numbers(self, flag: str) -> tuple[int, ...]:
-        """Return all values of ``--flag`` as positive integers; empty if it is not given."""
-        return tuple(_number(flag, value) for value in self.flags.get(flag, ()))
+        """Return all values of ``--flag`` as positive integers; () if the flag is absent."""
+        return tuple(_parse_positive_integer(flag, value) for value in self.flags.get(flag, ()))
 
 
-def _number(flag: str, value: str) -> int:
+def _parse_positive_integer(flag: str, value: str) -> int:
     number = int(value) if re.fullmatch(r"[0-9]{1,10}", value) else 0
     if not 0 < number <= LARGEST:
         raise Malformed(ARGUMENTS, 1, f"--{flag} is {value!r}, must be a number > 0")
@@ -55,13 +60,16 @@ def _number(flag: str, value: str) -> int:
 
 
 def read_arguments(text: str) -> Arguments:
-    """Return the flags of the bash array ``MEGATRON_ARGS``; the file must contain only it."""
+    """Return the flags in the bash array ``MEGATRON_ARGS``.
+
+    Raise ``Malformed`` if the file contains anything else.
+    """
     start = re.search(r"\A(?:#[^\n]*\n|\s*\n)*MEGATRON_ARGS=\(", text)
     if not start:
         raise Malformed(ARGUMENTS, 1, "it does not start with the array MEGATRON_ARGS=( ... )")
     flags: dict[str, tuple[str, ...]] = {}
     name = ""
-    for line, word in _words(text, start.end()):
+    for line, word in _iterate_words(text, start.end()):
         if word.startswith("--"):
             name, _, value = word[2:].partition("=")
             flags[name] = (value,) if value else ()
@@ -72,8 +80,8 @@ def read_arguments(text: str) -> Arguments:
     return Arguments(flags)
 
 
-def _words(text: str, at: int) -> Iterator[tuple[int, str]]:
-    """Yield (line, unquoted word) up to the closing parenthesis."""
+def _iterate_words(text: str, at: int) -> Iterator[tuple[int, str]]:
+    """Yield (line number, unquoted word) for each word before the closing parenthesis."""
     while found := _BLANK_OR_WORD.match(text, at):
         at, raw = found.end(), found[1]
         line = text.count("\n", 0, found.start()) + 1

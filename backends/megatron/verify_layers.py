@@ -12,7 +12,7 @@ LONGEST = 100_000
 
 
 def verify_layers(arguments: Arguments, sink: Sink) -> None:
-    """Report A08 unless the pipeline stages contain each layer exactly once."""
+    """Report layers that no pipeline stage contains, or several stages (A08)."""
     layers = arguments.number("num-layers", 0)
     if not layers:
         _report("A08", "--num-layers is missing", "", sink)
@@ -38,7 +38,7 @@ def verify_layers(arguments: Arguments, sink: Sink) -> None:
 
 
 def verify_batch(arguments: Arguments, dp: int, sink: Sink) -> None:
-    """Report A09 unless the global batch is a whole number of micro-batches per replica."""
+    """Report a global batch that is not a whole number of micro-batches per replica (A09)."""
     batch = arguments.number("global-batch-size", 0)
     micro = arguments.number("micro-batch-size", 0)
     if not batch or not micro:
@@ -49,7 +49,7 @@ def verify_batch(arguments: Arguments, dp: int, sink: Sink) -> None:
 
 
 def _virtual_stages(arguments: Arguments, layers: int, pp: int) -> int:
-    """Return the number of virtual stages per pipeline rank."""
+    """Return the number of virtual stages (model chunks) per pipeline rank."""
     per_stage = arguments.number("num-layers-per-virtual-pipeline-stage", 0)
     if per_stage:
         return max(1, layers // (pp * per_stage))
@@ -57,8 +57,12 @@ def _virtual_stages(arguments: Arguments, layers: int, pp: int) -> int:
 
 
 def _verify_layout(layout: str, pp: int, arguments: Arguments, sink: Sink) -> None:
-    """Report A08 unless the layout has one E and one L, all t and m, and stages for each rank."""
-    flat = _expanded(layout)
+    """Report a pipeline layout string that does not match the model or pp (A08).
+
+    Needed are one E (embedding), one L (loss), one t per decoder layer, one m per MTP layer, and a
+    number of stages that is divisible by pp.
+    """
+    flat = _expand_layout(layout)
     mtp = arguments.number("mtp-num-layers", 0) if arguments.has("mtp-num-layers") else 0
     wanted = {"E": 1, "t": arguments.number("num-layers", 0), "m": mtp, "L": 1}
     for letter, count in wanted.items():
@@ -74,7 +78,10 @@ def _verify_layout(layout: str, pp: int, arguments: Arguments, sink: Sink) -> No
 
 
 def _verify_pattern(pattern: str, pp: int, layers: int, sink: Sink) -> None:
-    """Report A08 unless the pattern has a letter per layer and stages for each rank."""
+    """Report a layer pattern that does not match the model or pp (A08).
+
+    Needed are one letter per layer, and a number of stages that is divisible by pp.
+    """
     letters = re.findall(r"[M*E-]", pattern)
     if len(letters) != layers or len(letters) + pattern.count("|") != len(pattern):
         message = f"the layer pattern does not match the model: {len(letters)} letters"
@@ -85,8 +92,8 @@ def _verify_pattern(pattern: str, pp: int, layers: int, sink: Sink) -> None:
         _report("A08", message, f"{stages} % {pp} = {stages % pp}, must be 0", sink)
 
 
-def _expanded(layout: str) -> str | None:
-    """Return the layout with all repeats expanded; None if it is not a layout.
+def _expand_layout(layout: str) -> str | None:
+    """Return the pipeline layout with all repeats written out; None if the text is no such layout.
 
     Groups are expanded before the repeats inside them, as in Megatron's ``parse_str_to_list``.
     """

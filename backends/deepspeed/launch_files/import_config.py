@@ -23,7 +23,10 @@ OPTIMIZER = ("gradient_clipping", "optimizer", "scheduler")
 
 
 def read_deepspeed_json(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read ZeRO, batch sizes, precision and optimizer; report all other keys (I04)."""
+    """Return the layout and job fields that a DeepSpeed config sets; None if the text is unusable.
+
+    Keys without a field in the spec are reported (I04).
+    """
     reading = Reading(text, name, sink)
     root = read_document(reading)
     if root is None or not root.wants(dict):
@@ -31,7 +34,7 @@ def read_deepspeed_json(text: str, name: str, sink: Sink) -> Fragment | None:
     layout: dict[str, object] = {}
     job: dict[str, object] = {}
     zero = root.mapping("zero_optimization")
-    stage = _count(zero, "stage", reading) if zero is not None else 0
+    stage = _read_whole_number(zero, "stage", reading) if zero is not None else 0
     if stage is not None and stage > 3:
         reading.refuse(
             "I02", f"ZeRO stage {stage} does not exist, valid values: 0, 1, 2, 3", root.span
@@ -39,23 +42,26 @@ def read_deepspeed_json(text: str, name: str, sink: Sink) -> Fragment | None:
     elif stage is not None:
         layout["zero_stage"] = stage
     if zero is not None:
-        layout |= _offload(zero) | _zero_plus(zero, reading)
+        layout |= _read_offload(zero) | _read_zero_plus(zero, reading)
     sections = {"layout": layout, "job": job}
     for key in ("train_micro_batch_size_per_gpu", "train_batch_size"):
-        number = _count(root, key, reading)
+        number = _read_whole_number(root, key, reading)
         if number:
             section, _, field = TABLE.rows[key].path.partition(".")
             sections[section][field] = number
     optimizer, read = read_optimizer(root)
-    job |= _precision(root) | optimizer
+    job |= _read_precision(root) | optimizer
     _note_replicas(root, reading)
     _report_other_keys(root, read, reading)
     reading.spec = {"layout": layout, **({"job": job} if job else {})}
     return reading.fragment()
 
 
-def _count(node: Node, key: str, reading: Reading) -> int | None:
-    """Return a whole number; None if absent or ``auto``. Report I02 for other values."""
+def _read_whole_number(node: Node, key: str, reading: Reading) -> int | None:
+    """Return the value of ``key`` as a whole number; None if the key is absent or ``auto``.
+
+    Report other values as unreadable (I02).
+    """
     found = node.child(key)
     if found is None or found.value == "auto":
         return None
@@ -66,7 +72,7 @@ def _count(node: Node, key: str, reading: Reading) -> int | None:
     return None
 
 
-def _precision(root: Node) -> dict[str, object]:
+def _read_precision(root: Node) -> dict[str, object]:
     for name in ("bf16", "fp16"):
         section = root.mapping(name)
         if section is not None and section.value.get("enabled") is True:
@@ -74,8 +80,8 @@ def _precision(root: Node) -> dict[str, object]:
     return {}
 
 
-def _offload(zero: Node) -> dict[str, object]:
-    """Read ``{"offload_optimizer": {"device": "cpu"}}``; return {} if nothing is offloaded."""
+def _read_offload(zero: Node) -> dict[str, object]:
+    """Return the offload settings in a ``zero_optimization`` section; {} without offload."""
     found: dict[str, str] = {}
     for key, part in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):
         section = zero.mapping(key)
@@ -87,10 +93,13 @@ def _offload(zero: Node) -> dict[str, object]:
     return {"offload": found} if found else {}
 
 
-def _zero_plus(zero: Node, reading: Reading) -> dict[str, object]:
-    """Read ZeRO++: secondary weight shards, quantized gathers and reductions."""
+def _read_zero_plus(zero: Node, reading: Reading) -> dict[str, object]:
+    """Return the ZeRO++ settings in a ``zero_optimization`` section; {} if there are none.
+
+    ZeRO++ means secondary weight shards, quantized gathers and quantized reductions.
+    """
     found: dict[str, object] = {}
-    ranks = _count(zero, "zero_hpz_partition_size", reading)
+    ranks = _read_whole_number(zero, "zero_hpz_partition_size", reading)
     if ranks is not None and ranks > 1:
         found["hpz"] = ranks
     for key in ("quantized_weights", "quantized_gradients"):
@@ -100,11 +109,11 @@ def _zero_plus(zero: Node, reading: Reading) -> dict[str, object]:
 
 
 def _note_replicas(root: Node, reading: Reading) -> None:
-    """Note the number of replicas; report I03 if the batch sizes contradict each other.
+    """Note the number of replicas, and report batch sizes that contradict each other (I03).
 
-    train_batch_size = micro-batch x accumulation steps x replicas (deepspeed/runtime/config.py).
+    The global batch is micro-batch x accumulation steps x replicas (deepspeed/runtime/config.py).
     """
-    numbers = [_count(root, key, reading) for key in BATCH]
+    numbers = [_read_whole_number(root, key, reading) for key in BATCH]
     if all(numbers) and reading.sound:
         batch, micro, steps = (number or 1 for number in numbers)
         if batch % (micro * steps):
@@ -121,7 +130,7 @@ def _report_other_keys(root: Node, optimizer: set[str], reading: Reading) -> Non
         inner = value if isinstance(value, dict) else {}
         read = {name.split(".")[1] for name in _READ if name.startswith(f"{key}.")}
         if key in OPTIMIZER:
-            left = [name for name in _leaves(str(key), value) if name not in optimizer]
+            left = [name for name in _dotted_keys(str(key), value) if name not in optimizer]
         elif read or key in _READ:
             left = [f"{key}.{name}" for name in inner if name not in read]
         else:
@@ -131,12 +140,12 @@ def _report_other_keys(root: Node, optimizer: set[str], reading: Reading) -> Non
             reading.say("I04", Finding(f"not carried over: {some(left, 12)}"), span)
 
 
-def _leaves(path: str, value: object) -> list[str]:
-    """Return the keys of a section, including those of its params: ``optimizer.params.lr``."""
+def _dotted_keys(path: str, value: object) -> list[str]:
+    """Return the dotted keys of a section, such as ``optimizer.params.lr``."""
     if not isinstance(value, dict):
         return [path]
     keys = [f"{path}.{name}" for name in value if name != "params"]
-    return keys + (_leaves(f"{path}.params", value["params"]) if "params" in value else [])
+    return keys + (_dotted_keys(f"{path}.params", value["params"]) if "params" in value else [])
 
 
 IMPORTERS = Importers(

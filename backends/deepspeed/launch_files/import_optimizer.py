@@ -25,54 +25,59 @@ _NO_WARMUP_START = {"warmup_min_lr": 0, "warmup_min_ratio": 0}
 
 
 def read_optimizer(root: Node) -> tuple[dict[str, object], set[str]]:
-    """Return fields of ``job``, and the keys that were read (``optimizer.params.lr``).
+    """Return (``job`` fields, keys that were read, such as ``optimizer.params.lr``).
 
-    Numbers that are absent, ``auto`` or out of range are left to the spec.
+    Numbers that are absent, ``auto`` or out of range set no field.
     """
     job: dict[str, object] = {}
     read: set[str] = set()
-    for key, field, value in (*_numbers(root), *_constants(root), *_betas(root), *_schedule(root)):
+    for key, field, value in (
+        *_read_numbers(root),
+        *_read_constants(root),
+        *_read_betas(root),
+        *_read_schedule(root),
+    ):
         read.add(key)
         if field:
             job[field] = value
     return job, read
 
 
-def _number(node: Node | None, key: str, least: float, most: float) -> float | None:
+def _read_number(node: Node | None, key: str, least: float, most: float) -> float | None:
     value = node.value.get(key) if node is not None else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if least <= value <= most else None
 
 
-def _section(root: Node, *names: str) -> Node | None:
-    """Return the mapping at the path ``names``; None if a part of it is absent."""
+def _find_section(root: Node, *names: str) -> Node | None:
+    """Return the mapping at the path ``names``; None if a part of the path is absent."""
     node: Node | None = root
     for name in names:
         node = node.mapping(name) if node is not None else None
     return node
 
 
-def _numbers(root: Node) -> Iterator[tuple[str, str, object]]:
-    """Yield the real numbers that the table of keys lists."""
+def _read_numbers(root: Node) -> Iterator[tuple[str, str, object]]:
+    """Yield (key, job field, value) for every real number that flags.yaml lists."""
     for key, row in TABLE.rows.items():
         *above, name = key.split(".")
         if row.kind in _LEAST:
-            number = _number(_section(root, *above), name, _LEAST[row.kind], _MOST)
+            number = _read_number(_find_section(root, *above), name, _LEAST[row.kind], _MOST)
             if number is not None:
                 yield key, row.path.partition(".")[2], number
 
 
-def _constants(root: Node) -> Iterator[tuple[str, str, object]]:
+def _read_constants(root: Node) -> Iterator[tuple[str, str, object]]:
     for key, constant in CONSTANTS.items():
         *above, name = key.split(".")
-        section = _section(root, *above)
+        section = _find_section(root, *above)
         if section is not None and section.value.get(name) == constant:
             yield key, "", None
 
 
-def _betas(root: Node) -> Iterator[tuple[str, str, object]]:
-    params = _section(root, "optimizer", "params")
+def _read_betas(root: Node) -> Iterator[tuple[str, str, object]]:
+    params = _find_section(root, "optimizer", "params")
     betas = params.value.get("betas") if params is not None else None
     if isinstance(betas, list) and len(betas) == 2 and all(_is_beta(beta) for beta in betas):
         yield "optimizer.params.betas", "adam_beta1", betas[0]
@@ -83,8 +88,8 @@ def _is_beta(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1
 
 
-def _schedule(root: Node) -> Iterator[tuple[str, str, object]]:
-    section, params = root.mapping("scheduler"), _section(root, "scheduler", "params")
+def _read_schedule(root: Node) -> Iterator[tuple[str, str, object]]:
+    section, params = root.mapping("scheduler"), _find_section(root, "scheduler", "params")
     kind = section.value.get("type") if section is not None else None
     if not isinstance(kind, str) or kind not in DECAYS or params is None:
         return
@@ -96,19 +101,21 @@ def _schedule(root: Node) -> Iterator[tuple[str, str, object]]:
     for key, value in _NO_WARMUP_START.items():
         if key in params.value and params.value[key] == value:
             yield f"scheduler.params.{key}", "", None
-    yield from _ends(root, params, kind)
+    yield from _read_learning_rate_ends(root, params, kind)
 
 
-def _ends(root: Node, params: Node, kind: str) -> Iterator[tuple[str, str, object]]:
-    """Yield peak and final rate.
+def _read_learning_rate_ends(
+    root: Node, params: Node, kind: str
+) -> Iterator[tuple[str, str, object]]:
+    """Yield (key, job field, value) for the peak and the final learning rate.
 
-    WarmupCosineLR scales the rate of the optimizer; WarmupDecayLR ends at 0.
+    WarmupCosineLR scales the rate of the optimizer; WarmupDecayLR always ends at 0.
     """
-    peak = _number(_section(root, "optimizer", "params"), "lr", 1e-300, _MOST)
+    peak = _read_number(_find_section(root, "optimizer", "params"), "lr", 1e-300, _MOST)
     most = params.value.get("warmup_max_lr")
     if most is not None and most == peak:
         yield "scheduler.params.warmup_max_lr", "", None
-    share = _number(params, "cos_min_ratio", 0, 1)
+    share = _read_number(params, "cos_min_ratio", 0, 1)
     if share is not None and peak is not None:
         yield (
             "scheduler.params.cos_min_ratio",

@@ -53,7 +53,10 @@ def _explain_zero_stage(problem: Problem, layout: Layout) -> Finding:
 
 
 def expert_rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return the expert rules that apply to this model; for a dense model, only that ep is 1."""
+    """Return the rules about experts that this model can violate.
+
+    For a dense model, the only rule is that ep is 1.
+    """
     if problem.model.experts is None:
         return (NO_EXPERTS,)
     return (

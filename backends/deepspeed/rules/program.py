@@ -15,7 +15,7 @@ CUSTOM_PROGRAM_FIX = "launch.program: train.py"
 
 
 def missing_parts(model: Model) -> list[str]:
-    """Return descriptions of the model's parts that train.py does not implement."""
+    """Return descriptions of the model's parts that the emitted train.py does not implement."""
     position = model.position
     found = {
         f"activation {model.ffn.activation}": model.ffn.activation not in ACTIVATIONS,

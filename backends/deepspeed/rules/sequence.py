@@ -22,19 +22,19 @@ def _valid_cp(problem: Problem) -> list[int]:
     )
 
 
-def _uneven(kv_heads: int, cp: int) -> bool:
+def _kv_heads_uneven(kv_heads: int, cp: int) -> bool:
     return kv_heads % cp != 0 and cp % kv_heads != 0
 
 
 def _unsplit_heads(model: Model, cp: int) -> str:
-    """Return the arithmetic that shows why ``cp`` ranks cannot exchange heads, "" if they can."""
+    """Return the arithmetic that shows why ``cp`` does not divide the heads, "" if it does."""
     heads, kv = model.attention.heads, model.attention.kv_heads
     # MAMBA_GROUPS are left out because a program may copy them to the ranks.
     mixers = [count for what, count in mixer_head_counts(model) if what != MAMBA_GROUPS]
     for count in (heads, *mixers):
         if count % cp:
             return f"{count} % {cp} = {count % cp}, must be 0"
-    if _uneven(kv, cp):
+    if _kv_heads_uneven(kv, cp):
         return f"{kv} % {cp} = {kv % cp} and {cp} % {kv} = {cp % kv}, one must be 0"
     return ""
 

@@ -13,19 +13,22 @@ PATH = "megatron/args.sh"
 
 
 def args_file(plan: Plan) -> Artifact:
-    """Return ``megatron/args.sh``; the user's extra arguments are at the end."""
+    """Return ``megatron/args.sh``; the user's extra arguments are at the end of the file."""
     problem = plan.problem
     values = {
         "version": problem.version("megatron"),
-        "groups": _groups(arguments(problem, plan.layout), problem.launch.args),
+        "groups": _lines_by_group(arguments(problem, plan.layout), problem.launch.args),
     }
     return Artifact(PATH, render("megatron", "args.sh.j2", values))
 
 
-def _groups(
+def _lines_by_group(
     planned: tuple[Argument, ...], extra: tuple[str, ...]
 ) -> list[tuple[str, list[tuple[str, ...]]]]:
-    """Return (header, lines of words) per group; extra arguments replace planned ones."""
+    """Return (header, lines of words) of each group of flags.
+
+    Flags in ``extra`` replace planned flags of the same name.
+    """
     extras, stray = parse_extra_arguments(extra)
     given = {item.flag for item in extras}
     kept = (argument for argument in planned if argument.flag not in given)

@@ -28,14 +28,14 @@ class Argument:
     group: str
 
 
-def _ignoring_layout(function: Callable[[Problem], Any]) -> Callable[[Problem, Layout], Any]:
+def _with_unused_layout(function: Callable[[Problem], Any]) -> Callable[[Problem, Layout], Any]:
     return lambda problem, layout: function(problem)
 
 
 DERIVED: Derived = {
     **public_functions(derived_layout, derived_optimizer, derived_stages),
     **{
-        name: _ignoring_layout(function)
+        name: _with_unused_layout(function)
         for name, function in public_functions(derived_model, derived_position).items()
     },
 }
@@ -47,14 +47,17 @@ def arguments(problem: Problem, layout: Layout) -> tuple[Argument, ...]:
     table = flag_table(PACKAGE)
     values = table.values(problem, layout, problem.version("megatron"), DERIVED)
     return tuple(
-        Argument(row.setting, _words(value), row.group)
+        Argument(row.setting, _value_words(value), row.group)
         for row, value in values
         if value is not False
     )
 
 
-def _words(value: Any) -> tuple[str, ...]:
-    """Return the words of a value; floats as the shortest text that parses to the same number."""
+def _value_words(value: Any) -> tuple[str, ...]:
+    """Return the words of a flag's value.
+
+    A float becomes the shortest text that parses to the same number.
+    """
     if value is True:
         return ()
     if isinstance(value, tuple):

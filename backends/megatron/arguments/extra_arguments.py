@@ -36,7 +36,7 @@ SPEC_FIELDS = {
 
 
 def flags_of(version: str) -> list[str]:
-    """Return all spellings that ``version`` accepts, sorted."""
+    """Return the sorted spellings of all flags that Megatron ``version`` accepts."""
     return [
         flag
         for flag, row in known_flags(PACKAGE).items()
@@ -46,11 +46,11 @@ def flags_of(version: str) -> list[str]:
 
 @cache
 def removed_flags() -> dict[str, dict[str, str]]:
-    """Return the flags that were removed before 0.17, from ``removed_flags.json``.
+    """Return the flags that Megatron removed before 0.17: flag -> row of ``removed_flags.json``.
 
-    ``until`` is the last release that accepted the flag; ``instead`` its replacement, if any.
-    The parsers of 0.17 lack these flags, or accept them and then fail.
-    Source: megatron/training/arguments.py (before 0.8 megatron/arguments.py) of all releases.
+    ``until`` is the last release that accepted the flag; ``instead`` is the replacement, if any.
+    The parsers of 0.17 lack these flags, or accept them and then fail. Source:
+    megatron/training/arguments.py (before 0.8 megatron/arguments.py) of all releases.
     """
     text = (files(PACKAGE) / "removed_flags.json").read_text("utf-8")
     rows: list[dict[str, str]] = json.loads(text)
@@ -60,14 +60,14 @@ def removed_flags() -> dict[str, dict[str, str]]:
 def check_extra(
     args: tuple[str, ...], planned: tuple[Argument, ...], version: str, sink: Sink
 ) -> None:
-    """Report arguments that Megatron's parser rejects, and those that the plan controls."""
+    """Report extra arguments that Megatron rejects (F01, F03) or that the plan controls (F02)."""
     spellings = flags_of(version)
     own = {argument.flag: argument for argument in planned}
     rows = {row.setting: row for row in flag_table(PACKAGE).rows if not row.free}
 
     def check(extra: ExtraArgument) -> tuple[str, Finding] | None:
         if extra.flag not in spellings or extra.flag in removed_flags():
-            return "F01", unknown_flag(extra.flag, spellings, version)
+            return "F01", explain_unknown_flag(extra.flag, spellings, version)
         if extra.flag in rows:
             return "F02", _explain_planned_flag(extra, rows[extra.flag], own.get(extra.flag))
         fault = find_value_fault(extra, known_flags(PACKAGE)[extra.flag])
@@ -76,8 +76,8 @@ def check_extra(
     report_extra_arguments(*parse_extra_arguments(args), check, sink)
 
 
-def unknown_flag(flag: str, spellings: list[str], version: str) -> Finding:
-    """Explain F01: ``version`` does not have ``flag``; suggest a replacement."""
+def explain_unknown_flag(flag: str, spellings: list[str], version: str) -> Finding:
+    """Return a finding that Megatron ``version`` has no ``flag`` (F01), with a replacement."""
     from difflib import get_close_matches
 
     if flag in removed_flags():
@@ -108,7 +108,10 @@ def _explain_removed_flag(flag: str, version: str) -> Finding:
 
 
 def spec_fields(row: FieldRow) -> tuple[str, ...]:
-    """Return the spec fields that determine ``row``; all model fields as ``model``."""
+    """Return the spec fields that determine the flag in ``row``.
+
+    All fields of the model are returned as one name, ``model``.
+    """
     names = (SPEC_FIELDS.get(name, name) for name in row.fields)
     return tuple(dict.fromkeys("model" if name.startswith("model.") else name for name in names))
 

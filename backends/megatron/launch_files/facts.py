@@ -49,17 +49,16 @@ class Facts(LaunchFacts[Problem, Layout]):
 def megatron_facts(
     spec: Mapping[str, Any], known: Known, options: LintOptions
 ) -> tuple[Facts | None, tuple[Diagnostic, ...]]:
-    """Return the facts of a launch, and findings on its values.
+    """Return (facts of a Megatron launch, findings on single flag values).
+
+    The facts are None if no problem can be built from the flags.
 
     Args:
-        spec: fragment of a spec that the flags amount to.
-        known: fields that the launch determines.
-        options: additional facts of the user.
-
-    Returns:
-        Facts (None if the fragment cannot be resolved), findings on single fields.
+        spec: fragment of a spec, read from the flags.
+        known: predicate that is true for spec fields which the launch determines.
+        options: additional facts that the user gave on the command line.
     """
-    tree = _tree(spec, options)
+    tree = _complete_spec(spec, options)
     trial = Sink()
     problem = resolve_tree(tree, options, trial)
     if any(found.code == "PARC-D07" for found in trial.diagnostics) and options.model is None:
@@ -69,7 +68,7 @@ def megatron_facts(
     if not isinstance(problem, Problem):
         return None, trial.diagnostics
     partial = _known_problem(problem, known, options)
-    layout, partial_layout = _layouts(problem, partial, known)
+    layout, partial_layout = _full_and_known_layout(problem, partial, known)
     guessed = options.model is None and not known("model.experts.count")
     return Facts(problem, layout, partial, partial_layout, guessed), trial.diagnostics
 
@@ -80,8 +79,8 @@ def gpus_known(known: Known, options: LintOptions) -> bool:
     return options.gpus is not None or whole
 
 
-def _tree(spec: Mapping[str, Any], options: LintOptions) -> dict[str, Any]:
-    """Return a complete spec: the fragment, with stand-ins for all other fields."""
+def _complete_spec(spec: Mapping[str, Any], options: LintOptions) -> dict[str, Any]:
+    """Return a complete spec: the fields of ``spec``, and stand-ins for all other fields."""
     model: Any = options.model
     if model is None:
         written = dict(spec.get("model", {}))
@@ -103,7 +102,7 @@ def _tree(spec: Mapping[str, Any], options: LintOptions) -> dict[str, Any]:
         if key in ("sequence_length", "global_batch", "precision", "gradient_precision")
     }
     counted = {"count_embedding": False, "count_loss": False}
-    layout = _interleaved({**counted, **spec.get("layout", {})})
+    layout = _add_implied_vpp({**counted, **spec.get("layout", {})})
     return {
         "parc": 1,
         "name": "lint",
@@ -116,8 +115,8 @@ def _tree(spec: Mapping[str, Any], options: LintOptions) -> dict[str, Any]:
     }
 
 
-def _interleaved(layout: dict[str, Any]) -> dict[str, Any]:
-    """Add the virtual pipeline size that a layout string implies."""
+def _add_implied_vpp(layout: dict[str, Any]) -> dict[str, Any]:
+    """Add the virtual pipeline size that the layout string implies, and return ``layout``."""
     text = layout.get("pipeline_layout")
     if text is None or "vpp" in layout:
         return layout
@@ -129,7 +128,7 @@ def _interleaved(layout: dict[str, Any]) -> dict[str, Any]:
 
 
 def _known_problem(problem: Problem, known: Known, options: LintOptions) -> Problem:
-    """Return ``problem`` with the fields hidden that are stand-ins."""
+    """Return ``problem`` with each field hidden that has only a stand-in value."""
     job = {"sequence_length", "global_batch", "precision"}
     shared = options.gpus is not None or known("cluster.node.gpus_per_node")
     cluster = known_cluster(problem.cluster, options, shared, gpus_known(known, options))
@@ -152,7 +151,9 @@ def _known_model(problem: Problem, known: Known) -> Any:
     if not known("model.heads"):
         hidden.append("attention")
     else:
-        model = with_values(model, attention=hide(model.attention, _unknown_of_heads(known)))
+        model = with_values(
+            model, attention=hide(model.attention, _unknown_attention_fields(known))
+        )
     if not known("model.position.max_positions"):
         hidden.append("position")
     if model.experts is not None:
@@ -163,22 +164,27 @@ def _known_model(problem: Problem, known: Known) -> Any:
     return hide(model, hidden)
 
 
-def _unknown_of_heads(known: Known) -> list[str]:
-    """Return unknown fields of attention; head_dim defaults to the hidden size per head."""
+def _unknown_attention_fields(known: Known) -> list[str]:
+    """Return the attention fields that the launch leaves unknown.
+
+    ``head_dim`` counts as known only with the hidden size, from which its default is computed.
+    """
     unknown = [one for one in ("kv_heads", "latent") if not known(f"model.{one}")]
     width = known("model.head_dim") and known("model.hidden")
     return unknown if width else [*unknown, "head_dim"]
 
 
-def _layouts(problem: Problem, partial: Problem, known: Known) -> tuple[Layout, Layout]:
-    """Return the layout in full, and with the fields hidden that are stand-ins."""
+def _full_and_known_layout(
+    problem: Problem, partial: Problem, known: Known
+) -> tuple[Layout, Layout]:
+    """Return (the layout with stand-ins, the same layout with all stand-in fields hidden)."""
     pins = problem.pins
     sizes = {name: getattr(pins, name) or default for name, default in DEFAULTS.items()}
     tp, cp, pp, vpp = (sizes[name] for name in ("tp", "cp", "pp", "vpp"))
     gpus = problem.cluster.gpus
     dp = max(gpus // (tp * cp * pp), 1)
     replicas = dp if sizes["zero_stage"] == 0 else 1
-    split = _split(problem, pp, vpp)
+    split = _split_from_flags(problem, pp, vpp)
     whole = Layout(
         tp=tp,
         cp=cp,
@@ -200,7 +206,7 @@ def _layouts(problem: Problem, partial: Problem, known: Known) -> tuple[Layout, 
         offload=NO_OFFLOAD,
         zero_plus=NO_ZERO_PLUS,
     )
-    hidden = [name for name in _fields() if not _is_given(name, known)]
+    hidden = [name for name in _layout_fields() if not _is_given(name, known)]
     tiled = all(_is_given(name, known) for name in ("tp", "cp", "pp"))
     if not tiled or not is_known(partial.cluster, "racks"):
         hidden += ["dp_replicate", "dp_shard"]
@@ -209,7 +215,7 @@ def _layouts(problem: Problem, partial: Problem, known: Known) -> tuple[Layout, 
     return whole, hide(whole, set(hidden))
 
 
-def _fields() -> tuple[str, ...]:
+def _layout_fields() -> tuple[str, ...]:
     return (*DEFAULTS, "etp", "micro_batch", "sequence_parallel", "order", *FIELDS)
 
 
@@ -219,11 +225,8 @@ def _is_given(name: str, known: Known) -> bool:
     return all(known(f"layout.{pin}") for pin in FIELDS.get(name, (name,)))
 
 
-def _split(problem: Problem, pp: int, vpp: int) -> Split:
-    """Return the split of the layers into pipeline stages that the flags specify.
-
-    If no flag specifies a split, the layers are split evenly, as Megatron does.
-    """
+def _split_from_flags(problem: Problem, pp: int, vpp: int) -> Split:
+    """Return the split into pipeline stages that the flags specify, or Megatron's even split."""
     pins = problem.pins
     given = pins.count_embedding or pins.count_loss or any(getattr(pins, one) for one in SPLITTING)
     return split_or_even(problem, FRAMEWORK, pp, vpp, bool(given))

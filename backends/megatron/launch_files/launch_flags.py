@@ -44,10 +44,10 @@ class MegatronLaunch:
 
 
 def read_launch(script: Script) -> MegatronLaunch:
-    """Return the flags of Megatron in ``script``, without those of launchers."""
+    """Return Megatron's flags in ``script``, without the flags of launchers such as torchrun."""
     flags = [
         flag
-        for flag in _after_program(script)
+        for flag in _flags_after_program(script)
         if flag.name.startswith("--") and flag.name.replace("_", "-") not in LAUNCHER
     ]
     sure = {
@@ -65,8 +65,12 @@ def read_launch(script: Script) -> MegatronLaunch:
     return MegatronLaunch(tuple(flags), sure, is_open, frozenset(unsure), forked, stock)
 
 
-def _after_program(script: Script) -> list[Flag]:
-    """Return flags of statements with a flag of Megatron, without those before a program."""
+def _flags_after_program(script: Script) -> list[Flag]:
+    """Return the flags of each statement with a flag of Megatron.
+
+    In a statement that starts a .py file, flags before the file belong to the launcher and are left
+    out.
+    """
     flags = script.flags([*TABLE.rows, *known_flags(PACKAGE)])
     programs: dict[int, Span] = {}
     for word in script.words:
@@ -81,7 +85,7 @@ def _after_program(script: Script) -> list[Flag]:
 
 
 def value_count(name: str) -> int | None:
-    """Return the number of values of a flag; None if it is not fixed, or the flag is unknown."""
+    """Return the number of values that a flag accepts; None if it varies or the flag is unknown."""
     row = known_flags(PACKAGE).get(name)
     count = row.get("takes", 1) if row is not None else None
     return count if isinstance(count, int) else None

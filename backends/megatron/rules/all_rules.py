@@ -17,7 +17,7 @@ from parc.compiler.ir.rule import Rule
 
 
 def rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return the rules for ``problem``, without those that its model cannot violate."""
+    """Return the rules that a layout must satisfy, without rules that this model cannot violate."""
     return (
         *express_rules(problem),
         *MESH_RULES,

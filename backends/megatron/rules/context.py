@@ -80,7 +80,7 @@ def _explain_exchanged_heads(problem: Problem, layout: Layout) -> Finding:
 
 
 def _supported_exchanges(problem: Problem) -> tuple[ContextComm, ...]:
-    """Return the exchanges that Transformer Engine supports for this attention; empty: all.
+    """Return the ``cp_comm`` that Transformer Engine supports for this attention; empty: all.
 
     In latent attention keys are wider than values; before Transformer Engine 2.16 only ring
     exchanges support that.
@@ -94,7 +94,7 @@ def _supported_exchanges(problem: Problem) -> tuple[ContextComm, ...]:
 
 
 def _attention_feature(problem: Problem) -> str:
-    """Return the feature that restricts the exchange, in words."""
+    """Return the attention feature that restricts ``cp_comm``, such as "attention sinks"."""
     attention = problem.model.attention
     if attention.sinks:
         return "attention sinks"

@@ -13,7 +13,7 @@ AMPERE = (8, 0)
 
 
 def _supported_dispatchers(problem: Problem) -> tuple[str, ...]:
-    """Return the dispatchers that run on the GPUs of the cluster."""
+    """Return the token dispatchers that run on the GPUs of the cluster."""
     cluster = problem.cluster
     if cluster.gpu.vendor != "nvidia" or cluster.gpu.compute_capability < AMPERE:
         return ("alltoall",)
@@ -44,7 +44,7 @@ def _explain_dispatcher(problem: Problem, layout: Layout) -> Finding:
 
 
 def _overlap_conflict(problem: Problem, layout: Layout) -> tuple[str, str]:
-    """Return (setting that conflicts with overlap, valid settings); empty texts if none does."""
+    """Return (setting that prevents overlapped dispatch, valid settings); ("", "") if none does."""
     recompute = layout.recompute
     if layout.pp > 1 and layout.vpp == 1:
         return f"pp {layout.pp} with vpp 1", "pp 1, or vpp above 1"

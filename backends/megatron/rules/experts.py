@@ -41,7 +41,7 @@ def _explain_router_gradient(problem: Problem, layout: Layout) -> Finding:
 
 
 def expert_rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return the rules about experts that the model can violate."""
+    """Return the rules about experts that this model can violate."""
     experts = problem.model.experts
     if experts is None:
         return (NO_EXPERTS, EXPERT_MESH_RULE)

@@ -28,7 +28,7 @@ Fault = tuple[str, str, Finding]
 
 
 def hybrid_faults(model: Model, version: str) -> Iterator[Fault]:
-    """Yield the features of mixed layer types that no flag can express."""
+    """Yield (code, spec path, finding) for each mixed-layer feature that no flag can express."""
     if model.attention.gate and model.attention.latent is not None:
         yield _fault(
             ("E07", "model.attention_gate"),
@@ -37,7 +37,7 @@ def hybrid_faults(model: Model, version: str) -> Iterator[Fault]:
             ("a gate on grouped-query attention", model),
         )
     if model.linear is not None:
-        yield from _linear(model)
+        yield from _linear_attention_faults(model)
     if model.mamba is not None and model.mamba.conv_size != MAMBA_CONVOLUTION:
         yield _fault(
             ("E07", "model.mamba.conv_size"),
@@ -46,14 +46,14 @@ def hybrid_faults(model: Model, version: str) -> Iterator[Fault]:
             (f"Mamba layers with conv_size {MAMBA_CONVOLUTION}", model),
         )
     if model.pattern:
-        yield from _pattern(model, version)
+        yield from _layer_pattern_faults(model, version)
 
 
-def unbuilt_prediction(problem: Problem) -> Iterator[Fault]:
-    """Yield the MTP layers that pretrain_gpt.py does not build with linear attention.
+def unbuilt_mtp_faults(problem: Problem) -> Iterator[Fault]:
+    """Yield a fault if pretrain_gpt.py cannot build the model's MTP layers.
 
-    The user's own program may build them from Megatron's modules. Before 0.19 pretrain_gpt.py
-    builds MTP layers, but only with softmax attention.
+    The cause is linear attention: before 0.19 it builds MTP layers only with softmax attention,
+    later none. The user's own program may build them from Megatron's modules.
     """
     model, version = problem.model, problem.version("megatron")
     own = problem.launch.program.rpartition("/")[2] == PLAIN
@@ -68,8 +68,11 @@ def unbuilt_prediction(problem: Problem) -> Iterator[Fault]:
         )
 
 
-def _linear(model: Model) -> Iterator[Fault]:
-    """GatedDeltaNet uses the activation of the MLP, but its convolution supports only SiLU."""
+def _linear_attention_faults(model: Model) -> Iterator[Fault]:
+    """Yield a fault if the activation of the MLP is not SiLU.
+
+    GatedDeltaNet uses this activation too, but its convolution supports only SiLU.
+    """
     if model.ffn.activation != "silu":
         yield _fault(
             ("E03", "model.activation"),
@@ -79,7 +82,7 @@ def _linear(model: Model) -> Iterator[Fault]:
         )
 
 
-def _pattern(model: Model, version: str) -> Iterator[Fault]:
+def _layer_pattern_faults(model: Model, version: str) -> Iterator[Fault]:
     if model.pattern.startswith("-"):
         yield _fault(
             ("E07", "model.pattern"),
@@ -113,5 +116,8 @@ def _pattern(model: Model, version: str) -> Iterator[Fault]:
 
 
 def _fault(at: tuple[str, str], message: str, label: str, supported: tuple[str, Model]) -> Fault:
-    """Return a fault; ``at`` is (code, spec path), ``supported`` (what flags express, model)."""
+    """Return (code, spec path, finding).
+
+    ``at`` is (code, spec path); ``supported`` is (text on what flags can express, model).
+    """
     return (*at, explain_inexpressible(message, label, *supported))

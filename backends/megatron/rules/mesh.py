@@ -31,7 +31,10 @@ def _explain_kv_heads(problem: Problem, layout: Layout) -> Finding:
 
 
 def sharded_widths(problem: Problem, layout: Layout) -> tuple[tuple[str, int, str, int], ...]:
-    """Return (description, width, axis, size) of every split tensor dim except attention heads."""
+    """Return (description, width, axis, parallel size) of each width that is split over ranks.
+
+    Attention heads are not included.
+    """
     model = problem.model
     widths = []
     if model.ffn.size and model.dense_layers:

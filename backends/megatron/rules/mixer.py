@@ -28,7 +28,7 @@ class _IndivisibleHeads(NamedTuple):
 
 
 def _indivisible_heads(problem: Problem, tp: int, cp: int) -> _IndivisibleHeads | None:
-    """Return the first type of heads that is not divisible; None if all are."""
+    """Return the first type of heads that is not divisible by its ranks, or None."""
     groups = problem.model.mamba.groups if problem.model.mamba else 0
     for what, count in mixer_head_counts(problem.model):
         # Megatron copies groups if a tensor rank has fewer groups than there are context ranks.
@@ -83,7 +83,7 @@ def _explain_linear_context(problem: Problem, layout: Layout) -> Finding:
 
 
 def mixer_rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return the rules of models with linear attention or Mamba layers; empty for others."""
+    """Return the rules about linear attention and Mamba layers; empty for models without them."""
     if not mixer_head_counts(problem.model):
         return ()
     rules = [

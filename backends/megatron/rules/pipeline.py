@@ -30,7 +30,7 @@ def _explain_interleaving(problem: Problem, layout: Layout) -> Finding:
 
 
 def count_assigned_layers(layout: Layout) -> tuple[int, int, int, int]:
-    """Return the numbers of decoder layers, MTP layers, embeddings and losses in all chunks."""
+    """Return the numbers of (decoder layers, MTP layers, embeddings, losses) in all chunks."""
     layers = mtp = embeddings = losses = 0
     for row in layout.split.chunks:
         for chunk in row:
@@ -75,7 +75,7 @@ def _explain_chunk_count(problem: Problem, layout: Layout) -> Finding:
 
 
 def even_vpp(problem: Problem, pp: int) -> list[int]:
-    """Return the vpp sizes that split the layers evenly over ``pp`` ranks; [1] if none does."""
+    """Return each vpp that splits the layers evenly over ``pp`` ranks; [1] if none does."""
     layers = problem.model.layers
     return [1] if pp == 1 or layers % pp else divisors(layers // pp)
 

@@ -16,8 +16,8 @@ ALIGNMENT = {"fp8": 16, "mxfp8": 32, "nvfp4": 16}
 """Required factor of both dims of a GEMM (Transformer Engine); MXFP8 scales blocks of 32."""
 
 
-def _dims(problem: Problem, layout: Layout) -> tuple[tuple[str, int], ...]:
-    """Return (description, size) of every GEMM dim on one rank: tokens, then widths."""
+def _gemm_dims(problem: Problem, layout: Layout) -> tuple[tuple[str, int], ...]:
+    """Return (description, size) of each GEMM dim on one rank: tokens first, then widths."""
     job, model = problem.job, problem.model
     cut = layout.cp * (layout.tp if layout.sequence_parallel else 1)
     tokens = job.sequence_length * layout.micro_batch // cut
@@ -34,7 +34,7 @@ def _dims(problem: Problem, layout: Layout) -> tuple[tuple[str, int], ...]:
 
 
 def _mixer_widths(model: Model) -> Iterator[tuple[str, int]]:
-    """Yield (description, width) of both projections of linear attention and Mamba layers."""
+    """Yield (description, width) of the projections of linear attention and Mamba layers."""
     if (linear := model.linear) is not None:
         yield "input projection of linear attention", linear.projected
         yield "output projection of linear attention", linear.inner
@@ -45,13 +45,13 @@ def _mixer_widths(model: Model) -> Iterator[tuple[str, int]]:
 
 def _violates_alignment(problem: Problem, layout: Layout) -> bool:
     step = ALIGNMENT[problem.job.precision]
-    return any(size % step for _, size in _dims(problem, layout))
+    return any(size % step for _, size in _gemm_dims(problem, layout))
 
 
 def _explain_alignment(problem: Problem, layout: Layout) -> Finding:
     precision, length = problem.job.precision, problem.job.sequence_length
     step = ALIGNMENT[precision]
-    what, size = next((what, size) for what, size in _dims(problem, layout) if size % step)
+    what, size = next((what, size) for what, size in _gemm_dims(problem, layout) if size % step)
     cut = layout.cp * (layout.tp if layout.sequence_parallel else 1)
     below, above = nearest_multiples(length, step * cut)
     lengths = f"nearest valid sequence lengths: {format_values(sorted({below, above}))}"
@@ -66,7 +66,10 @@ def _explain_alignment(problem: Problem, layout: Layout) -> Finding:
 
 
 def precision_rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return R01 for fp8 and nvfp4, R02 for mxfp8; empty for 16-bit formats."""
+    """Return the alignment rule of the job's precision; empty for 16-bit formats.
+
+    The code is R01 for fp8 and nvfp4, and R02 for mxfp8.
+    """
     if problem.job.precision not in ALIGNMENT:
         return ()
     code = "R02" if problem.job.precision == "mxfp8" else "R01"

@@ -48,12 +48,12 @@ def _explain_recompute_fields(problem: Problem, layout: Layout) -> Finding:
 
 
 def format_words(words: tuple[str, ...]) -> str:
-    """Return ``a, b``; ``none`` for no words."""
+    """Return the words separated by commas; "none" for an empty tuple."""
     return ", ".join(words) or "none"
 
 
 def longest_chunk(layout: Layout) -> int:
-    """Return the largest number of decoder layers in a chunk."""
+    """Return the largest number of decoder layers in one model chunk."""
     return max(chunk.layers for row in layout.split.chunks for chunk in row)
 
 
@@ -73,7 +73,7 @@ def _explain_recompute_layers(problem: Problem, layout: Layout) -> Finding:
 
 
 def _modules_of_version(problem: Problem) -> list[str]:
-    """Return the modules that the Megatron version of the problem can recompute."""
+    """Return the modules that the problem's version of Megatron can recompute."""
     version = parse_version(problem.version("megatron"))
     return [module for module in MODULES if version >= SINCE.get(module, ())]
 
@@ -98,7 +98,10 @@ def _explain_known_modules(problem: Problem, layout: Layout) -> Finding:
 
 
 def _missing_requirements(problem: Problem, layout: Layout) -> list[tuple[str, str]]:
-    """Return (module, requirement) of modules whose requirement the model or GPU does not meet."""
+    """Return (module, requirement) for each recomputed module whose requirement is not met.
+
+    A requirement is a feature of the model or of the GPU.
+    """
     model, lacks = problem.model, []
     dense = model.experts is None
     for module in layout.recompute.modules:

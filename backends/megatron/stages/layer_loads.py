@@ -16,39 +16,46 @@ model gives 1.5 to 2.2 for Nemotron-H and Nemotron 3 Nano at 8,192 tokens."""
 
 
 def loss_load(model: Model) -> int:
-    """Return the computing load of the loss as a number of layers of mean size.
+    """Return the computing load of the loss, in units of the model's mean layer.
 
-    It is vocab x hidden / (parameters of the mean layer), rounded.
+    The formula is vocab x hidden / parameters of the mean layer, rounded to an integer.
     """
-    return round(model.vocab * model.hidden / max(1, _mean(model)))
+    return round(model.vocab * model.hidden / max(1, _mean_layer_load(model)))
 
 
 def layer_loads(model: Model) -> tuple[float, ...]:
-    """Return the computing load of each layer, with mean 1; empty without a layer pattern."""
+    """Return the computing load of each layer relative to the mean; empty without a pattern."""
     if not model.pattern:
         return ()
-    mean, work = max(1, _mean(model)), {kind: _work(model, kind) for kind in model.kinds}
+    mean, work = (
+        max(1, _mean_layer_load(model)),
+        {kind: _pattern_layer_load(model, kind) for kind in model.kinds},
+    )
     return tuple(work[kind] / mean for kind in model.layer_kinds)
 
 
-def _mean(model: Model) -> float:
-    """Return the parameters of the mean layer of a pattern, or of the last layer without one.
+def _mean_layer_load(model: Model) -> float:
+    """Return the mean load of a layer, in parameters of a dense GEMM of equal time.
 
-    MTP layers have the structure of the last layer.
+    Without a pattern, this is the number of parameters of the last layer: MTP layers have the
+    structure of the last layer.
     """
     if not model.pattern:
-        return _parameters(model, model.last_kind)
+        return _layer_parameters(model, model.last_kind)
     counts = Counter(model.layer_kinds)
-    return sum(_work(model, kind) * count for kind, count in counts.items()) / model.layers
+    return (
+        sum(_pattern_layer_load(model, kind) * count for kind, count in counts.items())
+        / model.layers
+    )
 
 
-def _work(model: Model, kind: LayerKind) -> int:
+def _pattern_layer_load(model: Model, kind: LayerKind) -> int:
     """Return the load of a layer of a pattern, in parameters of a dense GEMM of equal time."""
     dense = kind.mixer == "none" and not kind.routed
-    return _parameters(model, kind) * (1 if dense else SLOWER)
+    return _layer_parameters(model, kind) * (1 if dense else SLOWER)
 
 
-def _parameters(model: Model, kind: LayerKind) -> int:
+def _layer_parameters(model: Model, kind: LayerKind) -> int:
     return _mixer_parameters(model, kind) + _mlp_parameters(model, kind)
 
 

@@ -23,7 +23,7 @@ class LayoutStringError(ValueError):
     """
 
     def __init__(self, message: str, at: int) -> None:
-        """Set the message, which does not include the position."""
+        """Store the message, and the offset of the error as ``at``."""
         super().__init__(message)
         self.at = at
 
@@ -39,12 +39,12 @@ class Stage:
 
 
 def parse(text: str) -> tuple[Stage, ...]:
-    """Return the stages of ``text``.
+    """Return the stages that the layout string ``text`` describes.
 
     Raises:
         LayoutStringError: ``text`` is not a valid layout.
     """
-    flat = _expand(text)
+    flat = _expand_repeats(text)
     stages = flat.split("|")
     if not flat.startswith("E"):
         raise LayoutStringError("the first stage must start with the embedding, E", 0)
@@ -60,8 +60,8 @@ def parse(text: str) -> tuple[Stage, ...]:
     return tuple(Stage("E" in s, s.count("t"), s.count("m"), "L" in s) for s in stages)
 
 
-def _expand(text: str) -> str:
-    """Return ``text`` with all repeats written out, without commas."""
+def _expand_repeats(text: str) -> str:
+    """Return the layout string with all repeats written out, and without commas."""
     total, at, flat = 0, 0, ""
     while at < len(text):
         match = _TOKEN.match(text, at)
@@ -87,7 +87,10 @@ _INNER = re.compile(r"(?P<letter>[EtmL|])(?:\*(?P<times>\d{1,5}))?|,")
 
 
 def _expand_group(text: str, start: int) -> str:
-    """Expand the text inside parentheses; ``start`` is its offset in the layout string."""
+    """Return the text inside parentheses with its repeats written out.
+
+    ``start`` is the offset of this text in the layout string.
+    """
     at, flat = 0, ""
     while at < len(text):
         match = _INNER.match(text, at)
@@ -99,7 +102,7 @@ def _expand_group(text: str, start: int) -> str:
 
 
 def _explain_syntax_error(text: str, at: int) -> str:
-    """Return why no token starts at ``at``."""
+    """Return the reason why the layout string is invalid at offset ``at``."""
     char = text[at]
     if char == "(":
         return "a group needs the form (..)*n and may not be nested"
@@ -108,19 +111,19 @@ def _explain_syntax_error(text: str, at: int) -> str:
     return f"{char!r} is not one of E t m L | ( ) * ,"
 
 
-def spell(stages: tuple[Stage, ...]) -> str:
-    """Return a short layout string with repeats, for which ``parse`` returns ``stages``."""
-    words = [_word(stage) for stage in stages[:-1]]
+def format_layout_string(stages: tuple[Stage, ...]) -> str:
+    """Return a short layout string with repeats for ``stages``, the inverse of ``parse``."""
+    words = [_stage_text(stage) for stage in stages[:-1]]
     text = ""
     for word, run in groupby(words):
         times = len(list(run))
         comma = "," if text.endswith(tuple("0123456789")) else ""
         text += comma + (f"{word}|" if times == 1 else f"({word}|)*{times}")
     comma = "," if text.endswith(tuple("0123456789")) else ""
-    return text + comma + _word(stages[-1])
+    return text + comma + _stage_text(stages[-1])
 
 
-def _word(stage: Stage) -> str:
+def _stage_text(stage: Stage) -> str:
     """Return the text of one stage, without the bar at its end."""
     word = "E" if stage.embedding else ""
     for letter, count in (("t", stage.layers), ("m", stage.mtp_layers)):

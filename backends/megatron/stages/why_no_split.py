@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.megatron.stages.layout_string import LayoutStringError, parse
-from parc.backends.megatron.stages.split import SplitPins, layout_fault, model_depth
+from parc.backends.megatron.stages.split import SplitPins, find_layout_string_fault, model_depth
 from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest, valid
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Problem
@@ -13,8 +13,11 @@ Reason = tuple[str, str, Finding]
 
 
 def why_no_split(problem: Problem, pp: int, vpp: int) -> Reason:
-    """Return the reason why ``find_split`` returns None for this grid; call it only then."""
-    pins = SplitPins.of(problem.pins)
+    """Return (diagnostic code, spec path, finding): the reason why ``find_split`` returns None.
+
+    The caller ensures that it does.
+    """
+    pins = SplitPins.from_pins(problem.pins)
     ends, counts = bool(pins.first or pins.last), bool(pins.embedding or pins.loss)
     if (pins.text is not None) + ends + counts > 1:
         return _explain_conflicting_pins(pins)
@@ -90,7 +93,9 @@ def _explain_layout_string(problem: Problem, pp: int, vpp: int, text: str) -> Re
     except LayoutStringError as error:
         label = f"at character {error.at + 1} of {text!r}"
         return "P19", at, Finding(str(error), label=label, help=syntax)
-    fault = layout_fault(model_depth(model), stages, pp, vpp) or "the layout cannot be used"
+    fault = (
+        find_layout_string_fault(model_depth(model), stages, pp, vpp) or "the layout cannot be used"
+    )
     finding = Finding(
         message=fault,
         label=f"{len(stages)} stages, {sum(stage.layers for stage in stages)} decoder layers",
@@ -108,13 +113,13 @@ def _explain_first_last(problem: Problem, pp: int, vpp: int, pins: SplitPins) ->
     at = "layout.first_stage_layers" if pins.first else "layout.last_stage_layers"
     rest = layers - (pins.first or 0) - (pins.last or 0)
     good = valid(
-        range(vpp, layers + 1, vpp), lambda n: _fits(layers - n - (other or 0), middle, vpp)
+        range(vpp, layers + 1, vpp), lambda n: _fits_evenly(layers - n - (other or 0), middle, vpp)
     )
     most = -(-layers // pp)
     near = nearest(good, pins.first or pins.last or most)
     finding = Finding(
         message=f"the pinned stages leave {rest} of {layers} layers for {middle} other stages",
-        label=_ends_label(rest, middle, vpp),
+        label=_explain_remainder(rest, middle, vpp),
         help=f"valid values: {format_values(good)}",
         fix=format_pin(at, near),
         causes=(Cause("model.layers", f"{layers} layers"), Cause("layout.pp", f"pp {pp}")),
@@ -122,7 +127,7 @@ def _explain_first_last(problem: Problem, pp: int, vpp: int, pins: SplitPins) ->
     return "P04", at, finding
 
 
-def _ends_label(rest: int, middle: int, vpp: int) -> str:
+def _explain_remainder(rest: int, middle: int, vpp: int) -> str:
     if middle == 0:
         return f"{rest} remaining layers, must be 0"
     share = rest // middle
@@ -132,7 +137,7 @@ def _ends_label(rest: int, middle: int, vpp: int) -> str:
     )
 
 
-def _fits(rest: int, middle: int, vpp: int) -> bool:
+def _fits_evenly(rest: int, middle: int, vpp: int) -> bool:
     if middle == 0:
         return rest == 0
     return rest > 0 and rest % middle == 0 and rest // middle % vpp == 0
