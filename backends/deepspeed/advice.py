@@ -19,7 +19,8 @@ def _warn_few_micro_batches(plan: Plan, sink: Sink) -> None:
     finding = Finding(
         message=f"{count} micro-batches leave {layout.pp - count} of {layout.pp} stages idle "
         "at any time",
-        label=f"{batch} / ({layout.micro_batch} * {layout.dp}) = {count} < {layout.pp}",
+        label=f"global batch {batch} / (micro-batch {layout.micro_batch} x dp {layout.dp}) "
+        f"= {count}, less than pp {layout.pp}",
         help=f"a global batch of {layout.pp * layout.micro_batch * layout.dp} or more fills all "
         "stages",
         fix=f"job.global_batch: {layout.pp * layout.micro_batch * layout.dp}",

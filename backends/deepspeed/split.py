@@ -69,7 +69,7 @@ def why_no_split(problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding
         return "P04", end, _explain_pinned_ends(problem, pp)
     finding = Finding(
         message=f"{layers} layers cannot fill pp={pp} stages",
-        label=f"{pp} stages > {layers} layers",
+        label=f"pp {pp} exceeds the {layers} layers: every stage needs one",
         help=f"valid pp: 1 to {layers}",
         fix=format_pin("layout.pp", layers),
         causes=(Cause("model.layers", f"{layers} layers"),),
@@ -81,7 +81,7 @@ def _explain_unsupported_pin(name: str) -> Finding:
     return Finding(
         message=f"deepspeed does not support layout.{name}",
         label="only Megatron has this setting",
-        help="valid pins: first_stage_layers, last_stage_layers",
+        help="DeepSpeed supports first_stage_layers and last_stage_layers",
         fix=f"remove layout.{name}",
         targets=("deepspeed",),
     )
@@ -90,7 +90,7 @@ def _explain_unsupported_pin(name: str) -> Finding:
 def _explain_no_interleaving(vpp: int) -> Finding:
     return Finding(
         message=f"deepspeed has no interleaved pipeline (vpp={vpp})",
-        label="its schedule runs one model chunk per stage",
+        label="DeepSpeed's schedule runs one model chunk per stage",
         help="valid vpp: 1",
         fix="layout.vpp: 1",
         targets=("deepspeed",),
@@ -99,9 +99,9 @@ def _explain_no_interleaving(vpp: int) -> Finding:
 
 def _explain_no_pipeline(path: str) -> Finding:
     return Finding(
-        message="layers per stage are pinned, but pp is 1",
-        label="needs pp > 1",
-        help="remove the format_pin, or set pp above 1",
+        message="the spec sets the layers of a pipeline stage, but pp is 1",
+        label="this setting needs pp > 1",
+        help="remove the setting, or set pp above 1",
         fix=f"remove {path}",
         causes=(Cause("layout.pp", "pp 1"),),
     )
@@ -112,9 +112,9 @@ def _explain_pinned_ends(problem: Problem, pp: int) -> Finding:
     ends = [n for n in (pins.first_stage_layers, pins.last_stage_layers) if n is not None]
     middle, rest = pp - len(ends), layers - sum(ends)
     return Finding(
-        message=f"of {layers} layers, the pinned stages leave {rest} for {middle} other stages",
-        label=f"{rest} layers for {middle} stages, must be at least one each",
-        help=f"valid: up to {max(layers - middle, 0)} layers in the pinned stages together",
+        message=f"the fixed stages leave {rest} of {layers} layers for {middle} other stages",
+        label=f"{rest} layers for {middle} stages, must be at least one per stage",
+        help=f"set at most {max(layers - middle, 0)} layers in the first and last stage together",
         fix="remove layout.first_stage_layers and layout.last_stage_layers",
         causes=(Cause("model.layers", f"{layers} layers"), Cause("layout.pp", f"pp {pp}")),
     )

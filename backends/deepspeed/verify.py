@@ -117,8 +117,11 @@ def _verify_layers(program: dict[str, Any], topology: Topology, sink: Sink) -> N
     if not isinstance(stages, list) or not all(isinstance(n, int) for n in stages):
         raise Malformed(PROGRAM, 1, "stages is not a list of numbers")
     if len(stages) != topology.pipe or sum(stages) != layers:
-        label = f"{sum(stages)} layers on {len(stages)} stages"
-        message = f"the stages do not add up to {layers!r:.20} layers on {topology.pipe} ranks"
+        label = f"found {sum(stages)} layers on {len(stages)} stages"
+        message = (
+            f"the stages in {PROGRAM} do not contain {layers!r:.20} layers on "
+            f"{topology.pipe} pipeline ranks"
+        )
         sink.report("A08", Finding(message, label), span=Span(PROGRAM, 1, 1))
 
 
@@ -134,7 +137,9 @@ def _verify_batch(config: dict[str, Any], topology: Topology, sink: Sink) -> Non
         return
     batch, product = config["train_batch_size"], micro * steps * topology.data
     if batch != product:
-        label = f"{micro} * {steps} * {topology.data} = {product}, not {batch!r:.20}"
+        label = (
+            f"{micro} x {steps} x {topology.data} = {product}, train_batch_size is {batch!r:.20}"
+        )
         message = "train_batch_size is not micro-batch x accumulation x data-parallel ranks"
         sink.report("A09", Finding(message, label), span=Span(CONFIG, 1, 1))
 
@@ -149,7 +154,7 @@ def _verify_sizes(config: dict[str, Any], topology: Topology, other: str, sink: 
     ]
     for name, value, wanted in pairs:
         if value is not None and value != wanted:
-            message = f"{name} is {value!r:.20} in {CONFIG}, {other} has {wanted}"
+            message = f"{name} is {value!r:.20} in {CONFIG}, but {other} has {wanted}"
             sink.report("A05", message, span=Span(CONFIG, 1, 1))
 
 
@@ -160,8 +165,8 @@ def _verify_slots(text: str, job: JobShape, sink: Sink) -> None:
     verify_host_file(SLOTS, names, job.hosts, sink)
     wrong = [line for line in lines if not line.endswith(f" slots={job.ranks_per_node}")]
     if wrong:
-        expected = f"the rank map has {job.ranks_per_node} ranks per host"
-        message = f"{wrong[0]!r:.60} in {SLOTS}, {expected}"
+        expected = f"must end in slots={job.ranks_per_node}, the ranks per host of the rank map"
+        message = f"the line {wrong[0]!r:.60} in {SLOTS} {expected}"
         sink.report("A07", message, span=Span(SLOTS, lines.index(wrong[0]) + 1, 1))
 
 
@@ -170,12 +175,12 @@ def _derive_from_topology(
 ) -> DerivedGroups | None:
     """Return the process groups of ``topology``, which ``file`` describes; None after a finding."""
     if topology.world != world:
-        message = f"the rank map has {world} ranks, the topology of {file} {topology.world}"
+        message = f"the rank map has {world} ranks, but {file} describes {topology.world}"
         sink.report("A05", message, span=Span(TABLE, 1, 1))
         return None
     stage, experts = topology.world // topology.pipe, topology.expert_copy_ranks
     if stage % experts:
-        label = f"{stage} ranks per stage are not divisible by {experts} ranks of all experts"
+        label = f"{stage} ranks per stage are not divisible by ep x etp = {experts}"
         finding = Finding(f"the expert groups of {file} do not fit a stage", label)
         sink.report("A05", finding, span=Span(file, 1, 1))
         return None

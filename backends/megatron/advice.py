@@ -32,9 +32,9 @@ def _warn_copied_kv_heads(problem: Problem, layout: Layout, sink: Sink) -> None:
         return
     finding = Finding(
         message=f"{attention.kv_heads} key-value heads over tp={tp}: "
-        f"{tp // attention.kv_heads} ranks store a copy of each head",
+        f"{tp // attention.kv_heads} ranks store the same head",
         label=f"tp {tp} > {attention.kv_heads} key-value heads",
-        help=f"no copies up to tp {attention.kv_heads}",
+        help=f"with tp up to {attention.kv_heads}, every head is stored once",
         fix=f"layout.tp: {attention.kv_heads}",
         causes=(Cause("model.kv_heads", f"{attention.kv_heads} key-value heads"),),
     )
@@ -51,7 +51,7 @@ def _warn_useless_recompute(problem: Problem, layout: Layout, sink: Sink) -> Non
     rest = [name for name in layout.recompute.modules if name != "layernorm"]
     finding = Finding(
         message=f"recompute of layernorm saves no memory in {problem.model.name}",
-        label="every norm is fused into the linear layer after it",
+        label="every norm of this model is fused into a linear layer",
         help="Megatron recomputes only the norms before experts and before latent attention",
         fix=f"layout.recompute.modules: [{', '.join(rest) or 'mlp'}]",
     )
@@ -65,9 +65,9 @@ def _warn_vocab_padding(problem: Problem, layout: Layout, sink: Sink) -> None:
     if waste <= MOST_PADDING:
         return
     finding = Finding(
-        message=f"{waste:.0%} of the embedding is padding at tp={layout.tp}",
+        message=f"{waste:.0%} of the embedding rows are padding with tp={layout.tp}",
         label=f"ceil({model.vocab} / ({VOCAB_MULTIPLE} * {layout.tp})) * "
-        f"{VOCAB_MULTIPLE * layout.tp} = {rows}",
+        f"{VOCAB_MULTIPLE * layout.tp} = {rows} rows for {model.vocab} tokens",
         help="a smaller tp needs less padding",
         causes=(Cause("model.vocab", f"{model.vocab} tokens"),),
     )
@@ -85,9 +85,9 @@ def _warn_pipeline_bubble(problem: Problem, layout: Layout, sink: Sink) -> None:
     better = bubble_fraction(layout.pp, layout.vpp, better_count)
     finding = Finding(
         message=f"pipeline bubble of {share:.0%}: pp={layout.pp} with {count} micro-batches",
-        label=f"{formula}, aim for {MOST_BUBBLE:.2f} or less",
-        help=f"a global batch of {better_count * step} gives {better:.2f}; "
-        "a larger vpp also reduces the bubble",
+        label=f"bubble {formula}, aim for {MOST_BUBBLE:.2f} or less",
+        help=f"a global batch of {better_count * step} reduces the bubble to {better:.2f}; "
+        "a larger vpp reduces it too",
         causes=(Cause("job.global_batch", f"{count} micro-batches per pipeline"),),
     )
     sink.report("P08" if count < layout.pp else "P16", finding, at="layout.pp")
@@ -104,7 +104,7 @@ def _warn_stage_imbalance(problem: Problem, layout: Layout, sink: Sink) -> None:
     if ratio <= MOST_IMBALANCE:
         return
     finding = Finding(
-        message=f"stage {stage} has {ratio:.2f} times the mean load",
+        message=f"pipeline stage {stage} has {ratio:.2f} times the mean load of a stage",
         label=f"{max(loads):.4g} layers of work, the mean is {sum(loads) / len(loads):.1f}; "
         f"the loss counts as {depth.loss_load}"
         + (f", an MTP layer as {depth.mtp_load}" if depth.mtp_layers else ""),

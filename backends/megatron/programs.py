@@ -54,7 +54,7 @@ def explain_wrong_program(program: str, model: Model, version: str) -> Finding |
     builds = "models without a pattern" if model.pattern else "only models with a pattern"
     return Finding(
         message=f"{name} does not build {model.name}",
-        label=f"it builds {builds}",
+        label=f"{name} builds {builds}",
         help=f"use {own}, or your own program",
         fix=f"launch.program: {own}",
         causes=(

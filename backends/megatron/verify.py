@@ -57,7 +57,7 @@ def _read_degrees(arguments: Arguments, world: int, sink: Sink) -> Degrees | Non
     etp = arguments.number("expert-tensor-parallel-size", tp)
     for name, product in (("tp x cp x pp", tp * cp * pp), ("etp x ep x pp", etp * ep * pp)):
         if world % product:
-            message = f"the {world} ranks of the rank map are not divisible by {name} = {product}"
+            message = f"{world} ranks of the rank map are not divisible by {name} = {product}"
             label = f"{world} % {product} = {world % product}, must be 0"
             finding = Finding(f"{message} of {ARGUMENTS}", label)
             sink.report("A05", finding, span=Span(TABLE, 1, 1))
@@ -66,7 +66,7 @@ def _read_degrees(arguments: Arguments, world: int, sink: Sink) -> Degrees | Non
     if levels and (len(levels) != len(HIERARCHY) or prod(levels) != cp):
         sizes = " ".join(map(str, levels))
         message = f"{ARGUMENTS} has --hierarchical-context-parallel-sizes {sizes} for cp {cp}"
-        finding = Finding(message, f"{len(HIERARCHY)} sizes whose product is {cp} are needed")
+        finding = Finding(message, f"must be {len(HIERARCHY)} sizes whose product is {cp}")
         sink.report("A05", finding, span=Span(TABLE, 1, 1))
         return None
     swapped = arguments.has("use-tp-pp-dp-mapping")

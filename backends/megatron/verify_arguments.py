@@ -66,7 +66,9 @@ def read_arguments(text: str) -> Arguments:
     """
     start = re.search(r"\A(?:#[^\n]*\n|\s*\n)*MEGATRON_ARGS=\(", text)
     if not start:
-        raise Malformed(ARGUMENTS, 1, "it does not start with the array MEGATRON_ARGS=( ... )")
+        raise Malformed(
+            ARGUMENTS, 1, "the file does not start with the array MEGATRON_ARGS=( ... )"
+        )
     flags: dict[str, tuple[str, ...]] = {}
     name = ""
     for line, word in _iterate_words(text, start.end()):
@@ -76,7 +78,7 @@ def read_arguments(text: str) -> Arguments:
         elif name:
             flags[name] = (*flags[name], word)
         else:
-            raise Malformed(ARGUMENTS, line, f"{word!r:.60} precedes the first flag")
+            raise Malformed(ARGUMENTS, line, f"the word {word!r:.60} precedes the first flag")
     return Arguments(flags)
 
 
@@ -87,10 +89,12 @@ def _iterate_words(text: str, at: int) -> Iterator[tuple[int, str]]:
         line = text.count("\n", 0, found.start()) + 1
         if raw == ")":
             if rest := _COMMENTS.sub("", text[at:]).strip():
-                raise Malformed(ARGUMENTS, line, f"{rest!r:.60} follows the array")
+                raise Malformed(ARGUMENTS, line, f"the text {rest!r:.60} follows the array")
             return
         if raw:
             if _EXPANDED.search(_LITERAL.sub("", raw)):
-                raise Malformed(ARGUMENTS, line, f"{raw!r:.60} would be expanded by bash")
+                raise Malformed(ARGUMENTS, line, f"bash would expand the word {raw!r:.60}")
             yield line, shlex.split(raw)[0]
-    raise Malformed(ARGUMENTS, text.count("\n", 0, at) + 1, "the array is not closed")
+    raise Malformed(
+        ARGUMENTS, text.count("\n", 0, at) + 1, "the array MEGATRON_ARGS has no closing parenthesis"
+    )

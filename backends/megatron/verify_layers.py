@@ -67,9 +67,9 @@ def _verify_layout(layout: str, pp: int, arguments: Arguments, sink: Sink) -> No
     wanted = {"E": 1, "t": arguments.number("num-layers", 0), "m": mtp, "L": 1}
     for letter, count in wanted.items():
         if flat is None or flat.count(letter) != count:
-            found = "unreadable" if flat is None else f"{flat.count(letter)} of {letter}"
+            found = "not a valid layout" if flat is None else f"{flat.count(letter)} of {letter}"
             message = f"the pipeline layout does not match the model: {found}"
-            _report("A08", message, f"must be {count} of {letter}", sink)
+            _report("A08", message, f"must contain {count} of the letter {letter}", sink)
             return
     stages = (flat or "").count("|") + 1
     if stages % pp:

@@ -118,7 +118,8 @@ def _note_replicas(root: Node, reading: Reading) -> None:
         batch, micro, steps = (number or 1 for number in numbers)
         if batch % (micro * steps):
             finding = Finding(
-                f"train_batch_size {batch} is not a multiple of {micro} x {steps}",
+                f"train_batch_size {batch} is not a multiple of micro-batch {micro} x "
+                f"accumulation steps {steps}",
                 label=f"{batch} % {micro * steps} = {batch % (micro * steps)}, must be 0",
             )
             reading.refuse("I03", finding, root.document.find((BATCH[0],)))

@@ -102,7 +102,8 @@ def _check_batch(root: Node, gpus: int | None, sink: Sink) -> None:
     if not {"train_batch_size", "train_micro_batch_size_per_gpu"} & {*present}:
         finding = Finding(
             "neither train_batch_size nor train_micro_batch_size_per_gpu is set",
-            help="set any two of batch, micro-batch and accumulation steps",
+            help="set two of train_batch_size, train_micro_batch_size_per_gpu and "
+            "gradient_accumulation_steps",
         )
         sink.report("B03", finding, span=root.span)
         return
@@ -113,14 +114,16 @@ def _check_batch(root: Node, gpus: int | None, sink: Sink) -> None:
     wrong = batch % step != 0 if gpus is None or steps is None else batch != step * gpus
     if not wrong:
         return
-    ranks = f" * {gpus}" if gpus is not None and steps is not None else ""
+    complete = gpus is not None and steps is not None
+    product = f"micro-batch {micro} x accumulation steps {steps or 1}"
+    expected = step * gpus if gpus is not None and complete else 0
     finding = Finding(
-        f"train_batch_size {batch} does not match {micro} x {steps or 1}{ranks.replace('*', 'x')}",
-        label=f"{batch} != {step}{ranks} = {step * gpus}"
-        if ranks and gpus
+        f"train_batch_size {batch} does not match {product}" + f" x {gpus} GPUs" * complete,
+        label=f"{batch} != {step} * {gpus} = {expected}"
+        if complete
         else f"{batch} % ({micro} * {steps or 1}) = {batch % step}, must be 0",
         help="train_batch_size = micro-batch x accumulation steps x data-parallel ranks",
-        fix=f"train_batch_size: {step * gpus}" if ranks and gpus else "",
+        fix=f"train_batch_size: {expected}" if expected else "",
     )
     sink.report("B02", finding, span=_span_of_key(root, "train_batch_size"))
 
@@ -129,7 +132,7 @@ def _check_precision(root: Node, has_amp: bool, sink: Sink) -> None:
     on = [key for key in ("bf16", "fp16", "amp") if _is_enabled(root, key)]
     if "bf16" in on and "fp16" in on:
         finding = Finding(
-            "bf16 and fp16 are both enabled", label="only one of the two can be enabled"
+            "bf16 and fp16 are both enabled", label="bf16 and fp16 exclude each other"
         )
         sink.report("R04", finding, span=_span_of_key(root, "fp16"))
     zero = _zero_section(root)

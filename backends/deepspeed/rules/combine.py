@@ -79,7 +79,7 @@ def _violates_rank_order(problem: Problem, layout: Layout) -> bool:
 def _explain_rank_order(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"deepspeed does not support rank order {layout.order}",
-        label=f"must be {ORDER}: pipe, data, model, with model fastest",
+        label=f"order must be {ORDER}: ranks vary fastest along tp, slowest along pp",
         help=f"valid order: {ORDER}",
         fix="remove layout.order",
         targets=("deepspeed",),
@@ -95,7 +95,7 @@ def _explain_autotp_version(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"deepspeed {problem.version('deepspeed')} cannot split tensors (AutoTP)",
         label=f"tp {layout.tp} needs tensor_parallel.autotp_size, added in {AUTOTP_SINCE}",
-        help=f"valid: tp 1, or deepspeed {AUTOTP_SINCE} and later",
+        help=f"use tp 1, or deepspeed {AUTOTP_SINCE} or later",
         fix=f'versions.deepspeed: "{DEFAULT}"',
         targets=("deepspeed",),
     )
@@ -110,8 +110,8 @@ def _explain_recompute_blocks(problem: Problem, layout: Layout) -> Finding:
     again = layout.recompute
     return Finding(
         message="deepspeed recomputes either all layers or none",
-        label=f"method {again.method}, layers {again.layers}",
-        help="valid: uniform with 1 layer; with pp > 1, any number of layers per block",
+        label=f"recompute method {again.method}, layers {again.layers} is neither",
+        help="valid recompute: method uniform with layers 1; with pp > 1 also more layers",
         fix="layout.recompute: full",
         targets=("deepspeed",),
     )

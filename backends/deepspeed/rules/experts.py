@@ -27,7 +27,7 @@ def _explain_expert_groups(problem: Problem, layout: Layout) -> Finding:
         )
     return Finding(
         message=f"dp={dp} is not divisible by ep={ep}",
-        label=f"{dp} % {ep} = {dp % ep}, must be 0: a data-parallel group has whole expert groups",
+        label=f"{dp} % {ep} = {dp % ep}, must be 0: ep groups split dp groups",
         help=f"valid ep: {format_values(good)}",
         fix=format_pin("layout.ep", nearest(good, ep)),
         causes=(Cause("layout.pp", f"pp {layout.pp}"), Cause("layout.tp", f"tp {layout.tp}")),

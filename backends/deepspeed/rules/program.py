@@ -47,8 +47,8 @@ def _violates_program_model(problem: Problem, layout: Layout) -> bool:
 def _explain_program_model(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"the emitted train.py cannot build {problem.model.name}",
-        label=f"it has no {', no '.join(missing_parts(problem.model))}",
-        help="name your own program, or choose a model without these parts",
+        label=f"train.py does not implement: {', '.join(missing_parts(problem.model))}",
+        help="set launch.program to your own program, or choose a model without these parts",
         fix=CUSTOM_PROGRAM_FIX,
         targets=("deepspeed",),
     )
@@ -61,8 +61,8 @@ def _violates_program_data(problem: Problem, layout: Layout) -> bool:
 def _explain_program_data(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="the emitted train.py reads no data: it trains on random token ids",
-        label="would be ignored",
-        help="remove job.data, or name your own program",
+        label="job.data would be ignored",
+        help="remove job.data, or set launch.program to your own program",
         fix=CUSTOM_PROGRAM_FIX,
         targets=("deepspeed",),
     )
@@ -77,7 +77,7 @@ def _explain_program_experts(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="the emitted train.py supports experts only with data parallelism",
         label=f"tp {layout.tp}, pp {layout.pp}, both must be 1",
-        help="set tp and pp to 1, or name your own program",
+        help="set tp and pp to 1, or launch.program to your own program",
         fix="layout.tp: 1, layout.pp: 1",
         causes=(),
         targets=("deepspeed",),
@@ -108,7 +108,7 @@ def _explain_dispatcher(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"deepspeed does not support {what} for experts",
         label="not supported",
-        help="valid: moe_dispatcher alltoall, moe_overlap false",
+        help="valid settings: moe_dispatcher alltoall, moe_overlap false",
         fix="remove job.moe_dispatcher and job.moe_overlap",
         targets=("deepspeed",),
     )

@@ -48,7 +48,7 @@ def _explain_head_exchange(problem: Problem, layout: Layout) -> Finding:
     heads, kv = attention.heads, attention.kv_heads
     good = _valid_cp(problem)
     return Finding(
-        message=f"{heads} heads and {kv} key-value heads cannot be split over cp={cp}",
+        message=f"{heads} attention heads and {kv} key-value heads cannot be split over cp={cp}",
         label=_unsplit_heads(problem.model, cp),
         help=f"valid cp: {format_values(good)}",
         fix=format_pin("layout.cp", nearest(good, cp)),
@@ -70,7 +70,7 @@ def _explain_sequence_length(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"a sequence of {length} tokens cannot be split over cp={cp}",
         label=f"{length} % {cp} = {length % cp}, must be 0",
-        help=f"nearest valid lengths: {below}, {above}",
+        help=f"nearest valid sequence lengths: {below}, {above}",
         fix=format_pin("job.sequence_length", above),
         causes=(Cause("job.sequence_length", f"{length} tokens"),),
     )

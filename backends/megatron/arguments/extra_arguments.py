@@ -84,9 +84,12 @@ def explain_unknown_flag(flag: str, spellings: list[str], version: str) -> Findi
         return _explain_removed_flag(flag, version)
     near = get_close_matches(flag, spellings, 3)
     row = known_flags(PACKAGE).get(flag)
-    label = "no such flag"
+    label = f"{flag} is not a flag of Megatron-LM"
     if row is not None:
-        label = f"available from {row.get('since', '0.17')} to {row.get('until', 'the newest')}"
+        label = (
+            f"{flag} exists from version {row.get('since', '0.17')} to "
+            f"{row.get('until', 'the newest')}"
+        )
     return Finding(
         message=f"Megatron-LM {version} has no flag {flag}",
         label=label,
@@ -100,7 +103,7 @@ def _explain_removed_flag(flag: str, version: str) -> Finding:
     row = removed_flags()[flag]
     return Finding(
         message=f"Megatron-LM {version} no longer has the flag {flag}",
-        label=f"removed after release {row['until']}",
+        label=f"{flag} was removed after release {row['until']}",
         help="" if "instead" in row else "there is no replacement",
         fix=row.get("instead", ""),
         causes=(Cause("versions.megatron", f"version {version}"),),
@@ -130,5 +133,5 @@ def _explain_planned_flag(
         else f"{row.setting} is controlled by the plan",
         label=f"the plan sets: {planned}" if planned else "the plan omits it",
         help=f"it is derived from {fields}" if fields else "all plans have this value",
-        fix=f"remove it from launch.args{instead}",
+        fix=f"remove {extra.flag} from launch.args{instead}",
     )

@@ -56,7 +56,8 @@ def read_megatron_args(text: str, name: str, sink: Sink) -> Fragment | None:
     read_words(shell_words(text, name), reading)
     if not reading.spec and reading.sound:
         finding = Finding(
-            "this file contains no flag of Megatron", help="such as --tensor-model-parallel-size 8"
+            "this file contains no flag of Megatron",
+            help="expected flags such as --tensor-model-parallel-size 8",
         )
         reading.refuse("I02", finding, reading.span())
     return reading.fragment()
@@ -154,7 +155,7 @@ def _add_optimizer_defaults(wsd_style: str, job: dict[str, Any], reading: Readin
     """
     if job.get("lr_decay") == "wsd" and wsd_style != "linear":
         message = f"not carried over: {wsd_style[:40]} decay of the WSD schedule"
-        found = Finding(message, help="lr_decay: wsd has a linear decay")
+        found = Finding(message, help="in a spec, lr_decay wsd always means a linear decay")
         reading.say("I04", found, reading.spans["job.lr_decay"])
     if "learning_rate" in job:
         for name, value in OPTIMIZER.items():

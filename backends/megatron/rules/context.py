@@ -37,13 +37,13 @@ def _explain_context_levels(problem: Problem, layout: Layout) -> Finding:
     good = valid(divisors(cp), lambda value: 1 < value < cp and swaps(value, layout.tp))
     pinned = problem.pins.cp_a2a is not None
     if not pinned:
-        label = f"no group size between 1 and {cp} divides cp {cp} and the heads of a rank"
+        label = f"no group size between 1 and {cp} divides both cp {cp} and the heads per rank"
     elif cp % inner:
         label = f"{cp} % {inner} = {cp % inner}, must be 0"
     else:
         label = f"cp_a2a {inner}, must be above 1 and below cp {cp}"
     return Finding(
-        message=f"cp={cp} cannot be split into two levels" + (f" with cp_a2a {inner}" * pinned),
+        message=f"cp={cp} cannot be split into two levels" + (f" with cp_a2a={inner}" * pinned),
         label=label,
         help=f"valid cp_a2a: {format_values(good)}",
         fix=format_pin("layout.cp_a2a", nearest(good, inner)) if good else "layout.cp_comm: p2p",
@@ -69,7 +69,7 @@ def _explain_exchanged_heads(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"{count} {name} per tensor rank are not divisible by {axis}={ranks}",
         label=f"{count} % {ranks} = {count % ranks}, must be 0",
-        help=f"valid {axis} with tp {tp}: {format_values(good)}; or cp_comm p2p",
+        help=f"valid {axis} with tp {tp}: {format_values(good)}; or use cp_comm p2p",
         fix="layout.cp_comm: p2p",
         causes=(
             Cause("model.heads", f"{attention.heads} heads"),
@@ -112,7 +112,7 @@ def _explain_exchange_kind(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"cp_comm {layout.cp_comm} does not support {what}",
         label=f"cp_comm {layout.cp_comm} with {what} fails in the first forward pass",
-        help=f"valid cp_comm: {', '.join(supported)}; or cp 1",
+        help=f"valid cp_comm: {', '.join(supported)}; or use cp 1",
         fix="layout.cp_comm: p2p" if "p2p" in supported else "layout.cp: 1",
         causes=(Cause("model", f"{problem.model.name} has {what}"),),
     )

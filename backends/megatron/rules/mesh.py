@@ -96,9 +96,9 @@ def _violates_rank_order(problem: Problem, layout: Layout) -> bool:
 def _explain_rank_order(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"rank order {layout.order} requires as many expert replicas as dense replicas",
-        label=f"edp {layout.edp} != dp {layout.dp} (tp*cp {layout.tp * layout.cp}, "
-        f"etp*ep {layout.etp * layout.ep})",
-        help="use tp*cp == etp*ep, or pp 1, or the order that ends in pp",
+        label=f"edp {layout.edp} must equal dp {layout.dp}, but etp x ep is "
+        f"{layout.etp * layout.ep} and tp x cp is {layout.tp * layout.cp}",
+        help="make tp x cp equal to etp x ep, or use pp 1, or the order that ends in pp",
         fix="layout.order: tp-cp-ep-dp-pp",
     )
 
@@ -114,7 +114,7 @@ def _explain_optimizer_copies(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"{edp} replicas per expert are not divisible by {copies} optimizer copies",
         label=f"{edp} % {copies} = {edp % copies}, must be 0",
-        help=f"valid numbers of copies: {format_values(divisors(edp))}",
+        help=f"valid numbers of optimizer copies: {format_values(divisors(edp))}",
     )
 
 

@@ -57,7 +57,8 @@ def _explain_alignment(problem: Problem, layout: Layout) -> Finding:
     lengths = f"nearest valid sequence lengths: {format_values(sorted({below, above}))}"
     tokens = what == "tokens"
     return Finding(
-        message=f"{precision} requires multiples of {step}, a rank has {size} ({what})",
+        message=f"{precision} requires GEMM dims that are multiples of {step}; a rank has {size} "
+        f"({what})",
         label=f"{size} % {step} = {size % step}, must be 0",
         help=lengths if tokens else "use a smaller tp, or bf16",
         fix=format_pin("job.sequence_length", above) if tokens else "job.precision: bf16",

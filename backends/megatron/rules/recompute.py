@@ -42,7 +42,7 @@ def _explain_recompute_fields(problem: Problem, layout: Layout) -> Finding:
         + (", and no modules" if recompute.granularity == "none" else ""),
         label=f"method {recompute.method}, layers {recompute.layers}, "
         f"modules {format_words(recompute.modules)}",
-        help="valid: {granularity: selective, modules: [core_attn]}",
+        help="a valid setting is {granularity: selective, modules: [core_attn]}",
         fix=f"layout.recompute: {recompute.granularity}",
     )
 
@@ -66,7 +66,7 @@ def _explain_recompute_layers(problem: Problem, layout: Layout) -> Finding:
     layers, most = layout.recompute.layers, longest_chunk(layout)
     return Finding(
         message=f"recompute of {layers} layers exceeds the {most} layers of the longest chunk",
-        label=f"{layers} > {most}; Megatron silently recomputes all layers",
+        label=f"layers {layers}, must be at most {most}; Megatron would silently recompute all",
         help=f"valid layers: 1 to {most}",
         fix=f"layout.recompute.layers: {most}",
     )
@@ -91,7 +91,7 @@ def _explain_known_modules(problem: Problem, layout: Layout) -> Finding:
     near = get_close_matches(bad, known, 1)
     return Finding(
         message=f"Megatron cannot recompute the module {bad!r}",
-        label="not a module of --recompute-modules",
+        label=f"{bad!r} is not a module of --recompute-modules",
         help=f"valid modules: {', '.join(known)}",
         fix=f"layout.recompute.modules: [{near[0]}]" if near else "",
     )
@@ -127,7 +127,7 @@ def _explain_module_needs(problem: Problem, layout: Layout) -> Finding:
     good = [name for name in layout.recompute.modules if name != module]
     return Finding(
         message=f"recompute of {module} requires {what}",
-        label=f"{module} requires {what}",
+        label=f"not available in this plan: {what}",
         help=f"valid modules in this list: {format_words(tuple(good))}",
         fix=f"layout.recompute.modules: [{', '.join(good) or 'core_attn'}]",
     )

@@ -45,11 +45,13 @@ def _explain_conflicting_pins(pins: SplitPins) -> Reason:
         if is_set
     ]
     finding = Finding(
-        message=f"{' and '.join(set_pins)} are mutually exclusive forms of the stage split",
-        label="at most one form may be pinned",
+        message=f"{' and '.join(set_pins)} exclude each other: each defines the stages",
+        label="at most one way to define the stages may be set",
         help="use pipeline_layout, or first/last_stage_layers, or count_embedding/count_loss",
         fix=f"remove layout.{', layout.'.join(set_pins[1:])}",
-        causes=tuple(Cause(f"layout.{name}", "another form") for name in set_pins[1:]),
+        causes=tuple(
+            Cause(f"layout.{name}", "another definition of the stages") for name in set_pins[1:]
+        ),
     )
     return "P05", f"layout.{set_pins[0]}", finding
 
@@ -66,9 +68,9 @@ def _explain_no_pipeline(pins: SplitPins, vpp: int) -> Reason:
         return "P06", "layout.vpp", finding
     path = _pinned_path(pins)
     finding = Finding(
-        message="a stage split is pinned, but pp is 1: Megatron would train only the pinned layers",
-        label="a stage split requires pp > 1",
-        help="use no stage split, or pp > 1",
+        message="the layers of a stage are set, but pp is 1; Megatron would train only those",
+        label="layers per stage require pp > 1",
+        help="remove the layers per stage, or use pp > 1",
         fix=f"remove {path}",
         causes=(Cause("layout.pp", "pp 1"),),
     )
@@ -91,16 +93,17 @@ def _explain_layout_string(problem: Problem, pp: int, vpp: int, text: str) -> Re
     try:
         stages = parse(text)
     except LayoutStringError as error:
-        label = f"at character {error.at + 1} of {text!r}"
+        label = f"the error is at character {error.at + 1} of {text!r}"
         return "P19", at, Finding(str(error), label=label, help=syntax)
     fault = (
         find_layout_string_fault(model_depth(model), stages, pp, vpp) or "the layout cannot be used"
     )
     finding = Finding(
         message=fault,
-        label=f"{len(stages)} stages, {sum(stage.layers for stage in stages)} decoder layers",
-        help=f"{syntax}; the number of stages is pp x vpp; here {model.layers} t and "
-        f"{model.mtp_layers} m over pp {pp} x vpp {vpp}",
+        label=f"the layout has {len(stages)} stages and "
+        f"{sum(stage.layers for stage in stages)} decoder layers",
+        help=f"{syntax}; the number of stages is pp x vpp; this plan needs "
+        f"{model.layers} t and {model.mtp_layers} m on pp {pp} x vpp {vpp} stages",
         fix="remove layout.pipeline_layout, so that PARC chooses the split",
         causes=(Cause("model.layers", f"{model.layers} layers"), Cause("layout.pp", f"pp {pp}")),
     )
@@ -118,9 +121,9 @@ def _explain_first_last(problem: Problem, pp: int, vpp: int, pins: SplitPins) ->
     most = -(-layers // pp)
     near = nearest(good, pins.first or pins.last or most)
     finding = Finding(
-        message=f"the pinned stages leave {rest} of {layers} layers for {middle} other stages",
+        message=f"the fixed stages leave {rest} of {layers} layers for {middle} other stages",
         label=_explain_remainder(rest, middle, vpp),
-        help=f"valid values: {format_values(good)}",
+        help=f"valid {at}: {format_values(good)}",
         fix=format_pin(at, near),
         causes=(Cause("model.layers", f"{layers} layers"), Cause("layout.pp", f"pp {pp}")),
     )
@@ -129,7 +132,7 @@ def _explain_first_last(problem: Problem, pp: int, vpp: int, pins: SplitPins) ->
 
 def _explain_remainder(rest: int, middle: int, vpp: int) -> str:
     if middle == 0:
-        return f"{rest} remaining layers, must be 0"
+        return f"{rest} layers remain, must be 0"
     share = rest // middle
     return (
         f"{rest} % {middle} = {rest % middle}, must be 0; "
@@ -165,8 +168,8 @@ def _explain_too_many_stages(problem: Problem, pp: int, vpp: int) -> Reason:
     fix = format_pin(at, max(1, layers if pp > layers else layers // pp))
     finding = Finding(
         message=f"{layers} layers cannot fill pp={pp} x vpp={vpp} = {pp * vpp} stages",
-        label=f"{pp * vpp} stages, at most {most}",
-        help=f"valid pp x vpp: up to {layers}",
+        label=f"{pp * vpp} stages, must be at most {most}",
+        help=f"use pp x vpp up to {layers}",
         fix=fix,
         causes=(Cause("model.layers", f"{layers} layers"),),
     )
