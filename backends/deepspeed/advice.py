@@ -14,6 +14,8 @@ def advise(plan: Plan, sink: Sink) -> None:
 def _warn_few_micro_batches(plan: Plan, sink: Sink) -> None:
     layout, batch = plan.layout, plan.problem.job.global_batch
     count = layout.micro_batches(batch)
+    # Every micro-batch is in one stage at a time, so fewer micro-batches than stages leave stages
+    # idle.
     if count >= layout.pp:
         return
     finding = Finding(

@@ -35,6 +35,7 @@ class DeepSpeed:
     default_version = DEFAULT
     strategies = STRATEGIES
     stack = Stack("torch-native")
+    # Stage 2 keeps whole weights on each rank, so they are gathered only after the optimizer step.
     gradient_exchange = GradientExchange(gathers_once_at_stage_2=True)
 
     def default_program(self, model: Model, version: str) -> str:
@@ -96,6 +97,8 @@ class DeepSpeed:
 
         AutoTP and the emitted program keep the whole embedding on every tensor-parallel rank.
         """
+        # Nothing is padded; tp counts the copies, so that rows / tp is the whole vocabulary on each
+        # rank.
         return model.vocab * tp
 
     def check(self, plan: Plan, sink: Sink) -> None:

@@ -9,6 +9,7 @@ from parc.backends.registry import front_of
 from parc.compiler.ir import Layout, Problem
 
 AIO_BLOCK_BYTES = 1 << 20
+# DeepSpeed's defaults are a queue depth of 8 and one thread (intra_op_parallelism).
 AIO_QUEUE_DEPTH = 32
 AIO_THREADS = 4
 """Request size, requests in flight and threads per rank, from DeepSpeed's NVMe offload tutorial."""
@@ -29,6 +30,8 @@ def train_batch(problem: Problem, layout: Layout) -> int | None:
     Without an ``mpu`` object, DeepSpeed requires batch = micro-batch x accumulation x world size,
     and AutoTP provides no ``mpu`` (deepspeed/runtime/config.py, ``_batch_assertion``).
     """
+    # With AutoTP, DeepSpeed would count every tensor-parallel rank as a replica and expect a batch
+    # that is tp times too large.
     return None if uses_autotp(problem, layout) else problem.job.global_batch
 
 
@@ -123,6 +126,7 @@ def hpz_ranks(problem: Problem, layout: Layout) -> int | None:
 
     None if hpZ is off.
     """
+    # 1 is DeepSpeed's default and means no secondary copy, so the key can be omitted.
     return layout.zero_plus.hpz if layout.zero_plus.hpz > 1 else None
 
 
@@ -171,6 +175,8 @@ def data_ranks(problem: Problem, layout: Layout) -> int | None:
     DeepSpeed creates sequence groups only if ``sequence_parallel_size`` and ``data_parallel_size``
     are both set.
     """
+    # With sequence_parallel_size only, the batch check uses world / sp, but the engine still trains
+    # with dp = world and creates no sequence mesh (observed with 16 ranks).
     return layout.dp if layout.cp > 1 else None
 
 
@@ -181,6 +187,7 @@ def pipeline_recompute_interval(problem: Problem, layout: Layout) -> int | None:
     """
     if layout.pp == 1 or layout.recompute.granularity == "none":
         return None
+    # DeepSpeed's default, 0, would recompute nothing.
     return layout.recompute.layers or 1
 
 
@@ -191,6 +198,8 @@ def partition_activations(problem: Problem, layout: Layout) -> bool | None:
     The key is omitted without recomputation, with a pipeline, and under Accelerate, where models of
     transformers recompute with torch's own checkpointing.
     """
+    # The key that DeepSpeed reads is partition_activations; its help text has
+    # partitioned_activations, which is silently ignored.
     if layout.pp > 1 or layout.recompute.granularity == "none" or front_of(problem) == "accelerate":
         return None
     return False

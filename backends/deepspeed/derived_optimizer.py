@@ -25,6 +25,7 @@ def total_steps(problem: Problem, layout: Layout) -> int | None:
 
     The length always exceeds the shortest warm-up that DeepSpeed supports.
     """
+    # WarmupLR has no end, so its constructor has no total_num_steps.
     constant = problem.job.lr_decay == "constant"
     return None if constant else max(problem.job.lr_decay_steps, MIN_WARMUP_STEPS + 1)
 

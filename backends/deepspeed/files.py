@@ -51,6 +51,7 @@ def deepspeed_launch_script(plan: Plan) -> Artifact:
     DeepSpeed's ``--launcher slurm`` may order hosts differently, and its default launcher, pdsh,
     needs ssh.
     """
+    # The values are shell variables, so that the same script works on every host.
     launcher = (
         "deepspeed",
         f'--hostfile="$here/{HOSTFILE}"',

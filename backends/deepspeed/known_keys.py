@@ -51,6 +51,7 @@ def check_key(section: str, key: str, value: Any, version: str) -> Finding | Non
     rejects a key whose value is ``auto``, because DeepSpeed removes such keys first.
     """
     names = keys_of(section, version)
+    # Free-form sections, such as the parameters of an optimizer, have no rows and are not checked.
     if not names or key in names:
         return None
     row = known_keys().get(f"{section}.{key}" if section else key)
@@ -60,9 +61,13 @@ def check_key(section: str, key: str, value: Any, version: str) -> Finding | Non
     if row is not None and _reaches_version(row, "refused_since", version):
         message = f"DeepSpeed {version} rejects the key {key!r}, which older versions support"
         return Finding(message, label, fix=f"remove {key}")
+    # Such sections are pydantic models with extra=forbid: zero_optimization, bf16, fp16,
+    # tensor_parallel and others.
     if _rejects_unknown_keys(section, version) and value != "auto":
         message = f"DeepSpeed {version} rejects the unknown key {key[:60]!r} in {section}"
         return Finding(message, label, help=hint, fix=near)
+    # An unknown key that resembles no known one may belong to the user's program; DeepSpeed ignores
+    # it at the top level.
     if row is None and not near:
         return None
     message = f"DeepSpeed {version} silently ignores the key {key[:60]!r}"

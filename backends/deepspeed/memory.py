@@ -29,6 +29,7 @@ def deepspeed(precision: str, gradient_bytes: float = 4.0) -> ProgramMemory:
     communication buckets are part of the workspace. For bf16, every rank accumulates the fp32
     gradients unsharded, unless ``gradient_bytes`` is 2.
     """
+    # Every rank accumulates all fp32 gradients: 4 of the 16 sharded bytes become unsharded.
     extra = 4.0 if precision == "bf16" and gradient_bytes > 2 else 0.0
     return ProgramMemory(
         name="deepspeed",
@@ -48,5 +49,6 @@ def plain_deepspeed(precision: str, gradient_bytes: float) -> ProgramMemory:
         deepspeed(precision, gradient_bytes),
         activation_copies=1.0,
         repeats_keys=True,
+        # Bytes per logit at the peak, the same value as for the FSDP2 program.
         loss_bytes=14.0,
     )

@@ -25,9 +25,11 @@ def find_split(problem: Problem, pp: int, vpp: int) -> Split | None:
     return _cached_split(problem.model, pp, pins.first_stage_layers, pins.last_stage_layers)
 
 
+# The search evaluates thousands of layouts, but few pairs of pp and fixed layers.
 @cache
 def _cached_split(model: Model, pp: int, first: int | None, last: int | None) -> Split | None:
     counts = _layers_per_stage(model.layers, pp, first, last)
+    # DeepSpeed runs one chunk per rank, so chunk c is simply stage c.
     return None if counts is None else looped_split(model, counts, pp)
 
 
@@ -44,6 +46,7 @@ def _layers_per_stage(
     middle, rest = pp - len(head) - len(tail), layers - sum(head) - sum(tail)
     if pp == 1 and (head or tail):
         return None
+    # A stage without layers would only pass activations on.
     if rest < middle or (middle <= 0 and rest):
         return None
     return (*head, *(even_counts(rest, middle) if middle else ()), *tail)

@@ -7,6 +7,7 @@ VERSIONS = ("0.16", "0.17", "0.18", "0.19", "0.19.6", "0.19.7", "0.19.8")
 removed keys; ``0.19`` means the patches before them."""
 DEFAULT = "0.19.8"
 """Version used if the spec sets none: the newest one."""
+# A layout that needs a strategy without an entry is rejected; `parc backends` prints the entries.
 STRATEGIES: dict[str, str] = {
     "dp": "world size / (tp x cp x pp)",
     "zero-1": "zero_optimization.stage 1",

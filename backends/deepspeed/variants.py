@@ -31,4 +31,5 @@ def variants(problem: Problem) -> tuple[Variant, ...]:
 
 def recomputes(problem: Problem) -> tuple[Recompute, ...]:
     """Return no and full recomputation. DeepSpeed cannot recompute selected modules."""
+    # Blocks of several layers exist only in pipelines; they are used only if the spec sets them.
     return (NO_RECOMPUTE, Recompute("full", (), "uniform", 1))

@@ -107,6 +107,7 @@ class _FrontedVerifier(FrameworkVerifier):
         return _derive_from_topology(self._read_topology(artifacts), self.file, world, sink)
 
     def _read_topology(self, artifacts: Mapping[str, str]) -> Topology:
+        # Each process is one replica, so all other axes have size 1.
         return Topology(1, self.read_world(artifacts[self.file]), 1, 1, 1, 1)
 
 
@@ -133,6 +134,7 @@ def _verify_batch(config: dict[str, Any], topology: Topology, sink: Sink) -> Non
     """
     micro = _read_positive_integer(CONFIG, config, "train_micro_batch_size_per_gpu")
     steps = _read_positive_integer(CONFIG, config, "gradient_accumulation_steps")
+    # The key is absent with AutoTP, for which DeepSpeed would reject the true batch size.
     if "train_batch_size" not in config:
         return
     batch, product = config["train_batch_size"], micro * steps * topology.data
@@ -178,6 +180,7 @@ def _derive_from_topology(
         message = f"the rank map has {world} ranks, but {file} describes {topology.world}"
         sink.report("A05", message, span=Span(TABLE, 1, 1))
         return None
+    # Expert groups never cross pipeline stages.
     stage, experts = topology.world // topology.pipe, topology.expert_copy_ranks
     if stage % experts:
         label = f"{stage} ranks per stage are not divisible by ep x etp = {experts}"

@@ -50,6 +50,7 @@ class Topology:
 
 def derive_groups(topology: Topology) -> dict[str, Groups]:
     """Return the process groups of every type in the rank map, computed from ``topology``."""
+    # itertools.product varies the last axis fastest, like ProcessTopology's row-major ranks.
     shape = (topology.pipe, topology.data, topology.sequence, topology.model)
     places = list(product(*map(range, shape)))
     dense: dict[str, Callable[[Coordinate], tuple[int, ...]]] = {
@@ -85,6 +86,8 @@ def _expert_groups(topology: Topology) -> dict[str, Groups]:
     """
     step, size = topology.expert_model, topology.expert
     stage = topology.world // topology.pipe
+    # A lane has the ranks of one stage with the same position in the tensor-parallel groups; expert
+    # groups are consecutive ranks of a lane.
     lanes = [
         list(range(start + lane, start + stage, step))
         for start in range(0, topology.world, stage)

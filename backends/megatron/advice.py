@@ -28,6 +28,7 @@ def advise(plan: Plan, sink: Sink) -> None:
 
 def _warn_copied_kv_heads(problem: Problem, layout: Layout, sink: Sink) -> None:
     attention, tp = problem.model.attention, layout.tp
+    # Latent attention has no key-value heads that ranks could copy.
     if attention.latent is not None or tp <= attention.kv_heads:
         return
     finding = Finding(
@@ -81,6 +82,8 @@ def _warn_pipeline_bubble(problem: Problem, layout: Layout, sink: Sink) -> None:
         return
     formula = f"({layout.pp} - 1) / ({count} * {layout.vpp}) = {share:.2f}"
     step = layout.micro_batch * layout.dp
+    # (pp - 1) / (m vpp) <= 0.1 gives m >= 10 (pp - 1) / vpp; interleaving also requires a multiple
+    # of pp micro-batches.
     better_count = nearest_multiples(int(10 * (layout.pp - 1) / layout.vpp) or 1, layout.pp)[1]
     better = bubble_fraction(layout.pp, layout.vpp, better_count)
     finding = Finding(
@@ -90,6 +93,8 @@ def _warn_pipeline_bubble(problem: Problem, layout: Layout, sink: Sink) -> None:
         "a larger vpp reduces it too",
         causes=(Cause("job.global_batch", f"{count} micro-batches per pipeline"),),
     )
+    # P08: some stages are idle at any time. P16: stages are idle at the start and the end of a
+    # step.
     sink.report("P08" if count < layout.pp else "P16", finding, at="layout.pp")
 
 
@@ -97,6 +102,8 @@ def _warn_stage_imbalance(problem: Problem, layout: Layout, sink: Sink) -> None:
     depth, loads = model_depth(problem.model), []
     if layout.pp == 1:
         return
+    # The load of a stage is the sum over its chunks, because one rank computes all of them in a
+    # step.
     for row in layout.split.chunks:
         loads.append(sum(depth.chunk_load(chunk) for chunk in row))
     ratio = max(loads) * len(loads) / sum(loads)

@@ -99,6 +99,8 @@ class Megatron:
             program=shell_word(plan.problem.launch.program),
             args='"${MEGATRON_ARGS[@]}"',
             setup=("# shellcheck source=/dev/null", f'source "$here/../{PATH}"'),
+            # Only with this flag does Megatron save a checkpoint on SIGTERM, so the batch script
+            # tests for it before it forwards the signal.
             graceful_stop_test=f'grep -qs -e --exit-signal-handler "$PARC_DIR/{PATH}"',
         )
 
@@ -115,6 +117,8 @@ class Megatron:
         advise(plan, sink)
         problem = plan.problem
         programs.check_program(plan, sink)
+        # E07 is only a finding if Megatron's files are emitted; other targets may support the parts
+        # left out.
         if problem.model.left_out and self.name in problem.emit:
             sink.report("E07", explain_left_out_parts(problem.model), at="model")
         if problem.launch.args:

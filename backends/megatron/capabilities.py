@@ -46,11 +46,14 @@ def recompute_levels(model: Model) -> tuple[Recompute, ...]:
     light = {"layernorm"} if has_separate_norms(model) else set()
     if model.attention.latent is not None:
         light.add("mla_up_proj")
+    # "moe" recomputes the whole expert layer including "moe_act", so the heavy setting leaves
+    # moe_act out.
     heavy = light | ({"moe"} if model.moe_layers else set())
     if model.dense_layers:
         heavy = heavy | {"mlp"}
     if model.moe_layers:
         light = light | {"moe_act"}
     levels = [tuple(sorted(names)) for names in (light, heavy) if names]
+    # Both sets are equal for some models; dict.fromkeys drops the duplicate and keeps the order.
     selective = (Recompute.selective(names) for names in dict.fromkeys(levels))
     return (NO_RECOMPUTE, *selective, Recompute("full", (), "uniform", 1))

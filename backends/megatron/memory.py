@@ -32,6 +32,8 @@ def program_memory(problem: Problem) -> ProgramMemory:
 def megatron(precision: str, generation: Generation) -> ProgramMemory:
     """Return the memory model of Megatron with fp32 gradients, flash attention and unfused loss."""
     state = StateBytes(2.0, 4.0, 12.0, cast_bytes(precision, generation))
+    # fp16: 2 + 2 bytes on each rank and 16 sharded, including fp32 copies of the gradients
+    # (Megatron's 4 + 16/d).
     if precision == "fp16":
         state = StateBytes(2.0, 2.0, 16.0)
     return ProgramMemory(
@@ -60,6 +62,8 @@ def fp8_parameters(precision: str, generation: Generation) -> StateBytes:
 
     The weights are quantised; the fp32 master weights are sharded with the optimizer state.
     """
+    # A weight takes at least one byte; on some GPUs TransformerEngine also keeps a transposed copy
+    # (Generation.fp8_cast_bytes).
     return StateBytes(max(cast_bytes(precision, generation), 1.0), 4.0, 12.0)
 
 
@@ -80,6 +84,8 @@ def workspace_bytes(generation: Generation) -> float:
     The library cuBLAS has one workspace for the forward thread and one for the backward thread.
     Megatron's functional-test records show exactly these bytes in addition to parameters.
     """
+    # cuBLAS allocates one workspace per host thread, and torch runs the backward pass in a second
+    # one.
     libraries = 2 * generation.matmul_workspace_kib * 1024
     return libraries + engine_workspace_bytes(generation) + SCALARS * BLOCK_BYTES
 
@@ -95,5 +101,6 @@ def with_gradients(program: ProgramMemory, gradient_bytes: float, precision: str
     The optimizer copies 16-bit gradients to fp32 (distrib_optimizer.py,
     _copy_model_grads_to_main_grads) and frees the copies before the next step.
     """
+    # In fp16 these copies are part of the 16 optimizer bytes already.
     step = 4.0 if gradient_bytes < 4 and precision != "fp16" else 0.0
     return replace(program, state=replace(program.state, gradient=gradient_bytes, step=step))

@@ -8,6 +8,8 @@ from __future__ import annotations
 from parc.backends.shared.plain_mesh import COLUMNS, DEFAULT_ORDER, expert_mesh, order_axes
 from parc.compiler.ir import GroupFamily, Layout, Mesh
 
+# Rank = tp + TP (cp + CP (dp + DP pp)) in the default order; no other order can be set on the
+# command line.
 ORDERS = (DEFAULT_ORDER, "tp-cp-ep-pp-dp")
 """Rank orders; ``--use-tp-pp-dp-mapping`` selects the second, and there is no flag for others."""
 
@@ -22,6 +24,7 @@ def meshes(layout: Layout) -> tuple[Mesh, Mesh]:
     order = layout.order
     if layout.cp_a2a > 1:
         sizes |= {"cp_a2a": layout.cp_a2a, "cp_p2p": layout.cp_p2p}
+        # Level 0 of create_hierarchical_groups has adjacent ranks: it is the all-to-all level.
         order = order.replace("cp", "cp_a2a-cp_p2p")
     return order_axes(order, sizes), expert_mesh(layout)
 

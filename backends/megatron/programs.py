@@ -11,6 +11,7 @@ HYBRID = "pretrain_hybrid.py"
 OLD_HYBRID = "pretrain_mamba.py"
 """Name of pretrain_hybrid.py before 0.18; later versions accept it with a warning."""
 HYBRID_SINCE = (0, 18)
+# Megatron 0.18 renamed mamba to hybrid in programs and modules.
 STACK = ("megatron.core.models.hybrid.hybrid_layer_specs", "hybrid_stack_spec")
 OLD_STACK = ("megatron.core.models.mamba.mamba_layer_specs", "mamba_stack_spec")
 
@@ -47,6 +48,7 @@ def explain_wrong_program(program: str, model: Model, version: str) -> Finding |
 
     None if the program builds the model, and for the user's programs, which may build any model.
     """
+    # Users start Megatron's programs by any path, so only the file name is compared.
     name = program.rpartition("/")[2]
     if name not in ((PLAIN,) if model.pattern else (HYBRID, OLD_HYBRID)):
         return None
@@ -67,6 +69,7 @@ def explain_wrong_program(program: str, model: Model, version: str) -> Finding |
 def has_grouped_gemm(problem: Problem) -> bool:
     """Return True if the GPU supports grouped GEMM kernels."""
     gpu = problem.cluster.gpu
+    # validate_args tests the CUDA compute capability; ROCm reports 9.x, so AMD GPUs pass.
     return gpu.vendor == "amd" or gpu.compute_capability >= GROUPED_GEMM
 
 

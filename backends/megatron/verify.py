@@ -54,7 +54,10 @@ def _read_degrees(arguments: Arguments, world: int, sink: Sink) -> Degrees | Non
     pp = arguments.number("pipeline-model-parallel-size", 1)
     cp = arguments.number("context-parallel-size", 1)
     ep = arguments.number("expert-model-parallel-size", 1)
+    # Megatron's default is tp, not 1.
     etp = arguments.number("expert-tensor-parallel-size", tp)
+    # cp is no factor of the expert mesh: context-parallel ranks are replicas of experts or hold
+    # different experts.
     for name, product in (("tp x cp x pp", tp * cp * pp), ("etp x ep x pp", etp * ep * pp)):
         if world % product:
             message = f"{world} ranks of the rank map are not divisible by {name} = {product}"

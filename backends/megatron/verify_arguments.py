@@ -73,6 +73,7 @@ def read_arguments(text: str) -> Arguments:
     name = ""
     for line, word in _iterate_words(text, start.end()):
         if word.startswith("--"):
+            # argparse accepts both `--flag value` and `--flag=value`.
             name, _, value = word[2:].partition("=")
             flags[name] = (value,) if value else ()
         elif name:
@@ -92,6 +93,7 @@ def _iterate_words(text: str, at: int) -> Iterator[tuple[int, str]]:
                 raise Malformed(ARGUMENTS, line, f"the text {rest!r:.60} follows the array")
             return
         if raw:
+            # Such a word depends on the environment of the shell, so its value cannot be verified.
             if _EXPANDED.search(_LITERAL.sub("", raw)):
                 raise Malformed(ARGUMENTS, line, f"bash would expand the word {raw!r:.60}")
             yield line, shlex.split(raw)[0]

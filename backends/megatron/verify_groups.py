@@ -66,6 +66,7 @@ def _split_by_level(whole: Groups, levels: tuple[int, ...]) -> list[Groups]:
 
     The method is that of Megatron's ``create_hierarchical_groups`` (parallel_state.py).
     """
+    # below is the number of ranks of all finer levels: the stride of a level in the whole group.
     split, below = [], 1
     for size in levels:
         span = below * size
@@ -84,6 +85,7 @@ def _groups_of_family(degrees: Degrees, family: str) -> Groups:
     sizes = degrees.dense if generator == "dense" else degrees.expert
     shape = [sizes[axis] for axis in axes]
     strides = _prefix_products(shape)
+    # Masked axes span a group; the remaining axes number the groups, the first in order fastest.
     masked = [axis in token.split("-") for axis in axes]
     return Groups(
         _rank_offsets(shape, strides, masked),

@@ -30,6 +30,8 @@ def verify_layers(arguments: Arguments, sink: Sink) -> None:
     last = arguments.number("decoder-last-pipeline-num-layers", 0)
     with_embedding = arguments.has("account-for-embedding-in-pipeline-split")
     with_loss = arguments.has("account-for-loss-in-pipeline-split")
+    # Ranks with a fixed number of layers are not part of the even division
+    # (get_num_layers_to_build).
     chunks = (pp - bool(first) - bool(last)) * _virtual_stages(arguments, layers, pp)
     rest = layers - first - last + with_embedding + with_loss
     if rest < 0 or (chunks and rest % chunks) or (not chunks and rest):
@@ -52,6 +54,7 @@ def _virtual_stages(arguments: Arguments, layers: int, pp: int) -> int:
     """Return the number of virtual stages (model chunks) per pipeline rank."""
     per_stage = arguments.number("num-layers-per-virtual-pipeline-stage", 0)
     if per_stage:
+        # This flag gives the layers per chunk, the flag below the chunks per rank.
         return max(1, layers // (pp * per_stage))
     return arguments.number("num-virtual-stages-per-pipeline-rank", 1)
 

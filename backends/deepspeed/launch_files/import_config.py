@@ -35,6 +35,8 @@ def read_deepspeed_json(text: str, name: str, sink: Sink) -> Fragment | None:
     job: dict[str, object] = {}
     zero = root.mapping("zero_optimization")
     stage = _read_whole_number(zero, "stage", reading) if zero is not None else 0
+    # Without the section DeepSpeed does not use ZeRO; a section without a number leaves the stage
+    # open.
     if stage is not None and stage > 3:
         reading.refuse(
             "I02", f"ZeRO stage {stage} does not exist, valid values: 0, 1, 2, 3", root.span
@@ -73,6 +75,7 @@ def _read_whole_number(node: Node, key: str, reading: Reading) -> int | None:
 
 
 def _read_precision(root: Node) -> dict[str, object]:
+    # DeepSpeed asserts that at most one of the two is enabled; `parc lint` reports both (R04).
     for name in ("bf16", "fp16"):
         section = root.mapping(name)
         if section is not None and section.value.get("enabled") is True:
@@ -100,6 +103,7 @@ def _read_zero_plus(zero: Node, reading: Reading) -> dict[str, object]:
     """
     found: dict[str, object] = {}
     ranks = _read_whole_number(zero, "zero_hpz_partition_size", reading)
+    # 1 is the default and means that hpZ is off.
     if ranks is not None and ranks > 1:
         found["hpz"] = ranks
     for key in ("quantized_weights", "quantized_gradients"):
@@ -114,6 +118,7 @@ def _note_replicas(root: Node, reading: Reading) -> None:
     The global batch is micro-batch x accumulation steps x replicas (deepspeed/runtime/config.py).
     """
     numbers = [_read_whole_number(root, key, reading) for key in BATCH]
+    # The number of replicas follows only if all three sizes are given.
     if all(numbers) and reading.sound:
         batch, micro, steps = (number or 1 for number in numbers)
         if batch % (micro * steps):

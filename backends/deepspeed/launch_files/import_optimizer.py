@@ -96,6 +96,7 @@ def _read_schedule(root: Node) -> Iterator[tuple[str, str, object]]:
     yield "scheduler.type", "lr_decay", DECAYS[kind]
     for name in ("warmup_num_steps", "total_num_steps"):
         key, steps = f"scheduler.params.{name}", params.value.get(name)
+        # bool is a subclass of int in Python: without the test, true would be read as 1 step.
         if isinstance(steps, int) and not isinstance(steps, bool) and 0 < steps <= 10**9:
             yield key, TABLE.rows[key].path.partition(".")[2], steps
     for key, value in _NO_WARMUP_START.items():
@@ -113,6 +114,8 @@ def _read_learning_rate_ends(
     """
     peak = _read_number(_find_section(root, "optimizer", "params"), "lr", 1e-300, _MOST)
     most = params.value.get("warmup_max_lr")
+    # An empty field name marks a key as read although it sets no field: the spec has a single peak
+    # rate.
     if most is not None and most == peak:
         yield "scheduler.params.warmup_max_lr", "", None
     share = _read_number(params, "cos_min_ratio", 0, 1)
@@ -122,5 +125,6 @@ def _read_learning_rate_ends(
             "min_learning_rate",
             float(f"{share * peak:.6g}"),
         )
+    # Without this field, PARC would choose a final rate above 0.
     if kind == "WarmupDecayLR":
         yield "scheduler.type", "min_learning_rate", 0.0

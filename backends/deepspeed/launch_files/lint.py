@@ -19,6 +19,7 @@ from parc.compiler.topology.readers.reading import Reading
 
 LEAST_STAGE = {
     "offload_optimizer": 1,
+    # DeepSpeed's config check accepts the ZeRO-3 settings at lower stages, which ignore them.
     "offload_param": 3,
     "zero_hpz_partition_size": 3,
     "zero_quantized_weights": 3,
@@ -38,6 +39,7 @@ def lint_deepspeed(text: str, name: str, options: LintOptions, sink: Sink) -> No
     zero = _zero_section(root)
     if zero is not None:
         _check_zero_stage(zero, sink)
+    # DeepSpeed 0.19.8 removed amp; X01 reports the key there, so R16 would only repeat it.
     _check_precision(root, "amp" in keys_of("", options.version), sink)
     _check_batch(root, options.gpus, sink)
 
@@ -99,6 +101,8 @@ def _check_batch(root: Node, gpus: int | None, sink: Sink) -> None:
     Source: deepspeed/runtime/config.py, ``_batch_assertion``.
     """
     present = [key for key in BATCH if key in root.value]
+    # DeepSpeed derives the missing sizes from one of these two, but asserts without both;
+    # accumulation steps do not suffice.
     if not {"train_batch_size", "train_micro_batch_size_per_gpu"} & {*present}:
         finding = Finding(
             "neither train_batch_size nor train_micro_batch_size_per_gpu is set",
@@ -111,6 +115,7 @@ def _check_batch(root: Node, gpus: int | None, sink: Sink) -> None:
     if batch is None or micro is None:
         return
     step = micro * (steps or 1)
+    # Without the number of ranks only the divisibility is certain.
     wrong = batch % step != 0 if gpus is None or steps is None else batch != step * gpus
     if not wrong:
         return
@@ -148,6 +153,7 @@ def _is_enabled(root: Node, key: str) -> bool:
 
 def _check_zero_stage(zero: Node, sink: Sink) -> None:
     stage = zero.value.get("stage", 0)
+    # Hugging Face replaces "auto" before DeepSpeed reads the file, so its value is unknown here.
     if stage == "auto":
         return
     if isinstance(stage, bool) or not isinstance(stage, int) or not 0 <= stage <= 3:

@@ -30,6 +30,7 @@ class Pair:
     reason: str
 
 
+# PipeModelDataParallelTopology has only the axes pipe, data and model (runtime/pipe/topology.py).
 PAIRS: tuple[Pair, ...] = (
     Pair("cp", "tp", ("Ulysses (cp)", "tensor parallelism"),
          "DeepSpeed accepts both, but creates the groups of only one"),
@@ -59,6 +60,8 @@ def _explain_pair(pair: Pair) -> Callable[[Problem, Layout], Finding]:
 
 
 def _violates_cp_with_experts(problem: Problem, layout: Layout) -> bool:
+    # Expert groups are slices of consecutive ranks (_get_expert_parallel_ranks), but with Ulysses
+    # consecutive ranks share a sequence.
     return problem.model.experts is not None and layout.cp > 1
 
 
@@ -103,6 +106,7 @@ def _explain_autotp_version(problem: Problem, layout: Layout) -> Finding:
 
 def _violates_recompute_blocks(problem: Problem, layout: Layout) -> bool:
     again = layout.recompute
+    # Only pipelines have a key for layers per block (pipeline.activation_checkpoint_interval).
     return again.method == "block" or (layout.pp == 1 and (again.layers or 1) > 1)
 
 

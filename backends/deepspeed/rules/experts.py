@@ -10,6 +10,8 @@ from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 
 def _violates_expert_groups(problem: Problem, layout: Layout) -> bool:
+    # MoE(enable_expert_tensor_parallelism) is a switch: experts are split over the model axis,
+    # which also splits the other layers.
     return layout.dp % layout.ep != 0 or layout.etp != layout.tp
 
 

@@ -10,6 +10,7 @@ from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Experts, Layout, Model, Problem
 from parc.compiler.ir.rule import Rule
 
+# Activations that templates/deepspeed/model.py.j2 implements.
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "relu2")
 CUSTOM_PROGRAM_FIX = "launch.program: train.py"
 
@@ -22,6 +23,8 @@ def missing_parts(model: Model) -> list[str]:
         f"{model.norms_per_layer} norms per layer": model.norms_per_layer != 2,
         "stack without final norm": not model.final_norm,
         f"positions scaled by {position.scaling}": position.scaling != "none",
+        # train.py rotates by plain RoPE angles; YaRN would need other frequencies and an attention
+        # scale.
         f"positions of kind {position.kind}": position.kind == "yarn",
     }
     names = [*never_built_parts(model), *(name for name, there in found.items() if there)]

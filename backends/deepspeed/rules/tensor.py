@@ -14,6 +14,7 @@ def valid_tp(problem: Problem) -> list[int]:
     """Return the tensor parallel sizes that fit within one host and divide all heads and widths."""
     widths = [width for _, width in _split_widths(problem.model)]
     attention = problem.model.attention
+    # Unlike Megatron, DeepSpeed makes no copies of key-value heads, so tp must divide their number.
     whole = [attention.heads, attention.kv_heads, *widths]
     return valid(divisors(problem.cluster.node.gpus), lambda tp: not any(w % tp for w in whole))
 

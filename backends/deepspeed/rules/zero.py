@@ -38,8 +38,10 @@ def _zero3_feature(layout: Layout) -> str:
 
 
 def _violates_zero_stage(problem: Problem, layout: Layout) -> bool:
+    # DeepSpeed's config check accepts all of these at stages 0 to 2, and only stage 3 reads them.
     if layout.zero_stage < 3 and _zero3_feature(layout):
         return True
+    # offload_optimizer is a feature of ZeRO stages 1 to 3.
     return layout.zero_stage == 0 and layout.offload.optimizer != "none"
 
 
@@ -58,6 +60,8 @@ def _explain_zero_stage(problem: Problem, layout: Layout) -> Finding:
 
 def _violates_nvme_path(problem: Problem, layout: Layout) -> bool:
     away = layout.offload
+    # The config check accepts a missing path; only the engine asserts it, on all ranks, after the
+    # launch.
     return "nvme" in (away.optimizer, away.parameters) and not away.nvme_path.strip()
 
 
@@ -106,6 +110,7 @@ def _explain_hpz(problem: Problem, layout: Layout) -> Finding:
             causes=(Cause("layout.tp", f"tp {layout.tp}"),),
             targets=("deepspeed",),
         )
+    # hpz divides the whole world, not dp: _create_zero_param_parallel_group counts all ranks.
     good = [n for n in divisors(world) if n > 1]
     return Finding(
         message=f"{world} ranks cannot be divided into groups of hpz={hpz}",

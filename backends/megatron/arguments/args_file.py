@@ -30,6 +30,8 @@ def _lines_by_group(
     Flags in ``extra`` replace planned flags of the same name.
     """
     extras, stray = parse_extra_arguments(extra)
+    # argparse lets the last value win; the replaced line is left out so that the file shows what
+    # takes effect.
     given = {item.flag for item in extras}
     kept = (argument for argument in planned if argument.flag not in given)
     groups = [

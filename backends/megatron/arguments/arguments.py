@@ -49,6 +49,7 @@ def arguments(problem: Problem, layout: Layout) -> tuple[Argument, ...]:
     return tuple(
         Argument(row.setting, _value_words(value), row.group)
         for row, value in values
+        # The table has already dropped None; True stays, and becomes a flag without words.
         if value is not False
     )
 

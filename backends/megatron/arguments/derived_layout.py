@@ -33,6 +33,8 @@ def padded_routing(problem: Problem, layout: Layout) -> bool:
 
 def context_parallel_exchange(problem: Problem, layout: Layout) -> str | None:
     """Return Megatron's name of the context-parallel exchange (``cp_comm``); None if cp is 1."""
+    # argparse does not check --cp-comm-type: a misspelled value fails only in TransformerEngine's
+    # first forward pass.
     words = {"all_gather": "allgather"}
     return words.get(layout.cp_comm, layout.cp_comm) if layout.cp > 1 else None
 
@@ -52,6 +54,7 @@ def pp_before_dp(problem: Problem, layout: Layout) -> bool:
 
 def distributed_optimizer(problem: Problem, layout: Layout) -> bool:
     """Return True to use the distributed optimizer, Megatron's ZeRO-1."""
+    # Only Megatron-FSDP has ZeRO-2 and 3; PARC does not emit it, so a stage above 0 is always 1.
     return layout.zero_stage > 0
 
 
@@ -66,6 +69,7 @@ def bf16(problem: Problem, layout: Layout) -> bool:
 
     The format bf16 is also the base of 8-bit and 4-bit training.
     """
+    # fp8 and fp4 are formats of GEMM inputs; weights, activations and communication stay bf16.
     return problem.job.precision != "fp16"
 
 
@@ -134,6 +138,7 @@ def data_split(problem: Problem, layout: Layout) -> str | None:
 
     PARC disables evaluation, so no other data is needed.
     """
+    # Megatron's default, 969,30,1, would use 3 % of the data for validation and test.
     return "100,0,0" if problem.job.data else None
 
 

@@ -22,6 +22,7 @@ MTP_LOSS_FACTOR = 0.1
 def ffn_width(problem: Problem) -> int:
     """Return the width of the dense MLP, or of one expert if no layer is dense."""
     experts = problem.model.experts
+    # Without --ffn-hidden-size Megatron assumes 4 x hidden, even if no layer has a dense MLP.
     return problem.model.ffn.size or (experts.size if experts else 0)
 
 
@@ -58,6 +59,7 @@ def sliding_window(problem: Problem) -> str | None:
     For example, "(4095,0)" lets a token attend to itself and the 4,095 tokens before it.
     """
     tokens = problem.model.attention.window
+    # The window in a spec includes the token itself, that of TransformerEngine does not.
     return None if tokens is None else f"({tokens - 1},0)"
 
 
@@ -109,6 +111,7 @@ def squared_relu(problem: Problem) -> bool:
 
 def unfused_gelu(problem: Problem) -> bool:
     """Return True to disable the fused bias and GELU kernel, which has only GELU's tanh form."""
+    # The fused kernel is only used with biases; without them there is nothing to disable.
     plain = problem.model.ffn.activation in ("gelu", "relu2")
     return plain and linear_bias(problem.model)
 
@@ -172,6 +175,7 @@ def expert_pattern(problem: Problem) -> str | None:
 def format_pattern(pattern: tuple[bool, ...]) -> str:
     """Return a Python list expression that repeats the shortest period of ``pattern``."""
     size = len(pattern)
+    # A repeated period such as ([0]*1+[1]*1)*24 is easier to check by eye than 48 numbers.
     periods = (n for n in range(1, size + 1) if size % n == 0)
     period = next(n for n in periods if pattern == pattern[:n] * (size // n))
     runs = [(int(kind), len(list(run))) for kind, run in groupby(pattern[:period])]
@@ -252,6 +256,7 @@ def token_dispatcher(problem: Problem) -> str | None:
     """
     if problem.model.experts is None:
         return None
+    # DeepEP and HybridEP send a token only once to an NVLink domain with several of its experts.
     return "flex" if problem.job.deduplicates_dispatch else "alltoall"
 
 

@@ -24,6 +24,7 @@ def wsd_decay_style(problem: Problem, layout: Layout) -> str | None:
 
     Megatron's default shape is exponential.
     """
+    # In a spec, the final decay of WSD is linear for every framework.
     return "linear" if problem.job.lr_decay == "wsd" else None
 
 

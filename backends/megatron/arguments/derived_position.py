@@ -96,6 +96,8 @@ def yarn_original_context(problem: Problem) -> int | None:
 
     For latent attention Megatron has no such flag and uses 4096.
     """
+    # MLATransformerConfig has the constant 4096; rule E04 rejects other lengths for latent
+    # attention.
     if has_latent(problem) or not is_yarn(problem):
         return None
     return problem.model.position.original_max_positions

@@ -20,6 +20,8 @@ def hybrid_pattern(problem: Problem, layout: Layout) -> str | None:
     pattern, rows = problem.model.pattern, layout.split.chunks
     if not pattern:
         return None
+    # Bars separate stages in model order; with vpp, stage k is chunk k // pp of rank k % pp, so
+    # rows are interleaved.
     stages = sorted((chunk for row in rows for chunk in row), key=lambda chunk: chunk.first_layer)
     parts = (pattern[one.first_layer : one.first_layer + one.layers] for one in stages)
     return BAR.join(parts)
@@ -30,6 +32,7 @@ def virtual_stages(problem: Problem, layout: Layout) -> int | None:
 
     None if it is 1, or if a layout string or a layer pattern determines it.
     """
+    # Megatron accepts at most one of its three flags for virtual stages.
     implied = layout.split.form == "string" or problem.model.pattern
     return layout.vpp if layout.vpp > 1 and not implied else None
 

@@ -21,6 +21,8 @@ def variables(gpu: Gpu, layout: Layout) -> tuple[tuple[str, str], ...]:
     value 1 reduces overlap. ROCm reports compute capability 9.x, so Megatron requires the variable
     on AMD GPUs too.
     """
+    # One hardware queue keeps the launch order of communication and computation kernels, which
+    # their overlap relies on.
     split = layout.tp > 1 or layout.cp > 1
     if split and (gpu.vendor == "amd" or gpu.compute_capability[0] < BLACKWELL):
         return (("CUDA_DEVICE_MAX_CONNECTIONS", "1"),)

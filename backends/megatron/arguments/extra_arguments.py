@@ -66,6 +66,8 @@ def check_extra(
     rows = {row.setting: row for row in flag_table(PACKAGE).rows if not row.free}
 
     def check(extra: ExtraArgument) -> tuple[str, Finding] | None:
+        # Some removed flags still parse in 0.17 and fail later, so the list of removed flags is
+        # checked as well.
         if extra.flag not in spellings or extra.flag in removed_flags():
             return "F01", explain_unknown_flag(extra.flag, spellings, version)
         if extra.flag in rows:
@@ -82,6 +84,7 @@ def explain_unknown_flag(flag: str, spellings: list[str], version: str) -> Findi
 
     if flag in removed_flags():
         return _explain_removed_flag(flag, version)
+    # Megatron's parser has allow_abbrev=False: a unique prefix of a flag is an error, not a match.
     near = get_close_matches(flag, spellings, 3)
     row = known_flags(PACKAGE).get(flag)
     label = f"{flag} is not a flag of Megatron-LM"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from parc.compiler.tools.lint.flag_rules import Coupling
 
+# Each of these flags shards the optimizer state, which several overlaps need.
 SHARDS = ("--use-distributed-optimizer", "--use-megatron-fsdp", "--use-torch-fsdp2")
 EXPERTS = ("--num-experts",)
 COUPLINGS: tuple[Coupling, ...] = (

@@ -84,16 +84,21 @@ def _complete_spec(spec: Mapping[str, Any], options: LintOptions) -> dict[str, A
     model: Any = options.model
     if model is None:
         written = dict(spec.get("model", {}))
+        # Without the number of heads, the sizes per head cannot be compared with anything.
         if "heads" not in written:
             written = {key: size for key, size in written.items() if key not in OF_HEADS}
         elif "hidden" not in written:
+            # A multiple of the heads, so that D07 (hidden not divisible by heads) cannot come from
+            # a stand-in.
             written["hidden"] = written["heads"] * STAND_IN["hidden"]
         model = {**STAND_IN, "name": "the model", **written}
+        # So large that no sequence length exceeds the unknown context length.
         position = {"max_positions": 1 << 30, **model.get("position", {})}
         model["position"] = position
         experts = model.pop("experts", {})
         if "count" in experts:
             model["experts"] = {**EXPERTS, **experts}
+        # Megatron's own default is 4 x hidden.
         elif not model["ffn"]:
             model["ffn"] = 4 * model["hidden"]
     job = {"sequence_length": 4096, "global_batch": 1, "precision": "bf16"} | {
@@ -182,6 +187,7 @@ def _full_and_known_layout(
     sizes = {name: getattr(pins, name) or default for name, default in DEFAULTS.items()}
     tp, cp, pp, vpp = (sizes[name] for name in ("tp", "cp", "pp", "vpp"))
     gpus = problem.cluster.gpus
+    # The quotient is rounded down; rule D09 reports a number of GPUs that is not divisible.
     dp = max(gpus // (tp * cp * pp), 1)
     replicas = dp if sizes["zero_stage"] == 0 else 1
     split = _split_from_flags(problem, pp, vpp)
@@ -208,6 +214,7 @@ def _full_and_known_layout(
     )
     hidden = [name for name in _layout_fields() if not _is_given(name, known)]
     tiled = all(_is_given(name, known) for name in ("tp", "cp", "pp"))
+    # dp follows from the number of ranks, so it is unknown if one of these sizes or the cluster is.
     if not tiled or not is_known(partial.cluster, "racks"):
         hidden += ["dp_replicate", "dp_shard"]
     if not is_known(partial.model, "layers"):

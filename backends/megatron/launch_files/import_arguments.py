@@ -68,6 +68,7 @@ def read_words(words: list[Word], reading: Reading) -> None:
     from parc.backends.shared.field_table import flag_table
 
     rows = {row.setting: row for row in flag_table("parc.backends.megatron").rows}
+    # take_flags fills reading.spec, and returns the flags that have no row in the table.
     unknown = take_flags(written_flags(words, TABLE.rows), TABLE.rows, reading)
     _derive_fields(reading)
     decided = [flag for flag in unknown if _is_set_by_parc(flag, rows.get(flag.name))]
@@ -102,16 +103,20 @@ def _derive_fields(reading: Reading) -> None:
     flags = spec.pop("bias", {})
     _derive_vpp(spec.pop("virtual", {}).get("layers"), layout, spec)
     _derive_expert_layers(spec.pop("pattern", {}).get("text", ""), spec)
+    # Absent flags mean off in Megatron, but "chosen by PARC" in a spec: therefore off is set
+    # explicitly.
     layout.setdefault("zero_stage", 0)
     layout.setdefault("sequence_parallel", False)
     _shorten_recompute(layout)
     model = spec.get("model")
     if model:
+        # Megatron's linear layers have biases unless --disable-bias-linear is given.
         biased = not flags.get("none", False)
         model |= {"mlp_bias": biased, "attention_output_bias": biased}
         model["qkv_bias"] = biased or model.get("qkv_bias", False)
         model["tied_embeddings"] = not flags.get("untied", False)
         model.setdefault("gated", False)
+        # Defaults of Megatron that differ from those of a spec are written out.
         model.setdefault("norm", "layernorm")
         if not model["gated"]:
             model.setdefault("activation", "gelu_tanh")
@@ -127,6 +132,7 @@ def _tidy_model(model: dict[str, Any]) -> None:
     """Remove model sizes that Megatron requires but does not use; add position defaults."""
     experts = model.get("experts", {})
     if "latent" in model:
+        # Latent attention has its own sizes; these flags are required or implied, but not used.
         for key in ("head_dim", "kv_heads", "qk_norm"):
             model.pop(key, None)
     if experts and model.get("ffn"):
@@ -165,6 +171,7 @@ def _add_optimizer_defaults(wsd_style: str, job: dict[str, Any], reading: Readin
 def _derive_vpp(layers: int | None, layout: dict[str, Any], spec: dict[str, Any]) -> None:
     """Set vpp from the layers per virtual stage: vpp = layers / (pp x layers per virtual stage)."""
     total = spec.get("model", {}).get("layers")
+    # vpp stays unset if the layers are not divisible.
     if layers and total and total % (layout.get("pp", 1) * layers) == 0:
         layout.setdefault("vpp", total // (layout.get("pp", 1) * layers))
 

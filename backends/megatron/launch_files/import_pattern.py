@@ -14,6 +14,7 @@ from parc.compiler.diagnostics import Finding
 from parc.compiler.tools.importers.flags import Flag
 from parc.compiler.topology.readers.reading import Reading
 
+# Megatron's defaults of --linear-* and --mamba-* flags.
 LINEAR = {"key_heads": 16, "value_heads": 32, "key_dim": 128, "value_dim": 128}
 MAMBA = {"head_dim": 64, "state_size": 128, "groups": 8}
 EXPANSION = 2
@@ -90,6 +91,7 @@ def _read_layer_pattern(text: str, model: dict[str, Any], reading: Reading) -> N
     if "|" in text:
         counts = [len(stage) for stage in text.split("|")]
         last = len(counts) - 1
+        # A spec has no bars in the pattern; the same stages are expressed as a layout string.
         stages = tuple(Stage(k == 0, n, 0, k == last) for k, n in enumerate(counts))
         reading.spec.setdefault("layout", {})["pipeline_layout"] = format_layout_string(stages)
         given.append("layout.pipeline_layout")

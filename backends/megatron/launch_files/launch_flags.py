@@ -60,7 +60,9 @@ def read_launch(script: Script) -> MegatronLaunch:
     forked = any(flag.name in FORKS for flag in flags)
     unsure |= CUT_BY_FORKS if forked else set()
     programs = [word.text for word in script.words if word.text.endswith(".py")]
+    # Only Megatron's own programs reject unknown flags; a user's program may define further ones.
     stock = not forked and any(name.endswith(STOCK) for name in programs)
+    # Without a program in the script, another file starts it and may add flags.
     is_open = not programs or script.is_open(flags, value_count)
     return MegatronLaunch(tuple(flags), sure, is_open, frozenset(unsure), forked, stock)
 

@@ -55,6 +55,7 @@ def lint_megatron(script: Script, options: LintOptions, sink: ScriptSink) -> lis
     first = launch.flags[0].word.span if launch.flags else Span(script.name, 1, 1)
     reading = Reading(script.text, script.name, Sink())
     words = [word for flag in launch.sure.values() for word in (flag.word, *flag.values)]
+    # The certain flags are read as one statement, wherever the script collects them.
     read_words([replace(word, statement=0) for word in words], reading)
     flags = TABLE.flag_of()
     flags |= {TABLE.fields[name]: name for name in launch.sure if name in TABLE.fields}
@@ -85,6 +86,7 @@ def lint_megatron(script: Script, options: LintOptions, sink: ScriptSink) -> lis
             and span not in reported
             and _uses_only_known_fields(found, known, options)
         ):
+            # Causes point to fields of a spec, but the input is a script.
             finding = replace(found.finding, causes=())
             sink.report(found.code.removeprefix("PARC-"), finding, at=found.path)
     if facts is None:
@@ -156,6 +158,7 @@ def _is_misspelled(name: str, spellings: list[str]) -> bool:
     A name that extends a known flag counts as a flag of the user's program.
     """
     typos = get_close_matches(name, spellings, 1, TYPO)
+    # A typo changes letters; a name with another number of words is more likely another flag.
     same = [typo for typo in typos if typo.count("-") == name.count("-")]
     return any(not name.startswith(typo) for typo in same)
 

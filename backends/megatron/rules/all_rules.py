@@ -19,6 +19,7 @@ from parc.compiler.ir.rule import Rule
 def rules(problem: Problem) -> tuple[Rule, ...]:
     """Return the rules that a layout must satisfy, without rules that this model cannot violate."""
     return (
+        # Features without a flag come first: no change of the layout can help.
         *express_rules(problem),
         *MESH_RULES,
         *mixer_rules(problem),

@@ -63,6 +63,8 @@ def _violates_exchanged_heads(problem: Problem, layout: Layout) -> bool:
 def _explain_exchanged_heads(problem: Problem, layout: Layout) -> Finding:
     attention, ranks, tp = problem.model.attention, _exchanging_ranks(layout), layout.tp
     axis = "cp" if layout.cp_comm == "a2a" else "cp_a2a"
+    # Tensor parallelism splits the heads before the exchange; with tp above the key-value heads,
+    # one copy is left per rank.
     own = {"heads": attention.heads // tp, "key-value heads": max(attention.kv_heads // tp, 1)}
     name, count = next((item for item in own.items() if item[1] % ranks), ("heads", 0))
     good = valid(divisors(own["heads"]), lambda value: attention.swaps(value, tp))

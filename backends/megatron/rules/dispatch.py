@@ -17,6 +17,7 @@ def _supported_dispatchers(problem: Problem) -> tuple[str, ...]:
     cluster = problem.cluster
     if cluster.gpu.vendor != "nvidia" or cluster.gpu.compute_capability < AMPERE:
         return ("alltoall",)
+    # Megatron's documentation recommends DeepEP for NVLink domains of 8 GPUs, HybridEP for NVL72.
     if cluster.node.nvlink_domain > DEEPEP_DOMAIN:
         return ("alltoall", "hybridep")
     return ("alltoall", "deepep", "hybridep")
@@ -46,6 +47,8 @@ def _explain_dispatcher(problem: Problem, layout: Layout) -> Finding:
 def _overlap_conflict(problem: Problem, layout: Layout) -> tuple[str, str]:
     """Return (setting that prevents overlapped dispatch, valid settings); ("", "") if none does."""
     recompute = layout.recompute
+    # The conditions are those of TransformerConfig.__post_init__ for
+    # overlap_moe_expert_parallel_comm.
     if layout.pp > 1 and layout.vpp == 1:
         return f"pp {layout.pp} with vpp 1", "pp 1, or vpp above 1"
     if recompute.granularity == "full":

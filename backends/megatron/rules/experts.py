@@ -13,6 +13,7 @@ from parc.compiler.ir.rule import Rule
 
 
 def _violates_bias_with_etp(problem: Problem, layout: Layout) -> bool:
+    # TransformerConfig.__post_init__ rejects biases in experts unless etp is 1.
     return layout.etp > 1
 
 

@@ -66,6 +66,7 @@ def _bias_faults(model: Model) -> Iterator[tuple[str, str, Finding]]:
         parts.append(("router", model.experts.router_bias == "parameter"))
         if model.experts.shared_size:
             parts.append(("shared experts", False))
+    # Query, key and value are exempt because --add-qkv-bias can switch on their biases separately.
     if len({bias for _, bias in parts}) > 1 or (linear_bias(model) and not _qkv_bias(model)):
         have = ", ".join(f"{part} {'with' if bias else 'without'}" for part, bias in parts)
         yield (

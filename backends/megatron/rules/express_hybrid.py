@@ -83,6 +83,7 @@ def _linear_attention_faults(model: Model) -> Iterator[Fault]:
 
 
 def _layer_pattern_faults(model: Model, version: str) -> Iterator[Fault]:
+    # A leading - stands for a layer with only an MLP.
     if model.pattern.startswith("-"):
         yield _fault(
             ("E07", "model.pattern"),

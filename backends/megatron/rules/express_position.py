@@ -10,6 +10,7 @@ from parc.compiler.ir import Model
 
 LATENT_ORIGINAL = 4096
 """``original_max_position_embeddings`` of MLATransformerConfig, which has no flag."""
+# First version with --yarn-original-max-position-embeddings.
 YARN_SINCE = (0, 19)
 
 

@@ -68,6 +68,7 @@ def _explain_tensor_widths(problem: Problem, layout: Layout) -> Finding:
 
 
 def _violates_expert_mesh(problem: Problem, layout: Layout) -> bool:
+    # cp is no factor: expert parallelism folds over the context- and data-parallel ranks.
     return layout.world % (layout.etp * layout.ep * layout.pp) != 0
 
 
@@ -90,6 +91,8 @@ def _explain_expert_mesh(problem: Problem, layout: Layout) -> Finding:
 
 
 def _violates_rank_order(problem: Problem, layout: Layout) -> bool:
+    # parallel_state.py asserts that the pipeline groups of both meshes are equal, which holds for
+    # every size only if pp is slowest.
     return not layout.order.endswith("pp") and layout.pp > 1 and layout.edp != layout.dp
 
 
@@ -106,6 +109,8 @@ def _explain_rank_order(problem: Problem, layout: Layout) -> Finding:
 def _violates_optimizer_copies(problem: Problem, layout: Layout) -> bool:
     if layout.zero_stage == 0 or layout.dp_replicate == 1:
         return False
+    # The dense replicas are divisible by construction, dp = dp_shard x dp_replicate; the experts'
+    # replicas need not be.
     return layout.edp % layout.dp_replicate != 0
 
 

@@ -35,6 +35,7 @@ def _indivisible_heads(problem: Problem, tp: int, cp: int) -> _IndivisibleHeads 
         ranks = tp if what == MAMBA_GROUPS else tp * cp
         if count % ranks:
             return _IndivisibleHeads(what, count, ranks)
+    # Context ranks divide the groups of a tensor rank or copy them; both need a whole ratio.
     own = groups // tp
     if own and own % cp and cp % own:
         return _IndivisibleHeads(MAMBA_GROUPS, groups, tp * cp)

@@ -84,6 +84,8 @@ def _violates_interleaved_micro_batches(problem: Problem, layout: Layout) -> boo
     if layout.vpp == 1:
         return False
     count = layout.micro_batches(problem.job.global_batch)
+    # The interleaved schedule runs micro-batches in groups of pp (schedules.py); it fails in the
+    # first step otherwise.
     return count < layout.pp or count % layout.pp != 0
 
 

@@ -20,6 +20,7 @@ def _gemm_dims(problem: Problem, layout: Layout) -> tuple[tuple[str, int], ...]:
     """Return (description, size) of each GEMM dim on one rank: tokens first, then widths."""
     job, model = problem.job, problem.model
     cut = layout.cp * (layout.tp if layout.sequence_parallel else 1)
+    # Sequence parallelism also splits the tokens over the tensor-parallel ranks.
     tokens = job.sequence_length * layout.micro_batch // cut
     heads = model.attention.heads * model.attention.head_dim
     widths = ((what, width // degree) for what, width, _, degree in sharded_widths(problem, layout))

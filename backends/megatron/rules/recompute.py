@@ -21,6 +21,7 @@ AT = "layout.recompute"
 def _violates_recompute_fields(problem: Problem, layout: Layout) -> bool:
     recompute = layout.recompute
     if recompute.granularity == "full":
+        # TransformerConfig: full needs method and layers; selective forbids both.
         return recompute.method is None or recompute.layers is None or bool(recompute.modules)
     if recompute.granularity == "none" and recompute.modules:
         return True
@@ -59,6 +60,7 @@ def longest_chunk(layout: Layout) -> int:
 
 def _violates_recompute_layers(problem: Problem, layout: Layout) -> bool:
     layers = layout.recompute.layers
+    # Megatron's parser does not check this bound.
     return layers is not None and layers > longest_chunk(layout)
 
 

@@ -53,6 +53,7 @@ def split_rules(problem: Problem) -> tuple[Rule, ...]:
             cached_reason(pp, vpp) if evaluated is problem else _code_of_reason(evaluated, pp, vpp)
         )
 
+    # One rule per code, so that each finding points at the pins that cause it.
     return tuple(_rule_for_code(code, fields, reason) for code, fields in REASONS)
 
 

@@ -35,6 +35,7 @@ def balance(layers: int, pp: int, vpp: int, ends: Ends) -> tuple[Stage, ...] | N
     """
     count = pp * vpp
     options = [_load_besides_decoder_layers(count, ends, split=False)]
+    # With two ranks, the stage before the last is on rank 0, where MTP layers are not allowed.
     if ends.mtp_layers and pp >= 3:
         options.append(_load_besides_decoder_layers(count, ends, split=True))
     peak, tail = min(
@@ -99,6 +100,7 @@ def _layers_per_stage(layers: int, pp: int, peak: int, tail: list[int]) -> list[
         for rank in range(pp)
     ]
     for _ in range(sum(counts) - layers):
+        # A stage without MTP layers and loss keeps at least one decoder layer.
         spare = [k for k, count in enumerate(counts) if count > (tail[k] <= EMBEDDING_LOAD)]
         k = max(
             spare or [k for k, count in enumerate(counts) if count],

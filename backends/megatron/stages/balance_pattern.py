@@ -25,6 +25,7 @@ def balance_pattern(loads: tuple[float, ...], count: int, loss: float) -> tuple[
     share = (ends[-1] + loss) / count
     cuts = [0]
     for k in range(1, count):
+        # The upper end leaves one layer for each later stage.
         ends_of_stage = range(cuts[-1] + 1, len(loads) - (count - k) + 1)
         cuts.append(min(ends_of_stage, key=lambda n, k=k: (abs(ends[n] - k * share), n)))  # type: ignore[misc]
     cuts.append(len(loads))

@@ -67,6 +67,7 @@ def _mixer_parameters(model: Model, kind: LayerKind) -> int:
         return 0
     if (latent := attention.latent) is not None:
         query = latent.qk_nope_dim + latent.qk_rope_dim
+        # An approximation of the low-rank projections: half of the uncompressed ones.
         return hidden * (attention.heads * (query + latent.qk_nope_dim + 2 * latent.v_dim) // 2)
     heads = attention.projected_heads + attention.heads + 2 * attention.kv_heads
     return hidden * attention.head_dim * heads
@@ -77,5 +78,7 @@ def _mlp_parameters(model: Model, kind: LayerKind) -> int:
         return 0
     width = model.ffn.size
     if kind.routed and model.experts is not None:
+        # A token passes only its top_k experts, so only their parameters count as load.
         width = model.experts.top_k * model.experts.size + model.experts.shared_size
+    # A gated MLP has three matrices: gate, up and down.
     return (3 if model.ffn.gated else 2) * model.hidden * width

@@ -54,6 +54,7 @@ def parse(text: str) -> tuple[Stage, ...]:
         if flat.count(letter) != 1:
             at = text.find(letter, text.find(letter) + 1)
             raise LayoutStringError(f"{letter} ({name}) must occur exactly once", max(at, 0))
+    # MTP layers use the output of the last decoder layer.
     if "t" in flat[flat.find("m") :] and "m" in flat:
         at = text.rfind("t")
         raise LayoutStringError("decoder layers (t) must precede the MTP layers (m)", at)
@@ -72,6 +73,8 @@ def _expand_repeats(text: str) -> str:
             piece = _expand_group(piece, at + 1)
         times = int(match["times"] or match["again"] or 1)
         total += len(piece) * times
+        # The length is checked before the text is repeated, so that t*99999 of t*99999 cannot
+        # exhaust memory.
         if times == 0 or total > MOST_STAGES:
             why = "a repeat of 0" if times == 0 else f"a layout of more than {MOST_STAGES} letters"
             raise LayoutStringError(f"{why} is not valid", at)

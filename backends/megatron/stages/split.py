@@ -116,6 +116,7 @@ def _choose_form(depth: ModelDepth, pp: int, vpp: int, pins: SplitPins) -> Split
     if depth.mtp_layers * pp <= MOST_MTP_SHARE * depth.layers or depth.mtp_layers == 0:
         if depth.layers % (pp * vpp) == 0:
             return _even_split(depth, pp, vpp)
+        # Counting flags keep all middle chunks equal, and the command line short.
         if (counted := _split_with_counted_ends(depth, pp, vpp, pins)) is not None:
             return counted
         if (uneven := _split_with_smaller_ends(depth, pp, vpp)) is not None:
@@ -149,6 +150,7 @@ def _split_with_counted_ends(depth: ModelDepth, pp: int, vpp: int, pins: SplitPi
 
     None if no such split is even.
     """
+    # The loss first, because it costs time, and the embedding hardly any.
     for embedding, loss in ((False, True), (True, False), (True, True)):
         if (pins.embedding, pins.loss) not in product((None, embedding), (None, loss)):
             continue
@@ -179,6 +181,8 @@ def _split_with_smaller_ends(depth: ModelDepth, pp: int, vpp: int) -> Split | No
 
     The last rank has the fewest layers; None if no such split exists.
     """
+    # Rounded up, so that the end ranks, which also have the embedding and the loss, get fewer
+    # layers.
     each = -(-depth.layers // (pp * vpp)) * vpp
     rest = depth.layers - each * (pp - 2)
     if rest % vpp or rest < 2 * vpp:
@@ -232,6 +236,7 @@ def find_layout_string_fault(
     with_mtp = [k for k, have in enumerate(mtp) if have]
     if len(with_mtp) > 1:
         return "all MTP layers must be in one stage"
+    # Stage k is on rank k % pp.
     if with_mtp and pp > 1 and with_mtp[0] % pp == 0:
         return "MTP layers must not be on pipeline rank 0"
     if with_mtp and with_mtp[0] // pp != vpp - 1:

@@ -163,6 +163,7 @@ def _explain_counted(problem: Problem, pp: int, vpp: int, pins: SplitPins) -> Re
 
 def _explain_too_many_stages(problem: Problem, pp: int, vpp: int) -> Reason:
     model, layers = problem.model, problem.model.layers
+    # A layout string may have stages with only the MTP layers or the loss; a layer pattern may not.
     most = layers if model.pattern else layers + 1 + bool(model.mtp_layers)
     at = "layout.pp" if pp > layers else "layout.vpp"
     fix = format_pin(at, max(1, layers if pp > layers else layers // pp))
