@@ -1,4 +1,4 @@
-"""Advice on a valid plan that wastes time."""
+"""Advice on DeepSpeed plans that are valid but waste time."""
 
 from __future__ import annotations
 

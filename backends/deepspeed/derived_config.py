@@ -1,6 +1,6 @@
-"""Computed values of ``ds_config.json``; flags.yaml refers to the functions by name.
+"""Functions that compute values of ``ds_config.json``; flags.yaml refers to them by name.
 
-None leaves the key out.
+A function that returns None leaves the key out.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Computed values of ``optimizer`` and ``scheduler`` in ds_config.json; None leaves a key out."""
+"""Computed values of ``optimizer`` and ``scheduler`` in ds_config.json; None omits a key."""
 
 from __future__ import annotations
 
 from parc.compiler.ir import Layout, Problem
 
 MIN_WARMUP_STEPS = 2
-"""Shortest warm-up in steps; DeepSpeed raises smaller values to it (runtime/lr_schedules.py)."""
+"""Shortest warm-up in steps; DeepSpeed replaces smaller values by 2 (runtime/lr_schedules.py)."""
 SCHEDULERS = {"cosine": "WarmupCosineLR", "linear": "WarmupDecayLR", "constant": "WarmupLR"}
-"""``lr_decay`` -> DeepSpeed's scheduler with this decay; other decays violate E11."""
+"""``job.lr_decay`` -> DeepSpeed's scheduler; PARC rejects other decays (E11)."""
 
 
 def betas(problem: Problem, layout: Layout) -> list[float]:

@@ -1,4 +1,4 @@
-"""Computed values of ``train.json``; None leaves a key out."""
+"""Functions that compute values of ``train.json``; None leaves the key out."""
 
 from __future__ import annotations
 

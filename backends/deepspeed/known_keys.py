@@ -1,9 +1,10 @@
-"""Find keys of ``ds_config.json`` that DeepSpeed rejects or silently ignores.
+"""Check of ``ds_config.json`` for keys that DeepSpeed rejects or silently ignores.
 
-``known_keys.json`` has a row for every key that any of the versions reads, with dots between
-sections: first and last version (absent: all), ``closed_since`` for a section that rejects unknown
-keys, ``refused_since`` for a removed key that stops the start. Sections whose keys have no rows are
-not checked.
+``known_keys.json`` has one row for every key that any supported version reads. Dots separate the
+sections in a key. ``since`` and ``until`` are the first and the last version that reads the key; if
+absent, there is no limit. From version ``closed_since`` on, the section rejects unknown keys. From
+version ``refused_since`` on, DeepSpeed does not start if the key is present. Sections without rows
+are not checked.
 """
 
 from __future__ import annotations

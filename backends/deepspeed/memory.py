@@ -1,4 +1,4 @@
-"""Memory model of DeepSpeed's ZeRO."""
+"""Memory model of programs that train with DeepSpeed's ZeRO."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from dataclasses import replace
 from parc.compiler.ir import Problem, ProgramMemory, StateBytes
 
 BUCKETS_BYTES = 2e9
-"""Default reduce and all-gather buckets: 5e8 elements of 16 bit each (its configuration page)."""
+"""Bytes of the reduce and the all-gather bucket: by default 5e8 elements of 16 bit each."""
 REST_BYTES = 3e9
-"""Fitted to 64 readings of nvidia-smi in BigScience's tr11-176B log: median error 3 %."""
+"""Other bytes per GPU, fitted to 64 readings of nvidia-smi in BigScience's tr11-176B log (median
+error 3 %)."""
 LIVE_PARAMETERS = 1e9
-"""Default of stage3_max_live_parameters and stage3_max_reuse_distance (its configuration page)."""
+"""Parameters that ZeRO-3 keeps gathered: default of stage3_max_live_parameters and of
+stage3_max_reuse_distance."""
 
 
 def program_memory(problem: Problem) -> ProgramMemory:

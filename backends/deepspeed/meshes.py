@@ -33,5 +33,6 @@ FAMILIES: tuple[GroupFamily, ...] = (
     GroupFamily("dp-sp", "dense", ("cp", "dp")),
     GroupFamily("tp-pp", "dense", ("tp", "pp")),
 )
-"""Process groups of DeepSpeed. ``cp`` is sequence parallelism (Ulysses). ZeRO uses ``dp-sp``,
-and ``tp-pp`` has one copy of the model (PipelineParallelGrid.ds_model_proc_group)."""
+"""Types of process groups in DeepSpeed. ``cp`` is sequence parallelism (Ulysses). ZeRO shards over
+``dp-sp``. The ranks of a ``tp-pp`` group hold one copy of the model
+(PipelineParallelGrid.ds_model_proc_group)."""

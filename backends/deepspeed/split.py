@@ -1,6 +1,7 @@
-"""Split the layers into pipeline stages, as evenly as pinned first and last stages allow.
+"""Division of the layers into pipeline stages, as even as the spec's end stages allow.
 
-The emitted program receives the counts, so that DeepSpeed's own partitioning is not used.
+The emitted program receives the number of layers per stage, because DeepSpeed would otherwise
+divide the layers by its own method.
 """
 
 from __future__ import annotations

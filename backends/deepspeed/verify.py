@@ -1,4 +1,4 @@
-"""Verifier of DeepSpeed's files: ``ds_config.json``, ``train.json``, hostfile and launch script."""
+"""Verifier of ``ds_config.json``, ``train.json``, the hostfile and the launch script."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ CONFIG = "deepspeed/ds_config.json"
 PROGRAM = "deepspeed/train.json"
 SCRIPT = "deepspeed/launch.sh"
 SLOTS = "deepspeed/hostfile"
-"""Hosts with their number of ranks, from which DeepSpeed's launcher numbers the ranks."""
+"""The hostfile: DeepSpeed's launcher numbers the ranks in the order of its lines."""
 ORDER = "tp-cp-ep-dp-pp"
 AXES = ("pipe", "data", "sequence", "model", "expert", "expert_model")
 
 
 class DeepSpeedVerifier(FrontableVerifier):
-    """Derives the groups of the topology in ``train.json``."""
+    """Verifier that derives DeepSpeed's process groups from the topology in ``train.json``."""
 
     file = CONFIG
     needs = (PROGRAM,)
@@ -86,7 +86,7 @@ class DeepSpeedVerifier(FrontableVerifier):
 
 @dataclass(frozen=True)
 class _FrontedVerifier(FrameworkVerifier):
-    """Derives the groups of runs whose number of replicas is in the file of a front."""
+    """Verifier for jobs that another framework starts, whose file contains the number of ranks."""
 
     file: str
     read_world: Callable[[str], int]
@@ -96,7 +96,7 @@ class _FrontedVerifier(FrameworkVerifier):
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report a wrong batch size (A09), and parallelism other than data parallelism (A05)."""
-        config, topology = _read_config(CONFIG, artifacts), self._read_topology(artifacts)
+        config, topology = _read_config(CONFIG, artifacts), self._job_topology(artifacts)
         _verify_batch(config, topology, sink)
         _verify_sizes(config, topology, self.file, sink)
 
@@ -104,9 +104,9 @@ class _FrontedVerifier(FrameworkVerifier):
         self, artifacts: Mapping[str, str], world: int, sink: Sink
     ) -> DerivedGroups | None:
         """Return the process groups of a job with ``world`` ranks; None after a finding."""
-        return _derive_from_topology(self._read_topology(artifacts), self.file, world, sink)
+        return _derive_from_topology(self._job_topology(artifacts), self.file, world, sink)
 
-    def _read_topology(self, artifacts: Mapping[str, str]) -> Topology:
+    def _job_topology(self, artifacts: Mapping[str, str]) -> Topology:
         # Each process is one replica, so all other axes have size 1.
         return Topology(1, self.read_world(artifacts[self.file]), 1, 1, 1, 1)
 

@@ -1,4 +1,4 @@
-"""Re-derive DeepSpeed's process groups from the sizes of its topology.
+"""Independent derivation of DeepSpeed's process groups from the sizes of its topology.
 
 Ranks are counted through the axes pipe, data, sequence, model, the last one fastest, as
 PipeModelDataParallelTopology does (deepspeed/runtime/pipe/topology.py); expert groups are slices of
@@ -15,14 +15,14 @@ from itertools import product
 from parc.backends.verifier import Groups
 
 COLUMNS = ("pp", "dp", "cp", "tp", "ep", "etp", "edp")
-"""Families of a single axis, which are the columns of the rank map."""
+"""Types of groups that span a single axis; each is a column of the rank map."""
 Coordinate = tuple[int, ...]
-"""Coordinates along pipe, data, sequence, model."""
+"""Position of a rank along the axes pipe, data, sequence and model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Sizes of the axes."""
+    """Sizes of the axes of DeepSpeed's topology, in ranks."""
 
     pipe: int
     data: int

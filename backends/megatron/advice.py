@@ -13,11 +13,13 @@ from parc.compiler.ir import Layout, Plan, Problem
 from parc.compiler.ir.layout import bubble_fraction
 
 MOST_PADDING = 0.05
-"""Maximum share of padding in the embedding without a warning (heuristic)."""
+"""Fraction of embedding rows that may be padding without a warning (heuristic)."""
 MOST_BUBBLE = 0.10
-"""Maximum pipeline bubble as a share of a step without a warning (heuristic)."""
+"""Pipeline bubble, as a fraction of the computing time, up to which PARC does not warn
+(heuristic)."""
 MOST_IMBALANCE = 1.10
-"""Maximum load of the longest stage over the mean without a warning (heuristic)."""
+"""Load of the most loaded stage, relative to the mean, up to which PARC does not warn
+(heuristic)."""
 
 
 def advise(plan: Plan, sink: Sink) -> None:
@@ -139,4 +141,4 @@ ADVICE: tuple[Callable[[Problem, Layout, Sink], None], ...] = (
     _warn_stage_imbalance,
     _warn_useless_recompute,
 )
-"""Checks in the order of their reports."""
+"""Functions that report advice, in the order of their reports."""

@@ -9,7 +9,7 @@ from parc.compiler.ir import NO_RECOMPUTE, Model, Recompute
 
 VERSIONS = ("0.17", "0.18", "0.19", "0.20")
 DEFAULT_VERSION = "0.19"
-"""Newest released version."""
+"""Version that PARC uses if the spec sets none: the newest released one."""
 
 STRATEGIES: dict[str, str] = {
     "dp": "world size / (tp x cp x pp)",

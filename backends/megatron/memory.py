@@ -1,4 +1,4 @@
-"""Memory model of Megatron-Core with TransformerEngine, as PARC starts it.
+"""Memory model of Megatron-Core with TransformerEngine and the flags that PARC emits.
 
 Sources: Megatron-LM docs, dist_optimizer.md (bf16 6 + 12/d bytes per parameter, fp16 4 + 16/d); its
 functional-test records for workspaces and cached casts.
@@ -11,15 +11,17 @@ from dataclasses import replace
 from parc.compiler.ir import Generation, Problem, ProgramMemory, StateBytes
 
 BLOCK_BYTES = 512
-"""Granularity of torch's caching allocator."""
+"""Smallest block of torch's caching allocator, in bytes."""
 GROUPED_STREAMS = 4
-"""Streams of TransformerEngine's grouped matrix products, each with a workspace (gemm.py)."""
+"""Number of CUDA streams of TransformerEngine's grouped GEMM, each with a workspace (gemm.py)."""
 SCALARS = 7
-"""Tensors of one element that Megatron keeps; each occupies a block of the allocator."""
+"""Number of one-element tensors that Megatron keeps; each occupies a block of the allocator."""
 FRAGMENTATION = 0.05
-"""Assumed, because PARC starts Megatron with expandable segments; no reading determines it."""
+"""Fraction of memory lost to fragmentation: an assumption, not measured. It is small because PARC
+starts Megatron with expandable segments."""
 SAVED_BYTES = {"fp8": 1.0, "mxfp8": 1.0 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
-"""Bytes per element of the quantised input that a linear layer saves, with its block scales."""
+"""Precision -> bytes per element of the quantised input that a linear layer saves, including block
+scales."""
 
 
 def program_memory(problem: Problem) -> ProgramMemory:

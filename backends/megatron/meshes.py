@@ -1,4 +1,4 @@
-"""Dense and expert mesh of Megatron, their rank orders and process groups.
+"""Megatron's device meshes for dense layers and experts, with rank orders and process groups.
 
 Source: megatron/core/parallel_state.py, ``RankGenerator`` and ``initialize_model_parallel``.
 """
@@ -11,7 +11,8 @@ from parc.compiler.ir import GroupFamily, Layout, Mesh
 # Rank = tp + TP (cp + CP (dp + DP pp)) in the default order; no other order can be set on the
 # command line.
 ORDERS = (DEFAULT_ORDER, "tp-cp-ep-pp-dp")
-"""Rank orders; ``--use-tp-pp-dp-mapping`` selects the second, and there is no flag for others."""
+"""Rank orders, fastest axis first. The first is the default; ``--use-tp-pp-dp-mapping`` selects the
+second; other orders have no flag."""
 
 
 def meshes(layout: Layout) -> tuple[Mesh, Mesh]:
@@ -39,13 +40,13 @@ FAMILIES: tuple[GroupFamily, ...] = (
     GroupFamily("etp-ep", "expert", ("tp", "ep")),
     GroupFamily("etp-ep-pp", "expert", ("tp", "ep", "pp")),
 )
-"""Process groups that Megatron creates."""
+"""Types of process groups that Megatron always creates."""
 
 HIERARCHY: tuple[GroupFamily, ...] = (
     GroupFamily("cp-a2a", "dense", ("cp_a2a",)),
     GroupFamily("cp-p2p", "dense", ("cp_p2p",)),
 )
-"""Additional groups for ``--hierarchical-context-parallel-sizes``."""
+"""Types of process groups that ``--hierarchical-context-parallel-sizes`` adds."""
 
 
 def families(layout: Layout) -> tuple[GroupFamily, ...]:

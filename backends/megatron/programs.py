@@ -18,7 +18,7 @@ OLD_STACK = ("megatron.core.models.mamba.mamba_layer_specs", "mamba_stack_spec")
 GROUPED_GEMM = (8, 0)
 """Minimum compute capability of the grouped GEMM kernels (validate_args)."""
 VOCAB_MULTIPLE = 128
-"""``--make-vocab-size-divisible-by``: Megatron's default, which PARC always emits."""
+"""Value of ``--make-vocab-size-divisible-by``: Megatron's default, which PARC always emits."""
 
 
 def stack_of(version: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Verifier of ``megatron/args.sh``."""
+"""Verifier of ``megatron/args.sh``, independent of the code that writes the file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from parc.compiler.verify.read_emitted import TABLE
 
 
 class MegatronVerifier(FrameworkVerifier):
-    """Derives Megatron's process groups, and the layers and samples that its arguments cover."""
+    """Verifier that derives process groups, layers and batch from Megatron's arguments."""
 
     file = ARGUMENTS
     files = FileDependencies(references={ARGUMENTS: "/megatron/args.sh"})

@@ -1,7 +1,7 @@
-"""Read ``megatron/args.sh`` as bash and argparse do.
+"""Reader of ``megatron/args.sh`` that follows the rules of bash and argparse.
 
-No code is shared with the emitter. Readers raise ``Malformed`` for any text that is not a single
-array of literal words.
+It shares no code with the emitter, and raises ``Malformed`` for any text that is not a single array
+of literal words.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from parc.compiler.verify.read_emitted import LARGEST, Malformed
 
 ARGUMENTS = "megatron/args.sh"
 _BLANK_OR_WORD = re.compile(r"""[ \t\n]+|#[^\n]*|((?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+)""")
-"""White space, a comment, or a word of bash with its quotes."""
+"""Pattern of white space, a comment, or a bash word with its quotes."""
 _COMMENTS = re.compile(r"^\s*#[^\n]*$", re.MULTILINE)
 _LITERAL = re.compile(r"""'[^']*'|"[^"\\$`!]*"|\\.""")
 """Quoted text that bash does not expand."""

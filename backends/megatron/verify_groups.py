@@ -1,4 +1,4 @@
-"""Re-derive Megatron's process groups from its arguments.
+"""Independent derivation of Megatron's process groups from its arguments.
 
 The algorithm is that of Megatron's ``RankGenerator`` (megatron/core/parallel_state.py): an index is
 decomposed over the sizes of the masked axes and multiplied with their strides. No code is shared
@@ -27,21 +27,21 @@ TOKENS: dict[str, tuple[str, str]] = {
     "etp-ep": ("expert", "tp-ep"),
     "etp-ep-pp": ("expert", "tp-ep-pp"),
 }
-"""Family of the rank map -> rank generator and its token."""
+"""Type of group in the rank map -> (rank generator, token that the generator accepts)."""
 
 HIERARCHY = ("cp-a2a", "cp-p2p")
-"""Families of hierarchical context parallelism, one per level."""
+"""Types of groups in hierarchical context parallelism, one per level."""
 
 COLUMNS = ("pp", "dp", "cp", "tp", "ep", "etp", "edp")
-"""Families of a single axis, which are the columns of the rank map."""
+"""Types of groups that span a single axis; each is a column of the rank map."""
 
 
 @dataclass(frozen=True, slots=True)
 class Degrees:
-    """Sizes of both rank generators."""
+    """Parallel sizes of Megatron's two rank generators, for dense layers and for experts."""
 
     order: str
-    """Axes from the fastest to the slowest: ``tp-cp-ep-dp-pp``."""
+    """Axes from the fastest to the slowest, such as ``tp-cp-ep-dp-pp``."""
     dense: dict[str, int]
     expert: dict[str, int]
     levels: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""Verify that Megatron's arguments cover all layers and all samples of the batch."""
+"""Check that Megatron's arguments assign every layer to one stage and divide the batch evenly."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from parc.backends.megatron.verify_arguments import ARGUMENTS, Arguments
 from parc.compiler.diagnostics import Finding, Sink, Span
 
 LONGEST = 100_000
-"""Maximum letters of an expanded pipeline layout; a damaged repeat count may be any number."""
+"""Maximum number of letters in an expanded pipeline layout. It bounds the memory that a damaged
+repeat count can use."""
 
 
 def verify_layers(arguments: Arguments, sink: Sink) -> None:

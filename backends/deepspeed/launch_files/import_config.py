@@ -1,4 +1,4 @@
-"""Import a JSON config of DeepSpeed: layout and job.
+"""Import of layout and job from a JSON config of DeepSpeed.
 
 Keys: https://www.deepspeed.ai/docs/config-json.
 """
@@ -14,12 +14,12 @@ from parc.compiler.topology.readers.reading import Reading, some
 from parc.compiler.topology.readers.registry import Format
 
 BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-"""Batch keys; the first is the product of the other two and the number of replicas."""
+"""Batch keys: global batch = micro-batch x accumulation steps x data-parallel replicas."""
 _READ = (*TABLE.rows, "gradient_accumulation_steps")
-"""Keys that have a field in the spec or follow from others, with dots between sections."""
+"""Keys that have a field in the spec or follow from other keys, such as ``bf16.enabled``."""
 
 OPTIMIZER = ("gradient_clipping", "optimizer", "scheduler")
-"""Sections that import_optimizer.py reads."""
+"""Top-level keys that import_optimizer.py reads."""
 
 
 def read_deepspeed_json(text: str, name: str, sink: Sink) -> Fragment | None:

@@ -1,4 +1,4 @@
-"""Import ``optimizer``, ``scheduler`` and clipping of a DeepSpeed config as fields of the job."""
+"""Import of ``optimizer``, ``scheduler`` and gradient clipping from a DeepSpeed config."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ TABLE = import_table(PACKAGE)
 CONSTANTS = {
     row.setting: row.constant for row in flag_table(PACKAGE).rows if row.setting in TABLE.implied
 }
-"""Key -> the value that PARC always writes, so that reading it adds nothing."""
+"""Key -> constant that PARC always emits; a config with this value needs no field in the spec."""
 DECAYS = {scheduler: decay for decay, scheduler in SCHEDULERS.items()}
-"""Schedule of runtime/lr_schedules.py -> ``job.lr_decay``."""
+"""Scheduler class of DeepSpeed (runtime/lr_schedules.py) -> ``job.lr_decay``."""
 _LEAST = {"float": 0.0, "positive": 1e-300}
 _MOST = 1e12
-"""Limits of real numbers in a spec."""
+"""Largest real number that a spec accepts."""
 _NO_WARMUP_START = {"warmup_min_lr": 0, "warmup_min_ratio": 0}
-"""Keys of the start of a warm-up -> the value that a spec implies."""
+"""Key of the learning rate at which a warm-up starts -> 0, the value that a spec implies."""
 
 
 def read_optimizer(root: Node) -> tuple[dict[str, object], set[str]]:

@@ -1,4 +1,4 @@
-"""Lint a config of DeepSpeed: batch, precision, ZeRO, and keys that DeepSpeed ignores.
+"""Linter of a DeepSpeed config: batch, precision, ZeRO, and keys that DeepSpeed ignores.
 
 Keys: https://www.deepspeed.ai/docs/config-json.
 """
@@ -25,9 +25,9 @@ LEAST_STAGE = {
     "zero_quantized_weights": 3,
     "zero_quantized_gradients": 3,
 }
-"""Key of the ZeRO section -> the lowest stage at which it has an effect."""
+"""Key of the ZeRO section -> lowest ZeRO stage at which the key has an effect."""
 NO_EFFECT: tuple[Any, ...] = (None, False, 0, 1, "none", "auto")
-"""Values that request nothing, or that another program fills in (auto)."""
+"""Values that turn a feature off, and "auto", which another program replaces."""
 
 
 def lint_deepspeed(text: str, name: str, options: LintOptions, sink: Sink) -> None:

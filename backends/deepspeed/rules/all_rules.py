@@ -1,4 +1,4 @@
-"""The rules of a valid DeepSpeed layout, in the order in which they are checked."""
+"""Rules for a valid DeepSpeed layout, in the order in which they are checked."""
 
 from __future__ import annotations
 

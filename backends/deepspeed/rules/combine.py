@@ -1,4 +1,4 @@
-"""Rules E08 and E09: strategies that DeepSpeed supports separately but not together."""
+"""Rules on combinations (E09) and single settings (E08) that DeepSpeed does not support."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
 
 AUTOTP_SINCE = "0.17"
-"""First minor version whose releases all have AutoTP for training; a patch of 0.16 added it."""
+"""First minor version in which every release supports AutoTP for training."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two parallel sizes of which DeepSpeed supports only one above 1."""
+    """Two parallel sizes of which DeepSpeed supports at most one above 1."""
 
     first: str
-    """Field of the layout."""
+    """Layout field of the first parallel size."""
     second: str
-    """Field of the layout that the fix sets to 1."""
+    """Layout field of the second parallel size, which the suggested fix sets to 1."""
     names: tuple[str, str]
-    """Both strategies as named in messages."""
+    """Names of both strategies in messages."""
     reason: str
 
 

@@ -1,4 +1,4 @@
-"""Rules D08, D10, M01 and M08 of DeepSpeed's experts (deepspeed.moe.layer.MoE)."""
+"""Rules on expert parallelism with DeepSpeed's MoE layer (deepspeed.moe.layer.MoE)."""
 
 from __future__ import annotations
 

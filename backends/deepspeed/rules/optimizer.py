@@ -1,4 +1,4 @@
-"""Rules E11: learning rate schedules that DeepSpeed cannot express."""
+"""Rules on learning-rate schedules that DeepSpeed cannot express (E11)."""
 
 from __future__ import annotations
 

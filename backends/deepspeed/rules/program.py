@@ -1,6 +1,6 @@
-"""Rules E08 and E10: what DeepSpeed or the emitted train.py cannot train.
+"""Rules on models and jobs that DeepSpeed (E08) or the emitted train.py (E10) cannot train.
 
-Rules E10 do not apply if ``launch.program`` names the user's program.
+The limits of train.py do not apply if ``launch.program`` names the user's own program.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rules S04 and S07: Ulysses exchanges heads for tokens, so both must be divisible by cp."""
+"""Rules on Ulysses: cp must divide the sequence length (S04) and the number of heads (S07)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules D01, D02, D06 and D09: heads and widths must be divisible by tp."""
+"""Rules on tensor parallelism: tp must divide all heads and widths, and fit the GPU count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules P12, R05, R14, R19 and D23: valid combinations of ZeRO stage, offload and ZeRO++."""
+"""Rules on the ZeRO stage, and on its combination with offload, ZeRO++ and pipelines."""
 
 from __future__ import annotations
 

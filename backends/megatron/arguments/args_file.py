@@ -1,4 +1,4 @@
-"""Emission of ``megatron/args.sh``: a bash array with one flag per line and quoted words."""
+"""Writer of ``megatron/args.sh``: a bash array with one flag per line and quoted words."""
 
 from __future__ import annotations
 

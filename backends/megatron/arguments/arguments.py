@@ -1,4 +1,4 @@
-"""Arguments of a layout, from the table ``flags.yaml``; rules check elsewhere if it is valid."""
+"""Command-line arguments of Megatron for a valid layout, from the table ``flags.yaml``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PACKAGE = "parc.backends.megatron"
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """Flag with its values, and its group in ``flags.yaml``."""
+    """Command-line flag with its values, and the group of the flag in ``flags.yaml``."""
 
     flag: str
     values: tuple[str, ...]

@@ -1,6 +1,6 @@
-"""Flag values that depend on layout, job and GPU; ``flags.yaml`` names the functions.
+"""Functions that compute flag values from layout, job and GPU; ``flags.yaml`` names them.
 
-None and False omit the flag; True emits the flag without a value.
+A function that returns None or False omits the flag; True emits the flag without a value.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Flag values that depend on the model; ``flags.yaml`` names the functions.
+"""Functions that compute flag values from the model; ``flags.yaml`` names them.
 
-None and False omit the flag; True emits the flag without a value.
+A function that returns None or False omits the flag; True emits the flag without a value.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from parc.compiler.ir import Experts, Problem
 
 GPT_OSS_CLAMP = 7.0
 GPT_OSS_OFFSET = 1.0
-"""Constants of gpt-oss' clamped SwiGLU, x * sigmoid(1.702 x) * (y + 1) with x and y clamped to 7
-(openai/gpt-oss)."""
+"""Clamp and offset of the clamped SwiGLU in gpt-oss: x * sigmoid(1.702 x) * (y + 1), with x and y
+clamped to 7 (source: openai/gpt-oss)."""
 MTP_LOSS_FACTOR = 0.1
 """Weight of the MTP loss late in the training of DeepSeek-V3 (arXiv:2412.19437, sec. 4.2)."""
 

@@ -1,11 +1,11 @@
-"""Flag values of optimizer and learning rate; None omits flags with Megatron's default value."""
+"""Functions that compute flags of optimizer and learning rate; None omits a flag."""
 
 from __future__ import annotations
 
 from parc.compiler.ir import Layout, Problem
 
 EPSILON, SEED = 1e-8, 1234
-"""Defaults of --adam-eps and --seed (megatron/training/arguments.py)."""
+"""Megatron's defaults of --adam-eps and --seed (megatron/training/arguments.py)."""
 
 
 def decay_style(problem: Problem, layout: Layout) -> str:

@@ -1,4 +1,4 @@
-"""Flag values of the position encoding, computed from the problem; None and False omit a flag."""
+"""Functions that compute flags of the position encoding; None and False omit a flag."""
 
 from __future__ import annotations
 

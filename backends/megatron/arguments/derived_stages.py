@@ -1,7 +1,7 @@
-"""Flag values that assign layers to stages; None and False omit a flag.
+"""Functions that compute flags on pipeline stages; None and False omit a flag.
 
-A model with a layer pattern has its stages in the pattern, and Megatron rejects the other flags
-for it (megatron/training/arguments.py, validate_args).
+If the model has a layer pattern, bars in the pattern separate the stages, and Megatron rejects all
+other flags on stages (megatron/training/arguments.py, validate_args).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from parc.compiler.ir import Layout, Problem
 
 BAR = "|"
-"""Separator of stages in a pattern (models/hybrid/hybrid_layer_allocation.py)."""
+"""Separator of stages in a layer pattern (models/hybrid/hybrid_layer_allocation.py)."""
 
 
 def hybrid_pattern(problem: Problem, layout: Layout) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from parc.compiler.ir import Gpu, Layout, Plan
 
 BLACKWELL = 10
-"""Compute capability from which tensor-parallel overlap needs no single hardware queue."""
+"""Major compute capability of Blackwell GPUs, which do not need a single hardware queue."""
 
 
 def environment(plan: Plan) -> tuple[tuple[str, str], ...]:

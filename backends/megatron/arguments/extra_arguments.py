@@ -1,7 +1,7 @@
-"""Checks of ``launch.args`` against the parsers of Megatron-Core 0.17 to 0.20.
+"""Check of ``launch.args`` against the parsers of Megatron-Core 0.17 to 0.20.
 
-The plan controls all flags in flags.yaml, also those that it omits. Only rows marked ``free`` may
-be overridden in ``launch.args``.
+The plan controls every flag in flags.yaml, even a flag that the plan omits. ``launch.args`` may
+override only flags whose row is marked ``free``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SPEC_FIELDS = {
     "layout.split.form": "layout.pipeline_layout",
     "layout.split.text": "layout.pipeline_layout",
 }
-"""Plan field -> spec field, if the names differ."""
+"""Name of a plan field -> name of the spec field that sets it, if the two differ."""
 
 
 def flags_of(version: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Flags of Megatron that need or exclude another flag.
+"""Table of Megatron's flags that need or exclude another flag.
 
 Source: NVIDIA/Megatron-LM, megatron/training/arguments.py, ``validate_args``.
 """

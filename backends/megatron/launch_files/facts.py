@@ -1,4 +1,7 @@
-"""A Megatron launch as a problem and a layout: in full for wording, partial for checks."""
+"""Conversion of a Megatron launch script into a problem and a layout that rules can check.
+
+Both exist twice: complete, with stand-ins for unknown values, and partial, with these hidden.
+"""
 
 from __future__ import annotations
 
@@ -19,28 +22,28 @@ from parc.compiler.tools.lint.partial_ir import hide, is_known, with_values
 
 FRAMEWORK = framework("megatron")
 STAND_IN = {"layers": 2, "hidden": 128, "heads": 2, "ffn": 512, "vocab": 32_000}
-"""Sizes of the model that the script does not contain; no rule is tested on them."""
+"""Stand-ins for model sizes that the script does not contain; no rule is checked against them."""
 OF_HEADS = ("kv_heads", "head_dim")
-"""Sizes that mean nothing without the number of heads."""
+"""Model sizes that cannot be interpreted without the number of heads."""
 DEFAULTS = {"tp": 1, "cp": 1, "pp": 1, "vpp": 1, "ep": 1, "zero_stage": 0}
-"""Megatron's defaults (megatron/training/arguments.py); the default of etp is tp."""
+"""Megatron's defaults of parallel sizes (megatron/training/arguments.py); etp defaults to tp."""
 EXPERTS = {"count": 2, "top_k": 1, "size": 128}
-"""Stand-ins for sizes of routed experts."""
+"""Stand-ins for sizes of routed experts that the script does not contain."""
 SPLITTING = ("first_stage_layers", "last_stage_layers", "pipeline_layout")
 FIELDS = {
     "recompute": ("recompute", "recompute.granularity", "recompute.method", "recompute.layers"),
     "split": ("vpp", "pp", *SPLITTING, "count_embedding", "count_loss"),
     "schedule": ("vpp", "pp"),
 }
-"""Field of a layout that is not a pin -> the pins that determine it."""
+"""Layout field -> spec fields that determine it, if they differ from the layout field."""
 
 Known = Callable[[str], bool]
-"""Predicate: the launch file determines a field of the spec."""
+"""Predicate that is true for the spec fields which the launch file determines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts(LaunchFacts[Problem, Layout]):
-    """Facts of a launch of Megatron."""
+    """Problem and layout that a launch script of Megatron determines."""
 
     guessed_experts: bool
     """True if it is unknown whether the model has experts."""

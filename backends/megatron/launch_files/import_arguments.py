@@ -1,4 +1,4 @@
-"""Import an arguments file of Megatron-LM, or a script with its flags: model, layout and job.
+"""Import of model, layout and job from Megatron-LM's flags in an arguments file or a script.
 
 Flags: NVIDIA/Megatron-LM, megatron/training/arguments.py.
 """
@@ -35,13 +35,13 @@ OPTIMIZER: dict[str, float | str] = {
     "weight_decay": 0.01,
     "adam_beta2": 0.999,
 }
-"""Fields of ``job`` whose default differs from Megatron's -> Megatron's default."""
+"""``job`` field -> Megatron's default, if the default of a spec differs."""
 
 LLAMA3_CONTEXT = 8192
-"""The only original context of --use-rope-scaling (megatron/core, rotary_pos_embedding.py)."""
+"""Original context length of --use-rope-scaling, a constant (rotary_pos_embedding.py)."""
 
 WHOLE_SPLIT = "100,0,0"
-"""Value of --split that PARC writes: all data is for training."""
+"""Value of --split that PARC emits: all data is for training."""
 
 LATENT_CONTEXT = 4096
 """Default of MLATransformerConfig.original_max_position_embeddings."""

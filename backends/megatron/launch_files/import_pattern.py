@@ -1,4 +1,4 @@
-"""Import flags of Megatron on models whose layers have different token mixers.
+"""Import of Megatron's flags for models whose layers have different token mixers.
 
 Source: NVIDIA/Megatron-LM, megatron/training/arguments.py;
 megatron/core/transformer/transformer_config.py for the defaults of flags.
@@ -18,7 +18,7 @@ from parc.compiler.topology.readers.reading import Reading
 LINEAR = {"key_heads": 16, "value_heads": 32, "key_dim": 128, "value_dim": 128}
 MAMBA = {"head_dim": 64, "state_size": 128, "groups": 8}
 EXPANSION = 2
-"""Inner width of a Mamba layer per hidden size, if --mamba-num-heads is not given."""
+"""Inner width of a Mamba layer divided by the hidden size, if --mamba-num-heads is not given."""
 STACKS = ("megatron.core.models.hybrid.", "megatron.core.models.mamba.")
 """Modules of Megatron that --spec can name for models with a layer pattern."""
 
@@ -32,7 +32,7 @@ STAGES = tuple(
         "count_loss",
     )
 )
-"""Fields on stages that have no effect next to a pattern with bars."""
+"""Layout fields without effect if bars in the layer pattern define the stages."""
 
 
 def is_own_stack(flag: Flag) -> bool:

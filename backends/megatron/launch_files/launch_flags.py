@@ -1,4 +1,4 @@
-"""Flags of Megatron in one script: which are sure, and which program parses them."""
+"""Reader of Megatron's flags in a script: which values are certain, and which program runs."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ STOCK = (
 )
 """Programs of Megatron, which stop at a flag that Megatron does not have."""
 FORKS = ("--deepspeed", "--deepspeed-activation-checkpointing", "--zero-stage")
-"""Flags that show Megatron-DeepSpeed, a fork with additional flags."""
+"""Flags that identify Megatron-DeepSpeed, a fork with additional flags."""
 CUT_BY_FORKS = {"layout.pipeline_layout"}
 """Spec fields that no flag of Megatron-DeepSpeed sets, because DeepSpeed splits the layers."""
 
 
 @dataclass(frozen=True, slots=True)
 class MegatronLaunch:
-    """Flags of Megatron in one script."""
+    """Megatron's flags in one script, and what is known about the program that reads them."""
 
     flags: tuple[Flag, ...]
     sure: Mapping[str, Flag]
-    """Name -> flag, for flags that each run has with the same value."""
+    """Name -> flag, for flags that have the same value in every run of the script."""
     is_open: bool
-    """Flags may be added at run time."""
+    """True if flags may be added at run time."""
     unsure: frozenset[str]
     """Spec fields whose flags are given, but with values that are known only at run time."""
     forked: bool
-    """The program is Megatron-DeepSpeed, which has additional flags."""
+    """True if the program is Megatron-DeepSpeed, which has additional flags."""
     stock: bool
-    """The program is Megatron's: it stops at an unknown flag."""
+    """True if the program is one of Megatron's own, which stop at an unknown flag."""
 
 
 def read_launch(script: Script) -> MegatronLaunch:

@@ -1,4 +1,4 @@
-"""Lint a script that starts Megatron-LM: each flag, then the layout that they describe."""
+"""Linter of a script that starts Megatron-LM: each flag, then the layout that the flags set."""
 
 from __future__ import annotations
 
@@ -37,9 +37,12 @@ from parc.compiler.tools.lint.script import Script, ScriptSink
 from parc.compiler.topology.readers.reading import Reading
 
 TYPO = 0.93
-"""Least similarity (difflib ratio) of a misspelling to a flag; programs add their own flags."""
+"""Similarity (difflib ratio, 0 to 1) from which an unknown flag counts as a misspelled flag.
+
+The value is high because programs add their own flags.
+"""
 OF_DENSE_MODELS = ("M01", "D10")
-"""Rules of dense models, which do not apply as long as the model may have experts."""
+"""Codes of rules on dense models, which are skipped if the model may have experts."""
 
 
 def is_megatron(script: Script) -> bool:

@@ -1,4 +1,4 @@
-"""Rules of a valid Megatron layout, in the order in which they are evaluated."""
+"""Rules for a valid Megatron layout, in the order in which they are evaluated."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Rules S: context-parallel exchange against attention heads, windows and sinks.
+"""Rules on the context-parallel exchange (``cp_comm``): heads, windows and sinks.
 
-Megatron's argument parser does not check most of them; Transformer Engine fails in the first
-forward pass (attention/dot_product_attention/context_parallel.py, attn_forward_func_with_cp).
+Megatron's argument parser does not check most of these conditions; Transformer Engine fails in the
+first forward pass (attention/dot_product_attention/context_parallel.py, attn_forward_func_with_cp).
 """
 
 from __future__ import annotations

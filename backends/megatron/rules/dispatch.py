@@ -1,4 +1,4 @@
-"""Rules M05 and P15: requirements of token dispatchers, and of their overlap."""
+"""Rules on token dispatchers of experts (M05) and on overlapped dispatch (P15)."""
 
 from __future__ import annotations
 
@@ -90,4 +90,4 @@ DISPATCH_RULES = (
         ("ep", "pp", "vpp", "recompute"),
     ),
 )
-"""Rules of models with experts."""
+"""Rules on token dispatch, which apply only to models with experts."""

@@ -1,4 +1,4 @@
-"""Rules of models with experts, and of expert parallel sizes of models without."""
+"""Rules on experts; for dense models, rules on the expert parallel sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules E: model features that Megatron's command line cannot express, whatever the layout.
+"""Rules on model features that Megatron's command line cannot express, whatever the layout.
 
 Megatron has a single switch for all linear biases except those of query, key and value, exactly
 one norm before each sub-layer, and SiLU, GELU, squared ReLU and quick-GeGLU as activations.

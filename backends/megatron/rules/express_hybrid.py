@@ -1,4 +1,4 @@
-"""Models with several types of token mixers that Megatron's command line cannot express.
+"""Features of models with several token mixers that Megatron's command line cannot express.
 
 Gated DeltaNet is an attention variant of GPTModel. A layer pattern builds a HybridModel, whose
 layers are defined in megatron/core/models/hybrid/hybrid_layer_specs.py.
@@ -15,16 +15,19 @@ from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Model, Problem
 
 MAMBA_CONVOLUTION = 4
-"""``d_conv`` of MambaMixer, which has no flag."""
+"""Convolution width ``d_conv`` of Megatron's MambaMixer, for which there is no flag."""
 NORMED_PATTERN_SINCE = (0, 18)
-"""Older versions silently build patterns without norms of queries and keys."""
+"""First version that builds layer patterns with norms of queries and keys; older versions silently
+leave the norms out."""
 SCALED_PATTERN_SINCE = (0, 19)
-"""The builder of older versions ignores --rotary-seq-len-interpolation-factor."""
+"""First version whose builder of layer patterns uses --rotary-seq-len-interpolation-factor; older
+versions ignore the flag."""
 VARIANT_WITHOUT_MTP = (0, 19)
-"""From this version on, ``get_gpt_decoder_layer_specs`` rejects MTP with attention variants."""
+"""First version in which ``get_gpt_decoder_layer_specs`` rejects MTP layers together with attention
+variants."""
 
 Fault = tuple[str, str, Finding]
-"""(code, spec path, finding)."""
+"""(diagnostic code, spec path, finding) about a feature that no flag can express."""
 
 
 def hybrid_faults(model: Model, version: str) -> Iterator[Fault]:

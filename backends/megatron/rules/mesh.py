@@ -1,4 +1,4 @@
-"""Rules D: divisibility of tensor dims and of the ranks."""
+"""Rules on divisibility: of tensor dims by tp and etp, and of the ranks by the meshes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules D18 and S17: tensor and context parallelism of linear attention and Mamba layers.
+"""Rules on tensor (D18) and context parallelism (S17) of linear attention and Mamba layers.
 
 Tensor ranks split heads and groups; context ranks exchange tokens for heads before the scan.
 Source: megatron/core/transformer/transformer_config.py, __post_init__; ssm/mamba_mixer.py;
@@ -20,7 +20,7 @@ LINEAR_CONTEXT_SINCE = (0, 18)
 
 
 class _IndivisibleHeads(NamedTuple):
-    """Number of heads that is not divisible by the number of ranks that share them."""
+    """Type and number of heads that the number of ranks sharing them does not divide."""
 
     what: str
     heads: int

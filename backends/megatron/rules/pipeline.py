@@ -1,4 +1,4 @@
-"""Rules P and B01: number of layers and chunks, interleaving, micro-batches."""
+"""Rules on pipelines: number of layers and model chunks, interleaving, micro-batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules R01 and R02: alignment of GEMM dims that Transformer Engine's formats require."""
+"""Rules on the alignment of GEMM dims that 8-bit and 4-bit formats require (R01, R02)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from parc.compiler.ir import Layout, Model, Problem
 from parc.compiler.ir.rule import Rule
 
 READS = ("tp", "cp", "etp", "sequence_parallel", "micro_batch")
-"""Layout fields that the dims of a GEMM depend on."""
+"""Layout fields on which the dims of a GEMM depend."""
 ALIGNMENT = {"fp8": 16, "mxfp8": 32, "nvfp4": 16}
-"""Required factor of both dims of a GEMM (Transformer Engine); MXFP8 scales blocks of 32."""
+"""Precision -> number that must divide both dims of a GEMM (Transformer Engine). MXFP8 scales
+blocks of 32 values."""
 
 
 def _gemm_dims(problem: Problem, layout: Layout) -> tuple[tuple[str, int], ...]:

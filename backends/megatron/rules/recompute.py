@@ -1,4 +1,4 @@
-"""Recompute settings that Megatron rejects or silently interprets in another way."""
+"""Rules on recompute settings that Megatron rejects, or silently interprets in another way."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ MODULES = (
     *("core_attn", "gdn_norm_out", "layernorm", "mla_up_proj", "mlp"),
     *("moe", "moe_act", "shared_experts"),
 )
-"""Modules of ``--recompute-modules`` for GPT models (transformer_config.py, __post_init__)."""
+"""Valid ``--recompute-modules`` for GPT models (transformer_config.py, __post_init__)."""
 SINCE = {"gdn_norm_out": (0, 19)}
-"""First version of modules that older versions lack."""
+"""Module -> first Megatron version that can recompute the module, if not all versions can."""
 AT = "layout.recompute"
 
 

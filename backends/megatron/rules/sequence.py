@@ -1,4 +1,4 @@
-"""Rules S of sequence parallelism, and of the sequence length under context parallelism."""
+"""Rules on sequence parallelism, and on the sequence length with context parallelism."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Rules of pinned stage splits: one rule per reason why the pins allow no split of the layers.
+"""Rules on stages that the spec sets: one rule per reason why no split of the layers matches.
 
-The search uses a placeholder split for a pinned grid without a valid split; these rules reject it.
+If the spec sets pp or vpp and no split exists, the search evaluates a placeholder split, which
+these rules reject.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ REASONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("P01", ("layout.count_embedding", "layout.count_loss")),
     ("P02", ("layout.vpp", "layout.pp")),
 )
-"""Codes that ``why_no_split`` returns, with the pins to point at; P06 is a separate rule."""
+"""(code, spec fields to point at) of every reason that ``why_no_split`` returns, except P06, which
+is a separate rule."""
 
 
 def split_rules(problem: Problem) -> tuple[Rule, ...]:

@@ -1,4 +1,4 @@
-"""Balanced layer counts per stage, for layer counts that no simpler form of split can balance.
+"""Balanced layers per stage, if no simpler form of split is balanced.
 
 Loads are counted in half layers, so that the embedding can count as half a layer. First the load
 of the longest stage is minimized; then layers are removed from the most loaded pipeline rank
@@ -19,7 +19,7 @@ EMBEDDING_LOAD = 1
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """MTP layers and loss, which follow the decoder layers; loads in layers."""
+    """MTP layers and loss, which follow the decoder layers; loads are in units of a layer."""
 
     mtp_layers: int
     mtp_load: int
@@ -52,7 +52,7 @@ def balance(layers: int, pp: int, vpp: int, ends: Ends) -> tuple[Stage, ...] | N
 
 
 BLOCKED = 1 << 20
-"""Load of a stage that must not get decoder layers, because it follows the MTP layers."""
+"""Load that keeps decoder layers out of a stage, because the stage follows the MTP layers."""
 
 
 def _load_besides_decoder_layers(count: int, ends: Ends, *, split: bool) -> list[int]:

@@ -1,7 +1,7 @@
-"""Stages of models whose layers differ in load.
+"""Balanced stages for models whose layers differ in load.
 
-Each stage ends after the layer at which the cumulative load is closest to its share; every stage
-has at least one layer. Ties: the earlier layer.
+Stage k of n ends after the layer at which the cumulative load is closest to k / n of the total; on
+a tie, after the earlier layer. Every stage has at least one layer.
 """
 
 from __future__ import annotations

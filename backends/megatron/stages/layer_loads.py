@@ -1,7 +1,7 @@
-"""Relative load of layers in a pipeline: matrix parameters used per token.
+"""Relative computing load of layers: the number of matrix parameters that a token uses.
 
-This is an approximation without biases and norms, because the layers are assigned to stages before
-the cost model estimates times.
+This approximation leaves out biases and norms. It is used because layers are assigned to stages
+before the cost model estimates times.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections import Counter
 from parc.compiler.ir import LayerKind, Model
 
 SLOWER = 2
-"""Time of mixers and routed experts relative to a dense GEMM with as many parameters. The cost
-model gives 1.5 to 2.2 for Nemotron-H and Nemotron 3 Nano at 8,192 tokens."""
+"""Time of token mixers and routed experts, relative to a dense GEMM with as many parameters. The
+cost model gives 1.5 to 2.2 for Nemotron-H and Nemotron 3 Nano at 8,192 tokens."""
 
 
 def loss_load(model: Model) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 MOST_STAGES = 65_536
-"""Maximum length of an expanded layout; a longer one is a typing error."""
+"""Maximum number of letters in an expanded layout string; a longer one is taken for a typo."""
 
 
 class LayoutStringError(ValueError):
@@ -30,7 +30,7 @@ class LayoutStringError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Contents of one stage of the string, in this order: E, t, m, L."""
+    """Contents of a pipeline stage: embedding (E), decoder layers (t), MTP layers (m), loss (L)."""
 
     embedding: bool
     layers: int

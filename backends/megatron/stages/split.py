@@ -1,8 +1,8 @@
-"""Assignment of layers to model chunks: as pinned, otherwise the simplest balanced form.
+"""Assignment of layers to model chunks: as the spec sets it, else the simplest balanced form.
 
-Forms, simplest first: ``even`` needs no flags; ``counted`` counts the embedding or the loss as a
-layer; ``first-last`` sets the layers of the first and the last rank; ``string`` is a layout string.
-Models with a layer pattern use ``string`` unless another form is pinned.
+The forms, the simplest first: ``even`` needs no flags; ``counted`` counts the embedding or the loss
+as a layer; ``first-last`` sets the layers of the first and the last rank; ``string`` is a layout
+string. Models with a layer pattern use ``string`` unless the spec sets another form.
 Source: megatron/core/transformer/transformer_block.py, ``get_num_layers_to_build``.
 """
 
@@ -24,7 +24,7 @@ from parc.backends.megatron.stages.layout_string import (
 from parc.compiler.ir import Chunk, Model, Pins, Problem, Split
 
 MOST_MTP_SHARE = 0.1
-"""Maximum MTP layers as a share of a rank's layers for which MTP is not balanced separately."""
+"""Fraction of a rank's layers up to which MTP layers are ignored when stages are balanced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class ModelDepth:
 
 @dataclass(frozen=True, slots=True)
 class SplitPins:
-    """User's pins that determine the split."""
+    """Settings of the spec's layout that determine the split; None if not set."""
 
     text: str | None
     first: int | None

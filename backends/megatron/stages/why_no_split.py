@@ -1,4 +1,4 @@
-"""Explanation why the pins allow no split of the layers over a grid of stages."""
+"""Explanation of why no split of the layers over pp x vpp chunks matches the spec."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Problem
 
 Reason = tuple[str, str, Finding]
-"""Diagnostic code, spec path, finding."""
+"""(diagnostic code, spec path, finding) that explain why no split exists."""
 
 
 def why_no_split(problem: Problem, pp: int, vpp: int) -> Reason:
