@@ -7,11 +7,7 @@ from parc.compiler.ir import Plan
 
 
 def advise(plan: Plan, sink: Sink) -> None:
-    """Report P08 for a pipeline with fewer micro-batches than stages."""
-    _warn_few_micro_batches(plan, sink)
-
-
-def _warn_few_micro_batches(plan: Plan, sink: Sink) -> None:
+    """Report a pipeline with fewer micro-batches than stages, so that stages are idle (P08)."""
     layout, batch = plan.layout, plan.problem.job.global_batch
     count = layout.micro_batches(batch)
     # Every micro-batch is in one stage at a time, so fewer micro-batches than stages leave stages

@@ -102,7 +102,7 @@ class DeepSpeed:
         return model.vocab * tp
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report advice on a valid ``plan``."""
+        """Report advice on ``plan``, which is valid but may waste time."""
         advise(plan, sink)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:

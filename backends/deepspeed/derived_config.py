@@ -192,11 +192,11 @@ def pipeline_recompute_interval(problem: Problem, layout: Layout) -> int | None:
 
 
 def partition_activations(problem: Problem, layout: Layout) -> bool | None:
-    """Return False, the value of ``partition_activations``, or None to omit this key.
+    """Return False for the config key ``partition_activations``, or None to omit the key.
 
-    False lets ``deepspeed.checkpointing`` store the whole inputs of recomputed layers on each rank.
-    The key is omitted without recomputation, with a pipeline, and under Accelerate, where models of
-    transformers recompute with torch's own checkpointing.
+    With False, ``deepspeed.checkpointing`` stores the whole inputs of recomputed layers on each
+    rank. The key is omitted without recomputation, with a pipeline, and under Accelerate, where
+    models of transformers recompute with torch's own checkpointing.
     """
     # The key that DeepSpeed reads is partition_activations; its help text has
     # partitioned_activations, which is silently ignored.

@@ -15,7 +15,7 @@ def betas(problem: Problem, layout: Layout) -> list[float]:
     return [problem.job.adam_beta1, problem.job.adam_beta2]
 
 
-def scheduler(problem: Problem, layout: Layout) -> str:
+def scheduler_class(problem: Problem, layout: Layout) -> str:
     """Return the class name of DeepSpeed's learning-rate scheduler for ``job.lr_decay``."""
     return SCHEDULERS[problem.job.lr_decay]
 

@@ -80,7 +80,10 @@ def _rejects_unknown_keys(section: str, version: str) -> bool:
 
 
 def _reaches_version(row: dict[str, str], column: str, version: str) -> bool:
-    """Return True if ``row[column]`` is set and ``version`` is not older than that version."""
+    """Return True if ``version`` is the version in ``row[column]`` or a later one.
+
+    Return False if ``row`` does not have this column.
+    """
     return column in row and is_in_range(version, row[column], None)
 
 

@@ -37,10 +37,10 @@ def _cached_split(model: Model, pp: int, first: int | None, last: int | None) ->
 def _layers_per_stage(
     layers: int, pp: int, first: int | None, last: int | None
 ) -> tuple[int, ...] | None:
-    """Return the number of layers per stage; None if that would leave a stage empty or layers over.
+    """Return the number of layers of each stage; None if the layers do not fit the stages.
 
-    ``first`` and ``last`` are the layers of the end stages that the spec fixes, or None. The layers
-    that remain are divided evenly.
+    ``first`` and ``last`` are the layers that the spec sets for the end stages, or None. The
+    remaining layers are divided evenly, with at least one layer per stage.
     """
     head = () if first is None else (first,)
     tail = () if last is None else (last,)

@@ -59,7 +59,7 @@ class DeepSpeedVerifier(FrontableVerifier):
     ) -> DerivedGroups | None:
         """Return the process groups of a job with ``world`` ranks.
 
-        None if ``train.json`` is missing, or after a finding.
+        None if ``train.json`` is missing, or if a finding is reported.
         """
         if PROGRAM not in artifacts:
             return None
@@ -103,7 +103,10 @@ class _FrontedVerifier(FrameworkVerifier):
     def derive_groups(
         self, artifacts: Mapping[str, str], world: int, sink: Sink
     ) -> DerivedGroups | None:
-        """Return the process groups of a job with ``world`` ranks; None after a finding."""
+        """Return the process groups of a job with ``world`` ranks.
+
+        None if a finding is reported.
+        """
         return _derive_from_topology(self._job_topology(artifacts), self.file, world, sink)
 
     def _job_topology(self, artifacts: Mapping[str, str]) -> Topology:
@@ -112,7 +115,7 @@ class _FrontedVerifier(FrameworkVerifier):
 
 
 def _verify_layers(program: dict[str, Any], topology: Topology, sink: Sink) -> None:
-    """Report wrong stages (A08) unless their layers add up to the layers of the model."""
+    """Report stages whose layers do not add up to the layers of the model (A08)."""
     stages = program.get("stages")
     layers = _read_section(PROGRAM, program, "model").get("layers")
     if not isinstance(stages, list) or not all(isinstance(n, int) for n in stages):
@@ -127,7 +130,7 @@ def _verify_layers(program: dict[str, Any], topology: Topology, sink: Sink) -> N
 
 
 def _verify_batch(config: dict[str, Any], topology: Topology, sink: Sink) -> None:
-    """Report a wrong batch size (A09) unless batch = micro-batch x accumulation steps x replicas.
+    """Report a batch size other than micro-batch x accumulation steps x replicas (A09).
 
     DeepSpeed checks this equation with its own world size; PARC uses the number of replicas in the
     plan.
@@ -175,7 +178,10 @@ def _verify_slots(text: str, job: JobShape, sink: Sink) -> None:
 def _derive_from_topology(
     topology: Topology, file: str, world: int, sink: Sink
 ) -> DerivedGroups | None:
-    """Return the process groups of ``topology``, which ``file`` describes; None after a finding."""
+    """Return the process groups of the topology that ``file`` describes.
+
+    None if a finding is reported.
+    """
     if topology.world != world:
         message = f"the rank map has {world} ranks, but {file} describes {topology.world}"
         sink.report("A05", message, span=Span(TABLE, 1, 1))

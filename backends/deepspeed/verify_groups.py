@@ -38,7 +38,7 @@ class Topology:
 
     @property
     def expert_copy_ranks(self) -> int:
-        """Number of ranks that share one copy of all experts."""
+        """Number of ranks that together store one copy of all experts."""
         return self.expert * self.expert_model
 
     def sizes(self) -> dict[str, int]:
@@ -81,8 +81,8 @@ def _group_ranks_by(
 def _expert_groups(topology: Topology) -> dict[str, Groups]:
     """Return the groups ep, edp and etp of the experts.
 
-    An ep group is a slice of ``topology.expert`` ranks of a data-parallel group, an edp group the
-    ranks at one position of all slices.
+    An ep group is a slice of ``topology.expert`` ranks of a data-parallel group. An edp group
+    contains the ranks at the same position of all slices.
     """
     step, size = topology.expert_model, topology.expert
     stage = topology.world // topology.pipe

@@ -62,7 +62,7 @@ def with_fp8_parameters(precision: str, generation: Generation) -> ProgramMemory
 def fp8_parameters(precision: str, generation: Generation) -> StateBytes:
     """Return the bytes per parameter of all model states with ``--fp8-param-gather``.
 
-    The weights are quantised; the fp32 master weights are sharded with the optimizer state.
+    The weights are stored in fp8; the fp32 master weights are sharded with the optimizer state.
     """
     # A weight takes at least one byte; on some GPUs TransformerEngine also keeps a transposed copy
     # (Generation.fp8_cast_bytes).

@@ -20,15 +20,15 @@ class MegatronVerifier(FrameworkVerifier):
     files = FileDependencies(references={ARGUMENTS: "/megatron/args.sh"})
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report layers that no pipeline stage contains, or several stages (A08)."""
+        """Report layers that are in no pipeline stage, or in more than one (A08)."""
         verify_layers(read_arguments(artifacts[ARGUMENTS]), sink)
 
     def derive_groups(
         self, artifacts: Mapping[str, str], world: int, sink: Sink
     ) -> DerivedGroups | None:
-        """Return the process groups of a job with ``world`` ranks; None after finding A05.
+        """Return the process groups of a job with ``world`` ranks; None if the sizes do not fit.
 
-        Report parallel sizes that do not fit (A05) and a wrong batch size (A09).
+        Report such parallel sizes (A05), and a wrong batch size (A09).
         """
         arguments = read_arguments(artifacts[ARGUMENTS])
         degrees = _read_degrees(arguments, world, sink)
@@ -48,7 +48,7 @@ class MegatronVerifier(FrameworkVerifier):
 def _read_degrees(arguments: Arguments, world: int, sink: Sink) -> Degrees | None:
     """Return the parallel sizes that the flags set.
 
-    None, and finding A05, if they do not fit ``world`` ranks.
+    If the sizes do not fit ``world`` ranks, report A05 (contradictory sizes) and return None.
     """
     tp = arguments.number("tensor-model-parallel-size", 1)
     pp = arguments.number("pipeline-model-parallel-size", 1)

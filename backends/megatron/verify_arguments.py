@@ -30,7 +30,7 @@ class Arguments:
     flags: dict[str, tuple[str, ...]]
 
     def has(self, flag: str) -> bool:
-        """Return True if ``--flag`` is given."""
+        """Return True if the arguments contain ``--flag``."""
         return flag in self.flags
 
     def text(self, flag: str) -> str | None:

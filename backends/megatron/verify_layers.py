@@ -13,7 +13,7 @@ repeat count can use."""
 
 
 def verify_layers(arguments: Arguments, sink: Sink) -> None:
-    """Report layers that no pipeline stage contains, or several stages (A08)."""
+    """Report layers that are in no pipeline stage, or in more than one (A08)."""
     layers = arguments.number("num-layers", 0)
     if not layers:
         _report("A08", "--num-layers is missing", "", sink)
@@ -63,8 +63,8 @@ def _virtual_stages(arguments: Arguments, layers: int, pp: int) -> int:
 def _verify_layout(layout: str, pp: int, arguments: Arguments, sink: Sink) -> None:
     """Report a pipeline layout string that does not match the model or pp (A08).
 
-    Needed are one E (embedding), one L (loss), one t per decoder layer, one m per MTP layer, and a
-    number of stages that is divisible by pp.
+    The string must contain one E (embedding), one L (loss), one t per decoder layer and one m per
+    MTP layer, and pp must divide the number of stages.
     """
     flat = _expand_layout(layout)
     mtp = arguments.number("mtp-num-layers", 0) if arguments.has("mtp-num-layers") else 0
@@ -84,7 +84,7 @@ def _verify_layout(layout: str, pp: int, arguments: Arguments, sink: Sink) -> No
 def _verify_pattern(pattern: str, pp: int, layers: int, sink: Sink) -> None:
     """Report a layer pattern that does not match the model or pp (A08).
 
-    Needed are one letter per layer, and a number of stages that is divisible by pp.
+    The pattern must contain one letter per layer, and pp must divide the number of stages.
     """
     letters = re.findall(r"[M*E-]", pattern)
     if len(letters) != layers or len(letters) + pattern.count("|") != len(pattern):

@@ -18,7 +18,8 @@ from parc.compiler.ir.rule import Rule
 
 def _valid_cp(problem: Problem) -> list[int]:
     return valid(
-        divisors(problem.model.attention.heads), lambda cp: not _unsplit_heads(problem.model, cp)
+        divisors(problem.model.attention.heads),
+        lambda cp: not _why_heads_do_not_split(problem.model, cp),
     )
 
 
@@ -26,7 +27,7 @@ def _kv_heads_uneven(kv_heads: int, cp: int) -> bool:
     return kv_heads % cp != 0 and cp % kv_heads != 0
 
 
-def _unsplit_heads(model: Model, cp: int) -> str:
+def _why_heads_do_not_split(model: Model, cp: int) -> str:
     """Return the arithmetic that shows why ``cp`` does not divide the heads, "" if it does."""
     heads, kv = model.attention.heads, model.attention.kv_heads
     # MAMBA_GROUPS are left out because a program may copy them to the ranks.
@@ -40,7 +41,7 @@ def _unsplit_heads(model: Model, cp: int) -> str:
 
 
 def _violates_head_exchange(problem: Problem, layout: Layout) -> bool:
-    return layout.cp > 1 and bool(_unsplit_heads(problem.model, layout.cp))
+    return layout.cp > 1 and bool(_why_heads_do_not_split(problem.model, layout.cp))
 
 
 def _explain_head_exchange(problem: Problem, layout: Layout) -> Finding:
@@ -49,7 +50,7 @@ def _explain_head_exchange(problem: Problem, layout: Layout) -> Finding:
     good = _valid_cp(problem)
     return Finding(
         message=f"{heads} attention heads and {kv} key-value heads cannot be split over cp={cp}",
-        label=_unsplit_heads(problem.model, cp),
+        label=_why_heads_do_not_split(problem.model, cp),
         help=f"valid cp: {format_values(good)}",
         fix=format_pin("layout.cp", nearest(good, cp)),
         causes=(

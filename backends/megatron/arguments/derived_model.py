@@ -46,9 +46,10 @@ def query_groups(problem: Problem) -> int | None:
 
 
 def query_key_norm(problem: Problem) -> bool:
-    """Return True if queries and keys are normalized, or the compressed states of latent attention.
+    """Return True for a model with query-key norms, or with latent attention.
 
-    Megatron has one flag for both.
+    Megatron has one flag for norms of queries and keys and for norms of latent attention's
+    compressed states.
     """
     return problem.model.attention.qk_norm == "head" or has_latent(problem)
 

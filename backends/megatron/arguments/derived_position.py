@@ -69,7 +69,7 @@ def latent_rope_type(problem: Problem) -> str | None:
 
 
 def unfused_rope(problem: Problem) -> bool:
-    """Return True to disable the fused rope kernel, which latent attention needs without YaRN.
+    """Return True for latent attention without YaRN, which the fused rope kernel does not support.
 
     Source: Megatron's MLATransformerConfig.
     """

@@ -136,7 +136,7 @@ def _add_implied_vpp(layout: dict[str, Any]) -> dict[str, Any]:
 
 
 def _known_problem(problem: Problem, known: Known, options: LintOptions) -> Problem:
-    """Return ``problem`` with each field hidden that has only a stand-in value."""
+    """Return a copy of ``problem`` in which fields with stand-in values are marked as unknown."""
     job = {"sequence_length", "global_batch", "precision"}
     shared = options.gpus is not None or known("cluster.node.gpus_per_node")
     cluster = known_cluster(problem.cluster, options, shared, gpus_known(known, options))
@@ -185,7 +185,7 @@ def _unknown_attention_fields(known: Known) -> list[str]:
 def _full_and_known_layout(
     problem: Problem, partial: Problem, known: Known
 ) -> tuple[Layout, Layout]:
-    """Return (the layout with stand-ins, the same layout with all stand-in fields hidden)."""
+    """Return (layout with stand-ins, copy of the layout with the stand-ins marked as unknown)."""
     pins = problem.pins
     sizes = {name: getattr(pins, name) or default for name, default in DEFAULTS.items()}
     tp, cp, pp, vpp = (sizes[name] for name in ("tp", "cp", "pp", "vpp"))

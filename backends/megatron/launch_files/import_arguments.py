@@ -190,9 +190,9 @@ def _derive_expert_layers(text: str, spec: dict[str, Any]) -> None:
 
 
 def _shorten_recompute(layout: dict[str, Any]) -> None:
-    """Replace ``layout.recompute`` by one word if no more than its granularity is set.
+    """Write ``layout.recompute`` as a single word if only its granularity is set.
 
-    Without recompute flags the word is ``none``.
+    The word is ``none`` if there are no recompute flags.
     """
     recompute = layout.get("recompute", {})
     if "granularity" not in recompute:

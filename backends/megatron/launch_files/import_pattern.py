@@ -36,7 +36,7 @@ STAGES = tuple(
 
 
 def is_own_stack(flag: Flag) -> bool:
-    """Return True if ``flag`` is a --spec with Megatron's own layers of a layer pattern."""
+    """Return True if ``flag`` is a ``--spec`` that names Megatron's layers for layer patterns."""
     return flag.name == "--spec" and bool(flag.values) and flag.values[0].text.startswith(STACKS)
 
 

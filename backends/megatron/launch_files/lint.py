@@ -53,7 +53,10 @@ def is_megatron(script: Script) -> bool:
 
 
 def lint_megatron(script: Script, options: LintOptions, sink: ScriptSink) -> list[SkippedRule]:
-    """Report all findings on a Megatron script; return the rules skipped for lack of facts."""
+    """Report all findings on a script that starts Megatron.
+
+    Return the rules that were skipped because a fact is unknown.
+    """
     launch = read_launch(script)
     first = launch.flags[0].word.span if launch.flags else Span(script.name, 1, 1)
     reading = Reading(script.text, script.name, Sink())
@@ -167,9 +170,10 @@ def _is_misspelled(name: str, spellings: list[str]) -> bool:
 
 
 def _check_flag_values(flag: Flag, stock: bool) -> Finding | None:
-    """Return a finding if the flag's values are invalid; None if valid or known only at run time.
+    """Return a finding if the flag's values are invalid, else None.
 
-    The user's program may accept other ``choices`` than Megatron's.
+    Values that are known only at run time are not checked. The user's program may accept other
+    ``choices`` than Megatron's.
     """
     count = value_count(flag.name)
     values = flag.values if count is None else flag.values[:count]

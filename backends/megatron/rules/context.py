@@ -82,9 +82,9 @@ def _explain_exchanged_heads(problem: Problem, layout: Layout) -> Finding:
 
 
 def _supported_exchanges(problem: Problem) -> tuple[ContextComm, ...]:
-    """Return the ``cp_comm`` that Transformer Engine supports for this attention; empty: all.
+    """Return the values of ``cp_comm`` that this attention supports; () means all values.
 
-    In latent attention keys are wider than values; before Transformer Engine 2.16 only ring
+    In latent attention, keys are wider than values; before Transformer Engine 2.16, only ring
     exchanges support that.
     """
     attention = problem.model.attention

@@ -31,7 +31,10 @@ Fault = tuple[str, str, Finding]
 
 
 def hybrid_faults(model: Model, version: str) -> Iterator[Fault]:
-    """Yield (code, spec path, finding) for each mixed-layer feature that no flag can express."""
+    """Yield (code, spec path, finding) for each feature that no flag can express.
+
+    Only features of linear attention, Mamba layers and layer patterns are checked.
+    """
     if model.attention.gate and model.attention.latent is not None:
         yield _fault(
             ("E07", "model.attention_gate"),
@@ -55,8 +58,9 @@ def hybrid_faults(model: Model, version: str) -> Iterator[Fault]:
 def unbuilt_mtp_faults(problem: Problem) -> Iterator[Fault]:
     """Yield a fault if pretrain_gpt.py cannot build the model's MTP layers.
 
-    The cause is linear attention: before 0.19 it builds MTP layers only with softmax attention,
-    later none. The user's own program may build them from Megatron's modules.
+    The cause is linear attention: before 0.19, pretrain_gpt.py builds only MTP layers with softmax
+    attention, and from 0.19 on none. The user's own program may build such layers from Megatron's
+    modules.
     """
     model, version = problem.model, problem.version("megatron")
     own = problem.launch.program.rpartition("/")[2] == PLAIN

@@ -75,7 +75,7 @@ def _explain_chunk_count(problem: Problem, layout: Layout) -> Finding:
 
 
 def even_vpp(problem: Problem, pp: int) -> list[int]:
-    """Return each vpp that splits the layers evenly over ``pp`` ranks; [1] if none does."""
+    """Return the values of vpp that split the layers evenly over ``pp`` ranks; [1] if none does."""
     layers = problem.model.layers
     return [1] if pp == 1 or layers % pp else divisors(layers // pp)
 

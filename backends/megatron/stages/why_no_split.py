@@ -13,9 +13,9 @@ Reason = tuple[str, str, Finding]
 
 
 def why_no_split(problem: Problem, pp: int, vpp: int) -> Reason:
-    """Return (diagnostic code, spec path, finding): the reason why ``find_split`` returns None.
+    """Return (diagnostic code, spec path, finding): the reason why no split exists.
 
-    The caller ensures that it does.
+    Call this function only if ``find_split`` returns None.
     """
     pins = SplitPins.from_pins(problem.pins)
     ends, counts = bool(pins.first or pins.last), bool(pins.embedding or pins.loss)
