@@ -1,4 +1,4 @@
-"""Advice on a valid plan that wastes time."""
+"""Advice on DeepSpeed plans that are valid but waste time."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from parc.compiler.ir import Plan
 
 
 def advise(plan: Plan, sink: Sink) -> None:
-    """Report P08 for a pipeline with fewer micro-batches than stages."""
-    _warn_few_micro_batches(plan, sink)
-
-
-def _warn_few_micro_batches(plan: Plan, sink: Sink) -> None:
+    """Report a pipeline with fewer micro-batches than stages, so that stages are idle (P08)."""
     layout, batch = plan.layout, plan.problem.job.global_batch
     count = layout.micro_batches(batch)
+    # Every micro-batch is in one stage at a time, so fewer micro-batches than stages leave stages
+    # idle.
     if count >= layout.pp:
         return
     finding = Finding(
         message=f"{count} micro-batches leave {layout.pp - count} of {layout.pp} stages idle "
         "at any time",
-        label=f"{batch} / ({layout.micro_batch} * {layout.dp}) = {count} < {layout.pp}",
+        label=f"global batch {batch} / (micro-batch {layout.micro_batch} x dp {layout.dp}) "
+        f"= {count}, less than pp {layout.pp}",
         help=f"a global batch of {layout.pp * layout.micro_batch * layout.dp} or more fills all "
         "stages",
         fix=f"job.global_batch: {layout.pp * layout.micro_batch * layout.dp}",

@@ -35,10 +35,11 @@ class DeepSpeed:
     default_version = DEFAULT
     strategies = STRATEGIES
     stack = Stack("torch-native")
+    # Stage 2 keeps whole weights on each rank, so they are gathered only after the optimizer step.
     gradient_exchange = GradientExchange(gathers_once_at_stage_2=True)
 
     def default_program(self, model: Model, version: str) -> str:
-        """Return an empty path because ``emit`` writes a program."""
+        """Return an empty path, because PARC emits a training program for DeepSpeed."""
         return ""
 
     def orders(self, problem: Problem) -> tuple[str, ...]:
@@ -46,60 +47,68 @@ class DeepSpeed:
         return (meshes.ORDER,)
 
     def variants(self, problem: Problem) -> tuple[Variant, ...]:
-        """Return the ZeRO stages, and offload to host memory as a last resort."""
+        """Return the combinations of ZeRO stage and offload that the search tries.
+
+        Offload to host memory is a last resort.
+        """
         return variants.variants(problem)
 
     def recomputes(self, problem: Problem) -> tuple[Recompute, ...]:
-        """Return no recomputation, and recomputation of all layers."""
+        """Return the recompute settings that the search tries: no layer or all layers."""
         return variants.recomputes(problem)
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
-        """Return the rules that a valid layout satisfies."""
+        """Return the rules that a layout must satisfy to be valid for DeepSpeed."""
         return rules(problem)
 
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
-        """Return the dense and the expert mesh."""
+        """Return DeepSpeed's two device meshes: (mesh of the dense layers, mesh of the experts)."""
         return meshes.meshes(layout)
 
     def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
-        """Return the process groups that DeepSpeed creates."""
+        """Return the types of process groups that DeepSpeed creates."""
         return meshes.FAMILIES
 
     def splits(self, problem: Problem, pp: int, vpp: int) -> Split | None:
-        """Return the layers per stage, or None if DeepSpeed cannot run this pp and vpp."""
+        """Return the layers of each pipeline stage.
+
+        None if DeepSpeed cannot run this combination of ``pp`` and ``vpp``.
+        """
         return split.find_split(problem, pp, vpp)
 
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
-        """Return code, spec path and finding that explain why ``splits`` returned None."""
+        """Return (diagnostic code, spec path, finding): the reason why ``splits`` returned None."""
         return split.why_no_split(problem, pp, vpp)
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
-        """Return no variables; DeepSpeed requires none."""
+        """Return an empty tuple: DeepSpeed requires no environment variables."""
         return ()
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
-        """Return the emitted or the user's program with ``--deepspeed_config``."""
+        """Return the command that starts the training program with ``--deepspeed_config``."""
         return files.launch_command(plan)
 
     def program_memory(self, problem: Problem) -> ProgramMemory:
-        """Return the memory model of the emitted decoder under ZeRO."""
+        """Return the memory model of the decoder that PARC emits, trained with ZeRO."""
         return memory.program_memory(problem)
 
     def padded_vocab(self, model: Model, tp: int) -> int:
-        """Return the embedding rows summed over tp.
+        """Return the number of embedding rows, summed over ``tp`` tensor-parallel ranks.
 
         AutoTP and the emitted program keep the whole embedding on every tensor-parallel rank.
         """
+        # Nothing is padded; tp counts the copies, so that rows / tp is the whole vocabulary on each
+        # rank.
         return model.vocab * tp
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report warnings and advice on the plan."""
+        """Report advice on ``plan``, which is valid but may waste time."""
         advise(plan, sink)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
-        """Return ds_config.json, train.json, hostfile, launch.sh and the program.
+        """Return ds_config.json, train.json, hostfile, launch.sh and the training program.
 
-        If another framework starts DeepSpeed (``front_of``), only ds_config.json is needed.
+        If another framework starts DeepSpeed (``front_of``), return only ds_config.json.
         """
         if front_of(plan.problem):
             return (files.config_file(plan),)

@@ -1,6 +1,6 @@
-"""Computed values of ``ds_config.json``; flags.yaml refers to the functions by name.
+"""Functions that compute values of ``ds_config.json``; flags.yaml refers to them by name.
 
-None leaves the key out.
+A function that returns None leaves the key out.
 """
 
 from __future__ import annotations
@@ -9,93 +9,111 @@ from parc.backends.registry import front_of
 from parc.compiler.ir import Layout, Problem
 
 AIO_BLOCK_BYTES = 1 << 20
+# DeepSpeed's defaults are a queue depth of 8 and one thread (intra_op_parallelism).
 AIO_QUEUE_DEPTH = 32
 AIO_THREADS = 4
 """Request size, requests in flight and threads per rank, from DeepSpeed's NVMe offload tutorial."""
 
 
 def uses_autotp(problem: Problem, layout: Layout) -> bool:
-    """Return True if DeepSpeed's AutoTP splits the tensors.
+    """Return True if DeepSpeed's AutoTP splits the weights over tensor-parallel ranks.
 
-    With a pipeline or experts, AutoTP does not apply, and the program splits them.
+    With a pipeline or with experts, AutoTP does not apply, and the training program splits the
+    weights.
     """
     return layout.tp > 1 and layout.pp == 1 and problem.model.experts is None
 
 
 def train_batch(problem: Problem, layout: Layout) -> int | None:
-    """Return the global batch, or None with AutoTP, because DeepSpeed would reject it.
+    """Return the global batch size in samples; None with AutoTP, because DeepSpeed would reject it.
 
-    Source: deepspeed/runtime/config.py, ``_batch_assertion``: without an mpu the batch must equal
-    micro-batch x accumulation x world size, and AutoTP provides no mpu.
+    Without an ``mpu`` object, DeepSpeed requires batch = micro-batch x accumulation x world size,
+    and AutoTP provides no ``mpu`` (deepspeed/runtime/config.py, ``_batch_assertion``).
     """
+    # With AutoTP, DeepSpeed would count every tensor-parallel rank as a replica and expect a batch
+    # that is tp times too large.
     return None if uses_autotp(problem, layout) else problem.job.global_batch
 
 
 def accumulation_steps(problem: Problem, layout: Layout) -> int:
-    """Return the micro-batches per step; DeepSpeed's pipeline uses the same key."""
+    """Return the number of micro-batches per step.
+
+    DeepSpeed's pipeline engine reads the same key, ``gradient_accumulation_steps``.
+    """
     return layout.micro_batches(problem.job.global_batch)
 
 
 def print_interval(problem: Problem, layout: Layout) -> int | None:
-    """Return 1 to print every step; None under Accelerate, which sets this key itself."""
+    """Return 1, so that every step is printed; None under Accelerate, which sets the key itself."""
     return None if front_of(problem) == "accelerate" else 1
 
 
-def bf16(problem: Problem, layout: Layout) -> bool | None:
-    """Return True if weights and activations are bf16."""
+def bf16_enabled(problem: Problem, layout: Layout) -> bool | None:
+    """Return True if the job trains in bf16, else None."""
     return True if problem.job.precision == "bf16" else None
 
 
-def fp16(problem: Problem, layout: Layout) -> bool | None:
-    """Return True if weights and activations are fp16; the loss scale is dynamic by default."""
+def fp16_enabled(problem: Problem, layout: Layout) -> bool | None:
+    """Return True if the job trains in fp16, else None.
+
+    DeepSpeed then scales the loss dynamically by default.
+    """
     return True if problem.job.precision == "fp16" else None
 
 
 def accumulation_type(problem: Problem, layout: Layout) -> str | None:
-    """Return the type in which gradients are accumulated.
+    """Return the data type in which gradients are accumulated.
 
-    None without ZeRO, where DeepSpeed supports only the type of the weights.
+    None unless the job trains in bf16 with ZeRO: without ZeRO, DeepSpeed supports only the type of
+    the weights.
     """
     if problem.job.precision != "bf16" or layout.zero_stage == 0:
         return None
     return problem.job.gradient_precision
 
 
-def overlap(problem: Problem, layout: Layout) -> bool | None:
-    """Return True for stages 2 and 3: gradients are reduced while the backward pass runs.
+def overlap_communication(problem: Problem, layout: Layout) -> bool | None:
+    """Return True for ZeRO stages 2 and 3, else None.
 
-    Stage 1 reduces once per step, after the last backward pass.
+    These stages reduce gradients during the backward pass; stage 1 reduces gradients once per step,
+    after the last backward pass.
     """
     return True if layout.zero_stage >= 2 else None
 
 
 def optimizer_device(problem: Problem, layout: Layout) -> str | None:
-    """Return the device of the optimizer state, or None for the GPU."""
+    """Return the device of the offloaded optimizer state, "cpu" or "nvme"; None without offload."""
     return _offload_device(layout.offload.optimizer)
 
 
 def optimizer_path(problem: Problem, layout: Layout) -> str | None:
-    """Return the folder of the optimizer state if it is on NVMe."""
+    """Return the folder for the optimizer state if the state is offloaded to NVMe, else None."""
     return layout.offload.nvme_path if layout.offload.optimizer == "nvme" else None
 
 
-def optimizer_pinned(problem: Problem, layout: Layout) -> bool | None:
-    """Return True for offload: page-locked buffers reach about twice the rate over PCIe."""
+def optimizer_pin_memory(problem: Problem, layout: Layout) -> bool | None:
+    """Return True, for page-locked buffers, if the optimizer state is offloaded; else None.
+
+    Page-locked buffers reach about twice the rate over PCIe.
+    """
     return True if _offload_device(layout.offload.optimizer) else None
 
 
 def parameter_device(problem: Problem, layout: Layout) -> str | None:
-    """Return the device on which weights are stored between uses, or None for the GPU."""
+    """Return the device of the offloaded weights, "cpu" or "nvme"; None without offload."""
     return _offload_device(layout.offload.parameters)
 
 
 def parameter_path(problem: Problem, layout: Layout) -> str | None:
-    """Return the folder of the weights if they are on NVMe."""
+    """Return the folder for the weights if the weights are offloaded to NVMe, else None."""
     return layout.offload.nvme_path if layout.offload.parameters == "nvme" else None
 
 
-def parameter_pinned(problem: Problem, layout: Layout) -> bool | None:
-    """Return True for offload: page-locked buffers, as for the optimizer."""
+def parameter_pin_memory(problem: Problem, layout: Layout) -> bool | None:
+    """Return True, for page-locked buffers, if the weights are offloaded; else None.
+
+    Page-locked buffers reach about twice the rate over PCIe.
+    """
     return True if _offload_device(layout.offload.parameters) else None
 
 
@@ -103,18 +121,22 @@ def _offload_device(device: str) -> str | None:
     return None if device == "none" else device
 
 
-def hpz(problem: Problem, layout: Layout) -> int | None:
-    """Return the ranks that share one secondary copy of the weights, if above 1."""
+def hpz_ranks(problem: Problem, layout: Layout) -> int | None:
+    """Return the number of ranks that share one secondary copy of the weights (ZeRO++ hpZ).
+
+    None if hpZ is off.
+    """
+    # 1 is DeepSpeed's default and means no secondary copy, so the key can be omitted.
     return layout.zero_plus.hpz if layout.zero_plus.hpz > 1 else None
 
 
 def quantized_weights(problem: Problem, layout: Layout) -> bool | None:
-    """Return True if weights are gathered in 8 bit."""
+    """Return True if ZeRO++ gathers the weights in 8 bit, else None."""
     return layout.zero_plus.quantized_weights or None
 
 
 def quantized_gradients(problem: Problem, layout: Layout) -> bool | None:
-    """Return True if gradients are reduced in 4 bit."""
+    """Return True if ZeRO++ reduces the gradients in 4 bit, else None."""
     return layout.zero_plus.quantized_gradients or None
 
 
@@ -122,48 +144,62 @@ def _on_nvme(layout: Layout) -> bool:
     return "nvme" in (layout.offload.optimizer, layout.offload.parameters)
 
 
-def aio_block(problem: Problem, layout: Layout) -> int | None:
-    """Return the bytes per NVMe request."""
+def aio_block_bytes(problem: Problem, layout: Layout) -> int | None:
+    """Return the size of an NVMe request in bytes; None if nothing is offloaded to NVMe."""
     return AIO_BLOCK_BYTES if _on_nvme(layout) else None
 
 
-def aio_depth(problem: Problem, layout: Layout) -> int | None:
-    """Return the number of NVMe requests in flight."""
+def aio_queue_depth(problem: Problem, layout: Layout) -> int | None:
+    """Return the number of NVMe requests in flight; None if nothing is offloaded to NVMe."""
     return AIO_QUEUE_DEPTH if _on_nvme(layout) else None
 
 
 def aio_threads(problem: Problem, layout: Layout) -> int | None:
-    """Return the number of threads that submit NVMe requests."""
+    """Return the number of threads that submit NVMe requests; None without offload to NVMe."""
     return AIO_THREADS if _on_nvme(layout) else None
 
 
-def autotp(problem: Problem, layout: Layout) -> int | None:
-    """Return the tensor parallel size if AutoTP splits the tensors."""
+def autotp_size(problem: Problem, layout: Layout) -> int | None:
+    """Return the tensor parallel size if DeepSpeed's AutoTP splits the weights, else None."""
     return layout.tp if uses_autotp(problem, layout) else None
 
 
 def sequence_ranks(problem: Problem, layout: Layout) -> int | None:
-    """Return the number of ranks that share a sequence (Ulysses), if above 1."""
+    """Return the number of ranks that share one sequence (Ulysses); None without Ulysses."""
     return layout.cp if layout.cp > 1 else None
 
 
 def data_ranks(problem: Problem, layout: Layout) -> int | None:
-    """Return dp with Ulysses: DeepSpeed creates sequence groups only if both sizes are set."""
+    """Return the data parallel size with Ulysses, else None.
+
+    DeepSpeed creates sequence groups only if ``sequence_parallel_size`` and ``data_parallel_size``
+    are both set.
+    """
+    # With sequence_parallel_size only, the batch check uses world / sp, but the engine still trains
+    # with dp = world and creates no sequence mesh (observed with 16 ranks).
     return layout.dp if layout.cp > 1 else None
 
 
-def pipeline_recompute(problem: Problem, layout: Layout) -> int | None:
-    """Return the layers per recomputed block of a pipeline stage."""
+def pipeline_recompute_interval(problem: Problem, layout: Layout) -> int | None:
+    """Return the number of layers per recomputed block of a pipeline stage.
+
+    None without a pipeline or without recomputation.
+    """
     if layout.pp == 1 or layout.recompute.granularity == "none":
         return None
+    # DeepSpeed's default, 0, would recompute nothing.
     return layout.recompute.layers or 1
 
 
-def plain_recompute(problem: Problem, layout: Layout) -> bool | None:
-    """Return False, to store unpartitioned inputs, if the program uses ``deepspeed.checkpointing``.
+def partition_activations(problem: Problem, layout: Layout) -> bool | None:
+    """Return False for the config key ``partition_activations``, or None to omit the key.
 
-    None under Accelerate: models of transformers recompute with torch's own checkpointing.
+    With False, ``deepspeed.checkpointing`` stores the whole inputs of recomputed layers on each
+    rank. The key is omitted without recomputation, with a pipeline, and under Accelerate, where
+    models of transformers recompute with torch's own checkpointing.
     """
+    # The key that DeepSpeed reads is partition_activations; its help text has
+    # partitioned_activations, which is silently ignored.
     if layout.pp > 1 or layout.recompute.granularity == "none" or front_of(problem) == "accelerate":
         return None
     return False

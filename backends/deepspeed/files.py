@@ -17,16 +17,17 @@ SOURCES = ("model.py", PROGRAM)
 
 
 def config_file(plan: Plan) -> Artifact:
-    """Return ``ds_config.json``, the configuration of DeepSpeed."""
-    return _json(CONFIG, build_config(DS_CONFIG, plan.problem, plan.layout))
+    """Return ``ds_config.json``, the configuration file of DeepSpeed."""
+    return _json_file(CONFIG, build_config(DS_CONFIG, plan.problem, plan.layout))
 
 
 def program_files(plan: Plan) -> tuple[Artifact, ...]:
-    """Return ``train.json``, and the program unless the user has one.
+    """Return ``train.json``, and the emitted program unless the spec names the user's program.
 
-    ``train.json`` contains sizes and degrees that a program needs and ds_config.json cannot hold.
+    ``train.json`` contains the model and parallel sizes that a program needs and for which
+    ds_config.json has no keys.
     """
-    settings = _json("train.json", build_config(TRAIN, plan.problem, plan.layout))
+    settings = _json_file("train.json", build_config(TRAIN, plan.problem, plan.layout))
     if plan.problem.launch.program:
         return (settings,)
     sources = (Artifact(f"{FOLDER}/{name}", render(FOLDER, f"{name}.j2", {})) for name in SOURCES)
@@ -34,7 +35,7 @@ def program_files(plan: Plan) -> tuple[Artifact, ...]:
 
 
 def hostfile(plan: Plan) -> Artifact:
-    """Return ``hostfile``: one line per host in rank order, each with the same number of slots."""
+    """Return ``hostfile``: one line per host in node-rank order, with its number of ranks."""
     placement = plan.placement
     lines = [f"{host.name} slots={placement.ranks_per_node}\n" for host in placement.hosts]
     if not plan.problem.cluster.named:
@@ -43,12 +44,14 @@ def hostfile(plan: Plan) -> Artifact:
 
 
 def deepspeed_launch_script(plan: Plan) -> Artifact:
-    """Return ``launch.sh``, which runs the deepspeed launcher on its own host only (--no_ssh).
+    """Return ``launch.sh``, which starts the ranks of one host with the ``deepspeed`` launcher.
 
-    Ranks follow the lines of the hostfile, whose index is the node rank
-    (deepspeed/launcher/launch.py). DeepSpeed's --launcher slurm may order hosts differently, and
-    pdsh needs ssh.
+    The script runs on every host, because ``--no_ssh`` keeps the launcher from starting other
+    hosts. The node rank is the position of the host in the hostfile (deepspeed/launcher/launch.py).
+    DeepSpeed's ``--launcher slurm`` may order hosts differently, and its default launcher, pdsh,
+    needs ssh.
     """
+    # The values are shell variables, so that the same script works on every host.
     launcher = (
         "deepspeed",
         f'--hostfile="$here/{HOSTFILE}"',
@@ -61,7 +64,10 @@ def deepspeed_launch_script(plan: Plan) -> Artifact:
 
 
 def launch_command(plan: Plan, launcher: tuple[str, ...] = ()) -> LaunchCommand:
-    """Return the program with ``--deepspeed_config``; without ``launcher``, torchrun starts it."""
+    """Return the command that runs the program with ``--deepspeed_config``.
+
+    If ``launcher`` is empty, torchrun starts the program.
+    """
     launch = plan.problem.launch
     program = shell_word(launch.program) if launch.program else f'"$here/../{FOLDER}/{PROGRAM}"'
     config = f'--deepspeed --deepspeed_config "$here/../{FOLDER}/{CONFIG}"'
@@ -72,6 +78,6 @@ def launch_command(plan: Plan, launcher: tuple[str, ...] = ()) -> LaunchCommand:
     )
 
 
-def _json(name: str, content: dict[str, Any]) -> Artifact:
+def _json_file(name: str, content: dict[str, Any]) -> Artifact:
     text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False)
     return Artifact(f"{FOLDER}/{name}", text + "\n")

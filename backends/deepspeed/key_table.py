@@ -1,4 +1,4 @@
-"""Build both JSON files of a layout from flags.yaml."""
+"""Builder of ds_config.json and train.json from the table in flags.yaml."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from parc.backends.shared.field_table import flag_table, nested, public_function
 from parc.compiler.ir import Layout, Problem
 
 DS_CONFIG, TRAIN = "ds_config", "train"
-"""Groups of flags.yaml, one per file."""
+"""Groups of rows in flags.yaml, one group per emitted file."""
 DERIVED = public_functions(derived_config, derived_optimizer, derived_program)
-"""Functions that flags.yaml names."""
+"""Functions that flags.yaml refers to, by name."""
 
 
 def build_config(file: str, problem: Problem, layout: Layout) -> dict[str, Any]:
-    """Return the nested keys of ``file`` (``ds_config`` or ``train``) without None values."""
+    """Return the nested keys of one JSON file: ``file`` is ``ds_config`` or ``train``.
+
+    Keys whose value is None are left out.
+    """
     table = flag_table("parc.backends.deepspeed").of_group(file)
     return nested(table.settings(problem, layout, problem.version("deepspeed"), DERIVED))

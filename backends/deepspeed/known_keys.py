@@ -1,9 +1,10 @@
-"""Find keys of ``ds_config.json`` that DeepSpeed rejects or silently ignores.
+"""Check of ``ds_config.json`` for keys that DeepSpeed rejects or silently ignores.
 
-``known_keys.json`` has a row for every key that any of the versions reads, with dots between
-sections: first and last version (absent: all), ``closed_since`` for a section that rejects unknown
-keys, ``refused_since`` for a removed key that stops the start. Sections whose keys have no rows are
-not checked.
+``known_keys.json`` has one row for every key that any supported version reads. Dots separate the
+sections in a key. ``since`` and ``until`` are the first and the last version that reads the key; if
+absent, there is no limit. From version ``closed_since`` on, the section rejects unknown keys. From
+version ``refused_since`` on, DeepSpeed does not start if the key is present. Sections without rows
+are not checked.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ The value is high because programs add their own keys to the file.
 
 @cache
 def known_keys() -> dict[str, dict[str, str]]:
-    """Return the row of ``known_keys.json`` per key."""
+    """Return the rows of ``known_keys.json`` by key, such as ``zero_optimization.stage``."""
     rows: list[dict[str, str]] = json.loads((files(PACKAGE) / "known_keys.json").read_text("utf-8"))
     return {row["key"]: row for row in rows}
 
 
 @cache
 def keys_of(section: str, version: str) -> tuple[str, ...]:
-    """Return the sorted keys that ``version`` reads in ``section``; "" is the top level."""
+    """Return the sorted keys that DeepSpeed ``version`` reads in ``section`` ("": top level)."""
     found = []
     for key, row in known_keys().items():
         above, _, name = key.rpartition(".")
@@ -45,37 +46,46 @@ def keys_of(section: str, version: str) -> tuple[str, ...]:
 
 
 def check_key(section: str, key: str, value: Any, version: str) -> Finding | None:
-    """Return a finding if ``version`` rejects or ignores the key; None if it reads it, or may.
+    """Return a finding if DeepSpeed ``version`` rejects or ignores ``key``, else None.
 
-    Sections never reject a key with value ``auto``, because DeepSpeed removes such keys first.
+    None is also returned for unknown keys that may belong to the user's program. A section never
+    rejects a key whose value is ``auto``, because DeepSpeed removes such keys first.
     """
     names = keys_of(section, version)
+    # Free-form sections, such as the parameters of an optimizer, have no rows and are not checked.
     if not names or key in names:
         return None
     row = known_keys().get(f"{section}.{key}" if section else key)
     near = next(iter(get_close_matches(key, names, 1, TYPO)), "")
     hint = f"did you mean {near}?" if near else ""
-    label = f"known {_range(row)}" if row is not None else "unknown key"
-    if row is not None and _in_range(row, "refused_since", version):
+    label = f"known {_format_version_range(row)}" if row is not None else "unknown key"
+    if row is not None and _reaches_version(row, "refused_since", version):
         message = f"DeepSpeed {version} rejects the key {key!r}, which older versions support"
         return Finding(message, label, fix=f"remove {key}")
-    if _closed(section, version) and value != "auto":
+    # Such sections are pydantic models with extra=forbid: zero_optimization, bf16, fp16,
+    # tensor_parallel and others.
+    if _rejects_unknown_keys(section, version) and value != "auto":
         message = f"DeepSpeed {version} rejects the unknown key {key[:60]!r} in {section}"
         return Finding(message, label, help=hint, fix=near)
+    # An unknown key that resembles no known one may belong to the user's program; DeepSpeed ignores
+    # it at the top level.
     if row is None and not near:
         return None
     message = f"DeepSpeed {version} silently ignores the key {key[:60]!r}"
     return Finding(message, label, help=hint, fix=near)
 
 
-def _closed(section: str, version: str) -> bool:
-    return _in_range(known_keys().get(section, {}), "closed_since", version)
+def _rejects_unknown_keys(section: str, version: str) -> bool:
+    return _reaches_version(known_keys().get(section, {}), "closed_since", version)
 
 
-def _in_range(row: dict[str, str], since: str, version: str) -> bool:
-    """Return True if ``version`` is in the range that starts at the version ``row[since]``."""
-    return since in row and is_in_range(version, row[since], None)
+def _reaches_version(row: dict[str, str], column: str, version: str) -> bool:
+    """Return True if ``version`` is the version in ``row[column]`` or a later one.
+
+    Return False if ``row`` does not have this column.
+    """
+    return column in row and is_in_range(version, row[column], None)
 
 
-def _range(row: dict[str, str]) -> str:
+def _format_version_range(row: dict[str, str]) -> str:
     return f"from {row.get('since', VERSIONS[0])} to {row.get('until', 'today')}"

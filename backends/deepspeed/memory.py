@@ -1,4 +1,4 @@
-"""Memory model of DeepSpeed's ZeRO."""
+"""Memory model of programs that train with DeepSpeed's ZeRO."""
 
 from __future__ import annotations
 
@@ -7,23 +7,31 @@ from dataclasses import replace
 from parc.compiler.ir import Problem, ProgramMemory, StateBytes
 
 BUCKETS_BYTES = 2e9
-"""Default reduce and all-gather buckets: 5e8 elements of 16 bit each (its configuration page)."""
+"""Bytes of the reduce and the all-gather bucket: by default 5e8 elements of 16 bit each."""
 REST_BYTES = 3e9
-"""Fitted to 64 readings of nvidia-smi in BigScience's tr11-176B log: median error 3 %."""
+"""Other bytes per GPU, fitted to 64 readings of nvidia-smi in BigScience's tr11-176B log (median
+error 3 %)."""
 LIVE_PARAMETERS = 1e9
-"""Default of stage3_max_live_parameters and stage3_max_reuse_distance (its configuration page)."""
+"""Parameters that ZeRO-3 keeps gathered: default of stage3_max_live_parameters and of
+stage3_max_reuse_distance."""
 
 
 def program_memory(problem: Problem) -> ProgramMemory:
-    """Return the decoder that PARC emits for DeepSpeed; its loss is torch's, as with FSDP2."""
+    """Return the memory model of the decoder that PARC emits for DeepSpeed.
+
+    As in the FSDP2 program, the loss is torch's cross-entropy.
+    """
     return plain_deepspeed(problem.job.precision, problem.job.gradient_bytes)
 
 
 def deepspeed(precision: str, gradient_bytes: float = 4.0) -> ProgramMemory:
-    """Return DeepSpeed ZeRO: 16-bit gradients, fp32 master, gradient and two moments; two buckets.
+    """Return the memory model of a program that trains with DeepSpeed's ZeRO.
 
-    Its bf16 optimizer accumulates gradients in fp32 on every rank, unless ``gradient_bytes`` is 2.
+    State: 16-bit weights and gradients; fp32 master weights, gradients and two Adam moments. Two
+    communication buckets are part of the workspace. For bf16, every rank accumulates the fp32
+    gradients unsharded, unless ``gradient_bytes`` is 2.
     """
+    # Every rank accumulates all fp32 gradients: 4 of the 16 sharded bytes become unsharded.
     extra = 4.0 if precision == "bf16" and gradient_bytes > 2 else 0.0
     return ProgramMemory(
         name="deepspeed",
@@ -35,10 +43,14 @@ def deepspeed(precision: str, gradient_bytes: float = 4.0) -> ProgramMemory:
 
 
 def plain_deepspeed(precision: str, gradient_bytes: float) -> ProgramMemory:
-    """Return the emitted decoder under DeepSpeed: repeated keys and values, torch's loss."""
+    """Return the memory model of the emitted decoder under DeepSpeed.
+
+    Attention repeats keys and values for grouped queries, and the loss is torch's.
+    """
     return replace(
         deepspeed(precision, gradient_bytes),
         activation_copies=1.0,
         repeats_keys=True,
+        # Bytes per logit at the peak, the same value as for the FSDP2 program.
         loss_bytes=14.0,
     )

@@ -16,7 +16,11 @@ ORDER = DEFAULT_ORDER
 
 
 def meshes(layout: Layout) -> tuple[Mesh, Mesh]:
-    """Return the dense mesh (tp, cp, dp or dp_shard and dp_replicate, pp) and the expert mesh."""
+    """Return the mesh of the dense layers and the mesh of the experts, fastest axis first.
+
+    The dense axes are tp, cp, dp and pp. If ``dp_replicate`` is above 1, the two axes dp_shard and
+    dp_replicate replace dp.
+    """
     data: tuple[tuple[str, int], ...] = (("dp", layout.dp),)
     if layout.dp_replicate > 1:
         data = (("dp_shard", layout.dp_shard), ("dp_replicate", layout.dp_replicate))
@@ -29,5 +33,6 @@ FAMILIES: tuple[GroupFamily, ...] = (
     GroupFamily("dp-sp", "dense", ("cp", "dp")),
     GroupFamily("tp-pp", "dense", ("tp", "pp")),
 )
-"""Process groups of DeepSpeed. ``cp`` is sequence parallelism (Ulysses). ZeRO uses ``dp-sp``,
-and ``tp-pp`` has one copy of the model (PipelineParallelGrid.ds_model_proc_group)."""
+"""Types of process groups in DeepSpeed. ``cp`` is sequence parallelism (Ulysses). ZeRO shards over
+``dp-sp``. The ranks of a ``tp-pp`` group hold one copy of the model
+(PipelineParallelGrid.ds_model_proc_group)."""

@@ -1,6 +1,7 @@
-"""Split the layers into pipeline stages, as evenly as pinned first and last stages allow.
+"""Division of the layers into pipeline stages, as even as the spec's end stages allow.
 
-The emitted program receives the counts, so that DeepSpeed's own partitioning is not used.
+The emitted program receives the number of layers per stage, because DeepSpeed would otherwise
+divide the layers by its own method.
 """
 
 from __future__ import annotations
@@ -15,38 +16,50 @@ from parc.compiler.ir import Model, Pins, Problem, Split
 
 
 def find_split(problem: Problem, pp: int, vpp: int) -> Split | None:
-    """Return the split, or None for virtual stages or pins that no split satisfies."""
+    """Return the split of the layers into ``pp`` pipeline stages.
+
+    None if ``vpp`` is above 1, or if no split has the layers per stage that the spec fixes.
+    """
     pins = problem.pins
     if vpp > 1 or _unsupported_pin(pins) is not None:
         return None
-    return _split(problem.model, pp, pins.first_stage_layers, pins.last_stage_layers)
+    return _cached_split(problem.model, pp, pins.first_stage_layers, pins.last_stage_layers)
 
 
+# The search evaluates thousands of layouts, but few pairs of pp and fixed layers.
 @cache
-def _split(model: Model, pp: int, first: int | None, last: int | None) -> Split | None:
-    counts = _counts(model.layers, pp, first, last)
+def _cached_split(model: Model, pp: int, first: int | None, last: int | None) -> Split | None:
+    counts = _layers_per_stage(model.layers, pp, first, last)
+    # DeepSpeed runs one chunk per rank, so chunk c is simply stage c.
     return None if counts is None else looped_split(model, counts, pp)
 
 
-def _counts(layers: int, pp: int, first: int | None, last: int | None) -> tuple[int, ...] | None:
-    """Return the layers per stage, at least one each; None if too few or too many are left."""
+def _layers_per_stage(
+    layers: int, pp: int, first: int | None, last: int | None
+) -> tuple[int, ...] | None:
+    """Return the number of layers of each stage; None if the layers do not fit the stages.
+
+    ``first`` and ``last`` are the layers that the spec sets for the end stages, or None. The
+    remaining layers are divided evenly, with at least one layer per stage.
+    """
     head = () if first is None else (first,)
     tail = () if last is None else (last,)
     middle, rest = pp - len(head) - len(tail), layers - sum(head) - sum(tail)
     if pp == 1 and (head or tail):
         return None
+    # A stage without layers would only pass activations on.
     if rest < middle or (middle <= 0 and rest):
         return None
     return (*head, *(even_counts(rest, middle) if middle else ()), *tail)
 
 
 def _unsupported_pin(pins: Pins) -> str | None:
-    """Return the first pinned field that DeepSpeed cannot express."""
+    """Return the first field set in the spec that only Megatron supports; None if there is none."""
     return next((name for name in MEGATRON_PINS if getattr(pins, name)), None)
 
 
 def why_no_split(problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
-    """Return code, spec path and finding for a case in which ``find_split`` returned None."""
+    """Return (diagnostic code, spec path, finding): the reason why ``find_split`` returned None."""
     pins, layers = problem.pins, problem.model.layers
     name = _unsupported_pin(pins)
     if name is not None:
@@ -60,7 +73,7 @@ def why_no_split(problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding
         return "P04", end, _explain_pinned_ends(problem, pp)
     finding = Finding(
         message=f"{layers} layers cannot fill pp={pp} stages",
-        label=f"{pp} stages > {layers} layers",
+        label=f"pp {pp} exceeds the {layers} layers: every stage needs one",
         help=f"valid pp: 1 to {layers}",
         fix=format_pin("layout.pp", layers),
         causes=(Cause("model.layers", f"{layers} layers"),),
@@ -72,7 +85,7 @@ def _explain_unsupported_pin(name: str) -> Finding:
     return Finding(
         message=f"deepspeed does not support layout.{name}",
         label="only Megatron has this setting",
-        help="valid pins: first_stage_layers, last_stage_layers",
+        help="DeepSpeed supports first_stage_layers and last_stage_layers",
         fix=f"remove layout.{name}",
         targets=("deepspeed",),
     )
@@ -81,7 +94,7 @@ def _explain_unsupported_pin(name: str) -> Finding:
 def _explain_no_interleaving(vpp: int) -> Finding:
     return Finding(
         message=f"deepspeed has no interleaved pipeline (vpp={vpp})",
-        label="its schedule runs one model chunk per stage",
+        label="DeepSpeed's schedule runs one model chunk per stage",
         help="valid vpp: 1",
         fix="layout.vpp: 1",
         targets=("deepspeed",),
@@ -90,9 +103,9 @@ def _explain_no_interleaving(vpp: int) -> Finding:
 
 def _explain_no_pipeline(path: str) -> Finding:
     return Finding(
-        message="layers per stage are pinned, but pp is 1",
-        label="needs pp > 1",
-        help="remove the format_pin, or set pp above 1",
+        message="the spec sets the layers of a pipeline stage, but pp is 1",
+        label="this setting needs pp > 1",
+        help="remove the setting, or set pp above 1",
         fix=f"remove {path}",
         causes=(Cause("layout.pp", "pp 1"),),
     )
@@ -103,9 +116,9 @@ def _explain_pinned_ends(problem: Problem, pp: int) -> Finding:
     ends = [n for n in (pins.first_stage_layers, pins.last_stage_layers) if n is not None]
     middle, rest = pp - len(ends), layers - sum(ends)
     return Finding(
-        message=f"of {layers} layers, the pinned stages leave {rest} for {middle} other stages",
-        label=f"{rest} layers for {middle} stages, must be at least one each",
-        help=f"valid: up to {max(layers - middle, 0)} layers in the pinned stages together",
+        message=f"the fixed stages leave {rest} of {layers} layers for {middle} other stages",
+        label=f"{rest} layers for {middle} stages, must be at least one per stage",
+        help=f"set at most {max(layers - middle, 0)} layers in the first and last stage together",
         fix="remove layout.first_stage_layers and layout.last_stage_layers",
         causes=(Cause("model.layers", f"{layers} layers"), Cause("layout.pp", f"pp {pp}")),
     )

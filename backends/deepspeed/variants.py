@@ -21,11 +21,15 @@ LAST_RESORTS = (
 
 
 def variants(problem: Problem) -> tuple[Variant, ...]:
-    """Return ZeRO-1 to 3, then the same with offload to the host unless ``offload`` is pinned."""
+    """Return ZeRO stages 1 to 3, followed by the same stages with offload to host memory.
+
+    Offload is left out if the spec sets ``layout.offload``.
+    """
     offered = STAGES if problem.pins.offload is not None else STAGES + LAST_RESORTS
     return apply_pins(problem, offered)
 
 
 def recomputes(problem: Problem) -> tuple[Recompute, ...]:
-    """Return no and full recomputation; DeepSpeed cannot recompute selected modules."""
+    """Return no and full recomputation. DeepSpeed cannot recompute selected modules."""
+    # Blocks of several layers exist only in pipelines; they are used only if the spec sets them.
     return (NO_RECOMPUTE, Recompute("full", (), "uniform", 1))

@@ -1,4 +1,4 @@
-"""Verifier of DeepSpeed's files: ``ds_config.json``, ``train.json``, hostfile and launch script."""
+"""Verifier of ``ds_config.json``, ``train.json``, the hostfile and the launch script."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ CONFIG = "deepspeed/ds_config.json"
 PROGRAM = "deepspeed/train.json"
 SCRIPT = "deepspeed/launch.sh"
 SLOTS = "deepspeed/hostfile"
-"""Hosts with their number of ranks, from which DeepSpeed's launcher numbers the ranks."""
+"""The hostfile: DeepSpeed's launcher numbers the ranks in the order of its lines."""
 ORDER = "tp-cp-ep-dp-pp"
 AXES = ("pipe", "data", "sequence", "model", "expert", "expert_model")
 
 
 class DeepSpeedVerifier(FrontableVerifier):
-    """Derives the groups of the topology in ``train.json``."""
+    """Verifier that derives DeepSpeed's process groups from the topology in ``train.json``."""
 
     file = CONFIG
     needs = (PROGRAM,)
@@ -45,11 +45,11 @@ class DeepSpeedVerifier(FrontableVerifier):
     )
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report missing layers (A08), a wrong batch (A09), and sizes that differ by file (A05)."""
+        """Report missing layers (A08), a wrong batch size (A09), and contradictory sizes (A05)."""
         if PROGRAM not in artifacts:
             return
-        config, program = _read(CONFIG, artifacts), _read(PROGRAM, artifacts)
-        topology = _topology(program)
+        config, program = _read_config(CONFIG, artifacts), _read_config(PROGRAM, artifacts)
+        topology = _read_topology(program)
         _verify_layers(program, topology, sink)
         _verify_batch(config, topology, sink)
         _verify_sizes(config, topology, PROGRAM, sink)
@@ -57,13 +57,18 @@ class DeepSpeedVerifier(FrontableVerifier):
     def derive_groups(
         self, artifacts: Mapping[str, str], world: int, sink: Sink
     ) -> DerivedGroups | None:
-        """Return the groups on ``world`` ranks; None without ``train.json`` or after a finding."""
+        """Return the process groups of a job with ``world`` ranks.
+
+        None if ``train.json`` is missing, or if a finding is reported.
+        """
         if PROGRAM not in artifacts:
             return None
-        return _derive(_topology(_read(PROGRAM, artifacts)), PROGRAM, world, sink)
+        return _derive_from_topology(
+            _read_topology(_read_config(PROGRAM, artifacts)), PROGRAM, world, sink
+        )
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
-        """Report wrong hosts (A02), and a wrong slot number or rendezvous (A07)."""
+        """Report wrongly ordered hosts (A02), and a wrong slot count or rendezvous (A07)."""
         if SLOTS in artifacts:
             _verify_slots(artifacts[SLOTS], job, sink)
         if SCRIPT in artifacts:
@@ -72,13 +77,16 @@ class DeepSpeedVerifier(FrontableVerifier):
     def behind_front(
         self, file: str, read_world: Callable[[str], int], launcher: tuple[LauncherNumber, ...]
     ) -> FrameworkVerifier:
-        """Return the verifier for runs of a front's processes, each of which is one replica."""
+        """Return the verifier for jobs that another framework (Accelerate) starts.
+
+        In such a job every process is one data-parallel replica.
+        """
         return _FrontedVerifier(file, read_world, launcher)
 
 
 @dataclass(frozen=True)
 class _FrontedVerifier(FrameworkVerifier):
-    """Derives the groups of runs whose number of replicas is in the file of a front."""
+    """Verifier for jobs that another framework starts, whose file contains the number of ranks."""
 
     file: str
     read_world: Callable[[str], int]
@@ -87,51 +95,62 @@ class _FrontedVerifier(FrameworkVerifier):
     files: FileDependencies = NO_FILES
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report A09 for the batch, and A05 for sizes that such a run does not have."""
-        config, topology = _read(CONFIG, artifacts), self._topology(artifacts)
+        """Report a wrong batch size (A09), and parallelism other than data parallelism (A05)."""
+        config, topology = _read_config(CONFIG, artifacts), self._job_topology(artifacts)
         _verify_batch(config, topology, sink)
         _verify_sizes(config, topology, self.file, sink)
 
     def derive_groups(
         self, artifacts: Mapping[str, str], world: int, sink: Sink
     ) -> DerivedGroups | None:
-        """Return the groups on ``world`` ranks; None after a finding."""
-        return _derive(self._topology(artifacts), self.file, world, sink)
+        """Return the process groups of a job with ``world`` ranks.
 
-    def _topology(self, artifacts: Mapping[str, str]) -> Topology:
+        None if a finding is reported.
+        """
+        return _derive_from_topology(self._job_topology(artifacts), self.file, world, sink)
+
+    def _job_topology(self, artifacts: Mapping[str, str]) -> Topology:
+        # Each process is one replica, so all other axes have size 1.
         return Topology(1, self.read_world(artifacts[self.file]), 1, 1, 1, 1)
 
 
 def _verify_layers(program: dict[str, Any], topology: Topology, sink: Sink) -> None:
-    """Report A08 unless the stages add up to the layers of the model."""
+    """Report stages whose layers do not add up to the layers of the model (A08)."""
     stages = program.get("stages")
-    layers = _section(PROGRAM, program, "model").get("layers")
+    layers = _read_section(PROGRAM, program, "model").get("layers")
     if not isinstance(stages, list) or not all(isinstance(n, int) for n in stages):
         raise Malformed(PROGRAM, 1, "stages is not a list of numbers")
     if len(stages) != topology.pipe or sum(stages) != layers:
-        label = f"{sum(stages)} layers on {len(stages)} stages"
-        message = f"the stages do not add up to {layers!r:.20} layers on {topology.pipe} ranks"
+        label = f"found {sum(stages)} layers on {len(stages)} stages"
+        message = (
+            f"the stages in {PROGRAM} do not contain {layers!r:.20} layers on "
+            f"{topology.pipe} pipeline ranks"
+        )
         sink.report("A08", Finding(message, label), span=Span(PROGRAM, 1, 1))
 
 
 def _verify_batch(config: dict[str, Any], topology: Topology, sink: Sink) -> None:
-    """Report A09 unless batch = micro-batch x accumulation x replicas.
+    """Report a batch size other than micro-batch x accumulation steps x replicas (A09).
 
-    DeepSpeed checks this equation with its own world size; here the replicas of the plan are used.
+    DeepSpeed checks this equation with its own world size; PARC uses the number of replicas in the
+    plan.
     """
-    micro = _number(CONFIG, config, "train_micro_batch_size_per_gpu")
-    steps = _number(CONFIG, config, "gradient_accumulation_steps")
+    micro = _read_positive_integer(CONFIG, config, "train_micro_batch_size_per_gpu")
+    steps = _read_positive_integer(CONFIG, config, "gradient_accumulation_steps")
+    # The key is absent with AutoTP, for which DeepSpeed would reject the true batch size.
     if "train_batch_size" not in config:
         return
     batch, product = config["train_batch_size"], micro * steps * topology.data
     if batch != product:
-        label = f"{micro} * {steps} * {topology.data} = {product}, not {batch!r:.20}"
+        label = (
+            f"{micro} x {steps} x {topology.data} = {product}, train_batch_size is {batch!r:.20}"
+        )
         message = "train_batch_size is not micro-batch x accumulation x data-parallel ranks"
         sink.report("A09", Finding(message, label), span=Span(CONFIG, 1, 1))
 
 
 def _verify_sizes(config: dict[str, Any], topology: Topology, other: str, sink: Sink) -> None:
-    """Report A05 for sizes that both files have and that differ."""
+    """Report each parallel size that ds_config.json sets to another value than ``other`` (A05)."""
     tensor = config.get("tensor_parallel")
     pairs = [
         ("tensor_parallel.autotp_size", tensor and tensor.get("autotp_size"), topology.model),
@@ -140,31 +159,37 @@ def _verify_sizes(config: dict[str, Any], topology: Topology, other: str, sink: 
     ]
     for name, value, wanted in pairs:
         if value is not None and value != wanted:
-            message = f"{name} is {value!r:.20} in {CONFIG}, {other} has {wanted}"
+            message = f"{name} is {value!r:.20} in {CONFIG}, but {other} has {wanted}"
             sink.report("A05", message, span=Span(CONFIG, 1, 1))
 
 
 def _verify_slots(text: str, job: JobShape, sink: Sink) -> None:
-    """Report A02 for host names in another order, and A07 for other numbers of slots."""
+    """Report host names in another order than planned (A02), and a wrong number of slots (A07)."""
     lines = [line for line in read_lines(text) if not line.startswith("#")]
     names = "".join(f"{line.split(' ')[0]}\n" for line in lines)
     verify_host_file(SLOTS, names, job.hosts, sink)
     wrong = [line for line in lines if not line.endswith(f" slots={job.ranks_per_node}")]
     if wrong:
-        expected = f"the rank map has {job.ranks_per_node} ranks per host"
-        message = f"{wrong[0]!r:.60} in {SLOTS}, {expected}"
+        expected = f"must end in slots={job.ranks_per_node}, the ranks per host of the rank map"
+        message = f"the line {wrong[0]!r:.60} in {SLOTS} {expected}"
         sink.report("A07", message, span=Span(SLOTS, lines.index(wrong[0]) + 1, 1))
 
 
-def _derive(topology: Topology, file: str, world: int, sink: Sink) -> DerivedGroups | None:
-    """Return the groups of the topology in ``file``; None after a finding."""
+def _derive_from_topology(
+    topology: Topology, file: str, world: int, sink: Sink
+) -> DerivedGroups | None:
+    """Return the process groups of the topology that ``file`` describes.
+
+    None if a finding is reported.
+    """
     if topology.world != world:
-        message = f"the rank map has {world} ranks, the topology of {file} {topology.world}"
+        message = f"the rank map has {world} ranks, but {file} describes {topology.world}"
         sink.report("A05", message, span=Span(TABLE, 1, 1))
         return None
+    # Expert groups never cross pipeline stages.
     stage, experts = topology.world // topology.pipe, topology.expert_copy_ranks
     if stage % experts:
-        label = f"{stage} ranks per stage are not divisible by {experts} ranks of all experts"
+        label = f"{stage} ranks per stage are not divisible by ep x etp = {experts}"
         finding = Finding(f"the expert groups of {file} do not fit a stage", label)
         sink.report("A05", finding, span=Span(file, 1, 1))
         return None
@@ -178,7 +203,7 @@ def _derive(topology: Topology, file: str, world: int, sink: Sink) -> DerivedGro
     )
 
 
-def _read(file: str, artifacts: Mapping[str, str]) -> dict[str, Any]:
+def _read_config(file: str, artifacts: Mapping[str, str]) -> dict[str, Any]:
     tree = read_json(file, artifacts[file])
     for name in ("tensor_parallel", "topology"):
         if name in tree and not isinstance(tree[name], dict):
@@ -186,19 +211,19 @@ def _read(file: str, artifacts: Mapping[str, str]) -> dict[str, Any]:
     return tree
 
 
-def _section(file: str, tree: dict[str, Any], name: str) -> dict[str, Any]:
+def _read_section(file: str, tree: dict[str, Any], name: str) -> dict[str, Any]:
     section = tree.get(name)
     if not isinstance(section, dict):
         raise Malformed(file, 1, f"{name} is missing or not an object")
     return section
 
 
-def _topology(program: dict[str, Any]) -> Topology:
-    section = _section(PROGRAM, program, "topology")
-    return Topology(*(_number(PROGRAM, section, name) for name in AXES))
+def _read_topology(program: dict[str, Any]) -> Topology:
+    section = _read_section(PROGRAM, program, "topology")
+    return Topology(*(_read_positive_integer(PROGRAM, section, name) for name in AXES))
 
 
-def _number(file: str, section: dict[str, Any], name: str) -> int:
+def _read_positive_integer(file: str, section: dict[str, Any], name: str) -> int:
     value = section.get(name)
     if type(value) is not int or not 0 < value <= LARGEST:
         raise Malformed(file, 1, f"{name} is {value!r:.40}, must be a number > 0")

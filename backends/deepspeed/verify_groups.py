@@ -1,4 +1,4 @@
-"""Re-derive DeepSpeed's process groups from the sizes of its topology.
+"""Independent derivation of DeepSpeed's process groups from the sizes of its topology.
 
 Ranks are counted through the axes pipe, data, sequence, model, the last one fastest, as
 PipeModelDataParallelTopology does (deepspeed/runtime/pipe/topology.py); expert groups are slices of
@@ -15,14 +15,14 @@ from itertools import product
 from parc.backends.verifier import Groups
 
 COLUMNS = ("pp", "dp", "cp", "tp", "ep", "etp", "edp")
-"""Families of a single axis, which are the columns of the rank map."""
+"""Types of groups that span a single axis; each is a column of the rank map."""
 Coordinate = tuple[int, ...]
-"""Coordinates along pipe, data, sequence, model."""
+"""Position of a rank along the axes pipe, data, sequence and model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Sizes of the axes."""
+    """Sizes of the axes of DeepSpeed's topology, in ranks."""
 
     pipe: int
     data: int
@@ -33,23 +33,24 @@ class Topology:
 
     @property
     def world(self) -> int:
-        """Number of ranks."""
+        """Number of ranks in the job."""
         return self.pipe * self.data * self.sequence * self.model
 
     @property
     def expert_copy_ranks(self) -> int:
-        """Number of ranks that share one copy of all experts."""
+        """Number of ranks that together store one copy of all experts."""
         return self.expert * self.expert_model
 
     def sizes(self) -> dict[str, int]:
-        """Return the sizes by the names of the rank map."""
+        """Return the size of each axis by the name of its column in the rank map."""
         dense = {"pp": self.pipe, "dp": self.data, "cp": self.sequence, "tp": self.model}
         replicas = self.world // (self.pipe * self.expert_copy_ranks)
         return dense | {"ep": self.expert, "etp": self.expert_model, "edp": replicas}
 
 
 def derive_groups(topology: Topology) -> dict[str, Groups]:
-    """Return the groups of each family of the rank map."""
+    """Return the process groups of every type in the rank map, computed from ``topology``."""
+    # itertools.product varies the last axis fastest, like ProcessTopology's row-major ranks.
     shape = (topology.pipe, topology.data, topology.sequence, topology.model)
     places = list(product(*map(range, shape)))
     dense: dict[str, Callable[[Coordinate], tuple[int, ...]]] = {
@@ -60,14 +61,17 @@ def derive_groups(topology: Topology) -> dict[str, Groups]:
         "dp-sp": lambda at: (at[0], at[3]),
         "tp-pp": lambda at: (at[1], at[2]),
     }
-    found = {name: _spans(_grouped(places, key)) for name, key in dense.items()}
+    found = {name: _compact_groups(_group_ranks_by(places, key)) for name, key in dense.items()}
     return found | _expert_groups(topology)
 
 
-def _grouped(
+def _group_ranks_by(
     places: list[Coordinate], key: Callable[[Coordinate], tuple[int, ...]]
 ) -> list[list[int]]:
-    """Return the groups of ranks whose coordinates have the same ``key``."""
+    """Return the ranks in lists: ranks whose coordinates have an equal ``key`` share a list.
+
+    ``places`` are the coordinates of all ranks in rank order.
+    """
     groups: dict[tuple[int, ...], list[int]] = {}
     for rank, place in enumerate(places):
         groups.setdefault(key(place), []).append(rank)
@@ -75,9 +79,15 @@ def _grouped(
 
 
 def _expert_groups(topology: Topology) -> dict[str, Groups]:
-    """Return slices of ``expert`` ranks per data-parallel group, and replicas across slices."""
+    """Return the groups ep, edp and etp of the experts.
+
+    An ep group is a slice of ``topology.expert`` ranks of a data-parallel group. An edp group
+    contains the ranks at the same position of all slices.
+    """
     step, size = topology.expert_model, topology.expert
     stage = topology.world // topology.pipe
+    # A lane has the ranks of one stage with the same position in the tensor-parallel groups; expert
+    # groups are consecutive ranks of a lane.
     lanes = [
         list(range(start + lane, start + stage, step))
         for start in range(0, topology.world, stage)
@@ -86,11 +96,18 @@ def _expert_groups(topology: Topology) -> dict[str, Groups]:
     experts = [lane[at : at + size] for lane in lanes for at in range(0, len(lane), size)]
     replicas = [lane[at::size] for lane in lanes for at in range(size)]
     tensor = [list(range(at, at + step)) for at in range(0, topology.world, step)]
-    return {"ep": _spans(experts), "edp": _spans(replicas), "etp": _spans(tensor)}
+    return {
+        "ep": _compact_groups(experts),
+        "edp": _compact_groups(replicas),
+        "etp": _compact_groups(tensor),
+    }
 
 
-def _spans(groups: list[list[int]]) -> Groups:
-    """Return groups of equal form as offsets and bases, both ascending."""
+def _compact_groups(groups: list[list[int]]) -> Groups:
+    """Return groups of equal form as the offsets within a group and the first ranks of all groups.
+
+    Both lists are in ascending order.
+    """
     ordered = sorted(groups)
     first = ordered[0]
     return Groups([rank - first[0] for rank in first], [group[0] for group in ordered])

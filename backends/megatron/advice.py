@@ -13,98 +13,107 @@ from parc.compiler.ir import Layout, Plan, Problem
 from parc.compiler.ir.layout import bubble_fraction
 
 MOST_PADDING = 0.05
-"""Maximum share of padding in the embedding without a warning (heuristic)."""
+"""Fraction of embedding rows that may be padding without a warning (heuristic)."""
 MOST_BUBBLE = 0.10
-"""Maximum pipeline bubble as a share of a step without a warning (heuristic)."""
+"""Pipeline bubble, as a fraction of the computing time, up to which PARC does not warn
+(heuristic)."""
 MOST_IMBALANCE = 1.10
-"""Maximum load of the longest stage over the mean without a warning (heuristic)."""
+"""Load of the most loaded stage, relative to the mean, up to which PARC does not warn
+(heuristic)."""
 
 
 def advise(plan: Plan, sink: Sink) -> None:
-    """Report settings of the plan that a reviewer should consider."""
+    """Report settings of ``plan`` that are valid but cost time or memory."""
     for advice in ADVICE:
         advice(plan.problem, plan.layout, sink)
 
 
-def _copied_heads(problem: Problem, layout: Layout, sink: Sink) -> None:
+def _warn_copied_kv_heads(problem: Problem, layout: Layout, sink: Sink) -> None:
     attention, tp = problem.model.attention, layout.tp
+    # Latent attention has no key-value heads that ranks could copy.
     if attention.latent is not None or tp <= attention.kv_heads:
         return
     finding = Finding(
         message=f"{attention.kv_heads} key-value heads over tp={tp}: "
-        f"{tp // attention.kv_heads} ranks store a copy of each head",
+        f"{tp // attention.kv_heads} ranks store the same head",
         label=f"tp {tp} > {attention.kv_heads} key-value heads",
-        help=f"no copies up to tp {attention.kv_heads}",
+        help=f"with tp up to {attention.kv_heads}, every head is stored once",
         fix=f"layout.tp: {attention.kv_heads}",
         causes=(Cause("model.kv_heads", f"{attention.kv_heads} key-value heads"),),
     )
     sink.report("D21", finding, at="layout.tp")
 
 
-def _idle_recompute(problem: Problem, layout: Layout, sink: Sink) -> None:
-    """Report R20: recompute of layernorm has no effect if all norms are fused into linear layers.
+def _warn_useless_recompute(problem: Problem, layout: Layout, sink: Sink) -> None:
+    """Report that recompute of layernorm saves nothing (R20) if every norm is fused.
 
-    A fused linear layer stores the output of its norm for the backward pass anyway.
+    A linear layer with a fused norm stores the output of the norm for the backward pass anyway.
     """
     if "layernorm" not in layout.recompute.modules or has_separate_norms(problem.model):
         return
     rest = [name for name in layout.recompute.modules if name != "layernorm"]
     finding = Finding(
         message=f"recompute of layernorm saves no memory in {problem.model.name}",
-        label="every norm is fused into the linear layer after it",
+        label="every norm of this model is fused into a linear layer",
         help="Megatron recomputes only the norms before experts and before latent attention",
         fix=f"layout.recompute.modules: [{', '.join(rest) or 'mlp'}]",
     )
     sink.report("R20", finding, at="layout.recompute.modules")
 
 
-def _padding(problem: Problem, layout: Layout, sink: Sink) -> None:
+def _warn_vocab_padding(problem: Problem, layout: Layout, sink: Sink) -> None:
     model = problem.model
     rows = padded_vocab(model, layout.tp)
     waste = (rows - model.vocab) / rows
     if waste <= MOST_PADDING:
         return
     finding = Finding(
-        message=f"{waste:.0%} of the embedding is padding at tp={layout.tp}",
+        message=f"{waste:.0%} of the embedding rows are padding with tp={layout.tp}",
         label=f"ceil({model.vocab} / ({VOCAB_MULTIPLE} * {layout.tp})) * "
-        f"{VOCAB_MULTIPLE * layout.tp} = {rows}",
+        f"{VOCAB_MULTIPLE * layout.tp} = {rows} rows for {model.vocab} tokens",
         help="a smaller tp needs less padding",
         causes=(Cause("model.vocab", f"{model.vocab} tokens"),),
     )
     sink.report("D04", finding, at="layout.tp")
 
 
-def _bubble(problem: Problem, layout: Layout, sink: Sink) -> None:
+def _warn_pipeline_bubble(problem: Problem, layout: Layout, sink: Sink) -> None:
     count = layout.micro_batches(problem.job.global_batch)
     share = bubble_fraction(layout.pp, layout.vpp, count)
     if layout.pp == 1 or share <= MOST_BUBBLE:
         return
     formula = f"({layout.pp} - 1) / ({count} * {layout.vpp}) = {share:.2f}"
     step = layout.micro_batch * layout.dp
+    # (pp - 1) / (m vpp) <= 0.1 gives m >= 10 (pp - 1) / vpp; interleaving also requires a multiple
+    # of pp micro-batches.
     better_count = nearest_multiples(int(10 * (layout.pp - 1) / layout.vpp) or 1, layout.pp)[1]
     better = bubble_fraction(layout.pp, layout.vpp, better_count)
     finding = Finding(
         message=f"pipeline bubble of {share:.0%}: pp={layout.pp} with {count} micro-batches",
-        label=f"{formula}, aim for {MOST_BUBBLE:.2f} or less",
-        help=f"a global batch of {better_count * step} gives {better:.2f}; "
-        "a larger vpp also reduces the bubble",
+        label=f"bubble {formula}, aim for {MOST_BUBBLE:.2f} or less",
+        help=f"a global batch of {better_count * step} reduces the bubble to {better:.2f}; "
+        "a larger vpp reduces it too",
         causes=(Cause("job.global_batch", f"{count} micro-batches per pipeline"),),
     )
+    # P08: some stages are idle at any time. P16: stages are idle at the start and the end of a
+    # step.
     sink.report("P08" if count < layout.pp else "P16", finding, at="layout.pp")
 
 
-def _imbalance(problem: Problem, layout: Layout, sink: Sink) -> None:
+def _warn_stage_imbalance(problem: Problem, layout: Layout, sink: Sink) -> None:
     depth, loads = model_depth(problem.model), []
     if layout.pp == 1:
         return
+    # The load of a stage is the sum over its chunks, because one rank computes all of them in a
+    # step.
     for row in layout.split.chunks:
-        loads.append(sum(depth.load(chunk) for chunk in row))
+        loads.append(sum(depth.chunk_load(chunk) for chunk in row))
     ratio = max(loads) * len(loads) / sum(loads)
     stage = loads.index(max(loads))
     if ratio <= MOST_IMBALANCE:
         return
     finding = Finding(
-        message=f"stage {stage} has {ratio:.2f} times the mean load",
+        message=f"pipeline stage {stage} has {ratio:.2f} times the mean load of a stage",
         label=f"{max(loads):.4g} layers of work, the mean is {sum(loads) / len(loads):.1f}; "
         f"the loss counts as {depth.loss_load}"
         + (f", an MTP layer as {depth.mtp_load}" if depth.mtp_layers else ""),
@@ -114,18 +123,22 @@ def _imbalance(problem: Problem, layout: Layout, sink: Sink) -> None:
 
 
 def _suggest_less_work(problem: Problem, layout: Layout, stage: int) -> str:
-    """Return how to reduce the load of ``stage``; PARC balances unpinned patterns already."""
-    if problem.model.pattern and SplitPins.of(problem.pins).free:
+    """Return advice on how to reduce the load of ``stage``.
+
+    A layer pattern whose split is not fixed in the spec cannot be improved, because PARC has
+    balanced its stages.
+    """
+    if problem.model.pattern and SplitPins.from_pins(problem.pins).free:
         return "the pattern cannot be split more evenly; a smaller pp may be more even"
     which = "the last stage" if stage == layout.pp - 1 else f"stage {stage}"
     return f"give {which} fewer layers"
 
 
 ADVICE: tuple[Callable[[Problem, Layout, Sink], None], ...] = (
-    _copied_heads,
-    _padding,
-    _bubble,
-    _imbalance,
-    _idle_recompute,
+    _warn_copied_kv_heads,
+    _warn_vocab_padding,
+    _warn_pipeline_bubble,
+    _warn_stage_imbalance,
+    _warn_useless_recompute,
 )
-"""Checks in the order of their reports."""
+"""Functions that report advice, in the order of their reports."""

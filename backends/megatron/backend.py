@@ -16,7 +16,7 @@ from parc.backends.megatron.capabilities import (
     recompute_levels,
 )
 from parc.backends.megatron.rules.all_rules import rules
-from parc.backends.megatron.rules.express import another_model
+from parc.backends.megatron.rules.express import explain_left_out_parts
 from parc.backends.megatron.stages import split
 from parc.backends.megatron.stages.why_no_split import why_no_split
 from parc.backends.shared.render import shell_word
@@ -51,51 +51,56 @@ class Megatron:
     gradient_exchange = GradientExchange()
 
     def default_program(self, model: Model, version: str) -> str:
-        """Return Megatron's program that builds ``model``."""
+        """Return the file name of Megatron's program that builds ``model``."""
         return programs.default_program(model, version)
 
     def orders(self, problem: Problem) -> tuple[str, ...]:
-        """Return the two rank orders that flags can select, the default first."""
+        """Return the two rank orders that Megatron's flags can select, the default order first."""
         return meshes.ORDERS
 
     def variants(self, problem: Problem) -> tuple[Variant, ...]:
-        """Return the distributed optimizer over all replicas; None: the fastest ``cp_comm``."""
+        """Return the one setting to try: Megatron's distributed optimizer over all replicas.
+
+        ``cp_comm`` None means that PARC chooses the fastest context-parallel exchange.
+        """
         return apply_pins(problem, (Variant(cp_comm=None),))
 
     def recomputes(self, problem: Problem) -> tuple[Recompute, ...]:
-        """Return no recompute, cheap modules, expensive modules, all layers."""
+        """Return the recompute settings to try: none, cheap modules, costly modules, all layers."""
         return recompute_levels(problem.model)
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
-        """Return the rules of a valid layout."""
+        """Return the rules that a layout must satisfy to be valid for Megatron."""
         return rules(problem)
 
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
-        """Return the dense and the expert mesh."""
+        """Return Megatron's two device meshes: (mesh of the dense layers, mesh of the experts)."""
         return meshes.meshes(layout)
 
     def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
-        """Return the process groups that Megatron creates."""
+        """Return the types of process groups that Megatron creates for ``layout``."""
         return meshes.families(layout)
 
     def splits(self, problem: Problem, pp: int, vpp: int) -> Split | None:
-        """Return the split of the layers; None if there is none for this grid."""
+        """Return the layers of each of the pp x vpp model chunks; None if no split exists."""
         return split.find_split(problem, pp, vpp)
 
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
-        """Return code, spec path and finding for a grid for which ``splits`` returns None."""
+        """Return (diagnostic code, spec path, finding): the reason why ``splits`` returned None."""
         return why_no_split(problem, pp, vpp)
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
-        """Return the environment variables that Megatron requires."""
+        """Return (name, value) of each environment variable that Megatron requires."""
         return environment(plan)
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
-        """Return the user's or Megatron's program with the arguments of ``megatron/args.sh``."""
+        """Return the command that runs the training program with ``megatron/args.sh``."""
         return LaunchCommand(
             program=shell_word(plan.problem.launch.program),
             args='"${MEGATRON_ARGS[@]}"',
             setup=("# shellcheck source=/dev/null", f'source "$here/../{PATH}"'),
+            # Only with this flag does Megatron save a checkpoint on SIGTERM, so the batch script
+            # tests for it before it forwards the signal.
             graceful_stop_test=f'grep -qs -e --exit-signal-handler "$PARC_DIR/{PATH}"',
         )
 
@@ -104,22 +109,24 @@ class Megatron:
         return memory.program_memory(problem)
 
     def padded_vocab(self, model: Model, tp: int) -> int:
-        """Return the rows of the embedding after padding."""
+        """Return the number of embedding rows after Megatron has padded the vocabulary."""
         return programs.padded_vocab(model, tp)
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report advice on the plan, and errors in the program and its extra arguments."""
+        """Report advice on ``plan``, a program that cannot build the model, and invalid flags."""
         advise(plan, sink)
         problem = plan.problem
         programs.check_program(plan, sink)
+        # E07 is only a finding if Megatron's files are emitted; other targets may support the parts
+        # left out.
         if problem.model.left_out and self.name in problem.emit:
-            sink.report("E07", another_model(problem.model), at="model")
+            sink.report("E07", explain_left_out_parts(problem.model), at="model")
         if problem.launch.args:
             planned = arguments(problem, plan.layout)
             check_extra(problem.launch.args, planned, problem.version(self.name), sink)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
-        """Return ``megatron/args.sh``."""
+        """Return the one emitted file, ``megatron/args.sh``."""
         return (args_file(plan),)
 
 

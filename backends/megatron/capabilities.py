@@ -9,7 +9,7 @@ from parc.compiler.ir import NO_RECOMPUTE, Model, Recompute
 
 VERSIONS = ("0.17", "0.18", "0.19", "0.20")
 DEFAULT_VERSION = "0.19"
-"""Newest released version."""
+"""Version that PARC uses if the spec sets none: the newest released one."""
 
 STRATEGIES: dict[str, str] = {
     "dp": "world size / (tp x cp x pp)",
@@ -31,25 +31,29 @@ STRATEGIES: dict[str, str] = {
 
 
 def has_separate_norms(model: Model) -> bool:
-    """Return True if a norm of the model is not fused into the linear layer after it."""
+    """Return True if a norm of the model is not fused into the linear layer after the norm."""
     return any(sum(model.fused_norms(kind)) < kind.parts for kind in model.kinds)
 
 
 def recompute_levels(model: Model) -> tuple[Recompute, ...]:
-    """Return the recompute settings that the search tries, in ascending order of their time.
+    """Return the recompute settings that the search tries, the fastest first.
 
-    The first selective level has modules that are bound by memory bandwidth and cost little time;
+    The first selective setting has modules that are bound by memory bandwidth and cost little time;
     the second one also recomputes the MLP or the experts. Megatron can recompute only the norms
-    before experts and before latent attention, because all others are fused into linear layers.
+    before experts and before latent attention, because all other norms are fused into linear
+    layers.
     """
     light = {"layernorm"} if has_separate_norms(model) else set()
     if model.attention.latent is not None:
         light.add("mla_up_proj")
+    # "moe" recomputes the whole expert layer including "moe_act", so the heavy setting leaves
+    # moe_act out.
     heavy = light | ({"moe"} if model.moe_layers else set())
     if model.dense_layers:
         heavy = heavy | {"mlp"}
     if model.moe_layers:
         light = light | {"moe_act"}
     levels = [tuple(sorted(names)) for names in (light, heavy) if names]
+    # Both sets are equal for some models; dict.fromkeys drops the duplicate and keeps the order.
     selective = (Recompute.selective(names) for names in dict.fromkeys(levels))
     return (NO_RECOMPUTE, *selective, Recompute("full", (), "uniform", 1))

@@ -1,4 +1,4 @@
-"""Memory model of Megatron-Core with TransformerEngine, as PARC starts it.
+"""Memory model of Megatron-Core with TransformerEngine and the flags that PARC emits.
 
 Sources: Megatron-LM docs, dist_optimizer.md (bf16 6 + 12/d bytes per parameter, fp16 4 + 16/d); its
 functional-test records for workspaces and cached casts.
@@ -11,27 +11,31 @@ from dataclasses import replace
 from parc.compiler.ir import Generation, Problem, ProgramMemory, StateBytes
 
 BLOCK_BYTES = 512
-"""Granularity of torch's caching allocator."""
+"""Smallest block of torch's caching allocator, in bytes."""
 GROUPED_STREAMS = 4
-"""Streams of TransformerEngine's grouped matrix products, each with a workspace (gemm.py)."""
+"""Number of CUDA streams of TransformerEngine's grouped GEMM, each with a workspace (gemm.py)."""
 SCALARS = 7
-"""Tensors of one element that Megatron keeps; each occupies a block of the allocator."""
+"""Number of one-element tensors that Megatron keeps; each occupies a block of the allocator."""
 FRAGMENTATION = 0.05
-"""Assumed, because PARC starts Megatron with expandable segments; no reading determines it."""
+"""Fraction of memory lost to fragmentation: an assumption, not measured. It is small because PARC
+starts Megatron with expandable segments."""
 SAVED_BYTES = {"fp8": 1.0, "mxfp8": 1.0 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
-"""Bytes per element of the quantised input that a linear layer saves, with its block scales."""
+"""Precision -> bytes per element of the quantised input that a linear layer saves, including block
+scales."""
 
 
 def program_memory(problem: Problem) -> ProgramMemory:
-    """Return the memory model of the job; fp8 runs keep quantised parameters."""
+    """Return the memory model of the job. An fp8 job stores its parameters in fp8."""
     precision, generation = problem.job.precision, problem.cluster.generation
     build = with_fp8_parameters if precision == "fp8" else megatron
     return with_gradients(build(precision, generation), problem.job.gradient_bytes, precision)
 
 
 def megatron(precision: str, generation: Generation) -> ProgramMemory:
-    """Return Megatron with fp32 gradients, flash attention and an unfused loss."""
+    """Return the memory model of Megatron with fp32 gradients, flash attention and unfused loss."""
     state = StateBytes(2.0, 4.0, 12.0, cast_bytes(precision, generation))
+    # fp16: 2 + 2 bytes on each rank and 16 sharded, including fp32 copies of the gradients
+    # (Megatron's 4 + 16/d).
     if precision == "fp16":
         state = StateBytes(2.0, 2.0, 16.0)
     return ProgramMemory(
@@ -47,20 +51,29 @@ def megatron(precision: str, generation: Generation) -> ProgramMemory:
 
 
 def with_fp8_parameters(precision: str, generation: Generation) -> ProgramMemory:
-    """Return Megatron with fp8-param-gather: the quantised weights are the parameters."""
+    """Return the memory model of Megatron with ``--fp8-param-gather``.
+
+    The quantised weights are the parameters; no 16-bit copy is stored.
+    """
     state = fp8_parameters(precision, generation)
     return replace(megatron(precision, generation), name="megatron fp8 parameters", state=state)
 
 
 def fp8_parameters(precision: str, generation: Generation) -> StateBytes:
-    """Return the states of fp8-param-gather: quantised weights, and sharded fp32 masters."""
+    """Return the bytes per parameter of all model states with ``--fp8-param-gather``.
+
+    The weights are stored in fp8; the fp32 master weights are sharded with the optimizer state.
+    """
+    # A weight takes at least one byte; on some GPUs TransformerEngine also keeps a transposed copy
+    # (Generation.fp8_cast_bytes).
     return StateBytes(max(cast_bytes(precision, generation), 1.0), 4.0, 12.0)
 
 
 def cast_bytes(precision: str, generation: Generation) -> float:
-    """Return the bytes per weight that TransformerEngine caches over the micro-batches of a step.
+    """Return the bytes per weight that TransformerEngine caches in low precision during a step.
 
-    Block formats are scaled along rows and along columns, so that both copies are kept.
+    Formats with block scales need two copies of a weight, one scaled along rows and one along
+    columns.
     """
     if precision == "fp8":
         return generation.fp8_cast_bytes
@@ -68,25 +81,28 @@ def cast_bytes(precision: str, generation: Generation) -> float:
 
 
 def workspace_bytes(generation: Generation) -> float:
-    """Return the workspaces of cuBLAS, of TransformerEngine's main stream, and scalars.
+    """Return the bytes of cuBLAS and TransformerEngine workspaces and of scalar tensors.
 
-    cuBLAS has one for the forward thread and one for the backward thread. Megatron's
-    functional-test records show exactly these bytes in addition to parameters.
+    The library cuBLAS has one workspace for the forward thread and one for the backward thread.
+    Megatron's functional-test records show exactly these bytes in addition to parameters.
     """
+    # cuBLAS allocates one workspace per host thread, and torch runs the backward pass in a second
+    # one.
     libraries = 2 * generation.matmul_workspace_kib * 1024
     return libraries + engine_workspace_bytes(generation) + SCALARS * BLOCK_BYTES
 
 
 def engine_workspace_bytes(generation: Generation) -> float:
-    """Return TransformerEngine's workspace of one stream."""
+    """Return the bytes of TransformerEngine's workspace for one CUDA stream."""
     return generation.transformer_engine_workspace_kib * 1024
 
 
 def with_gradients(program: ProgramMemory, gradient_bytes: float, precision: str) -> ProgramMemory:
-    """Return ``program`` with ``gradient_bytes`` per gradient.
+    """Return a copy of ``program`` with ``gradient_bytes`` bytes per gradient element.
 
     The optimizer copies 16-bit gradients to fp32 (distrib_optimizer.py,
     _copy_model_grads_to_main_grads) and frees the copies before the next step.
     """
+    # In fp16 these copies are part of the 16 optimizer bytes already.
     step = 4.0 if gradient_bytes < 4 and precision != "fp16" else 0.0
     return replace(program, state=replace(program.state, gradient=gradient_bytes, step=step))

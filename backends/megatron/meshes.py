@@ -1,4 +1,4 @@
-"""Dense and expert mesh of Megatron, their rank orders and process groups.
+"""Megatron's device meshes for dense layers and experts, with rank orders and process groups.
 
 Source: megatron/core/parallel_state.py, ``RankGenerator`` and ``initialize_model_parallel``.
 """
@@ -8,20 +8,24 @@ from __future__ import annotations
 from parc.backends.shared.plain_mesh import COLUMNS, DEFAULT_ORDER, expert_mesh, order_axes
 from parc.compiler.ir import GroupFamily, Layout, Mesh
 
+# Rank = tp + TP (cp + CP (dp + DP pp)) in the default order; no other order can be set on the
+# command line.
 ORDERS = (DEFAULT_ORDER, "tp-cp-ep-pp-dp")
-"""Rank orders; ``--use-tp-pp-dp-mapping`` selects the second, and there is no flag for others."""
+"""Rank orders, fastest axis first. The first is the default; ``--use-tp-pp-dp-mapping`` selects the
+second; other orders have no flag."""
 
 
 def meshes(layout: Layout) -> tuple[Mesh, Mesh]:
-    """Return the dense mesh (attention, dense layers, embeddings) and the expert mesh.
+    """Return (mesh of attention, dense layers and embeddings; mesh of the experts).
 
-    The dense mesh has axes tp, cp, dp and pp. Hierarchical context parallelism replaces cp by its
-    two levels, of which the all-to-all groups vary faster (``create_hierarchical_groups``).
+    The first mesh has the axes tp, cp, dp and pp. With hierarchical context parallelism, two axes
+    replace cp, of which the all-to-all axis varies faster (``create_hierarchical_groups``).
     """
     sizes = {"tp": layout.tp, "cp": layout.cp, "dp": layout.dp, "pp": layout.pp}
     order = layout.order
     if layout.cp_a2a > 1:
         sizes |= {"cp_a2a": layout.cp_a2a, "cp_p2p": layout.cp_p2p}
+        # Level 0 of create_hierarchical_groups has adjacent ranks: it is the all-to-all level.
         order = order.replace("cp", "cp_a2a-cp_p2p")
     return order_axes(order, sizes), expert_mesh(layout)
 
@@ -36,15 +40,15 @@ FAMILIES: tuple[GroupFamily, ...] = (
     GroupFamily("etp-ep", "expert", ("tp", "ep")),
     GroupFamily("etp-ep-pp", "expert", ("tp", "ep", "pp")),
 )
-"""Process groups that Megatron creates."""
+"""Types of process groups that Megatron always creates."""
 
 HIERARCHY: tuple[GroupFamily, ...] = (
     GroupFamily("cp-a2a", "dense", ("cp_a2a",)),
     GroupFamily("cp-p2p", "dense", ("cp_p2p",)),
 )
-"""Additional groups for ``--hierarchical-context-parallel-sizes``."""
+"""Types of process groups that ``--hierarchical-context-parallel-sizes`` adds."""
 
 
 def families(layout: Layout) -> tuple[GroupFamily, ...]:
-    """Return the process groups of ``layout``."""
+    """Return the types of process groups that Megatron creates for ``layout``."""
     return FAMILIES + HIERARCHY if layout.cp_a2a > 1 else FAMILIES

@@ -11,29 +11,30 @@ HYBRID = "pretrain_hybrid.py"
 OLD_HYBRID = "pretrain_mamba.py"
 """Name of pretrain_hybrid.py before 0.18; later versions accept it with a warning."""
 HYBRID_SINCE = (0, 18)
+# Megatron 0.18 renamed mamba to hybrid in programs and modules.
 STACK = ("megatron.core.models.hybrid.hybrid_layer_specs", "hybrid_stack_spec")
 OLD_STACK = ("megatron.core.models.mamba.mamba_layer_specs", "mamba_stack_spec")
 
 GROUPED_GEMM = (8, 0)
 """Minimum compute capability of the grouped GEMM kernels (validate_args)."""
 VOCAB_MULTIPLE = 128
-"""``--make-vocab-size-divisible-by``: Megatron's default, which PARC always emits."""
+"""Value of ``--make-vocab-size-divisible-by``: Megatron's default, which PARC always emits."""
 
 
 def stack_of(version: str) -> tuple[str, str]:
-    """Return module and name of the spec that defines the layers of a pattern."""
+    """Return (module, name) of Megatron's layer spec that defines the layers of a pattern."""
     return STACK if parse_version(version) >= HYBRID_SINCE else OLD_STACK
 
 
 def default_program(model: Model, version: str) -> str:
-    """Return the name of Megatron's program that builds ``model``."""
+    """Return the file name of Megatron's program that builds ``model``."""
     if not model.pattern:
         return PLAIN
     return HYBRID if parse_version(version) >= HYBRID_SINCE else OLD_HYBRID
 
 
 def check_program(plan: Plan, sink: Sink) -> None:
-    """Report E10 if the program of the plan is Megatron's, but does not build the plan's model."""
+    """Report a plan whose program is Megatron's but cannot build the plan's model (E10)."""
     problem = plan.problem
     finding = explain_wrong_program(
         problem.launch.program, problem.model, problem.version("megatron")
@@ -43,10 +44,11 @@ def check_program(plan: Plan, sink: Sink) -> None:
 
 
 def explain_wrong_program(program: str, model: Model, version: str) -> Finding | None:
-    """Explain that Megatron's ``program``, a path, does not build ``model``.
+    """Return a finding that Megatron's ``program``, a path, does not build ``model``.
 
-    Returns None if it does, and for programs of the user, which may build any model.
+    None if the program builds the model, and for the user's programs, which may build any model.
     """
+    # Users start Megatron's programs by any path, so only the file name is compared.
     name = program.rpartition("/")[2]
     if name not in ((PLAIN,) if model.pattern else (HYBRID, OLD_HYBRID)):
         return None
@@ -54,7 +56,7 @@ def explain_wrong_program(program: str, model: Model, version: str) -> Finding |
     builds = "models without a pattern" if model.pattern else "only models with a pattern"
     return Finding(
         message=f"{name} does not build {model.name}",
-        label=f"it builds {builds}",
+        label=f"{name} builds {builds}",
         help=f"use {own}, or your own program",
         fix=f"launch.program: {own}",
         causes=(
@@ -67,10 +69,14 @@ def explain_wrong_program(program: str, model: Model, version: str) -> Finding |
 def has_grouped_gemm(problem: Problem) -> bool:
     """Return True if the GPU supports grouped GEMM kernels."""
     gpu = problem.cluster.gpu
+    # validate_args tests the CUDA compute capability; ROCm reports 9.x, so AMD GPUs pass.
     return gpu.vendor == "amd" or gpu.compute_capability >= GROUPED_GEMM
 
 
 def padded_vocab(model: Model, tp: int) -> int:
-    """Return the rows of the embedding: a multiple of 128 x tp (training/vocab_utils.py)."""
+    """Return the number of embedding rows: the vocabulary rounded up to a multiple of 128 x tp.
+
+    Source: Megatron-LM, training/vocab_utils.py.
+    """
     step = VOCAB_MULTIPLE * tp
     return -(-model.vocab // step) * step

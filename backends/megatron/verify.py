@@ -1,4 +1,4 @@
-"""Verifier of ``megatron/args.sh``."""
+"""Verifier of ``megatron/args.sh``, independent of the code that writes the file."""
 
 from __future__ import annotations
 
@@ -14,21 +14,24 @@ from parc.compiler.verify.read_emitted import TABLE
 
 
 class MegatronVerifier(FrameworkVerifier):
-    """Derives Megatron's process groups, and the layers and samples that its arguments cover."""
+    """Verifier that derives process groups, layers and batch from Megatron's arguments."""
 
     file = ARGUMENTS
     files = FileDependencies(references={ARGUMENTS: "/megatron/args.sh"})
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report A08 for layers that no stage has, or several."""
+        """Report layers that are in no pipeline stage, or in more than one (A08)."""
         verify_layers(read_arguments(artifacts[ARGUMENTS]), sink)
 
     def derive_groups(
         self, artifacts: Mapping[str, str], world: int, sink: Sink
     ) -> DerivedGroups | None:
-        """Return the groups on ``world`` ranks; report A05 for degrees and A09 for the batch."""
+        """Return the process groups of a job with ``world`` ranks; None if the sizes do not fit.
+
+        Report such parallel sizes (A05), and a wrong batch size (A09).
+        """
         arguments = read_arguments(artifacts[ARGUMENTS])
-        degrees = _degrees(arguments, world, sink)
+        degrees = _read_degrees(arguments, world, sink)
         if degrees is None:
             return None
         verify_batch(arguments, degrees.dense["dp"], sink)
@@ -42,16 +45,22 @@ class MegatronVerifier(FrameworkVerifier):
         )
 
 
-def _degrees(arguments: Arguments, world: int, sink: Sink) -> Degrees | None:
-    """Return the sizes that the arguments configure; None and A05 if ``world`` does not fit."""
+def _read_degrees(arguments: Arguments, world: int, sink: Sink) -> Degrees | None:
+    """Return the parallel sizes that the flags set.
+
+    If the sizes do not fit ``world`` ranks, report A05 (contradictory sizes) and return None.
+    """
     tp = arguments.number("tensor-model-parallel-size", 1)
     pp = arguments.number("pipeline-model-parallel-size", 1)
     cp = arguments.number("context-parallel-size", 1)
     ep = arguments.number("expert-model-parallel-size", 1)
+    # Megatron's default is tp, not 1.
     etp = arguments.number("expert-tensor-parallel-size", tp)
+    # cp is no factor of the expert mesh: context-parallel ranks are replicas of experts or hold
+    # different experts.
     for name, product in (("tp x cp x pp", tp * cp * pp), ("etp x ep x pp", etp * ep * pp)):
         if world % product:
-            message = f"the {world} ranks of the rank map are not divisible by {name} = {product}"
+            message = f"{world} ranks of the rank map are not divisible by {name} = {product}"
             label = f"{world} % {product} = {world % product}, must be 0"
             finding = Finding(f"{message} of {ARGUMENTS}", label)
             sink.report("A05", finding, span=Span(TABLE, 1, 1))
@@ -60,7 +69,7 @@ def _degrees(arguments: Arguments, world: int, sink: Sink) -> Degrees | None:
     if levels and (len(levels) != len(HIERARCHY) or prod(levels) != cp):
         sizes = " ".join(map(str, levels))
         message = f"{ARGUMENTS} has --hierarchical-context-parallel-sizes {sizes} for cp {cp}"
-        finding = Finding(message, f"{len(HIERARCHY)} sizes whose product is {cp} are needed")
+        finding = Finding(message, f"must be {len(HIERARCHY)} sizes whose product is {cp}")
         sink.report("A05", finding, span=Span(TABLE, 1, 1))
         return None
     swapped = arguments.has("use-tp-pp-dp-mapping")

@@ -1,7 +1,7 @@
-"""Read ``megatron/args.sh`` as bash and argparse do.
+"""Reader of ``megatron/args.sh`` that follows the rules of bash and argparse.
 
-No code is shared with the emitter. Readers raise ``Malformed`` for any text that is not a single
-array of literal words.
+It shares no code with the emitter, and raises ``Malformed`` for any text that is not a single array
+of literal words.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from parc.compiler.verify.read_emitted import LARGEST, Malformed
 
 ARGUMENTS = "megatron/args.sh"
 _BLANK_OR_WORD = re.compile(r"""[ \t\n]+|#[^\n]*|((?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+)""")
-"""White space, a comment, or a word of bash with its quotes."""
+"""Pattern of white space, a comment, or a bash word with its quotes."""
 _COMMENTS = re.compile(r"^\s*#[^\n]*$", re.MULTILINE)
 _LITERAL = re.compile(r"""'[^']*'|"[^"\\$`!]*"|\\.""")
 """Quoted text that bash does not expand."""
@@ -30,24 +30,29 @@ class Arguments:
     flags: dict[str, tuple[str, ...]]
 
     def has(self, flag: str) -> bool:
-        """Return True if ``--flag`` is given."""
+        """Return True if the arguments contain ``--flag``."""
         return flag in self.flags
 
     def text(self, flag: str) -> str | None:
-        """Return the first value of ``--flag``; None if there is none."""
+        """Return the first value of ``--flag``; None if the flag is absent or has no value."""
         values = self.flags.get(flag, ())
         return values[0] if values else None
 
     def number(self, flag: str, default: int) -> int:
-        """Return the value of ``--flag`` as a positive integer; Malformed if it is not one."""
-        return _number(flag, self.text(flag) or "") if flag in self.flags else default
+        """Return the value of ``--flag`` as a positive integer; ``default`` if the flag is absent.
+
+        Raise ``Malformed`` for other values.
+        """
+        return (
+            _parse_positive_integer(flag, self.text(flag) or "") if flag in self.flags else default
+        )
 
     def numbers(self, flag: str) -> tuple[int, ...]:
-        """Return all values of ``--flag`` as positive integers; empty if it is not given."""
-        return tuple(_number(flag, value) for value in self.flags.get(flag, ()))
+        """Return all values of ``--flag`` as positive integers; () if the flag is absent."""
+        return tuple(_parse_positive_integer(flag, value) for value in self.flags.get(flag, ()))
 
 
-def _number(flag: str, value: str) -> int:
+def _parse_positive_integer(flag: str, value: str) -> int:
     number = int(value) if re.fullmatch(r"[0-9]{1,10}", value) else 0
     if not 0 < number <= LARGEST:
         raise Malformed(ARGUMENTS, 1, f"--{flag} is {value!r}, must be a number > 0")
@@ -55,34 +60,43 @@ def _number(flag: str, value: str) -> int:
 
 
 def read_arguments(text: str) -> Arguments:
-    """Return the flags of the bash array ``MEGATRON_ARGS``; the file must contain only it."""
+    """Return the flags in the bash array ``MEGATRON_ARGS``.
+
+    Raise ``Malformed`` if the file contains anything else.
+    """
     start = re.search(r"\A(?:#[^\n]*\n|\s*\n)*MEGATRON_ARGS=\(", text)
     if not start:
-        raise Malformed(ARGUMENTS, 1, "it does not start with the array MEGATRON_ARGS=( ... )")
+        raise Malformed(
+            ARGUMENTS, 1, "the file does not start with the array MEGATRON_ARGS=( ... )"
+        )
     flags: dict[str, tuple[str, ...]] = {}
     name = ""
-    for line, word in _words(text, start.end()):
+    for line, word in _iterate_words(text, start.end()):
         if word.startswith("--"):
+            # argparse accepts both `--flag value` and `--flag=value`.
             name, _, value = word[2:].partition("=")
             flags[name] = (value,) if value else ()
         elif name:
             flags[name] = (*flags[name], word)
         else:
-            raise Malformed(ARGUMENTS, line, f"{word!r:.60} precedes the first flag")
+            raise Malformed(ARGUMENTS, line, f"the word {word!r:.60} precedes the first flag")
     return Arguments(flags)
 
 
-def _words(text: str, at: int) -> Iterator[tuple[int, str]]:
-    """Yield (line, unquoted word) up to the closing parenthesis."""
+def _iterate_words(text: str, at: int) -> Iterator[tuple[int, str]]:
+    """Yield (line number, unquoted word) for each word before the closing parenthesis."""
     while found := _BLANK_OR_WORD.match(text, at):
         at, raw = found.end(), found[1]
         line = text.count("\n", 0, found.start()) + 1
         if raw == ")":
             if rest := _COMMENTS.sub("", text[at:]).strip():
-                raise Malformed(ARGUMENTS, line, f"{rest!r:.60} follows the array")
+                raise Malformed(ARGUMENTS, line, f"the text {rest!r:.60} follows the array")
             return
         if raw:
+            # Such a word depends on the environment of the shell, so its value cannot be verified.
             if _EXPANDED.search(_LITERAL.sub("", raw)):
-                raise Malformed(ARGUMENTS, line, f"{raw!r:.60} would be expanded by bash")
+                raise Malformed(ARGUMENTS, line, f"bash would expand the word {raw!r:.60}")
             yield line, shlex.split(raw)[0]
-    raise Malformed(ARGUMENTS, text.count("\n", 0, at) + 1, "the array is not closed")
+    raise Malformed(
+        ARGUMENTS, text.count("\n", 0, at) + 1, "the array MEGATRON_ARGS has no closing parenthesis"
+    )

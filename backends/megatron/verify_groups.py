@@ -1,4 +1,4 @@
-"""Re-derive Megatron's process groups from its arguments.
+"""Independent derivation of Megatron's process groups from its arguments.
 
 The algorithm is that of Megatron's ``RankGenerator`` (megatron/core/parallel_state.py): an index is
 decomposed over the sizes of the masked axes and multiplied with their strides. No code is shared
@@ -27,42 +27,46 @@ TOKENS: dict[str, tuple[str, str]] = {
     "etp-ep": ("expert", "tp-ep"),
     "etp-ep-pp": ("expert", "tp-ep-pp"),
 }
-"""Family of the rank map -> rank generator and its token."""
+"""Type of group in the rank map -> (rank generator, token that the generator accepts)."""
 
 HIERARCHY = ("cp-a2a", "cp-p2p")
-"""Families of hierarchical context parallelism, one per level."""
+"""Types of groups in hierarchical context parallelism, one per level."""
 
 COLUMNS = ("pp", "dp", "cp", "tp", "ep", "etp", "edp")
-"""Families of a single axis, which are the columns of the rank map."""
+"""Types of groups that span a single axis; each is a column of the rank map."""
 
 
 @dataclass(frozen=True, slots=True)
 class Degrees:
-    """Sizes of both rank generators."""
+    """Parallel sizes of Megatron's two rank generators, for dense layers and for experts."""
 
     order: str
-    """Axes from the fastest to the slowest: ``tp-cp-ep-dp-pp``."""
+    """Axes from the fastest to the slowest, such as ``tp-cp-ep-dp-pp``."""
     dense: dict[str, int]
     expert: dict[str, int]
     levels: tuple[int, ...] = ()
     """Sizes of hierarchical context parallelism; empty without a hierarchy."""
 
     def sizes(self) -> dict[str, int]:
-        """Return the sizes by the names of the rank map."""
+        """Return the size of each axis by the name of its column in the rank map."""
         expert = {"ep": self.expert["ep"], "etp": self.expert["tp"], "edp": self.expert["dp"]}
         return {name: self.dense[name] for name in ("pp", "dp", "cp", "tp")} | expert
 
 
 def derive_groups(degrees: Degrees) -> dict[str, Groups]:
-    """Return the groups of each family in TOKENS, and of each level of a hierarchy."""
-    found = {family: _groups(degrees, family) for family in TOKENS}
+    """Return the process groups of each type in ``TOKENS`` and of each hierarchical cp level."""
+    found = {family: _groups_of_family(degrees, family) for family in TOKENS}
     if degrees.levels:
         found |= dict(zip(HIERARCHY, _split_by_level(found["cp"], degrees.levels), strict=True))
     return found
 
 
 def _split_by_level(whole: Groups, levels: tuple[int, ...]) -> list[Groups]:
-    """Split each group level by level, as ``create_hierarchical_groups`` of the same file does."""
+    """Return, for each level of hierarchical cp, the groups into which ``whole`` is split.
+
+    The method is that of Megatron's ``create_hierarchical_groups`` (parallel_state.py).
+    """
+    # below is the number of ranks of all finer levels: the stride of a level in the whole group.
     split, below = [], 1
     for size in levels:
         span = below * size
@@ -75,22 +79,24 @@ def _split_by_level(whole: Groups, levels: tuple[int, ...]) -> list[Groups]:
     return split
 
 
-def _groups(degrees: Degrees, family: str) -> Groups:
+def _groups_of_family(degrees: Degrees, family: str) -> Groups:
     generator, token = TOKENS[family]
     axes = degrees.order.split("-")
     sizes = degrees.dense if generator == "dense" else degrees.expert
     shape = [sizes[axis] for axis in axes]
     strides = _prefix_products(shape)
+    # Masked axes span a group; the remaining axes number the groups, the first in order fastest.
     masked = [axis in token.split("-") for axis in axes]
     return Groups(
-        _offsets(shape, strides, masked), _offsets(shape, strides, [not one for one in masked])
+        _rank_offsets(shape, strides, masked),
+        _rank_offsets(shape, strides, [not one for one in masked]),
     )
 
 
-def _offsets(shape: list[int], strides: list[int], mask: list[bool]) -> list[int]:
-    """Return the inner product of each decomposed index with the strides of the masked axes.
+def _rank_offsets(shape: list[int], strides: list[int], mask: list[bool]) -> list[int]:
+    """Return the rank offsets of all positions along the axes that ``mask`` selects.
 
-    The first axis counts fastest, so that offsets without a step on an axis precede the others.
+    The first axis varies fastest.
     """
     offsets = [0]
     for size, stride, kept in zip(shape, strides, mask, strict=True):
@@ -101,7 +107,7 @@ def _offsets(shape: list[int], strides: list[int], mask: list[bool]) -> list[int
 
 
 def _prefix_products(sizes: list[int]) -> list[int]:
-    """Return 1, a, a b, ...: the stride of each axis."""
+    """Return the stride of each axis: the product of the sizes of all faster axes."""
     products = [1]
     for size in sizes[:-1]:
         products.append(products[-1] * size)

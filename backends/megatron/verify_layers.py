@@ -1,4 +1,4 @@
-"""Verify that Megatron's arguments cover all layers and all samples of the batch."""
+"""Check that Megatron's arguments assign every layer to one stage and divide the batch evenly."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from parc.backends.megatron.verify_arguments import ARGUMENTS, Arguments
 from parc.compiler.diagnostics import Finding, Sink, Span
 
 LONGEST = 100_000
-"""Maximum letters of an expanded pipeline layout; a damaged repeat count may be any number."""
+"""Maximum number of letters in an expanded pipeline layout. It bounds the memory that a damaged
+repeat count can use."""
 
 
 def verify_layers(arguments: Arguments, sink: Sink) -> None:
-    """Report A08 unless the pipeline stages contain each layer exactly once."""
+    """Report layers that are in no pipeline stage, or in more than one (A08)."""
     layers = arguments.number("num-layers", 0)
     if not layers:
         _report("A08", "--num-layers is missing", "", sink)
@@ -30,6 +31,8 @@ def verify_layers(arguments: Arguments, sink: Sink) -> None:
     last = arguments.number("decoder-last-pipeline-num-layers", 0)
     with_embedding = arguments.has("account-for-embedding-in-pipeline-split")
     with_loss = arguments.has("account-for-loss-in-pipeline-split")
+    # Ranks with a fixed number of layers are not part of the even division
+    # (get_num_layers_to_build).
     chunks = (pp - bool(first) - bool(last)) * _virtual_stages(arguments, layers, pp)
     rest = layers - first - last + with_embedding + with_loss
     if rest < 0 or (chunks and rest % chunks) or (not chunks and rest):
@@ -38,7 +41,7 @@ def verify_layers(arguments: Arguments, sink: Sink) -> None:
 
 
 def verify_batch(arguments: Arguments, dp: int, sink: Sink) -> None:
-    """Report A09 unless the global batch is a whole number of micro-batches per replica."""
+    """Report a global batch that is not a whole number of micro-batches per replica (A09)."""
     batch = arguments.number("global-batch-size", 0)
     micro = arguments.number("micro-batch-size", 0)
     if not batch or not micro:
@@ -49,23 +52,28 @@ def verify_batch(arguments: Arguments, dp: int, sink: Sink) -> None:
 
 
 def _virtual_stages(arguments: Arguments, layers: int, pp: int) -> int:
-    """Return the number of virtual stages per pipeline rank."""
+    """Return the number of virtual stages (model chunks) per pipeline rank."""
     per_stage = arguments.number("num-layers-per-virtual-pipeline-stage", 0)
     if per_stage:
+        # This flag gives the layers per chunk, the flag below the chunks per rank.
         return max(1, layers // (pp * per_stage))
     return arguments.number("num-virtual-stages-per-pipeline-rank", 1)
 
 
 def _verify_layout(layout: str, pp: int, arguments: Arguments, sink: Sink) -> None:
-    """Report A08 unless the layout has one E and one L, all t and m, and stages for each rank."""
-    flat = _expanded(layout)
+    """Report a pipeline layout string that does not match the model or pp (A08).
+
+    The string must contain one E (embedding), one L (loss), one t per decoder layer and one m per
+    MTP layer, and pp must divide the number of stages.
+    """
+    flat = _expand_layout(layout)
     mtp = arguments.number("mtp-num-layers", 0) if arguments.has("mtp-num-layers") else 0
     wanted = {"E": 1, "t": arguments.number("num-layers", 0), "m": mtp, "L": 1}
     for letter, count in wanted.items():
         if flat is None or flat.count(letter) != count:
-            found = "unreadable" if flat is None else f"{flat.count(letter)} of {letter}"
+            found = "not a valid layout" if flat is None else f"{flat.count(letter)} of {letter}"
             message = f"the pipeline layout does not match the model: {found}"
-            _report("A08", message, f"must be {count} of {letter}", sink)
+            _report("A08", message, f"must contain {count} of the letter {letter}", sink)
             return
     stages = (flat or "").count("|") + 1
     if stages % pp:
@@ -74,7 +82,10 @@ def _verify_layout(layout: str, pp: int, arguments: Arguments, sink: Sink) -> No
 
 
 def _verify_pattern(pattern: str, pp: int, layers: int, sink: Sink) -> None:
-    """Report A08 unless the pattern has a letter per layer and stages for each rank."""
+    """Report a layer pattern that does not match the model or pp (A08).
+
+    The pattern must contain one letter per layer, and pp must divide the number of stages.
+    """
     letters = re.findall(r"[M*E-]", pattern)
     if len(letters) != layers or len(letters) + pattern.count("|") != len(pattern):
         message = f"the layer pattern does not match the model: {len(letters)} letters"
@@ -85,8 +96,8 @@ def _verify_pattern(pattern: str, pp: int, layers: int, sink: Sink) -> None:
         _report("A08", message, f"{stages} % {pp} = {stages % pp}, must be 0", sink)
 
 
-def _expanded(layout: str) -> str | None:
-    """Return the layout with all repeats expanded; None if it is not a layout.
+def _expand_layout(layout: str) -> str | None:
+    """Return the pipeline layout with all repeats written out; None if the text is no such layout.
 
     Groups are expanded before the repeats inside them, as in Megatron's ``parse_str_to_list``.
     """

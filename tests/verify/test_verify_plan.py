@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parc.backends.megatron.stages.layout_string import Stage, spell
+from parc.backends.megatron.stages.layout_string import Stage, format_layout_string
 from parc.backends.megatron.verify_arguments import Arguments, read_arguments
 from parc.backends.megatron.verify_layers import verify_layers
 from parc.backends.preflight.backend import BACKEND as PREFLIGHT
@@ -245,7 +245,7 @@ def test_layers_are_conserved(flags: str, whole: bool) -> None:
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=40))
 def test_each_layout_string_of_the_split_is_read_back(layers: list[int]) -> None:
     last = len(layers) - 1
-    text = spell(tuple(Stage(k == 0, n, 0, k == last) for k, n in enumerate(layers)))
+    text = format_layout_string(tuple(Stage(k == 0, n, 0, k == last) for k, n in enumerate(layers)))
     flags = {
         "num-layers": (str(sum(layers)),),
         "pipeline-model-parallel-size": (str(len(layers)),),

@@ -1,4 +1,4 @@
-"""Import a JSON config of DeepSpeed: layout and job.
+"""Import of layout and job from a JSON config of DeepSpeed.
 
 Keys: https://www.deepspeed.ai/docs/config-json.
 """
@@ -14,16 +14,19 @@ from parc.compiler.topology.readers.reading import Reading, some
 from parc.compiler.topology.readers.registry import Format
 
 BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-"""Batch keys; the first is the product of the other two and the number of replicas."""
+"""Batch keys: global batch = micro-batch x accumulation steps x data-parallel replicas."""
 _READ = (*TABLE.rows, "gradient_accumulation_steps")
-"""Keys that have a field in the spec or follow from others, with dots between sections."""
+"""Keys that have a field in the spec or follow from other keys, such as ``bf16.enabled``."""
 
 OPTIMIZER = ("gradient_clipping", "optimizer", "scheduler")
-"""Sections that import_optimizer.py reads."""
+"""Top-level keys that import_optimizer.py reads."""
 
 
 def read_deepspeed_json(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read ZeRO, batch sizes, precision and optimizer; report all other keys (I04)."""
+    """Return the layout and job fields that a DeepSpeed config sets; None if the text is unusable.
+
+    Keys without a field in the spec are reported (I04).
+    """
     reading = Reading(text, name, sink)
     root = read_document(reading)
     if root is None or not root.wants(dict):
@@ -31,7 +34,9 @@ def read_deepspeed_json(text: str, name: str, sink: Sink) -> Fragment | None:
     layout: dict[str, object] = {}
     job: dict[str, object] = {}
     zero = root.mapping("zero_optimization")
-    stage = _count(zero, "stage", reading) if zero is not None else 0
+    stage = _read_whole_number(zero, "stage", reading) if zero is not None else 0
+    # Without the section DeepSpeed does not use ZeRO; a section without a number leaves the stage
+    # open.
     if stage is not None and stage > 3:
         reading.refuse(
             "I02", f"ZeRO stage {stage} does not exist, valid values: 0, 1, 2, 3", root.span
@@ -39,23 +44,26 @@ def read_deepspeed_json(text: str, name: str, sink: Sink) -> Fragment | None:
     elif stage is not None:
         layout["zero_stage"] = stage
     if zero is not None:
-        layout |= _offload(zero) | _zero_plus(zero, reading)
+        layout |= _read_offload(zero) | _read_zero_plus(zero, reading)
     sections = {"layout": layout, "job": job}
     for key in ("train_micro_batch_size_per_gpu", "train_batch_size"):
-        number = _count(root, key, reading)
+        number = _read_whole_number(root, key, reading)
         if number:
             section, _, field = TABLE.rows[key].path.partition(".")
             sections[section][field] = number
     optimizer, read = read_optimizer(root)
-    job |= _precision(root) | optimizer
+    job |= _read_precision(root) | optimizer
     _note_replicas(root, reading)
     _report_other_keys(root, read, reading)
     reading.spec = {"layout": layout, **({"job": job} if job else {})}
     return reading.fragment()
 
 
-def _count(node: Node, key: str, reading: Reading) -> int | None:
-    """Return a whole number; None if absent or ``auto``. Report I02 for other values."""
+def _read_whole_number(node: Node, key: str, reading: Reading) -> int | None:
+    """Return the value of ``key`` as a whole number; None if the key is absent or ``auto``.
+
+    Report other values as unreadable (I02).
+    """
     found = node.child(key)
     if found is None or found.value == "auto":
         return None
@@ -66,7 +74,8 @@ def _count(node: Node, key: str, reading: Reading) -> int | None:
     return None
 
 
-def _precision(root: Node) -> dict[str, object]:
+def _read_precision(root: Node) -> dict[str, object]:
+    # DeepSpeed asserts that at most one of the two is enabled; `parc lint` reports both (R04).
     for name in ("bf16", "fp16"):
         section = root.mapping(name)
         if section is not None and section.value.get("enabled") is True:
@@ -74,8 +83,8 @@ def _precision(root: Node) -> dict[str, object]:
     return {}
 
 
-def _offload(zero: Node) -> dict[str, object]:
-    """Read ``{"offload_optimizer": {"device": "cpu"}}``; return {} if nothing is offloaded."""
+def _read_offload(zero: Node) -> dict[str, object]:
+    """Return the offload settings in a ``zero_optimization`` section; {} without offload."""
     found: dict[str, str] = {}
     for key, part in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):
         section = zero.mapping(key)
@@ -87,10 +96,14 @@ def _offload(zero: Node) -> dict[str, object]:
     return {"offload": found} if found else {}
 
 
-def _zero_plus(zero: Node, reading: Reading) -> dict[str, object]:
-    """Read ZeRO++: secondary weight shards, quantized gathers and reductions."""
+def _read_zero_plus(zero: Node, reading: Reading) -> dict[str, object]:
+    """Return the ZeRO++ settings in a ``zero_optimization`` section; {} if there are none.
+
+    ZeRO++ means secondary weight shards, quantized gathers and quantized reductions.
+    """
     found: dict[str, object] = {}
-    ranks = _count(zero, "zero_hpz_partition_size", reading)
+    ranks = _read_whole_number(zero, "zero_hpz_partition_size", reading)
+    # 1 is the default and means that hpZ is off.
     if ranks is not None and ranks > 1:
         found["hpz"] = ranks
     for key in ("quantized_weights", "quantized_gradients"):
@@ -100,16 +113,18 @@ def _zero_plus(zero: Node, reading: Reading) -> dict[str, object]:
 
 
 def _note_replicas(root: Node, reading: Reading) -> None:
-    """Note the number of replicas; report I03 if the batch sizes contradict each other.
+    """Note the number of replicas, and report batch sizes that contradict each other (I03).
 
-    train_batch_size = micro-batch x accumulation steps x replicas (deepspeed/runtime/config.py).
+    The global batch is micro-batch x accumulation steps x replicas (deepspeed/runtime/config.py).
     """
-    numbers = [_count(root, key, reading) for key in BATCH]
+    numbers = [_read_whole_number(root, key, reading) for key in BATCH]
+    # The number of replicas follows only if all three sizes are given.
     if all(numbers) and reading.sound:
         batch, micro, steps = (number or 1 for number in numbers)
         if batch % (micro * steps):
             finding = Finding(
-                f"train_batch_size {batch} is not a multiple of {micro} x {steps}",
+                f"train_batch_size {batch} is not a multiple of micro-batch {micro} x "
+                f"accumulation steps {steps}",
                 label=f"{batch} % {micro * steps} = {batch % (micro * steps)}, must be 0",
             )
             reading.refuse("I03", finding, root.document.find((BATCH[0],)))
@@ -121,7 +136,7 @@ def _report_other_keys(root: Node, optimizer: set[str], reading: Reading) -> Non
         inner = value if isinstance(value, dict) else {}
         read = {name.split(".")[1] for name in _READ if name.startswith(f"{key}.")}
         if key in OPTIMIZER:
-            left = [name for name in _leaves(str(key), value) if name not in optimizer]
+            left = [name for name in _dotted_keys(str(key), value) if name not in optimizer]
         elif read or key in _READ:
             left = [f"{key}.{name}" for name in inner if name not in read]
         else:
@@ -131,12 +146,12 @@ def _report_other_keys(root: Node, optimizer: set[str], reading: Reading) -> Non
             reading.say("I04", Finding(f"not carried over: {some(left, 12)}"), span)
 
 
-def _leaves(path: str, value: object) -> list[str]:
-    """Return the keys of a section, including those of its params: ``optimizer.params.lr``."""
+def _dotted_keys(path: str, value: object) -> list[str]:
+    """Return the dotted keys of a section, such as ``optimizer.params.lr``."""
     if not isinstance(value, dict):
         return [path]
     keys = [f"{path}.{name}" for name in value if name != "params"]
-    return keys + (_leaves(f"{path}.params", value["params"]) if "params" in value else [])
+    return keys + (_dotted_keys(f"{path}.params", value["params"]) if "params" in value else [])
 
 
 IMPORTERS = Importers(

@@ -1,4 +1,4 @@
-"""Import ``optimizer``, ``scheduler`` and clipping of a DeepSpeed config as fields of the job."""
+"""Import of ``optimizer``, ``scheduler`` and gradient clipping from a DeepSpeed config."""
 
 from __future__ import annotations
 
@@ -14,65 +14,70 @@ TABLE = import_table(PACKAGE)
 CONSTANTS = {
     row.setting: row.constant for row in flag_table(PACKAGE).rows if row.setting in TABLE.implied
 }
-"""Key -> the value that PARC always writes, so that reading it adds nothing."""
+"""Key -> constant that PARC always emits; a config with this value needs no field in the spec."""
 DECAYS = {scheduler: decay for decay, scheduler in SCHEDULERS.items()}
-"""Schedule of runtime/lr_schedules.py -> ``job.lr_decay``."""
+"""Scheduler class of DeepSpeed (runtime/lr_schedules.py) -> ``job.lr_decay``."""
 _LEAST = {"float": 0.0, "positive": 1e-300}
 _MOST = 1e12
-"""Limits of real numbers in a spec."""
+"""Largest real number that a spec accepts."""
 _NO_WARMUP_START = {"warmup_min_lr": 0, "warmup_min_ratio": 0}
-"""Keys of the start of a warm-up -> the value that a spec implies."""
+"""Key of the learning rate at which a warm-up starts -> 0, the value that a spec implies."""
 
 
 def read_optimizer(root: Node) -> tuple[dict[str, object], set[str]]:
-    """Return fields of ``job``, and the keys that were read (``optimizer.params.lr``).
+    """Return (``job`` fields, keys that were read, such as ``optimizer.params.lr``).
 
-    Numbers that are absent, ``auto`` or out of range are left to the spec.
+    Numbers that are absent, ``auto`` or out of range set no field.
     """
     job: dict[str, object] = {}
     read: set[str] = set()
-    for key, field, value in (*_numbers(root), *_constants(root), *_betas(root), *_schedule(root)):
+    for key, field, value in (
+        *_read_numbers(root),
+        *_read_constants(root),
+        *_read_betas(root),
+        *_read_schedule(root),
+    ):
         read.add(key)
         if field:
             job[field] = value
     return job, read
 
 
-def _number(node: Node | None, key: str, least: float, most: float) -> float | None:
+def _read_number(node: Node | None, key: str, least: float, most: float) -> float | None:
     value = node.value.get(key) if node is not None else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if least <= value <= most else None
 
 
-def _section(root: Node, *names: str) -> Node | None:
-    """Return the mapping at the path ``names``; None if a part of it is absent."""
+def _find_section(root: Node, *names: str) -> Node | None:
+    """Return the mapping at the path ``names``; None if a part of the path is absent."""
     node: Node | None = root
     for name in names:
         node = node.mapping(name) if node is not None else None
     return node
 
 
-def _numbers(root: Node) -> Iterator[tuple[str, str, object]]:
-    """Yield the real numbers that the table of keys lists."""
+def _read_numbers(root: Node) -> Iterator[tuple[str, str, object]]:
+    """Yield (key, job field, value) for every real number that flags.yaml lists."""
     for key, row in TABLE.rows.items():
         *above, name = key.split(".")
         if row.kind in _LEAST:
-            number = _number(_section(root, *above), name, _LEAST[row.kind], _MOST)
+            number = _read_number(_find_section(root, *above), name, _LEAST[row.kind], _MOST)
             if number is not None:
                 yield key, row.path.partition(".")[2], number
 
 
-def _constants(root: Node) -> Iterator[tuple[str, str, object]]:
+def _read_constants(root: Node) -> Iterator[tuple[str, str, object]]:
     for key, constant in CONSTANTS.items():
         *above, name = key.split(".")
-        section = _section(root, *above)
+        section = _find_section(root, *above)
         if section is not None and section.value.get(name) == constant:
             yield key, "", None
 
 
-def _betas(root: Node) -> Iterator[tuple[str, str, object]]:
-    params = _section(root, "optimizer", "params")
+def _read_betas(root: Node) -> Iterator[tuple[str, str, object]]:
+    params = _find_section(root, "optimizer", "params")
     betas = params.value.get("betas") if params is not None else None
     if isinstance(betas, list) and len(betas) == 2 and all(_is_beta(beta) for beta in betas):
         yield "optimizer.params.betas", "adam_beta1", betas[0]
@@ -83,37 +88,43 @@ def _is_beta(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1
 
 
-def _schedule(root: Node) -> Iterator[tuple[str, str, object]]:
-    section, params = root.mapping("scheduler"), _section(root, "scheduler", "params")
+def _read_schedule(root: Node) -> Iterator[tuple[str, str, object]]:
+    section, params = root.mapping("scheduler"), _find_section(root, "scheduler", "params")
     kind = section.value.get("type") if section is not None else None
     if not isinstance(kind, str) or kind not in DECAYS or params is None:
         return
     yield "scheduler.type", "lr_decay", DECAYS[kind]
     for name in ("warmup_num_steps", "total_num_steps"):
         key, steps = f"scheduler.params.{name}", params.value.get(name)
+        # bool is a subclass of int in Python: without the test, true would be read as 1 step.
         if isinstance(steps, int) and not isinstance(steps, bool) and 0 < steps <= 10**9:
             yield key, TABLE.rows[key].path.partition(".")[2], steps
     for key, value in _NO_WARMUP_START.items():
         if key in params.value and params.value[key] == value:
             yield f"scheduler.params.{key}", "", None
-    yield from _ends(root, params, kind)
+    yield from _read_learning_rate_ends(root, params, kind)
 
 
-def _ends(root: Node, params: Node, kind: str) -> Iterator[tuple[str, str, object]]:
-    """Yield peak and final rate.
+def _read_learning_rate_ends(
+    root: Node, params: Node, kind: str
+) -> Iterator[tuple[str, str, object]]:
+    """Yield (key, job field, value) for the peak and the final learning rate.
 
-    WarmupCosineLR scales the rate of the optimizer; WarmupDecayLR ends at 0.
+    WarmupCosineLR scales the rate of the optimizer; WarmupDecayLR always ends at 0.
     """
-    peak = _number(_section(root, "optimizer", "params"), "lr", 1e-300, _MOST)
+    peak = _read_number(_find_section(root, "optimizer", "params"), "lr", 1e-300, _MOST)
     most = params.value.get("warmup_max_lr")
+    # An empty field name marks a key as read although it sets no field: the spec has a single peak
+    # rate.
     if most is not None and most == peak:
         yield "scheduler.params.warmup_max_lr", "", None
-    share = _number(params, "cos_min_ratio", 0, 1)
+    share = _read_number(params, "cos_min_ratio", 0, 1)
     if share is not None and peak is not None:
         yield (
             "scheduler.params.cos_min_ratio",
             "min_learning_rate",
             float(f"{share * peak:.6g}"),
         )
+    # Without this field, PARC would choose a final rate above 0.
     if kind == "WarmupDecayLR":
         yield "scheduler.type", "min_learning_rate", 0.0

@@ -1,4 +1,4 @@
-"""Lint a config of DeepSpeed: batch, precision, ZeRO, and keys that DeepSpeed ignores.
+"""Linter of a DeepSpeed config: batch, precision, ZeRO, and keys that DeepSpeed ignores.
 
 Keys: https://www.deepspeed.ai/docs/config-json.
 """
@@ -19,31 +19,33 @@ from parc.compiler.topology.readers.reading import Reading
 
 LEAST_STAGE = {
     "offload_optimizer": 1,
+    # DeepSpeed's config check accepts the ZeRO-3 settings at lower stages, which ignore them.
     "offload_param": 3,
     "zero_hpz_partition_size": 3,
     "zero_quantized_weights": 3,
     "zero_quantized_gradients": 3,
 }
-"""Key of the ZeRO section -> the lowest stage at which it has an effect."""
+"""Key of the ZeRO section -> lowest ZeRO stage at which the key has an effect."""
 NO_EFFECT: tuple[Any, ...] = (None, False, 0, 1, "none", "auto")
-"""Values that request nothing, or that another program fills in (auto)."""
+"""Values that turn a feature off, and "auto", which another program replaces."""
 
 
 def lint_deepspeed(text: str, name: str, options: LintOptions, sink: Sink) -> None:
-    """Check the keys, ZeRO settings, formats and batch sizes of a DeepSpeed config."""
+    """Check the keys, ZeRO settings, precision and batch sizes of a DeepSpeed config."""
     root = read_document(Reading(text, name, sink))
     if root is None or not root.wants(dict):
         return
-    _keys(root, options.version, sink)
-    zero = _zero(root)
+    _check_keys(root, options.version, sink)
+    zero = _zero_section(root)
     if zero is not None:
-        _stage(zero, sink)
-    _formats(root, "amp" in keys_of("", options.version), sink)
-    _batch(root, options.gpus, sink)
+        _check_zero_stage(zero, sink)
+    # DeepSpeed 0.19.8 removed amp; X01 reports the key there, so R16 would only repeat it.
+    _check_precision(root, "amp" in keys_of("", options.version), sink)
+    _check_batch(root, options.gpus, sink)
 
 
 def is_deepspeed(text: str) -> bool:
-    """Return True if ``text`` is a config of DeepSpeed."""
+    """Return True if ``text`` is JSON with a batch size or ZeRO section of DeepSpeed."""
     if not text.lstrip().startswith("{"):
         return False
     try:
@@ -53,99 +55,112 @@ def is_deepspeed(text: str) -> bool:
     return isinstance(tree, Mapping) and bool({*BATCH, "zero_optimization"} & tree.keys())
 
 
-def _zero(root: Node) -> Node | None:
-    """Return the section of ZeRO; None also for ``true``, the form of the first releases."""
+def _zero_section(root: Node) -> Node | None:
+    """Return the ``zero_optimization`` section; None if there is none.
+
+    None also for true or false, the values that the first releases of DeepSpeed had instead.
+    """
     old = isinstance(root.value.get("zero_optimization"), bool)
     return None if old else root.mapping("zero_optimization")
 
 
-def _keys(node: Node, version: str, sink: Sink) -> None:
-    """Report X01 for ignored keys, in all sections whose keys are listed in known_keys.json."""
+def _check_keys(node: Node, version: str, sink: Sink) -> None:
+    """Report keys that DeepSpeed rejects or ignores (X01), in all sections of known_keys.json."""
     section = ".".join(map(str, node.path))
     for key, value in node.value.items():
         finding = check_key(section, str(key), value, version)
         if finding is not None:
-            sink.report("X01", finding, span=_at(node, key))
+            sink.report("X01", finding, span=_span_of_key(node, key))
         elif isinstance(value, dict):
-            _keys(Node(value, (*node.path, key), node.document), version, sink)
+            _check_keys(Node(value, (*node.path, key), node.document), version, sink)
 
 
-def _at(node: Node, key: str) -> Span:
+def _span_of_key(node: Node, key: str) -> Span:
     child = node.child(key)
     return child.span if child is not None else node.span
 
 
-def _number(node: Node, key: str, sink: Sink) -> int | None:
-    """Return a whole number above 0; None if absent or ``auto``. Report I02 for other values."""
+def _read_positive_integer(node: Node, key: str, sink: Sink) -> int | None:
+    """Return the value of ``key`` as a whole number above 0; None if the key is absent or ``auto``.
+
+    Report other values as unreadable (I02).
+    """
     value = node.value.get(key)
     if value in (None, "auto"):
         return None
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
     finding = Finding(f"{key} is {str(value)[:40]!r}, expected a whole number above 0 or auto")
-    sink.report("I02", finding, span=_at(node, key))
+    sink.report("I02", finding, span=_span_of_key(node, key))
     return None
 
 
-def _batch(root: Node, gpus: int | None, sink: Sink) -> None:
-    """Check train_batch_size = micro-batch x accumulation steps x data-parallel ranks.
+def _check_batch(root: Node, gpus: int | None, sink: Sink) -> None:
+    """Check that train_batch_size = micro-batch x accumulation steps x data-parallel ranks.
 
     Source: deepspeed/runtime/config.py, ``_batch_assertion``.
     """
     present = [key for key in BATCH if key in root.value]
+    # DeepSpeed derives the missing sizes from one of these two, but asserts without both;
+    # accumulation steps do not suffice.
     if not {"train_batch_size", "train_micro_batch_size_per_gpu"} & {*present}:
         finding = Finding(
             "neither train_batch_size nor train_micro_batch_size_per_gpu is set",
-            help="set any two of batch, micro-batch and accumulation steps",
+            help="set two of train_batch_size, train_micro_batch_size_per_gpu and "
+            "gradient_accumulation_steps",
         )
         sink.report("B03", finding, span=root.span)
         return
-    batch, micro, steps = (_number(root, key, sink) for key in BATCH)
+    batch, micro, steps = (_read_positive_integer(root, key, sink) for key in BATCH)
     if batch is None or micro is None:
         return
     step = micro * (steps or 1)
+    # Without the number of ranks only the divisibility is certain.
     wrong = batch % step != 0 if gpus is None or steps is None else batch != step * gpus
     if not wrong:
         return
-    ranks = f" * {gpus}" if gpus is not None and steps is not None else ""
+    complete = gpus is not None and steps is not None
+    product = f"micro-batch {micro} x accumulation steps {steps or 1}"
+    expected = step * gpus if gpus is not None and complete else 0
     finding = Finding(
-        f"train_batch_size {batch} does not match {micro} x {steps or 1}{ranks.replace('*', 'x')}",
-        label=f"{batch} != {step}{ranks} = {step * gpus}"
-        if ranks and gpus
+        f"train_batch_size {batch} does not match {product}" + f" x {gpus} GPUs" * complete,
+        label=f"{batch} != {step} * {gpus} = {expected}"
+        if complete
         else f"{batch} % ({micro} * {steps or 1}) = {batch % step}, must be 0",
         help="train_batch_size = micro-batch x accumulation steps x data-parallel ranks",
-        fix=f"train_batch_size: {step * gpus}" if ranks and gpus else "",
+        fix=f"train_batch_size: {expected}" if expected else "",
     )
-    sink.report("B02", finding, span=_at(root, "train_batch_size"))
+    sink.report("B02", finding, span=_span_of_key(root, "train_batch_size"))
 
 
-def _formats(root: Node, has_amp: bool, sink: Sink) -> None:
-    on = [key for key in ("bf16", "fp16", "amp") if _enabled(root, key)]
+def _check_precision(root: Node, has_amp: bool, sink: Sink) -> None:
+    on = [key for key in ("bf16", "fp16", "amp") if _is_enabled(root, key)]
     if "bf16" in on and "fp16" in on:
         finding = Finding(
-            "bf16 and fp16 are both enabled", label="only one of the two can be enabled"
+            "bf16 and fp16 are both enabled", label="bf16 and fp16 exclude each other"
         )
-        sink.report("R04", finding, span=_at(root, "fp16"))
-    zero = _zero(root)
+        sink.report("R04", finding, span=_span_of_key(root, "fp16"))
+    zero = _zero_section(root)
     if has_amp and "amp" in on and zero is not None and zero.value.get("stage"):
         finding = Finding("amp cannot be combined with ZeRO", fix="use bf16 instead of amp")
-        sink.report("R16", finding, span=_at(root, "amp"))
+        sink.report("R16", finding, span=_span_of_key(root, "amp"))
 
 
-def _enabled(root: Node, key: str) -> bool:
+def _is_enabled(root: Node, key: str) -> bool:
     section = root.mapping(key)
     return section is not None and section.value.get("enabled") is True
 
 
-def _stage(zero: Node, sink: Sink) -> None:
+def _check_zero_stage(zero: Node, sink: Sink) -> None:
     stage = zero.value.get("stage", 0)
+    # Hugging Face replaces "auto" before DeepSpeed reads the file, so its value is unknown here.
     if stage == "auto":
         return
     if isinstance(stage, bool) or not isinstance(stage, int) or not 0 <= stage <= 3:
         finding = Finding(
             f"ZeRO stage {str(stage)[:20]} does not exist", help="valid values: 0, 1, 2, 3"
         )
-        sink.report("I02", finding, span=_at(zero, "stage"))
+        sink.report("I02", finding, span=_span_of_key(zero, "stage"))
         return
     for key, least in LEAST_STAGE.items():
         value = zero.value.get(key)
@@ -156,7 +171,7 @@ def _stage(zero: Node, sink: Sink) -> None:
                 label=f"needs stage {least} or more" if least < 3 else "needs stage 3",
                 fix=f"stage: {least}",
             )
-            sink.report("R14", finding, span=_at(zero, key))
+            sink.report("R14", finding, span=_span_of_key(zero, key))
 
 
 LINTER = ConfigLinter(is_deepspeed, lint_deepspeed)

@@ -1,4 +1,4 @@
-"""The rules of a valid DeepSpeed layout, in the order in which they are checked."""
+"""Rules for a valid DeepSpeed layout, in the order in which they are checked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from parc.compiler.ir.rule import Rule
 
 
 def rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return the rules that apply to ``problem``."""
+    """Return the rules that a layout of ``problem`` must satisfy, in the order of the checks."""
     return (
         *PROGRAM_RULES,
         *COMBINE_RULES,

@@ -1,4 +1,4 @@
-"""Rules E08 and E09: strategies that DeepSpeed supports separately but not together."""
+"""Rules on combinations (E09) and single settings (E08) that DeepSpeed does not support."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
 
 AUTOTP_SINCE = "0.17"
-"""First minor version whose releases all have AutoTP for training; a patch of 0.16 added it."""
+"""First minor version in which every release supports AutoTP for training."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two parallel sizes of which DeepSpeed supports only one above 1."""
+    """Two parallel sizes of which DeepSpeed supports at most one above 1."""
 
     first: str
-    """Field of the layout."""
+    """Layout field of the first parallel size."""
     second: str
-    """Field of the layout that the fix sets to 1."""
+    """Layout field of the second parallel size, which the suggested fix sets to 1."""
     names: tuple[str, str]
-    """Both strategies as named in messages."""
+    """Names of both strategies in messages."""
     reason: str
 
 
+# PipeModelDataParallelTopology has only the axes pipe, data and model (runtime/pipe/topology.py).
 PAIRS: tuple[Pair, ...] = (
     Pair("cp", "tp", ("Ulysses (cp)", "tensor parallelism"),
          "DeepSpeed accepts both, but creates the groups of only one"),
@@ -59,6 +60,8 @@ def _explain_pair(pair: Pair) -> Callable[[Problem, Layout], Finding]:
 
 
 def _violates_cp_with_experts(problem: Problem, layout: Layout) -> bool:
+    # Expert groups are slices of consecutive ranks (_get_expert_parallel_ranks), but with Ulysses
+    # consecutive ranks share a sequence.
     return problem.model.experts is not None and layout.cp > 1
 
 
@@ -79,7 +82,7 @@ def _violates_rank_order(problem: Problem, layout: Layout) -> bool:
 def _explain_rank_order(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"deepspeed does not support rank order {layout.order}",
-        label=f"must be {ORDER}: pipe, data, model, with model fastest",
+        label=f"order must be {ORDER}: ranks vary fastest along tp, slowest along pp",
         help=f"valid order: {ORDER}",
         fix="remove layout.order",
         targets=("deepspeed",),
@@ -95,7 +98,7 @@ def _explain_autotp_version(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"deepspeed {problem.version('deepspeed')} cannot split tensors (AutoTP)",
         label=f"tp {layout.tp} needs tensor_parallel.autotp_size, added in {AUTOTP_SINCE}",
-        help=f"valid: tp 1, or deepspeed {AUTOTP_SINCE} and later",
+        help=f"use tp 1, or deepspeed {AUTOTP_SINCE} or later",
         fix=f'versions.deepspeed: "{DEFAULT}"',
         targets=("deepspeed",),
     )
@@ -103,6 +106,7 @@ def _explain_autotp_version(problem: Problem, layout: Layout) -> Finding:
 
 def _violates_recompute_blocks(problem: Problem, layout: Layout) -> bool:
     again = layout.recompute
+    # Only pipelines have a key for layers per block (pipeline.activation_checkpoint_interval).
     return again.method == "block" or (layout.pp == 1 and (again.layers or 1) > 1)
 
 
@@ -110,8 +114,8 @@ def _explain_recompute_blocks(problem: Problem, layout: Layout) -> Finding:
     again = layout.recompute
     return Finding(
         message="deepspeed recomputes either all layers or none",
-        label=f"method {again.method}, layers {again.layers}",
-        help="valid: uniform with 1 layer; with pp > 1, any number of layers per block",
+        label=f"recompute method {again.method}, layers {again.layers} is neither",
+        help="valid recompute: method uniform with layers 1; with pp > 1 also more layers",
         fix="layout.recompute: full",
         targets=("deepspeed",),
     )

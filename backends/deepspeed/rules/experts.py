@@ -1,4 +1,4 @@
-"""Rules D08, D10, M01 and M08 of DeepSpeed's experts (deepspeed.moe.layer.MoE)."""
+"""Rules on expert parallelism with DeepSpeed's MoE layer (deepspeed.moe.layer.MoE)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 
 def _violates_expert_groups(problem: Problem, layout: Layout) -> bool:
+    # MoE(enable_expert_tensor_parallelism) is a switch: experts are split over the model axis,
+    # which also splits the other layers.
     return layout.dp % layout.ep != 0 or layout.etp != layout.tp
 
 
@@ -27,7 +29,7 @@ def _explain_expert_groups(problem: Problem, layout: Layout) -> Finding:
         )
     return Finding(
         message=f"dp={dp} is not divisible by ep={ep}",
-        label=f"{dp} % {ep} = {dp % ep}, must be 0: a data-parallel group has whole expert groups",
+        label=f"{dp} % {ep} = {dp % ep}, must be 0: ep groups split dp groups",
         help=f"valid ep: {format_values(good)}",
         fix=format_pin("layout.ep", nearest(good, ep)),
         causes=(Cause("layout.pp", f"pp {layout.pp}"), Cause("layout.tp", f"tp {layout.tp}")),
@@ -53,7 +55,10 @@ def _explain_zero_stage(problem: Problem, layout: Layout) -> Finding:
 
 
 def expert_rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return the expert rules that apply to this model; for a dense model, only that ep is 1."""
+    """Return the rules about experts that this model can violate.
+
+    For a dense model, the only rule is that ep is 1.
+    """
     if problem.model.experts is None:
         return (NO_EXPERTS,)
     return (

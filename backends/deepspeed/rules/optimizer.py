@@ -1,4 +1,4 @@
-"""Rules E11: learning rate schedules that DeepSpeed cannot express."""
+"""Rules on learning-rate schedules that DeepSpeed cannot express (E11)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def _explain_min_learning_rate(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="DeepSpeed's linear decay (WarmupDecayLR) always ends at 0",
         label=f"min_learning_rate {problem.job.min_learning_rate:g}, must be 0",
-        help="valid: 0; lr_decay cosine supports any min_learning_rate",
+        help="valid min_learning_rate: 0; with lr_decay cosine any value",
         fix="job.min_learning_rate: 0",
-        causes=(Cause("job.lr_decay", "the decay is linear"),),
+        causes=(Cause("job.lr_decay", "lr_decay is linear"),),
         targets=("deepspeed",),
     )
 
@@ -32,8 +32,8 @@ def _violates_min_warmup(problem: Problem, layout: Layout) -> bool:
 def _explain_min_warmup(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"DeepSpeed's schedules warm up for at least {MIN_WARMUP_STEPS} steps",
-        label=f"{problem.job.warmup_steps} < {MIN_WARMUP_STEPS}",
-        help=f"valid: {MIN_WARMUP_STEPS} or more steps, or warmup_fraction",
+        label=f"warmup_steps {problem.job.warmup_steps}, must be at least {MIN_WARMUP_STEPS}",
+        help=f"valid warmup_steps: {MIN_WARMUP_STEPS} or more; or set warmup_fraction instead",
         fix=f"job.warmup_steps: {MIN_WARMUP_STEPS}",
         targets=("deepspeed",),
     )

@@ -1,6 +1,6 @@
-"""Rules E08 and E10: what DeepSpeed or the emitted train.py cannot train.
+"""Rules on models and jobs that DeepSpeed (E08) or the emitted train.py (E10) cannot train.
 
-Rules E10 do not apply if ``launch.program`` names the user's program.
+The limits of train.py do not apply if ``launch.program`` names the user's own program.
 """
 
 from __future__ import annotations
@@ -10,18 +10,21 @@ from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Experts, Layout, Model, Problem
 from parc.compiler.ir.rule import Rule
 
+# Activations that templates/deepspeed/model.py.j2 implements.
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "relu2")
 CUSTOM_PROGRAM_FIX = "launch.program: train.py"
 
 
 def missing_parts(model: Model) -> list[str]:
-    """Return descriptions of the model's parts that train.py does not implement."""
+    """Return descriptions of the model's parts that the emitted train.py does not implement."""
     position = model.position
     found = {
         f"activation {model.ffn.activation}": model.ffn.activation not in ACTIVATIONS,
         f"{model.norms_per_layer} norms per layer": model.norms_per_layer != 2,
         "stack without final norm": not model.final_norm,
         f"positions scaled by {position.scaling}": position.scaling != "none",
+        # train.py rotates by plain RoPE angles; YaRN would need other frequencies and an attention
+        # scale.
         f"positions of kind {position.kind}": position.kind == "yarn",
     }
     names = [*never_built_parts(model), *(name for name, there in found.items() if there)]
@@ -47,8 +50,8 @@ def _violates_program_model(problem: Problem, layout: Layout) -> bool:
 def _explain_program_model(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"the emitted train.py cannot build {problem.model.name}",
-        label=f"it has no {', no '.join(missing_parts(problem.model))}",
-        help="name your own program, or choose a model without these parts",
+        label=f"train.py does not implement: {', '.join(missing_parts(problem.model))}",
+        help="set launch.program to your own program, or choose a model without these parts",
         fix=CUSTOM_PROGRAM_FIX,
         targets=("deepspeed",),
     )
@@ -61,8 +64,8 @@ def _violates_program_data(problem: Problem, layout: Layout) -> bool:
 def _explain_program_data(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="the emitted train.py reads no data: it trains on random token ids",
-        label="would be ignored",
-        help="remove job.data, or name your own program",
+        label="job.data would be ignored",
+        help="remove job.data, or set launch.program to your own program",
         fix=CUSTOM_PROGRAM_FIX,
         targets=("deepspeed",),
     )
@@ -77,7 +80,7 @@ def _explain_program_experts(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="the emitted train.py supports experts only with data parallelism",
         label=f"tp {layout.tp}, pp {layout.pp}, both must be 1",
-        help="set tp and pp to 1, or name your own program",
+        help="set tp and pp to 1, or launch.program to your own program",
         fix="layout.tp: 1, layout.pp: 1",
         causes=(),
         targets=("deepspeed",),
@@ -108,7 +111,7 @@ def _explain_dispatcher(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"deepspeed does not support {what} for experts",
         label="not supported",
-        help="valid: moe_dispatcher alltoall, moe_overlap false",
+        help="valid settings: moe_dispatcher alltoall, moe_overlap false",
         fix="remove job.moe_dispatcher and job.moe_overlap",
         targets=("deepspeed",),
     )

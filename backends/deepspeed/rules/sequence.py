@@ -1,4 +1,4 @@
-"""Rules S04 and S07: Ulysses exchanges heads for tokens, so both must be divisible by cp."""
+"""Rules on Ulysses: cp must divide the sequence length (S04) and the number of heads (S07)."""
 
 from __future__ import annotations
 
@@ -18,29 +18,30 @@ from parc.compiler.ir.rule import Rule
 
 def _valid_cp(problem: Problem) -> list[int]:
     return valid(
-        divisors(problem.model.attention.heads), lambda cp: not _unsplit_heads(problem.model, cp)
+        divisors(problem.model.attention.heads),
+        lambda cp: not _why_heads_do_not_split(problem.model, cp),
     )
 
 
-def _uneven(kv_heads: int, cp: int) -> bool:
+def _kv_heads_uneven(kv_heads: int, cp: int) -> bool:
     return kv_heads % cp != 0 and cp % kv_heads != 0
 
 
-def _unsplit_heads(model: Model, cp: int) -> str:
-    """Return the arithmetic that shows why ``cp`` ranks cannot exchange heads, "" if they can."""
+def _why_heads_do_not_split(model: Model, cp: int) -> str:
+    """Return the arithmetic that shows why ``cp`` does not divide the heads, "" if it does."""
     heads, kv = model.attention.heads, model.attention.kv_heads
     # MAMBA_GROUPS are left out because a program may copy them to the ranks.
     mixers = [count for what, count in mixer_head_counts(model) if what != MAMBA_GROUPS]
     for count in (heads, *mixers):
         if count % cp:
             return f"{count} % {cp} = {count % cp}, must be 0"
-    if _uneven(kv, cp):
+    if _kv_heads_uneven(kv, cp):
         return f"{kv} % {cp} = {kv % cp} and {cp} % {kv} = {cp % kv}, one must be 0"
     return ""
 
 
 def _violates_head_exchange(problem: Problem, layout: Layout) -> bool:
-    return layout.cp > 1 and bool(_unsplit_heads(problem.model, layout.cp))
+    return layout.cp > 1 and bool(_why_heads_do_not_split(problem.model, layout.cp))
 
 
 def _explain_head_exchange(problem: Problem, layout: Layout) -> Finding:
@@ -48,8 +49,8 @@ def _explain_head_exchange(problem: Problem, layout: Layout) -> Finding:
     heads, kv = attention.heads, attention.kv_heads
     good = _valid_cp(problem)
     return Finding(
-        message=f"{heads} heads and {kv} key-value heads cannot be split over cp={cp}",
-        label=_unsplit_heads(problem.model, cp),
+        message=f"{heads} attention heads and {kv} key-value heads cannot be split over cp={cp}",
+        label=_why_heads_do_not_split(problem.model, cp),
         help=f"valid cp: {format_values(good)}",
         fix=format_pin("layout.cp", nearest(good, cp)),
         causes=(
@@ -70,7 +71,7 @@ def _explain_sequence_length(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"a sequence of {length} tokens cannot be split over cp={cp}",
         label=f"{length} % {cp} = {length % cp}, must be 0",
-        help=f"nearest valid lengths: {below}, {above}",
+        help=f"nearest valid sequence lengths: {below}, {above}",
         fix=format_pin("job.sequence_length", above),
         causes=(Cause("job.sequence_length", f"{length} tokens"),),
     )

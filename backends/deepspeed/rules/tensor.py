@@ -1,4 +1,4 @@
-"""Rules D01, D02, D06 and D09: heads and widths must be divisible by tp."""
+"""Rules on tensor parallelism: tp must divide all heads and widths, and fit the GPU count."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from parc.compiler.ir.rule import Rule
 
 
 def valid_tp(problem: Problem) -> list[int]:
-    """Return the tensor parallel sizes within one host that divide all heads and widths."""
-    widths = [width for _, width in _widths(problem.model)]
+    """Return the tensor parallel sizes that fit within one host and divide all heads and widths."""
+    widths = [width for _, width in _split_widths(problem.model)]
     attention = problem.model.attention
+    # Unlike Megatron, DeepSpeed makes no copies of key-value heads, so tp must divide their number.
     whole = [attention.heads, attention.kv_heads, *widths]
     return valid(divisors(problem.cluster.node.gpus), lambda tp: not any(w % tp for w in whole))
 
 
-def _widths(model: Model) -> list[tuple[str, int]]:
-    """Return (name, width) of each MLP and token mixer that tp splits."""
+def _split_widths(model: Model) -> list[tuple[str, int]]:
+    """Return (name, width) of each MLP and token mixer that tensor parallelism splits."""
     found = []
     if model.ffn.size and model.dense_layers:
         found.append(("the dense MLP", model.ffn.size))
@@ -49,16 +50,19 @@ def _explain_kv_heads(problem: Problem, layout: Layout) -> Finding:
 
 
 def _violates_widths(problem: Problem, layout: Layout) -> bool:
-    return any(width % layout.tp for _, width in _widths(problem.model))
+    return any(width % layout.tp for _, width in _split_widths(problem.model))
 
 
 def _explain_widths(problem: Problem, layout: Layout) -> Finding:
-    what, width = next(row for row in _widths(problem.model) if row[1] % layout.tp)
+    what, width = next(row for row in _split_widths(problem.model) if row[1] % layout.tp)
     return _explain_split(problem, f"the width of {what}, {width},", width, ("model", layout.tp))
 
 
 def _explain_split(problem: Problem, what: str, size: int, cut: tuple[str, int]) -> Finding:
-    """Explain that ``size`` is not divisible by tp; ``cut`` is (spec path of the size, tp)."""
+    """Return a finding that ``size`` is not divisible by tp.
+
+    ``what`` describes the size; ``cut`` is (spec path of the size, tp).
+    """
     path, tp = cut
     good = valid_tp(problem)
     return Finding(

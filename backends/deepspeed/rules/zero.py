@@ -1,4 +1,4 @@
-"""Rules P12, R05, R14, R19 and D23: valid combinations of ZeRO stage, offload and ZeRO++."""
+"""Rules on the ZeRO stage, and on its combination with offload, ZeRO++ and pipelines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _violates_zero_with_pipeline(problem: Problem, layout: Layout) -> bool:
 def _explain_zero_with_pipeline(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"deepspeed cannot combine ZeRO-{layout.zero_stage} and pipeline parallelism",
-        label=f"zero_stage {layout.zero_stage} with pp {layout.pp}, must be 1 or 0",
+        label=f"zero_stage {layout.zero_stage}, must be 0 or 1 because pp is {layout.pp}",
         help="valid zero_stage with pp > 1: 0, 1",
         fix="layout.zero_stage: 1",
         causes=(Cause("layout.pp", f"pp {layout.pp}"),),
@@ -26,7 +26,7 @@ def _explain_zero_with_pipeline(problem: Problem, layout: Layout) -> Finding:
 
 
 def _zero3_feature(layout: Layout) -> str:
-    """Return the name of the layout's feature that needs ZeRO-3, "" if there is none."""
+    """Return the name of a feature in ``layout`` that needs ZeRO-3, "" if there is none."""
     if layout.offload.parameters != "none":
         return "offload of parameters"
     plus = layout.zero_plus
@@ -38,8 +38,10 @@ def _zero3_feature(layout: Layout) -> str:
 
 
 def _violates_zero_stage(problem: Problem, layout: Layout) -> bool:
+    # DeepSpeed's config check accepts all of these at stages 0 to 2, and only stage 3 reads them.
     if layout.zero_stage < 3 and _zero3_feature(layout):
         return True
+    # offload_optimizer is a feature of ZeRO stages 1 to 3.
     return layout.zero_stage == 0 and layout.offload.optimizer != "none"
 
 
@@ -58,14 +60,16 @@ def _explain_zero_stage(problem: Problem, layout: Layout) -> Finding:
 
 def _violates_nvme_path(problem: Problem, layout: Layout) -> bool:
     away = layout.offload
+    # The config check accepts a missing path; only the engine asserts it, on all ranks, after the
+    # launch.
     return "nvme" in (away.optimizer, away.parameters) and not away.nvme_path.strip()
 
 
 def _explain_nvme_path(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="offload to NVMe needs a folder",
-        label="nvme_path is empty: DeepSpeed stops while it creates its engine",
-        help="valid: a folder on the local NVMe of every host",
+        label="nvme_path is empty; DeepSpeed would fail at start",
+        help="set nvme_path to a folder on the local NVMe of every host",
         fix="layout.offload.nvme_path: /local_nvme",
         targets=("deepspeed",),
     )
@@ -79,8 +83,8 @@ def _violates_nvme_optimizer(problem: Problem, layout: Layout) -> bool:
 def _explain_nvme_optimizer(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="weights on NVMe require the optimizer state on NVMe too",
-        label=f"optimizer {layout.offload.optimizer}, must be nvme",
-        help="valid optimizer with parameters on nvme: nvme",
+        label=f"offload.optimizer is {layout.offload.optimizer}, must be nvme",
+        help="valid offload.optimizer if offload.parameters is nvme: nvme",
         fix="layout.offload.optimizer: nvme",
         targets=("deepspeed",),
     )
@@ -106,13 +110,14 @@ def _explain_hpz(problem: Problem, layout: Layout) -> Finding:
             causes=(Cause("layout.tp", f"tp {layout.tp}"),),
             targets=("deepspeed",),
         )
+    # hpz divides the whole world, not dp: _create_zero_param_parallel_group counts all ranks.
     good = [n for n in divisors(world) if n > 1]
     return Finding(
         message=f"{world} ranks cannot be divided into groups of hpz={hpz}",
         label=f"{world} % {hpz} = {world % hpz}, must be 0",
         help=f"valid hpz: {format_values(good)}; best is the number of GPUs per host, {gpus}",
         fix=format_pin("layout.zero_plus.hpz", nearest(good, gpus)),
-        causes=(Cause("cluster", f"{problem.cluster.gpus} usable GPUs"),),
+        causes=(Cause("cluster", f"the cluster has {problem.cluster.gpus} usable GPUs"),),
         targets=("deepspeed",),
     )
 
@@ -127,11 +132,11 @@ def _violates_whole_hosts(problem: Problem, layout: Layout) -> bool:
 def _explain_whole_hosts(problem: Problem, layout: Layout) -> Finding:
     gpus, world = problem.cluster.node.gpus, layout.world
     return Finding(
-        message="quantized gradients are first exchanged within hosts, which must be whole",
+        message=f"quantized gradients need whole hosts of {gpus} GPUs; the job has {world} ranks",
         label=f"{world} % {gpus} = {world % gpus}, must be 0",
-        help=f"valid: a multiple of {gpus} ranks",
+        help=f"use a multiple of {gpus} ranks",
         fix="layout.zero_plus.quantized_gradients: false",
-        causes=(Cause("cluster.node", f"{gpus} GPUs per host"),),
+        causes=(Cause("cluster.node", f"each host has {gpus} GPUs"),),
         targets=("deepspeed",),
     )
 
@@ -145,7 +150,7 @@ def _explain_gradient_type(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="without ZeRO, DeepSpeed accumulates gradients in the type of the weights",
         label="zero_stage 0 with bf16 weights and fp32 gradients",
-        help="valid: zero_stage 1, 2 or 3, or gradient_precision bf16",
+        help="use zero_stage 1, 2 or 3, or gradient_precision bf16",
         fix="layout.zero_stage: 1",
         causes=(Cause("job.gradient_precision", "fp32"),),
         targets=("deepspeed",),

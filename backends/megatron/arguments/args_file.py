@@ -1,4 +1,4 @@
-"""Emission of ``megatron/args.sh``: a bash array with one flag per line and quoted words."""
+"""Writer of ``megatron/args.sh``: a bash array with one flag per line and quoted words."""
 
 from __future__ import annotations
 
@@ -13,20 +13,25 @@ PATH = "megatron/args.sh"
 
 
 def args_file(plan: Plan) -> Artifact:
-    """Return ``megatron/args.sh``; the user's extra arguments are at the end."""
+    """Return ``megatron/args.sh``; the user's extra arguments are at the end of the file."""
     problem = plan.problem
     values = {
         "version": problem.version("megatron"),
-        "groups": _groups(arguments(problem, plan.layout), problem.launch.args),
+        "groups": _lines_by_group(arguments(problem, plan.layout), problem.launch.args),
     }
     return Artifact(PATH, render("megatron", "args.sh.j2", values))
 
 
-def _groups(
+def _lines_by_group(
     planned: tuple[Argument, ...], extra: tuple[str, ...]
 ) -> list[tuple[str, list[tuple[str, ...]]]]:
-    """Return (header, lines of words) per group; extra arguments replace planned ones."""
+    """Return (header, lines of words) of each group of flags.
+
+    Flags in ``extra`` replace planned flags of the same name.
+    """
     extras, stray = parse_extra_arguments(extra)
+    # argparse lets the last value win; the replaced line is left out so that the file shows what
+    # takes effect.
     given = {item.flag for item in extras}
     kept = (argument for argument in planned if argument.flag not in given)
     groups = [

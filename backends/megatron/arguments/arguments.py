@@ -1,4 +1,4 @@
-"""Arguments of a layout, from the table ``flags.yaml``; rules check elsewhere if it is valid."""
+"""Command-line arguments of Megatron for a valid layout, from the table ``flags.yaml``."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ PACKAGE = "parc.backends.megatron"
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """Flag with its values, and its group in ``flags.yaml``."""
+    """Command-line flag with its values, and the group of the flag in ``flags.yaml``."""
 
     flag: str
     values: tuple[str, ...]
     group: str
 
 
-def _ignoring_layout(function: Callable[[Problem], Any]) -> Callable[[Problem, Layout], Any]:
+def _with_unused_layout(function: Callable[[Problem], Any]) -> Callable[[Problem, Layout], Any]:
     return lambda problem, layout: function(problem)
 
 
 DERIVED: Derived = {
     **public_functions(derived_layout, derived_optimizer, derived_stages),
     **{
-        name: _ignoring_layout(function)
+        name: _with_unused_layout(function)
         for name, function in public_functions(derived_model, derived_position).items()
     },
 }
@@ -47,14 +47,18 @@ def arguments(problem: Problem, layout: Layout) -> tuple[Argument, ...]:
     table = flag_table(PACKAGE)
     values = table.values(problem, layout, problem.version("megatron"), DERIVED)
     return tuple(
-        Argument(row.setting, _words(value), row.group)
+        Argument(row.setting, _value_words(value), row.group)
         for row, value in values
+        # The table has already dropped None; True stays, and becomes a flag without words.
         if value is not False
     )
 
 
-def _words(value: Any) -> tuple[str, ...]:
-    """Return the words of a value; floats as the shortest text that parses to the same number."""
+def _value_words(value: Any) -> tuple[str, ...]:
+    """Return the words of a flag's value.
+
+    A float becomes the shortest text that parses to the same number.
+    """
     if value is True:
         return ()
     if isinstance(value, tuple):

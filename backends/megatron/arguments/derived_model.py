@@ -1,6 +1,6 @@
-"""Flag values that depend on the model; ``flags.yaml`` names the functions.
+"""Functions that compute flag values from the model; ``flags.yaml`` names them.
 
-None and False omit the flag; True emits the flag without a value.
+A function that returns None or False omits the flag; True emits the flag without a value.
 """
 
 from __future__ import annotations
@@ -13,139 +13,159 @@ from parc.compiler.ir import Experts, Problem
 
 GPT_OSS_CLAMP = 7.0
 GPT_OSS_OFFSET = 1.0
-"""Constants of gpt-oss' clamped SwiGLU, x * sigmoid(1.702 x) * (y + 1) with x and y clamped to 7
-(openai/gpt-oss)."""
+"""Clamp and offset of the clamped SwiGLU in gpt-oss: x * sigmoid(1.702 x) * (y + 1), with x and y
+clamped to 7 (source: openai/gpt-oss)."""
 MTP_LOSS_FACTOR = 0.1
 """Weight of the MTP loss late in the training of DeepSeek-V3 (arXiv:2412.19437, sec. 4.2)."""
 
 
 def ffn_width(problem: Problem) -> int:
-    """Return the width of the dense MLP, or of an expert if no layer is dense."""
+    """Return the width of the dense MLP, or of one expert if no layer is dense."""
     experts = problem.model.experts
+    # Without --ffn-hidden-size Megatron assumes 4 x hidden, even if no layer has a dense MLP.
     return problem.model.ffn.size or (experts.size if experts else 0)
 
 
 def has_latent(problem: Problem) -> bool:
-    """Return True for multi-head latent attention."""
+    """Return True if the model has multi-head latent attention."""
     return problem.model.attention.latent is not None
 
 
 def grouped_queries(problem: Problem) -> bool:
-    """Return True for fewer key-value heads than heads; latent attention excludes the flag."""
+    """Return True for fewer key-value heads than heads.
+
+    False for latent attention, which Megatron does not combine with ``--group-query-attention``.
+    """
     attention = problem.model.attention
     return attention.latent is None and attention.kv_heads != attention.heads
 
 
 def query_groups(problem: Problem) -> int | None:
-    """Return the key-value heads of grouped-query attention."""
+    """Return the number of key-value heads of grouped-query attention; None for other attention."""
     return problem.model.attention.kv_heads if grouped_queries(problem) else None
 
 
 def query_key_norm(problem: Problem) -> bool:
-    """Return True for norms of queries and keys, or of the compressed states of latent attention.
+    """Return True for a model with query-key norms, or with latent attention.
 
-    Megatron has one flag for both.
+    Megatron has one flag for norms of queries and keys and for norms of latent attention's
+    compressed states.
     """
     return problem.model.attention.qk_norm == "head" or has_latent(problem)
 
 
-def window(problem: Problem) -> str | None:
-    """Return ``(left,right)``, the visible tokens before and after a token (TransformerEngine)."""
+def sliding_window(problem: Problem) -> str | None:
+    """Return a sliding window as "(tokens before,tokens after)"; None without a window.
+
+    For example, "(4095,0)" lets a token attend to itself and the 4,095 tokens before it.
+    """
     tokens = problem.model.attention.window
+    # The window in a spec includes the token itself, that of TransformerEngine does not.
     return None if tokens is None else f"({tokens - 1},0)"
 
 
-def full_attention_every(problem: Problem) -> int | None:
-    """Return n if every n-th layer of a model with a window has full attention."""
+def full_attention_interval(problem: Problem) -> int | None:
+    """Return n if every n-th layer of a sliding-window model has full attention, else None."""
     attention = problem.model.attention
     return attention.full_attention_every or None if attention.window else None
 
 
-def softmax(problem: Problem) -> str | None:
-    """Return Megatron's softmax type for learned attention sinks."""
+def softmax_type(problem: Problem) -> str | None:
+    """Return "learnable", Megatron's softmax type for attention sinks; None without sinks."""
     return "learnable" if problem.model.attention.sinks else None
 
 
 def no_linear_bias(problem: Problem) -> bool:
-    """Disable linear biases, for which Megatron has a single switch."""
+    """Return True to disable the biases of all linear layers, for which Megatron has one switch."""
     return not linear_bias(problem.model)
 
 
-def qkv_bias_alone(problem: Problem) -> bool:
-    """Enable biases only for query, key and value (Qwen2)."""
+def qkv_bias_only(problem: Problem) -> bool:
+    """Return True if only the query, key and value projections have biases, as in Qwen2."""
     return problem.model.attention.qkv_bias and no_linear_bias(problem)
 
 
 def swiglu(problem: Problem) -> bool:
-    """Use SiLU with a gate."""
+    """Return True if the MLP is SwiGLU, a SiLU with a gate."""
     return problem.model.ffn.gated and problem.model.ffn.activation == "silu"
 
 
 def quick_geglu(problem: Problem) -> bool:
-    """Use the clamped SwiGLU of gpt-oss, which Megatron calls quick GeGLU."""
+    """Return True for the clamped SwiGLU of gpt-oss, which Megatron calls quick GeGLU."""
     return problem.model.ffn.activation == "clamped_silu"
 
 
 def glu_offset(problem: Problem) -> float | None:
-    """Return the offset that gpt-oss adds to the linear half."""
+    """Return the offset that gpt-oss adds to the linear half of its MLP; None for other models."""
     return GPT_OSS_OFFSET if quick_geglu(problem) else None
 
 
 def activation_clamp(problem: Problem) -> float | None:
-    """Return the value to which gpt-oss clamps both halves."""
+    """Return the value at which gpt-oss clamps both halves of its MLP; None for other models."""
     return GPT_OSS_CLAMP if quick_geglu(problem) else None
 
 
 def squared_relu(problem: Problem) -> bool:
-    """Use squared ReLU."""
+    """Return True if the activation of the MLP is squared ReLU."""
     return problem.model.ffn.activation == "relu2"
 
 
 def unfused_gelu(problem: Problem) -> bool:
-    """Disable the fused bias and GELU kernel, which only implements the tanh form of GELU."""
+    """Return True to disable the fused bias and GELU kernel, which has only GELU's tanh form."""
+    # The fused kernel is only used with biases; without them there is nothing to disable.
     plain = problem.model.ffn.activation in ("gelu", "relu2")
     return plain and linear_bias(problem.model)
 
 
 def unfused_dropout(problem: Problem) -> bool:
-    """Disable fused bias and dropout, which grouped experts with biases reject (moe/experts.py)."""
+    """Return True to disable the fused kernel of bias and dropout.
+
+    Experts with biases reject this kernel (moe/experts.py).
+    """
     return problem.model.experts is not None and linear_bias(problem.model)
 
 
 def normalization(problem: Problem) -> str:
-    """Return RMSNorm or LayerNorm."""
+    """Return Megatron's name of the norm, "RMSNorm" or "LayerNorm"."""
     return {"rmsnorm": "RMSNorm", "layernorm": "LayerNorm"}[problem.model.norm]
 
 
-def untied(problem: Problem) -> bool:
-    """Untie embedding and output weights, which Megatron ties by default."""
+def untied_embeddings(problem: Problem) -> bool:
+    """Return True if the output weights differ from the embedding.
+
+    By default Megatron ties the two.
+    """
     return not problem.model.tied_embeddings
 
 
 def mtp_layers(problem: Problem) -> int | None:
-    """Return the number of multi-token-prediction layers."""
+    """Return the number of multi-token-prediction layers; None if there are none."""
     return problem.model.mtp_layers or None
 
 
 def mtp_loss_factor(problem: Problem) -> float | None:
-    """Return the weight of the MTP loss."""
+    """Return the weight of the multi-token-prediction loss; None without such layers."""
     return MTP_LOSS_FACTOR if problem.model.mtp_layers else None
 
 
 def linear_variant(problem: Problem) -> str | None:
-    """Return Megatron's name of linear attention."""
+    """Return "gated_delta_net", Megatron's name of linear attention; None for other models."""
     return "gated_delta_net" if problem.model.linear else None
 
 
 def stack_spec(problem: Problem) -> tuple[str, str] | None:
-    """Return module and name of the layer spec of a pattern; the default from 0.19 on."""
+    """Return (module, name) of the layer spec of a layer pattern; None for other models.
+
+    From Megatron 0.19 on, this spec is the default.
+    """
     return stack_of(problem.version("megatron")) if problem.model.pattern else None
 
 
 def expert_pattern(problem: Problem) -> str | None:
-    """Return which layers have experts, such as ``([0]*3+[1]*58)``.
+    """Return which layers have experts, as a Python list such as ``([0]*3+[1]*58)``.
 
-    None if all layers have experts, or if a layer pattern contains this information.
+    None for a dense model, if all layers have experts, or if a layer pattern contains this
+    information.
     """
     experts = problem.model.experts
     if experts is None or all(experts.pattern) or problem.model.pattern:
@@ -156,6 +176,7 @@ def expert_pattern(problem: Problem) -> str | None:
 def format_pattern(pattern: tuple[bool, ...]) -> str:
     """Return a Python list expression that repeats the shortest period of ``pattern``."""
     size = len(pattern)
+    # A repeated period such as ([0]*1+[1]*1)*24 is easier to check by eye than 48 numbers.
     periods = (n for n in range(1, size + 1) if size % n == 0)
     period = next(n for n in periods if pattern == pattern[:n] * (size // n))
     runs = [(int(kind), len(list(run))) for kind, run in groupby(pattern[:period])]
@@ -163,49 +184,50 @@ def format_pattern(pattern: tuple[bool, ...]) -> str:
     return f"({text})" if period == size else f"({text})*{size // period}"
 
 
-def shared_width(problem: Problem) -> int | None:
-    """Return the total width of all shared experts."""
+def shared_expert_width(problem: Problem) -> int | None:
+    """Return the total width of all shared experts; None if there are none."""
     return _experts_of(problem).shared_size or None if problem.model.experts else None
 
 
-def shared_gate(problem: Problem) -> bool:
-    """Enable the sigmoid gate on the shared expert (Qwen2-MoE)."""
-    return bool(shared_width(problem)) and _experts_of(problem).shared_gate
+def shared_expert_gate(problem: Problem) -> bool:
+    """Return True if a sigmoid gates the output of the shared expert, as in Qwen2-MoE."""
+    return bool(shared_expert_width(problem)) and _experts_of(problem).shared_gate
 
 
 def _experts_of(problem: Problem) -> Experts:
-    """Return the experts; raise ValueError for a dense model."""
+    """Return the experts of the model; raise ValueError for a dense model."""
     if problem.model.experts is None:
         raise ValueError("the model is dense: it has no experts")
     return problem.model.experts
 
 
 def router_groups(problem: Problem) -> int | None:
-    """Return the number of expert groups, if routing is limited to some groups per token."""
+    """Return the number of expert groups if each token is routed to some groups only, else None."""
     experts = problem.model.experts
     return experts.groups if experts and experts.groups > 1 else None
 
 
 def router_group_top_k(problem: Problem) -> int | None:
-    """Return the number of expert groups that each token is routed to."""
+    """Return the number of expert groups that each token is routed to; None without groups."""
     return _experts_of(problem).group_top_k if router_groups(problem) else None
 
 
 def router_scaling(problem: Problem) -> float | None:
-    """Return the factor on the combined output of the experts, if it is not 1."""
+    """Return the factor on the combined output of the experts; None if the factor is 1."""
     experts = problem.model.experts
     return experts.scaling_factor if experts and experts.scaling_factor != 1.0 else None
 
 
 def expert_bias_buffer(problem: Problem) -> bool:
-    """Enable the load-balancing bias of DeepSeek-V3."""
+    """Return True if the router has the load-balancing bias of DeepSeek-V3."""
     return problem.model.experts is not None and problem.model.experts.router_bias == "buffer"
 
 
-def load_balancing(problem: Problem) -> str | None:
-    """Return the type of auxiliary loss: per sequence with a load-balancing bias (DeepSeek-V3).
+def load_balancing_type(problem: Problem) -> str | None:
+    """Return the type of load-balancing loss: "seq_aux_loss", "aux_loss" or "none".
 
-    Without the bias the loss is per micro-batch.
+    None for a dense model. The loss is per sequence if the router has a load-balancing bias, as in
+    DeepSeek-V3, and otherwise per micro-batch.
     """
     experts = problem.model.experts
     if experts is None:
@@ -215,27 +237,31 @@ def load_balancing(problem: Problem) -> str | None:
     return "seq_aux_loss" if experts.router_bias == "buffer" else "aux_loss"
 
 
-def aux_loss(problem: Problem) -> float | None:
-    """Return the weight of the auxiliary loss."""
+def aux_loss_weight(problem: Problem) -> float | None:
+    """Return the weight of the load-balancing loss; None for a dense model or a weight of 0."""
     return problem.model.experts.aux_loss_coefficient or None if problem.model.experts else None
 
 
 def router_dtype(problem: Problem) -> str | None:
-    """Return fp32, because 16-bit routing is unstable for many experts (Megatron warns from 32)."""
+    """Return "fp32", the data type of the router; None for a dense model.
+
+    With 16 bit, routing is unstable for many experts (Megatron warns from 32 experts).
+    """
     return "fp32" if problem.model.experts else None
 
 
-def dispatcher(problem: Problem) -> str | None:
-    """Return alltoall, or flex for DeepEP and HybridEP.
+def token_dispatcher(problem: Problem) -> str | None:
+    """Return the token dispatcher, "flex" (DeepEP, HybridEP) or "alltoall"; None for a dense model.
 
     Megatron's default, allgather, does not scale with ep.
     """
     if problem.model.experts is None:
         return None
+    # DeepEP and HybridEP send a token only once to an NVLink domain with several of its experts.
     return "flex" if problem.job.deduplicates_dispatch else "alltoall"
 
 
 def flex_dispatcher(problem: Problem) -> str | None:
-    """Return the library that the flex dispatcher uses."""
+    """Return the library of the flex dispatcher, "deepep" or "hybridep"; None without flex."""
     flex = problem.model.experts is not None and problem.job.deduplicates_dispatch
     return problem.job.moe_dispatcher if flex else None

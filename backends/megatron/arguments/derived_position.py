@@ -1,4 +1,4 @@
-"""Flag values of the position encoding, computed from the problem; None and False omit a flag."""
+"""Functions that compute flags of the position encoding; None and False omit a flag."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ ROTARY = ("rope", "yarn")
 
 
 def is_yarn(problem: Problem) -> bool:
-    """Return True for YaRN, which the spec sets as kind or as scaling."""
+    """Return True if positions use YaRN, which the spec sets as ``kind`` or as ``scaling``."""
     return "yarn" in (problem.model.position.kind, problem.model.position.scaling)
 
 
 def position_type(problem: Problem) -> str:
-    """Return Megatron's position type; latent attention uses rope, with YaRN in --rope-type."""
+    """Return Megatron's position type, such as "rope" or "yarn".
+
+    Latent attention has type rope even with YaRN, which a separate flag selects (--rope-type).
+    """
     if is_yarn(problem) and not has_latent(problem):
         return "yarn"
     kind = problem.model.position.kind
@@ -22,62 +25,79 @@ def position_type(problem: Problem) -> str:
 
 
 def rotary_base(problem: Problem) -> int | None:
-    """Return the rotary base as an integer; rule E04 rejects other values."""
+    """Return the base of rotary positions as an integer; None for other positions.
+
+    Rule E04 rejects bases that are not integers.
+    """
     position = problem.model.position
     return int(position.base) if position.kind in ROTARY else None
 
 
 def rotary_percent(problem: Problem) -> float | None:
-    """Return the rotated share of the head dim; latent attention has separate rotary dims."""
+    """Return the fraction of a head's dims that rotary positions rotate.
+
+    None for other positions, and for latent attention, which has separate rotary dims.
+    """
     position = problem.model.position
     return position.percent if position.kind in ROTARY and not has_latent(problem) else None
 
 
 def llama3_scaling(problem: Problem) -> bool:
-    """Use the frequency-dependent scaling of Llama 3.1."""
+    """Return True if positions have the frequency-dependent scaling of Llama 3.1."""
     return problem.model.position.scaling == "llama3"
 
 
 def llama3_factor(problem: Problem) -> float | None:
-    """Return the factor of Llama 3.1's scaling."""
+    """Return the factor of Llama 3.1's position scaling; None for other scalings."""
     return problem.model.position.scaling_factor if llama3_scaling(problem) else None
 
 
 def linear_factor(problem: Problem) -> int | None:
-    """Return the factor of linear interpolation of positions."""
+    """Return the factor of linear position interpolation; None for other scalings."""
     position = problem.model.position
     return int(position.scaling_factor) if position.scaling == "linear" else None
 
 
 def latent_rope_type(problem: Problem) -> str | None:
-    """Return the rope type of latent attention, for which Megatron's default is yarn."""
+    """Return the rope type of latent attention, "yarn" or "rope"; None for other attention.
+
+    It is always emitted, because Megatron's default is yarn.
+    """
     if not has_latent(problem):
         return None
     return "yarn" if is_yarn(problem) else "rope"
 
 
 def unfused_rope(problem: Problem) -> bool:
-    """Disable the fused kernel of latent attention without YaRN (MLATransformerConfig)."""
+    """Return True for latent attention without YaRN, which the fused rope kernel does not support.
+
+    Source: Megatron's MLATransformerConfig.
+    """
     return latent_rope_type(problem) == "rope"
 
 
 def yarn_factor(problem: Problem) -> float | None:
-    """Return the ratio of context lengths after and before scaling."""
+    """Return YaRN's ratio of the context length after scaling to that before; None without YaRN."""
     return problem.model.position.scaling_factor if is_yarn(problem) else None
 
 
 def yarn_mscale(problem: Problem) -> float | None:
-    """Return YaRN's attention scale."""
+    """Return YaRN's attention scale, ``mscale``; None without YaRN."""
     return problem.model.position.mscale if is_yarn(problem) else None
 
 
 def yarn_mscale_all_dim(problem: Problem) -> float | None:
-    """Return YaRN's attention scale over all dims."""
+    """Return YaRN's attention scale over all dims, ``mscale_all_dim``; None without YaRN."""
     return problem.model.position.mscale_all_dim if is_yarn(problem) else None
 
 
-def yarn_original(problem: Problem) -> int | None:
-    """Return the context length before scaling; latent attention has no flag and uses 4096."""
+def yarn_original_context(problem: Problem) -> int | None:
+    """Return the context length before YaRN scaling; None without YaRN, and for latent attention.
+
+    For latent attention Megatron has no such flag and uses 4096.
+    """
+    # MLATransformerConfig has the constant 4096; rule E04 rejects other lengths for latent
+    # attention.
     if has_latent(problem) or not is_yarn(problem):
         return None
     return problem.model.position.original_max_positions

@@ -1,7 +1,7 @@
-"""Flag values that assign layers to stages; None and False omit a flag.
+"""Functions that compute flags on pipeline stages; None and False omit a flag.
 
-A model with a layer pattern has its stages in the pattern, and Megatron rejects the other flags
-for it (megatron/training/arguments.py, validate_args).
+If the model has a layer pattern, bars in the pattern separate the stages, and Megatron rejects all
+other flags on stages (megatron/training/arguments.py, validate_args).
 """
 
 from __future__ import annotations
@@ -9,44 +9,57 @@ from __future__ import annotations
 from parc.compiler.ir import Layout, Problem
 
 BAR = "|"
-"""Separator of stages in a pattern (models/hybrid/hybrid_layer_allocation.py)."""
+"""Separator of stages in a layer pattern (models/hybrid/hybrid_layer_allocation.py)."""
 
 
 def hybrid_pattern(problem: Problem, layout: Layout) -> str | None:
-    """Return the letters of each stage in order, such as ``M-M*|M-M-``."""
+    """Return the layer letters of all stages, such as ``M-M*|M-M-``; None without a layer pattern.
+
+    A bar separates two stages.
+    """
     pattern, rows = problem.model.pattern, layout.split.chunks
     if not pattern:
         return None
+    # Bars separate stages in model order; with vpp, stage k is chunk k // pp of rank k % pp, so
+    # rows are interleaved.
     stages = sorted((chunk for row in rows for chunk in row), key=lambda chunk: chunk.first_layer)
     parts = (pattern[one.first_layer : one.first_layer + one.layers] for one in stages)
     return BAR.join(parts)
 
 
 def virtual_stages(problem: Problem, layout: Layout) -> int | None:
-    """Return the chunks per rank; None if a layout string or a pattern determines them."""
+    """Return the number of model chunks per pipeline rank.
+
+    None if it is 1, or if a layout string or a layer pattern determines it.
+    """
+    # Megatron accepts at most one of its three flags for virtual stages.
     implied = layout.split.form == "string" or problem.model.pattern
     return layout.vpp if layout.vpp > 1 and not implied else None
 
 
-def embedding_counts(problem: Problem, layout: Layout) -> bool:
-    """Count the embedding as a layer."""
+def embedding_counts_as_layer(problem: Problem, layout: Layout) -> bool:
+    """Return True if the embedding counts as one layer when layers are divided among stages."""
     return layout.split.count_embedding and not problem.model.pattern
 
 
-def loss_counts(problem: Problem, layout: Layout) -> bool:
-    """Count the loss as a layer."""
+def loss_counts_as_layer(problem: Problem, layout: Layout) -> bool:
+    """Return True if the loss counts as one layer when layers are divided among stages."""
     return layout.split.count_loss and not problem.model.pattern
 
 
-def first_layers(problem: Problem, layout: Layout) -> int | None:
-    """Return the layers of the first rank in all its chunks."""
+def first_rank_layers(problem: Problem, layout: Layout) -> int | None:
+    """Return the number of layers of the first pipeline rank, over all its chunks.
+
+    None unless the split sets the layers of the first and the last rank.
+    """
     return layout.split.stage_layers(0) if _needs_end_flags(problem, layout) else None
 
 
-def last_layers(problem: Problem, layout: Layout) -> int | None:
-    """Return the layers of the last rank; None for two ranks, where the first determines them.
+def last_rank_layers(problem: Problem, layout: Layout) -> int | None:
+    """Return the number of layers of the last pipeline rank, over all its chunks.
 
-    With two ranks, both flags and vpp, Megatron divides by zero middle ranks.
+    None unless the split sets the layers of the first and the last of at least three ranks. With
+    both flags, two ranks and vpp, Megatron would divide by zero middle ranks.
     """
     needed = _needs_end_flags(problem, layout) and layout.pp > 2
     return layout.split.stage_layers(-1) if needed else None
@@ -57,5 +70,5 @@ def _needs_end_flags(problem: Problem, layout: Layout) -> bool:
 
 
 def layout_string(problem: Problem, layout: Layout) -> str | None:
-    """Return the layout string, if the split has one."""
+    """Return the pipeline layout string of the split; None if the split has none."""
     return (layout.split.text or None) if not problem.model.pattern else None

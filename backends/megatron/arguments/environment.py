@@ -5,21 +5,24 @@ from __future__ import annotations
 from parc.compiler.ir import Gpu, Layout, Plan
 
 BLACKWELL = 10
-"""Compute capability from which tensor-parallel overlap needs no single hardware queue."""
+"""Major compute capability of Blackwell GPUs, which do not need a single hardware queue."""
 
 
 def environment(plan: Plan) -> tuple[tuple[str, str], ...]:
-    """Return name and value of the variables that all ranks need."""
+    """Return (name, value) of each environment variable that all ranks need."""
     return variables(plan.problem.cluster.gpu, plan.layout)
 
 
 def variables(gpu: Gpu, layout: Layout) -> tuple[tuple[str, str], ...]:
-    """Return the variables for a GPU and a layout.
+    """Return (name, value) of each environment variable that this GPU and layout need.
 
     Before Blackwell, ``validate_args`` requires CUDA_DEVICE_MAX_CONNECTIONS=1 if tp or cp is above
-    1 (megatron/training/arguments.py). In other cases it is not set, because 1 reduces overlap.
-    ROCm reports compute capability 9.x, so Megatron requires it there too.
+    1 (megatron/training/arguments.py). In other cases PARC does not set the variable, because the
+    value 1 reduces overlap. ROCm reports compute capability 9.x, so Megatron requires the variable
+    on AMD GPUs too.
     """
+    # One hardware queue keeps the launch order of communication and computation kernels, which
+    # their overlap relies on.
     split = layout.tp > 1 or layout.cp > 1
     if split and (gpu.vendor == "amd" or gpu.compute_capability[0] < BLACKWELL):
         return (("CUDA_DEVICE_MAX_CONNECTIONS", "1"),)

@@ -1,7 +1,7 @@
-"""Checks of ``launch.args`` against the parsers of Megatron-Core 0.17 to 0.20.
+"""Check of ``launch.args`` against the parsers of Megatron-Core 0.17 to 0.20.
 
-The plan controls all flags in flags.yaml, also those that it omits. Only rows marked ``free`` may
-be overridden in ``launch.args``.
+The plan controls every flag in flags.yaml, even a flag that the plan omits. ``launch.args`` may
+override only flags whose row is marked ``free``.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ SPEC_FIELDS = {
     "layout.split.form": "layout.pipeline_layout",
     "layout.split.text": "layout.pipeline_layout",
 }
-"""Plan field -> spec field, if the names differ."""
+"""Name of a plan field -> name of the spec field that sets it, if the two differ."""
 
 
 def flags_of(version: str) -> list[str]:
-    """Return all spellings that ``version`` accepts, sorted."""
+    """Return the sorted spellings of all flags that Megatron ``version`` accepts."""
     return [
         flag
         for flag, row in known_flags(PACKAGE).items()
@@ -46,11 +46,11 @@ def flags_of(version: str) -> list[str]:
 
 @cache
 def removed_flags() -> dict[str, dict[str, str]]:
-    """Return the flags that were removed before 0.17, from ``removed_flags.json``.
+    """Return the flags that Megatron removed before 0.17: flag -> row of ``removed_flags.json``.
 
-    ``until`` is the last release that accepted the flag; ``instead`` its replacement, if any.
-    The parsers of 0.17 lack these flags, or accept them and then fail.
-    Source: megatron/training/arguments.py (before 0.8 megatron/arguments.py) of all releases.
+    ``until`` is the last release that accepted the flag; ``instead`` is the replacement, if any.
+    The parsers of 0.17 lack these flags, or accept them and then fail. Source:
+    megatron/training/arguments.py (before 0.8 megatron/arguments.py) of all releases.
     """
     text = (files(PACKAGE) / "removed_flags.json").read_text("utf-8")
     rows: list[dict[str, str]] = json.loads(text)
@@ -60,14 +60,16 @@ def removed_flags() -> dict[str, dict[str, str]]:
 def check_extra(
     args: tuple[str, ...], planned: tuple[Argument, ...], version: str, sink: Sink
 ) -> None:
-    """Report arguments that Megatron's parser rejects, and those that the plan controls."""
+    """Report extra arguments that Megatron rejects (F01, F03) or that the plan controls (F02)."""
     spellings = flags_of(version)
     own = {argument.flag: argument for argument in planned}
     rows = {row.setting: row for row in flag_table(PACKAGE).rows if not row.free}
 
     def check(extra: ExtraArgument) -> tuple[str, Finding] | None:
+        # Some removed flags still parse in 0.17 and fail later, so the list of removed flags is
+        # checked as well.
         if extra.flag not in spellings or extra.flag in removed_flags():
-            return "F01", unknown_flag(extra.flag, spellings, version)
+            return "F01", explain_unknown_flag(extra.flag, spellings, version)
         if extra.flag in rows:
             return "F02", _explain_planned_flag(extra, rows[extra.flag], own.get(extra.flag))
         fault = find_value_fault(extra, known_flags(PACKAGE)[extra.flag])
@@ -76,17 +78,21 @@ def check_extra(
     report_extra_arguments(*parse_extra_arguments(args), check, sink)
 
 
-def unknown_flag(flag: str, spellings: list[str], version: str) -> Finding:
-    """Explain F01: ``version`` does not have ``flag``; suggest a replacement."""
+def explain_unknown_flag(flag: str, spellings: list[str], version: str) -> Finding:
+    """Return a finding that Megatron ``version`` has no ``flag`` (F01), with a replacement."""
     from difflib import get_close_matches
 
     if flag in removed_flags():
         return _explain_removed_flag(flag, version)
+    # Megatron's parser has allow_abbrev=False: a unique prefix of a flag is an error, not a match.
     near = get_close_matches(flag, spellings, 3)
     row = known_flags(PACKAGE).get(flag)
-    label = "no such flag"
+    label = f"{flag} is not a flag of Megatron-LM"
     if row is not None:
-        label = f"available from {row.get('since', '0.17')} to {row.get('until', 'the newest')}"
+        label = (
+            f"{flag} exists from version {row.get('since', '0.17')} to "
+            f"{row.get('until', 'the newest')}"
+        )
     return Finding(
         message=f"Megatron-LM {version} has no flag {flag}",
         label=label,
@@ -100,7 +106,7 @@ def _explain_removed_flag(flag: str, version: str) -> Finding:
     row = removed_flags()[flag]
     return Finding(
         message=f"Megatron-LM {version} no longer has the flag {flag}",
-        label=f"removed after release {row['until']}",
+        label=f"{flag} was removed after release {row['until']}",
         help="" if "instead" in row else "there is no replacement",
         fix=row.get("instead", ""),
         causes=(Cause("versions.megatron", f"version {version}"),),
@@ -108,7 +114,10 @@ def _explain_removed_flag(flag: str, version: str) -> Finding:
 
 
 def spec_fields(row: FieldRow) -> tuple[str, ...]:
-    """Return the spec fields that determine ``row``; all model fields as ``model``."""
+    """Return the spec fields that determine the flag in ``row``.
+
+    All fields of the model are returned as one name, ``model``.
+    """
     names = (SPEC_FIELDS.get(name, name) for name in row.fields)
     return tuple(dict.fromkeys("model" if name.startswith("model.") else name for name in names))
 
@@ -127,5 +136,5 @@ def _explain_planned_flag(
         else f"{row.setting} is controlled by the plan",
         label=f"the plan sets: {planned}" if planned else "the plan omits it",
         help=f"it is derived from {fields}" if fields else "all plans have this value",
-        fix=f"remove it from launch.args{instead}",
+        fix=f"remove {extra.flag} from launch.args{instead}",
     )

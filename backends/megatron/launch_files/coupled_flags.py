@@ -1,4 +1,4 @@
-"""Flags of Megatron that need or exclude another flag.
+"""Table of Megatron's flags that need or exclude another flag.
 
 Source: NVIDIA/Megatron-LM, megatron/training/arguments.py, ``validate_args``.
 """
@@ -7,23 +7,29 @@ from __future__ import annotations
 
 from parc.compiler.tools.lint.flag_rules import Coupling
 
+# Each of these flags shards the optimizer state, which several overlaps need.
 SHARDS = ("--use-distributed-optimizer", "--use-megatron-fsdp", "--use-torch-fsdp2")
 EXPERTS = ("--num-experts",)
 COUPLINGS: tuple[Coupling, ...] = (
-    Coupling("R04", "--bf16", excludes=("--fp16",), why="only one of the two can be set"),
-    Coupling("R06", "--fp8-param-gather", SHARDS, why="it needs a sharded optimizer"),
+    Coupling("R04", "--bf16", excludes=("--fp16",), why="only one of --bf16 and --fp16 can be set"),
+    Coupling("R06", "--fp8-param-gather", SHARDS, why="fp8 gathers need a sharded optimizer"),
     Coupling(
         "R13",
         "--overlap-param-gather",
         ("--overlap-grad-reduce",),
-        why="gathers overlap only together with reductions",
+        why="Megatron overlaps gathers only if it also overlaps gradient reductions",
     ),
-    Coupling("R13", "--overlap-param-gather", SHARDS, why="only sharded parameters are gathered"),
+    Coupling(
+        "R13",
+        "--overlap-param-gather",
+        SHARDS,
+        why="parameters are gathered only if they are sharded",
+    ),
     Coupling(
         "S14",
         "--tp-comm-overlap",
         ("--sequence-parallel",),
-        why="it overlaps the gathers of sequence parallelism",
+        why="this overlap hides the gathers of sequence parallelism",
     ),
     Coupling(
         "P05",
@@ -61,10 +67,10 @@ COUPLINGS: tuple[Coupling, ...] = (
             "--account-for-embedding-in-pipeline-split",
             "--account-for-loss-in-pipeline-split",
         ),
-        why="the layout defines all pipeline stages",
+        why="the layout string defines all pipeline stages",
     ),
     *(
-        Coupling("F04", flag, EXPERTS, why="it has no effect without experts")
+        Coupling("F04", flag, EXPERTS, why="the flag has no effect without experts")
         for flag in (
             "--moe-router-topk",
             "--moe-ffn-hidden-size",
@@ -74,20 +80,29 @@ COUPLINGS: tuple[Coupling, ...] = (
         )
     ),
     Coupling(
-        "F04", "--q-lora-rank", ("--multi-latent-attention",), why="it has no effect without it"
+        "F04",
+        "--q-lora-rank",
+        ("--multi-latent-attention",),
+        why="only latent attention has this size",
     ),
     Coupling(
-        "F04", "--kv-lora-rank", ("--multi-latent-attention",), why="it has no effect without it"
+        "F04",
+        "--kv-lora-rank",
+        ("--multi-latent-attention",),
+        why="only latent attention has this size",
     ),
     Coupling(
-        "F04", "--num-query-groups", ("--group-query-attention",), why="it has no effect without it"
+        "F04",
+        "--num-query-groups",
+        ("--group-query-attention",),
+        why="the number has no effect by itself",
     ),
     *(
         Coupling(
             "R08",
             "--recompute-granularity",
             (flag,),
-            why="full recomputation needs both",
+            why="full recomputation needs both --recompute-method and --recompute-num-layers",
             value="full",
         )
         for flag in ("--recompute-method", "--recompute-num-layers")

@@ -1,4 +1,7 @@
-"""A Megatron launch as a problem and a layout: in full for wording, partial for checks."""
+"""Conversion of a Megatron launch script into a problem and a layout that rules can check.
+
+Both exist twice: complete, with stand-ins for unknown values, and partial, with these hidden.
+"""
 
 from __future__ import annotations
 
@@ -19,28 +22,28 @@ from parc.compiler.tools.lint.partial_ir import hide, is_known, with_values
 
 FRAMEWORK = framework("megatron")
 STAND_IN = {"layers": 2, "hidden": 128, "heads": 2, "ffn": 512, "vocab": 32_000}
-"""Sizes of the model that the script does not contain; no rule is tested on them."""
+"""Stand-ins for model sizes that the script does not contain; no rule is checked against them."""
 OF_HEADS = ("kv_heads", "head_dim")
-"""Sizes that mean nothing without the number of heads."""
+"""Model sizes that cannot be interpreted without the number of heads."""
 DEFAULTS = {"tp": 1, "cp": 1, "pp": 1, "vpp": 1, "ep": 1, "zero_stage": 0}
-"""Megatron's defaults (megatron/training/arguments.py); the default of etp is tp."""
+"""Megatron's defaults of parallel sizes (megatron/training/arguments.py); etp defaults to tp."""
 EXPERTS = {"count": 2, "top_k": 1, "size": 128}
-"""Stand-ins for sizes of routed experts."""
+"""Stand-ins for sizes of routed experts that the script does not contain."""
 SPLITTING = ("first_stage_layers", "last_stage_layers", "pipeline_layout")
 FIELDS = {
     "recompute": ("recompute", "recompute.granularity", "recompute.method", "recompute.layers"),
     "split": ("vpp", "pp", *SPLITTING, "count_embedding", "count_loss"),
     "schedule": ("vpp", "pp"),
 }
-"""Field of a layout that is not a pin -> the pins that determine it."""
+"""Layout field -> spec fields that determine it, if they differ from the layout field."""
 
 Known = Callable[[str], bool]
-"""Predicate: the launch file determines a field of the spec."""
+"""Predicate that is true for the spec fields which the launch file determines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts(LaunchFacts[Problem, Layout]):
-    """Facts of a launch of Megatron."""
+    """Problem and layout that a launch script of Megatron determines."""
 
     guessed_experts: bool
     """True if it is unknown whether the model has experts."""
@@ -49,17 +52,16 @@ class Facts(LaunchFacts[Problem, Layout]):
 def megatron_facts(
     spec: Mapping[str, Any], known: Known, options: LintOptions
 ) -> tuple[Facts | None, tuple[Diagnostic, ...]]:
-    """Return the facts of a launch, and findings on its values.
+    """Return (facts of a Megatron launch, findings on single flag values).
+
+    The facts are None if no problem can be built from the flags.
 
     Args:
-        spec: fragment of a spec that the flags amount to.
-        known: fields that the launch determines.
-        options: additional facts of the user.
-
-    Returns:
-        Facts (None if the fragment cannot be resolved), findings on single fields.
+        spec: fragment of a spec, read from the flags.
+        known: predicate that is true for spec fields which the launch determines.
+        options: additional facts that the user gave on the command line.
     """
-    tree = _tree(spec, options)
+    tree = _complete_spec(spec, options)
     trial = Sink()
     problem = resolve_tree(tree, options, trial)
     if any(found.code == "PARC-D07" for found in trial.diagnostics) and options.model is None:
@@ -69,7 +71,7 @@ def megatron_facts(
     if not isinstance(problem, Problem):
         return None, trial.diagnostics
     partial = _known_problem(problem, known, options)
-    layout, partial_layout = _layouts(problem, partial, known)
+    layout, partial_layout = _full_and_known_layout(problem, partial, known)
     guessed = options.model is None and not known("model.experts.count")
     return Facts(problem, layout, partial, partial_layout, guessed), trial.diagnostics
 
@@ -80,21 +82,26 @@ def gpus_known(known: Known, options: LintOptions) -> bool:
     return options.gpus is not None or whole
 
 
-def _tree(spec: Mapping[str, Any], options: LintOptions) -> dict[str, Any]:
-    """Return a complete spec: the fragment, with stand-ins for all other fields."""
+def _complete_spec(spec: Mapping[str, Any], options: LintOptions) -> dict[str, Any]:
+    """Return a complete spec: the fields of ``spec``, and stand-ins for all other fields."""
     model: Any = options.model
     if model is None:
         written = dict(spec.get("model", {}))
+        # Without the number of heads, the sizes per head cannot be compared with anything.
         if "heads" not in written:
             written = {key: size for key, size in written.items() if key not in OF_HEADS}
         elif "hidden" not in written:
+            # A multiple of the heads, so that D07 (hidden not divisible by heads) cannot come from
+            # a stand-in.
             written["hidden"] = written["heads"] * STAND_IN["hidden"]
         model = {**STAND_IN, "name": "the model", **written}
+        # So large that no sequence length exceeds the unknown context length.
         position = {"max_positions": 1 << 30, **model.get("position", {})}
         model["position"] = position
         experts = model.pop("experts", {})
         if "count" in experts:
             model["experts"] = {**EXPERTS, **experts}
+        # Megatron's own default is 4 x hidden.
         elif not model["ffn"]:
             model["ffn"] = 4 * model["hidden"]
     job = {"sequence_length": 4096, "global_batch": 1, "precision": "bf16"} | {
@@ -103,7 +110,7 @@ def _tree(spec: Mapping[str, Any], options: LintOptions) -> dict[str, Any]:
         if key in ("sequence_length", "global_batch", "precision", "gradient_precision")
     }
     counted = {"count_embedding": False, "count_loss": False}
-    layout = _interleaved({**counted, **spec.get("layout", {})})
+    layout = _add_implied_vpp({**counted, **spec.get("layout", {})})
     return {
         "parc": 1,
         "name": "lint",
@@ -116,8 +123,8 @@ def _tree(spec: Mapping[str, Any], options: LintOptions) -> dict[str, Any]:
     }
 
 
-def _interleaved(layout: dict[str, Any]) -> dict[str, Any]:
-    """Add the virtual pipeline size that a layout string implies."""
+def _add_implied_vpp(layout: dict[str, Any]) -> dict[str, Any]:
+    """Add the virtual pipeline size that the layout string implies, and return ``layout``."""
     text = layout.get("pipeline_layout")
     if text is None or "vpp" in layout:
         return layout
@@ -129,7 +136,7 @@ def _interleaved(layout: dict[str, Any]) -> dict[str, Any]:
 
 
 def _known_problem(problem: Problem, known: Known, options: LintOptions) -> Problem:
-    """Return ``problem`` with the fields hidden that are stand-ins."""
+    """Return a copy of ``problem`` in which fields with stand-in values are marked as unknown."""
     job = {"sequence_length", "global_batch", "precision"}
     shared = options.gpus is not None or known("cluster.node.gpus_per_node")
     cluster = known_cluster(problem.cluster, options, shared, gpus_known(known, options))
@@ -152,7 +159,9 @@ def _known_model(problem: Problem, known: Known) -> Any:
     if not known("model.heads"):
         hidden.append("attention")
     else:
-        model = with_values(model, attention=hide(model.attention, _unknown_of_heads(known)))
+        model = with_values(
+            model, attention=hide(model.attention, _unknown_attention_fields(known))
+        )
     if not known("model.position.max_positions"):
         hidden.append("position")
     if model.experts is not None:
@@ -163,22 +172,28 @@ def _known_model(problem: Problem, known: Known) -> Any:
     return hide(model, hidden)
 
 
-def _unknown_of_heads(known: Known) -> list[str]:
-    """Return unknown fields of attention; head_dim defaults to the hidden size per head."""
+def _unknown_attention_fields(known: Known) -> list[str]:
+    """Return the attention fields that the launch leaves unknown.
+
+    ``head_dim`` counts as known only with the hidden size, from which its default is computed.
+    """
     unknown = [one for one in ("kv_heads", "latent") if not known(f"model.{one}")]
     width = known("model.head_dim") and known("model.hidden")
     return unknown if width else [*unknown, "head_dim"]
 
 
-def _layouts(problem: Problem, partial: Problem, known: Known) -> tuple[Layout, Layout]:
-    """Return the layout in full, and with the fields hidden that are stand-ins."""
+def _full_and_known_layout(
+    problem: Problem, partial: Problem, known: Known
+) -> tuple[Layout, Layout]:
+    """Return (layout with stand-ins, copy of the layout with the stand-ins marked as unknown)."""
     pins = problem.pins
     sizes = {name: getattr(pins, name) or default for name, default in DEFAULTS.items()}
     tp, cp, pp, vpp = (sizes[name] for name in ("tp", "cp", "pp", "vpp"))
     gpus = problem.cluster.gpus
+    # The quotient is rounded down; rule D09 reports a number of GPUs that is not divisible.
     dp = max(gpus // (tp * cp * pp), 1)
     replicas = dp if sizes["zero_stage"] == 0 else 1
-    split = _split(problem, pp, vpp)
+    split = _split_from_flags(problem, pp, vpp)
     whole = Layout(
         tp=tp,
         cp=cp,
@@ -200,8 +215,9 @@ def _layouts(problem: Problem, partial: Problem, known: Known) -> tuple[Layout, 
         offload=NO_OFFLOAD,
         zero_plus=NO_ZERO_PLUS,
     )
-    hidden = [name for name in _fields() if not _is_given(name, known)]
+    hidden = [name for name in _layout_fields() if not _is_given(name, known)]
     tiled = all(_is_given(name, known) for name in ("tp", "cp", "pp"))
+    # dp follows from the number of ranks, so it is unknown if one of these sizes or the cluster is.
     if not tiled or not is_known(partial.cluster, "racks"):
         hidden += ["dp_replicate", "dp_shard"]
     if not is_known(partial.model, "layers"):
@@ -209,7 +225,7 @@ def _layouts(problem: Problem, partial: Problem, known: Known) -> tuple[Layout, 
     return whole, hide(whole, set(hidden))
 
 
-def _fields() -> tuple[str, ...]:
+def _layout_fields() -> tuple[str, ...]:
     return (*DEFAULTS, "etp", "micro_batch", "sequence_parallel", "order", *FIELDS)
 
 
@@ -219,11 +235,8 @@ def _is_given(name: str, known: Known) -> bool:
     return all(known(f"layout.{pin}") for pin in FIELDS.get(name, (name,)))
 
 
-def _split(problem: Problem, pp: int, vpp: int) -> Split:
-    """Return the split of the layers into pipeline stages that the flags specify.
-
-    If no flag specifies a split, the layers are split evenly, as Megatron does.
-    """
+def _split_from_flags(problem: Problem, pp: int, vpp: int) -> Split:
+    """Return the split into pipeline stages that the flags specify, or Megatron's even split."""
     pins = problem.pins
     given = pins.count_embedding or pins.count_loss or any(getattr(pins, one) for one in SPLITTING)
     return split_or_even(problem, FRAMEWORK, pp, vpp, bool(given))

@@ -1,4 +1,4 @@
-"""Import an arguments file of Megatron-LM, or a script with its flags: model, layout and job.
+"""Import of model, layout and job from Megatron-LM's flags in an arguments file or a script.
 
 Flags: NVIDIA/Megatron-LM, megatron/training/arguments.py.
 """
@@ -35,37 +35,42 @@ OPTIMIZER: dict[str, float | str] = {
     "weight_decay": 0.01,
     "adam_beta2": 0.999,
 }
-"""Fields of ``job`` whose default differs from Megatron's -> Megatron's default."""
+"""``job`` field -> Megatron's default, if the default of a spec differs."""
 
 LLAMA3_CONTEXT = 8192
-"""The only original context of --use-rope-scaling (megatron/core, rotary_pos_embedding.py)."""
+"""Original context length of --use-rope-scaling, a constant (rotary_pos_embedding.py)."""
 
 WHOLE_SPLIT = "100,0,0"
-"""Value of --split that PARC writes: all data is for training."""
+"""Value of --split that PARC emits: all data is for training."""
 
 LATENT_CONTEXT = 4096
 """Default of MLATransformerConfig.original_max_position_embeddings."""
 
 
 def read_megatron_args(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read layout pins, job and model; flags that PARC sets itself are listed in one note."""
+    """Return the layout, job and model that Megatron's flags set; None if the text is unusable.
+
+    Flags that PARC sets itself are listed in one note.
+    """
     reading = Reading(text, name, sink)
     read_words(shell_words(text, name), reading)
     if not reading.spec and reading.sound:
         finding = Finding(
-            "this file contains no flag of Megatron", help="such as --tensor-model-parallel-size 8"
+            "this file contains no flag of Megatron",
+            help="expected flags such as --tensor-model-parallel-size 8",
         )
         reading.refuse("I02", finding, reading.span())
     return reading.fragment()
 
 
 def read_words(words: list[Word], reading: Reading) -> None:
-    """Read the flags of Megatron among ``words``."""
+    """Add the spec fields that Megatron's flags in ``words`` set to the fragment in ``reading``."""
     from parc.backends.shared.field_table import flag_table
 
     rows = {row.setting: row for row in flag_table("parc.backends.megatron").rows}
+    # take_flags fills reading.spec, and returns the flags that have no row in the table.
     unknown = take_flags(written_flags(words, TABLE.rows), TABLE.rows, reading)
-    _derive(reading)
+    _derive_fields(reading)
     decided = [flag for flag in unknown if _is_set_by_parc(flag, rows.get(flag.name))]
     if decided:
         names = ", ".join(dict.fromkeys(flag.name for flag in decided))
@@ -75,7 +80,10 @@ def read_words(words: list[Word], reading: Reading) -> None:
 
 
 def _is_set_by_parc(flag: Flag, row: FieldRow | None) -> bool:
-    """Return True if PARC sets the flag from other fields; it cannot infer flags on the model."""
+    """Return True if PARC would emit ``flag`` itself, computed from the imported fields.
+
+    False for flags on the model, which PARC cannot compute.
+    """
     if flag.name in TABLE.implied or is_own_stack(flag):
         return True
     if row is not None and row.free:
@@ -83,43 +91,48 @@ def _is_set_by_parc(flag: Flag, row: FieldRow | None) -> bool:
     return row is not None and row.group not in ("model", "experts")
 
 
-def _derive(reading: Reading) -> None:
-    """Set the fields that depend on several flags, or on the absence of a flag."""
+def _derive_fields(reading: Reading) -> None:
+    """Set the spec fields that depend on several flags, or on the absence of a flag."""
     spec = reading.spec
     if not spec:
         return
     derive_hybrid(reading)
     layout, job = spec.setdefault("layout", {}), spec.setdefault("job", {})
-    _precision(spec.pop("precision", {}), job)
-    _optimizer(spec.pop("wsd", {}).get("style", "exponential"), job, reading)
+    _derive_precision(spec.pop("precision", {}), job)
+    _add_optimizer_defaults(spec.pop("wsd", {}).get("style", "exponential"), job, reading)
     flags = spec.pop("bias", {})
-    _virtual(spec.pop("virtual", {}).get("layers"), layout, spec)
-    _pattern(spec.pop("pattern", {}).get("text", ""), spec)
+    _derive_vpp(spec.pop("virtual", {}).get("layers"), layout, spec)
+    _derive_expert_layers(spec.pop("pattern", {}).get("text", ""), spec)
+    # Absent flags mean off in Megatron, but "chosen by PARC" in a spec: therefore off is set
+    # explicitly.
     layout.setdefault("zero_stage", 0)
     layout.setdefault("sequence_parallel", False)
-    _recompute(layout)
+    _shorten_recompute(layout)
     model = spec.get("model")
     if model:
+        # Megatron's linear layers have biases unless --disable-bias-linear is given.
         biased = not flags.get("none", False)
         model |= {"mlp_bias": biased, "attention_output_bias": biased}
         model["qkv_bias"] = biased or model.get("qkv_bias", False)
         model["tied_embeddings"] = not flags.get("untied", False)
         model.setdefault("gated", False)
+        # Defaults of Megatron that differ from those of a spec are written out.
         model.setdefault("norm", "layernorm")
         if not model["gated"]:
             model.setdefault("activation", "gelu_tanh")
         if "ffn" not in model and not model["gated"] and "hidden" in model:
             model["ffn"] = 4 * model["hidden"]
-        _tidy(model)
+        _tidy_model(model)
     for section in ("layout", "job"):
         if not spec[section]:
             del spec[section]
 
 
-def _tidy(model: dict[str, Any]) -> None:
-    """Remove sizes that Megatron requires but does not use, and add its defaults for positions."""
+def _tidy_model(model: dict[str, Any]) -> None:
+    """Remove model sizes that Megatron requires but does not use; add position defaults."""
     experts = model.get("experts", {})
     if "latent" in model:
+        # Latent attention has its own sizes; these flags are required or implied, but not used.
         for key in ("head_dim", "kv_heads", "qk_norm"):
             model.pop(key, None)
     if experts and model.get("ffn"):
@@ -134,33 +147,40 @@ def _tidy(model: dict[str, Any]) -> None:
         position.setdefault("original_max_positions", LATENT_CONTEXT)
 
 
-def _precision(written: dict[str, Any], job: dict[str, Any]) -> None:
+def _derive_precision(written: dict[str, Any], job: dict[str, Any]) -> None:
     if "fp4" in written:
         job["precision"] = "nvfp4"
     elif "fp8" in written:
         job["precision"] = "mxfp8" if written.get("recipe") == "mxfp8" else "fp8"
 
 
-def _optimizer(wsd_style: str, job: dict[str, Any], reading: Reading) -> None:
-    """Add Megatron's defaults for the optimizer if the launch sets a learning rate."""
+def _add_optimizer_defaults(wsd_style: str, job: dict[str, Any], reading: Reading) -> None:
+    """Add Megatron's optimizer defaults to ``job`` if the launch sets a learning rate.
+
+    Report a WSD decay that a spec cannot express (I04).
+    """
     if job.get("lr_decay") == "wsd" and wsd_style != "linear":
         message = f"not carried over: {wsd_style[:40]} decay of the WSD schedule"
-        found = Finding(message, help="lr_decay: wsd has a linear decay")
+        found = Finding(message, help="in a spec, lr_decay wsd always means a linear decay")
         reading.say("I04", found, reading.spans["job.lr_decay"])
     if "learning_rate" in job:
         for name, value in OPTIMIZER.items():
             job.setdefault(name, value)
 
 
-def _virtual(layers: int | None, layout: dict[str, Any], spec: dict[str, Any]) -> None:
-    """Convert layers per virtual stage to the virtual pipeline size: layers / pp / these."""
+def _derive_vpp(layers: int | None, layout: dict[str, Any], spec: dict[str, Any]) -> None:
+    """Set vpp from the layers per virtual stage: vpp = layers / (pp x layers per virtual stage)."""
     total = spec.get("model", {}).get("layers")
+    # vpp stays unset if the layers are not divisible.
     if layers and total and total % (layout.get("pp", 1) * layers) == 0:
         layout.setdefault("vpp", total // (layout.get("pp", 1) * layers))
 
 
-def _pattern(text: str, spec: dict[str, Any]) -> None:
-    """Read --moe-layer-freq: ``2``: every 2nd layer routes; ``([0]*3+[1]*58)``: 3 dense first."""
+def _derive_expert_layers(text: str, spec: dict[str, Any]) -> None:
+    """Read --moe-layer-freq, such as ``2`` (every 2nd layer has experts) or ``([0]*3+[1]*58)``.
+
+    The second form means that the first 3 layers are dense.
+    """
     experts = spec.get("model", {}).get("experts")
     leading = re.fullmatch(r"\(?\[0\]\*([0-9]{1,4})\+\[1\]\*[0-9]{1,4}\)?", text)
     if experts and leading:
@@ -169,8 +189,11 @@ def _pattern(text: str, spec: dict[str, Any]) -> None:
         experts["every"] = int(text)
 
 
-def _recompute(layout: dict[str, Any]) -> None:
-    """Shorten recomputation to one word if only its granularity is set; ``none`` without flags."""
+def _shorten_recompute(layout: dict[str, Any]) -> None:
+    """Write ``layout.recompute`` as a single word if only its granularity is set.
+
+    The word is ``none`` if there are no recompute flags.
+    """
     recompute = layout.get("recompute", {})
     if "granularity" not in recompute:
         layout["recompute"] = "none"
@@ -179,7 +202,7 @@ def _recompute(layout: dict[str, Any]) -> None:
 
 
 def starts_megatron(words: list[Word]) -> bool:
-    """Return True if ``words`` include a flag of Megatron."""
+    """Return True if ``words`` contain a flag of Megatron."""
     return not TABLE.rows.keys().isdisjoint(word.text.partition("=")[0] for word in words)
 
 

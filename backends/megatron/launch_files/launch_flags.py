@@ -1,4 +1,4 @@
-"""Flags of Megatron in one script: which are sure, and which program parses them."""
+"""Reader of Megatron's flags in a script: which values are certain, and which program runs."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ STOCK = (
 )
 """Programs of Megatron, which stop at a flag that Megatron does not have."""
 FORKS = ("--deepspeed", "--deepspeed-activation-checkpointing", "--zero-stage")
-"""Flags that show Megatron-DeepSpeed, a fork with additional flags."""
+"""Flags that identify Megatron-DeepSpeed, a fork with additional flags."""
 CUT_BY_FORKS = {"layout.pipeline_layout"}
 """Spec fields that no flag of Megatron-DeepSpeed sets, because DeepSpeed splits the layers."""
 
 
 @dataclass(frozen=True, slots=True)
 class MegatronLaunch:
-    """Flags of Megatron in one script."""
+    """Megatron's flags in one script, and what is known about the program that reads them."""
 
     flags: tuple[Flag, ...]
     sure: Mapping[str, Flag]
-    """Name -> flag, for flags that each run has with the same value."""
+    """Name -> flag, for flags that have the same value in every run of the script."""
     is_open: bool
-    """Flags may be added at run time."""
+    """True if flags may be added at run time."""
     unsure: frozenset[str]
     """Spec fields whose flags are given, but with values that are known only at run time."""
     forked: bool
-    """The program is Megatron-DeepSpeed, which has additional flags."""
+    """True if the program is Megatron-DeepSpeed, which has additional flags."""
     stock: bool
-    """The program is Megatron's: it stops at an unknown flag."""
+    """True if the program is one of Megatron's own, which stop at an unknown flag."""
 
 
 def read_launch(script: Script) -> MegatronLaunch:
-    """Return the flags of Megatron in ``script``, without those of launchers."""
+    """Return Megatron's flags in ``script``, without the flags of launchers such as torchrun."""
     flags = [
         flag
-        for flag in _after_program(script)
+        for flag in _flags_after_program(script)
         if flag.name.startswith("--") and flag.name.replace("_", "-") not in LAUNCHER
     ]
     sure = {
@@ -60,13 +60,19 @@ def read_launch(script: Script) -> MegatronLaunch:
     forked = any(flag.name in FORKS for flag in flags)
     unsure |= CUT_BY_FORKS if forked else set()
     programs = [word.text for word in script.words if word.text.endswith(".py")]
+    # Only Megatron's own programs reject unknown flags; a user's program may define further ones.
     stock = not forked and any(name.endswith(STOCK) for name in programs)
+    # Without a program in the script, another file starts it and may add flags.
     is_open = not programs or script.is_open(flags, value_count)
     return MegatronLaunch(tuple(flags), sure, is_open, frozenset(unsure), forked, stock)
 
 
-def _after_program(script: Script) -> list[Flag]:
-    """Return flags of statements with a flag of Megatron, without those before a program."""
+def _flags_after_program(script: Script) -> list[Flag]:
+    """Return the flags of each statement with a flag of Megatron.
+
+    In a statement that starts a .py file, flags before the file belong to the launcher and are left
+    out.
+    """
     flags = script.flags([*TABLE.rows, *known_flags(PACKAGE)])
     programs: dict[int, Span] = {}
     for word in script.words:
@@ -81,7 +87,7 @@ def _after_program(script: Script) -> list[Flag]:
 
 
 def value_count(name: str) -> int | None:
-    """Return the number of values of a flag; None if it is not fixed, or the flag is unknown."""
+    """Return the number of values that a flag accepts; None if it varies or the flag is unknown."""
     row = known_flags(PACKAGE).get(name)
     count = row.get("takes", 1) if row is not None else None
     return count if isinstance(count, int) else None

@@ -1,4 +1,4 @@
-"""Lint a script that starts Megatron-LM: each flag, then the layout that they describe."""
+"""Linter of a script that starts Megatron-LM: each flag, then the layout that the flags set."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from functools import partial
 
 from parc.backends.megatron.advice import ADVICE
 from parc.backends.megatron.arguments.arguments import PACKAGE
-from parc.backends.megatron.arguments.extra_arguments import flags_of, removed_flags, unknown_flag
+from parc.backends.megatron.arguments.extra_arguments import (
+    explain_unknown_flag,
+    flags_of,
+    removed_flags,
+)
 from parc.backends.megatron.launch_files.coupled_flags import COUPLINGS
 from parc.backends.megatron.launch_files.facts import FRAMEWORK, Facts, Known, megatron_facts
 from parc.backends.megatron.launch_files.import_arguments import TABLE, read_words
@@ -33,24 +37,31 @@ from parc.compiler.tools.lint.script import Script, ScriptSink
 from parc.compiler.topology.readers.reading import Reading
 
 TYPO = 0.93
-"""Least similarity (difflib ratio) of a misspelling to a flag; programs add their own flags."""
+"""Similarity (difflib ratio, 0 to 1) from which an unknown flag counts as a misspelled flag.
+
+The value is high because programs add their own flags.
+"""
 OF_DENSE_MODELS = ("M01", "D10")
-"""Rules of dense models, which do not apply as long as the model may have experts."""
+"""Codes of rules on dense models, which are skipped if the model may have experts."""
 
 
 def is_megatron(script: Script) -> bool:
-    """Return True if the words include a flag that only Megatron has."""
+    """Return True if ``script`` contains a flag that only Megatron has."""
     # Long names such as --tensor-model-parallel-size; short ones (--lr, --bf16) are not specific.
     own = {name for name in TABLE.rows if name.count("-") > 4} | {"--num-attention-heads"}
     return any(word.text.partition("=")[0] in own for word in script.words)
 
 
 def lint_megatron(script: Script, options: LintOptions, sink: ScriptSink) -> list[SkippedRule]:
-    """Report all findings; return the rules that need an unknown fact."""
+    """Report all findings on a script that starts Megatron.
+
+    Return the rules that were skipped because a fact is unknown.
+    """
     launch = read_launch(script)
     first = launch.flags[0].word.span if launch.flags else Span(script.name, 1, 1)
     reading = Reading(script.text, script.name, Sink())
     words = [word for flag in launch.sure.values() for word in (flag.word, *flag.values)]
+    # The certain flags are read as one statement, wherever the script collects them.
     read_words([replace(word, statement=0) for word in words], reading)
     flags = TABLE.flag_of()
     flags |= {TABLE.fields[name]: name for name in launch.sure if name in TABLE.fields}
@@ -68,7 +79,9 @@ def lint_megatron(script: Script, options: LintOptions, sink: ScriptSink) -> lis
 
     def known(path: str) -> bool:
         is_given = any(one == path or one.startswith(f"{path}.") for one in given)
-        return is_given or (not launch.is_open and path not in launch.unsure and _has_default(path))
+        return is_given or (
+            not launch.is_open and path not in launch.unsure and _has_megatron_default(path)
+        )
 
     spec = {**reading.spec, "cluster": hosts}
     facts, refused = megatron_facts(spec, known, options)
@@ -77,8 +90,9 @@ def lint_megatron(script: Script, options: LintOptions, sink: ScriptSink) -> lis
         if (
             span is not None
             and span not in reported
-            and _rests_on_known_fields(found, known, options)
+            and _uses_only_known_fields(found, known, options)
         ):
+            # Causes point to fields of a spec, but the input is a script.
             finding = replace(found.finding, causes=())
             sink.report(found.code.removeprefix("PARC-"), finding, at=found.path)
     if facts is None:
@@ -92,8 +106,8 @@ def lint_megatron(script: Script, options: LintOptions, sink: ScriptSink) -> lis
     return skipped
 
 
-def _rests_on_known_fields(found: Diagnostic, known: Known, options: LintOptions) -> bool:
-    """Return True if a finding on the complete spec involves no stand-in."""
+def _uses_only_known_fields(found: Diagnostic, known: Known, options: LintOptions) -> bool:
+    """Return True if ``found``, a finding on the completed spec, depends on no stand-in value."""
     paths = [cause.path for cause in found.finding.causes if cause.path]
     if found.path.startswith("model"):
         paths += [f"model.{name}" for name in ("layers", "hidden", "heads")]
@@ -101,7 +115,7 @@ def _rests_on_known_fields(found: Diagnostic, known: Known, options: LintOptions
     return all(added.get(path.partition(".")[0]) or known(path) for path in paths)
 
 
-def _has_default(path: str) -> bool:
+def _has_megatron_default(path: str) -> bool:
     """Return True if Megatron has a default for the spec field ``path``."""
     needed = ("model.layers", "model.hidden", "model.heads", "model.vocab", "layout.micro_batch")
     without_default = (
@@ -115,7 +129,7 @@ def _has_default(path: str) -> bool:
 
 
 def _check_flags(launch: MegatronLaunch, version: str, sink: Sink) -> set[Span]:
-    """Report F01 and F03; return the places of the findings."""
+    """Report unknown flags (F01) and invalid values (F03); return the findings' positions."""
     spellings = flags_of(version)
     found: set[Span] = set()
     for flag in launch.flags:
@@ -129,32 +143,38 @@ def _check_flags(launch: MegatronLaunch, version: str, sink: Sink) -> set[Span]:
 def _check_flag(
     flag: Flag, spellings: list[str], stock: bool, version: str
 ) -> tuple[str, Finding] | None:
-    """Return code and finding for one flag; None if it is valid or may belong to the program.
+    """Return (code, finding) for an invalid flag, else None.
 
-    ``stock``: the program is Megatron's and has no flags of a user.
+    A flag that may belong to the user's program counts as valid; ``stock`` means that the program
+    is Megatron's.
     """
     if flag.name in removed_flags():
-        return ("F01", unknown_flag(flag.name, spellings, version)) if stock else None
+        return ("F01", explain_unknown_flag(flag.name, spellings, version)) if stock else None
     if flag.name not in spellings:
         if flag.name in known_flags(PACKAGE) or _is_misspelled(flag.name, spellings):
-            return "F01", unknown_flag(flag.name, spellings, version)
+            return "F01", explain_unknown_flag(flag.name, spellings, version)
         return None
-    fault = _check_values(flag, stock)
+    fault = _check_flag_values(flag, stock)
     return None if fault is None else ("F03", fault)
 
 
 def _is_misspelled(name: str, spellings: list[str]) -> bool:
     """Return True if ``name`` looks like a typo of a known flag.
 
-    A name that extends a known flag is taken for a flag of the user's program.
+    A name that extends a known flag counts as a flag of the user's program.
     """
     typos = get_close_matches(name, spellings, 1, TYPO)
+    # A typo changes letters; a name with another number of words is more likely another flag.
     same = [typo for typo in typos if typo.count("-") == name.count("-")]
     return any(not name.startswith(typo) for typo in same)
 
 
-def _check_values(flag: Flag, stock: bool) -> Finding | None:
-    """Return the finding on known values; programs of users may accept other ``choices``."""
+def _check_flag_values(flag: Flag, stock: bool) -> Finding | None:
+    """Return a finding if the flag's values are invalid, else None.
+
+    Values that are known only at run time are not checked. The user's program may accept other
+    ``choices`` than Megatron's.
+    """
     count = value_count(flag.name)
     values = flag.values if count is None else flag.values[:count]
     rest = flag.values[len(values) :]
@@ -168,12 +188,12 @@ def _check_values(flag: Flag, stock: bool) -> Finding | None:
 
 
 def _is_redirection(word: Word) -> bool:
-    """Return True for redirections and the like, which the shell removes or expands."""
+    """Return True if ``word`` contains a redirection or wildcard, which the shell replaces."""
     return any(sign in word.text for sign in "<>{}*?")
 
 
 def _check_program(script: Script, facts: Facts, known: bool, sink: Sink) -> None:
-    """Report E10 if the program is Megatron's and builds another kind of model."""
+    """Report a program of Megatron that builds another kind of model than the flags set (E10)."""
     problem = facts.problem
     if not (known or problem.model.pattern):
         return
@@ -184,7 +204,10 @@ def _check_program(script: Script, facts: Facts, known: bool, sink: Sink) -> Non
 
 
 def _check_layout(facts: Facts, sink: ScriptSink) -> list[SkippedRule]:
-    """Check all layout rules; give advice on performance only if none is violated."""
+    """Check all layout rules, and return the rules that need an unknown fact.
+
+    If no rule is violated, report advice on performance as well.
+    """
     exempt = OF_DENSE_MODELS if facts.guessed_experts else ()
     skipped, broken = check_layout(facts, FRAMEWORK, sink, exempt)
     for advice in () if broken else ADVICE:

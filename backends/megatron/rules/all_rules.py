@@ -1,4 +1,4 @@
-"""Rules of a valid Megatron layout, in the order in which they are evaluated."""
+"""Rules for a valid Megatron layout, in the order in which they are evaluated."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from parc.compiler.ir.rule import Rule
 
 
 def rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return the rules for ``problem``, without those that its model cannot violate."""
+    """Return the rules that a layout must satisfy, without rules that this model cannot violate."""
     return (
+        # Features without a flag come first: no change of the layout can help.
         *express_rules(problem),
         *MESH_RULES,
         *mixer_rules(problem),

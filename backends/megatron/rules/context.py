@@ -1,7 +1,7 @@
-"""Rules S: context-parallel exchange against attention heads, windows and sinks.
+"""Rules on the context-parallel exchange (``cp_comm``): heads, windows and sinks.
 
-Megatron's argument parser does not check most of them; Transformer Engine fails in the first
-forward pass (attention/dot_product_attention/context_parallel.py, attn_forward_func_with_cp).
+Megatron's argument parser does not check most of these conditions; Transformer Engine fails in the
+first forward pass (attention/dot_product_attention/context_parallel.py, attn_forward_func_with_cp).
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def _explain_context_levels(problem: Problem, layout: Layout) -> Finding:
     good = valid(divisors(cp), lambda value: 1 < value < cp and swaps(value, layout.tp))
     pinned = problem.pins.cp_a2a is not None
     if not pinned:
-        label = f"no group size between 1 and {cp} divides cp {cp} and the heads of a rank"
+        label = f"no group size between 1 and {cp} divides both cp {cp} and the heads per rank"
     elif cp % inner:
         label = f"{cp} % {inner} = {cp % inner}, must be 0"
     else:
         label = f"cp_a2a {inner}, must be above 1 and below cp {cp}"
     return Finding(
-        message=f"cp={cp} cannot be split into two levels" + (f" with cp_a2a {inner}" * pinned),
+        message=f"cp={cp} cannot be split into two levels" + (f" with cp_a2a={inner}" * pinned),
         label=label,
         help=f"valid cp_a2a: {format_values(good)}",
         fix=format_pin("layout.cp_a2a", nearest(good, inner)) if good else "layout.cp_comm: p2p",
@@ -63,13 +63,15 @@ def _violates_exchanged_heads(problem: Problem, layout: Layout) -> bool:
 def _explain_exchanged_heads(problem: Problem, layout: Layout) -> Finding:
     attention, ranks, tp = problem.model.attention, _exchanging_ranks(layout), layout.tp
     axis = "cp" if layout.cp_comm == "a2a" else "cp_a2a"
+    # Tensor parallelism splits the heads before the exchange; with tp above the key-value heads,
+    # one copy is left per rank.
     own = {"heads": attention.heads // tp, "key-value heads": max(attention.kv_heads // tp, 1)}
     name, count = next((item for item in own.items() if item[1] % ranks), ("heads", 0))
     good = valid(divisors(own["heads"]), lambda value: attention.swaps(value, tp))
     return Finding(
         message=f"{count} {name} per tensor rank are not divisible by {axis}={ranks}",
         label=f"{count} % {ranks} = {count % ranks}, must be 0",
-        help=f"valid {axis} with tp {tp}: {format_values(good)}; or cp_comm p2p",
+        help=f"valid {axis} with tp {tp}: {format_values(good)}; or use cp_comm p2p",
         fix="layout.cp_comm: p2p",
         causes=(
             Cause("model.heads", f"{attention.heads} heads"),
@@ -80,9 +82,9 @@ def _explain_exchanged_heads(problem: Problem, layout: Layout) -> Finding:
 
 
 def _supported_exchanges(problem: Problem) -> tuple[ContextComm, ...]:
-    """Return the exchanges that Transformer Engine supports for this attention; empty: all.
+    """Return the values of ``cp_comm`` that this attention supports; () means all values.
 
-    In latent attention keys are wider than values; before Transformer Engine 2.16 only ring
+    In latent attention, keys are wider than values; before Transformer Engine 2.16, only ring
     exchanges support that.
     """
     attention = problem.model.attention
@@ -94,7 +96,7 @@ def _supported_exchanges(problem: Problem) -> tuple[ContextComm, ...]:
 
 
 def _attention_feature(problem: Problem) -> str:
-    """Return the feature that restricts the exchange, in words."""
+    """Return the attention feature that restricts ``cp_comm``, such as "attention sinks"."""
     attention = problem.model.attention
     if attention.sinks:
         return "attention sinks"
@@ -112,7 +114,7 @@ def _explain_exchange_kind(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"cp_comm {layout.cp_comm} does not support {what}",
         label=f"cp_comm {layout.cp_comm} with {what} fails in the first forward pass",
-        help=f"valid cp_comm: {', '.join(supported)}; or cp 1",
+        help=f"valid cp_comm: {', '.join(supported)}; or use cp 1",
         fix="layout.cp_comm: p2p" if "p2p" in supported else "layout.cp: 1",
         causes=(Cause("model", f"{problem.model.name} has {what}"),),
     )

@@ -1,4 +1,4 @@
-"""Rules M05 and P15: requirements of token dispatchers, and of their overlap."""
+"""Rules on token dispatchers of experts (M05) and on overlapped dispatch (P15)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ AMPERE = (8, 0)
 
 
 def _supported_dispatchers(problem: Problem) -> tuple[str, ...]:
-    """Return the dispatchers that run on the GPUs of the cluster."""
+    """Return the token dispatchers that run on the GPUs of the cluster."""
     cluster = problem.cluster
     if cluster.gpu.vendor != "nvidia" or cluster.gpu.compute_capability < AMPERE:
         return ("alltoall",)
+    # Megatron's documentation recommends DeepEP for NVLink domains of 8 GPUs, HybridEP for NVL72.
     if cluster.node.nvlink_domain > DEEPEP_DOMAIN:
         return ("alltoall", "hybridep")
     return ("alltoall", "deepep", "hybridep")
@@ -44,8 +45,10 @@ def _explain_dispatcher(problem: Problem, layout: Layout) -> Finding:
 
 
 def _overlap_conflict(problem: Problem, layout: Layout) -> tuple[str, str]:
-    """Return (setting that conflicts with overlap, valid settings); empty texts if none does."""
+    """Return (setting that prevents overlapped dispatch, valid settings); ("", "") if none does."""
     recompute = layout.recompute
+    # The conditions are those of TransformerConfig.__post_init__ for
+    # overlap_moe_expert_parallel_comm.
     if layout.pp > 1 and layout.vpp == 1:
         return f"pp {layout.pp} with vpp 1", "pp 1, or vpp above 1"
     if recompute.granularity == "full":
@@ -87,4 +90,4 @@ DISPATCH_RULES = (
         ("ep", "pp", "vpp", "recompute"),
     ),
 )
-"""Rules of models with experts."""
+"""Rules on token dispatch, which apply only to models with experts."""

@@ -1,4 +1,4 @@
-"""Rules of models with experts, and of expert parallel sizes of models without."""
+"""Rules on experts; for dense models, rules on the expert parallel sizes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from parc.compiler.ir.rule import Rule
 
 
 def _violates_bias_with_etp(problem: Problem, layout: Layout) -> bool:
+    # TransformerConfig.__post_init__ rejects biases in experts unless etp is 1.
     return layout.etp > 1
 
 
@@ -41,7 +42,7 @@ def _explain_router_gradient(problem: Problem, layout: Layout) -> Finding:
 
 
 def expert_rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return the rules about experts that the model can violate."""
+    """Return the rules about experts that this model can violate."""
     experts = problem.model.experts
     if experts is None:
         return (NO_EXPERTS, EXPERT_MESH_RULE)

@@ -1,4 +1,4 @@
-"""Rules E: model features that Megatron's command line cannot express, whatever the layout.
+"""Rules on model features that Megatron's command line cannot express, whatever the layout.
 
 Megatron has a single switch for all linear biases except those of query, key and value, exactly
 one norm before each sub-layer, and SiLU, GELU, squared ReLU and quick-GeGLU as activations.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parc.backends.megatron.rules.express_hybrid import hybrid_faults, unbuilt_prediction
+from parc.backends.megatron.rules.express_hybrid import hybrid_faults, unbuilt_mtp_faults
 from parc.backends.megatron.rules.express_position import (
     explain_inexpressible,
     position_faults,
@@ -31,33 +31,33 @@ ACTIVATIONS = {
 
 
 def linear_bias(model: Model) -> bool:
-    """Return True if Megatron's switch for linear biases must be on."""
+    """Return True if Megatron's switch for the biases of linear layers must be on."""
     return model.attention.output_bias
 
 
-def inexpressible(model: Model, version: str) -> Iterator[tuple[str, str, Finding]]:
-    """Yield (code, spec path, finding) per feature of ``model`` that no flag can express."""
-    yield from _biases(model)
-    yield from _norms(model)
-    yield from _activation(model)
+def inexpressible_features(model: Model, version: str) -> Iterator[tuple[str, str, Finding]]:
+    """Yield (code, spec path, finding) for each feature of ``model`` that no flag can express."""
+    yield from _bias_faults(model)
+    yield from _norm_faults(model)
+    yield from _activation_faults(model)
     yield from position_faults(model, version)
     yield from router_faults(model)
     yield from hybrid_faults(model, version)
 
 
-def another_model(model: Model) -> Finding:
-    """Explain that the emitted arguments would train a model without the parts that lack flags."""
+def explain_left_out_parts(model: Model) -> Finding:
+    """Return a finding that the emitted flags would train the model without some of its parts."""
     return Finding(
         message=f"Megatron's arguments cannot express all parts of {model.name}",
         label=model.left_out,
-        help="remove megatron from emit and launch your own program; or train the model "
-        "without these parts, as a custom family",
+        help="remove megatron from emit and launch your own program, or train the model "
+        "without these parts (family: custom)",
         fix="model.family: custom   (model: NAME becomes model: {base: NAME, family: custom})",
         targets=("megatron",),
     )
 
 
-def _biases(model: Model) -> Iterator[tuple[str, str, Finding]]:
+def _bias_faults(model: Model) -> Iterator[tuple[str, str, Finding]]:
     parts = [("attention output", model.attention.output_bias)]
     if model.dense_layers:
         parts.append(("MLP", model.ffn.bias))
@@ -66,6 +66,7 @@ def _biases(model: Model) -> Iterator[tuple[str, str, Finding]]:
         parts.append(("router", model.experts.router_bias == "parameter"))
         if model.experts.shared_size:
             parts.append(("shared experts", False))
+    # Query, key and value are exempt because --add-qkv-bias can switch on their biases separately.
     if len({bias for _, bias in parts}) > 1 or (linear_bias(model) and not _qkv_bias(model)):
         have = ", ".join(f"{part} {'with' if bias else 'without'}" for part, bias in parts)
         yield (
@@ -84,7 +85,7 @@ def _qkv_bias(model: Model) -> bool:
     return model.attention.qkv_bias
 
 
-def _norms(model: Model) -> Iterator[tuple[str, str, Finding]]:
+def _norm_faults(model: Model) -> Iterator[tuple[str, str, Finding]]:
     if model.norms_per_layer != 2 or not model.final_norm:
         yield (
             "E02",
@@ -110,7 +111,7 @@ def _norms(model: Model) -> Iterator[tuple[str, str, Finding]]:
         )
 
 
-def _activation(model: Model) -> Iterator[tuple[str, str, Finding]]:
+def _activation_faults(model: Model) -> Iterator[tuple[str, str, Finding]]:
     gated, kind = model.ffn.gated, model.ffn.activation
     if (gated, kind) not in ACTIVATIONS:
         yield (
@@ -138,9 +139,12 @@ def _activation(model: Model) -> Iterator[tuple[str, str, Finding]]:
 
 
 def express_rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return a rule per inexpressible feature, which every layout violates; usually none."""
+    """Return one rule for each model feature that no flag can express, usually none.
+
+    Every layout violates these rules.
+    """
     found = [
-        *inexpressible(problem.model, problem.version("megatron")),
-        *unbuilt_prediction(problem),
+        *inexpressible_features(problem.model, problem.version("megatron")),
+        *unbuilt_mtp_faults(problem),
     ]
     return tuple(always_violated(code, (path, "model"), finding) for code, path, finding in found)

@@ -1,4 +1,4 @@
-"""Models with several types of token mixers that Megatron's command line cannot express.
+"""Features of models with several token mixers that Megatron's command line cannot express.
 
 Gated DeltaNet is an attention variant of GPTModel. A layer pattern builds a HybridModel, whose
 layers are defined in megatron/core/models/hybrid/hybrid_layer_specs.py.
@@ -15,20 +15,26 @@ from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Model, Problem
 
 MAMBA_CONVOLUTION = 4
-"""``d_conv`` of MambaMixer, which has no flag."""
+"""Convolution width ``d_conv`` of Megatron's MambaMixer, for which there is no flag."""
 NORMED_PATTERN_SINCE = (0, 18)
-"""Older versions silently build patterns without norms of queries and keys."""
+"""First version that builds layer patterns with norms of queries and keys; older versions silently
+leave the norms out."""
 SCALED_PATTERN_SINCE = (0, 19)
-"""The builder of older versions ignores --rotary-seq-len-interpolation-factor."""
+"""First version whose builder of layer patterns uses --rotary-seq-len-interpolation-factor; older
+versions ignore the flag."""
 VARIANT_WITHOUT_MTP = (0, 19)
-"""From this version on, ``get_gpt_decoder_layer_specs`` rejects MTP with attention variants."""
+"""First version in which ``get_gpt_decoder_layer_specs`` rejects MTP layers together with attention
+variants."""
 
 Fault = tuple[str, str, Finding]
-"""(code, spec path, finding)."""
+"""(diagnostic code, spec path, finding) about a feature that no flag can express."""
 
 
 def hybrid_faults(model: Model, version: str) -> Iterator[Fault]:
-    """Yield the features of mixed layer types that no flag can express."""
+    """Yield (code, spec path, finding) for each feature that no flag can express.
+
+    Only features of linear attention, Mamba layers and layer patterns are checked.
+    """
     if model.attention.gate and model.attention.latent is not None:
         yield _fault(
             ("E07", "model.attention_gate"),
@@ -37,7 +43,7 @@ def hybrid_faults(model: Model, version: str) -> Iterator[Fault]:
             ("a gate on grouped-query attention", model),
         )
     if model.linear is not None:
-        yield from _linear(model)
+        yield from _linear_attention_faults(model)
     if model.mamba is not None and model.mamba.conv_size != MAMBA_CONVOLUTION:
         yield _fault(
             ("E07", "model.mamba.conv_size"),
@@ -46,14 +52,15 @@ def hybrid_faults(model: Model, version: str) -> Iterator[Fault]:
             (f"Mamba layers with conv_size {MAMBA_CONVOLUTION}", model),
         )
     if model.pattern:
-        yield from _pattern(model, version)
+        yield from _layer_pattern_faults(model, version)
 
 
-def unbuilt_prediction(problem: Problem) -> Iterator[Fault]:
-    """Yield the MTP layers that pretrain_gpt.py does not build with linear attention.
+def unbuilt_mtp_faults(problem: Problem) -> Iterator[Fault]:
+    """Yield a fault if pretrain_gpt.py cannot build the model's MTP layers.
 
-    The user's own program may build them from Megatron's modules. Before 0.19 pretrain_gpt.py
-    builds MTP layers, but only with softmax attention.
+    The cause is linear attention: before 0.19, pretrain_gpt.py builds only MTP layers with softmax
+    attention, and from 0.19 on none. The user's own program may build such layers from Megatron's
+    modules.
     """
     model, version = problem.model, problem.version("megatron")
     own = problem.launch.program.rpartition("/")[2] == PLAIN
@@ -68,8 +75,11 @@ def unbuilt_prediction(problem: Problem) -> Iterator[Fault]:
         )
 
 
-def _linear(model: Model) -> Iterator[Fault]:
-    """GatedDeltaNet uses the activation of the MLP, but its convolution supports only SiLU."""
+def _linear_attention_faults(model: Model) -> Iterator[Fault]:
+    """Yield a fault if the activation of the MLP is not SiLU.
+
+    GatedDeltaNet uses this activation too, but its convolution supports only SiLU.
+    """
     if model.ffn.activation != "silu":
         yield _fault(
             ("E03", "model.activation"),
@@ -79,7 +89,8 @@ def _linear(model: Model) -> Iterator[Fault]:
         )
 
 
-def _pattern(model: Model, version: str) -> Iterator[Fault]:
+def _layer_pattern_faults(model: Model, version: str) -> Iterator[Fault]:
+    # A leading - stands for a layer with only an MLP.
     if model.pattern.startswith("-"):
         yield _fault(
             ("E07", "model.pattern"),
@@ -113,5 +124,8 @@ def _pattern(model: Model, version: str) -> Iterator[Fault]:
 
 
 def _fault(at: tuple[str, str], message: str, label: str, supported: tuple[str, Model]) -> Fault:
-    """Return a fault; ``at`` is (code, spec path), ``supported`` (what flags express, model)."""
+    """Return (code, spec path, finding).
+
+    ``at`` is (code, spec path); ``supported`` is (text on what flags can express, model).
+    """
     return (*at, explain_inexpressible(message, label, *supported))

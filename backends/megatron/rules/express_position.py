@@ -10,11 +10,15 @@ from parc.compiler.ir import Model
 
 LATENT_ORIGINAL = 4096
 """``original_max_position_embeddings`` of MLATransformerConfig, which has no flag."""
+# First version with --yarn-original-max-position-embeddings.
 YARN_SINCE = (0, 19)
 
 
 def explain_inexpressible(message: str, label: str, supported: str, model: Model) -> Finding:
-    """Return a finding about a feature without a flag; ``supported`` is what flags express."""
+    """Return a finding about a model feature without a flag.
+
+    ``supported`` lists the alternatives that have flags.
+    """
     return Finding(
         message=message,
         label=label,
@@ -25,7 +29,7 @@ def explain_inexpressible(message: str, label: str, supported: str, model: Model
 
 
 def position_faults(model: Model, version: str) -> Iterator[tuple[str, str, Finding]]:
-    """Yield (code, spec path, finding) per position setting that no flag can express."""
+    """Yield (code, spec path, finding) for each position setting that no flag can express."""
     position = model.position
     if position.kind in ("rope", "yarn") and position.base != int(position.base):
         yield (
@@ -62,7 +66,7 @@ def position_faults(model: Model, version: str) -> Iterator[tuple[str, str, Find
             ),
         )
     plain = position.kind in ("rope", "none") or model.attention.latent is not None
-    if model.mtp_layers and (not plain or _is_yarn(model)):
+    if model.mtp_layers and (not plain or _has_yarn_position_type(model)):
         yield (
             "E05",
             "model.mtp_layers",
@@ -75,18 +79,21 @@ def position_faults(model: Model, version: str) -> Iterator[tuple[str, str, Find
         )
 
 
-def _is_yarn(model: Model) -> bool:
-    """Return True for YaRN without latent attention, a separate position type without MTP."""
-    return model.attention.latent is None and _scales_by_yarn(model)
+def _has_yarn_position_type(model: Model) -> bool:
+    """Return True for YaRN without latent attention, Megatron's position type "yarn".
+
+    Megatron cannot build MTP layers with this type.
+    """
+    return model.attention.latent is None and _uses_yarn(model)
 
 
-def _scales_by_yarn(model: Model) -> bool:
+def _uses_yarn(model: Model) -> bool:
     return "yarn" in (model.position.kind, model.position.scaling)
 
 
 def _yarn_fault(model: Model, version: str) -> str | None:
-    """Return what no flag can express about YaRN; None if flags cover the model."""
-    if not _scales_by_yarn(model):
+    """Return a message about YaRN settings that no flag can express; None if there are none."""
+    if not _uses_yarn(model):
         return None
     original = model.position.original_max_positions
     if model.attention.latent is not None:
@@ -98,7 +105,7 @@ def _yarn_fault(model: Model, version: str) -> str | None:
 
 
 def router_faults(model: Model) -> Iterator[tuple[str, str, Finding]]:
-    """Yield (code, spec path, finding) per router setting that no flag can express."""
+    """Yield (code, spec path, finding) for each router setting that no flag can express."""
     experts = model.experts
     if experts is None or experts.router_bias != "buffer" or experts.score_function == "sigmoid":
         return

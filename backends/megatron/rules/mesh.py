@@ -1,4 +1,4 @@
-"""Rules D: divisibility of tensor dims and of the ranks."""
+"""Rules on divisibility: of tensor dims by tp and etp, and of the ranks by the meshes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ def _explain_kv_heads(problem: Problem, layout: Layout) -> Finding:
 
 
 def sharded_widths(problem: Problem, layout: Layout) -> tuple[tuple[str, int, str, int], ...]:
-    """Return (description, width, axis, size) of every split tensor dim except attention heads."""
+    """Return (description, width, axis, parallel size) of each width that is split over ranks.
+
+    Attention heads are not included.
+    """
     model = problem.model
     widths = []
     if model.ffn.size and model.dense_layers:
@@ -65,6 +68,7 @@ def _explain_tensor_widths(problem: Problem, layout: Layout) -> Finding:
 
 
 def _violates_expert_mesh(problem: Problem, layout: Layout) -> bool:
+    # cp is no factor: expert parallelism folds over the context- and data-parallel ranks.
     return layout.world % (layout.etp * layout.ep * layout.pp) != 0
 
 
@@ -87,15 +91,17 @@ def _explain_expert_mesh(problem: Problem, layout: Layout) -> Finding:
 
 
 def _violates_rank_order(problem: Problem, layout: Layout) -> bool:
+    # parallel_state.py asserts that the pipeline groups of both meshes are equal, which holds for
+    # every size only if pp is slowest.
     return not layout.order.endswith("pp") and layout.pp > 1 and layout.edp != layout.dp
 
 
 def _explain_rank_order(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"rank order {layout.order} requires as many expert replicas as dense replicas",
-        label=f"edp {layout.edp} != dp {layout.dp} (tp*cp {layout.tp * layout.cp}, "
-        f"etp*ep {layout.etp * layout.ep})",
-        help="use tp*cp == etp*ep, or pp 1, or the order that ends in pp",
+        label=f"edp {layout.edp} must equal dp {layout.dp}, but etp x ep is "
+        f"{layout.etp * layout.ep} and tp x cp is {layout.tp * layout.cp}",
+        help="make tp x cp equal to etp x ep, or use pp 1, or the order that ends in pp",
         fix="layout.order: tp-cp-ep-dp-pp",
     )
 
@@ -103,6 +109,8 @@ def _explain_rank_order(problem: Problem, layout: Layout) -> Finding:
 def _violates_optimizer_copies(problem: Problem, layout: Layout) -> bool:
     if layout.zero_stage == 0 or layout.dp_replicate == 1:
         return False
+    # The dense replicas are divisible by construction, dp = dp_shard x dp_replicate; the experts'
+    # replicas need not be.
     return layout.edp % layout.dp_replicate != 0
 
 
@@ -111,7 +119,7 @@ def _explain_optimizer_copies(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"{edp} replicas per expert are not divisible by {copies} optimizer copies",
         label=f"{edp} % {copies} = {edp % copies}, must be 0",
-        help=f"valid numbers of copies: {format_values(divisors(edp))}",
+        help=f"valid numbers of optimizer copies: {format_values(divisors(edp))}",
     )
 
 

@@ -1,4 +1,4 @@
-"""Rules D18 and S17: tensor and context parallelism of linear attention and Mamba layers.
+"""Rules on tensor (D18) and context parallelism (S17) of linear attention and Mamba layers.
 
 Tensor ranks split heads and groups; context ranks exchange tokens for heads before the scan.
 Source: megatron/core/transformer/transformer_config.py, __post_init__; ssm/mamba_mixer.py;
@@ -20,7 +20,7 @@ LINEAR_CONTEXT_SINCE = (0, 18)
 
 
 class _IndivisibleHeads(NamedTuple):
-    """Number of heads that is not divisible by the number of ranks that share them."""
+    """Type and number of heads that the number of ranks sharing them does not divide."""
 
     what: str
     heads: int
@@ -28,13 +28,14 @@ class _IndivisibleHeads(NamedTuple):
 
 
 def _indivisible_heads(problem: Problem, tp: int, cp: int) -> _IndivisibleHeads | None:
-    """Return the first type of heads that is not divisible; None if all are."""
+    """Return the first type of heads that is not divisible by its ranks, or None."""
     groups = problem.model.mamba.groups if problem.model.mamba else 0
     for what, count in mixer_head_counts(problem.model):
         # Megatron copies groups if a tensor rank has fewer groups than there are context ranks.
         ranks = tp if what == MAMBA_GROUPS else tp * cp
         if count % ranks:
             return _IndivisibleHeads(what, count, ranks)
+    # Context ranks divide the groups of a tensor rank or copy them; both need a whole ratio.
     own = groups // tp
     if own and own % cp and cp % own:
         return _IndivisibleHeads(MAMBA_GROUPS, groups, tp * cp)
@@ -83,7 +84,7 @@ def _explain_linear_context(problem: Problem, layout: Layout) -> Finding:
 
 
 def mixer_rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return the rules of models with linear attention or Mamba layers; empty for others."""
+    """Return the rules about linear attention and Mamba layers; empty for models without them."""
     if not mixer_head_counts(problem.model):
         return ()
     rules = [

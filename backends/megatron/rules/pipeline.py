@@ -1,4 +1,4 @@
-"""Rules P and B01: number of layers and chunks, interleaving, micro-batches."""
+"""Rules on pipelines: number of layers and model chunks, interleaving, micro-batches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _explain_interleaving(problem: Problem, layout: Layout) -> Finding:
 
 
 def count_assigned_layers(layout: Layout) -> tuple[int, int, int, int]:
-    """Return the numbers of decoder layers, MTP layers, embeddings and losses in all chunks."""
+    """Return the numbers of (decoder layers, MTP layers, embeddings, losses) in all chunks."""
     layers = mtp = embeddings = losses = 0
     for row in layout.split.chunks:
         for chunk in row:
@@ -48,8 +48,8 @@ def _violates_layer_count(problem: Problem, layout: Layout) -> bool:
 def _explain_layer_count(problem: Problem, layout: Layout) -> Finding:
     layers, mtp, embeddings, losses = count_assigned_layers(layout)
     return Finding(
-        message=f"the stages have {layers} decoder layers, the model has {problem.model.layers}",
-        label=f"decoder {layers} of {problem.model.layers}, MTP {mtp} of "
+        message=f"the stages have {layers} decoder layers; the model has {problem.model.layers}",
+        label=f"decoder layers {layers} of {problem.model.layers}, MTP layers {mtp} of "
         f"{problem.model.mtp_layers}, embedding {embeddings} of 1, loss {losses} of 1",
         help="every layer must be in exactly one stage",
         fix="remove layout.pipeline_layout, so that PARC chooses the split",
@@ -66,7 +66,7 @@ def _explain_chunk_count(problem: Problem, layout: Layout) -> Finding:
     have = sum(len(row) for row in layout.split.chunks)
     good = even_vpp(problem, layout.pp)
     return Finding(
-        message=f"the split has {have} chunks, pp {layout.pp} x vpp {layout.vpp} requires "
+        message=f"the split has {have} chunks, but pp {layout.pp} x vpp {layout.vpp} requires "
         f"{layout.pp * layout.vpp}",
         label=f"{layout.pp} * {layout.vpp} = {layout.pp * layout.vpp} chunks, not {have}",
         help=f"valid vpp for an even split over pp {layout.pp}: {format_values(good)}",
@@ -75,7 +75,7 @@ def _explain_chunk_count(problem: Problem, layout: Layout) -> Finding:
 
 
 def even_vpp(problem: Problem, pp: int) -> list[int]:
-    """Return the vpp sizes that split the layers evenly over ``pp`` ranks; [1] if none does."""
+    """Return the values of vpp that split the layers evenly over ``pp`` ranks; [1] if none does."""
     layers = problem.model.layers
     return [1] if pp == 1 or layers % pp else divisors(layers // pp)
 
@@ -84,6 +84,8 @@ def _violates_interleaved_micro_batches(problem: Problem, layout: Layout) -> boo
     if layout.vpp == 1:
         return False
     count = layout.micro_batches(problem.job.global_batch)
+    # The interleaved schedule runs micro-batches in groups of pp (schedules.py); it fails in the
+    # first step otherwise.
     return count < layout.pp or count % layout.pp != 0
 
 
@@ -95,7 +97,7 @@ def _explain_interleaved_micro_batches(problem: Problem, layout: Layout) -> Find
         message=f"interleaving requires a multiple of pp={layout.pp} micro-batches, not {count}",
         label=f"{count} % {layout.pp} = {count % layout.pp}, must be 0, and {count} >= {layout.pp}",
         help="nearest valid global batches: "
-        f"{format_values(sorted({below * step, above * step}))}; or vpp 1",
+        f"{format_values(sorted({below * step, above * step}))}; or use vpp 1",
         fix=format_pin("job.global_batch", above * step),
         causes=(
             Cause(

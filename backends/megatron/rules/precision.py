@@ -1,4 +1,4 @@
-"""Rules R01 and R02: alignment of GEMM dims that Transformer Engine's formats require."""
+"""Rules on the alignment of GEMM dims that 8-bit and 4-bit formats require (R01, R02)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from parc.compiler.ir import Layout, Model, Problem
 from parc.compiler.ir.rule import Rule
 
 READS = ("tp", "cp", "etp", "sequence_parallel", "micro_batch")
-"""Layout fields that the dims of a GEMM depend on."""
+"""Layout fields on which the dims of a GEMM depend."""
 ALIGNMENT = {"fp8": 16, "mxfp8": 32, "nvfp4": 16}
-"""Required factor of both dims of a GEMM (Transformer Engine); MXFP8 scales blocks of 32."""
+"""Precision -> number that must divide both dims of a GEMM (Transformer Engine). MXFP8 scales
+blocks of 32 values."""
 
 
-def _dims(problem: Problem, layout: Layout) -> tuple[tuple[str, int], ...]:
-    """Return (description, size) of every GEMM dim on one rank: tokens, then widths."""
+def _gemm_dims(problem: Problem, layout: Layout) -> tuple[tuple[str, int], ...]:
+    """Return (description, size) of each GEMM dim on one rank: tokens first, then widths."""
     job, model = problem.job, problem.model
     cut = layout.cp * (layout.tp if layout.sequence_parallel else 1)
+    # Sequence parallelism also splits the tokens over the tensor-parallel ranks.
     tokens = job.sequence_length * layout.micro_batch // cut
     heads = model.attention.heads * model.attention.head_dim
     widths = ((what, width // degree) for what, width, _, degree in sharded_widths(problem, layout))
@@ -34,7 +36,7 @@ def _dims(problem: Problem, layout: Layout) -> tuple[tuple[str, int], ...]:
 
 
 def _mixer_widths(model: Model) -> Iterator[tuple[str, int]]:
-    """Yield (description, width) of both projections of linear attention and Mamba layers."""
+    """Yield (description, width) of the projections of linear attention and Mamba layers."""
     if (linear := model.linear) is not None:
         yield "input projection of linear attention", linear.projected
         yield "output projection of linear attention", linear.inner
@@ -45,19 +47,20 @@ def _mixer_widths(model: Model) -> Iterator[tuple[str, int]]:
 
 def _violates_alignment(problem: Problem, layout: Layout) -> bool:
     step = ALIGNMENT[problem.job.precision]
-    return any(size % step for _, size in _dims(problem, layout))
+    return any(size % step for _, size in _gemm_dims(problem, layout))
 
 
 def _explain_alignment(problem: Problem, layout: Layout) -> Finding:
     precision, length = problem.job.precision, problem.job.sequence_length
     step = ALIGNMENT[precision]
-    what, size = next((what, size) for what, size in _dims(problem, layout) if size % step)
+    what, size = next((what, size) for what, size in _gemm_dims(problem, layout) if size % step)
     cut = layout.cp * (layout.tp if layout.sequence_parallel else 1)
     below, above = nearest_multiples(length, step * cut)
     lengths = f"nearest valid sequence lengths: {format_values(sorted({below, above}))}"
     tokens = what == "tokens"
     return Finding(
-        message=f"{precision} requires multiples of {step}, a rank has {size} ({what})",
+        message=f"{precision} requires GEMM dims that are multiples of {step}; a rank has {size} "
+        f"({what})",
         label=f"{size} % {step} = {size % step}, must be 0",
         help=lengths if tokens else "use a smaller tp, or bf16",
         fix=format_pin("job.sequence_length", above) if tokens else "job.precision: bf16",
@@ -66,7 +69,10 @@ def _explain_alignment(problem: Problem, layout: Layout) -> Finding:
 
 
 def precision_rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return R01 for fp8 and nvfp4, R02 for mxfp8; empty for 16-bit formats."""
+    """Return the alignment rule of the job's precision; empty for 16-bit formats.
+
+    The code is R01 for fp8 and nvfp4, and R02 for mxfp8.
+    """
     if problem.job.precision not in ALIGNMENT:
         return ()
     code = "R02" if problem.job.precision == "mxfp8" else "R01"

@@ -1,4 +1,4 @@
-"""Recompute settings that Megatron rejects or silently interprets in another way."""
+"""Rules on recompute settings that Megatron rejects, or silently interprets in another way."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ MODULES = (
     *("core_attn", "gdn_norm_out", "layernorm", "mla_up_proj", "mlp"),
     *("moe", "moe_act", "shared_experts"),
 )
-"""Modules of ``--recompute-modules`` for GPT models (transformer_config.py, __post_init__)."""
+"""Valid ``--recompute-modules`` for GPT models (transformer_config.py, __post_init__)."""
 SINCE = {"gdn_norm_out": (0, 19)}
-"""First version of modules that older versions lack."""
+"""Module -> first Megatron version that can recompute the module, if not all versions can."""
 AT = "layout.recompute"
 
 
 def _violates_recompute_fields(problem: Problem, layout: Layout) -> bool:
     recompute = layout.recompute
     if recompute.granularity == "full":
+        # TransformerConfig: full needs method and layers; selective forbids both.
         return recompute.method is None or recompute.layers is None or bool(recompute.modules)
     if recompute.granularity == "none" and recompute.modules:
         return True
@@ -42,23 +43,24 @@ def _explain_recompute_fields(problem: Problem, layout: Layout) -> Finding:
         + (", and no modules" if recompute.granularity == "none" else ""),
         label=f"method {recompute.method}, layers {recompute.layers}, "
         f"modules {format_words(recompute.modules)}",
-        help="valid: {granularity: selective, modules: [core_attn]}",
+        help="a valid setting is {granularity: selective, modules: [core_attn]}",
         fix=f"layout.recompute: {recompute.granularity}",
     )
 
 
 def format_words(words: tuple[str, ...]) -> str:
-    """Return ``a, b``; ``none`` for no words."""
+    """Return the words separated by commas; "none" for an empty tuple."""
     return ", ".join(words) or "none"
 
 
 def longest_chunk(layout: Layout) -> int:
-    """Return the largest number of decoder layers in a chunk."""
+    """Return the largest number of decoder layers in one model chunk."""
     return max(chunk.layers for row in layout.split.chunks for chunk in row)
 
 
 def _violates_recompute_layers(problem: Problem, layout: Layout) -> bool:
     layers = layout.recompute.layers
+    # Megatron's parser does not check this bound.
     return layers is not None and layers > longest_chunk(layout)
 
 
@@ -66,14 +68,14 @@ def _explain_recompute_layers(problem: Problem, layout: Layout) -> Finding:
     layers, most = layout.recompute.layers, longest_chunk(layout)
     return Finding(
         message=f"recompute of {layers} layers exceeds the {most} layers of the longest chunk",
-        label=f"{layers} > {most}; Megatron silently recomputes all layers",
+        label=f"layers {layers}, must be at most {most}; Megatron would silently recompute all",
         help=f"valid layers: 1 to {most}",
         fix=f"layout.recompute.layers: {most}",
     )
 
 
 def _modules_of_version(problem: Problem) -> list[str]:
-    """Return the modules that the Megatron version of the problem can recompute."""
+    """Return the modules that the problem's version of Megatron can recompute."""
     version = parse_version(problem.version("megatron"))
     return [module for module in MODULES if version >= SINCE.get(module, ())]
 
@@ -91,14 +93,17 @@ def _explain_known_modules(problem: Problem, layout: Layout) -> Finding:
     near = get_close_matches(bad, known, 1)
     return Finding(
         message=f"Megatron cannot recompute the module {bad!r}",
-        label="not a module of --recompute-modules",
+        label=f"{bad!r} is not a module of --recompute-modules",
         help=f"valid modules: {', '.join(known)}",
         fix=f"layout.recompute.modules: [{near[0]}]" if near else "",
     )
 
 
 def _missing_requirements(problem: Problem, layout: Layout) -> list[tuple[str, str]]:
-    """Return (module, requirement) of modules whose requirement the model or GPU does not meet."""
+    """Return (module, requirement) for each recomputed module whose requirement is not met.
+
+    A requirement is a feature of the model or of the GPU.
+    """
     model, lacks = problem.model, []
     dense = model.experts is None
     for module in layout.recompute.modules:
@@ -124,7 +129,7 @@ def _explain_module_needs(problem: Problem, layout: Layout) -> Finding:
     good = [name for name in layout.recompute.modules if name != module]
     return Finding(
         message=f"recompute of {module} requires {what}",
-        label=f"{module} requires {what}",
+        label=f"not available in this plan: {what}",
         help=f"valid modules in this list: {format_words(tuple(good))}",
         fix=f"layout.recompute.modules: [{', '.join(good) or 'core_attn'}]",
     )

@@ -1,4 +1,4 @@
-"""Rules S of sequence parallelism, and of the sequence length under context parallelism."""
+"""Rules on sequence parallelism, and on the sequence length with context parallelism."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from parc.compiler.ir.rule import Rule
 
 
 def _violates_tp_for_sequence_parallel(problem: Problem, layout: Layout) -> bool:
+    # validate_args switches the flag off with a warning; a plan that claims it would estimate
+    # memory wrongly.
     return layout.sequence_parallel and layout.tp == 1
 
 
@@ -23,6 +25,8 @@ def _explain_tp_for_sequence_parallel(problem: Problem, layout: Layout) -> Findi
 
 
 def _violates_sequence_parallel_experts(problem: Problem, layout: Layout) -> bool:
+    # MoELayer.forward raises ValueError (moe_layer.py), long after the parser has accepted the
+    # flags.
     return layout.tp > 1 and not layout.sequence_parallel
 
 

@@ -1,6 +1,7 @@
-"""Rules of pinned stage splits: one rule per reason why the pins allow no split of the layers.
+"""Rules on stages that the spec sets: one rule per reason why no split of the layers matches.
 
-The search uses a placeholder split for a pinned grid without a valid split; these rules reject it.
+If the spec sets pp or vpp and no split exists, the search evaluates a placeholder split, which
+these rules reject.
 """
 
 from __future__ import annotations
@@ -29,35 +30,45 @@ REASONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("P01", ("layout.count_embedding", "layout.count_loss")),
     ("P02", ("layout.vpp", "layout.pp")),
 )
-"""Codes that ``why_no_split`` returns, with the pins to point at; P06 is a separate rule."""
+"""(code, spec fields to point at) of every reason that ``why_no_split`` returns, except P06, which
+is a separate rule."""
 
 
 def split_rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return a rule per reason; empty without stage pins, as the search then finds valid splits."""
+    """Return one rule per reason why no split of the layers satisfies the spec.
+
+    Empty if the spec fixes neither pp, vpp nor stages, because the search then finds only valid
+    splits.
+    """
     pins = problem.pins
-    if pins.pp is None and pins.vpp is None and SplitPins.of(pins).free:
+    if pins.pp is None and pins.vpp is None and SplitPins.from_pins(pins).free:
         return ()
 
     # The search evaluates the rules thousands of times, always for `problem`.
     @cache
     def cached_reason(pp: int, vpp: int) -> str:
-        return _reason(problem, pp, vpp)
+        return _code_of_reason(problem, pp, vpp)
 
     def reason(evaluated: Problem, layout: Layout) -> str:
         pp, vpp = layout.pp, layout.vpp
-        return cached_reason(pp, vpp) if evaluated is problem else _reason(evaluated, pp, vpp)
+        return (
+            cached_reason(pp, vpp) if evaluated is problem else _code_of_reason(evaluated, pp, vpp)
+        )
 
-    return tuple(_rule(code, fields, reason) for code, fields in REASONS)
+    # One rule per code, so that each finding points at the pins that cause it.
+    return tuple(_rule_for_code(code, fields, reason) for code, fields in REASONS)
 
 
-def _reason(problem: Problem, pp: int, vpp: int) -> str:
-    """Return the code of the reason why there is no split; empty if there is one."""
+def _code_of_reason(problem: Problem, pp: int, vpp: int) -> str:
+    """Return the diagnostic code of the reason why no split exists, "" if a split exists."""
     split = find_split(problem, pp, vpp)
     return why_no_split(problem, pp, vpp)[0] if split is None else ""
 
 
-def _rule(code: str, fields: tuple[str, ...], reason: Callable[[Problem, Layout], str]) -> Rule:
-    """Return the rule that is violated if ``code`` is the reason why there is no split."""
+def _rule_for_code(
+    code: str, fields: tuple[str, ...], reason: Callable[[Problem, Layout], str]
+) -> Rule:
+    """Return the rule that a layout violates if ``code`` is the reason why no split exists."""
 
     def violates(problem: Problem, layout: Layout) -> bool:
         return reason(problem, layout) == code

@@ -1,4 +1,4 @@
-"""Balanced layer counts per stage, for layer counts that no simpler form of split can balance.
+"""Balanced layers per stage, if no simpler form of split is balanced.
 
 Loads are counted in half layers, so that the embedding can count as half a layer. First the load
 of the longest stage is minimized; then layers are removed from the most loaded pipeline rank
@@ -19,7 +19,7 @@ EMBEDDING_LOAD = 1
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """MTP layers and loss, which follow the decoder layers; loads in layers."""
+    """MTP layers and loss, which follow the decoder layers; loads are in units of a layer."""
 
     mtp_layers: int
     mtp_load: int
@@ -27,18 +27,21 @@ class Ends:
 
 
 def balance(layers: int, pp: int, vpp: int, ends: Ends) -> tuple[Stage, ...] | None:
-    """Return the stages in the order of the layout string; None if a stage would have no work.
+    """Return the stages with balanced layer counts; None if a stage would have no work.
 
-    MTP layers are in the last stage, or in the stage before it with only the loss in the last,
-    whichever gives the shorter longest stage. Megatron requires that they are in the last chunk
-    of their rank, and not on pipeline rank 0 (``validate_layer_layout``).
+    MTP layers are in the last stage, or in the stage before it with only the loss in the last
+    stage, whichever gives the smaller maximum load. Megatron requires that MTP layers are in the
+    last chunk of their rank, and not on pipeline rank 0 (``validate_layer_layout``).
     """
     count = pp * vpp
-    options = [_tail(count, ends, split=False)]
+    options = [_load_besides_decoder_layers(count, ends, split=False)]
+    # With two ranks, the stage before the last is on rank 0, where MTP layers are not allowed.
     if ends.mtp_layers and pp >= 3:
-        options.append(_tail(count, ends, split=True))
-    peak, tail = min(((_peak(layers, tail), tail) for tail in options), key=lambda pair: pair[0])
-    counts = _counts(layers, pp, peak, tail)
+        options.append(_load_besides_decoder_layers(count, ends, split=True))
+    peak, tail = min(
+        ((_smallest_peak(layers, tail), tail) for tail in options), key=lambda pair: pair[0]
+    )
+    counts = _layers_per_stage(layers, pp, peak, tail)
     if any(have == 0 and extra == 0 for have, extra in zip(counts, tail, strict=True)):
         return None
     mtp_stage = count - 2 if len(options) > 1 and tail is options[1] else count - 1
@@ -49,11 +52,11 @@ def balance(layers: int, pp: int, vpp: int, ends: Ends) -> tuple[Stage, ...] | N
 
 
 BLOCKED = 1 << 20
-"""Load of a stage that must not get decoder layers, because it follows the MTP layers."""
+"""Load that keeps decoder layers out of a stage, because the stage follows the MTP layers."""
 
 
-def _tail(count: int, ends: Ends, *, split: bool) -> list[int]:
-    """Return the load per stage without decoder layers, in half layers.
+def _load_besides_decoder_layers(count: int, ends: Ends, *, split: bool) -> list[int]:
+    """Return the load per stage of everything except decoder layers, in half layers.
 
     ``split`` puts the MTP layers into the stage before the last.
     """
@@ -68,29 +71,36 @@ def _tail(count: int, ends: Ends, *, split: bool) -> list[int]:
     return tail
 
 
-def _max_layers(peak: int, extra: int) -> int:
-    """Return the decoder layers that fit into a stage if the longest one has load ``peak``."""
+def _max_layers_of_stage(peak: int, extra: int) -> int:
+    """Return the number of decoder layers that fit into a stage of load ``peak``, in layers.
+
+    ``extra`` is the other load of the stage, in half layers.
+    """
     # The embedding needs memory but hardly any time, so a full stage may have it as well.
     other = 0 if extra == EMBEDDING_LOAD else extra
     return max(0, (peak * HALF - other) // HALF)
 
 
-def _peak(layers: int, tail: list[int]) -> int:
-    """Return the minimal load of the longest stage, in layers."""
+def _smallest_peak(layers: int, tail: list[int]) -> int:
+    """Return the smallest possible load of the most loaded stage, in layers."""
     peak = -(-layers // len(tail))
-    while sum(_max_layers(peak, extra) for extra in tail) < layers:
+    while sum(_max_layers_of_stage(peak, extra) for extra in tail) < layers:
         peak += 1
     return max([peak, *(extra % BLOCKED // HALF for extra in tail)])
 
 
-def _counts(layers: int, pp: int, peak: int, tail: list[int]) -> list[int]:
-    """Return the layers per stage; only stages with MTP layers or loss may have none."""
-    counts = [_max_layers(peak, extra) for extra in tail]
+def _layers_per_stage(layers: int, pp: int, peak: int, tail: list[int]) -> list[int]:
+    """Return the number of decoder layers of each stage.
+
+    Only stages with MTP layers or the loss may have none.
+    """
+    counts = [_max_layers_of_stage(peak, extra) for extra in tail]
     loads = [
         sum(HALF * counts[k] + tail[k] % BLOCKED for k in range(rank, len(tail), pp))
         for rank in range(pp)
     ]
     for _ in range(sum(counts) - layers):
+        # A stage without MTP layers and loss keeps at least one decoder layer.
         spare = [k for k, count in enumerate(counts) if count > (tail[k] <= EMBEDDING_LOAD)]
         k = max(
             spare or [k for k, count in enumerate(counts) if count],

@@ -1,7 +1,7 @@
-"""Stages of models whose layers differ in load.
+"""Balanced stages for models whose layers differ in load.
 
-Each stage ends after the layer at which the cumulative load is closest to its share; every stage
-has at least one layer. Ties: the earlier layer.
+Stage k of n ends after the layer at which the cumulative load is closest to k / n of the total; on
+a tie, after the earlier layer. Every stage has at least one layer.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from parc.backends.megatron.stages.layout_string import Stage
 
 
 def balance_pattern(loads: tuple[float, ...], count: int, loss: float) -> tuple[Stage, ...] | None:
-    """Return ``count`` stages in the order of the model; None if there are fewer layers.
+    """Return ``count`` stages with balanced loads, in model order; None if there are fewer layers.
 
     Args:
         loads: load per layer.
@@ -25,6 +25,7 @@ def balance_pattern(loads: tuple[float, ...], count: int, loss: float) -> tuple[
     share = (ends[-1] + loss) / count
     cuts = [0]
     for k in range(1, count):
+        # The upper end leaves one layer for each later stage.
         ends_of_stage = range(cuts[-1] + 1, len(loads) - (count - k) + 1)
         cuts.append(min(ends_of_stage, key=lambda n, k=k: (abs(ends[n] - k * share), n)))  # type: ignore[misc]
     cuts.append(len(loads))

@@ -1,7 +1,7 @@
-"""Relative load of layers in a pipeline: matrix parameters used per token.
+"""Relative computing load of layers: the number of matrix parameters that a token uses.
 
-This is an approximation without biases and norms, because the layers are assigned to stages before
-the cost model estimates times.
+This approximation leaves out biases and norms. It is used because layers are assigned to stages
+before the cost model estimates times.
 """
 
 from __future__ import annotations
@@ -11,44 +11,51 @@ from collections import Counter
 from parc.compiler.ir import LayerKind, Model
 
 SLOWER = 2
-"""Time of mixers and routed experts relative to a dense GEMM with as many parameters. The cost
-model gives 1.5 to 2.2 for Nemotron-H and Nemotron 3 Nano at 8,192 tokens."""
+"""Time of token mixers and routed experts, relative to a dense GEMM with as many parameters. The
+cost model gives 1.5 to 2.2 for Nemotron-H and Nemotron 3 Nano at 8,192 tokens."""
 
 
 def loss_load(model: Model) -> int:
-    """Return the computing load of the loss as a number of layers of mean size.
+    """Return the computing load of the loss, in units of the model's mean layer.
 
-    It is vocab x hidden / (parameters of the mean layer), rounded.
+    The formula is vocab x hidden / parameters of the mean layer, rounded to an integer.
     """
-    return round(model.vocab * model.hidden / max(1, _mean(model)))
+    return round(model.vocab * model.hidden / max(1, _mean_layer_load(model)))
 
 
 def layer_loads(model: Model) -> tuple[float, ...]:
-    """Return the computing load of each layer, with mean 1; empty without a layer pattern."""
+    """Return the computing load of each layer relative to the mean; empty without a pattern."""
     if not model.pattern:
         return ()
-    mean, work = max(1, _mean(model)), {kind: _work(model, kind) for kind in model.kinds}
+    mean, work = (
+        max(1, _mean_layer_load(model)),
+        {kind: _pattern_layer_load(model, kind) for kind in model.kinds},
+    )
     return tuple(work[kind] / mean for kind in model.layer_kinds)
 
 
-def _mean(model: Model) -> float:
-    """Return the parameters of the mean layer of a pattern, or of the last layer without one.
+def _mean_layer_load(model: Model) -> float:
+    """Return the mean load of a layer, in parameters of a dense GEMM of equal time.
 
-    MTP layers have the structure of the last layer.
+    Without a pattern, this is the number of parameters of the last layer: MTP layers have the
+    structure of the last layer.
     """
     if not model.pattern:
-        return _parameters(model, model.last_kind)
+        return _layer_parameters(model, model.last_kind)
     counts = Counter(model.layer_kinds)
-    return sum(_work(model, kind) * count for kind, count in counts.items()) / model.layers
+    return (
+        sum(_pattern_layer_load(model, kind) * count for kind, count in counts.items())
+        / model.layers
+    )
 
 
-def _work(model: Model, kind: LayerKind) -> int:
+def _pattern_layer_load(model: Model, kind: LayerKind) -> int:
     """Return the load of a layer of a pattern, in parameters of a dense GEMM of equal time."""
     dense = kind.mixer == "none" and not kind.routed
-    return _parameters(model, kind) * (1 if dense else SLOWER)
+    return _layer_parameters(model, kind) * (1 if dense else SLOWER)
 
 
-def _parameters(model: Model, kind: LayerKind) -> int:
+def _layer_parameters(model: Model, kind: LayerKind) -> int:
     return _mixer_parameters(model, kind) + _mlp_parameters(model, kind)
 
 
@@ -60,6 +67,7 @@ def _mixer_parameters(model: Model, kind: LayerKind) -> int:
         return 0
     if (latent := attention.latent) is not None:
         query = latent.qk_nope_dim + latent.qk_rope_dim
+        # An approximation of the low-rank projections: half of the uncompressed ones.
         return hidden * (attention.heads * (query + latent.qk_nope_dim + 2 * latent.v_dim) // 2)
     heads = attention.projected_heads + attention.heads + 2 * attention.kv_heads
     return hidden * attention.head_dim * heads
@@ -70,5 +78,7 @@ def _mlp_parameters(model: Model, kind: LayerKind) -> int:
         return 0
     width = model.ffn.size
     if kind.routed and model.experts is not None:
+        # A token passes only its top_k experts, so only their parameters count as load.
         width = model.experts.top_k * model.experts.size + model.experts.shared_size
+    # A gated MLP has three matrices: gate, up and down.
     return (3 if model.ffn.gated else 2) * model.hidden * width

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 MOST_STAGES = 65_536
-"""Maximum length of an expanded layout; a longer one is a typing error."""
+"""Maximum number of letters in an expanded layout string; a longer one is taken for a typo."""
 
 
 class LayoutStringError(ValueError):
@@ -23,14 +23,14 @@ class LayoutStringError(ValueError):
     """
 
     def __init__(self, message: str, at: int) -> None:
-        """Set the message, which does not include the position."""
+        """Store the message, and the offset of the error as ``at``."""
         super().__init__(message)
         self.at = at
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Contents of one stage of the string, in this order: E, t, m, L."""
+    """Contents of a pipeline stage: embedding (E), decoder layers (t), MTP layers (m), loss (L)."""
 
     embedding: bool
     layers: int
@@ -39,12 +39,12 @@ class Stage:
 
 
 def parse(text: str) -> tuple[Stage, ...]:
-    """Return the stages of ``text``.
+    """Return the stages that the layout string ``text`` describes.
 
     Raises:
         LayoutStringError: ``text`` is not a valid layout.
     """
-    flat = _expand(text)
+    flat = _expand_repeats(text)
     stages = flat.split("|")
     if not flat.startswith("E"):
         raise LayoutStringError("the first stage must start with the embedding, E", 0)
@@ -54,14 +54,15 @@ def parse(text: str) -> tuple[Stage, ...]:
         if flat.count(letter) != 1:
             at = text.find(letter, text.find(letter) + 1)
             raise LayoutStringError(f"{letter} ({name}) must occur exactly once", max(at, 0))
+    # MTP layers use the output of the last decoder layer.
     if "t" in flat[flat.find("m") :] and "m" in flat:
         at = text.rfind("t")
         raise LayoutStringError("decoder layers (t) must precede the MTP layers (m)", at)
     return tuple(Stage("E" in s, s.count("t"), s.count("m"), "L" in s) for s in stages)
 
 
-def _expand(text: str) -> str:
-    """Return ``text`` with all repeats written out, without commas."""
+def _expand_repeats(text: str) -> str:
+    """Return the layout string with all repeats written out, and without commas."""
     total, at, flat = 0, 0, ""
     while at < len(text):
         match = _TOKEN.match(text, at)
@@ -72,6 +73,8 @@ def _expand(text: str) -> str:
             piece = _expand_group(piece, at + 1)
         times = int(match["times"] or match["again"] or 1)
         total += len(piece) * times
+        # The length is checked before the text is repeated, so that t*99999 of t*99999 cannot
+        # exhaust memory.
         if times == 0 or total > MOST_STAGES:
             why = "a repeat of 0" if times == 0 else f"a layout of more than {MOST_STAGES} letters"
             raise LayoutStringError(f"{why} is not valid", at)
@@ -87,7 +90,10 @@ _INNER = re.compile(r"(?P<letter>[EtmL|])(?:\*(?P<times>\d{1,5}))?|,")
 
 
 def _expand_group(text: str, start: int) -> str:
-    """Expand the text inside parentheses; ``start`` is its offset in the layout string."""
+    """Return the text inside parentheses with its repeats written out.
+
+    ``start`` is the offset of this text in the layout string.
+    """
     at, flat = 0, ""
     while at < len(text):
         match = _INNER.match(text, at)
@@ -99,7 +105,7 @@ def _expand_group(text: str, start: int) -> str:
 
 
 def _explain_syntax_error(text: str, at: int) -> str:
-    """Return why no token starts at ``at``."""
+    """Return the reason why the layout string is invalid at offset ``at``."""
     char = text[at]
     if char == "(":
         return "a group needs the form (..)*n and may not be nested"
@@ -108,19 +114,19 @@ def _explain_syntax_error(text: str, at: int) -> str:
     return f"{char!r} is not one of E t m L | ( ) * ,"
 
 
-def spell(stages: tuple[Stage, ...]) -> str:
-    """Return a short layout string with repeats, for which ``parse`` returns ``stages``."""
-    words = [_word(stage) for stage in stages[:-1]]
+def format_layout_string(stages: tuple[Stage, ...]) -> str:
+    """Return a short layout string with repeats for ``stages``, the inverse of ``parse``."""
+    words = [_stage_text(stage) for stage in stages[:-1]]
     text = ""
     for word, run in groupby(words):
         times = len(list(run))
         comma = "," if text.endswith(tuple("0123456789")) else ""
         text += comma + (f"{word}|" if times == 1 else f"({word}|)*{times}")
     comma = "," if text.endswith(tuple("0123456789")) else ""
-    return text + comma + _word(stages[-1])
+    return text + comma + _stage_text(stages[-1])
 
 
-def _word(stage: Stage) -> str:
+def _stage_text(stage: Stage) -> str:
     """Return the text of one stage, without the bar at its end."""
     word = "E" if stage.embedding else ""
     for letter, count in (("t", stage.layers), ("m", stage.mtp_layers)):

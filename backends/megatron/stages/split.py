@@ -1,8 +1,8 @@
-"""Assignment of layers to model chunks: as pinned, otherwise the simplest balanced form.
+"""Assignment of layers to model chunks: as the spec sets it, else the simplest balanced form.
 
-Forms, simplest first: ``even`` needs no flags; ``counted`` counts the embedding or the loss as a
-layer; ``first-last`` sets the layers of the first and the last rank; ``string`` is a layout string.
-Models with a layer pattern use ``string`` unless another form is pinned.
+The forms, the simplest first: ``even`` needs no flags; ``counted`` counts the embedding or the loss
+as a layer; ``first-last`` sets the layers of the first and the last rank; ``string`` is a layout
+string. Models with a layer pattern use ``string`` unless the spec sets another form.
 Source: megatron/core/transformer/transformer_block.py, ``get_num_layers_to_build``.
 """
 
@@ -15,11 +15,16 @@ from itertools import product
 from parc.backends.megatron.stages.balance import Ends, balance
 from parc.backends.megatron.stages.balance_pattern import balance_pattern
 from parc.backends.megatron.stages.layer_loads import layer_loads, loss_load
-from parc.backends.megatron.stages.layout_string import LayoutStringError, Stage, parse, spell
+from parc.backends.megatron.stages.layout_string import (
+    LayoutStringError,
+    Stage,
+    format_layout_string,
+    parse,
+)
 from parc.compiler.ir import Chunk, Model, Pins, Problem, Split
 
 MOST_MTP_SHARE = 0.1
-"""Maximum MTP layers as a share of a rank's layers for which MTP is not balanced separately."""
+"""Fraction of a rank's layers up to which MTP layers are ignored when stages are balanced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +38,8 @@ class ModelDepth:
     loads: tuple[float, ...] = ()
     """Load per layer of a pattern, with mean 1; empty if all layers are identical."""
 
-    def load(self, chunk: Chunk) -> float:
-        """Return the load of ``chunk``, in decoder layers."""
+    def chunk_load(self, chunk: Chunk) -> float:
+        """Return the computing load of ``chunk``, in units of one decoder layer."""
         first, count = chunk.first_layer, chunk.layers
         own = sum(self.loads[first : first + count]) if self.loads else count
         return own + chunk.mtp_layers * self.mtp_load + chunk.loss * self.loss_load
@@ -42,7 +47,7 @@ class ModelDepth:
 
 @dataclass(frozen=True, slots=True)
 class SplitPins:
-    """User's pins that determine the split."""
+    """Settings of the spec's layout that determine the split; None if not set."""
 
     text: str | None
     first: int | None
@@ -51,8 +56,8 @@ class SplitPins:
     loss: bool | None
 
     @classmethod
-    def of(cls, pins: Pins) -> SplitPins:
-        """Select the pins of the split."""
+    def from_pins(cls, pins: Pins) -> SplitPins:
+        """Return the settings of the spec's layout that determine the split."""
         return cls(
             pins.pipeline_layout,
             pins.first_stage_layers,
@@ -63,71 +68,89 @@ class SplitPins:
 
     @property
     def free(self) -> bool:
-        """True if no pin restricts the split."""
+        """True if the spec sets nothing that restricts the split."""
         return self.text is None and not (self.first or self.last or self.embedding or self.loss)
 
 
 def model_depth(model: Model) -> ModelDepth:
-    """Return the loads of ``model`` in units of a decoder layer, the mean one of a pattern."""
+    """Return the layer counts and loads of ``model``.
+
+    Loads are in units of one decoder layer, or of the mean layer of a pattern.
+    """
     loss = loss_load(model)
     return ModelDepth(model.layers, model.mtp_layers, 1 + loss, loss, layer_loads(model))
 
 
 def find_split(problem: Problem, pp: int, vpp: int) -> Split | None:
-    """Return the split over ``pp`` ranks with ``vpp`` chunks each; None if there is none."""
-    return _find(model_depth(problem.model), pp, vpp, SplitPins.of(problem.pins))
+    """Return the split of the layers over ``pp`` ranks with ``vpp`` chunks each, or None."""
+    return _find_cached(model_depth(problem.model), pp, vpp, SplitPins.from_pins(problem.pins))
 
 
 @lru_cache(maxsize=65_536)
-def _find(depth: ModelDepth, pp: int, vpp: int, pins: SplitPins) -> Split | None:
-    """Find the split, cached by value because thousands of candidates share few of them."""
+def _find_cached(depth: ModelDepth, pp: int, vpp: int, pins: SplitPins) -> Split | None:
+    """Return the split of the layers, cached because thousands of candidates share few splits."""
     if pp == 1 and vpp > 1:
         return None
     if pins.text is not None:
-        return None if pins.first or pins.last else _pinned_string(depth, pp, vpp, pins.text)
+        return (
+            None if pins.first or pins.last else _split_of_layout_string(depth, pp, vpp, pins.text)
+        )
     if pp == 1:
-        return _single(depth) if pins.free else None
+        return _split_without_pipeline(depth) if pins.free else None
     if pins.first or pins.last:
-        return None if pins.embedding or pins.loss else _pinned_ends(depth, pp, vpp, pins)
+        return None if pins.embedding or pins.loss else _split_with_given_ends(depth, pp, vpp, pins)
     if pins.embedding or pins.loss:
-        return _counted(depth, pp, vpp, pins)
-    return _chosen(depth, pp, vpp, pins)
+        return _split_with_counted_ends(depth, pp, vpp, pins)
+    return _choose_form(depth, pp, vpp, pins)
 
 
-def _chosen(depth: ModelDepth, pp: int, vpp: int, pins: SplitPins) -> Split | None:
-    """Return the simplest balanced form."""
+def _choose_form(depth: ModelDepth, pp: int, vpp: int, pins: SplitPins) -> Split | None:
+    """Return the split in the simplest balanced form; None if no form fits."""
     if depth.loads:
         stages = balance_pattern(depth.loads, pp * vpp, depth.loss_load)
-        return None if stages is None else _from_stages(stages, pp, vpp, spell(stages))
+        return (
+            None
+            if stages is None
+            else _split_from_stages(stages, pp, vpp, format_layout_string(stages))
+        )
     if depth.mtp_layers * pp <= MOST_MTP_SHARE * depth.layers or depth.mtp_layers == 0:
         if depth.layers % (pp * vpp) == 0:
-            return _even(depth, pp, vpp)
-        if (counted := _counted(depth, pp, vpp, pins)) is not None:
+            return _even_split(depth, pp, vpp)
+        # Counting flags keep all middle chunks equal, and the command line short.
+        if (counted := _split_with_counted_ends(depth, pp, vpp, pins)) is not None:
             return counted
-        if (uneven := _free_ends(depth, pp, vpp)) is not None:
+        if (uneven := _split_with_smaller_ends(depth, pp, vpp)) is not None:
             return uneven
     # Limits the loads for small models with a large vocabulary: the loss can be many layers.
     most = depth.layers // 4
     ends = Ends(depth.mtp_layers, min(depth.mtp_load, most + 1), min(depth.loss_load, most))
     stages = balance(depth.layers, pp, vpp, ends)
-    return None if stages is None else _from_stages(stages, pp, vpp, spell(stages))
+    return (
+        None
+        if stages is None
+        else _split_from_stages(stages, pp, vpp, format_layout_string(stages))
+    )
 
 
-def _single(depth: ModelDepth) -> Split:
-    """Return the split without a pipeline."""
+def _split_without_pipeline(depth: ModelDepth) -> Split:
+    """Return the split for one pipeline rank: a single chunk with all layers."""
     return Split(
         "even", False, False, "", ((Chunk(0, depth.layers, True, depth.mtp_layers, True),),)
     )
 
 
-def _even(depth: ModelDepth, pp: int, vpp: int) -> Split:
-    """Return chunks of equal layer counts."""
+def _even_split(depth: ModelDepth, pp: int, vpp: int) -> Split:
+    """Return the split into chunks with equally many layers."""
     counts = [depth.layers // (pp * vpp)] * (pp * vpp)
-    return Split("even", False, False, "", _chunks(depth, counts, pp))
+    return Split("even", False, False, "", _chunks_by_rank(depth, counts, pp))
 
 
-def _counted(depth: ModelDepth, pp: int, vpp: int, pins: SplitPins) -> Split | None:
-    """Count the loss, the embedding or both as a layer; None if no choice divides evenly."""
+def _split_with_counted_ends(depth: ModelDepth, pp: int, vpp: int, pins: SplitPins) -> Split | None:
+    """Return an even split in which the loss, the embedding or both count as one layer.
+
+    None if no such split is even.
+    """
+    # The loss first, because it costs time, and the embedding hardly any.
     for embedding, loss in ((False, True), (True, False), (True, True)):
         if (pins.embedding, pins.loss) not in product((None, embedding), (None, loss)):
             continue
@@ -136,34 +159,44 @@ def _counted(depth: ModelDepth, pp: int, vpp: int, pins: SplitPins) -> Split | N
         counts[0] -= embedding
         counts[-1] -= loss
         if total % (pp * vpp) == 0 and min(counts) >= 0:
-            return Split("counted", embedding, loss, "", _chunks(depth, counts, pp))
+            return Split("counted", embedding, loss, "", _chunks_by_rank(depth, counts, pp))
     return None
 
 
-def _pinned_ends(depth: ModelDepth, pp: int, vpp: int, pins: SplitPins) -> Split | None:
-    """Give the first or last rank its pinned layers; the other ranks share the rest evenly."""
+def _split_with_given_ends(depth: ModelDepth, pp: int, vpp: int, pins: SplitPins) -> Split | None:
+    """Return the split with the spec's layer counts for the first and the last rank.
+
+    The other ranks share the remaining layers evenly; None if that is impossible.
+    """
     middle = pp - (pins.first is not None) - (pins.last is not None)
     rest = depth.layers - (pins.first or 0) - (pins.last or 0)
     if (middle == 0) != (rest == 0) or rest < 0 or (middle and rest % middle):
         return None
     each = rest // middle if middle else 0
-    return _ends(depth, (pp, vpp), (pins.first or each, each, pins.last or each))
+    return _first_last_split(depth, (pp, vpp), (pins.first or each, each, pins.last or each))
 
 
-def _free_ends(depth: ModelDepth, pp: int, vpp: int) -> Split | None:
-    """Give the first and the last rank fewer layers than the middle ranks, the last one fewest."""
+def _split_with_smaller_ends(depth: ModelDepth, pp: int, vpp: int) -> Split | None:
+    """Return a split whose first and last rank have fewer layers than the middle ranks.
+
+    The last rank has the fewest layers; None if no such split exists.
+    """
+    # Rounded up, so that the end ranks, which also have the embedding and the loss, get fewer
+    # layers.
     each = -(-depth.layers // (pp * vpp)) * vpp
     rest = depth.layers - each * (pp - 2)
     if rest % vpp or rest < 2 * vpp:
         return None
     last = rest // vpp // 2 * vpp
-    return _ends(depth, (pp, vpp), (rest - last, each, last))
+    return _first_last_split(depth, (pp, vpp), (rest - last, each, last))
 
 
-def _ends(depth: ModelDepth, grid: tuple[int, int], ranks: tuple[int, int, int]) -> Split | None:
-    """Return the split with ``ranks`` = layers of (first, each middle, last) rank.
+def _first_last_split(
+    depth: ModelDepth, grid: tuple[int, int], ranks: tuple[int, int, int]
+) -> Split | None:
+    """Return the split for ``ranks``, the layers of (first rank, each middle rank, last rank).
 
-    ``grid`` is (pp, vpp). None if vpp does not divide a rank's layers.
+    ``grid`` is (pp, vpp). None if vpp does not divide the layers of a rank.
     """
     pp, vpp = grid
     if any(count % vpp or count < vpp for count in ranks if count or pp > 2):
@@ -174,23 +207,25 @@ def _ends(depth: ModelDepth, grid: tuple[int, int], ranks: tuple[int, int, int])
         False,
         False,
         "",
-        _chunks(depth, ([first, *[each] * (pp - 2), last]) * vpp, pp),
+        _chunks_by_rank(depth, ([first, *[each] * (pp - 2), last]) * vpp, pp),
     )
 
 
-def _pinned_string(depth: ModelDepth, pp: int, vpp: int, text: str) -> Split | None:
-    """Return the split of the user's layout string; None if it does not match the grid."""
+def _split_of_layout_string(depth: ModelDepth, pp: int, vpp: int, text: str) -> Split | None:
+    """Return the split of the user's layout string; None if it does not fit pp and vpp."""
     try:
         stages = parse(text)
     except LayoutStringError:
         return None
-    if layout_fault(depth, stages, pp, vpp) is not None:
+    if find_layout_string_fault(depth, stages, pp, vpp) is not None:
         return None
-    return _from_stages(stages, pp, vpp, text)
+    return _split_from_stages(stages, pp, vpp, text)
 
 
-def layout_fault(depth: ModelDepth, stages: tuple[Stage, ...], pp: int, vpp: int) -> str | None:
-    """Return why Megatron's ``validate_layer_layout`` rejects ``stages``; None if it does not."""
+def find_layout_string_fault(
+    depth: ModelDepth, stages: tuple[Stage, ...], pp: int, vpp: int
+) -> str | None:
+    """Return why Megatron's ``validate_layer_layout`` rejects ``stages``; None if valid."""
     if len(stages) != pp * vpp:
         return f"the layout has {len(stages)} stages, pp={pp} x vpp={vpp} requires {pp * vpp}"
     layers, mtp = sum(stage.layers for stage in stages), [stage.mtp_layers for stage in stages]
@@ -201,6 +236,7 @@ def layout_fault(depth: ModelDepth, stages: tuple[Stage, ...], pp: int, vpp: int
     with_mtp = [k for k, have in enumerate(mtp) if have]
     if len(with_mtp) > 1:
         return "all MTP layers must be in one stage"
+    # Stage k is on rank k % pp.
     if with_mtp and pp > 1 and with_mtp[0] % pp == 0:
         return "MTP layers must not be on pipeline rank 0"
     if with_mtp and with_mtp[0] // pp != vpp - 1:
@@ -208,8 +244,8 @@ def layout_fault(depth: ModelDepth, stages: tuple[Stage, ...], pp: int, vpp: int
     return None
 
 
-def _from_stages(stages: tuple[Stage, ...], pp: int, vpp: int, text: str) -> Split:
-    """Return the split of a layout string: stage k is chunk k // pp of rank k % pp."""
+def _split_from_stages(stages: tuple[Stage, ...], pp: int, vpp: int, text: str) -> Split:
+    """Return the split of a layout string: stage k is chunk k // pp of pipeline rank k % pp."""
     first, rows = 0, [[] for _ in range(pp)]  # type: tuple[int, list[list[Chunk]]]
     for k, stage in enumerate(stages):
         rows[k % pp].append(
@@ -219,11 +255,14 @@ def _from_stages(stages: tuple[Stage, ...], pp: int, vpp: int, text: str) -> Spl
     return Split("string", False, False, text, tuple(tuple(row) for row in rows))
 
 
-def _chunks(depth: ModelDepth, counts: list[int], pp: int) -> tuple[tuple[Chunk, ...], ...]:
-    """Return chunks of ``counts`` layers in model order; MTP and loss are in the last one."""
+def _chunks_by_rank(depth: ModelDepth, counts: list[int], pp: int) -> tuple[tuple[Chunk, ...], ...]:
+    """Return the chunks of each rank, with ``counts`` layers in model order.
+
+    The last chunk also has the MTP layers and the loss.
+    """
     last = len(counts) - 1
     stages = tuple(
         Stage(k == 0, count, depth.mtp_layers if k == last else 0, k == last)
         for k, count in enumerate(counts)
     )
-    return _from_stages(stages, pp, len(counts) // pp, "").chunks
+    return _split_from_stages(stages, pp, len(counts) // pp, "").chunks

@@ -1,20 +1,23 @@
-"""Explanation why the pins allow no split of the layers over a grid of stages."""
+"""Explanation of why no split of the layers over pp x vpp chunks matches the spec."""
 
 from __future__ import annotations
 
 from parc.backends.megatron.stages.layout_string import LayoutStringError, parse
-from parc.backends.megatron.stages.split import SplitPins, layout_fault, model_depth
+from parc.backends.megatron.stages.split import SplitPins, find_layout_string_fault, model_depth
 from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest, valid
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Problem
 
 Reason = tuple[str, str, Finding]
-"""Diagnostic code, spec path, finding."""
+"""(diagnostic code, spec path, finding) that explain why no split exists."""
 
 
 def why_no_split(problem: Problem, pp: int, vpp: int) -> Reason:
-    """Return the reason why ``find_split`` returns None for this grid; call it only then."""
-    pins = SplitPins.of(problem.pins)
+    """Return (diagnostic code, spec path, finding): the reason why no split exists.
+
+    Call this function only if ``find_split`` returns None.
+    """
+    pins = SplitPins.from_pins(problem.pins)
     ends, counts = bool(pins.first or pins.last), bool(pins.embedding or pins.loss)
     if (pins.text is not None) + ends + counts > 1:
         return _explain_conflicting_pins(pins)
@@ -42,11 +45,13 @@ def _explain_conflicting_pins(pins: SplitPins) -> Reason:
         if is_set
     ]
     finding = Finding(
-        message=f"{' and '.join(set_pins)} are mutually exclusive forms of the stage split",
-        label="at most one form may be pinned",
+        message=f"{' and '.join(set_pins)} exclude each other: each defines the stages",
+        label="at most one way to define the stages may be set",
         help="use pipeline_layout, or first/last_stage_layers, or count_embedding/count_loss",
         fix=f"remove layout.{', layout.'.join(set_pins[1:])}",
-        causes=tuple(Cause(f"layout.{name}", "another form") for name in set_pins[1:]),
+        causes=tuple(
+            Cause(f"layout.{name}", "another definition of the stages") for name in set_pins[1:]
+        ),
     )
     return "P05", f"layout.{set_pins[0]}", finding
 
@@ -63,9 +68,9 @@ def _explain_no_pipeline(pins: SplitPins, vpp: int) -> Reason:
         return "P06", "layout.vpp", finding
     path = _pinned_path(pins)
     finding = Finding(
-        message="a stage split is pinned, but pp is 1: Megatron would train only the pinned layers",
-        label="a stage split requires pp > 1",
-        help="use no stage split, or pp > 1",
+        message="the layers of a stage are set, but pp is 1; Megatron would train only those",
+        label="layers per stage require pp > 1",
+        help="remove the layers per stage, or use pp > 1",
         fix=f"remove {path}",
         causes=(Cause("layout.pp", "pp 1"),),
     )
@@ -88,14 +93,17 @@ def _explain_layout_string(problem: Problem, pp: int, vpp: int, text: str) -> Re
     try:
         stages = parse(text)
     except LayoutStringError as error:
-        label = f"at character {error.at + 1} of {text!r}"
+        label = f"the error is at character {error.at + 1} of {text!r}"
         return "P19", at, Finding(str(error), label=label, help=syntax)
-    fault = layout_fault(model_depth(model), stages, pp, vpp) or "the layout cannot be used"
+    fault = (
+        find_layout_string_fault(model_depth(model), stages, pp, vpp) or "the layout cannot be used"
+    )
     finding = Finding(
         message=fault,
-        label=f"{len(stages)} stages, {sum(stage.layers for stage in stages)} decoder layers",
-        help=f"{syntax}; the number of stages is pp x vpp; here {model.layers} t and "
-        f"{model.mtp_layers} m over pp {pp} x vpp {vpp}",
+        label=f"the layout has {len(stages)} stages and "
+        f"{sum(stage.layers for stage in stages)} decoder layers",
+        help=f"{syntax}; the number of stages is pp x vpp; this plan needs "
+        f"{model.layers} t and {model.mtp_layers} m on pp {pp} x vpp {vpp} stages",
         fix="remove layout.pipeline_layout, so that PARC chooses the split",
         causes=(Cause("model.layers", f"{model.layers} layers"), Cause("layout.pp", f"pp {pp}")),
     )
@@ -108,23 +116,23 @@ def _explain_first_last(problem: Problem, pp: int, vpp: int, pins: SplitPins) ->
     at = "layout.first_stage_layers" if pins.first else "layout.last_stage_layers"
     rest = layers - (pins.first or 0) - (pins.last or 0)
     good = valid(
-        range(vpp, layers + 1, vpp), lambda n: _fits(layers - n - (other or 0), middle, vpp)
+        range(vpp, layers + 1, vpp), lambda n: _fits_evenly(layers - n - (other or 0), middle, vpp)
     )
     most = -(-layers // pp)
     near = nearest(good, pins.first or pins.last or most)
     finding = Finding(
-        message=f"the pinned stages leave {rest} of {layers} layers for {middle} other stages",
-        label=_ends_label(rest, middle, vpp),
-        help=f"valid values: {format_values(good)}",
+        message=f"the fixed stages leave {rest} of {layers} layers for {middle} other stages",
+        label=_explain_remainder(rest, middle, vpp),
+        help=f"valid {at}: {format_values(good)}",
         fix=format_pin(at, near),
         causes=(Cause("model.layers", f"{layers} layers"), Cause("layout.pp", f"pp {pp}")),
     )
     return "P04", at, finding
 
 
-def _ends_label(rest: int, middle: int, vpp: int) -> str:
+def _explain_remainder(rest: int, middle: int, vpp: int) -> str:
     if middle == 0:
-        return f"{rest} remaining layers, must be 0"
+        return f"{rest} layers remain, must be 0"
     share = rest // middle
     return (
         f"{rest} % {middle} = {rest % middle}, must be 0; "
@@ -132,7 +140,7 @@ def _ends_label(rest: int, middle: int, vpp: int) -> str:
     )
 
 
-def _fits(rest: int, middle: int, vpp: int) -> bool:
+def _fits_evenly(rest: int, middle: int, vpp: int) -> bool:
     if middle == 0:
         return rest == 0
     return rest > 0 and rest % middle == 0 and rest // middle % vpp == 0
@@ -155,13 +163,14 @@ def _explain_counted(problem: Problem, pp: int, vpp: int, pins: SplitPins) -> Re
 
 def _explain_too_many_stages(problem: Problem, pp: int, vpp: int) -> Reason:
     model, layers = problem.model, problem.model.layers
+    # A layout string may have stages with only the MTP layers or the loss; a layer pattern may not.
     most = layers if model.pattern else layers + 1 + bool(model.mtp_layers)
     at = "layout.pp" if pp > layers else "layout.vpp"
     fix = format_pin(at, max(1, layers if pp > layers else layers // pp))
     finding = Finding(
         message=f"{layers} layers cannot fill pp={pp} x vpp={vpp} = {pp * vpp} stages",
-        label=f"{pp * vpp} stages, at most {most}",
-        help=f"valid pp x vpp: up to {layers}",
+        label=f"{pp * vpp} stages, must be at most {most}",
+        help=f"use pp x vpp up to {layers}",
         fix=fix,
         causes=(Cause("model.layers", f"{layers} layers"),),
     )

@@ -155,7 +155,10 @@ def test_a_flag_of_the_plan_is_rejected_with_the_spec_field_that_determines_it()
     assert named <= {"model", *fields()}
     _, sink = plan(DENSE, {"launch.args": ["--clip-grad", "0.5"]})
     found = next(d for d in sink.diagnostics if d.code == "PARC-F02")
-    assert found.finding.fix == "remove it from launch.args, and set job.gradient_clipping: 0.5"
+    assert (
+        found.finding.fix
+        == "remove --clip-grad from launch.args, and set job.gradient_clipping: 0.5"
+    )
 
 
 def test_an_unknown_flag_gets_its_nearest_spellings() -> None:

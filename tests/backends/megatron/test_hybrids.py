@@ -133,4 +133,4 @@ def test_stages_of_a_pattern_contain_every_layer_once_and_are_as_even_as_possibl
 def test_a_pattern_has_a_layer_for_every_stage() -> None:
     _, sink = planned(changed(PATTERN, {"layout.pp": 2, "layout.vpp": 9}))
     (found,) = [one.finding for one in sink.diagnostics if one.code == "PARC-P02"]
-    assert found.label == "18 stages, at most 16"
+    assert found.label == "18 stages, must be at most 16"

@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parc.backends.megatron.stages.layout_string import LayoutStringError, Stage, parse, spell
+from parc.backends.megatron.stages.layout_string import (
+    LayoutStringError,
+    Stage,
+    format_layout_string,
+    parse,
+)
 
 READ = {
     "Et|tL": [(1, 1, 0, 0), (0, 1, 0, 1)],
@@ -52,7 +57,7 @@ def test_parsing_a_formatted_layout_returns_its_stages(layers: list[int], mtp: i
     stages = tuple(
         Stage(k == 0, count, mtp if k == last else 0, k == last) for k, count in enumerate(layers)
     )
-    assert parse(spell(stages)) == stages
+    assert parse(format_layout_string(stages)) == stages
 
 
 @given(st.text("EtmL|()*,0123456789 x", max_size=30))

@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parc.backends.megatron.stages.layout_string import parse
-from parc.backends.megatron.stages.split import ModelDepth, SplitPins, _find, layout_fault
+from parc.backends.megatron.stages.split import (
+    ModelDepth,
+    SplitPins,
+    _find_cached,
+    find_layout_string_fault,
+)
 from parc.compiler.ir import Split
 
 FREE = SplitPins(None, None, None, None, None)
@@ -25,7 +30,7 @@ FORMS = [
 
 
 def split(layers: int, mtp: int, pp: int, vpp: int, pins: SplitPins = FREE) -> Split | None:
-    return _find(ModelDepth(layers, mtp, 2, 1), pp, vpp, pins)
+    return _find_cached(ModelDepth(layers, mtp, 2, 1), pp, vpp, pins)
 
 
 @pytest.mark.parametrize("row", FORMS)
@@ -56,7 +61,10 @@ def test_every_layer_is_in_exactly_one_chunk_in_order(
     assert [chunk.embedding for chunk in chunks] == [True] + [False] * (pp * vpp - 1)
     assert [chunk.loss for chunk in chunks] == [False] * (pp * vpp - 1) + [True]
     if found.text:
-        assert layout_fault(ModelDepth(layers, mtp, 2, 1), parse(found.text), pp, vpp) is None
+        assert (
+            find_layout_string_fault(ModelDepth(layers, mtp, 2, 1), parse(found.text), pp, vpp)
+            is None
+        )
 
 
 @given(st.integers(8, 200), st.integers(2, 16))

@@ -62,7 +62,7 @@ def layout_as_pinned(problem: Problem) -> Layout | None:
 
 def split_as_pinned(problem: Problem, pp: int, vpp: int) -> Split:
     """Return a split that passes the pins to Megatron although no valid split exists."""
-    pins = SplitPins.of(problem.pins)
+    pins = SplitPins.from_pins(problem.pins)
     if pins.text is not None:
         return Split("string", False, False, pins.text, ())
     if pins.first or pins.last:
