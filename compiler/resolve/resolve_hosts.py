@@ -1,8 +1,6 @@
-"""Hosts and racks of the spec, and the expansion of their host lists.
+"""Resolve ``racks:`` or ``nodes:`` of a cluster to unique hosts per rack, and spare hosts.
 
-Expand the host lists of a spec into unique names; problems are reported at their position.
-
-Resolve ``racks:`` or ``nodes:`` of a cluster to unique hosts per rack, and spare hosts.
+Host lists such as ``n[01-16]`` are expanded. Errors are reported at their position in the list.
 """
 
 from __future__ import annotations
@@ -23,13 +21,16 @@ from parc.compiler.topology.hostlist import (
 )
 
 MOST_COMPARED = 2000
-"""Limit of names that a misspelled name is compared with: matching is slow."""
+"""Largest number of names that a misspelled name is compared with, because matching is slow."""
 SHOWN = 3
-"""Names that a message lists before ``and N more``."""
+"""Number of names that a message lists before ``and N more``."""
 
 
 def read_hosts(lists: str | tuple[str, ...], sink: Sink, at: str) -> list[tuple[str, list[str]]]:
-    """Return (path, names) per host list; an invalid list is reported and left out."""
+    """Return (spec path, host names) of each host list.
+
+    An invalid list is reported (H01, or H09 if it is too long) and left out.
+    """
     texts = (
         [(at, lists)]
         if isinstance(lists, str)
@@ -42,12 +43,15 @@ def read_hosts(lists: str | tuple[str, ...], sink: Sink, at: str) -> list[tuple[
         except HostlistError as error:
             code = "H09" if isinstance(error, TooManyHosts) else "H01"
             finding = Finding(f"host list {text[:60]!r}: {error.message}", error.message)
-            sink.report(code, finding, at=path, span=_inside(sink, path, text, error))
+            sink.report(code, finding, at=path, span=_span_of_error(sink, path, text, error))
     return found
 
 
-def _inside(sink: Sink, path: str, text: str, error: HostlistError) -> Span | None:
-    """Return the span of the invalid part; None unless one line contains the host list as is."""
+def _span_of_error(sink: Sink, path: str, text: str, error: HostlistError) -> Span | None:
+    """Return the span of the invalid part of a host list.
+
+    None if the spec does not contain the list literally on one line, for example in a block scalar.
+    """
     span = sink.positions.span_of(path) if sink.positions.is_written(path) else None
     lines = sink.positions.lines.get(span.file, ()) if span else ()
     if span is None or not 0 < span.line <= len(lines):
@@ -61,9 +65,10 @@ def _inside(sink: Sink, path: str, text: str, error: HostlistError) -> Span | No
 def unique_hosts(
     lists: Iterable[tuple[str, list[str]]], paths: dict[str, str], sink: Sink
 ) -> list[str]:
-    """Return the names that are not in ``paths`` yet, in order, and add them; H02 for repeats.
+    """Add the names in ``lists`` to ``paths``, and return those that were not in ``paths`` before.
 
-    ``paths``: host name -> spec path that lists it first.
+    ``paths`` maps a host name to the spec path that lists it first. A repeated name is reported as
+    H02.
     """
     fresh: list[str] = []
     for path, names in lists:
@@ -80,18 +85,22 @@ def unique_hosts(
 
 
 def _report_repeated(repeated: list[str], paths: dict[str, str], sink: Sink, at: str) -> None:
+    """Report H02: hosts that are listed twice, with the places that list them first."""
     places = dict.fromkeys(paths[name] for name in repeated)
     causes = tuple(Cause(path, "listed first here") for path in list(places)[:SHOWN] if path != at)
     finding = Finding(
-        message=f"{some_hosts(repeated)} {are(repeated)} listed twice",
-        label="listed again here" if causes else "twice in this list",
+        message=f"{format_hosts(repeated)} {is_or_are(repeated)} listed twice",
+        label="listed again here" if causes else "listed twice in this list",
         causes=causes,
     )
     sink.report("H02", finding, at=at)
 
 
-def near_hosts(name: str, known: Iterable[str]) -> list[str]:
-    """Return up to three similar names: one that differs only in zero padding, else the nearest."""
+def similar_hosts(name: str, known: Iterable[str]) -> list[str]:
+    """Return up to three of the ``known`` names that are similar to ``name``.
+
+    If a name differs only in zero padding (n1 and n01), only that one is returned.
+    """
     from difflib import get_close_matches
 
     names = list(known)
@@ -102,96 +111,106 @@ def near_hosts(name: str, known: Iterable[str]) -> list[str]:
 
 
 def report_too_many(hosts: int, sink: Sink, at: str) -> None:
-    """Report H09: more hosts than PARC supports."""
-    finding = Finding(f"{hosts} hosts", f"{hosts} > {MOST_HOSTS}")
+    """Report H09: the cluster has more hosts than PARC supports."""
+    finding = Finding(
+        f"the cluster has {hosts} hosts, more than the {MOST_HOSTS} that PARC supports",
+        f"{hosts} > {MOST_HOSTS}",
+    )
     sink.report("H09", finding, at=at)
 
 
-def some_hosts(names: list[str]) -> str:
-    """Return the names as text, for example ``n1, n2, n3 and 5 more``."""
+def format_hosts(names: list[str]) -> str:
+    """Format host names for a message, for example ``n1, n2, n3 and 5 more``."""
     more = len(names) - SHOWN
     return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def are(names: list[str]) -> str:
-    """Return ``is`` for one name, else ``are``."""
+def is_or_are(names: list[str]) -> str:
+    """Return the verb "is" for one name, and "are" for several."""
     return "is" if len(names) == 1 else "are"
 
 
-_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_VALID_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenRack:
-    """Rack with all hosts that the spec lists, including spare and unavailable ones."""
+    """Rack as the spec lists it, including its spare and unavailable hosts."""
 
     name: str
     hosts: list[str]
     nvlink_domain: str | None
     path: str
     domains: dict[str, str] = field(default_factory=dict)
-    """Host -> NVLink domain, if the rack names several."""
+    """NVLink domain of each host, if the rack names several domains."""
     above: tuple[str, ...] = ()
     """Switches above the leaf, nearest first."""
 
 
 @dataclass(slots=True)
 class Hosts:
-    """Hosts of a cluster, with the spec paths that list them."""
+    """Hosts of a cluster by rack, with the spec path of each host."""
 
     racks: list[WrittenRack]
     named: bool
-    """False if the names are placeholders."""
+    """False if the host names are placeholders, because the spec sets only their number."""
     complete: bool = True
-    """False if a host list was invalid, so that hosts may be missing."""
+    """False if a host list was invalid, so that some hosts may be missing."""
     paths: dict[str, str] = field(default_factory=dict)
-    """Host -> spec path that lists it first."""
+    """Spec path that lists a host first, by host name."""
     spare: dict[str, str] = field(default_factory=dict)
-    """Spare host -> spec path, in the order of the spec."""
+    """Spec path of each spare host, in the order of the spec."""
     unavailable: dict[str, str] = field(default_factory=dict)
-    """Unavailable host -> spec path, in the order of the spec."""
+    """Spec path of each unavailable host, in the order of the spec."""
 
 
 def resolve_hosts(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
-    """Return the hosts of the cluster at path ``at``, in the order of the spec; None after H04."""
-    if not _has_one_form(spec, sink, at):
+    """Return the hosts of the cluster at the spec path ``at``; None after H04 or H09.
+
+    H04 means that the spec does not list its hosts in exactly one form.
+    """
+    if not _has_one_host_form(spec, sink, at):
         return None
-    hosts = _placeholders(spec, sink, at) if spec.nodes else _named_hosts(spec, sink, at)
+    hosts = _placeholder_hosts(spec, sink, at) if spec.nodes else _named_hosts(spec, sink, at)
     if hosts is None:
         return None
     hosts.unavailable = _excluded_hosts(spec.unavailable, hosts, sink, f"{at}.unavailable")
     hosts.spare = _excluded_hosts(spec.spare, hosts, sink, f"{at}.spare")
     both = [name for name in hosts.spare if name in hosts.unavailable]
     if both:
-        cause = Cause(hosts.unavailable[both[0]], "unavailable here")
-        message = f"{some_hosts(both)} {are(both)} both spare and unavailable"
+        cause = Cause(hosts.unavailable[both[0]], "listed as unavailable here")
+        message = f"{format_hosts(both)} {is_or_are(both)} both spare and unavailable"
         sink.report("H02", Finding(message, causes=(cause,)), at=hosts.spare[both[0]])
     return hosts
 
 
-def _has_one_form(spec: ClusterSpec, sink: Sink, at: str) -> bool:
-    """Return True if the spec sets either nodes or racks, and nodes_per_rack only with nodes.
+def _has_one_host_form(spec: ClusterSpec, sink: Sink, at: str) -> bool:
+    """Return True if the spec sets exactly one of nodes and racks; else report H04.
 
-    A topology file has become racks before.
+    H04 is also reported for nodes_per_rack without nodes. The racks of a topology file are already
+    part of ``spec``.
     """
     if (spec.nodes is None) == (spec.racks is None):
-        message = "both nodes and racks" if spec.nodes else "neither nodes nor racks nor topology"
+        message = "both nodes and racks" if spec.nodes else "no nodes, racks or topology"
         fix = f"{at}.nodes: 4, or {at}.racks: [{{name: r01, nodes: 'r01n[01-16]'}}]"
         path = f"{at}.nodes" if spec.nodes else at
-        finding = Finding(f"the cluster has {message}", "set exactly one of them", fix=fix)
+        finding = Finding(f"the cluster sets {message}", "must set exactly one of them", fix=fix)
         sink.report("H04", finding, at=path, key=True)
         return False
     if spec.racks is not None and spec.nodes_per_rack is not None:
-        finding = Finding("nodes_per_rack is valid only with nodes", "racks list their hosts")
+        finding = Finding(
+            "nodes_per_rack has no effect with racks",
+            "racks list their own hosts; set nodes_per_rack only with nodes",
+        )
         sink.report("H04", finding, at=f"{at}.nodes_per_rack", key=True)
         return False
     return True
 
 
-def _placeholders(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
-    """Return placeholders: ``nodes: 40`` gives node0001 to node0040 in racks of nodes_per_rack.
+def _placeholder_hosts(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
+    """Return hosts with placeholder names in racks of ``nodes_per_rack`` hosts.
 
-    None after H09.
+    ``nodes: 40`` becomes node0001 to node0040. None after H09, if these are too many hosts.
     """
     nodes = spec.nodes or 0
     if nodes > MOST_HOSTS:
@@ -210,6 +229,7 @@ def _placeholders(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
 
 
 def _named_hosts(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
+    """Return the hosts that ``racks`` lists; None after H09, if these are too many hosts."""
     hosts = Hosts([], named=True)
     names: dict[str, str] = {}
     for index, rack in enumerate(spec.racks or ()):
@@ -218,7 +238,7 @@ def _named_hosts(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
         read = read_hosts(rack.nodes, sink, f"{path}.nodes")
         hosts.complete &= len(read) == (1 if isinstance(rack.nodes, str) else len(rack.nodes))
         found = unique_hosts(read, hosts.paths, sink)
-        domains = _domains(rack, found, sink, path)
+        domains = _nvlink_domains_of_hosts(rack, found, sink, path)
         above = rack.above or ()
         hosts.racks.append(WrittenRack(rack.name, found, rack.nvlink_domain, path, domains, above))
         if len(hosts.paths) > MOST_HOSTS:
@@ -227,16 +247,20 @@ def _named_hosts(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
     return hosts
 
 
-def _domains(rack: RackSpec, hosts: list[str], sink: Sink, path: str) -> dict[str, str]:
-    """Return host -> NVLink domain, from ``nvlink_domains`` of a rack.
+def _nvlink_domains_of_hosts(
+    rack: RackSpec, hosts: list[str], sink: Sink, path: str
+) -> dict[str, str]:
+    """Return the NVLink domain of each host that ``nvlink_domains`` of a rack lists.
 
-    H08: invalid name; H02: repeated host; H03: host of another rack.
+    Reports H08 for an invalid name, H02 for a repeated host and H03 for a host of another rack.
     """
     found: dict[str, str] = {}
     if rack.nvlink_domains is None:
         return found
     if rack.nvlink_domain is not None:
-        finding = Finding("a rack has either nvlink_domain or nvlink_domains, not both")
+        finding = Finding(
+            "the rack sets both nvlink_domain and nvlink_domains", "must set only one of them"
+        )
         sink.report("H08", finding, at=f"{path}.nvlink_domains", key=True)
     known = set(hosts)
     paths: dict[str, str] = {}
@@ -246,23 +270,29 @@ def _domains(rack: RackSpec, hosts: list[str], sink: Sink, path: str) -> dict[st
         members = unique_hosts(read_hosts(lists, sink, at), paths, sink)
         foreign = [name for name in members if name not in known]
         if foreign:
-            message = (
-                f"{some_hosts(foreign)} {are(foreign)} not among the hosts of rack {rack.name}"
-            )
+            verb = is_or_are(foreign)
+            message = f"{format_hosts(foreign)} {verb} not among the hosts of rack {rack.name}"
             sink.report("H03", Finding(message, "the rack has no such host"), at=at)
         found |= dict.fromkeys(members, domain)
     return found
 
 
 def _check_label(key: str, label: str, sink: Sink, at: str) -> None:
-    if not _LABEL.fullmatch(label):
-        valid = "valid: up to 64 letters, digits, dots, dashes and underscores; no mark first"
+    """Report H08 if ``label`` is not a valid name of a rack, NVLink domain or switch."""
+    if not _VALID_LABEL.fullmatch(label):
+        valid = (
+            "valid names: up to 64 letters, digits, dots, dashes and underscores, starting with a "
+            "letter or a digit"
+        )
         finding = Finding(f"{label[:64]!r} is not a valid {key}", help=valid)
         sink.report("H08", finding, at=at)
 
 
 def _check_labels(rack: RackSpec, names: dict[str, str], sink: Sink, path: str) -> None:
-    """Check names of racks, domains and switches, which emitted scripts use, and repeated racks."""
+    """Report H08 for an invalid name of a rack, domain or switch, or a repeated rack name.
+
+    Emitted scripts contain these names, so only letters that need no quoting are valid.
+    """
     labels = (("name", rack.name), ("nvlink_domain", rack.nvlink_domain))
     for key, label in labels:
         if label is not None:
@@ -270,7 +300,7 @@ def _check_labels(rack: RackSpec, names: dict[str, str], sink: Sink, path: str) 
     for index, switch in enumerate(rack.above or ()):
         _check_label("switch", switch, sink, f"{path}.above[{index}]")
     if rack.name in names:
-        cause = Cause(names[rack.name], "the first one")
+        cause = Cause(names[rack.name], "the first rack with this name")
         finding = Finding(f"two racks have the name {rack.name[:64]!r}", causes=(cause,))
         sink.report("H08", finding, at=f"{path}.name")
     names.setdefault(rack.name, f"{path}.name")
@@ -279,17 +309,22 @@ def _check_labels(rack: RackSpec, names: dict[str, str], sink: Sink, path: str) 
 def _excluded_hosts(
     lists: str | tuple[str, ...], hosts: Hosts, sink: Sink, at: str
 ) -> dict[str, str]:
-    """Return host -> spec path of spare or unavailable hosts; H03 if the cluster lacks one."""
+    """Return the spec path of each spare or unavailable host in ``lists``.
+
+    A host that the cluster does not have is reported as H03 and left out.
+    """
     found: dict[str, str] = {}
     unique_hosts(read_hosts(lists, sink, at) if lists else (), found, sink)
     unknown: dict[str, list[str]] = {}
     for name, path in found.items():
+        # After an invalid host list, the host may be missing only because of that error.
         if name not in hosts.paths and hosts.complete:
             unknown.setdefault(path, []).append(name)
     for path, names in unknown.items():
-        near = near_hosts(names[0], hosts.paths)
+        near = similar_hosts(names[0], hosts.paths)
         finding = Finding(
-            message=f"{some_hosts(names)} {are(names)} not among the {len(hosts.paths)} hosts",
+            message=f"{format_hosts(names)} {is_or_are(names)} not among the "
+            f"{len(hosts.paths)} hosts of the cluster",
             label="the cluster has no such host",
             help=f"did you mean {' or '.join(near)}?" if near else "",
             fix=f"{path}: {near[0]}" if near and len(names) == 1 else "",

@@ -16,7 +16,7 @@ from parc.compiler.ir import Layout, Variant
 from parc.compiler.placement.score_placement import placement_score
 from parc.compiler.search.filter_layouts import LayoutFilter
 from parc.compiler.search.layout_space import LayoutSpace
-from parc.compiler.search.rank_layouts import KEEP, RESCORED, TIE, Ranking
+from parc.compiler.search.rank_layouts import KEPT, RESCORED, TIE, Ranking
 from parc.compiler.search.search_layouts import search_layouts
 from tests.search.search_reference import pricing_of
 
@@ -39,7 +39,7 @@ def _pricing() -> Pricing:
 @pytest.fixture(name="sieve", scope="module")
 def _sieve(pricing: Pricing) -> LayoutFilter:
     rules = all_rules(pricing.problem, pricing.framework)
-    space = LayoutSpace.of(pricing.problem, pricing.framework, Variant())
+    space = LayoutSpace.for_variant(pricing.problem, pricing.framework, Variant())
     sieve = LayoutFilter(pricing, rules, memory_limit(pricing), space)
     sieve.run()
     return sieve
@@ -52,7 +52,7 @@ def _ranking(sieve: LayoutFilter, pricing: Pricing, limit_bytes: float) -> Ranki
 def test_a_leader_is_a_tie_of_the_fastest(pricing: Pricing, sieve: LayoutFilter) -> None:
     ranked = _ranking(sieve, pricing, memory_limit(pricing)).best(sieve.survivors, None)
     fastest = min(row.seconds for row in ranked)
-    assert len(ranked) == KEEP
+    assert len(ranked) == KEPT
     assert ranked[0].seconds <= fastest * (1 + TIE)
     rest = [row.seconds for row in ranked[1:]]
     assert rest == sorted(rest)
