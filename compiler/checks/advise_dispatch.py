@@ -19,7 +19,7 @@ MIN_GAIN = 0.05
 
 
 def advise_dispatch(pricing: Pricing, plan: Plan, sink: Sink) -> None:
-    """Report M16 if the step of the plan would be at least 5 % shorter with DeepEP or HybridEP."""
+    """Report that DeepEP or HybridEP would make the step at least 5 % shorter (M16)."""
     problem, layout = plan.problem, plan.layout
     # The user decided on an explicit dispatcher, so no hint is given.
     if problem.job.moe_dispatcher != "auto" or layout.ep == 1:
@@ -49,6 +49,7 @@ def _problems_with_library(pricing: Pricing, plan: Plan) -> Iterator[Problem]:
     problem = plan.problem
     for name in DISPATCH_LIBRARIES:
         other = replace(problem, job=replace(problem.job, moe_dispatcher=name))
+        # The framework rejects a library that its version or the GPU generation does not support.
         rules = pricing.framework.rules(other)
         if not any(rule.broken(other, plan.layout) for rule in rules):
             yield other

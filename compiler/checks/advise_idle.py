@@ -24,7 +24,7 @@ MAX_DP_TRIALS = 6
 
 
 def advise_idle(pricing: Pricing, plan: Plan, sink: Sink) -> None:
-    """Report G04 if the step of a layout that leaves GPUs idle would be at least 5 % shorter.
+    """Report that a layout with idle GPUs would have a step at least 5 % shorter (G04).
 
     The search uses all GPUs unless the spec fixes dp. On 63 hosts, it may then have to choose a
     pipeline of 63 stages, although 56 hosts with 7 stages are faster.
@@ -32,6 +32,7 @@ def advise_idle(pricing: Pricing, plan: Plan, sink: Sink) -> None:
     problem = plan.problem
     pinned = problem.pins.dp or problem.pins.pp or problem.goals.maximize == "fewest-gpus"
     gpus = problem.cluster.gpus
+    # A plan with idle GPUs gets T15 instead. Numbers of GPUs with common factors split well.
     if pinned or plan.layout.world < gpus or gpus > MAX_GPUS or _has_only_common_factors(gpus):
         return
     now = plan.estimate.time.total_seconds + added_seconds(plan.estimate, plan.placement)

@@ -14,12 +14,13 @@ pinned buffers need the remaining 10 %."""
 
 
 def check_host_memory(pricing: Pricing, plan: Plan, sink: Sink) -> None:
-    """Report R15 if offload needs more than 90 % of the host memory, or if its size is unknown."""
+    """Report offload that needs over 90 % of the host memory, or an unknown host memory (R15)."""
     node = plan.problem.cluster.node
     need = host_bytes(pricing, plan.layout, fullest_stage(pricing, plan.layout))
     have = node.host_memory_bytes
     if need == 0 or (have is not None and need <= MAX_SHARE * have):
         return
+    # If the search chose the offload, no line of the spec sets it.
     at = "layout.offload" if sink.positions.is_written("layout.offload") else "cluster"
     problem = f"offload needs {need / 1e9:.0f} GB of memory per host"
     if have is None:

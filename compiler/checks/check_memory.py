@@ -17,7 +17,7 @@ GIB = 2**30
 
 
 def check_memory(pricing: Pricing, plan: Plan, sink: Sink) -> None:
-    """Report G02 if the high memory estimate of the fullest stage exceeds the limit.
+    """Report that the high memory estimate of the fullest stage exceeds the limit (G02).
 
     The finding suggests the fastest layout that fits safely.
     """
@@ -51,6 +51,7 @@ def _suggest_safer_layout(pricing: Pricing, plan: Plan) -> str:
     ]
     if not safe:
         return "no alternative layout is safer; use more GPUs, or set fewer fields of layout"
+    # On a tie, the index prefers the smaller change: more recomputation comes before other layouts.
     seconds, _, layout = min(safe)
     slower = seconds / plan.estimate.time.total_seconds - 1
     high = peak_stage(pricing, layout).high_bytes

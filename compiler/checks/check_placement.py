@@ -20,7 +20,7 @@ def check_placement(plan: Plan, sink: Sink) -> None:
 def _check_tensor_groups(plan: Plan, sink: Sink) -> None:
     """Report tensor-parallel groups that span NVLink domains.
 
-    The code is T02 if a group would fit into a domain, and T01 if it is larger than a domain.
+    The diagnostic code is T02 if a group would fit into a domain, and T01 if it is too large.
     """
     tp = plan.layout.tp
     cut, total, example = _count_split_groups(plan.placement, plan.placement.dense, ("tp",))
@@ -28,6 +28,7 @@ def _check_tensor_groups(plan: Plan, sink: Sink) -> None:
         return
     domain = _domain_gpus(plan)
     cause = Cause("cluster.node", f"{domain} GPUs share one NVLink domain")
+    # Only divisors of the domain fill it without a group that reaches into the next domain.
     valid = ", ".join(str(n) for n in range(1, domain + 1) if domain % n == 0)
     finding = Finding(
         message=f"{cut} of {total} tensor-parallel groups of {tp} ranks span NVLink domains",
@@ -40,7 +41,7 @@ def _check_tensor_groups(plan: Plan, sink: Sink) -> None:
 
 
 def _check_expert_groups(plan: Plan, sink: Sink) -> None:
-    """Report M04 if expert groups span NVLink domains, although each would fit into one domain.
+    """Report expert groups that span NVLink domains although each would fit into one (M04).
 
     Only domains of several hosts are checked.
     """
@@ -63,7 +64,7 @@ def _check_expert_groups(plan: Plan, sink: Sink) -> None:
 
 
 def _check_idle_gpus(plan: Plan, sink: Sink) -> None:
-    """Report T15 if GPUs of the cluster get no rank."""
+    """Report GPUs of the cluster that get no rank (T15)."""
     placement, cluster = plan.placement, plan.problem.cluster
     layout = plan.layout
     idle = cluster.gpus - layout.world
@@ -94,6 +95,7 @@ def _count_split_groups(
 
     Return (number of these groups, number of all groups, two hosts of the first such group).
     """
+    # Node groups without visits are inside one host, so they span nothing.
     groups = node_groups(mesh, axes, placement.ranks_per_node)
     hosts = placement.hosts
     cut, example = 0, ("", "")

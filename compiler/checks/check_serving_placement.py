@@ -19,7 +19,7 @@ def check_serving_placement(plan: ServingPlan, sink: Sink) -> None:
 
 
 def _check_tensor_groups(plan: ServingPlan, sink: Sink) -> None:
-    """Report T01 if tensor-parallel groups are larger than both a host and an NVLink domain."""
+    """Report tensor-parallel groups that are larger than an NVLink domain or a host (T01)."""
     node, tp = plan.problem.cluster.node, plan.layout.tp
     domain = max(node.nvlink_domain, node.gpus)
     if tp <= domain:
@@ -38,7 +38,7 @@ def _check_tensor_groups(plan: ServingPlan, sink: Sink) -> None:
 
 
 def _advise_against_tensor_parallelism(plan: ServingPlan, sink: Sink) -> None:
-    """Report V30 if the search avoided tensor parallelism because PCIe connects the GPUs."""
+    """Report that the search avoided tensor parallelism because PCIe connects the GPUs (V30)."""
     node = plan.problem.cluster.node
     if node.nvlink_domain > 1 or node.gpus == 1 or plan.layout.tp > 1:
         return
@@ -46,6 +46,7 @@ def _advise_against_tensor_parallelism(plan: ServingPlan, sink: Sink) -> None:
     if not slower:
         return
     best = min(slower, key=lambda one: _relative_loss(plan, one))
+    # A layer has one all-reduce per part, attention and MLP.
     reductions = sum(kind.parts for kind in plan.problem.model.layer_kinds)
     finding = Finding(
         f"the plan avoids tensor parallelism over PCIe: tp {best.layout.tp} would cost "
@@ -68,6 +69,7 @@ def _relative_loss(plan: ServingPlan, other: ServingCandidate) -> float:
     by_latency = plan.problem.goals.maximize == "latency" or traffic.request_rate is not None
     if not by_latency:
         return 1 - other.tokens_per_second / chosen.tokens_per_second
+    # The first output token is part of the time to first token.
     later = max(traffic.output_tokens - 1, 0.0)
     mine = chosen.ttft_seconds + later * chosen.tpot_seconds
     return 1 - mine / (other.ttft_seconds + later * other.tpot_seconds)
@@ -84,7 +86,7 @@ def _format_candidate(one: ServingCandidate) -> str:
 
 
 def _check_idle_gpus(plan: ServingPlan, sink: Sink) -> None:
-    """Report T15 if GPUs get no rank, unless the goal is fewest-gpus."""
+    """Report GPUs that get no rank (T15), unless the goal is fewest-gpus."""
     placement, cluster, layout = plan.placement, plan.problem.cluster, plan.layout
     idle = cluster.gpus - layout.gpus
     if idle <= 0 or plan.problem.goals.maximize == "fewest-gpus":

@@ -17,6 +17,8 @@ MOST_NICS = 256
 MOST_CORES = 4096
 MOST_GB_PER_S = 1e6
 """These bounds are far above any machine, so a larger value is a typing error or a wrong unit."""
+# Emitted scripts contain these names (NCCL_IB_HCA), so characters that a shell would expand are not
+# valid.
 _NIC_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
 
 Mistake = tuple[str, Finding]
@@ -24,7 +26,7 @@ Mistake = tuple[str, Finding]
 
 
 def check_gpu(spec: GpuSpec, generation: Generation, sink: Sink, at: str) -> bool:
-    """Return True if the facts of a GPU are consistent; else report H07 at each invalid key."""
+    """Return True if the facts of a GPU are consistent; else report each invalid key (H07)."""
     found = [*_capability_mistakes(spec, generation, at), *_rate_mistakes(spec)]
     return _report_mistakes(found, sink, at)
 
@@ -32,17 +34,14 @@ def check_gpu(spec: GpuSpec, generation: Generation, sink: Sink, at: str) -> boo
 def check_node(gpu: Gpu, node: NodeType, sink: Sink, at: str) -> bool:
     """Return True if the facts of a node type are consistent with each other and with its GPU.
 
-    Otherwise H07 is reported at each invalid key.
+    Otherwise each invalid key is reported (H07).
     """
     found = [*_count_mistakes(node), *_link_mistakes(gpu, node, at)]
     return _report_mistakes(found, sink, at)
 
 
 def check_rails(node: NodeType, fabric: Fabric, sink: Sink, at: str) -> bool:
-    """Return True if the number of NICs per host is divisible by the number of rails.
-
-    Otherwise H07 is reported.
-    """
+    """Return True if the NICs per host are divisible by the rails; else report them (H07)."""
     if fabric.rails == 0 or (node.nics and node.nics % fabric.rails == 0):
         return True
     finding = Finding(
@@ -55,13 +54,14 @@ def check_rails(node: NodeType, fabric: Fabric, sink: Sink, at: str) -> bool:
 
 
 def _report_mistakes(mistakes: Sequence[Mistake], sink: Sink, at: str) -> bool:
-    """Report each mistake as H07; return True if there is none."""
+    """Report each contradictory hardware fact (H07); return True if there is none."""
     for key, finding in mistakes:
         sink.report("H07", finding, at=f"{at}.{key}")
     return not mistakes
 
 
 def _capability_mistakes(spec: GpuSpec, generation: Generation, at: str) -> Iterator[Mistake]:
+    # With the wrong vendor, the other checks would only repeat the mistake.
     if spec.vendor != generation.vendor:
         message = (
             f"the vendor of generation {generation.name} is {generation.vendor}, not {spec.vendor}"
@@ -145,6 +145,7 @@ def _above_bound_finding(key: str, value: object, most: float) -> Finding:
 
 def _link_mistakes(gpu: Gpu, node: NodeType, at: str) -> Iterator[Mistake]:
     inside, host = node.nvlink_domain, node.gpus
+    # A domain is a part of a host, or it consists of whole hosts (GB200 NVL72: 18 hosts of 4 GPUs).
     if max(inside, host) % min(inside, host):
         yield "nvlink_domain", _uneven_domain_finding(inside, host, at)
     if node.link_kind == "pcie" and inside > 1:

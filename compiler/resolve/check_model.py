@@ -30,9 +30,12 @@ def check_model(facts: ModelSpec, sink: Sink) -> bool:
     missing = _missing_numbers(facts)
     for path in missing:
         finding = Finding(
-            f"{path} is not set", label="required, has no default", fix=f"{path}: <number>"
+            f"{path} is not set",
+            label="this key is required and has no default",
+            fix=f"{path}: <number>",
         )
         sink.report("K03", finding, at=path)
+    # The other checks would report missing numbers again, as 0 or 1.
     if missing:
         return False
     found = [
@@ -55,6 +58,7 @@ Found = tuple[str, str, Finding]
 def _missing_numbers(facts: ModelSpec) -> list[str]:
     """Return the spec paths of required numbers that are not set."""
     paths = [f"model.{key}" for key in _REQUIRED if getattr(facts, key) is None]
+    # Letter "-" of a layer pattern is a dense MLP. Without one, no layer reads ffn.
     no_dense = facts.experts is not None or (facts.pattern is not None and "-" not in facts.pattern)
     if not facts.ffn and not no_dense:
         paths.append("model.ffn")
@@ -101,6 +105,7 @@ def _check_latent_attention(facts: ModelSpec) -> list[Found]:
     if facts.latent is None:
         return []
     conflicting = [key for key in _NOT_WITH_LATENT if getattr(facts, key)]
+    # Configs with latent attention, such as DeepSeek-V3, set kv_heads to heads. That is harmless.
     if facts.kv_heads == facts.heads:
         conflicting = [key for key in conflicting if key != "kv_heads"]
     if facts.qk_norm not in (None, "none"):
@@ -125,7 +130,8 @@ def _check_position(position: PositionSpec) -> list[Found]:
     found: list[Found] = []
     if position.percent > 1:
         finding = Finding(
-            f"position.percent is {position.percent:g}", label="a fraction, must be at most 1"
+            f"position.percent is {position.percent:g}",
+            label="percent is a fraction, must be at most 1",
         )
         found.append(("K03", "model.position.percent", finding))
     rotary = position.kind in ("rope", "yarn")
@@ -198,7 +204,7 @@ def _check_hybrid(facts: ModelSpec) -> Iterator[Found]:
 
 
 def _check_linear_attention(facts: ModelSpec, linear: LinearAttentionSpec) -> Iterator[Found]:
-    """Check the head counts of linear attention, and fields that do not go with it."""
+    """Check the head counts of linear attention, and fields that conflict with linear attention."""
     values, keys = linear.value_heads or 1, linear.key_heads or 1
     if values % keys:
         finding = Finding(
@@ -209,7 +215,7 @@ def _check_linear_attention(facts: ModelSpec, linear: LinearAttentionSpec) -> It
     if linear.full_attention_every == 1:
         finding = Finding(
             "no layer has linear attention",
-            label="with 1, every layer has full attention",
+            label="with full_attention_every 1, every layer has full attention",
             fix="model.linear_attention.full_attention_every: 4",
         )
         yield "K03", "model.linear_attention.full_attention_every", finding
@@ -230,23 +236,24 @@ def _check_mamba(facts: ModelSpec, mamba: MambaSpec) -> Iterator[Found]:
     if "M" not in (facts.pattern or ""):
         finding = Finding(
             "no layer is a Mamba layer",
-            label="has no effect without an M in model.pattern",
+            label="model.mamba has no effect without an M in model.pattern",
             fix='model.pattern: "M-M*-..."',
         )
         yield "K03", "model.mamba", finding
 
 
 def _check_pattern(facts: ModelSpec, pattern: str) -> Iterator[Found]:
-    """Check that the pattern has one letter per layer, and that each letter has its section."""
+    """Check that the pattern has one letter per layer, and that each layer kind is described."""
     layers = facts.layers or 0
     if len(pattern) != layers:
         finding = Finding(
             f"the pattern has {len(pattern)} letters for {layers} layers",
-            label="must have one letter per layer",
+            label="the pattern must have one letter per layer",
             fix=f"model.layers: {len(pattern)}",
             causes=(Cause("model.layers", "the number of layers"),),
         )
         yield "K03", "model.pattern", finding
+    # Letters of Megatron's hybrid layer pattern; "*", attention, needs no section.
     needs = {"M": ("mamba", facts.mamba), "-": ("ffn", facts.ffn), "E": ("experts", facts.experts)}
     for letter, (key, given) in needs.items():
         if letter in pattern and not given:

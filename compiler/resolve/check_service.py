@@ -15,10 +15,9 @@ TRAINING_KEYS = {"launch.program", "cluster.calibration"}
 
 
 def check_service(service: Service, engine: Engine, gpu: Gpu, sink: Sink) -> None:
-    """Check the traffic, number formats, lengths and batch size of a serving job.
+    """Check the traffic (V22), number formats, lengths (V24) and batch size (V04) of a service.
 
-    Reports V22 for the traffic, V24 for the lengths, V04 for the batch size, and the codes of the
-    engine for number formats.
+    Number formats are checked by the engine, with its own diagnostic codes.
     """
     _check_traffic(service.traffic, sink)
     engine.check_formats(service, gpu, sink)
@@ -27,7 +26,7 @@ def check_service(service: Service, engine: Engine, gpu: Gpu, sink: Sink) -> Non
 
 
 def check_training_keys(spec: ServingSpec, sink: Sink) -> None:
-    """Report X01 for each key that has an effect only on training jobs."""
+    """Report each key of a serving spec that has an effect only on training jobs (X01)."""
     written = {f"launch.{name}" for name in spec.launch.model_fields_set}
     if isinstance(spec.cluster, ClusterSpec):
         written |= {f"cluster.{name}" for name in spec.cluster.model_fields_set}
@@ -43,7 +42,7 @@ def check_training_keys(spec: ServingSpec, sink: Sink) -> None:
 
 
 def _check_traffic(traffic: Traffic, sink: Sink) -> None:
-    """Report V22 if the spec sets both the concurrency and the request rate."""
+    """Report a spec that sets both the concurrency and the request rate (V22)."""
     if traffic.concurrency is None or traffic.request_rate is None:
         return
     finding = Finding(
@@ -56,9 +55,9 @@ def _check_traffic(traffic: Traffic, sink: Sink) -> None:
 
 
 def _check_lengths(service: Service, engine: Engine, sink: Sink) -> None:
-    """Report V24 if max_model_len exceeds the context length, or if a request exceeds the limit.
+    """Report a max_model_len above the context length, or requests above max_model_len (V24).
 
-    The limit is max_model_len, or the context length if max_model_len is not set.
+    If max_model_len is not set, requests are compared with the context length.
     """
     requested, traffic = service.max_model_len, service.traffic
     model = Cause("model", f"the context length is {service.context} tokens")
@@ -67,7 +66,7 @@ def _check_lengths(service: Service, engine: Engine, sink: Sink) -> None:
         finding = Finding(
             f"max_model_len {requested} exceeds the context length of the model, "
             f"{service.context} tokens",
-            label=f"{requested} > {service.context}",
+            label=f"{requested} > {service.context} tokens",
             help=f"valid values: up to {service.context}"
             + (f"; {engine.name} accepts more only with {setting}" if setting else ""),
             fix=f"job.max_model_len: {service.context}",
@@ -79,10 +78,11 @@ def _check_lengths(service: Service, engine: Engine, sink: Sink) -> None:
     longest = int(traffic.input_tokens + traffic.output_tokens)
     if longest <= limit:
         return
+    # A fix is only possible if the model itself supports requests of this length.
     fits = requested is not None and longest <= service.context
     finding = Finding(
         f"requests of {longest} tokens (input + output) exceed the maximum of {limit}",
-        label=f"{traffic.input_tokens:.0f} + {traffic.output_tokens:.0f} > {limit}",
+        label=f"{traffic.input_tokens:.0f} + {traffic.output_tokens:.0f} > {limit} tokens",
         help="the engine rejects longer prompts, and cuts off answers at this length",
         fix=f"job.max_model_len: {longest}" if fits else "",
         causes=(model,)
@@ -93,7 +93,7 @@ def _check_lengths(service: Service, engine: Engine, sink: Sink) -> None:
 
 
 def _check_batch(service: Service, sink: Sink) -> None:
-    """Report V04 if a step has fewer tokens than requests.
+    """Report a limit of tokens per step that is below the limit of running requests (V04).
 
     Each running request needs at least one token per step.
     """

@@ -41,8 +41,8 @@ def resolve_calibration(
 ) -> Calibration:
     """Return the calibration from the file that ``cluster.calibration`` names.
 
-    The result is empty if the spec names no file, or if the file cannot be read or is invalid. In
-    the latter cases Q07 or Q08 is reported at the line of the file.
+    The result is empty if the spec names no file, or after an error: the file cannot be read or is
+    invalid (Q07), or was measured on another GPU generation (Q08).
     """
     path = None if isinstance(spec, str) else spec.calibration
     if path is None:
@@ -65,10 +65,11 @@ def resolve_calibration(
 
 
 def check_stack(calibration: Calibration, gpu: Gpu, stack: Stack, sink: Sink) -> None:
-    """Report Q08 if the calibration was fitted to runs of another framework than that of the job.
+    """Report a calibration that was fitted to runs of another software stack (Q08).
 
-    ``stack`` is the software stack of that framework.
+    ``stack`` is the software stack of the framework of this job.
     """
+    # A file that was fitted only to link measurements has no stack, and fits every stack.
     if "/" not in calibration.hardware or calibration.hardware == hardware_class(gpu, stack):
         return
     own = hardware_class(gpu, stack)
@@ -110,6 +111,7 @@ class _CalibrationReader:
         written = Calibration(
             tuple(sorted(found)), self.path, str(value.get("class")), self._span_of("class")
         )
+        # Parameters were fitted together, so a file with one invalid entry is not used at all.
         valid = self._is_of_generation(written, cluster) and self.valid
         return written if valid else Calibration()
 
@@ -137,7 +139,7 @@ class _CalibrationReader:
     def _read_number(
         self, at: str, name: str, number: Any, known: tuple[str, ...]
     ) -> Iterator[tuple[str, float]]:
-        """Yield (name, value) if ``number`` is in the valid range of ``name``; else report Q07."""
+        """Yield (name, value) if ``number`` is valid for ``name``; else report the entry (Q07)."""
         bounds = valid_range(name)
         if bounds is None:
             self._report_unknown_key(at, name, known)
@@ -153,7 +155,7 @@ class _CalibrationReader:
         )
 
     def _is_of_generation(self, written: Calibration, cluster: Cluster) -> bool:
-        """Return True if the runs used GPUs of the cluster's generation; else report Q08."""
+        """Return True if the runs used GPUs of the cluster's generation; else report them (Q08)."""
         own = cluster.gpu.generation
         if written.hardware.partition("/")[0] == own:
             return True

@@ -65,9 +65,9 @@ def resolve_cluster(spec: str | ClusterSpec, library: Library, sink: Sink) -> Cl
 
 
 def _with_catalog_base(spec: str | ClusterSpec, library: Library, sink: Sink) -> ClusterSpec | None:
-    """Return the cluster spec, completed by the catalog cluster that it names.
+    """Return ``spec`` completed by the catalog cluster that it names.
 
-    None after K01, if the catalog has no such cluster.
+    None after an error, if the catalog has no such cluster (K01).
     """
     name = spec if isinstance(spec, str) else spec.base
     if name is None:
@@ -89,6 +89,7 @@ def _apply_changes(base: ClusterSpec, changes: ClusterSpec) -> ClusterSpec:
         for key in sorted(changes.model_fields_set - {"base"})
         if getattr(changes, key) is not None
     }
+    # The base may list hosts in another form, and a cluster has exactly one form (H04).
     if "racks" in update or "topology" in update:
         update = {"nodes": None, "nodes_per_rack": None, "racks": None, **update}
     elif "nodes" in update:
@@ -115,7 +116,8 @@ def _assign_nvlink_domains(rack: WrittenRack, node: NodeType) -> Rack:
 def _check_domain_sizes(
     written: list[WrittenRack], racks: list[Rack], node: NodeType, sink: Sink
 ) -> None:
-    """Report H07 if an NVLink domain that the spec names is larger than the node type allows."""
+    """Report NVLink domains of the spec that are larger than the node type allows (H07)."""
+    # A domain inside a host still counts as one host.
     most = max(node.nvlink_domain // node.gpus, 1)
     size = Counter(host.nvlink_domain for rack in racks for host in rack.hosts)
     named = [
@@ -131,7 +133,12 @@ def _check_domain_sizes(
             label=f"{hosts} x {node.gpus} = {hosts * node.gpus} GPUs, "
             f"must be at most {most * node.gpus}",
             help=f"{node.name}: at most {most} host{'s' if most > 1 else ''} per NVLink domain",
-            causes=(Cause(f"{AT}.node", f"at most {node.nvlink_domain} GPUs per domain"),),
+            causes=(
+                Cause(
+                    f"{AT}.node",
+                    f"the node type allows at most {node.nvlink_domain} GPUs per domain",
+                ),
+            ),
         )
         sink.report("H07", finding, at=path)
 
@@ -145,7 +152,7 @@ def _named_domains(rack: WrittenRack) -> list[tuple[str, str]]:
 
 
 def _check_domain_names_unique(written: list[WrittenRack], racks: list[Rack], sink: Sink) -> None:
-    """Report H08 if two racks have an NVLink domain of the same name.
+    """Report two racks that have an NVLink domain of the same name (H08).
 
     The spec may name one domain in two racks on purpose, so a clash is reported only if at least
     one of the names is derived.
@@ -182,7 +189,7 @@ def _without_excluded_hosts(rack: Rack, hosts: Hosts) -> Rack:
 def _check_remaining_hosts(
     hosts: Hosts, racks: tuple[Rack, ...], node: NodeType, sink: Sink
 ) -> None:
-    """Report H06 if no host remains, and H07 if several hosts without NICs remain."""
+    """Report that no host remains (H06), or that several hosts have no NICs (H07)."""
     left = sum(len(rack.hosts) for rack in racks)
     if not left and not sink.failed():  # an invalid list would be the cause
         excluded = f"{len(hosts.spare)} spare, {len(hosts.unavailable)} unavailable"
@@ -204,8 +211,8 @@ def resolve_levels(
 ) -> tuple[Level, ...]:
     """Return the switch tiers above the leaf, nearest first.
 
-    Each rack lists one switch per tier in ``above``. H10 is reported if racks list different
-    numbers of switches, or if ``levels`` does not have one entry per tier plus one for the leaf.
+    Each rack lists one switch per tier in ``above``. Racks with different numbers of switches are
+    reported (H10), and so is a ``levels`` without one entry per tier plus one for the leaf.
     """
     depth = len(racks[0].above) if racks else 0
     for rack in racks:
@@ -213,7 +220,7 @@ def resolve_levels(
             finding = Finding(
                 f"number of switches above the leaf: rack {rack.name} lists {len(rack.above)}, "
                 f"but rack {racks[0].name} lists {depth}",
-                label=f"{len(rack.above)} != {depth}",
+                label=f"{len(rack.above)} != {depth} switches",
                 help="list equally many switches per rack; repeat a switch that spans two tiers",
                 causes=(Cause(f"{racks[0].path}.above", "the first rack"),),
             )

@@ -72,7 +72,7 @@ def _path_of_part(at: str, key: str, written: object) -> str:
 
 
 def _report_absent(sink: Sink, at: str, key: str, example: str) -> None:
-    """Report H05: the cluster does not name its ``key`` (node type, GPU or fabric)."""
+    """Report that the cluster does not name its ``key``: node type, GPU or fabric (H05)."""
     finding = Finding(f"{at} has no {key}", f"{key} is missing", fix=f"{at}.{key}: {example}")
     sink.report("H05", finding, at=at, key=True)
 
@@ -97,8 +97,9 @@ def _facts_of_part(
 
 
 def _validate_entry(entry: Entry, shape: type[Part], sink: Sink, at: str) -> Part | None:
-    """Return the validated facts of ``entry``; None after K08 for an invalid file of the user."""
+    """Return the validated facts of ``entry``; None after an error in a file of the user (K08)."""
     try:
+        # Strict validation accepts lists for tuples only if the input is JSON.
         return shape.model_validate_json(json.dumps({"name": entry.name, **entry.facts}))
     except ValidationError as error:
         for found in error.errors(include_url=False, include_input=False):
@@ -121,6 +122,7 @@ def _apply_changes(base: Part, changes: Part) -> Part:
         differs = ", ".join(update)
         if isinstance(base, NodeSpec):
             update = {**_dependent_changes(base, update), **update}
+        # Plans and reports must not attribute changed facts to the catalog entry.
         update.setdefault("name", f"{base.name}{CHANGED_SUFFIX}")
         update.setdefault("source", f"{base.source}; changed: {differs}")
     return base.model_copy(update=update)
@@ -137,7 +139,7 @@ def _dependent_changes(base: NodeSpec, update: dict[str, Any]) -> dict[str, Any]
 
 
 def _report_missing_facts(part: Part, facts: tuple[str, ...], sink: Sink, at: str) -> bool:
-    """Report the missing ones of ``facts`` in one H05 finding; return True if any is missing."""
+    """Report which of ``facts`` are missing in ``part`` (H05); return True if any is missing."""
     missing = [fact for fact in facts if getattr(part, fact) in (None, {})]
     if missing:
         finding = Finding(
@@ -170,6 +172,7 @@ def _resolve_gpu(
         vendor=facts["vendor"],
         generation=generation.name,
         compute_capability=(int(major), int(minor)),
+        # Data sheets give GPU memory in decimal GB.
         memory_bytes=round(facts["memory"] * 1e9),
         memory_gb_per_s=float(facts["memory_gb_per_s"]),
         peak_tflops=tuple(sorted(facts["peak_tflops"].items())),

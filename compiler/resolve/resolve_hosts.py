@@ -29,7 +29,7 @@ SHOWN = 3
 def read_hosts(lists: str | tuple[str, ...], sink: Sink, at: str) -> list[tuple[str, list[str]]]:
     """Return (spec path, host names) of each host list.
 
-    An invalid list is reported (H01, or H09 if it is too long) and left out.
+    An invalid list (H01) and a list that is too long (H09) are reported and left out.
     """
     texts = (
         [(at, lists)]
@@ -67,8 +67,8 @@ def unique_hosts(
 ) -> list[str]:
     """Add the names in ``lists`` to ``paths``, and return those that were not in ``paths`` before.
 
-    ``paths`` maps a host name to the spec path that lists it first. A repeated name is reported as
-    H02.
+    ``paths`` maps a host name to the spec path that lists the host first. Repeated names are
+    reported (H02).
     """
     fresh: list[str] = []
     for path, names in lists:
@@ -85,7 +85,7 @@ def unique_hosts(
 
 
 def _report_repeated(repeated: list[str], paths: dict[str, str], sink: Sink, at: str) -> None:
-    """Report H02: hosts that are listed twice, with the places that list them first."""
+    """Report hosts that are listed twice, with the places that list them first (H02)."""
     places = dict.fromkeys(paths[name] for name in repeated)
     causes = tuple(Cause(path, "listed first here") for path in list(places)[:SHOWN] if path != at)
     finding = Finding(
@@ -105,13 +105,15 @@ def similar_hosts(name: str, known: Iterable[str]) -> list[str]:
 
     names = list(known)
     parts = natural_key(name)[0]
+    # natural_key compares n1 and n01 as equal numbers.
     padded = [other for other in names if natural_key(other)[0] == parts]
+    # Typing errors seldom change the length by more than one.
     alike = [other for other in names if abs(len(other) - len(name)) <= 1][:MOST_COMPARED]
     return padded[:1] or get_close_matches(name, alike, n=3, cutoff=0.7)
 
 
 def report_too_many(hosts: int, sink: Sink, at: str) -> None:
-    """Report H09: the cluster has more hosts than PARC supports."""
+    """Report that the cluster has more hosts than PARC supports (H09)."""
     finding = Finding(
         f"the cluster has {hosts} hosts, more than the {MOST_HOSTS} that PARC supports",
         f"{hosts} > {MOST_HOSTS}",
@@ -165,9 +167,10 @@ class Hosts:
 
 
 def resolve_hosts(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
-    """Return the hosts of the cluster at the spec path ``at``; None after H04 or H09.
+    """Return the hosts of the cluster at the spec path ``at``.
 
-    H04 means that the spec does not list its hosts in exactly one form.
+    None after an error: the spec does not list hosts in exactly one form (H04), or lists too many
+    hosts (H09).
     """
     if not _has_one_host_form(spec, sink, at):
         return None
@@ -185,9 +188,9 @@ def resolve_hosts(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
 
 
 def _has_one_host_form(spec: ClusterSpec, sink: Sink, at: str) -> bool:
-    """Return True if the spec sets exactly one of nodes and racks; else report H04.
+    """Return True if the spec sets exactly one of nodes and racks; else report the spec (H04).
 
-    H04 is also reported for nodes_per_rack without nodes. The racks of a topology file are already
+    The key nodes_per_rack without nodes is reported too. The racks of a topology file are already
     part of ``spec``.
     """
     if (spec.nodes is None) == (spec.racks is None):
@@ -210,12 +213,13 @@ def _has_one_host_form(spec: ClusterSpec, sink: Sink, at: str) -> bool:
 def _placeholder_hosts(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
     """Return hosts with placeholder names in racks of ``nodes_per_rack`` hosts.
 
-    ``nodes: 40`` becomes node0001 to node0040. None after H09, if these are too many hosts.
+    ``nodes: 40`` becomes node0001 to node0040. None after an error, if there are too many (H09).
     """
     nodes = spec.nodes or 0
     if nodes > MOST_HOSTS:
         report_too_many(nodes, sink, f"{at}.nodes")
         return None
+    # Zero padding keeps the alphabetical order of the names the same as the numerical order.
     width = max(4, len(str(nodes)))
     names = [f"node{number:0{width}d}" for number in range(1, nodes + 1)]
     size = min(spec.nodes_per_rack or nodes, nodes)
@@ -229,7 +233,7 @@ def _placeholder_hosts(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
 
 
 def _named_hosts(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
-    """Return the hosts that ``racks`` lists; None after H09, if these are too many hosts."""
+    """Return the hosts that ``racks`` lists; None after an error, if there are too many (H09)."""
     hosts = Hosts([], named=True)
     names: dict[str, str] = {}
     for index, rack in enumerate(spec.racks or ()):
@@ -252,7 +256,8 @@ def _nvlink_domains_of_hosts(
 ) -> dict[str, str]:
     """Return the NVLink domain of each host that ``nvlink_domains`` of a rack lists.
 
-    Reports H08 for an invalid name, H02 for a repeated host and H03 for a host of another rack.
+    An invalid domain name (H08), a repeated host (H02) and a host of another rack (H03) are
+    reported.
     """
     found: dict[str, str] = {}
     if rack.nvlink_domains is None:
@@ -278,7 +283,7 @@ def _nvlink_domains_of_hosts(
 
 
 def _check_label(key: str, label: str, sink: Sink, at: str) -> None:
-    """Report H08 if ``label`` is not a valid name of a rack, NVLink domain or switch."""
+    """Report a ``label`` that is not a valid name of a rack, NVLink domain or switch (H08)."""
     if not _VALID_LABEL.fullmatch(label):
         valid = (
             "valid names: up to 64 letters, digits, dots, dashes and underscores, starting with a "
@@ -289,7 +294,7 @@ def _check_label(key: str, label: str, sink: Sink, at: str) -> None:
 
 
 def _check_labels(rack: RackSpec, names: dict[str, str], sink: Sink, path: str) -> None:
-    """Report H08 for an invalid name of a rack, domain or switch, or a repeated rack name.
+    """Report invalid names of a rack, domain or switch, and a repeated rack name (H08).
 
     Emitted scripts contain these names, so only letters that need no quoting are valid.
     """
@@ -311,7 +316,7 @@ def _excluded_hosts(
 ) -> dict[str, str]:
     """Return the spec path of each spare or unavailable host in ``lists``.
 
-    A host that the cluster does not have is reported as H03 and left out.
+    A host that the cluster does not have is reported (H03) and left out.
     """
     found: dict[str, str] = {}
     unique_hosts(read_hosts(lists, sink, at) if lists else (), found, sink)

@@ -32,6 +32,7 @@ def resolve_launch(spec: LaunchSpec, targets: Targets, program: str = "") -> Lau
             container_image=slurm.container_image,
             container_mounts=slurm.container_mounts,
             requeue=slurm.requeue,
+            # sbatch --signal takes whole seconds.
             signal_seconds=max(1, round(slurm.signal)),
             log_dir=slurm.log_dir,
         ),

@@ -39,9 +39,11 @@ def resolve_learning_rate(spec: JobSpec, sink: Sink) -> LearningRate:
     warmup = int(spec.warmup_steps if fraction is None else fraction * end + 1e-6)
     minimum = spec.min_learning_rate
     if minimum is None:
+        # Six digits: 3e-4 / 10 would be emitted as 2.9999999999999997e-05.
         minimum = float(f"{spec.learning_rate / DEFAULT_RATIO:.6g}")
     wsd = 0
     if spec.lr_decay == "wsd":
+        # At least one step, so that short test runs end with a decay too.
         wsd = spec.wsd_decay_steps or max(1, end // DEFAULT_RATIO)
     elif spec.wsd_decay_steps is not None:
         sink.report("X11", _unused_wsd_steps_finding(spec), at="job.wsd_decay_steps")
@@ -70,7 +72,7 @@ def _unused_wsd_steps_finding(spec: JobSpec) -> Finding:
 def _rising_rate_finding(spec: JobSpec, minimum: float) -> Finding:
     return Finding(
         f"the final learning rate {minimum:g} is higher than the peak rate {spec.learning_rate:g}",
-        label=f"{minimum:g} > {spec.learning_rate:g}",
+        label=f"{minimum:g}, must be at most {spec.learning_rate:g}",
         help=f"valid values: 0 to {spec.learning_rate:g}",
         fix=f"job.min_learning_rate: {spec.learning_rate / DEFAULT_RATIO:g}",
         causes=(Cause("job.learning_rate", "the peak rate is set here"),),
@@ -85,7 +87,7 @@ def _path_of_end(spec: JobSpec) -> str:
 def _long_warmup_finding(spec: JobSpec, warmup: int, end: int) -> Finding:
     return Finding(
         f"a warm-up of {warmup} steps leaves no step for the decay, which ends at step {end}",
-        label=f"{warmup} >= {end}",
+        label=f"{warmup} steps, must be less than {end}",
         help=f"valid values: 0 to {end - 1}, or a percentage of the steps",
         fix="job.warmup_steps: 1%",
         causes=(Cause(_path_of_end(spec), f"the decay ends at step {end}"),),
@@ -109,7 +111,7 @@ def _no_warmup_finding() -> Finding:
 def _long_decay_finding(warmup: int, wsd: int, end: int) -> Finding:
     return Finding(
         f"{warmup} steps of warm-up and {wsd} steps of decay exceed the schedule of {end} steps",
-        label=f"{warmup} + {wsd} = {warmup + wsd} > {end}",
+        label=f"{warmup} + {wsd} = {warmup + wsd} > {end} steps",
         help=f"valid values: 1 to {end - warmup}",
         fix=f"job.wsd_decay_steps: {end - warmup}",
         causes=(Cause("job.warmup_steps", f"{warmup} steps of warm-up"),),

@@ -78,14 +78,16 @@ def _merge_changes(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, A
         old = merged.get(key)
         nested = key in _NESTED and isinstance(old, dict) and isinstance(value, dict)
         merged[key] = old | value if nested and old is not None else value
+    # null turns a mixture-of-experts model into a dense one. 0 stands for a key that is not set.
     if changes.get("experts", 0) is None:
         del merged["experts"]
     return merged
 
 
 def _validate_facts(tree: dict[str, Any], sink: Sink, at: str) -> ModelSpec | None:
-    """Return ``tree`` as a ``ModelSpec``; None after K03 if a value is invalid."""
+    """Return ``tree`` as a ``ModelSpec``; None after an error, if a value is invalid (K03)."""
     try:
+        # Strict validation accepts lists for tuples only if the input is JSON.
         return ModelSpec.model_validate_json(json.dumps(tree))
     except ValidationError as error:
         for found in error.errors():
@@ -146,6 +148,7 @@ def _build_attention(facts: ModelSpec) -> Attention:
         window=facts.window,
         latent=latent,
         sinks=bool(facts.sinks),
+        # Without a sliding window all layers have full attention, so the key has no meaning.
         full_attention_every=(facts.full_attention_every or 0) if facts.window else 0,
         gate=bool(facts.attention_gate),
     )
@@ -160,9 +163,9 @@ def _build_experts(facts: ModelSpec, spec: ExpertsSpec) -> Experts:
 
 
 def _layers_with_experts(spec: ExpertsSpec, layers: int) -> tuple[bool, ...]:
-    """Return for each layer i, from 0, if the layer has experts.
+    """Return one boolean per layer: True if the layer has experts.
 
-    It does if i >= first_dense_layers and (i + 1) % every == 0.
+    Layer i, counted from 0, has experts if i >= first_dense_layers and (i + 1) % every == 0.
     """
     # The second condition is decoder_sparse_step of Qwen2-MoE in transformers.
     return tuple(i >= spec.first_dense_layers and (i + 1) % spec.every == 0 for i in range(layers))

@@ -80,6 +80,7 @@ def resolve_problem(
         emit=targets.emit,
         framework=targets.framework,
         versions=targets.versions,
+        # An empty calibration is left out, so that it does not change the digests of older plans.
         digest=spec_digest(
             spec, (model, cluster, calibration.values) if calibration.values else (model, cluster)
         ),
@@ -90,9 +91,9 @@ def resolve_problem(
 def _has_efficiency_factors(
     targets: Targets, cluster: Cluster, calibration: Calibration, sink: Sink
 ) -> bool:
-    """Return True if the GPU generation has factors for the framework's stack; else report K08.
+    """Return True if the GPU generation has efficiency factors for the framework.
 
-    The efficiency factors scale kernel times to step times.
+    Otherwise the missing factors are reported (K08).
     """
     from parc.backends.registry import framework
 
@@ -176,9 +177,9 @@ _NO_CHECKPOINT = Finding(
 
 
 def _sequences_per_step(spec: JobSpec, sink: Sink) -> int | None:
-    """Return the global batch in sequences; None after X20.
+    """Return the global batch in sequences.
 
-    X20 means that a batch in tokens is not divisible by the sequence length.
+    None after an error, if a batch in tokens is not divisible by the sequence length (X20).
     """
     if not isinstance(spec.global_batch, BatchInTokens):
         return spec.global_batch
@@ -210,6 +211,7 @@ def _suggest_binary_prefix(tokens: int, length: int) -> str:
     """
     for decimal, binary, prefix in ((10**9, 2**30, "Gi"), (10**6, 2**20, "Mi"), (1000, 1024, "Ki")):
         count = tokens // decimal
+        # Only a number with the decimal suffix can be meant as the binary one.
         if tokens % decimal == 0 and (count * binary) % length == 0:
             sequences = count * binary // length
             return f"job.global_batch.tokens: {count}{prefix}   ({sequences} sequences)"
@@ -226,6 +228,7 @@ def _check_context(spec: JobSpec, model: Model, sink: Sink) -> None:
     limit = position.max_positions
     if position.scaling != "none":
         scaled = int(position.original_max_positions * position.scaling_factor)
+        # Some configs set max_positions before scaling, others after scaling.
         limit = max(limit, scaled)
     if position.kind == "none" or length <= limit:
         return
@@ -276,7 +279,7 @@ def _nearest_precision(precision: Precision, valid: Sequence[str]) -> str:
 
 
 def check_precision(precision: Precision, cluster: Cluster, sink: Sink) -> None:
-    """Report R03 if the GPUs of the cluster have no matrix units for ``precision``."""
+    """Report a ``precision`` for which the GPUs of the cluster have no matrix units (R03)."""
     gpu, valid = cluster.gpu, cluster.generation.precisions
     if precision in valid:
         return
@@ -291,7 +294,7 @@ def check_precision(precision: Precision, cluster: Cluster, sink: Sink) -> None:
 
 
 def check_gradients(precision: Precision, gradients: str, sink: Sink) -> None:
-    """Report R04 if an fp16 job sums gradients in bf16."""
+    """Report an fp16 job that sums gradients in bf16 (R04)."""
     if precision != "fp16" or gradients != "bf16":
         return
     finding = Finding(

@@ -79,7 +79,7 @@ def resolve_service(
 def _resolve_checkpoint(job: ServiceSpec, model: Model, sink: Sink) -> str | None:
     """Return the checkpoint that the engine loads: a path, or a repository name.
 
-    None after X08, if neither the spec nor the catalog names a checkpoint.
+    None after an error, if neither the spec nor the catalog names a checkpoint (X08).
     """
     if job.checkpoint is not None:
         return job.checkpoint
@@ -125,6 +125,7 @@ def _resolve_setup(
         engine=engine,
         weights=job.precision,
         kv=activations if job.kv_precision == "auto" else job.kv_precision,
+        # Emitted as a flag, so binary rounding errors must not show.
         memory_share=round(1 - spec.goals.memory_headroom, 4),
         max_running=seqs,
         max_batched_tokens=tokens,
@@ -153,6 +154,7 @@ def _resolve_pins(spec: ServingLayoutSpec) -> ServingPins:
     )
 
 
+# Distinct primes, so that the size of a merged axis cannot equal that of another axis.
 PROBE_LAYOUT = ServingLayout(tp=2, pcp=3, pp=5, dp=7, replicas=11)
 """Layout with a different size on each axis, so that a size identifies its axis."""
 REQUIRED_AXES = {
@@ -169,8 +171,8 @@ and reports look axes up by these names."""
 def resolve_engine(name: str, model: Model, sink: Sink) -> tuple[Engine, EngineConstants] | None:
     """Return the engine ``name`` and its constants; None if its declaration is incomplete.
 
-    Reports V32 for missing constants and V33 for missing mesh axes. Both are errors, because an
-    estimate with constants of another engine, or a rank map over other axes, would be wrong.
+    Missing constants (V32) and missing mesh axes (V33) are errors, because an estimate with the
+    constants of another engine, or a rank map over other axes, would be wrong.
     """
     target = engine(name)
     has_axes = _check_mesh(target, sink)
@@ -179,7 +181,7 @@ def resolve_engine(name: str, model: Model, sink: Sink) -> tuple[Engine, EngineC
 
 
 def _engine_constants(target: Engine, model: Model, sink: Sink) -> EngineConstants | None:
-    """Return the constants of ``target``; None after V32, if some are missing."""
+    """Return the constants of ``target``; None after an error, if some are missing (V32)."""
     missing = ""
     try:
         constants = target.constants()
@@ -203,7 +205,7 @@ def _engine_constants(target: Engine, model: Model, sink: Sink) -> EngineConstan
 
 
 def _check_mesh(target: Engine, sink: Sink) -> bool:
-    """Return True if the mesh of ``target`` has ``REQUIRED_AXES``; else report V33."""
+    """Return True if the mesh of ``target`` has ``REQUIRED_AXES``; else report the mesh (V33)."""
     sizes = {axis.name: axis.size for axis in target.mesh(PROBE_LAYOUT).axes}
     if sizes == REQUIRED_AXES:
         return True

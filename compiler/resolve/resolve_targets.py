@@ -25,9 +25,9 @@ class Targets:
 def resolve_targets(spec: TaskSpec, sink: Sink) -> Targets | None:
     """Return the targets of ``spec``; None after an error.
 
-    The framework is the one in ``emit``. If ``emit`` also has a launcher that starts this
-    framework, such as a front end, the launcher does not count. If ``emit`` names no framework, it
-    is the first built-in one for the kind of job, because launch scripts need a rank order.
+    Their framework is the one in ``emit``; a launcher that starts this framework, such as
+    accelerate for deepspeed, does not count. Without a framework in ``emit``, it is the first
+    built-in one for the kind of job, because launch scripts need a rank order.
     """
     from parc.backends.registry import default_targets
 
@@ -42,6 +42,7 @@ def resolve_targets(spec: TaskSpec, sink: Sink) -> Targets | None:
     targets = sorted({*emit, framework, *spec.versions})
     versions = [(name, version_of(name, spec.versions.get(name), sink)) for name in targets]
     supported = tuple((name, version) for name, version in versions if version is not None)
+    # Each error of emit and versions is reported before the compile stops.
     if len(sink.diagnostics) > found or len(supported) < len(targets):
         return None
     return Targets(tuple(sorted(emit)), framework, supported)
@@ -79,14 +80,14 @@ def _find_framework(training: bool, emit: tuple[str, ...], sink: Sink) -> str:
 
 
 def _report_wrong_kind(training: bool, name: str, emit: tuple[str, ...], sink: Sink) -> None:
-    """Report X21: the target ``name`` does not support this kind of job."""
+    """Report that the target ``name`` does not support this kind of job (X21)."""
     from parc.backends.registry import installed
 
     kind = "training" if training else "serving"
     valid = sorted(one.name for one in installed("train" if training else "serve"))
     finding = Finding(
         f"{name} does not support {kind} jobs",
-        label=f"emits no files for {kind} jobs",
+        label=f"{name} emits no files for {kind} jobs",
         help=f"valid values: {', '.join(valid)}",
         fix=f"remove emit[{emit.index(name)}]" if len(emit) > 1 else "",
         causes=(Cause("job.kind", "the kind of job is set here"),),
@@ -99,13 +100,15 @@ def _check_emit(emit: tuple[str, ...], default: tuple[str, ...], sink: Sink) -> 
     if not emit:
         fix = f"emit: [{', '.join(default)}]"
         sink.report(
-            "X09", Finding("emit is empty", "must name at least one target", fix=fix), at="emit"
+            "X09",
+            Finding("emit is empty", "emit must name at least one target", fix=fix),
+            at="emit",
         )
     first: dict[str, str] = {}
     for index, name in enumerate(emit):
         path = f"emit[{index}]"
         if name in first:
-            cause = Cause(first[name], "first listed here")
+            cause = Cause(first[name], f"{name} is listed first here")
             finding = Finding(f"emit lists {name} twice", fix=f"remove {path}", causes=(cause,))
             sink.report("X17", finding, at=path)
         elif _check_target_name(name, path, sink):
@@ -115,7 +118,7 @@ def _check_emit(emit: tuple[str, ...], default: tuple[str, ...], sink: Sink) -> 
 def _check_target_name(name: str, path: str, sink: Sink) -> bool:
     """Return True if the backend ``name`` can be used.
 
-    Otherwise X16 is reported for an unknown backend, or X23 for a plugin that cannot be loaded.
+    Otherwise an unknown backend (X16) or a plugin that cannot be used (X23) is reported.
     """
     from parc.backends.declaration import Declaration
     from parc.backends.registry import all_names, find
@@ -142,7 +145,7 @@ def version_of(name: str, requested: str | None, sink: Sink) -> str | None:
     """Return the supported version of backend ``name`` that ``requested`` belongs to.
 
     For example, 0.19.2 belongs to the supported version 0.19. Without ``requested``, the default
-    version is returned. None if the backend is unknown, or after X18 for an unsupported version.
+    version is returned. None if the backend is unknown, or the version is not supported (X18).
     """
     from parc.backends.registry import versions_of
 
@@ -152,6 +155,7 @@ def version_of(name: str, requested: str | None, sink: Sink) -> str | None:
         return None
     if requested is None:
         return default
+    # The dot keeps 0.1 from matching 0.19.
     fits = [one for one in supported if requested == one or requested.startswith(f"{one}.")]
     if fits:
         return max(fits, key=len)

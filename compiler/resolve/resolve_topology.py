@@ -56,6 +56,7 @@ def resolve_topology(spec: ClusterSpec, library: Library, sink: Sink) -> Topolog
     cluster, spans = cluster_of(fragment, sink)
     if sink.failed():
         return None
+    # Racks of the file get positions in the file, as if the spec listed them there.
     sink.positions = replace(sink.positions, values={**sink.positions.values, **spans})
     node = cluster.get("node")
     gpus = node.get("gpus_per_node") if isinstance(node, dict) else None
@@ -63,24 +64,26 @@ def resolve_topology(spec: ClusterSpec, library: Library, sink: Sink) -> Topolog
 
 
 def check_gpus_per_host(facts: TopologyFacts, node: NodeType, sink: Sink) -> None:
-    """Report H07 if the topology file and the node type differ in the number of GPUs per host."""
+    """Report a topology file and a node type with different numbers of GPUs per host (H07)."""
     if facts.gpus_per_node in (None, node.gpus):
         return
     finding = Finding(
         f"the topology file has {facts.gpus_per_node} GPUs per host, but node type {node.name} has "
         f"{node.gpus}",
-        label=f"{facts.gpus_per_node} != {node.gpus}",
+        label=f"{facts.gpus_per_node} != {node.gpus} GPUs per host",
         help="set cluster.node to the node type of these hosts, or change its gpus_per_node",
-        causes=(Cause("cluster.node", f"{node.gpus} GPUs per host"),),
+        causes=(Cause("cluster.node", f"{node.name} has {node.gpus} GPUs per host"),),
     )
     sink.report("H07", finding, at=TOPOLOGY_PATH, span=facts.span)
 
 
 def _reports_format_without_file(spec: ClusterSpec, sink: Sink) -> bool:
-    """Report H04 if the spec sets topology_format without topology; return True if reported."""
+    """Report a topology_format without topology (H04); return True if this was reported."""
     if spec.topology_format is None:
         return False
-    finding = Finding("topology_format is set without topology", "has no effect without topology")
+    finding = Finding(
+        "topology_format is set without topology", "topology_format has no effect without topology"
+    )
     sink.report("H04", finding, at="cluster.topology_format", key=True)
     return True
 
@@ -117,7 +120,7 @@ def _read_topology_file(
     if fragment is not None and not fragment.hosts:
         finding = Finding(
             f"{path} contains no hosts",
-            f"read as format {format_name}: {FORMATS[format_name].description}",
+            f"the file was read as format {format_name}: {FORMATS[format_name].description}",
         )
         sink.report("I02", finding, at=TOPOLOGY_PATH)
         return None
@@ -155,6 +158,7 @@ def _merge_unavailable(spec: ClusterSpec, listed: str) -> str | tuple[str, ...]:
         for text in [lists] if isinstance(lists, str) else lists:
             with suppress(HostlistError):  # reported when the lists are resolved
                 mentioned.update(expand(text))
+    # A host that the spec keeps as spare stays spare, although the scheduler drained it.
     more = tuple(name for name in expand(listed) if name not in mentioned) if listed else ()
     if not more:
         return written

@@ -26,12 +26,12 @@ MIN_SAVING = 0.03
 
 
 def fixed_exchange(problem: Problem, comm: ContextComm) -> ChooseExchange:
-    """Return a function that chooses the exchange ``comm`` for every layout."""
+    """Return a function that chooses the context-parallel exchange ``comm`` for every layout."""
     return lambda layout: with_all_to_all_size(problem, layout, comm)
 
 
 def with_all_to_all_size(problem: Problem, layout: Layout, comm: ContextComm) -> Exchange:
-    """Return ``comm`` with the size of its all-to-all groups.
+    """Return the context-parallel exchange ``comm`` and the size of its all-to-all groups.
 
     The size is ``cp_a2a`` of the spec, or else the largest size whose groups stay within an NVLink
     domain. The attention heads per tensor-parallel rank must be divisible by the size. If no size
@@ -50,11 +50,13 @@ def with_all_to_all_size(problem: Problem, layout: Layout, comm: ContextComm) ->
 
 
 def fastest_exchange(pricing: Pricing, rules: Iterable[Rule]) -> ChooseExchange:
-    """Return a function that chooses the fastest valid exchange for each pair (tp, cp).
+    """Return a function that chooses the fastest valid context-parallel exchange of a layout.
 
-    Times are compared at micro-batch 1. The simpler of two exchanges is chosen if the other saves
-    less than ``MIN_SAVING`` of the layer time, or if the model has no attention layers.
+    The choice is made once per pair (tp, cp), at micro-batch 1. The simpler of two exchanges is
+    chosen if the other saves less than ``MIN_SAVING`` of the layer time, or if the model has no
+    attention layers.
     """
+    # Only these rules differ between exchanges. The search checks all rules later.
     relevant = tuple(rule for rule in rules if "cp_comm" in rule.reads)
     chosen: dict[tuple[int, int], Exchange] = {}
 
@@ -84,6 +86,7 @@ def _fastest_valid_exchange(pricing: Pricing, rules: tuple[Rule, ...], layout: L
     if kind is None:  # a model without keys and values to exchange
         return best
     ring = shared_layer_time(pricing, _layout_with_exchange(layout, RING), kind)
+    # Exchanges hide behind the attention core, whose time is equal for all of them: ring.core.
     groups = {
         exchange: pricing.groups(_layout_with_exchange(layout, exchange)) for exchange in valid
     }

@@ -58,7 +58,7 @@ class Point(NamedTuple):
         return self.tp * self.cp * self.pp * self.dp
 
     def at_level(self, level: int) -> Point:
-        """Return this point with another recompute level."""
+        """Return a copy of this point with the recompute level ``level``."""
         return Point(*self[:8], level)
 
 
@@ -126,6 +126,7 @@ def _tp_choices(problem: Problem) -> tuple[int, ...]:
         return (problem.pins.tp,)
     node = problem.cluster.node
     domain = max(node.nvlink_domain, node.gpus)
+    # Each layer waits for collectives of its tensor group, so groups stay on fast links (T01).
     limit = min(domain, problem.cluster.gpus)
     return tuple(
         n for n in divisors(domain) if n <= limit and problem.model.attention.heads % n == 0
@@ -152,6 +153,7 @@ def _dp_choices(problem: Problem, dp: int) -> tuple[int, ...]:
     """Return the data-parallel sizes to try: ``dp``, and its divisors for goal fewest-gpus."""
     if problem.pins.dp or problem.goals.maximize != "fewest-gpus":
         return (dp,)
+    # The largest dp comes first, so that layouts on all GPUs come before smaller ones.
     return divisors(dp)[::-1]
 
 
@@ -193,6 +195,7 @@ def stage_choices(problem: Problem, framework: Framework, pp: int) -> list[tuple
         uneven = bool(pinned) or vpp == 1 or not _fills_chunks_evenly(layers, pp)
         if not uneven and not _fills_chunks_evenly(layers, pp * vpp):
             continue
+        # None means that the framework cannot express a split of these layers over pp x vpp chunks.
         split = framework.splits(problem, pp, vpp)
         if split is None and (pinned or problem.pins.pp):
             split = floor_split(problem.model.layers, pp, vpp)

@@ -56,6 +56,7 @@ def _tensor_parallel_sizes(problem: ServingProblem) -> list[int]:
 def _pipeline_parallel_sizes(problem: ServingProblem, gpus: int) -> list[int]:
     """Return the pipeline sizes to try if each stage needs ``gpus`` GPUs."""
     pinned, stages = problem.pins.pp, problem.pins.stages
+    # A fixed split over stages also fixes the number of stages.
     if pinned is None and stages is not None:
         pinned = len(stages)
     most = min(problem.cluster.gpus // gpus, problem.model.layers, MOST_STAGES)
@@ -69,6 +70,7 @@ def _data_parallel_sizes(problem: ServingProblem, gpus: int) -> list[int]:
     """
     if problem.pins.dp is not None:
         return _drop_forbidden(problem, "dp", [problem.pins.dp])
+    # Data-parallel ranks of one engine share the experts; without experts they share nothing.
     most = problem.cluster.gpus // gpus if problem.model.experts else 1
     return _drop_forbidden(problem, "dp", list(range(1, max(most, 1) + 1)))
 
@@ -137,5 +139,5 @@ def _with_expert_parallel_sizes(
 
 
 def _drop_forbidden(problem: ServingProblem, axis: str, degrees: list[int]) -> list[int]:
-    """Return the sizes of ``axis`` that ``goals.limits`` allows."""
+    """Return the members of ``degrees`` that ``goals.limits`` allows for ``axis``."""
     return [degree for degree in degrees if allowed(problem.goals.limits, axis, degree)]

@@ -34,18 +34,21 @@ def suggest_pin_fix(problem: Problem, framework: Framework, finding: Finding, pa
     """Return ``finding`` with a fix after which a valid layout exists, if one edit is enough.
 
     The fix of ``finding`` is kept if it works, or if it is not a plain edit that can be tried.
-    Otherwise the new fix changes the pin at ``path``, or another pin if that does not help; fixes
-    that set an axis to 1 are the last choice. If no single edit works, the fix of ``finding`` is
-    kept as the first of several edits, unless it sets ``auto`` or changes nothing.
+    Otherwise the new fix changes the layout setting at ``path``, or another setting if that does
+    not help; fixes that set an axis to 1 are the last choice. If no single edit works, the fix of
+    ``finding`` is kept as the first of several edits, unless it sets ``auto`` or changes nothing.
     """
+    # None stands for a fix that cannot be tried here, such as a flag of another tool. It is kept.
     own = _apply_edit(problem, finding.fix)
     if finding.fix and (own is None or (own != problem and _has_valid_layout(own, framework))):
         return finding
     pinned = [one.name for one in fields(Pins) if getattr(problem.pins, one.name) is not None]
     first = path.removeprefix("layout.")
+    # The setting that the finding points to comes first, because the user looks at that line.
     names = sorted(pinned, key=lambda name: name != first)
     edits = [edit for name in names if (edit := _find_edit_of_pin(problem, framework, name))]
     if edits:
+        # An axis of 1 turns the strategy off, which is hardly what the user wants.
         return replace(finding, fix=min(edits, key=lambda edit: edit.endswith(": 1")))
     guess = own == problem or finding.fix.endswith(": auto")
     return replace(finding, fix="") if guess else finding
@@ -54,7 +57,7 @@ def suggest_pin_fix(problem: Problem, framework: Framework, finding: Finding, pa
 def _apply_edit(problem: Problem, fix: str) -> Problem | None:
     """Return ``problem`` after the edit ``fix``.
 
-    None if ``fix`` is not the removal of a pin, or the setting of one plain value in ``layout`` or
+    None unless ``fix`` removes a setting of ``layout``, or sets one plain value in ``layout`` or
     ``job``.
     """
     if removed := REMOVE_EDIT.match(fix):
@@ -89,7 +92,7 @@ def _with_pin(problem: Problem, name: str, value: int | str | None) -> Pins:
 
 
 def _find_edit_of_pin(problem: Problem, framework: Framework, name: str) -> str:
-    """Return an edit of the pin ``name`` after which a layout is valid; "" if there is none."""
+    """Return an edit of ``layout.NAME`` after which a valid layout exists; "" if there is none."""
     released = replace(problem, pins=_with_pin(problem, name, None))
     if name not in NUMERIC_PINS:
         return f"remove layout.{name}" if _has_valid_layout(released, framework) else ""
@@ -107,6 +110,7 @@ def _has_valid_layout(problem: Problem, framework: Framework) -> bool:
 
 def _valid_layouts(problem: Problem, framework: Framework) -> Iterator[Layout]:
     """Yield the valid layouts among the first ``MAX_EXAMINED`` layouts of ``problem``."""
+    # Memory is not estimated here: a fix must satisfy the rules, and a later compile checks memory.
     rules = all_rules(problem, framework)
     fastest = fastest_exchange(pricing_for(problem, framework), rules)
     variants = framework.variants(problem)
@@ -136,6 +140,7 @@ def explain_invalid(
     if not broken:
         sink.report("G01", _no_layout_finding(problem), at="layout")
         return
+    # A finding explains one layout, so the one with the fewest violations needs the fewest edits.
     closest = min(broken, key=lambda layout: len(broken[layout]))
     always = set.intersection(*({rule.code for rule in found} for found in broken.values()))
     shown = [rule for rule in broken[closest] if rule.code in always] or broken[closest]

@@ -18,7 +18,7 @@ OVERSIZED = "R17"
 def explain_oversized(
     pricing: Pricing, layout: Layout, limit_bytes: float, dropped: Mapping[str, int], sink: Sink
 ) -> None:
-    """Report that no layout fits into memory (R17), with the sizes of the smallest ``layout``.
+    """Report that no layout fits into memory (R17), and how much the smallest ``layout`` needs.
 
     ``dropped`` is the number of layouts per diagnostic code that rejected them.
     """
@@ -72,6 +72,7 @@ def _name_most_violated_rule(dropped: Mapping[str, int]) -> str:
     These layouts were rejected before their memory was estimated, so a smaller one may be among
     them.
     """
+    # Layouts that are oversized or were replaced by a sibling violate no rule.
     rules = [code for code in dropped if code not in (OVERSIZED, "recompute") and dropped[code] > 0]
     if not rules:
         return ""

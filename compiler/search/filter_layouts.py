@@ -95,6 +95,7 @@ class LayoutFilter:
         than needed.
         """
         dropped: Counter[str] = Counter()
+        # Several rules may share one code, so their counts are added.
         names = (*(rule.code for rule in self._rules.rules), OVERSIZED, COVERED_BY_SIBLING)
         for name, count in zip(names, self._lost, strict=True):
             dropped[name] += count
@@ -105,18 +106,19 @@ class LayoutFilter:
         return self.space.layout(point, self._splits[point.pp, point.vpp])
 
     def run(self) -> None:
-        """Filter all layouts of the space."""
+        """Filter all layouts of the search space, and store the survivors in ``survivors``."""
         for degrees in self.space.degrees():
             splits = self._stage_splits(degrees.pp)
             if not splits:
                 continue
+            # The rules of these loops do not read vpp, so the vpp of any split will do.
             mesh = self._check_mesh(degrees, splits[0].vpp)
             self.enumerated += len(splits) * len(mesh.batches) * len(self.space.levels)
             for split in splits:
                 self._filter_split(mesh, split)
 
     def _check_mesh(self, degrees: Degrees, vpp: int) -> CheckedMesh:
-        """Return the micro-batches of ``degrees``, checked by rules that read only these."""
+        """Return the parallel sizes ``degrees`` with their micro-batches and violated rules."""
         batch, rules = self.space.problem.job.global_batch, self._rules
         sizes = micro_batch_choices(self.space.problem, degrees.dp)
         first = rules.first_violated("mesh", Point(*degrees, vpp, 1))
@@ -141,6 +143,7 @@ class LayoutFilter:
             (one, split) for one in choices for split in self._stage_splits(one.pp)
         ):
             for peak, point in self._valid_peaks(self._check_mesh(degrees, split.vpp), split):
+                # Rounding errors must not decide between layouts that need equal memory.
                 if peak < least * (1 - ROUNDING):
                     least, found = peak, point
         return found
@@ -155,6 +158,7 @@ class LayoutFilter:
             violated = self._first_violated_by_level(point, split, first)
             if max(violated) < self._valid:
                 continue
+            # The static bytes do not depend on the micro-batch, so they are computed once per mesh.
             if not static:
                 layout = self.layout(point)
                 static = self._memory.static_bytes(layout, split.shape)
@@ -200,6 +204,7 @@ class LayoutFilter:
 
     def _filter_split(self, mesh: CheckedMesh, split: CheckedSplit) -> None:
         """Filter the layouts with the parallel sizes of ``mesh`` and the stages of ``split``."""
+        # Local names, because this loop runs for every combination of mesh, split and micro-batch.
         first_violated, lost, valid = self._rules.first_violated, self._lost, self._valid
         for size, count, first in mesh.batches:
             point = Point(*mesh.degrees, split.vpp, size)
@@ -208,6 +213,7 @@ class LayoutFilter:
                 violated = self._first_violated_by_level(point, split, first)
                 self._filter_siblings(mesh, split, (point, count), violated)
             elif first < valid:
+                # This rule does not read the recompute level, so it rejects all levels at once.
                 lost[first] += len(split.levels)
             else:
                 self._filter_siblings(mesh, split, (point, count), split.levels)
@@ -263,7 +269,7 @@ class LayoutFilter:
     def _static_bytes(
         self, mesh: CheckedMesh, split: CheckedSplit, point: Point
     ) -> tuple[float, ...]:
-        """Return the static bytes per stage class; empty if they exceed the memory limit."""
+        """Return the bytes per stage class without activations; empty if they do not fit."""
         layout = self.layout(point)
         static = self._memory.static_bytes(layout, split.shape)
         if self._memory.static_bytes_in_step(layout, split.shape) > self._limit:
@@ -272,13 +278,14 @@ class LayoutFilter:
         return static
 
     def _activations(self, split: CheckedSplit, point: Point) -> tuple[StageActivations, float]:
-        """Return (activations of one micro-batch, memory limit less the buffers between stages)."""
+        """Return (activations of one micro-batch, bytes that are free for activations)."""
         tp, cp, _, _, _, etp, vpp, size, _ = point
         key = (split.shape, tp, cp, etp, size, vpp if self._blocks else 0)
         cell = self._memory.activations.get(key)
         if cell is None:
             points = [point.at_level(level) for level in range(len(split.levels))]
             cell = self._memory.compute_activations(key, points)
+        # The buffers between stages stay allocated during the whole step.
         return cell, self._limit - stage_buffers(split.shape.pp, vpp) * cell.stream
 
     def _estimate_time(

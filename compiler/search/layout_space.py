@@ -77,6 +77,7 @@ class LayoutSpace:
         """
         shard, pinned = self.shard, self.problem.pins.dp_shard
         for degrees in degree_choices(self.problem):
+            # A shard size equal to dp is full sharding, which another variant covers.
             if not shard or pinned or (degrees.dp > shard and degrees.dp % shard == 0):
                 yield degrees
 
@@ -105,6 +106,7 @@ class LayoutSpace:
         fields["split"] = split
         if fields["sequence_parallel"] is None:
             fields["sequence_parallel"] = tp > 1 and "sp" in self.framework.strategies
+        # The exchange may depend on the sizes above, so it is chosen last.
         if cp > 1:
             fields["cp_comm"], fields["cp_a2a"] = self.exchange(layout)
         return layout

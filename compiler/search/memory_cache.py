@@ -101,13 +101,14 @@ class PeakMemoryCache:
             fixed + dense * dense_state + expert * expert_state + copies
             for dense, expert, copies in parameters
         ]
+        # ZeRO-3 gathers the weights of a layer before it is computed.
         if layout.zero_stage >= 3:
             for index, kind in enumerate(shape.peak_candidates):
                 static[index] += gathered_bytes(self._pricing, layout, kind.load, self._program)
         return tuple(static)
 
     def static_bytes_in_step(self, layout: Layout, shape: StageShape) -> float:
-        """Return the peak bytes of all stage classes during the optimizer step."""
+        """Return the largest number of bytes that any stage needs during the optimizer step."""
         static = self.static_bytes(layout, shape)
         if not self._program.state.step:
             return max(static)
@@ -121,7 +122,7 @@ class PeakMemoryCache:
         )
 
     def _count_parameters(self, layout: Layout, shape: StageShape) -> ParameterCounts:
-        """Return the parameters and the bytes of their copies, for each stage class."""
+        """Return (dense parameters, expert parameters, bytes of their copies) per stage class."""
         pricing, program = self._pricing, self._program
         return tuple(
             (
@@ -174,6 +175,7 @@ class PeakMemoryCache:
         """Return the bytes outside of the layers for a micro-batch of ``point``, and cache them."""
         layout = self._build(point)
         stream = stream_bytes(self._pricing, layout)
+        # The mask has one byte per element, the stream two.
         mask = self._fragmentation_factor * stream / 2 if self._program.hidden_dropout else 0.0
         buffer = head_buffer_bytes(self._pricing, layout, self._program)
         size = MicroBatchBytes(stream, mask, buffer, {})
@@ -182,6 +184,7 @@ class PeakMemoryCache:
 
     def _logits_and_loss_bytes(self, size: MicroBatchBytes, point: Point, load: StageLoad) -> float:
         """Return the bytes of logits and loss on a stage with ``load``."""
+        # Stages with equally many MTP layers before the loss share one cache entry.
         heads = load.mtp_layers if load.loss else -1
         nbytes = size.heads.get(heads)
         if nbytes is None:

@@ -98,13 +98,14 @@ class Ranking:
     ) -> list[Ranked]:
         """Return the ``KEPT`` best layouts, best first.
 
-        ``exposed`` returns the seconds that the placement of a layout adds to its step. None if
-        placements are not compared.
+        ``exposed`` returns the seconds that the placement of a layout adds to its step. If
+        ``exposed`` is None, placements are not compared.
         """
         rough = sorted(survivors, key=lambda row: (self._gpus_to_minimize(row.point), row.seconds))
         ordered = sorted(
             map(self._evaluate_exactly, self._fastest_survivors(rough)), key=self._sort_key
         )
+        # All survivors can come first, because the simplest tie may not be among the KEPT fastest.
         first = self._simplest_survivor(
             self._tied_survivors(rough, ordered[0]), ordered[0].seconds * (1 + TIE)
         )
@@ -131,9 +132,10 @@ class Ranking:
         return Ranked(seconds, peak_bytes(self._pricing, layout), layout, key, 0.0)
 
     def _fastest_survivors(self, rough: list[Survivor]) -> list[Survivor]:
-        """Return the fastest ``KEPT`` survivors, and those as fast as the last up to rounding."""
+        """Return the ``KEPT`` fastest survivors, and survivors as fast as the last of these."""
         last = rough[:KEPT][-1]
         most, world = last.seconds * (1 + ROUNDING), self._gpus_to_minimize(last.point)
+        # Exact times may order these differently, so all of them are evaluated exactly.
         more = (row for row in rough[KEPT:] if row.seconds <= most)
         return [*rough[:KEPT], *(row for row in more if self._gpus_to_minimize(row.point) == world)]
 
@@ -171,7 +173,7 @@ class Ranking:
         )
 
     def _first_with_safe_memory(self, rows: Iterable[Ranked]) -> Ranked:
-        """Return the first layout whose high memory estimate fits; if there is none, the first."""
+        """Return the first layout whose high memory estimate fits, or the first if none fits."""
         first: Ranked | None = None
         for row in rows:
             if peak_stage(self._pricing, row.layout).high_bytes <= self._limit:
@@ -185,6 +187,7 @@ class Ranking:
         self, rows: list[Ranked], exposed: Callable[[Layout], float]
     ) -> list[Ranked]:
         """Return each layout once, with the seconds that its placement adds, best first."""
+        # The simplest tie may also be among the first candidates.
         once = {row.key: row for row in rows}.values()
         placed = [row._replace(exposed_seconds=exposed(row.layout)) for row in once]
         return sorted(placed, key=self._sort_key)
@@ -201,6 +204,7 @@ class Ranking:
         seen: set[Degrees] = {row.key[1].degrees for row in placed}
         for survivor in rough:
             rank_of_survivor = (self._gpus_to_minimize(survivor.point), survivor.seconds)
+            # Placement only adds time, so no later survivor can beat the best placed layout.
             if (
                 rank_of_survivor >= (self._gpus_to_minimize(best.key[1]), best.score)
                 or len(placed) == most

@@ -72,6 +72,7 @@ class RuleCache:
         self.valid = len(self.rules)
         """Index that is returned if no rule is violated."""
         groups: dict[tuple[str, ...], RuleGroup] = {}
+        # Groups keep the order of the rules, because the first violated rule counts a layout.
         for position, rule in enumerate(self.rules):
             read = {name for one in rule.reads for name in DECIDED_BY[one]}
             names = tuple(name for name in Point._fields if name in read)
@@ -79,6 +80,7 @@ class RuleCache:
             group.rules.append((position, rule))
         self.loops: dict[str, tuple[RuleGroup, ...]] = {name: () for name, _ in LOOPS}
         for names, group in groups.items():
+            # LOOPS is in the order of the search, so a rule is evaluated as early as possible.
             loop = next(name for name, fixed in LOOPS if fixed.issuperset(names))
             self.loops[loop] += (group,)
 

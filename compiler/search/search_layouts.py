@@ -43,6 +43,7 @@ def search_layouts(pricing: Pricing, sink: Sink) -> Search | None:
     filters = [LayoutFilter(pricing, rules, limit_bytes, space) for space in spaces]
     dropped: Counter[str] = Counter()
     survivors: list[Survivor] = []
+    # Host memory is far slower than device memory, so these variants run only if nothing else fits.
     for last_resort in (False, True):
         if survivors:
             break
@@ -86,6 +87,7 @@ def _fallback_candidate(
         layouts = chain.from_iterable(siblings)
         explain_invalid(pricing.problem, pricing.framework, islice(layouts, MAX_EXAMINED), sink)
         return None
+    # The variants have separate filters, so their smallest layouts are compared here.
     layout, smallest = min(found, key=lambda one: peak_bytes(pricing, one[0]))
     if peak_stage(pricing, layout).low_bytes <= limit_bytes:
         return smallest

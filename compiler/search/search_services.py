@@ -43,6 +43,7 @@ def search_services(
     for layout in layouts:
         broken = next((rule.code for rule in rules if rule.broken(problem, layout)), None)
         found = None if broken else evaluate_service(problem, layout)
+        # A layout whose rules hold may still be too slow for the limits of the goals.
         broken = broken or (missed_limit(problem, found) if found else None)
         if found is not None and broken is None:
             valid.append(found)
@@ -68,7 +69,7 @@ def search_services(
 def _with_best_stages(
     problem: ServingProblem, best: list[ServingEstimate]
 ) -> list[ServingEstimate]:
-    """Return each estimate with its best pipeline stage split, if that meets the limits."""
+    """Return each estimate with its best stage split if that meets the limits, else unchanged."""
     found = []
     for even in best:
         split = with_best_stages(problem, even)
@@ -81,6 +82,7 @@ def _best_of_other_tp(order: list[ServingEstimate]) -> list[ServingCandidate]:
     best: dict[int, ServingEstimate] = {}
     for found in order:
         best.setdefault(found.layout.tp, found)
+    # Reports compare these candidates with the chosen layout, for example in V30.
     del best[order[0].layout.tp]
     return [ServingCandidate.of(best[tp]) for tp in sorted(best)]
 
@@ -98,10 +100,10 @@ def _explain_empty_search(
     """
     rules, layouts = searched
     if too_slow:
-        finding = _missed_limits(problem, [found for _, found in too_slow])
+        finding = _missed_limits_finding(problem, [found for _, found in too_slow])
         sink.report("G03", finding, at=sink.positions.first_written(_LIMIT_PATHS[too_slow[0][0]]))
     elif not layouts:
-        sink.report("G01", _no_layout(problem), at="layout")
+        sink.report("G01", _no_layout_finding(problem), at="layout")
     else:
         _explain_violated_rules(
             problem, rules, layouts[:MAX_EXAMINED] + layouts[-MAX_EXAMINED:], sink
@@ -151,6 +153,7 @@ def _violated_rules(
     """
     found: list[ServingRule] = []
     for rule in rules:
+        # Memory rules come last. The memory of a layout that cannot run means nothing.
         if rule.code in ("V01", "V02") and found:
             break
         if rule.broken(problem, layout):
@@ -163,7 +166,7 @@ def _count_violations(found: list[ServingRule]) -> tuple[int, int]:
     return sum(rule.code not in ("V01", "V02") for rule in found), len(found)
 
 
-def _no_layout(problem: ServingProblem) -> Finding:
+def _no_layout_finding(problem: ServingProblem) -> Finding:
     return Finding(
         f"no layout of {problem.cluster.gpus} GPUs satisfies the settings of layout"
         + (" and the limits" if problem.goals.limits else ""),
@@ -172,7 +175,7 @@ def _no_layout(problem: ServingProblem) -> Finding:
     )
 
 
-def _missed_limits(problem: ServingProblem, found: list[ServingEstimate]) -> Finding:
+def _missed_limits_finding(problem: ServingProblem, found: list[ServingEstimate]) -> Finding:
     """Return a finding with the best value that any layout reaches for each limit."""
     ttft = min(found, key=lambda one: one.ttft_seconds)
     tpot = min(found, key=lambda one: one.tpot_seconds)

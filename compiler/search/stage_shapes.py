@@ -67,6 +67,7 @@ class StageShape:
         flights = self.flights.get((vpp, micro_batches))
         if flights is None:
             schedule = self.schedule or ("interleaved" if vpp > 1 else "1f1b")
+            # An invalid layout, which a rule rejects later, can have no micro-batch.
             shape = PipelineShape(self.pp, max(micro_batches, 1), vpp)
             flights = self.flights[vpp, micro_batches] = tuple(
                 micro_batches_in_flight(schedule, one.first, shape, one.load.chunks)
@@ -76,7 +77,7 @@ class StageShape:
 
 
 def _work_per_micro_batch(model: Model, load: StageLoad) -> tuple[tuple[int, ...], int]:
-    """Return (layers by kind, output heads) that each micro-batch passes on a stage."""
+    """Return (number of layers by kind, number of output heads) of a stage."""
     counts = load.by_kind(model)
     return tuple(counts.get(kind, 0) for kind in model.kinds), int(load.loss) + load.mtp_layers
 
@@ -87,6 +88,7 @@ def _dominates(large: StageClass, small: StageClass) -> bool:
     That holds if ``large`` contains at least as many layers of each kind, and is earlier in the
     pipeline, so that it keeps more micro-batches in flight.
     """
+    # Earlier ranks keep more micro-batches in flight in 1F1B schedules.
     if large.first >= small.first or small.load.chunks != large.load.chunks:
         return False
     if any(own < other for own, other in zip(large.load.counts, small.load.counts, strict=True)):

@@ -75,13 +75,14 @@ class StepTimeCache:
         """Return the times that all layouts with the parallel sizes of ``point`` share."""
         layout = self.build(point)
         groups = self.pricing.groups(layout)
+        # Meshes that differ only in pp and dp share layer times if their groups span equal links.
         lane = (layout.tp, layout.cp, layout.ep, layout.etp)
         spans = (groups.tp, groups.cp_stride, groups.ep, groups.etp)
         rows = self._lanes.setdefault((lane, spans), {})
         return MeshTimes(self, layout, rows, groups.pp_stride)
 
     def new_micro_batch_times(self, point: Point) -> MicroBatchTimes:
-        """Return times for the micro-batch size of ``point``, without layer times yet."""
+        """Return the times for the micro-batch size of ``point``; layer times are added later."""
         key = (point.tp, point.cp, point.micro_batch)
         head = self._heads.get(key)
         if head is None:
@@ -101,6 +102,7 @@ class MeshTimes:
         between pipeline stages.
         """
         self._batch, self._rows, self._stride = batch, rows, stride
+        # Extra time per second of computation, because all ranks wait for the slowest host.
         self._wait = straggling(batch.pricing, layout) - 1.0
         self._hidden = gradient_window(batch.pricing)
         # Block recompute repeats layers per chunk, so its time depends on pp and vpp.
@@ -123,6 +125,7 @@ class MeshTimes:
             fold = self._folds[shape] = self._gradient_and_optimizer_times(point)
         slowest, compute, whole = pace
         traffic, optimizer = fold
+        # Sharded gradients are exchanged after every micro-batch, whole ones once per step.
         rounds = micro_batches if self._sharded else 1
         exposed = exposed_rounds(traffic, self._hidden * slowest, rounds)
         seconds = micro_batches * (slowest + self._wait * compute) + exposed + optimizer
@@ -136,6 +139,8 @@ class MeshTimes:
         idle = row.idle.get((shape.pp, point.level))
         if idle is None:
             idle = row.idle[shape.pp, point.level] = bubble_share(self._batch.build(point))
+        # The 1F1B bubble is one micro-batch on each of the other stages, and vpp virtual stages
+        # divide this time by vpp (Narayanan et al. 2021, arXiv:2104.04473, section 2.2).
         bubble = idle * (whole - slowest) / vpp
         return seconds + bubble + hop * exposed_hops(shape.pp, vpp, micro_batches)
 
