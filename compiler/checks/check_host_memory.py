@@ -34,7 +34,8 @@ def check_host_memory(pricing: Pricing, plan: Plan, sink: Sink) -> None:
         finding = Finding(
             f"{problem}, but a host has {have / 1e9:.0f} GB",
             label=f"{need / 1e9:.0f} GB > {MAX_SHARE} x {have / 1e9:.0f} GB",
-            help="use more hosts, so that each stores less, or offload: nvme to use local disks",
+            help="use more hosts, so that each stores less, or set layout.offload to nvme, which "
+            "uses local disks",
             causes=(Cause("cluster.node", f"{node.name} has {have / 1e9:.0f} GB of host memory"),),
         )
     sink.report("R15", finding, at=at)

@@ -34,7 +34,7 @@ def check_memory(pricing: Pricing, plan: Plan, sink: Sink) -> None:
         causes=(
             Cause(
                 "goals.memory_headroom",
-                f"{gpu.name} has {gpu.memory_bytes / GIB:.1f} GiB, of which {100 * headroom:.0f} % "
+                f"{gpu.name} has {gpu.memory_bytes / GIB:.1f} GiB, of which {headroom:.0%} "
                 "stay free as headroom",
             ),
         ),
@@ -46,7 +46,7 @@ def _suggest_safer_layout(pricing: Pricing, plan: Plan) -> str:
     """Return a help text with the fastest alternative whose high memory estimate fits."""
     safe = [
         (step_time(pricing, layout).total_seconds, index, layout)
-        for index, layout in enumerate(_alternatives(pricing, plan))
+        for index, layout in enumerate(_alternative_layouts(pricing, plan))
         if peak_stage(pricing, layout).high_bytes <= plan.estimate.limit_bytes
     ]
     if not safe:
@@ -59,7 +59,7 @@ def _suggest_safer_layout(pricing: Pricing, plan: Plan) -> str:
     return f"{words}: needs at most {high / GIB:.1f} GiB, step time {100 * slower:+.1f} %"
 
 
-def _alternatives(pricing: Pricing, plan: Plan) -> Iterator[Layout]:
+def _alternative_layouts(pricing: Pricing, plan: Plan) -> Iterator[Layout]:
     """Yield the layout of the plan with more recomputation, then the other candidates."""
     problem, framework, chosen = pricing.problem, pricing.framework, plan.layout.recompute
     levels, rules = recompute_levels(problem, framework), all_rules(problem, framework)

@@ -32,7 +32,8 @@ def _check_tensor_groups(plan: Plan, sink: Sink) -> None:
     valid = ", ".join(str(n) for n in range(1, domain + 1) if domain % n == 0)
     finding = Finding(
         message=f"{cut} of {total} tensor-parallel groups of {tp} ranks span NVLink domains",
-        label=f"tp = {tp}, {domain} GPUs per domain; a group spans hosts {' and '.join(example)}",
+        label=f"tp = {tp}, {domain} GPUs per domain; for example, a group spans hosts "
+        f"{' and '.join(example)}",
         help=f"values of tp that fit into a domain: {valid}",
         fix=f"layout.tp: {gcd(tp, domain)}",
         causes=(cause,),

@@ -64,7 +64,7 @@ def resolve_calibration(
     )
 
 
-def check_stack(calibration: Calibration, gpu: Gpu, stack: Stack, sink: Sink) -> None:
+def check_calibration_stack(calibration: Calibration, gpu: Gpu, stack: Stack, sink: Sink) -> None:
     """Report a calibration that was fitted to runs of another software stack (Q08).
 
     ``stack`` is the software stack of the framework of this job.
@@ -112,7 +112,7 @@ class _CalibrationReader:
             tuple(sorted(found)), self.path, str(value.get("class")), self._span_of("class")
         )
         # Parameters were fitted together, so a file with one invalid entry is not used at all.
-        valid = self._is_of_generation(written, cluster) and self.valid
+        valid = self._matches_gpu_generation(written, cluster) and self.valid
         return written if valid else Calibration()
 
     def _read_parameters(self, value: dict[str, Any]) -> Iterator[tuple[str, float]]:
@@ -154,7 +154,7 @@ class _CalibrationReader:
             at, f"{name} is {str(number)[:40]}", f"must be a number from {low:g} to {high:g}"
         )
 
-    def _is_of_generation(self, written: Calibration, cluster: Cluster) -> bool:
+    def _matches_gpu_generation(self, written: Calibration, cluster: Cluster) -> bool:
         """Return True if the runs used GPUs of the cluster's generation; else report them (Q08)."""
         own = cluster.gpu.generation
         if written.hardware.partition("/")[0] == own:

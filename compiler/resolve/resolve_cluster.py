@@ -10,7 +10,7 @@ from parc.compiler.catalog.library import Library, look_up
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Cluster, Fabric, Host, Level, NodeType, Rack
 from parc.compiler.resolve.resolve_hardware import resolve_hardware
-from parc.compiler.resolve.resolve_hosts import Hosts, WrittenRack, resolve_hosts
+from parc.compiler.resolve.resolve_hosts import SpecHosts, SpecRack, resolve_hosts
 from parc.compiler.resolve.resolve_topology import check_gpus_per_host, resolve_topology
 from parc.compiler.spec.cluster_spec import ClusterSpec, LevelSpec
 from parc.compiler.spec.reading.tree_builder import join
@@ -55,7 +55,7 @@ def resolve_cluster(spec: str | ClusterSpec, library: Library, sink: Sink) -> Cl
         gpu=hardware.gpu,
         generation=hardware.generation,
         node=node,
-        fabric=with_leaf_level(complete, fabric),
+        fabric=apply_leaf_level(complete, fabric),
         racks=racks,
         spare=tuple(place[name] for name in hosts.spare),
         unavailable=tuple(hosts.unavailable),
@@ -97,7 +97,7 @@ def _apply_changes(base: ClusterSpec, changes: ClusterSpec) -> ClusterSpec:
     return base.model_copy(update=update)
 
 
-def _assign_nvlink_domains(rack: WrittenRack, node: NodeType) -> Rack:
+def _assign_nvlink_domains(rack: SpecRack, node: NodeType) -> Rack:
     """Return the rack with the NVLink domain of each host; hosts of one domain are adjacent."""
     if rack.nvlink_domain is not None:
         domains = [rack.nvlink_domain] * len(rack.hosts)
@@ -114,7 +114,7 @@ def _assign_nvlink_domains(rack: WrittenRack, node: NodeType) -> Rack:
 
 
 def _check_domain_sizes(
-    written: list[WrittenRack], racks: list[Rack], node: NodeType, sink: Sink
+    written: list[SpecRack], racks: list[Rack], node: NodeType, sink: Sink
 ) -> None:
     """Report NVLink domains of the spec that are larger than the node type allows (H07)."""
     # A domain inside a host still counts as one host.
@@ -143,7 +143,7 @@ def _check_domain_sizes(
         sink.report("H07", finding, at=path)
 
 
-def _named_domains(rack: WrittenRack) -> list[tuple[str, str]]:
+def _named_domains(rack: SpecRack) -> list[tuple[str, str]]:
     """Return (name, spec path) of each NVLink domain that a rack of the spec names."""
     if rack.nvlink_domain is not None:
         return [(rack.nvlink_domain, f"{rack.path}.nvlink_domain")]
@@ -151,13 +151,13 @@ def _named_domains(rack: WrittenRack) -> list[tuple[str, str]]:
     return [(name, join(f"{rack.path}.nvlink_domains", name)) for name in names]
 
 
-def _check_domain_names_unique(written: list[WrittenRack], racks: list[Rack], sink: Sink) -> None:
+def _check_domain_names_unique(written: list[SpecRack], racks: list[Rack], sink: Sink) -> None:
     """Report two racks that have an NVLink domain of the same name (H08).
 
     The spec may name one domain in two racks on purpose, so a clash is reported only if at least
     one of the names is derived.
     """
-    owners: dict[str, WrittenRack] = {}
+    owners: dict[str, SpecRack] = {}
     for rack, resolved in zip(written, racks, strict=True):
         for domain in sorted({host.nvlink_domain for host in resolved.hosts}):
             owner = owners.setdefault(domain, rack)
@@ -171,12 +171,12 @@ def _check_domain_names_unique(written: list[WrittenRack], racks: list[Rack], si
             sink.report("H08", finding, at=f"{rack.path}.name")
 
 
-def _names_domain(rack: WrittenRack, domain: str) -> bool:
+def _names_domain(rack: SpecRack, domain: str) -> bool:
     """Return True if the spec names ``domain`` in ``rack``."""
     return domain == rack.nvlink_domain or domain in rack.domains.values()
 
 
-def _without_excluded_hosts(rack: Rack, hosts: Hosts) -> Rack:
+def _without_excluded_hosts(rack: Rack, hosts: SpecHosts) -> Rack:
     """Return ``rack`` without its spare and unavailable hosts."""
     kept = tuple(
         host
@@ -187,7 +187,7 @@ def _without_excluded_hosts(rack: Rack, hosts: Hosts) -> Rack:
 
 
 def _check_remaining_hosts(
-    hosts: Hosts, racks: tuple[Rack, ...], node: NodeType, sink: Sink
+    hosts: SpecHosts, racks: tuple[Rack, ...], node: NodeType, sink: Sink
 ) -> None:
     """Report that no host remains (H06), or that several hosts have no NICs (H07)."""
     left = sum(len(rack.hosts) for rack in racks)
@@ -207,7 +207,7 @@ names are tier2, tier3 and so on."""
 
 
 def resolve_levels(
-    spec: ClusterSpec, racks: list[WrittenRack], fabric: Fabric, sink: Sink
+    spec: ClusterSpec, racks: list[SpecRack], fabric: Fabric, sink: Sink
 ) -> tuple[Level, ...]:
     """Return the switch tiers above the leaf, nearest first.
 
@@ -244,7 +244,7 @@ def resolve_levels(
     )
 
 
-def with_leaf_level(spec: ClusterSpec, fabric: Fabric) -> Fabric:
+def apply_leaf_level(spec: ClusterSpec, fabric: Fabric) -> Fabric:
     """Return ``fabric`` with the oversubscription and latency that ``levels[0]`` sets.
 
     ``levels[0]`` is the leaf level.

@@ -49,7 +49,7 @@ def resolve_hardware(spec: ClusterSpec, library: Library, sink: Sink, at: str) -
     ``cluster.gpu`` and ``cluster.fabric`` override the GPU and the fabric of the node type.
     """
     if spec.node is None:
-        _report_absent(sink, at, "node", "dgx-h100")
+        _report_missing_part(sink, at, "node", "dgx-h100")
         return None
     node_spec = _facts_of_part("nodes", spec.node, NodeSpec, library, (sink, f"{at}.node"))
     if node_spec is None:
@@ -71,9 +71,11 @@ def _path_of_part(at: str, key: str, written: object) -> str:
     return f"{at}.{key}" if written is not None else f"{at}.node.{key}"
 
 
-def _report_absent(sink: Sink, at: str, key: str, example: str) -> None:
+def _report_missing_part(sink: Sink, at: str, key: str, example: str) -> None:
     """Report that the cluster does not name its ``key``: node type, GPU or fabric (H05)."""
-    finding = Finding(f"{at} has no {key}", f"{key} is missing", fix=f"{at}.{key}: {example}")
+    finding = Finding(
+        f"{at} does not set {key}", f"{key} is missing here", fix=f"{at}.{key}: {example}"
+    )
     sink.report("H05", finding, at=at, key=True)
 
 
@@ -157,7 +159,7 @@ def _resolve_gpu(
 ) -> tuple[Gpu, Generation] | None:
     """Return the GPU and its generation; None after a diagnostic."""
     if value is None:
-        _report_absent(sink, at.removesuffix(".node.gpu"), "gpu", "h100-sxm-80gb")
+        _report_missing_part(sink, at.removesuffix(".node.gpu"), "gpu", "h100-sxm-80gb")
         return None
     spec = _facts_of_part("gpus", value, GpuSpec, library, (sink, at))
     if spec is None or _report_missing_facts(spec, GPU_FACTS, sink, at):
@@ -209,7 +211,7 @@ def _resolve_fabric(
 ) -> Fabric | None:
     """Return the network fabric; None after a diagnostic."""
     if value is None:
-        _report_absent(sink, at.removesuffix(".node.fabric"), "fabric", "infiniband-ndr")
+        _report_missing_part(sink, at.removesuffix(".node.fabric"), "fabric", "infiniband-ndr")
         return None
     spec = _facts_of_part("fabrics", value, FabricSpec, library, (sink, at))
     if spec is None or _report_missing_facts(spec, FABRIC_FACTS, sink, at):

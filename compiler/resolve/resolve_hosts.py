@@ -116,7 +116,7 @@ def report_too_many(hosts: int, sink: Sink, at: str) -> None:
     """Report that the cluster has more hosts than PARC supports (H09)."""
     finding = Finding(
         f"the cluster has {hosts} hosts, more than the {MOST_HOSTS} that PARC supports",
-        f"{hosts} > {MOST_HOSTS}",
+        f"{hosts} > {MOST_HOSTS} hosts",
     )
     sink.report("H09", finding, at=at)
 
@@ -136,7 +136,7 @@ _VALID_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenRack:
+class SpecRack:
     """Rack as the spec lists it, including its spare and unavailable hosts."""
 
     name: str
@@ -150,10 +150,10 @@ class WrittenRack:
 
 
 @dataclass(slots=True)
-class Hosts:
+class SpecHosts:
     """Hosts of a cluster by rack, with the spec path of each host."""
 
-    racks: list[WrittenRack]
+    racks: list[SpecRack]
     named: bool
     """False if the host names are placeholders, because the spec sets only their number."""
     complete: bool = True
@@ -166,7 +166,7 @@ class Hosts:
     """Spec path of each unavailable host, in the order of the spec."""
 
 
-def resolve_hosts(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
+def resolve_hosts(spec: ClusterSpec, sink: Sink, at: str) -> SpecHosts | None:
     """Return the hosts of the cluster at the spec path ``at``.
 
     None after an error: the spec does not list hosts in exactly one form (H04), or lists too many
@@ -197,7 +197,11 @@ def _has_one_host_form(spec: ClusterSpec, sink: Sink, at: str) -> bool:
         message = "both nodes and racks" if spec.nodes else "no nodes, racks or topology"
         fix = f"{at}.nodes: 4, or {at}.racks: [{{name: r01, nodes: 'r01n[01-16]'}}]"
         path = f"{at}.nodes" if spec.nodes else at
-        finding = Finding(f"the cluster sets {message}", "must set exactly one of them", fix=fix)
+        finding = Finding(
+            f"the cluster sets {message}",
+            "a cluster must set exactly one of nodes, racks and topology",
+            fix=fix,
+        )
         sink.report("H04", finding, at=path, key=True)
         return False
     if spec.racks is not None and spec.nodes_per_rack is not None:
@@ -210,7 +214,7 @@ def _has_one_host_form(spec: ClusterSpec, sink: Sink, at: str) -> bool:
     return True
 
 
-def _placeholder_hosts(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
+def _placeholder_hosts(spec: ClusterSpec, sink: Sink, at: str) -> SpecHosts | None:
     """Return hosts with placeholder names in racks of ``nodes_per_rack`` hosts.
 
     ``nodes: 40`` becomes node0001 to node0040. None after an error, if there are too many (H09).
@@ -226,15 +230,15 @@ def _placeholder_hosts(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
     groups = [names[start : start + size] for start in range(0, nodes, size)]
     width = max(2, len(str(len(groups))))
     racks = [
-        WrittenRack(f"rack{number:0{width}d}", group, None, f"{at}.nodes")
+        SpecRack(f"rack{number:0{width}d}", group, None, f"{at}.nodes")
         for number, group in enumerate(groups, start=1)
     ]
-    return Hosts(racks, named=False, paths=dict.fromkeys(names, f"{at}.nodes"))
+    return SpecHosts(racks, named=False, paths=dict.fromkeys(names, f"{at}.nodes"))
 
 
-def _named_hosts(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
+def _named_hosts(spec: ClusterSpec, sink: Sink, at: str) -> SpecHosts | None:
     """Return the hosts that ``racks`` lists; None after an error, if there are too many (H09)."""
-    hosts = Hosts([], named=True)
+    hosts = SpecHosts([], named=True)
     names: dict[str, str] = {}
     for index, rack in enumerate(spec.racks or ()):
         path = f"{at}.racks[{index}]"
@@ -244,7 +248,7 @@ def _named_hosts(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
         found = unique_hosts(read, hosts.paths, sink)
         domains = _nvlink_domains_of_hosts(rack, found, sink, path)
         above = rack.above or ()
-        hosts.racks.append(WrittenRack(rack.name, found, rack.nvlink_domain, path, domains, above))
+        hosts.racks.append(SpecRack(rack.name, found, rack.nvlink_domain, path, domains, above))
         if len(hosts.paths) > MOST_HOSTS:
             report_too_many(len(hosts.paths), sink, f"{path}.nodes")
             return None
@@ -264,7 +268,8 @@ def _nvlink_domains_of_hosts(
         return found
     if rack.nvlink_domain is not None:
         finding = Finding(
-            "the rack sets both nvlink_domain and nvlink_domains", "must set only one of them"
+            "the rack sets both nvlink_domain and nvlink_domains",
+            "a rack must set at most one of these keys",
         )
         sink.report("H08", finding, at=f"{path}.nvlink_domains", key=True)
     known = set(hosts)
@@ -312,7 +317,7 @@ def _check_labels(rack: RackSpec, names: dict[str, str], sink: Sink, path: str) 
 
 
 def _excluded_hosts(
-    lists: str | tuple[str, ...], hosts: Hosts, sink: Sink, at: str
+    lists: str | tuple[str, ...], hosts: SpecHosts, sink: Sink, at: str
 ) -> dict[str, str]:
     """Return the spec path of each spare or unavailable host in ``lists``.
 

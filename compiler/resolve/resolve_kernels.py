@@ -1,4 +1,4 @@
-"""Load the kernel timings of a GPU type from the catalog, for the cost model."""
+"""Load the kernel-time fits of a GPU type from the catalog, for the cost model."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def pricing_for(problem: Problem, framework: Framework, row: Efficiency | None =
 
 
 def cluster_fit(cluster: Cluster) -> KernelFit:
-    """Return the kernel timings of the cluster's GPU.
+    """Return the kernel-time fits of the cluster's GPU.
 
-    If that GPU was not measured, they are scaled from the GPU that its generation names in
-    ``kernels_like``.
+    For a GPU that was not measured, the fits of the GPU ``kernels_like`` of its generation are
+    applied to its data-sheet rates.
     """
     return _kernel_fit_of_gpu(cluster.gpu, cluster.generation.kernels_like)
 
 
 @cache
 def load_fit(name: str) -> KernelFit:
-    """Return the kernel timings of the catalog GPU ``name``; KeyError if there is no such GPU."""
+    """Return the kernel-time fits of the catalog GPU ``name``; KeyError if there is no such GPU."""
     entry: dict[str, Any] = Library().entry("gpus", name)
-    # Kernel timings depend only on data-sheet rates, so memory and capability are left at 0.
+    # The fits depend only on data-sheet rates, so memory and capability are left at 0.
     gpu = Gpu(
         name=name,
         vendor=entry["vendor"],

@@ -24,7 +24,7 @@ from parc.compiler.ir import (
     Recompute,
     ZeroPlus,
 )
-from parc.compiler.resolve.resolve_calibration import Calibration, check_stack
+from parc.compiler.resolve.resolve_calibration import Calibration, check_calibration_stack
 from parc.compiler.resolve.resolve_launch import resolve_launch, spec_digest
 from parc.compiler.resolve.resolve_learning_rate import resolve_learning_rate
 from parc.compiler.resolve.resolve_targets import Targets, resolve_targets
@@ -98,7 +98,7 @@ def _has_efficiency_factors(
     from parc.backends.registry import framework
 
     stack, generation = framework(targets.framework).stack, cluster.generation
-    check_stack(calibration, cluster.gpu, stack, sink)
+    check_calibration_stack(calibration, cluster.gpu, stack, sink)
     if stack.row(generation) is not None:
         return True
     file = generation.file or f"generations/{generation.name}.yaml"

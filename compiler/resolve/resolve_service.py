@@ -175,7 +175,7 @@ def resolve_engine(name: str, model: Model, sink: Sink) -> tuple[Engine, EngineC
     constants of another engine, or a rank map over other axes, would be wrong.
     """
     target = engine(name)
-    has_axes = _check_mesh(target, sink)
+    has_axes = _has_required_axes(target, sink)
     constants = _engine_constants(target, model, sink)
     return (target, constants) if constants is not None and has_axes else None
 
@@ -204,7 +204,7 @@ def _engine_constants(target: Engine, model: Model, sink: Sink) -> EngineConstan
     return None
 
 
-def _check_mesh(target: Engine, sink: Sink) -> bool:
+def _has_required_axes(target: Engine, sink: Sink) -> bool:
     """Return True if the mesh of ``target`` has ``REQUIRED_AXES``; else report the mesh (V33)."""
     sizes = {axis.name: axis.size for axis in target.mesh(PROBE_LAYOUT).axes}
     if sizes == REQUIRED_AXES:

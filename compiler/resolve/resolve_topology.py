@@ -43,7 +43,7 @@ def resolve_topology(spec: ClusterSpec, library: Library, sink: Sink) -> Topolog
     if other is not None:
         finding = Finding(
             f"the cluster sets both {other} and topology",
-            "must set exactly one of nodes, racks and topology",
+            "a cluster must set exactly one of nodes, racks and topology",
             causes=(Cause(TOPOLOGY_PATH, "the topology is set here"),),
         )
         sink.report("H04", finding, at=f"cluster.{other}", key=True)

@@ -18,7 +18,7 @@ from parc.compiler.ir import Chunk, Layout, Problem, Recompute, Split
 from parc.compiler.ir.problem import allowed
 
 
-class Degrees(NamedTuple):
+class ParallelSizes(NamedTuple):
     """Parallel sizes of a layout: tensor, context, pipeline, data, expert, and expert tensor."""
 
     tp: int
@@ -29,11 +29,11 @@ class Degrees(NamedTuple):
     etp: int
 
 
-class Point(NamedTuple):
-    """Parallel sizes, virtual pipeline size, micro-batch, and index of the recompute level.
+class LayoutPoint(NamedTuple):
+    """Key of a layout in the search: the nine numbers that differ between layouts.
 
-    The first six fields are those of ``Degrees``. All other fields of a layout follow from these
-    nine, or are the same in the whole space.
+    The first six fields are those of ``ParallelSizes``. All other fields of a layout follow from
+    these nine numbers, or are equal in the whole search space.
     """
 
     tp: int
@@ -48,21 +48,21 @@ class Point(NamedTuple):
     """Index into ``LayoutSpace.levels``, 0 for the least recompute."""
 
     @property
-    def degrees(self) -> Degrees:
+    def degrees(self) -> ParallelSizes:
         """Parallel sizes of this point, which determine the process groups."""
-        return Degrees(*self[:6])
+        return ParallelSizes(*self[:6])
 
     @property
     def world(self) -> int:
         """Number of GPUs that the layout uses."""
         return self.tp * self.cp * self.pp * self.dp
 
-    def at_level(self, level: int) -> Point:
+    def at_level(self, level: int) -> LayoutPoint:
         """Return a copy of this point with the recompute level ``level``."""
-        return Point(*self[:8], level)
+        return LayoutPoint(*self[:8], level)
 
 
-BuildLayout = Callable[[Point], Layout]
+BuildLayout = Callable[[LayoutPoint], Layout]
 """Function that builds the layout of a point, for formulas and rules that read a whole layout."""
 
 
@@ -82,24 +82,24 @@ def divisors(number: int) -> tuple[int, ...]:
     return tuple(sorted({*small, *(number // n for n in small)}))
 
 
-def degree_choices(problem: Problem) -> Iterator[Degrees]:
+def degree_choices(problem: Problem) -> Iterator[ParallelSizes]:
     """Yield all combinations of parallel sizes within ``goals.limits``.
 
     A size that the spec does not fix is a divisor of the remaining ranks.
     """
     for tp, cp, pp, dp in _dense_choices(problem):
         for ep, etp in _expert_choices(problem, tp, tp * cp * dp):
-            degrees = Degrees(tp, cp, pp, dp, ep, etp)
+            degrees = ParallelSizes(tp, cp, pp, dp, ep, etp)
             if not problem.goals.limits or _within_limits(problem, degrees):
                 yield degrees
 
 
-def _within_limits(problem: Problem, degrees: Degrees) -> bool:
+def _within_limits(problem: Problem, degrees: ParallelSizes) -> bool:
     """Return True if all parallel sizes are within ``goals.limits``.
 
     For models without experts, the limits on ep and etp are ignored.
     """
-    axes = Degrees._fields if problem.model.experts is not None else Degrees._fields[:4]
+    axes = ParallelSizes._fields if problem.model.experts is not None else ParallelSizes._fields[:4]
     return all(allowed(problem.goals.limits, axis, getattr(degrees, axis)) for axis in axes)
 
 

@@ -11,6 +11,8 @@ from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.codes import code_title
 from parc.compiler.ir import Layout, StageMemory
 
+GIB = 2**30
+
 OVERSIZED = "R17"
 """Diagnostic code under which layouts that do not fit into memory are counted."""
 
@@ -35,8 +37,8 @@ def explain_oversized(
     finding = Finding(
         message=(
             f"{problem.model.name} does not fit into memory: the smallest layout needs "
-            f"{need / 1e9:.1f} GB per GPU on pipeline stage {fullest.stage}, "
-            f"the limit is {limit_bytes / 1e9:.1f} GB"
+            f"{need / GIB:.1f} GiB per GPU on pipeline stage {fullest.stage}, "
+            f"the limit is {limit_bytes / GIB:.1f} GiB"
         ),
         label=f"{degrees}, micro-batch {layout.micro_batch}, recompute "
         f"{layout.recompute.granularity}: {_format_largest_terms(fullest)}",
@@ -44,8 +46,8 @@ def explain_oversized(
         causes=(
             Cause(
                 "goals.memory_headroom",
-                f"{gpu.name}: {gpu.memory_bytes / 1e9:.1f} GB less "
-                f"{problem.goals.memory_headroom:.0%} headroom",
+                f"{gpu.name} has {gpu.memory_bytes / GIB:.1f} GiB, of which "
+                f"{problem.goals.memory_headroom:.0%} stay free as headroom",
             ),
         ),
     )
@@ -63,7 +65,7 @@ def memory_terms(stage: StageMemory) -> list[tuple[str, float]]:
 
 def _format_largest_terms(stage: StageMemory) -> str:
     """Format the three largest memory terms of a stage."""
-    return ", ".join(f"{title} {nbytes / 1e9:.1f} GB" for title, nbytes in memory_terms(stage)[:3])
+    return ", ".join(f"{title} {nbytes / GIB:.1f} GiB" for title, nbytes in memory_terms(stage)[:3])
 
 
 def _name_most_violated_rule(dropped: Mapping[str, int]) -> str:

@@ -12,8 +12,8 @@ from parc.compiler.cost.setup.stages import StageClass
 from parc.compiler.ir import Layout, Split
 from parc.compiler.ir.rule import Rule
 from parc.compiler.search.enumerate_layouts import (
-    Degrees,
-    Point,
+    LayoutPoint,
+    ParallelSizes,
     micro_batch_choices,
     stage_choices,
 )
@@ -48,7 +48,7 @@ class CheckedSplit:
 class CheckedMesh:
     """Parallel sizes, with the micro-batch sizes that they allow."""
 
-    degrees: Degrees
+    degrees: ParallelSizes
     batches: list[tuple[int, int, int]]
     """(micro-batch size, micro-batches per step, index of the first violated rule)."""
     static: dict[StageShape, tuple[float, ...]]
@@ -101,7 +101,7 @@ class LayoutFilter:
             dropped[name] += count
         return dropped
 
-    def layout(self, point: Point) -> Layout:
+    def layout(self, point: LayoutPoint) -> Layout:
         """Return the layout of ``point``."""
         return self.space.layout(point, self._splits[point.pp, point.vpp])
 
@@ -117,22 +117,22 @@ class LayoutFilter:
             for split in splits:
                 self._filter_split(mesh, split)
 
-    def _check_mesh(self, degrees: Degrees, vpp: int) -> CheckedMesh:
+    def _check_mesh(self, degrees: ParallelSizes, vpp: int) -> CheckedMesh:
         """Return the parallel sizes ``degrees`` with their micro-batches and violated rules."""
         batch, rules = self.space.problem.job.global_batch, self._rules
         sizes = micro_batch_choices(self.space.problem, degrees.dp)
-        first = rules.first_violated("mesh", Point(*degrees, vpp, 1))
+        first = rules.first_violated("mesh", LayoutPoint(*degrees, vpp, 1))
         batches = [
             (
                 size,
                 batch // (size * degrees.dp),
-                min(first, rules.first_violated("batch", Point(*degrees, vpp, size))),
+                min(first, rules.first_violated("batch", LayoutPoint(*degrees, vpp, size))),
             )
             for size in sizes
         ]
         return CheckedMesh(degrees, batches, {})
 
-    def smallest_layout(self) -> Point | None:
+    def smallest_layout(self) -> LayoutPoint | None:
         """Return the valid layout that needs the least memory; None if no layout is valid.
 
         On a tie, the first layout is returned.
@@ -148,12 +148,14 @@ class LayoutFilter:
                     least, found = peak, point
         return found
 
-    def _valid_peaks(self, mesh: CheckedMesh, split: CheckedSplit) -> Iterator[tuple[float, Point]]:
+    def _valid_peaks(
+        self, mesh: CheckedMesh, split: CheckedSplit
+    ) -> Iterator[tuple[float, LayoutPoint]]:
         """Yield (peak bytes of the fullest stage, point) for each valid layout of ``split``."""
         static: tuple[float, ...] = ()
         step = 0.0
         for size, count, first in mesh.batches:
-            point = Point(*mesh.degrees, split.vpp, size)
+            point = LayoutPoint(*mesh.degrees, split.vpp, size)
             first = min(first, split.first, self._rules.first_violated("siblings", point))
             violated = self._first_violated_by_level(point, split, first)
             if max(violated) < self._valid:
@@ -193,7 +195,7 @@ class LayoutFilter:
             shape = StageShape.from_classes(model, pp, classes, schedule)
             self._shapes[pp, classes] = shape
         # Rules of the loops "level" and "stages" read only pp, vpp and the level of this point.
-        rules, point = self._rules, Point(1, 1, pp, 1, 1, 1, vpp, 1)
+        rules, point = self._rules, LayoutPoint(1, 1, pp, 1, 1, 1, vpp, 1)
         levels = tuple(
             rules.first_violated("level", point.at_level(level))
             for level in range(len(self.space.levels))
@@ -207,7 +209,7 @@ class LayoutFilter:
         # Local names, because this loop runs for every combination of mesh, split and micro-batch.
         first_violated, lost, valid = self._rules.first_violated, self._lost, self._valid
         for size, count, first in mesh.batches:
-            point = Point(*mesh.degrees, split.vpp, size)
+            point = LayoutPoint(*mesh.degrees, split.vpp, size)
             first = min(first, split.first, first_violated("siblings", point))
             if not split.valid:
                 violated = self._first_violated_by_level(point, split, first)
@@ -219,7 +221,7 @@ class LayoutFilter:
                 self._filter_siblings(mesh, split, (point, count), split.levels)
 
     def _first_violated_by_level(
-        self, point: Point, split: CheckedSplit, first: int
+        self, point: LayoutPoint, split: CheckedSplit, first: int
     ) -> tuple[int, ...]:
         """Return the index of the first rule that ``point`` violates, for each recompute level."""
         whole = [
@@ -234,7 +236,7 @@ class LayoutFilter:
         self,
         mesh: CheckedMesh,
         split: CheckedSplit,
-        first: tuple[Point, int],
+        first: tuple[LayoutPoint, int],
         violated: tuple[int, ...],
     ) -> None:
         """Estimate the step time of the first sibling that is valid and fits into memory.
@@ -267,7 +269,7 @@ class LayoutFilter:
                 return
 
     def _static_bytes(
-        self, mesh: CheckedMesh, split: CheckedSplit, point: Point
+        self, mesh: CheckedMesh, split: CheckedSplit, point: LayoutPoint
     ) -> tuple[float, ...]:
         """Return the bytes per stage class without activations; empty if they do not fit."""
         layout = self.layout(point)
@@ -277,7 +279,9 @@ class LayoutFilter:
         mesh.static[split.shape] = static
         return static
 
-    def _activations(self, split: CheckedSplit, point: Point) -> tuple[StageActivations, float]:
+    def _activations(
+        self, split: CheckedSplit, point: LayoutPoint
+    ) -> tuple[StageActivations, float]:
         """Return (activations of one micro-batch, bytes that are free for activations)."""
         tp, cp, _, _, _, etp, vpp, size, _ = point
         key = (split.shape, tp, cp, etp, size, vpp if self._blocks else 0)
@@ -289,10 +293,10 @@ class LayoutFilter:
         return cell, self._limit - stage_buffers(split.shape.pp, vpp) * cell.stream
 
     def _estimate_time(
-        self, mesh: CheckedMesh, split: CheckedSplit, point: Point, count: int
+        self, mesh: CheckedMesh, split: CheckedSplit, point: LayoutPoint, count: int
     ) -> None:
         """Add ``point`` to the survivors, with the seconds of a step of ``count`` micro-batches."""
         times = mesh.times
         if times is None:
             times = mesh.times = self._time.times_of_mesh(point)
-        self.survivors.append(Survivor(times.seconds(point, split.shape, count), point))
+        self.survivors.append(Survivor(times.step_seconds(point, split.shape, count), point))

@@ -10,8 +10,8 @@ from parc.backends.base import Framework
 from parc.compiler.ir import Layout, Problem, Recompute, Schedule, Split, Variant
 from parc.compiler.search.choose_context_exchange import ChooseExchange, fixed_exchange
 from parc.compiler.search.enumerate_layouts import (
-    Degrees,
-    Point,
+    LayoutPoint,
+    ParallelSizes,
     degree_choices,
     micro_batch_choices,
     recompute_levels,
@@ -70,7 +70,7 @@ class LayoutSpace:
         schedule = variant.schedule
         return cls(problem, framework, levels, constants, variant.dp_shard, schedule, exchange)
 
-    def degrees(self) -> Iterator[Degrees]:
+    def degrees(self) -> Iterator[ParallelSizes]:
         """Yield the parallel sizes to try.
 
         The shard size of the variant must be a proper divisor of dp, unless the spec fixes it.
@@ -81,7 +81,7 @@ class LayoutSpace:
             if not shard or pinned or (degrees.dp > shard and degrees.dp % shard == 0):
                 yield degrees
 
-    def layout(self, point: Point, split: Split) -> Layout:
+    def layout(self, point: LayoutPoint, split: Split) -> Layout:
         """Return the layout of ``point`` with the stage split ``split``."""
         tp, cp, pp, dp, ep, etp, vpp, micro_batch, level = point
         # The constructor of a frozen dataclass sets each field by a function call. The search
@@ -123,5 +123,5 @@ def sibling_layouts(space: LayoutSpace) -> Iterator[tuple[Layout, ...]]:
     for degrees in space.degrees():
         for vpp, split in stage_choices(problem, framework, degrees.pp):
             for micro_batch in micro_batch_choices(problem, degrees.dp):
-                first = Point(*degrees, vpp, micro_batch)
+                first = LayoutPoint(*degrees, vpp, micro_batch)
                 yield tuple(space.layout(first.at_level(level), split) for level in levels)

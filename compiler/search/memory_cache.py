@@ -29,7 +29,7 @@ from parc.compiler.cost.memory.workspaces import (
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.setup.stages import StageLoad
 from parc.compiler.ir import Layout
-from parc.compiler.search.enumerate_layouts import BuildLayout, Point
+from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint
 from parc.compiler.search.stage_shapes import StageShape
 
 ActivationKey = tuple[StageShape, int, int, int, int, int]
@@ -143,7 +143,9 @@ class PeakMemoryCache:
             state = self._state[key] = sum(self._program.state.on_rank(*key, *kept))
         return state
 
-    def compute_activations(self, key: ActivationKey, points: list[Point]) -> StageActivations:
+    def compute_activations(
+        self, key: ActivationKey, points: list[LayoutPoint]
+    ) -> StageActivations:
         """Compute the activations for ``key``, and store them in ``activations``.
 
         ``points`` has one point per recompute level, all of them with the values of ``key``.
@@ -171,7 +173,7 @@ class PeakMemoryCache:
         cell = self.activations[key] = StageActivations(levels, size.stream)
         return cell
 
-    def _micro_batch_bytes(self, point: Point) -> MicroBatchBytes:
+    def _micro_batch_bytes(self, point: LayoutPoint) -> MicroBatchBytes:
         """Return the bytes outside of the layers for a micro-batch of ``point``, and cache them."""
         layout = self._build(point)
         stream = stream_bytes(self._pricing, layout)
@@ -182,7 +184,9 @@ class PeakMemoryCache:
         self._sizes[point.tp, point.cp, point.micro_batch] = size
         return size
 
-    def _logits_and_loss_bytes(self, size: MicroBatchBytes, point: Point, load: StageLoad) -> float:
+    def _logits_and_loss_bytes(
+        self, size: MicroBatchBytes, point: LayoutPoint, load: StageLoad
+    ) -> float:
         """Return the bytes of logits and loss on a stage with ``load``."""
         # Stages with equally many MTP layers before the loss share one cache entry.
         heads = load.mtp_layers if load.loss else -1
@@ -192,7 +196,7 @@ class PeakMemoryCache:
             nbytes = size.heads[heads] = self._fragmentation_factor * nbytes
         return nbytes
 
-    def _bytes_per_layer(self, point: Point) -> BytesPerLayer | None:
+    def _bytes_per_layer(self, point: LayoutPoint) -> BytesPerLayer | None:
         """Return the bytes of one layer for each layer kind.
 
         None with block recompute, which repeats a number of layers per model chunk.
@@ -207,7 +211,7 @@ class PeakMemoryCache:
         )
 
     def _bytes_with_block_recompute(
-        self, point: Point, rows: StageRows
+        self, point: LayoutPoint, rows: StageRows
     ) -> tuple[tuple[float, float], ...]:
         """Return (bytes per micro-batch in flight, bytes once) per class, for block recompute."""
         layout, factor = self._build(point), self._fragmentation_factor

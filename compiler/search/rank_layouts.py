@@ -9,7 +9,7 @@ from parc.compiler.cost.memory.peak import peak_bytes, peak_stage
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.ir import Layout, Recompute
-from parc.compiler.search.enumerate_layouts import Degrees, Point
+from parc.compiler.search.enumerate_layouts import LayoutPoint, ParallelSizes
 
 TIE = 0.03
 """Relative difference of step times that counts as a tie: the noise between published runs."""
@@ -31,18 +31,18 @@ class Survivor(NamedTuple):
     """
 
     seconds: float
-    point: Point
+    point: LayoutPoint
     variant: int = 0
     """Index of the framework variant, 0 for the simplest."""
 
 
-class Ranked(NamedTuple):
+class RankedLayout(NamedTuple):
     """Layout with its exact estimate, and the seconds per step that its placement on hosts adds."""
 
     seconds: float
     peak_bytes: float
     layout: Layout
-    key: tuple[int, Point]
+    key: tuple[int, LayoutPoint]
     """(index of the framework variant, point)."""
     exposed_seconds: float
 
@@ -52,7 +52,7 @@ class Ranked(NamedTuple):
         return self.seconds + self.exposed_seconds
 
 
-def simplicity(variant: int, point: Point, effort: int) -> tuple[int, ...]:
+def simplicity(variant: int, point: LayoutPoint, effort: int) -> tuple[int, ...]:
     """Return the sort key of layouts that tie in time; a simpler layout has a smaller key.
 
     Simpler is a layout with fewer axes above 1, then an earlier framework variant, then less
@@ -64,7 +64,7 @@ def simplicity(variant: int, point: Point, effort: int) -> tuple[int, ...]:
     return (axes, variant, effort, vpp, cp, pp, tp, ep, etp, -micro_batch)
 
 
-class Ranking:
+class LayoutRanking:
     """Order of the survivors of one search.
 
     Layouts are sorted by the number of GPUs (only for the goal fewest-gpus), the step time and
@@ -79,23 +79,23 @@ class Ranking:
     def __init__(
         self,
         pricing: Pricing,
-        builds: tuple[Callable[[Point], Layout], ...],
+        builds: tuple[Callable[[LayoutPoint], Layout], ...],
         levels: tuple[Recompute, ...],
         limit_bytes: float,
     ) -> None:
         """Create a ranking.
 
         ``builds`` has one function per variant that builds the layout of a point. ``levels`` has
-        the recompute level for each ``Point.level``.
+        the recompute level for each ``LayoutPoint.level``.
         """
         self._pricing, self._builds, self._limit = pricing, builds, limit_bytes
         self._minimizes_gpus = pricing.problem.goals.maximize == "fewest-gpus"
         names = ("none", "selective", "full")
         self._effort = tuple(names.index(level.granularity) for level in levels)
 
-    def best(
+    def best_layouts(
         self, survivors: list[Survivor], exposed: Callable[[Layout], float] | None
-    ) -> list[Ranked]:
+    ) -> list[RankedLayout]:
         """Return the ``KEPT`` best layouts, best first.
 
         ``exposed`` returns the seconds that the placement of a layout adds to its step. If
@@ -116,20 +116,20 @@ class Ranking:
             first = self._simplest_placed(placed)
         return [first, *(row for row in ordered if row.key != first.key)][:KEPT]
 
-    def _gpus_to_minimize(self, point: Point) -> int:
+    def _gpus_to_minimize(self, point: LayoutPoint) -> int:
         """Return the number of GPUs of ``point`` if the goal is fewest-gpus, else 0."""
         return point.world if self._minimizes_gpus else 0
 
-    def _sort_key(self, row: Ranked) -> tuple[object, ...]:
+    def _sort_key(self, row: RankedLayout) -> tuple[object, ...]:
         """Return (GPUs if these are minimized, seconds with placement, simplicity)."""
         return (self._gpus_to_minimize(row.key[1]), row.score, self._simplicity(*row.key))
 
-    def _evaluate_exactly(self, survivor: Survivor) -> Ranked:
+    def _evaluate_exactly(self, survivor: Survivor) -> RankedLayout:
         """Return the layout of ``survivor`` with its exact step time and peak memory."""
         layout = self._builds[survivor.variant](survivor.point)
         seconds = step_time(self._pricing, layout).total_seconds
         key = (survivor.variant, survivor.point)
-        return Ranked(seconds, peak_bytes(self._pricing, layout), layout, key, 0.0)
+        return RankedLayout(seconds, peak_bytes(self._pricing, layout), layout, key, 0.0)
 
     def _fastest_survivors(self, rough: list[Survivor]) -> list[Survivor]:
         """Return the ``KEPT`` fastest survivors, and survivors as fast as the last of these."""
@@ -139,7 +139,7 @@ class Ranking:
         more = (row for row in rough[KEPT:] if row.seconds <= most)
         return [*rough[:KEPT], *(row for row in more if self._gpus_to_minimize(row.point) == world)]
 
-    def _tied_survivors(self, rough: list[Survivor], best: Ranked) -> list[Survivor]:
+    def _tied_survivors(self, rough: list[Survivor], best: RankedLayout) -> list[Survivor]:
         """Return the survivors whose step time is within ``TIE`` of ``best``."""
         most, world = best.seconds * (1 + TIE) * (1 + ROUNDING), self._gpus_to_minimize(best.key[1])
         return [
@@ -148,7 +148,7 @@ class Ranking:
             if row.seconds <= most and self._gpus_to_minimize(row.point) == world
         ]
 
-    def _simplest_survivor(self, ties: list[Survivor], most_seconds: float) -> Ranked:
+    def _simplest_survivor(self, ties: list[Survivor], most_seconds: float) -> RankedLayout:
         """Return the simplest tied layout that fits at the high end of its memory estimate.
 
         If none fits, the simplest tied layout is returned.
@@ -157,7 +157,7 @@ class Ranking:
         rows = (row for row in map(self._evaluate_exactly, simple) if row.seconds <= most_seconds)
         return self._first_with_safe_memory(rows)
 
-    def _simplest_placed(self, placed: list[Ranked]) -> Ranked:
+    def _simplest_placed(self, placed: list[RankedLayout]) -> RankedLayout:
         """Return the simplest placed layout that ties with the best and fits into memory safely.
 
         If none fits at the high end of its memory estimate, the simplest is returned.
@@ -172,20 +172,20 @@ class Ranking:
             sorted(ties, key=lambda row: self._simplicity(*row.key))
         )
 
-    def _first_with_safe_memory(self, rows: Iterable[Ranked]) -> Ranked:
+    def _first_with_safe_memory(self, rows: Iterable[RankedLayout]) -> RankedLayout:
         """Return the first layout whose high memory estimate fits, or the first if none fits."""
-        first: Ranked | None = None
+        first: RankedLayout | None = None
         for row in rows:
             if peak_stage(self._pricing, row.layout).high_bytes <= self._limit:
                 return row
             first = first or row
         if first is None:
-            raise ValueError("the best layout must be among its own ties")
+            raise ValueError("no layout ties with the best one, not even itself")
         return first
 
     def _place_candidates(
-        self, rows: list[Ranked], exposed: Callable[[Layout], float]
-    ) -> list[Ranked]:
+        self, rows: list[RankedLayout], exposed: Callable[[Layout], float]
+    ) -> list[RankedLayout]:
         """Return each layout once, with the seconds that its placement adds, best first."""
         # The simplest tie may also be among the first candidates.
         once = {row.key: row for row in rows}.values()
@@ -193,15 +193,15 @@ class Ranking:
         return sorted(placed, key=self._sort_key)
 
     def _place_other_meshes(
-        self, placed: list[Ranked], rough: list[Survivor], exposed: Callable[[Layout], float]
-    ) -> list[Ranked]:
+        self, placed: list[RankedLayout], rough: list[Survivor], exposed: Callable[[Layout], float]
+    ) -> list[RankedLayout]:
         """Return ``placed`` with survivors of other parallel sizes that may still be faster.
 
         The first candidates often share one drawback, such as expert groups larger than an NVLink
         domain. So other parallel sizes may win although they are slower without placement.
         """
         best, most = placed[0], len(placed) + MORE_RESCORED
-        seen: set[Degrees] = {row.key[1].degrees for row in placed}
+        seen: set[ParallelSizes] = {row.key[1].degrees for row in placed}
         for survivor in rough:
             rank_of_survivor = (self._gpus_to_minimize(survivor.point), survivor.seconds)
             # Placement only adds time, so no later survivor can beat the best placed layout.
@@ -217,5 +217,5 @@ class Ranking:
                 best = min(best, placed[-1], key=self._sort_key)
         return sorted(placed, key=self._sort_key)
 
-    def _simplicity(self, variant: int, point: Point) -> tuple[int, ...]:
+    def _simplicity(self, variant: int, point: LayoutPoint) -> tuple[int, ...]:
         return simplicity(variant, point, self._effort[point.level])

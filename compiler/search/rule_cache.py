@@ -13,7 +13,7 @@ from typing import Any
 
 from parc.compiler.ir import Problem
 from parc.compiler.ir.rule import Rule
-from parc.compiler.search.enumerate_layouts import BuildLayout, Point
+from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint
 
 DECIDED_BY: dict[str, tuple[str, ...]] = {
     "tp": ("tp",),
@@ -45,7 +45,7 @@ LOOPS: tuple[tuple[str, frozenset[str]], ...] = (
     ("batch", MESH | {"micro_batch"}),
     ("siblings", MESH | {"vpp", "micro_batch"}),
     ("level", frozenset(("pp", "vpp", "level"))),
-    ("layout", frozenset(Point._fields)),
+    ("layout", frozenset(LayoutPoint._fields)),
 )
 """Name of each loop of the search, and the fields of a point that are fixed inside the loop.
 
@@ -56,7 +56,7 @@ A rule is evaluated in the first loop that fixes all fields that the rule reads.
 class RuleGroup:
     """Rules that read the same fields of a point, in the order in which rules are evaluated."""
 
-    key: Callable[[Point], Any]
+    key: Callable[[LayoutPoint], Any]
     """Function that returns the values of these fields."""
     rules: list[tuple[int, Rule]] = field(default_factory=list)
     first_violated: dict[Any, int] = field(default_factory=dict)
@@ -75,8 +75,8 @@ class RuleCache:
         # Groups keep the order of the rules, because the first violated rule counts a layout.
         for position, rule in enumerate(self.rules):
             read = {name for one in rule.reads for name in DECIDED_BY[one]}
-            names = tuple(name for name in Point._fields if name in read)
-            group = groups.setdefault(names, RuleGroup(_key_of_fields(names)))
+            names = tuple(name for name in LayoutPoint._fields if name in read)
+            group = groups.setdefault(names, RuleGroup(_cache_key_of_fields(names)))
             group.rules.append((position, rule))
         self.loops: dict[str, tuple[RuleGroup, ...]] = {name: () for name, _ in LOOPS}
         for names, group in groups.items():
@@ -84,7 +84,7 @@ class RuleCache:
             loop = next(name for name, fixed in LOOPS if fixed.issuperset(names))
             self.loops[loop] += (group,)
 
-    def first_violated(self, loop: str, point: Point) -> int:
+    def first_violated(self, loop: str, point: LayoutPoint) -> int:
         """Return the index of the first rule of ``loop`` that ``point`` violates.
 
         If ``point`` violates none, ``self.valid`` is returned. Fields of ``point`` that ``loop``
@@ -95,12 +95,12 @@ class RuleCache:
             key = group.key(point)
             found = group.first_violated.get(key)
             if found is None:
-                found = group.first_violated[key] = self._evaluate(group, point)
+                found = group.first_violated[key] = self._first_violated_in_group(group, point)
             if found < first:
                 first = found
         return first
 
-    def _evaluate(self, group: RuleGroup, point: Point) -> int:
+    def _first_violated_in_group(self, group: RuleGroup, point: LayoutPoint) -> int:
         """Return the index of the first violated rule of ``group``, or ``valid``."""
         layout = self._build(point)
         for position, rule in group.rules:
@@ -109,11 +109,11 @@ class RuleCache:
         return self.valid
 
 
-def _key_of_fields(names: tuple[str, ...]) -> Callable[[Point], Any]:
+def _cache_key_of_fields(names: tuple[str, ...]) -> Callable[[LayoutPoint], Any]:
     """Return a function that maps a point to the values of its fields ``names``."""
     # itemgetter with tuple indices is faster than attribute access by name.
-    return itemgetter(*map(Point._fields.index, names)) if names else _constant_key
+    return itemgetter(*map(LayoutPoint._fields.index, names)) if names else _constant_key
 
 
-def _constant_key(_: Point) -> None:
+def _constant_key(_: LayoutPoint) -> None:
     """Return None, the cache key of rules that read no field of a point."""

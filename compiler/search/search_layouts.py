@@ -19,7 +19,7 @@ from parc.compiler.search.explain_invalid import explain_invalid
 from parc.compiler.search.explain_oversized import OVERSIZED, explain_oversized
 from parc.compiler.search.filter_layouts import LayoutFilter
 from parc.compiler.search.layout_space import LayoutSpace, sibling_layouts
-from parc.compiler.search.rank_layouts import Ranked, Ranking, Survivor
+from parc.compiler.search.rank_layouts import LayoutRanking, RankedLayout, Survivor
 
 MAX_EXAMINED = 512
 """Largest number of invalid layouts that are checked to explain an empty result."""
@@ -59,12 +59,12 @@ def search_layouts(pricing: Pricing, sink: Sink) -> Search | None:
         survivors = [fallback]
         dropped[OVERSIZED] -= 1  # the fallback was counted as oversized, but is now a candidate
     builds = tuple(one.layout for one in filters)
-    ranking = Ranking(pricing, builds, filters[0].space.levels, limit_bytes)
-    ranked = ranking.best(survivors, placement_score(pricing))
+    ranking = LayoutRanking(pricing, builds, filters[0].space.levels, limit_bytes)
+    ranked = ranking.best_layouts(survivors, placement_score(pricing))
     return Search(
         enumerated=sum(one.enumerated for one in filters),
         dropped=tuple(sorted((code, count) for code, count in dropped.items() if count)),
-        ranked=tuple(_candidates(pricing, ranked)),
+        ranked=tuple(_plan_candidates(pricing, ranked)),
     )
 
 
@@ -95,7 +95,7 @@ def _fallback_candidate(
     return None
 
 
-def _candidates(pricing: Pricing, ranked: list[Ranked]) -> Iterator[Candidate]:
+def _plan_candidates(pricing: Pricing, ranked: list[RankedLayout]) -> Iterator[Candidate]:
     """Yield each ranked layout as a candidate of the plan, with its MFU."""
     for row in ranked:
         mfu = utilization(pricing.problem, row.seconds, row.layout.world)

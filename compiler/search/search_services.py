@@ -131,12 +131,12 @@ def _explain_violated_rules(
     """
     engines, gpus = problem.pins.replicas or 1, problem.cluster.gpus
 
-    def distance(one: ServingLayout) -> tuple[tuple[int, int], int, int, int]:
+    def distance_to_valid(one: ServingLayout) -> tuple[tuple[int, int], int, int, int]:
         over = max(one.engine_gpus * engines - gpus, 0)
         return _count_violations(broken[one]), over, -one.engine_gpus, one.pp
 
     broken = {one: _violated_rules(problem, rules, one) for one in dict.fromkeys(layouts)}
-    closest = min(broken, key=distance)
+    closest = min(broken, key=distance_to_valid)
     always = set.intersection(*({rule.code for rule in found} for found in broken.values()))
     shown = [rule for rule in broken[closest] if rule.code in always] or broken[closest]
     for rule in shown:

@@ -51,7 +51,9 @@ class StageShape:
             work_of_stage = _work_per_micro_batch(model, one.load)
             work[work_of_stage] = work.get(work_of_stage, 0) + one.count
         peak_candidates = tuple(
-            one for one in classes if not any(_dominates(two, one) for two in classes)
+            one
+            for one in classes
+            if not any(_needs_at_least_as_much_memory(two, one) for two in classes)
         )
         return cls(
             pp=pp,
@@ -82,7 +84,7 @@ def _work_per_micro_batch(model: Model, load: StageLoad) -> tuple[tuple[int, ...
     return tuple(counts.get(kind, 0) for kind in model.kinds), int(load.loss) + load.mtp_layers
 
 
-def _dominates(large: StageClass, small: StageClass) -> bool:
+def _needs_at_least_as_much_memory(large: StageClass, small: StageClass) -> bool:
     """Return True if ``large`` cannot need less memory than ``small``.
 
     That holds if ``large`` contains at least as many layers of each kind, and is earlier in the

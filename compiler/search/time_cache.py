@@ -2,10 +2,10 @@
 
 Terms that several layouts share are computed once. The time of one layer depends on the micro-batch
 size and on the lane, which is short for tp, cp, ep, etp and the span of their process groups. The
-time of a stage depends on the lane, the stage shape and the recompute level.
-Gradient traffic depends on the mesh and the shape. Only the last lines of ``MeshTimes.seconds``
-run per layout. Terms are added in another order than in ``step_time``, so the last digits differ;
-therefore the search evaluates its best layouts again with ``step_time``.
+time of a stage depends on the lane, the stage shape and the recompute level. The gradient traffic
+depends on the mesh and the shape. Only the last lines of ``MeshTimes.step_seconds`` run per layout.
+Terms are added in another order than in ``step_time``, so the last digits differ. Therefore the
+search evaluates its best layouts again with ``step_time``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from parc.compiler.cost.step.step_time import (
     straggling,
 )
 from parc.compiler.ir import LayerKind, Layout
-from parc.compiler.search.enumerate_layouts import BuildLayout, Point
+from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint
 from parc.compiler.search.stage_shapes import StageShape
 
 NONE = (0.0, 0.0)
@@ -71,7 +71,7 @@ class StepTimeCache:
         self._lanes: dict[Hashable, dict[int, MicroBatchTimes]] = {}
         self._heads: dict[tuple[int, int, int], float] = {}
 
-    def times_of_mesh(self, point: Point) -> MeshTimes:
+    def times_of_mesh(self, point: LayoutPoint) -> MeshTimes:
         """Return the times that all layouts with the parallel sizes of ``point`` share."""
         layout = self.build(point)
         groups = self.pricing.groups(layout)
@@ -81,7 +81,7 @@ class StepTimeCache:
         rows = self._lanes.setdefault((lane, spans), {})
         return MeshTimes(self, layout, rows, groups.pp_stride)
 
-    def new_micro_batch_times(self, point: Point) -> MicroBatchTimes:
+    def new_micro_batch_times(self, point: LayoutPoint) -> MicroBatchTimes:
         """Return the times for the micro-batch size of ``point``; layer times are added later."""
         key = (point.tp, point.cp, point.micro_batch)
         head = self._heads.get(key)
@@ -111,7 +111,7 @@ class MeshTimes:
         self._sharded = exchanges_per_micro_batch(batch.pricing, layout)
         self._folds: dict[StageShape, tuple[tuple[float, float, float], float]] = {}
 
-    def seconds(self, point: Point, shape: StageShape, micro_batches: int) -> float:
+    def step_seconds(self, point: LayoutPoint, shape: StageShape, micro_batches: int) -> float:
         """Return the seconds of one step of ``point``, whose pipeline stages have ``shape``."""
         row = self._rows.get(point.micro_batch)
         if row is None:
@@ -145,7 +145,7 @@ class MeshTimes:
         return seconds + bubble + hop * exposed_hops(shape.pp, vpp, micro_batches)
 
     def _gradient_and_optimizer_times(
-        self, point: Point
+        self, point: LayoutPoint
     ) -> tuple[tuple[float, float, float], float]:
         """Return (gradient traffic in the form of ``dp_traffic``, seconds spent once per step).
 
@@ -156,7 +156,7 @@ class MeshTimes:
         return dp_traffic(pricing, layout), once
 
     def _stage_seconds(
-        self, row: MicroBatchTimes, point: Point, shape: StageShape
+        self, row: MicroBatchTimes, point: LayoutPoint, shape: StageShape
     ) -> tuple[float, float, float]:
         """Return three times in seconds per micro-batch.
 
@@ -182,7 +182,7 @@ class MeshTimes:
         return slowest, compute, whole
 
     def _layer_seconds(
-        self, row: MicroBatchTimes, point: Point, kind: LayerKind
+        self, row: MicroBatchTimes, point: LayoutPoint, kind: LayerKind
     ) -> tuple[float, float]:
         """Return (computation, total time with recompute) of one layer, in seconds."""
         key = (kind, point.level, point.pp * point.vpp if self._block else 1)

@@ -96,7 +96,7 @@ def test_the_smallest_layout_is_reported_if_none_fits(model: str) -> None:
     )
     (found,) = sink.diagnostics
     assert found.code == "PARC-R17"
-    assert f"needs {least / 1e9:.1f} GB" in found.finding.message
+    assert f"needs {least / 2**30:.1f} GiB" in found.finding.message
 
 
 def test_most_of_these_searches_find_something() -> None:
