@@ -103,7 +103,7 @@ def _has_efficiency_factors(
         return True
     file = generation.file or f"generations/{generation.name}.yaml"
     finding = Finding(
-        f"{file} has no efficiency.{stack.name}, which {targets.framework} needs",
+        f"{file}: efficiency.{stack.name} is missing, but {targets.framework} needs this section",
         label=f"no efficiency factors for {targets.framework} on this GPU generation",
         help=f"{file} has factors for: {', '.join(sorted(generation.efficiency))}",
     )
@@ -211,7 +211,7 @@ def _suggest_binary_prefix(tokens: int, length: int) -> str:
     """
     for decimal, binary, prefix in ((10**9, 2**30, "Gi"), (10**6, 2**20, "Mi"), (1000, 1024, "Ki")):
         count = tokens // decimal
-        # Only a number with the decimal suffix can be meant as the binary one.
+        # Only a round decimal number, such as 16M, can stand for the binary one, 16Mi.
         if tokens % decimal == 0 and (count * binary) % length == 0:
             sequences = count * binary // length
             return f"job.global_batch.tokens: {count}{prefix}   ({sequences} sequences)"

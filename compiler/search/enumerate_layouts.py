@@ -191,7 +191,7 @@ def stage_choices(problem: Problem, framework: Framework, pp: int) -> list[tuple
     pairs = []
     layers = problem.model.layers
     for vpp in filter(partial(allowed, problem.goals.limits, "vpp"), choices):
-        # Uneven chunks are tried if vpp is pinned, or if the stages are uneven without chunks too.
+        # Uneven chunks are tried if the spec fixes vpp, or if stages are uneven without chunks too.
         uneven = bool(pinned) or vpp == 1 or not _fills_chunks_evenly(layers, pp)
         if not uneven and not _fills_chunks_evenly(layers, pp * vpp):
             continue

@@ -60,7 +60,7 @@ class MicroBatchBytes:
 
 @dataclass(slots=True)
 class StageActivations:
-    """Activations of one micro-batch on each stage of a pipeline, fragmentation included."""
+    """Bytes of activations of one micro-batch on each pipeline stage, fragmentation included."""
 
     levels: tuple[tuple[tuple[float, float], ...], ...]
     """For each recompute level and stage class: (bytes per micro-batch in flight, bytes once)."""

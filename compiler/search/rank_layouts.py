@@ -180,7 +180,7 @@ class LayoutRanking:
                 return row
             first = first or row
         if first is None:
-            raise ValueError("no layout ties with the best one, not even itself")
+            raise ValueError("the list of layouts that tie with the best one is empty")
         return first
 
     def _place_candidates(

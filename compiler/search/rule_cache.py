@@ -72,7 +72,8 @@ class RuleCache:
         self.valid = len(self.rules)
         """Index that is returned if no rule is violated."""
         groups: dict[tuple[str, ...], RuleGroup] = {}
-        # Groups keep the order of the rules, because the first violated rule counts a layout.
+        # Groups keep the order of the rules, because a layout is counted under the first rule that
+        # it violates.
         for position, rule in enumerate(self.rules):
             read = {name for one in rule.reads for name in DECIDED_BY[one]}
             names = tuple(name for name in LayoutPoint._fields if name in read)

@@ -44,7 +44,10 @@ NONE = (0.0, 0.0)
 
 @dataclass(slots=True)
 class MicroBatchTimes:
-    """Times of one micro-batch size on one lane, in seconds."""
+    """Times in seconds that layouts with the same micro-batch size and the same lane share.
+
+    A lane is tp, cp, ep, etp and the span of their process groups.
+    """
 
     head: float
     layers: dict[LayerKind, LayerTime] = field(default_factory=dict)
@@ -125,7 +128,7 @@ class MeshTimes:
             fold = self._folds[shape] = self._gradient_and_optimizer_times(point)
         slowest, compute, whole = pace
         traffic, optimizer = fold
-        # Sharded gradients are exchanged after every micro-batch, whole ones once per step.
+        # Some frameworks exchange gradients after every micro-batch, others once per step.
         rounds = micro_batches if self._sharded else 1
         exposed = exposed_rounds(traffic, self._hidden * slowest, rounds)
         seconds = micro_batches * (slowest + self._wait * compute) + exposed + optimizer
