@@ -49,8 +49,8 @@ def _advise_against_tensor_parallelism(plan: ServingPlan, sink: Sink) -> None:
     # A layer has one all-reduce per part, attention and MLP.
     reductions = sum(kind.parts for kind in plan.problem.model.layer_kinds)
     finding = Finding(
-        f"the plan avoids tensor parallelism over PCIe: tp {best.layout.tp} would cost "
-        f"{_relative_loss(plan, best):.0%} of its performance",
+        f"the plan avoids tensor parallelism over PCIe: tp {best.layout.tp} would reduce "
+        f"the performance by {_relative_loss(plan, best):.0%}",
         label=f"{_format_candidate(best)} instead of {_format_candidate(plan.search.ranked[0])}",
         help=f"each attention and each MLP would need an all-reduce over PCIe "
         f"({node.link_gb_per_s:g} GB/s): {reductions} all-reduces per token",

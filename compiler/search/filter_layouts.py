@@ -46,7 +46,7 @@ class CheckedSplit:
 
 @dataclass(slots=True, eq=False)
 class CheckedMesh:
-    """Parallel sizes, with the micro-batch sizes that they allow and the rules that these violate."""
+    """Parallel sizes, with the micro-batch sizes that they allow and the rules they violate."""
 
     degrees: ParallelSizes
     batches: list[tuple[int, int, int]]
