@@ -131,7 +131,7 @@ def sieve_rate(problem: Problem) -> tuple[int, float]:
     pricing = empty_pricing(problem)
     start = time.process_time()
     rules = all_rules(problem, pricing.framework)
-    space = LayoutSpace.of(pricing.problem, pricing.framework, Variant())
+    space = LayoutSpace.for_variant(pricing.problem, pricing.framework, Variant())
     sieve = LayoutFilter(pricing, rules, memory_limit(pricing), space)
     sieve.run()
     return sieve.enumerated, time.process_time() - start

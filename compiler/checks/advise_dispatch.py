@@ -1,4 +1,4 @@
-"""Hint: a dispatch library (DeepEP, HybridEP) would make the step at least 5 % shorter."""
+"""Hint that a dispatch library (DeepEP or HybridEP) would make the step at least 5 % shorter."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from parc.compiler.ir import Plan, Problem
 from parc.compiler.ir.problem import Dispatcher
 from parc.compiler.resolve.resolve_kernels import pricing_for
 
-LIBRARIES: tuple[Dispatcher, ...] = ("hybridep", "deepep")
-"""Dispatchers that ``auto`` never chooses, because they must be built and installed."""
-LEAST_GAIN = 0.05
-"""Fraction of a step that is worth the installation of a library (heuristic)."""
+DISPATCH_LIBRARIES: tuple[Dispatcher, ...] = ("hybridep", "deepep")
+"""Dispatchers that ``auto`` never chooses, because users must install them on every host."""
+MIN_GAIN = 0.05
+"""Smallest fraction of the step time for which installing a library pays off (heuristic)."""
 
 
 def advise_dispatch(pricing: Pricing, plan: Plan, sink: Sink) -> None:
-    """Report M16 if the layout is predicted at least 5 % faster with DeepEP or HybridEP."""
+    """Report that DeepEP or HybridEP would make the step at least 5 % shorter (M16)."""
     problem, layout = plan.problem, plan.layout
-    # An explicit dispatcher is a decision of the user.
+    # The user decided on an explicit dispatcher, so no hint is given.
     if problem.job.moe_dispatcher != "auto" or layout.ep == 1:
         return
     now = plan.estimate.time.total_seconds
@@ -30,24 +30,26 @@ def advise_dispatch(pricing: Pricing, plan: Plan, sink: Sink) -> None:
         for other in _problems_with_library(pricing, plan)
     )
     seconds, best = min(offers, key=lambda offer: offer[0], default=(now, problem))
-    if seconds > (1 - LEAST_GAIN) * now:
+    if seconds > (1 - MIN_GAIN) * now:
         return
     name = best.job.moe_dispatcher
     finding = Finding(
         message=f"{name} would dispatch tokens to experts faster than all-to-all",
         label=f"{seconds:.3g} s per step instead of {now:.3g} s with this layout, "
         f"{100 * (1 - seconds / now):.0f} % less",
-        help=f"{name} must be installed on every host; set alltoall to turn this hint off",
+        help=f"{name} must be installed on every host; to turn off this hint, "
+        "set moe_dispatcher to alltoall",
         fix=f"job.moe_dispatcher: {name}",
     )
     sink.report("M16", finding, at="job")
 
 
 def _problems_with_library(pricing: Pricing, plan: Plan) -> Iterator[Problem]:
-    """Yield the problem with each library that the framework and the GPUs support."""
+    """Yield a copy of the problem for each dispatch library that framework and GPUs support."""
     problem = plan.problem
-    for name in LIBRARIES:
+    for name in DISPATCH_LIBRARIES:
         other = replace(problem, job=replace(problem.job, moe_dispatcher=name))
+        # The framework rejects a library that its version or the GPU generation does not support.
         rules = pricing.framework.rules(other)
         if not any(rule.broken(other, plan.layout) for rule in rules):
             yield other

@@ -1,4 +1,4 @@
-"""Hint: the step would be at least 5 % shorter if some GPUs stayed idle."""
+"""Hint that the step would be at least 5 % shorter if some GPUs stayed idle."""
 
 from __future__ import annotations
 
@@ -12,68 +12,73 @@ from parc.compiler.resolve.resolve_kernels import pricing_for
 from parc.compiler.search.enumerate_layouts import divisors
 from parc.compiler.search.search_layouts import search_layouts
 
-LEAST_GAIN = 0.05
-"""Fraction of a step that is worth idle GPUs (heuristic)."""
-SMOOTH = (2, 3)
-"""Prime factors of common model and batch sizes. A number of GPUs with other prime factors needs
-parallel sizes that seldom divide a model or a batch."""
-MOST_GPUS = 8_192
-"""GPUs above which another search takes too long for a hint."""
-TRIALS = 6
-"""Values of dp that are tried, upward from the one of the plan."""
+MIN_GAIN = 0.05
+"""Smallest fraction of the step time for which idle GPUs are suggested (heuristic)."""
+COMMON_FACTORS = (2, 3)
+"""Prime factors of most model dimensions and batch sizes. A number of GPUs with other prime factors
+needs parallel sizes that seldom divide a model or a batch."""
+MAX_GPUS = 8_192
+"""Largest number of GPUs for which the hint is computed, because a further search takes time."""
+MAX_DP_TRIALS = 6
+"""Number of dp values that are tried, starting above dp of the plan."""
 
 
 def advise_idle(pricing: Pricing, plan: Plan, sink: Sink) -> None:
-    """Report G04 if a layout that leaves GPUs idle is predicted at least 5 % faster.
+    """Report that a layout with idle GPUs would have a step at least 5 % shorter (G04).
 
-    The search uses all GPUs unless dp is pinned. On 63 hosts that can mean a pipeline of 63 stages,
-    although 56 hosts with 7 stages are faster.
+    The search uses all GPUs unless the spec fixes dp. On 63 hosts, it may then have to choose a
+    pipeline of 63 stages, although 56 hosts with 7 stages are faster.
     """
     problem = plan.problem
     pinned = problem.pins.dp or problem.pins.pp or problem.goals.maximize == "fewest-gpus"
     gpus = problem.cluster.gpus
-    if pinned or plan.layout.world < gpus or gpus > MOST_GPUS or _is_smooth(gpus):
+    # A plan with idle GPUs gets T15 instead. Numbers of GPUs with common factors split well.
+    if pinned or plan.layout.world < gpus or gpus > MAX_GPUS or _has_only_common_factors(gpus):
         return
     now = plan.estimate.time.total_seconds + added_seconds(plan.estimate, plan.placement)
-    found = [one for dp in _replicas(plan) if (one := _best_with_dp(pricing, plan, dp)) is not None]
-    best = min(found, key=_seconds, default=None)
-    if best is None or _seconds(best) > (1 - LEAST_GAIN) * now:
+    found = [
+        one
+        for dp in _larger_dp_values(plan)
+        if (one := _best_with_dp(pricing, plan, dp)) is not None
+    ]
+    best = min(found, key=_seconds_with_placement, default=None)
+    if best is None or _seconds_with_placement(best) > (1 - MIN_GAIN) * now:
         return
     layout = best.layout
     finding = Finding(
         message=f"the step would be shorter with {gpus - layout.world} of {gpus} GPUs idle",
         label=f"tp {layout.tp}, cp {layout.cp}, pp {layout.pp}, dp {layout.dp}: "
-        f"{_seconds(best):.3g} s instead of {now:.3g} s per step, "
-        f"{100 * (1 - _seconds(best) / now):.0f} % less",
-        help=f"PARC uses all {gpus} GPUs unless dp is pinned; list hosts that stay idle under "
+        f"{_seconds_with_placement(best):.3g} s instead of {now:.3g} s per step, "
+        f"{100 * (1 - _seconds_with_placement(best) / now):.0f} % less",
+        help=f"PARC uses all {gpus} GPUs unless layout.dp is set; list hosts that stay idle under "
         "cluster.spare",
         fix=f"layout.dp: {layout.dp}",
     )
     sink.report("G04", finding, at="cluster")
 
 
-def _is_smooth(gpus: int) -> bool:
-    """Return True if ``gpus`` has no other prime factors than ``SMOOTH``."""
-    for prime in SMOOTH:
+def _has_only_common_factors(gpus: int) -> bool:
+    """Return True if all prime factors of ``gpus`` are in ``COMMON_FACTORS``."""
+    for prime in COMMON_FACTORS:
         while gpus % prime == 0:
             gpus //= prime
     return gpus == 1
 
 
-def _replicas(plan: Plan) -> list[int]:
-    """Return the next larger values of dp that divide the batch."""
+def _larger_dp_values(plan: Plan) -> list[int]:
+    """Return the next values above dp of the plan that divide the global batch."""
     batch, gpus = plan.problem.job.global_batch, plan.problem.cluster.gpus
-    return [dp for dp in divisors(batch) if plan.layout.dp < dp <= gpus][:TRIALS]
+    return [dp for dp in divisors(batch) if plan.layout.dp < dp <= gpus][:MAX_DP_TRIALS]
 
 
 def _best_with_dp(pricing: Pricing, plan: Plan, dp: int) -> Candidate | None:
-    """Return the best layout with ``dp`` replicas; None if none fits."""
+    """Return the best layout with data-parallel size ``dp``; None if no layout is valid."""
     problem = replace(plan.problem, pins=replace(plan.problem.pins, dp=dp))
-    # A separate sink: findings about a hypothetical layout must not be reported.
+    # A separate sink, because findings about a hypothetical layout must not be reported.
     search = search_layouts(pricing_for(problem, pricing.framework), Sink())
     return None if search is None else search.ranked[0]
 
 
-def _seconds(candidate: Candidate) -> float:
-    """Return the seconds per step, including what the placement adds."""
+def _seconds_with_placement(candidate: Candidate) -> float:
+    """Return the seconds per step, including the time that the placement adds."""
     return candidate.step_seconds + candidate.placed_seconds

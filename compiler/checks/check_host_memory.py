@@ -1,4 +1,4 @@
-"""Warning: offloaded state may not fit the memory of a host, or that memory is unknown."""
+"""Warning that offloaded state may not fit into host memory, or that its size is unknown."""
 
 from __future__ import annotations
 
@@ -8,30 +8,34 @@ from parc.compiler.cost.step.offload import host_bytes
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Plan
 
-MOST_SHARE = 0.9
-"""Fraction of the host memory for state; the system, data loading and pinned buffers need 10 %."""
+MAX_SHARE = 0.9
+"""Largest fraction of host memory for offloaded state. The operating system, data loading and
+pinned buffers need the remaining 10 %."""
 
 
 def check_host_memory(pricing: Pricing, plan: Plan, sink: Sink) -> None:
-    """Report R15 if offload needs more than 90 % of the host memory, or if that is unknown."""
+    """Report offload that needs over 90 % of the host memory, or an unknown host memory (R15)."""
     node = plan.problem.cluster.node
     need = host_bytes(pricing, plan.layout, fullest_stage(pricing, plan.layout))
     have = node.host_memory_bytes
-    if need == 0 or (have is not None and need <= MOST_SHARE * have):
+    if need == 0 or (have is not None and need <= MAX_SHARE * have):
         return
+    # If the search chose the offload, no line of the spec sets it.
     at = "layout.offload" if sink.positions.is_written("layout.offload") else "cluster"
     problem = f"offload needs {need / 1e9:.0f} GB of memory per host"
     if have is None:
         finding = Finding(
             f"{problem}, but the host memory of {node.name} is unknown",
-            label="16 bytes per parameter for optimizer state and gradients, 2 for weights",
+            label="offload needs 16 bytes per parameter for optimizer state and gradients, "
+            "and 2 bytes for weights",
             fix="cluster.node.host_memory: 2000GB",
         )
     else:
         finding = Finding(
-            f"{problem}; the host has {have / 1e9:.0f} GB",
-            label=f"{need / 1e9:.0f} > {MOST_SHARE} x {have / 1e9:.0f}",
-            help="use more hosts, which share the state, or offload: nvme, which uses local disks",
-            causes=(Cause("cluster.node", f"{node.name}: {have / 1e9:.0f} GB"),),
+            f"{problem}, but a host has {have / 1e9:.0f} GB",
+            label=f"{need / 1e9:.0f} GB > {MAX_SHARE} x {have / 1e9:.0f} GB",
+            help="use more hosts, so that each stores less, or set layout.offload to nvme, which "
+            "uses local disks",
+            causes=(Cause("cluster.node", f"{node.name} has {have / 1e9:.0f} GB of host memory"),),
         )
     sink.report("R15", finding, at=at)

@@ -1,4 +1,4 @@
-"""Warning: a plan may run out of memory, because the estimate is close to the limit."""
+"""Warning that a plan may run out of memory, because the estimate is close to the limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ GIB = 2**30
 
 
 def check_memory(pricing: Pricing, plan: Plan, sink: Sink) -> None:
-    """Report G02 if the high end of the fullest stage exceeds the limit, with a remedy."""
+    """Report that the high memory estimate of the fullest stage exceeds the limit (G02).
+
+    The finding suggests the fastest layout that fits safely.
+    """
     peak, limit = plan.estimate.peak, plan.estimate.limit_bytes
     if peak.high_bytes <= limit:
         return
@@ -25,37 +28,39 @@ def check_memory(pricing: Pricing, plan: Plan, sink: Sink) -> None:
     finding = Finding(
         message=f"pipeline stage {peak.stage} needs {peak.low_bytes / GIB:.1f} to "
         f"{peak.high_bytes / GIB:.1f} GiB of memory; the limit is {limit / GIB:.1f} GiB",
-        label=f"{peak.static_bytes / GIB:.1f} GiB of parameters and their state are exact, "
-        f"{peak.dynamic_bytes / GIB:.1f} GiB are estimated",
-        help=_remedy(pricing, plan),
+        label=f"{peak.static_bytes / GIB:.1f} GiB for parameters and their state are exact, "
+        f"{peak.dynamic_bytes / GIB:.1f} GiB for activations and buffers are estimated",
+        help=_suggest_safer_layout(pricing, plan),
         causes=(
             Cause(
                 "goals.memory_headroom",
-                f"{gpu.name}: {gpu.memory_bytes / GIB:.1f} GiB, {100 * headroom:.0f} % headroom",
+                f"{gpu.name} has {gpu.memory_bytes / GIB:.1f} GiB, of which {headroom:.0%} "
+                "stay free as headroom",
             ),
         ),
     )
     sink.report("G02", finding, at="layout" if sink.positions.is_written("layout") else "cluster")
 
 
-def _remedy(pricing: Pricing, plan: Plan) -> str:
-    """Return a help text with the fastest alternative whose high end fits."""
+def _suggest_safer_layout(pricing: Pricing, plan: Plan) -> str:
+    """Return a help text with the fastest alternative whose high memory estimate fits."""
     safe = [
         (step_time(pricing, layout).total_seconds, index, layout)
-        for index, layout in enumerate(_alternatives(pricing, plan))
+        for index, layout in enumerate(_alternative_layouts(pricing, plan))
         if peak_stage(pricing, layout).high_bytes <= plan.estimate.limit_bytes
     ]
     if not safe:
-        return "no alternative layout is safer; use more GPUs or pin fewer fields"
+        return "no alternative layout is safer; use more GPUs, or set fewer fields of layout"
+    # On a tie, the index prefers the smaller change: more recomputation comes before other layouts.
     seconds, _, layout = min(safe)
     slower = seconds / plan.estimate.time.total_seconds - 1
     high = peak_stage(pricing, layout).high_bytes
-    words = _difference(layout, plan.layout)
-    return f"{words}: at most {high / GIB:.1f} GiB, step time {100 * slower:+.1f} %"
+    words = _format_differences(layout, plan.layout)
+    return f"{words}: needs at most {high / GIB:.1f} GiB, step time {100 * slower:+.1f} %"
 
 
-def _alternatives(pricing: Pricing, plan: Plan) -> Iterator[Layout]:
-    """Yield the layout with more recomputation, then the other candidates of the search."""
+def _alternative_layouts(pricing: Pricing, plan: Plan) -> Iterator[Layout]:
+    """Yield the layout of the plan with more recomputation, then the other candidates."""
     problem, framework, chosen = pricing.problem, pricing.framework, plan.layout.recompute
     levels, rules = recompute_levels(problem, framework), all_rules(problem, framework)
     for level in levels[levels.index(chosen) + 1 :] if chosen in levels else ():
@@ -67,8 +72,8 @@ def _alternatives(pricing: Pricing, plan: Plan) -> Iterator[Layout]:
             yield candidate.layout
 
 
-def _difference(layout: Layout, chosen: Layout) -> str:
-    """Return the values of ``layout`` that differ from the chosen layout."""
+def _format_differences(layout: Layout, chosen: Layout) -> str:
+    """Return the values of ``layout`` that differ from ``chosen``, as text."""
     names = ("tp", "cp", "pp", "vpp", "ep", "etp", "dp", "micro_batch")
     words = [
         f"{name} {getattr(layout, name)}"

@@ -1,4 +1,4 @@
-"""Warnings on a finished placement: groups that span NVLink domains, GPUs without a rank."""
+"""Warnings about a finished placement: groups that span NVLink domains, and idle GPUs."""
 
 from __future__ import annotations
 
@@ -11,25 +11,30 @@ from parc.compiler.topology.node_groups import node_groups
 
 
 def check_placement(plan: Plan, sink: Sink) -> None:
-    """Report T01, T02, T15 and M04 on ``plan.placement``."""
+    """Check tensor groups (T01, T02), expert groups (M04) and idle GPUs (T15) of a placement."""
     _check_tensor_groups(plan, sink)
     _check_expert_groups(plan, sink)
-    _check_idle(plan, sink)
+    _check_idle_gpus(plan, sink)
 
 
 def _check_tensor_groups(plan: Plan, sink: Sink) -> None:
-    """Report T02 for split groups that would fit into a domain, T01 for groups that are larger."""
+    """Report tensor-parallel groups that span NVLink domains.
+
+    The diagnostic code is T02 if a group would fit into a domain, and T01 if it is too large.
+    """
     tp = plan.layout.tp
     cut, total, example = _count_split_groups(plan.placement, plan.placement.dense, ("tp",))
     if not cut:
         return
     domain = _domain_gpus(plan)
     cause = Cause("cluster.node", f"{domain} GPUs share one NVLink domain")
+    # Only divisors of the domain fill it without a group that reaches into the next domain.
     valid = ", ".join(str(n) for n in range(1, domain + 1) if domain % n == 0)
     finding = Finding(
         message=f"{cut} of {total} tensor-parallel groups of {tp} ranks span NVLink domains",
-        label=f"tp = {tp}, {domain} GPUs per domain; a group spans hosts {' and '.join(example)}",
-        help=f"valid values inside a domain: {valid}",
+        label=f"tp = {tp}, {domain} GPUs per domain; for example, a group spans hosts "
+        f"{' and '.join(example)}",
+        help=f"values of tp that fit into a domain: {valid}",
         fix=f"layout.tp: {gcd(tp, domain)}",
         causes=(cause,),
     )
@@ -37,7 +42,10 @@ def _check_tensor_groups(plan: Plan, sink: Sink) -> None:
 
 
 def _check_expert_groups(plan: Plan, sink: Sink) -> None:
-    """Report M04: expert groups that span domains, although they fit into one of several hosts."""
+    """Report expert groups that span NVLink domains although each would fit into one (M04).
+
+    Only domains of several hosts are checked.
+    """
     layout, domain = plan.layout, _domain_gpus(plan)
     block = layout.ep * layout.etp
     if layout.ep == 1 or block > domain or domain <= plan.problem.cluster.node.gpus:
@@ -49,15 +57,15 @@ def _check_expert_groups(plan: Plan, sink: Sink) -> None:
         message=f"{cut} of {total} expert-parallel groups of {block} ranks span NVLink domains",
         label=f"ep x etp = {block} <= {domain} GPUs per domain, but a group spans hosts "
         f"{' and '.join(example)}",
-        help=f"a group inside a domain needs {block // plan.placement.ranks_per_node} hosts",
+        help=f"each group needs {block // plan.placement.ranks_per_node} hosts of the same domain",
         fix=f"layout.ep: {gcd(layout.ep, domain // layout.etp)}",
         causes=(Cause("cluster.node", f"{domain} GPUs share one NVLink domain"),),
     )
     sink.report("M04", finding, at="layout.ep")
 
 
-def _check_idle(plan: Plan, sink: Sink) -> None:
-    """Report T15: GPUs of the cluster without a rank."""
+def _check_idle_gpus(plan: Plan, sink: Sink) -> None:
+    """Report GPUs of the cluster that get no rank (T15)."""
     placement, cluster = plan.placement, plan.problem.cluster
     layout = plan.layout
     idle = cluster.gpus - layout.world
@@ -68,13 +76,13 @@ def _check_idle(plan: Plan, sink: Sink) -> None:
     per_host = cluster.node.gpus - placement.ranks_per_node
     parts = []
     if spare:
-        parts.append(f"idle hosts: {_shortened(compress(spare))}")
+        parts.append(f"idle hosts: {_shorten(compress(spare))}")
     if per_host:
         parts.append(f"{per_host} of {cluster.node.gpus} GPUs idle on each host with ranks")
     product = f"tp {layout.tp} x cp {layout.cp} x pp {layout.pp} x dp {layout.dp}"
     finding = Finding(
         message=f"{idle} of {cluster.gpus} GPUs get no rank",
-        label=f"{product} = {layout.world} ranks, {cluster.gpus} GPUs; {'; '.join(parts)}",
+        label=f"{product} = {layout.world} ranks for {cluster.gpus} GPUs; {'; '.join(parts)}",
         help="list hosts that are meant to stay idle under cluster.spare",
         causes=(Cause("layout.dp", f"dp = {layout.dp}"),),
     )
@@ -84,7 +92,11 @@ def _check_idle(plan: Plan, sink: Sink) -> None:
 def _count_split_groups(
     placement: Placement, mesh: Mesh, axes: tuple[str, ...]
 ) -> tuple[int, int, tuple[str, ...]]:
-    """Return (groups that span NVLink domains, all groups, two hosts of the first such group)."""
+    """Count the groups of ``axes`` that span NVLink domains.
+
+    Return (number of these groups, number of all groups, two hosts of the first such group).
+    """
+    # Node groups without visits are inside one host, so they span nothing.
     groups = node_groups(mesh, axes, placement.ranks_per_node)
     hosts = placement.hosts
     cut, example = 0, ("", "")
@@ -100,10 +112,14 @@ def _count_split_groups(
 
 
 def _domain_gpus(plan: Plan) -> int:
-    """Return the GPUs that communicate without the network; on PCIe the host counts as a domain."""
+    """Return the number of GPUs that communicate without the network.
+
+    They form an NVLink domain, or a host if its GPUs are connected by PCIe.
+    """
     node = plan.problem.cluster.node
     return max(node.nvlink_domain, node.gpus)
 
 
-def _shortened(names: str, width: int = 80) -> str:
+def _shorten(names: str, width: int = 80) -> str:
+    """Return a host list, cut off after ``width`` characters at a comma."""
     return names if len(names) <= width else names[:width].rsplit(",", 1)[0] + ", ..."

@@ -1,4 +1,4 @@
-"""Check a finished serving plan: tensor groups over slow links, idle GPUs."""
+"""Warnings and hints about a finished serving plan: slow tensor-parallel groups, and idle GPUs."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ from parc.compiler.ir.serving_plan import ServingCandidate
 from parc.compiler.topology.hostlist import compress
 
 NOTABLE_LOSS = 0.03
-"""Smallest relative loss that is reported."""
+"""Smallest relative loss of performance that is reported."""
 
 
 def check_serving_placement(plan: ServingPlan, sink: Sink) -> None:
-    """Report T01 on tensor groups, V30 on avoided tensor parallelism, T15 on idle GPUs."""
-    _check_domain(plan, sink)
+    """Check tensor groups (T01), avoided tensor parallelism (V30) and idle GPUs (T15)."""
+    _check_tensor_groups(plan, sink)
     _advise_against_tensor_parallelism(plan, sink)
-    _check_idle(plan, sink)
+    _check_idle_gpus(plan, sink)
 
 
-def _check_domain(plan: ServingPlan, sink: Sink) -> None:
-    """Report T01 for tensor groups larger than a host and its NVLink domain."""
+def _check_tensor_groups(plan: ServingPlan, sink: Sink) -> None:
+    """Report tensor-parallel groups that are larger than an NVLink domain or a host (T01)."""
     node, tp = plan.problem.cluster.node, plan.layout.tp
     domain = max(node.nvlink_domain, node.gpus)
     if tp <= domain:
         return
     valid = ", ".join(str(n) for n in range(1, domain + 1) if domain % n == 0)
     finding = Finding(
-        f"tensor-parallel groups of {tp} GPUs exceed their NVLink domain: the all-reduces of each "
-        "layer cross the network",
-        label=f"tp = {tp}, a domain has {domain} GPUs",
-        help=f"valid values inside a domain: {valid}; increase pp by the remaining factor",
+        f"tensor-parallel groups of {tp} GPUs are larger than an NVLink domain, so that the "
+        "all-reduces of each layer cross the network",
+        label=f"tp = {tp}, but a domain has {domain} GPUs",
+        help=f"values of tp that fit into a domain: {valid}; increase pp by the factor by which "
+        "you decrease tp",
         fix=f"layout.tp: {max(n for n in range(1, domain + 1) if tp % n == 0)}",
         causes=(Cause("cluster.node", f"{domain} GPUs share one NVLink domain"),),
     )
@@ -37,39 +38,45 @@ def _check_domain(plan: ServingPlan, sink: Sink) -> None:
 
 
 def _advise_against_tensor_parallelism(plan: ServingPlan, sink: Sink) -> None:
-    """Report V30 if the search avoided tensor parallelism because GPUs are connected by PCIe."""
+    """Report that the search avoided tensor parallelism because PCIe connects the GPUs (V30)."""
     node = plan.problem.cluster.node
     if node.nvlink_domain > 1 or node.gpus == 1 or plan.layout.tp > 1:
         return
-    slower = [one for one in plan.search.rejected if _loss(plan, one) > NOTABLE_LOSS]
+    slower = [one for one in plan.search.rejected if _relative_loss(plan, one) > NOTABLE_LOSS]
     if not slower:
         return
-    best = min(slower, key=lambda one: _loss(plan, one))
+    best = min(slower, key=lambda one: _relative_loss(plan, one))
+    # A layer has one all-reduce per part, attention and MLP.
     reductions = sum(kind.parts for kind in plan.problem.model.layer_kinds)
     finding = Finding(
-        f"no tensor parallelism over PCIe: tp {best.layout.tp} would lose "
-        f"{_loss(plan, best):.0%} of the plan's performance",
-        label=f"{_figures(best)} instead of {_figures(plan.search.ranked[0])}",
-        help=f"each attention and each MLP needs an all-reduce over PCIe "
-        f"({node.link_gb_per_s:g} GB/s): {reductions} per token",
+        f"the plan avoids tensor parallelism over PCIe: tp {best.layout.tp} would reduce "
+        f"the performance by {_relative_loss(plan, best):.0%}",
+        label=f"{_format_candidate(best)} instead of {_format_candidate(plan.search.ranked[0])}",
+        help=f"each attention and each MLP would need an all-reduce over PCIe "
+        f"({node.link_gb_per_s:g} GB/s): {reductions} all-reduces per token",
         causes=(Cause("cluster.node", f"{node.name} connects its GPUs only by PCIe"),),
     )
     sink.report("V30", finding, at="cluster.node")
 
 
-def _loss(plan: ServingPlan, other: ServingCandidate) -> float:
-    """Return the fraction of the plan's throughput, or latency, that ``other`` loses."""
+def _relative_loss(plan: ServingPlan, other: ServingCandidate) -> float:
+    """Return the fraction of the plan's performance that ``other`` loses.
+
+    Performance is the throughput, or the inverse of the request latency if the goal is latency or
+    the traffic sets a request rate.
+    """
     chosen, traffic = plan.search.ranked[0], plan.problem.service.traffic
     by_latency = plan.problem.goals.maximize == "latency" or traffic.request_rate is not None
     if not by_latency:
         return 1 - other.tokens_per_second / chosen.tokens_per_second
+    # The first output token is part of the time to first token.
     later = max(traffic.output_tokens - 1, 0.0)
     mine = chosen.ttft_seconds + later * chosen.tpot_seconds
     return 1 - mine / (other.ttft_seconds + later * other.tpot_seconds)
 
 
-def _figures(one: ServingCandidate) -> str:
-    """Format throughput, time per token and degrees of a candidate."""
+def _format_candidate(one: ServingCandidate) -> str:
+    """Format the throughput, time per token and parallel sizes of a candidate."""
     layout = one.layout
     degrees = f"tp {layout.tp} pp {layout.pp} x {layout.replicas}"
     return (
@@ -78,8 +85,8 @@ def _figures(one: ServingCandidate) -> str:
     )
 
 
-def _check_idle(plan: ServingPlan, sink: Sink) -> None:
-    """Report T15 for GPUs without a rank, unless the goal is fewest-gpus."""
+def _check_idle_gpus(plan: ServingPlan, sink: Sink) -> None:
+    """Report GPUs that get no rank (T15), unless the goal is fewest-gpus."""
     placement, cluster, layout = plan.placement, plan.problem.cluster, plan.layout
     idle = cluster.gpus - layout.gpus
     if idle <= 0 or plan.problem.goals.maximize == "fewest-gpus":
@@ -92,8 +99,8 @@ def _check_idle(plan: ServingPlan, sink: Sink) -> None:
         parts.append(f"{free} of {cluster.node.gpus} GPUs idle on each host with ranks")
     finding = Finding(
         f"{idle} of {cluster.gpus} GPUs get no rank",
-        label=f"{layout.replicas} engines of {layout.engine_gpus}; {'; '.join(parts)}",
-        help="list hosts that should stay idle under cluster.spare",
+        label=f"{layout.replicas} engines of {layout.engine_gpus} GPUs; {'; '.join(parts)}",
+        help="list hosts that are meant to stay idle under cluster.spare",
         causes=(Cause("layout.replicas", f"replicas = {layout.replicas}"),),
     )
     sink.report("T15", finding, at="cluster")

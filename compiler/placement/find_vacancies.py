@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.ir import AnyPlan, Cluster, Host
-from parc.compiler.resolve.resolve_hosts import near_hosts
+from parc.compiler.resolve.resolve_hosts import similar_hosts
 from parc.compiler.topology.hostlist import compress, natural_key
 
 DRAIN = Span("--drain", 1, 1)
@@ -94,7 +94,7 @@ def _check_names(
         sink.report("H03", finding, at="cluster.nodes")
         return False
     for name in unknown:
-        near = near_hosts(name, known)
+        near = similar_hosts(name, known)
         finding = Finding(
             f"host {name} is not in the cluster of {len(known)} hosts",
             label="unknown host",

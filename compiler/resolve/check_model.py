@@ -1,8 +1,6 @@
-"""Checks of a model of the spec, hybrid models included.
+"""Check that the dimensions of a model are complete and consistent (K03, D07, D17).
 
-Check that the facts of a model are complete and consistent (K03, D07, D17).
-
-Check models that combine attention with linear attention or Mamba layers (K03).
+Hybrid models, which combine attention with linear attention or Mamba layers, are included.
 """
 
 from __future__ import annotations
@@ -18,53 +16,59 @@ from parc.compiler.spec.model_spec import (
     PositionSpec,
 )
 
-_NEEDED = ("layers", "hidden", "heads", "vocab")
-_NEEDED_EXPERTS = ("count", "top_k", "size")
-_NEEDED_LATENT = ("kv_lora_rank", "qk_nope_dim", "qk_rope_dim", "v_dim")
-_NEEDED_LINEAR = ("key_heads", "value_heads", "key_dim", "value_dim")
-_NEEDED_MAMBA = ("heads", "head_dim", "state_size")
-# Fields of grouped-query attention, which latent attention replaces.
-_NOT_LATENT = ("kv_heads", "head_dim", "qkv_bias", "attention_output_bias", "sinks", "window")
+_REQUIRED = ("layers", "hidden", "heads", "vocab")
+_REQUIRED_EXPERTS = ("count", "top_k", "size")
+_REQUIRED_LATENT = ("kv_lora_rank", "qk_nope_dim", "qk_rope_dim", "v_dim")
+_REQUIRED_LINEAR = ("key_heads", "value_heads", "key_dim", "value_dim")
+_REQUIRED_MAMBA = ("heads", "head_dim", "state_size")
+# Fields of grouped-query attention. Latent attention replaces it, so they would have no effect.
+_NOT_WITH_LATENT = ("kv_heads", "head_dim", "qkv_bias", "attention_output_bias", "sinks", "window")
 
 
 def check_model(facts: ModelSpec, sink: Sink) -> bool:
-    """Return True if ``facts`` describe a complete model; report every problem otherwise."""
-    missing = _missing(facts)
+    """Return True if ``facts`` describe a complete, consistent model; else report each problem."""
+    missing = _missing_numbers(facts)
     for path in missing:
-        finding = Finding(f"{path} is not set", label="missing", fix=f"{path}: <number>")
+        finding = Finding(
+            f"{path} is not set",
+            label="this key is required and has no default",
+            fix=f"{path}: <number>",
+        )
         sink.report("K03", finding, at=path)
+    # The other checks would report missing numbers again, as 0 or 1.
     if missing:
         return False
     found = [
-        *_heads(facts),
-        *_latent(facts),
-        *_position(facts.position or PositionSpec()),
-        *(_experts(facts, facts.experts) if facts.experts and not facts.pattern else ()),
-        *(_router(facts.experts) if facts.experts else ()),
-        *check_hybrid(facts),
+        *_check_heads(facts),
+        *_check_latent_attention(facts),
+        *_check_position(facts.position or PositionSpec()),
+        *(_check_experts(facts, facts.experts) if facts.experts and not facts.pattern else ()),
+        *(_check_router(facts.experts) if facts.experts else ()),
+        *_check_hybrid(facts),
     ]
     for code, path, finding in found:
         sink.report(code, finding, at=path)
     return not found
 
 
-_Found = tuple[str, str, Finding]
-"""(code, spec path, finding)."""
+Found = tuple[str, str, Finding]
+"""(diagnostic code, spec path, finding)."""
 
 
-def _missing(facts: ModelSpec) -> list[str]:
-    """Return the spec paths of missing numbers that have no default."""
-    paths = [f"model.{key}" for key in _NEEDED if getattr(facts, key) is None]
+def _missing_numbers(facts: ModelSpec) -> list[str]:
+    """Return the spec paths of required numbers that are not set."""
+    paths = [f"model.{key}" for key in _REQUIRED if getattr(facts, key) is None]
+    # Letter "-" of a layer pattern is a dense MLP. Without one, no layer reads ffn.
     no_dense = facts.experts is not None or (facts.pattern is not None and "-" not in facts.pattern)
     if not facts.ffn and not no_dense:
         paths.append("model.ffn")
     if facts.position is None or facts.position.max_positions is None:
         paths.append("model.position.max_positions")
     for name, keys in (
-        ("experts", _NEEDED_EXPERTS),
-        ("latent", _NEEDED_LATENT),
-        ("linear_attention", _NEEDED_LINEAR),
-        ("mamba", _NEEDED_MAMBA),
+        ("experts", _REQUIRED_EXPERTS),
+        ("latent", _REQUIRED_LATENT),
+        ("linear_attention", _REQUIRED_LINEAR),
+        ("mamba", _REQUIRED_MAMBA),
     ):
         part = getattr(facts, name)
         if part is not None:
@@ -72,22 +76,22 @@ def _missing(facts: ModelSpec) -> list[str]:
     return paths
 
 
-def _heads(facts: ModelSpec) -> list[_Found]:
-    """Check that head counts divide each other and the hidden size."""
-    found: list[_Found] = []
+def _check_heads(facts: ModelSpec) -> list[Found]:
+    """Check that heads are divisible by kv_heads, and the hidden size by heads."""
+    found: list[Found] = []
     hidden, heads = facts.hidden or 0, facts.heads or 1
     groups = facts.kv_heads or heads
     if heads % groups:
         finding = Finding(
-            f"{heads} attention heads cannot share {groups} key-value heads",
+            f"{heads} attention heads are not divisible by {groups} key-value heads",
             label=f"{heads} % {groups} = {heads % groups}, must be 0",
-            help="heads must be divisible by kv_heads",
+            help="equally many attention heads must share each key-value head",
             causes=(Cause("model.heads", "the number of heads"),),
         )
         found.append(("K03", "model.kv_heads", finding))
     if facts.latent is None and facts.head_dim is None and hidden % heads:
         finding = Finding(
-            f"hidden {hidden} is not divisible by {heads} heads, and head_dim is not set",
+            f"hidden size {hidden} is not divisible by {heads} heads, and head_dim is not set",
             label=f"{hidden} % {heads} = {hidden % heads}, must be 0",
             help="set model.head_dim if it is not hidden / heads",
             causes=(Cause("model.heads", "the number of heads"),),
@@ -96,11 +100,12 @@ def _heads(facts: ModelSpec) -> list[_Found]:
     return found
 
 
-def _latent(facts: ModelSpec) -> list[_Found]:
-    """Report fields of grouped-query attention next to latent attention."""
+def _check_latent_attention(facts: ModelSpec) -> list[Found]:
+    """Return findings on fields that have no effect with latent attention."""
     if facts.latent is None:
         return []
-    conflicting = [key for key in _NOT_LATENT if getattr(facts, key)]
+    conflicting = [key for key in _NOT_WITH_LATENT if getattr(facts, key)]
+    # Configs with latent attention, such as DeepSeek-V3, set kv_heads to heads. That is harmless.
     if facts.kv_heads == facts.heads:
         conflicting = [key for key in conflicting if key != "kv_heads"]
     if facts.qk_norm not in (None, "none"):
@@ -112,7 +117,7 @@ def _latent(facts: ModelSpec) -> list[_Found]:
             Finding(
                 f"{key} has no effect with latent attention",
                 label="contradicts model.latent",
-                help="remove one of the two",
+                help=f"remove model.{key} or model.latent",
                 causes=(Cause("model.latent", "latent attention is set here"),),
             ),
         )
@@ -120,11 +125,14 @@ def _latent(facts: ModelSpec) -> list[_Found]:
     ]
 
 
-def _position(position: PositionSpec) -> list[_Found]:
-    """Check the rotated share and the scaling."""
-    found: list[_Found] = []
+def _check_position(position: PositionSpec) -> list[Found]:
+    """Check the fraction of rotated dimensions, and the rotary scaling."""
+    found: list[Found] = []
     if position.percent > 1:
-        finding = Finding(f"percent is {position.percent:g}", label="must be at most 1")
+        finding = Finding(
+            f"position.percent is {position.percent:g}",
+            label="percent is a fraction, must be at most 1",
+        )
         found.append(("K03", "model.position.percent", finding))
     rotary = position.kind in ("rope", "yarn")
     if position.scaling != "none" and not rotary:
@@ -136,38 +144,42 @@ def _position(position: PositionSpec) -> list[_Found]:
     return found
 
 
-def _experts(facts: ModelSpec, experts: ExpertsSpec) -> list[_Found]:
-    """Check that some layer has experts, and that dense layers have a width."""
-    found: list[_Found] = []
+def _check_experts(facts: ModelSpec, experts: ExpertsSpec) -> list[Found]:
+    """Check that at least one layer has experts, and that ffn is set if a layer has none."""
+    found: list[Found] = []
     layers = facts.layers or 0
     first = max(experts.first_dense_layers, experts.every - 1)
     routed = sum(1 for n in range(experts.every, layers + 1, experts.every) if n > first)
     if not routed:
-        message = f"no layer has experts: {first} dense layers come first, of {layers} layers"
+        message = f"no layer has experts: the first {first} of {layers} layers are dense"
         found.append(("K03", "model.experts", Finding(message)))
     if routed < layers and not facts.ffn:
-        message = f"{layers - routed} of {layers} layers are dense, and ffn is not set"
+        message = f"{layers - routed} of {layers} layers are dense, but model.ffn is not set"
         found.append(("K03", "model.ffn", Finding(message, fix="model.ffn: <number>")))
     return found
 
 
-def _router(experts: ExpertsSpec) -> list[_Found]:
-    """Check top-k and expert groups (Megatron: TransformerConfig.__post_init__)."""
+def _check_router(experts: ExpertsSpec) -> list[Found]:
+    """Check top-k routing and the groups of experts."""
+    # These are the checks of TransformerConfig.__post_init__ in Megatron.
     count, top_k = experts.count or 1, experts.top_k or 1
     groups, group_top_k = experts.groups, experts.group_top_k
     problems = {
-        "top_k": (top_k > count, f"a token cannot visit {top_k} of {count} experts"),
+        "top_k": (
+            top_k > count,
+            f"a token cannot be routed to {top_k} experts, because the model has {count}",
+        ),
         "groups": (
             count % groups > 0,
-            f"{count} experts do not form {groups} equal groups: {count} % {groups} = "
-            f"{count % groups}",
+            f"{count} experts are not divisible by {groups} groups: {count} % {groups} = "
+            f"{count % groups}, must be 0",
         ),
         "group_top_k": (
             group_top_k > groups,
-            f"a token cannot visit {group_top_k} of {groups} groups",
+            f"a token cannot be routed to {group_top_k} groups, because there are {groups}",
         ),
     }
-    found: list[_Found] = []
+    found: list[Found] = []
     for key, (violated, message) in problems.items():
         if violated:
             help = f"valid values: divisors of {count}" if key == "groups" else ""
@@ -175,91 +187,92 @@ def _router(experts: ExpertsSpec) -> list[_Found]:
             finding = Finding(message, help=help, causes=causes)
             found.append(("D17", f"model.experts.{key}", finding))
     if not found and groups > 1 and top_k > group_top_k * (count // groups):
-        message = f"{group_top_k} groups of {count // groups} experts are fewer than top_k {top_k}"
+        most = group_top_k * (count // groups)
+        message = f"top_k {top_k} exceeds the {most} experts in {group_top_k} groups"
         found.append(("D17", "model.experts.group_top_k", Finding(message)))
     return found
 
 
-Found = tuple[str, str, Finding]
-"""(code, spec path, finding)."""
-
-
-def check_hybrid(facts: ModelSpec) -> Iterator[Found]:
-    """Yield the problems of linear attention, Mamba layers and the layer pattern."""
+def _check_hybrid(facts: ModelSpec) -> Iterator[Found]:
+    """Yield the problems of the linear attention, the Mamba layers and the layer pattern."""
     if facts.linear_attention is not None:
-        yield from _linear(facts, facts.linear_attention)
+        yield from _check_linear_attention(facts, facts.linear_attention)
     if facts.mamba is not None:
-        yield from _mamba(facts, facts.mamba)
+        yield from _check_mamba(facts, facts.mamba)
     if facts.pattern is not None:
-        yield from _pattern(facts, facts.pattern)
+        yield from _check_pattern(facts, facts.pattern)
 
 
-def _linear(facts: ModelSpec, linear: LinearAttentionSpec) -> Iterator[Found]:
+def _check_linear_attention(facts: ModelSpec, linear: LinearAttentionSpec) -> Iterator[Found]:
+    """Check the head counts of linear attention, and fields that conflict with linear attention."""
     values, keys = linear.value_heads or 1, linear.key_heads or 1
     if values % keys:
         finding = Finding(
-            f"{values} value heads cannot share {keys} key heads",
+            f"{values} value heads are not divisible by {keys} key heads",
             label=f"{values} % {keys} = {values % keys}, must be 0",
         )
         yield "K03", "model.linear_attention.value_heads", finding
     if linear.full_attention_every == 1:
         finding = Finding(
             "no layer has linear attention",
-            label="every layer has full attention, so the section has no effect",
+            label="with full_attention_every 1, every layer has full attention",
             fix="model.linear_attention.full_attention_every: 4",
         )
         yield "K03", "model.linear_attention.full_attention_every", finding
     for other in ("latent", "window", "pattern", "sinks"):
         if getattr(facts, other):
-            yield _conflict(other, "linear_attention")
+            yield _no_effect_finding(other, "linear_attention")
 
 
-def _mamba(facts: ModelSpec, mamba: MambaSpec) -> Iterator[Found]:
+def _check_mamba(facts: ModelSpec, mamba: MambaSpec) -> Iterator[Found]:
+    """Check the groups of Mamba heads, and that the pattern contains Mamba layers."""
     heads, groups = mamba.heads or 1, mamba.groups
     if heads % groups:
         finding = Finding(
-            f"{heads} Mamba heads do not form {groups} equal groups",
+            f"{heads} Mamba heads are not divisible by {groups} groups",
             label=f"{heads} % {groups} = {heads % groups}, must be 0",
         )
         yield "K03", "model.mamba.groups", finding
     if "M" not in (facts.pattern or ""):
         finding = Finding(
             "no layer is a Mamba layer",
-            label="the section has no effect without an M in model.pattern",
+            label="model.mamba has no effect without an M in model.pattern",
             fix='model.pattern: "M-M*-..."',
         )
         yield "K03", "model.mamba", finding
 
 
-def _pattern(facts: ModelSpec, pattern: str) -> Iterator[Found]:
+def _check_pattern(facts: ModelSpec, pattern: str) -> Iterator[Found]:
+    """Check that the pattern has one letter per layer, and that each layer kind is described."""
     layers = facts.layers or 0
     if len(pattern) != layers:
         finding = Finding(
             f"the pattern has {len(pattern)} letters for {layers} layers",
-            label="must have one letter per layer",
+            label="the pattern must have one letter per layer",
             fix=f"model.layers: {len(pattern)}",
             causes=(Cause("model.layers", "the number of layers"),),
         )
         yield "K03", "model.pattern", finding
+    # Letters of Megatron's hybrid layer pattern; "*", attention, needs no section.
     needs = {"M": ("mamba", facts.mamba), "-": ("ffn", facts.ffn), "E": ("experts", facts.experts)}
     for letter, (key, given) in needs.items():
         if letter in pattern and not given:
-            finding = Finding(f"the pattern has {letter} layers, but {key} is not set")
+            finding = Finding(f"model.pattern contains {letter}, but model.{key} is not set")
             yield "K03", f"model.{key}", finding
     if facts.experts is not None and "E" not in pattern:
-        yield "K03", "model.experts", Finding("no layer has experts: the pattern has no E")
+        yield "K03", "model.experts", Finding("no layer has experts: model.pattern contains no E")
     if facts.mtp_layers:
-        yield _conflict("mtp_layers", "pattern")
+        yield _no_effect_finding("mtp_layers", "pattern")
     for key in ("first_dense_layers", "every"):
         if facts.experts is not None and key in facts.experts.model_fields_set:
-            yield _conflict(f"experts.{key}", "pattern")
+            yield _no_effect_finding(f"experts.{key}", "pattern")
 
 
-def _conflict(key: str, other: str) -> Found:
+def _no_effect_finding(key: str, other: str) -> Found:
     finding = Finding(
         f"{key} has no effect with {other}",
         label=f"contradicts model.{other}",
-        help="remove one of the two",
-        causes=(Cause(f"model.{other}", "set here"),),
+        help=f"remove model.{key} or model.{other}",
+        causes=(Cause(f"model.{other}", f"{other} is set here"),),
     )
     return "K03", f"model.{key}", finding

@@ -1,4 +1,4 @@
-"""Check the request of a serving job before any layout is evaluated."""
+"""Check the settings of a serving job before any layout is evaluated."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.spec.service_spec import ServingSpec
 
 TRAINING_KEYS = {"launch.program", "cluster.calibration"}
-"""Keys that both kinds of job accept, but that have a meaning only for training."""
+"""Keys that a serving spec may contain, but that have an effect only on training jobs."""
 
 
 def check_service(service: Service, engine: Engine, gpu: Gpu, sink: Sink) -> None:
-    """Report V04, V22 and V24, and the number formats that the engine does not support."""
+    """Check the traffic (V22), number formats, lengths (V24) and batch size (V04) of a service.
+
+    Number formats are checked by the engine, with its own diagnostic codes.
+    """
     _check_traffic(service.traffic, sink)
     engine.check_formats(service, gpu, sink)
     _check_lengths(service, engine, sink)
@@ -23,15 +26,15 @@ def check_service(service: Service, engine: Engine, gpu: Gpu, sink: Sink) -> Non
 
 
 def check_training_keys(spec: ServingSpec, sink: Sink) -> None:
-    """Report X01 for keys that have a meaning only for training jobs."""
+    """Report each key of a serving spec that has an effect only on training jobs (X01)."""
     written = {f"launch.{name}" for name in spec.launch.model_fields_set}
     if isinstance(spec.cluster, ClusterSpec):
         written |= {f"cluster.{name}" for name in spec.cluster.model_fields_set}
     for path in sorted(written & TRAINING_KEYS):
         finding = Finding(
-            f"{path} is a key of another kind of job",
-            label="for job.kind pretrain and finetune",
-            help="a serving job starts its engine, which declares the constants of its estimate",
+            f"{path} has no effect on a serving job",
+            label="only for job.kind pretrain and finetune",
+            help="a serving job starts its engine, which declares the constants of the estimate",
             fix=f"remove {path}",
             causes=(Cause("job.kind", "the kind of job is set here"),),
         )
@@ -39,28 +42,31 @@ def check_training_keys(spec: ServingSpec, sink: Sink) -> None:
 
 
 def _check_traffic(traffic: Traffic, sink: Sink) -> None:
-    """Report V22 if the load is given both as a concurrency and as a rate."""
+    """Report a spec that sets both the concurrency and the request rate (V22)."""
     if traffic.concurrency is None or traffic.request_rate is None:
         return
     finding = Finding(
-        "the traffic is given twice: as concurrency and as request_rate",
-        label="each follows from the other",
+        "job.traffic sets both concurrency and request_rate",
+        label="PARC computes each from the other, so set only one",
         fix="remove job.traffic.request_rate",
-        causes=(Cause("job.traffic.concurrency", "given here too"),),
+        causes=(Cause("job.traffic.concurrency", "the concurrency is set here"),),
     )
     sink.report("V22", finding, at="job.traffic.request_rate", key=True)
 
 
 def _check_lengths(service: Service, engine: Engine, sink: Sink) -> None:
-    """Report V24 if max_model_len exceeds the model's context, or the requests exceed either."""
+    """Report a max_model_len above the context length, or requests above max_model_len (V24).
+
+    If max_model_len is not set, requests are compared with the context length.
+    """
     requested, traffic = service.max_model_len, service.traffic
     model = Cause("model", f"the context length is {service.context} tokens")
     if requested is not None and requested > service.context:
         setting = engine.long_context_setting
         finding = Finding(
-            f"max_model_len {requested} is greater than the derived max_model_len "
-            f"({service.context})",
-            label=f"{requested} > {service.context}",
+            f"max_model_len {requested} exceeds the context length of the model, "
+            f"{service.context} tokens",
+            label=f"{requested} > {service.context} tokens",
             help=f"valid values: up to {service.context}"
             + (f"; {engine.name} accepts more only with {setting}" if setting else ""),
             fix=f"job.max_model_len: {service.context}",
@@ -72,11 +78,12 @@ def _check_lengths(service: Service, engine: Engine, sink: Sink) -> None:
     longest = int(traffic.input_tokens + traffic.output_tokens)
     if longest <= limit:
         return
+    # A fix is only possible if the model itself supports requests of this length.
     fits = requested is not None and longest <= service.context
     finding = Finding(
-        f"requests of {longest} tokens exceed the maximum of {limit}",
-        label=f"{traffic.input_tokens:.0f} + {traffic.output_tokens:.0f} > {limit}",
-        help="the engine rejects longer prompts and cuts answers off at this length",
+        f"requests of {longest} tokens (input + output) exceed the maximum of {limit}",
+        label=f"{traffic.input_tokens:.0f} + {traffic.output_tokens:.0f} > {limit} tokens",
+        help="the engine rejects longer prompts, and cuts off answers at this length",
         fix=f"job.max_model_len: {longest}" if fits else "",
         causes=(model,)
         if requested is None
@@ -86,13 +93,16 @@ def _check_lengths(service: Service, engine: Engine, sink: Sink) -> None:
 
 
 def _check_batch(service: Service, sink: Sink) -> None:
-    """Report V04 if a step has fewer tokens than requests, each of which needs one."""
+    """Report a limit of tokens per step that is below the limit of running requests (V04).
+
+    Each running request needs at least one token per step.
+    """
     setup = service.setup
     seqs, tokens = setup.max_running or 1, setup.max_batched_tokens or 1
     if tokens >= seqs:
         return
     finding = Finding(
-        f"max_num_batched_tokens ({tokens}) must be greater than or equal to max_num_seqs ({seqs})",
+        f"max_num_batched_tokens {tokens} is less than max_num_seqs {seqs}",
         label=f"{tokens} < {seqs}: a step needs at least one token per running request",
         fix=f"job.max_num_batched_tokens: {seqs}",
         causes=(Cause("job.max_num_seqs", f"{seqs} requests"),),

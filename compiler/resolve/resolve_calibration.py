@@ -1,4 +1,4 @@
-"""Read the parameters of the cost model that ``cluster.calibration`` replaces."""
+"""Read the calibration file of ``cluster.calibration``: fitted parameters of the cost model."""
 
 from __future__ import annotations
 
@@ -19,29 +19,30 @@ from parc.compiler.spec.reading.yaml_tree import Tree, read_tree, split_lines
 AT = "cluster.calibration"
 FORMAT = 1
 KEYS = ("calibration", "written_by", "class", "parameters", "collectives", "fitted_to")
-"""Valid keys; ``written_by`` and ``fitted_to`` are notes for the reader and have no effect."""
+"""Valid keys of a calibration file. ``written_by`` and ``fitted_to`` are notes without effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Content of a calibration file."""
+    """Parameters of the cost model from a calibration file, and their hardware class."""
 
     values: Values = ()
-    """(name, value) pairs, sorted."""
+    """(parameter name, value), sorted by name."""
     path: str = ""
     hardware: str = ""
-    """Hardware class of the measured runs; a GPU generation without a stack if only links were
-    measured."""
+    """Hardware class of the measured runs: ``GENERATION/STACK``, or only the GPU generation if the
+    file was fitted to link measurements."""
     span: Span | None = None
-    """Position of the class in the file."""
+    """Position of the hardware class in the file."""
 
 
 def resolve_calibration(
     spec: str | ClusterSpec, cluster: Cluster, library: Library, sink: Sink
 ) -> Calibration:
-    """Return the calibration; an empty one if the spec names no file, or after an error.
+    """Return the calibration from the file that ``cluster.calibration`` names.
 
-    Findings about the content are reported at the lines of the file.
+    The result is empty if the spec names no file, or after an error: the file cannot be read or is
+    invalid (Q07), or was measured on another GPU generation (Q08).
     """
     path = None if isinstance(spec, str) else spec.calibration
     if path is None:
@@ -50,114 +51,129 @@ def resolve_calibration(
         text = library.text(path)
     except OSError as error:
         reason = error.strerror or str(error)
-        finding = Finding(f"{path} cannot be read: {reason}", "no such calibration")
+        finding = Finding(f"{path} cannot be read: {reason}", "the calibration file is named here")
         sink.report("Q07", finding, at=AT)
         return Calibration()
     lines = {**sink.positions.lines, path: split_lines(text)}
     sink.positions = replace(sink.positions, lines=lines)
     tree = read_tree(text, path, sink)
-    return Calibration() if tree is None else _File(path, tree, sink).calibration(cluster)
-
-
-def check_stack(calibration: Calibration, gpu: Gpu, stack: Stack, sink: Sink) -> None:
-    """Report Q08 if the measured runs used other kernels than the framework of the job."""
-    if "/" not in calibration.hardware or calibration.hardware == hardware_class(gpu, stack):
-        return
-    own = hardware_class(gpu, stack)
-    help_ = "kernels and overlap differ between frameworks: calibrate with runs of this one"
-    sink.report("Q08", _other_class(calibration, own, help_), at=AT)
-
-
-def _other_class(calibration: Calibration, own: str, help_: str) -> Finding:
-    return Finding(
-        f"{calibration.path} is a calibration of {calibration.hardware[:40]}, not of {own}",
-        label=f"measured on another class than {own}",
-        help=help_,
-        causes=(Cause("class", "the class of the measured runs", calibration.span),),
+    return (
+        Calibration()
+        if tree is None
+        else _CalibrationReader(path, tree, sink).read_calibration(cluster)
     )
 
 
-class _File:
-    """Reader of one calibration file."""
+def check_calibration_stack(calibration: Calibration, gpu: Gpu, stack: Stack, sink: Sink) -> None:
+    """Report a calibration that was fitted to runs of another software stack (Q08).
+
+    ``stack`` is the software stack of the framework of this job.
+    """
+    # A file that was fitted only to link measurements has no stack, and fits every stack.
+    if "/" not in calibration.hardware or calibration.hardware == hardware_class(gpu, stack):
+        return
+    own = hardware_class(gpu, stack)
+    help_ = "kernels and overlap differ between frameworks: calibrate with runs of this framework"
+    sink.report("Q08", _other_class_finding(calibration, own, help_), at=AT)
+
+
+def _other_class_finding(calibration: Calibration, own: str, help_: str) -> Finding:
+    return Finding(
+        f"{calibration.path} is a calibration for {calibration.hardware[:40]}, not for {own}",
+        label=f"the hardware class of this job is {own}",
+        help=help_,
+        causes=(Cause("class", "the hardware class of the measured runs", calibration.span),),
+    )
+
+
+class _CalibrationReader:
+    """Reader for one calibration file."""
 
     def __init__(self, path: str, tree: Tree, sink: Sink) -> None:
         self.path = path
         self.tree = tree
         self.sink = sink
-        self.sound = True
+        self.valid = True
 
-    def calibration(self, cluster: Cluster) -> Calibration:
-        """Return the calibration in the file; an empty one if an entry of the file is invalid."""
+    def read_calibration(self, cluster: Cluster) -> Calibration:
+        """Return the calibration in the file; an empty one if the file has an invalid entry."""
         value = self.tree.value
         if not isinstance(value, dict) or value.get("calibration") != FORMAT:
-            self._refuse(
+            self._report_invalid(
                 "calibration" if isinstance(value, dict) else "",
-                f"{self.path} is not a calibration of format {FORMAT}",
-                help="parc calibrate RUNS.csv -o FILE writes one",
+                f"{self.path} is not a calibration file of format {FORMAT}",
+                help="create a calibration file with parc calibrate RUNS.csv -o FILE",
             )
             return Calibration()
         for key in value.keys() - set(KEYS):
-            self._unknown(str(key), str(key), KEYS)
-        found = [*self._parameters(value), *self._collectives(value)]
+            self._report_unknown_key(str(key), str(key), KEYS)
+        found = [*self._read_parameters(value), *self._read_collectives(value)]
         written = Calibration(
-            tuple(sorted(found)), self.path, str(value.get("class")), self._span("class")
+            tuple(sorted(found)), self.path, str(value.get("class")), self._span_of("class")
         )
-        sound = self._is_of_generation(written, cluster) and self.sound
-        return written if sound else Calibration()
+        # Parameters were fitted together, so a file with one invalid entry is not used at all.
+        valid = self._matches_gpu_generation(written, cluster) and self.valid
+        return written if valid else Calibration()
 
-    def _parameters(self, value: dict[str, Any]) -> Iterator[tuple[str, float]]:
-        for name, number in self._mapping(value.get("parameters"), "parameters"):
-            yield from self._number(f"parameters.{name}", str(name), number, tuple(PARAMETERS))
+    def _read_parameters(self, value: dict[str, Any]) -> Iterator[tuple[str, float]]:
+        """Yield (name, value) of each valid entry of ``parameters``."""
+        for name, number in self._read_mapping(value.get("parameters"), "parameters"):
+            yield from self._read_number(f"parameters.{name}", str(name), number, tuple(PARAMETERS))
 
-    def _collectives(self, value: dict[str, Any]) -> Iterator[tuple[str, float]]:
-        for operation, terms in self._mapping(value.get("collectives"), "collectives"):
+    def _read_collectives(self, value: dict[str, Any]) -> Iterator[tuple[str, float]]:
+        """Yield (``OPERATION.TERM``, value) of each valid entry of ``collectives``."""
+        for operation, terms in self._read_mapping(value.get("collectives"), "collectives"):
             at = f"collectives.{operation}"
             if operation not in OPERATIONS:
-                self._unknown(at, str(operation), OPERATIONS)
+                self._report_unknown_key(at, str(operation), OPERATIONS)
                 continue
-            for term, number in self._mapping(terms, at):
-                yield from self._number(f"{at}.{term}", f"{operation}.{term}", number, ())
+            for term, number in self._read_mapping(terms, at):
+                yield from self._read_number(f"{at}.{term}", f"{operation}.{term}", number, ())
 
-    def _mapping(self, value: Any, at: str) -> list[tuple[Any, Any]]:
+    def _read_mapping(self, value: Any, at: str) -> list[tuple[Any, Any]]:
         if value is None or isinstance(value, dict):
             return list((value or {}).items())
-        self._refuse(at, f"{at} must be a mapping of names to numbers")
+        self._report_invalid(at, f"{at} must be a mapping of names to numbers")
         return []
 
-    def _number(
+    def _read_number(
         self, at: str, name: str, number: Any, known: tuple[str, ...]
     ) -> Iterator[tuple[str, float]]:
+        """Yield (name, value) if ``number`` is valid for ``name``; else report the entry (Q07)."""
         bounds = valid_range(name)
         if bounds is None:
-            self._unknown(at, name, known)
+            self._report_unknown_key(at, name, known)
             return
         low, high = bounds
+        # bool is a subclass of int, but true and false are no parameter values.
         real = isinstance(number, int | float) and not isinstance(number, bool)
         if real and isfinite(number) and low <= number <= high:
             yield name, float(number)
             return
-        self._refuse(at, f"{name} is {str(number)[:40]}", f"must be from {low:g} to {high:g}")
+        self._report_invalid(
+            at, f"{name} is {str(number)[:40]}", f"must be a number from {low:g} to {high:g}"
+        )
 
-    def _is_of_generation(self, written: Calibration, cluster: Cluster) -> bool:
-        """Return True if the runs used GPUs of the cluster's generation; else report Q08."""
+    def _matches_gpu_generation(self, written: Calibration, cluster: Cluster) -> bool:
+        """Return True if the runs used GPUs of the cluster's generation; else report them (Q08)."""
         own = cluster.gpu.generation
         if written.hardware.partition("/")[0] == own:
             return True
         help_ = "measurements of one GPU generation do not apply to another"
-        self.sink.report("Q08", _other_class(written, own, help_), at=AT)
+        self.sink.report("Q08", _other_class_finding(written, own, help_), at=AT)
         return False
 
-    def _unknown(self, at: str, name: str, known: tuple[str, ...]) -> None:
+    def _report_unknown_key(self, at: str, name: str, known: tuple[str, ...]) -> None:
         near = did_you_mean(name, known)
         label = f"did you mean {' or '.join(near)}?" if near else "no such key"
         listed = f"valid keys: {', '.join(known)}" if known else ""
-        self.sound = False
+        self.valid = False
         finding = Finding(f"unknown key {name[:60]} in {self.path}", label, help=listed)
         self.sink.report("Q07", finding, at=AT, span=self.tree.keys.get(at))
 
-    def _refuse(self, at: str, message: str, label: str = "", help: str = "") -> None:
-        self.sound = False
-        self.sink.report("Q07", Finding(message, label, help=help), at=AT, span=self._span(at))
+    def _report_invalid(self, at: str, message: str, label: str = "", help: str = "") -> None:
+        self.valid = False
+        self.sink.report("Q07", Finding(message, label, help=help), at=AT, span=self._span_of(at))
 
-    def _span(self, at: str) -> Span | None:
+    def _span_of(self, at: str) -> Span | None:
         return self.tree.values.get(at) or self.tree.keys.get(at)

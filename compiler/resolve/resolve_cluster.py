@@ -1,9 +1,4 @@
-"""Cluster of the spec and the levels of its network.
-
-Resolve ``cluster:`` to the hosts that a job may use, per rack and NVLink domain.
-
-Resolve ``cluster.levels`` and the switches above racks to tiers of the network.
-"""
+"""Resolve ``cluster:`` of a spec to hosts by rack and NVLink domain, and to network tiers."""
 
 from __future__ import annotations
 
@@ -15,7 +10,7 @@ from parc.compiler.catalog.library import Library, look_up
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Cluster, Fabric, Host, Level, NodeType, Rack
 from parc.compiler.resolve.resolve_hardware import resolve_hardware
-from parc.compiler.resolve.resolve_hosts import Hosts, WrittenRack, resolve_hosts
+from parc.compiler.resolve.resolve_hosts import SpecHosts, SpecRack, resolve_hosts
 from parc.compiler.resolve.resolve_topology import check_gpus_per_host, resolve_topology
 from parc.compiler.spec.cluster_spec import ClusterSpec, LevelSpec
 from parc.compiler.spec.reading.tree_builder import join
@@ -25,15 +20,16 @@ AT = "cluster"
 
 
 def resolve_cluster(spec: str | ClusterSpec, library: Library, sink: Sink) -> Cluster | None:
-    """Return the cluster, racks and hosts in the order of the spec; None after an error.
+    """Return the cluster with its racks and hosts in the order of the spec; None after an error.
 
-    Racks are split into NVLink domains before spare and unavailable hosts are removed, so that a
-    drained host does not move other hosts to another domain.
+    Spare and unavailable hosts are removed after the hosts of a rack are assigned to NVLink
+    domains, so that a drained host does not move other hosts to another domain.
     """
-    written = _complete(spec, library, sink)
+    written = _with_catalog_base(spec, library, sink)
     facts = resolve_topology(written, library, sink) if written else None
     if facts is None:
         if written is not None:
+            # Report errors of the hardware too, so that one compile shows all errors.
             resolve_hardware(written, library, sink, AT)
         return None
     complete = facts.spec
@@ -43,13 +39,15 @@ def resolve_cluster(spec: str | ClusterSpec, library: Library, sink: Sink) -> Cl
         return None
     node, fabric = hardware.node, hardware.fabric
     check_gpus_per_host(facts, node, sink)
-    all_racks = [_with_domains(rack, node) for rack in hosts.racks]
-    _check_sizes(hosts.racks, all_racks, node, sink)
-    _check_owners(hosts.racks, all_racks, sink)
+    all_racks = [_assign_nvlink_domains(rack, node) for rack in hosts.racks]
+    _check_domain_sizes(hosts.racks, all_racks, node, sink)
+    _check_domain_names_unique(hosts.racks, all_racks, sink)
     upper = resolve_levels(complete, hosts.racks, fabric, sink)
     members = [host for rack in all_racks for host in rack.hosts]
-    racks = tuple(kept for rack in all_racks if (kept := _usable(rack, hosts)).hosts)
-    _check_remaining(hosts, racks, node, sink)
+    racks = tuple(
+        kept for rack in all_racks if (kept := _without_excluded_hosts(rack, hosts)).hosts
+    )
+    _check_remaining_hosts(hosts, racks, node, sink)
     if sink.failed():
         return None
     place = {host.name: host for host in members}
@@ -57,7 +55,7 @@ def resolve_cluster(spec: str | ClusterSpec, library: Library, sink: Sink) -> Cl
         gpu=hardware.gpu,
         generation=hardware.generation,
         node=node,
-        fabric=with_leaf(complete, fabric),
+        fabric=apply_leaf_level(complete, fabric),
         racks=racks,
         spare=tuple(place[name] for name in hosts.spare),
         unavailable=tuple(hosts.unavailable),
@@ -66,8 +64,11 @@ def resolve_cluster(spec: str | ClusterSpec, library: Library, sink: Sink) -> Cl
     )
 
 
-def _complete(spec: str | ClusterSpec, library: Library, sink: Sink) -> ClusterSpec | None:
-    """Return the spec over the catalog cluster that it names; None after K01."""
+def _with_catalog_base(spec: str | ClusterSpec, library: Library, sink: Sink) -> ClusterSpec | None:
+    """Return ``spec`` completed by the catalog cluster that it names.
+
+    None after an error, if the catalog has no such cluster (K01).
+    """
     name = spec if isinstance(spec, str) else spec.base
     if name is None:
         return spec if isinstance(spec, ClusterSpec) else None
@@ -75,16 +76,20 @@ def _complete(spec: str | ClusterSpec, library: Library, sink: Sink) -> ClusterS
     if entry is None:
         return None
     base = ClusterSpec.model_validate_json(json.dumps(entry.facts))
-    return base if isinstance(spec, str) else _changed(base, spec)
+    return base if isinstance(spec, str) else _apply_changes(base, spec)
 
 
-def _changed(base: ClusterSpec, changes: ClusterSpec) -> ClusterSpec:
-    """Return ``base`` with ``changes``; racks replace the nodes of the base, and the reverse."""
+def _apply_changes(base: ClusterSpec, changes: ClusterSpec) -> ClusterSpec:
+    """Return ``base`` with ``changes``.
+
+    Racks or a topology in ``changes`` replace the nodes of ``base``, and nodes replace the racks.
+    """
     update = {
         key: getattr(changes, key)
         for key in sorted(changes.model_fields_set - {"base"})
         if getattr(changes, key) is not None
     }
+    # The base may list hosts in another form, and a cluster has exactly one form (H04).
     if "racks" in update or "topology" in update:
         update = {"nodes": None, "nodes_per_rack": None, "racks": None, **update}
     elif "nodes" in update:
@@ -92,8 +97,8 @@ def _changed(base: ClusterSpec, changes: ClusterSpec) -> ClusterSpec:
     return base.model_copy(update=update)
 
 
-def _with_domains(rack: WrittenRack, node: NodeType) -> Rack:
-    """Return a rack with the NVLink domain of each host; hosts of one domain are adjacent."""
+def _assign_nvlink_domains(rack: SpecRack, node: NodeType) -> Rack:
+    """Return the rack with the NVLink domain of each host; hosts of one domain are adjacent."""
     if rack.nvlink_domain is not None:
         domains = [rack.nvlink_domain] * len(rack.hosts)
     elif rack.domains:
@@ -108,8 +113,11 @@ def _with_domains(rack: WrittenRack, node: NodeType) -> Rack:
     return Rack(rack.name, tuple(hosts))
 
 
-def _check_sizes(written: list[WrittenRack], racks: list[Rack], node: NodeType, sink: Sink) -> None:
-    """Report H07 if a named NVLink domain has more GPUs than the node type can connect."""
+def _check_domain_sizes(
+    written: list[SpecRack], racks: list[Rack], node: NodeType, sink: Sink
+) -> None:
+    """Report NVLink domains of the spec that are larger than the node type allows (H07)."""
+    # A domain inside a host still counts as one host.
     most = max(node.nvlink_domain // node.gpus, 1)
     size = Counter(host.nvlink_domain for rack in racks for host in rack.hosts)
     named = [
@@ -121,43 +129,55 @@ def _check_sizes(written: list[WrittenRack], racks: list[Rack], node: NodeType, 
     for domain, path in named:
         hosts = size[domain]
         finding = Finding(
-            message=f"NVLink domain {domain} has {hosts} hosts of {node.gpus} GPUs",
-            label=f"{hosts} x {node.gpus} = {hosts * node.gpus} > {most * node.gpus}",
-            help=f"a domain of {node.name} has at most {most} host{'s' if most > 1 else ''}",
-            causes=(Cause(f"{AT}.node", f"at most {node.nvlink_domain} GPUs per domain"),),
+            message=f"NVLink domain {domain} has {hosts} hosts with {node.gpus} GPUs each",
+            label=f"{hosts} x {node.gpus} = {hosts * node.gpus} GPUs, "
+            f"must be at most {most * node.gpus}",
+            help=f"{node.name}: at most {most} host{'s' if most > 1 else ''} per NVLink domain",
+            causes=(
+                Cause(
+                    f"{AT}.node",
+                    f"the node type allows at most {node.nvlink_domain} GPUs per domain",
+                ),
+            ),
         )
         sink.report("H07", finding, at=path)
 
 
-def _named_domains(rack: WrittenRack) -> list[tuple[str, str]]:
-    """Return (domain, spec path) per NVLink domain that a rack names."""
+def _named_domains(rack: SpecRack) -> list[tuple[str, str]]:
+    """Return (name, spec path) of each NVLink domain that a rack of the spec names."""
     if rack.nvlink_domain is not None:
         return [(rack.nvlink_domain, f"{rack.path}.nvlink_domain")]
     names = dict.fromkeys(rack.domains.values())
     return [(name, join(f"{rack.path}.nvlink_domains", name)) for name in names]
 
 
-def _check_owners(written: list[WrittenRack], racks: list[Rack], sink: Sink) -> None:
-    """Report H08 if a derived NVLink domain has the same name as one in another rack."""
-    owners: dict[str, WrittenRack] = {}
+def _check_domain_names_unique(written: list[SpecRack], racks: list[Rack], sink: Sink) -> None:
+    """Report two racks that have an NVLink domain of the same name (H08).
+
+    The spec may name one domain in two racks on purpose, so a clash is reported only if at least
+    one of the names is derived.
+    """
+    owners: dict[str, SpecRack] = {}
     for rack, resolved in zip(written, racks, strict=True):
         for domain in sorted({host.nvlink_domain for host in resolved.hosts}):
             owner = owners.setdefault(domain, rack)
-            if owner is rack or (_named(owner, domain) and _named(rack, domain)):
+            if owner is rack or (_names_domain(owner, domain) and _names_domain(rack, domain)):
                 continue
             finding = Finding(
                 message=f"racks {owner.name} and {rack.name} both have an NVLink domain {domain}",
-                label="its hosts would count as one domain",
+                label="the hosts of both racks would count as one domain",
                 causes=(Cause(f"{owner.path}.name", "the other rack"),),
             )
             sink.report("H08", finding, at=f"{rack.path}.name")
 
 
-def _named(rack: WrittenRack, domain: str) -> bool:
+def _names_domain(rack: SpecRack, domain: str) -> bool:
+    """Return True if the spec names ``domain`` in ``rack``."""
     return domain == rack.nvlink_domain or domain in rack.domains.values()
 
 
-def _usable(rack: Rack, hosts: Hosts) -> Rack:
+def _without_excluded_hosts(rack: Rack, hosts: SpecHosts) -> Rack:
+    """Return ``rack`` without its spare and unavailable hosts."""
     kept = tuple(
         host
         for host in rack.hosts
@@ -166,8 +186,10 @@ def _usable(rack: Rack, hosts: Hosts) -> Rack:
     return Rack(rack.name, kept)
 
 
-def _check_remaining(hosts: Hosts, racks: tuple[Rack, ...], node: NodeType, sink: Sink) -> None:
-    """Report H06 if no host remains, H07 if several remain and have no NIC."""
+def _check_remaining_hosts(
+    hosts: SpecHosts, racks: tuple[Rack, ...], node: NodeType, sink: Sink
+) -> None:
+    """Report that no host remains (H06), or that several hosts have no NICs (H07)."""
     left = sum(len(rack.hosts) for rack in racks)
     if not left and not sink.failed():  # an invalid list would be the cause
         excluded = f"{len(hosts.spare)} spare, {len(hosts.unavailable)} unavailable"
@@ -178,26 +200,28 @@ def _check_remaining(hosts: Hosts, racks: tuple[Rack, ...], node: NodeType, sink
         sink.report("H07", finding, at=f"{AT}.node.nics")
 
 
-LEVELS = "cluster.levels"
-NAMES = {1: ("spine",), 2: ("pod", "spine"), 3: ("pod", "spine", "core")}
-"""Number of tiers above the leaf -> their names; if there are more: tier2, tier3, ..."""
+LEVELS_PATH = "cluster.levels"
+TIER_NAMES = {1: ("spine",), 2: ("pod", "spine"), 3: ("pod", "spine", "core")}
+"""Default names of the switch tiers above the leaf, by the number of tiers. With more tiers, the
+names are tier2, tier3 and so on."""
 
 
 def resolve_levels(
-    spec: ClusterSpec, racks: list[WrittenRack], fabric: Fabric, sink: Sink
+    spec: ClusterSpec, racks: list[SpecRack], fabric: Fabric, sink: Sink
 ) -> tuple[Level, ...]:
     """Return the switch tiers above the leaf, nearest first.
 
-    There is one per switch that the racks list in ``above``. Reports H10 if the racks list
-    different numbers of switches, or if ``levels`` does not have one level more than that.
+    Each rack lists one switch per tier in ``above``. Racks with different numbers of switches are
+    reported (H10), and so is a ``levels`` without one entry per tier plus one for the leaf.
     """
     depth = len(racks[0].above) if racks else 0
     for rack in racks:
         if len(rack.above) != depth:
             finding = Finding(
-                f"switches above rack {rack.name}: {len(rack.above)}, {racks[0].name}: {depth}",
-                label=f"{len(rack.above)} != {depth}",
-                help="list as many switches above every rack; repeat one that spans two tiers",
+                f"number of switches above the leaf: rack {rack.name} lists {len(rack.above)}, "
+                f"but rack {racks[0].name} lists {depth}",
+                label=f"{len(rack.above)} != {depth} switches",
+                help="list equally many switches per rack; repeat a switch that spans two tiers",
                 causes=(Cause(f"{racks[0].path}.above", "the first rack"),),
             )
             sink.report("H10", finding, at=f"{rack.path}.above")
@@ -205,13 +229,14 @@ def resolve_levels(
     written = spec.levels or ()
     if written and len(written) != depth + 1:
         finding = Finding(
-            f"{len(written)} levels, but racks list {depth} switches above the leaf",
-            label=f"{len(written)} != 1 + {depth}",
+            f"the number of levels is {len(written)}, but the number of switches above the leaf "
+            f"is {depth} per rack",
+            label=f"{len(written)}, must be {depth} + 1 = {depth + 1}",
             help="the leaf is the first level; racks[].above lists one switch per level above it",
         )
-        sink.report("H10", finding, at=LEVELS)
+        sink.report("H10", finding, at=LEVELS_PATH)
         return ()
-    names = NAMES.get(depth) or tuple(f"tier{tier}" for tier in range(2, depth + 2))
+    names = TIER_NAMES.get(depth) or tuple(f"tier{tier}" for tier in range(2, depth + 2))
     levels = written[1:] or tuple(LevelSpec(name=name) for name in names[:depth])
     return tuple(
         Level(level.name, level.oversubscription or 1.0, level.latency or fabric.latency_seconds)
@@ -219,8 +244,11 @@ def resolve_levels(
     )
 
 
-def with_leaf(spec: ClusterSpec, fabric: Fabric) -> Fabric:
-    """Return the fabric with oversubscription and latency of ``levels[0]``, the leaf level."""
+def apply_leaf_level(spec: ClusterSpec, fabric: Fabric) -> Fabric:
+    """Return ``fabric`` with the oversubscription and latency that ``levels[0]`` sets.
+
+    ``levels[0]`` is the leaf level.
+    """
     leaf = spec.levels[0] if spec.levels else None
     if leaf is None:
         return fabric

@@ -1,4 +1,7 @@
-"""Resolve GPU, node type and fabric of a cluster: catalog names, files, ``base:``, changes."""
+"""Resolve the GPU, node type and fabric of a cluster to complete facts.
+
+Each part is a catalog name, a mapping of facts, or a mapping with ``base`` and changes.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ FABRIC_FACTS = ("kind", "latency", "oversubscription")
 
 
 class Hardware(NamedTuple):
-    """Types of the parts of a cluster."""
+    """GPU type, GPU generation, node type and network fabric of a cluster."""
 
     gpu: Gpu
     generation: Generation
@@ -43,54 +46,62 @@ class Hardware(NamedTuple):
 def resolve_hardware(spec: ClusterSpec, library: Library, sink: Sink, at: str) -> Hardware | None:
     """Return the hardware of the cluster at the spec path ``at``; None after a diagnostic.
 
-    ``cluster.gpu`` and ``cluster.fabric`` override what the node type is sold with.
+    ``cluster.gpu`` and ``cluster.fabric`` override the GPU and the fabric of the node type.
     """
     if spec.node is None:
-        _report_absent(sink, at, "node", "dgx-h100")
+        _report_missing_part(sink, at, "node", "dgx-h100")
         return None
-    node_spec = _complete("nodes", spec.node, NodeSpec, library, (sink, f"{at}.node"))
+    node_spec = _facts_of_part("nodes", spec.node, NodeSpec, library, (sink, f"{at}.node"))
     if node_spec is None:
         return None
-    gpu = _gpu(spec.gpu or node_spec.gpu, library, sink, _path(at, "gpu", spec.gpu))
-    fabric = _fabric(
-        spec.fabric or node_spec.fabric, library, sink, _path(at, "fabric", spec.fabric)
+    gpu = _resolve_gpu(spec.gpu or node_spec.gpu, library, sink, _path_of_part(at, "gpu", spec.gpu))
+    fabric = _resolve_fabric(
+        spec.fabric or node_spec.fabric, library, sink, _path_of_part(at, "fabric", spec.fabric)
     )
-    node = _node(node_spec, sink, f"{at}.node")
+    node = _resolve_node(node_spec, sink, f"{at}.node")
     if gpu is None or node is None or fabric is None:
         return None
     consistent = check_node(gpu[0], node, sink, f"{at}.node")
-    consistent &= check_rails(node, fabric, sink, _path(at, "fabric", spec.fabric))
+    consistent &= check_rails(node, fabric, sink, _path_of_part(at, "fabric", spec.fabric))
     return Hardware(*gpu, node, fabric) if consistent else None
 
 
-def _path(at: str, key: str, written: object) -> str:
-    """Return the spec path that names a part: a key of the cluster, else of its node type."""
+def _path_of_part(at: str, key: str, written: object) -> str:
+    """Return the spec path of a part: in the cluster if it is written there, else in the node."""
     return f"{at}.{key}" if written is not None else f"{at}.node.{key}"
 
 
-def _report_absent(sink: Sink, at: str, key: str, example: str) -> None:
-    finding = Finding(f"{at} has no {key}", f"{key} is missing", fix=f"{at}.{key}: {example}")
+def _report_missing_part(sink: Sink, at: str, key: str, example: str) -> None:
+    """Report that the cluster does not name its ``key``: node type, GPU or fabric (H05)."""
+    finding = Finding(
+        f"{at} does not set {key}", f"{key} is missing here", fix=f"{at}.{key}: {example}"
+    )
     sink.report("H05", finding, at=at, key=True)
 
 
-def _complete(
+def _facts_of_part(
     kind: str, value: str | Part, shape: type[Part], library: Library, where: tuple[Sink, str]
 ) -> Part | None:
-    """Return the facts of ``value``: an entry, a mapping, or a ``base`` entry with changes."""
+    """Return the facts of one part of the hardware; None after a diagnostic.
+
+    ``value`` is the name of a catalog entry, a mapping of facts, or a mapping that changes the
+    entry ``base``.
+    """
     sink, at = where
     if not isinstance(value, str) and value.base is None:
         return value
     name, at = (value, at) if isinstance(value, str) else (value.base or "", f"{at}.base")
     entry = look_up(kind, name, library, sink, at)
-    base = _validated(entry, shape, sink, at) if entry else None
+    base = _validate_entry(entry, shape, sink, at) if entry else None
     if base is None or isinstance(value, str):
         return base
-    return _changed(base, value)
+    return _apply_changes(base, value)
 
 
-def _validated(entry: Entry, shape: type[Part], sink: Sink, at: str) -> Part | None:
-    """Return the facts of ``entry`` with their types; None after K08 about a user's file."""
+def _validate_entry(entry: Entry, shape: type[Part], sink: Sink, at: str) -> Part | None:
+    """Return the validated facts of ``entry``; None after an error in a file of the user (K08)."""
     try:
+        # Strict validation accepts lists for tuples only if the input is JSON.
         return shape.model_validate_json(json.dumps({"name": entry.name, **entry.facts}))
     except ValidationError as error:
         for found in error.errors(include_url=False, include_input=False):
@@ -99,8 +110,8 @@ def _validated(entry: Entry, shape: type[Part], sink: Sink, at: str) -> Part | N
         return None
 
 
-def _changed(base: Part, changes: Part) -> Part:
-    """Return ``base`` with ``changes``; a fact that is a mapping is merged key by key."""
+def _apply_changes(base: Part, changes: Part) -> Part:
+    """Return ``base`` with ``changes``; mappings, such as peak_tflops, are merged key by key."""
     update: dict[str, Any] = {
         key: getattr(changes, key)
         for key in sorted(changes.model_fields_set - {"base"})
@@ -113,13 +124,14 @@ def _changed(base: Part, changes: Part) -> Part:
         differs = ", ".join(update)
         if isinstance(base, NodeSpec):
             update = {**_dependent_changes(base, update), **update}
+        # Plans and reports must not attribute changed facts to the catalog entry.
         update.setdefault("name", f"{base.name}{CHANGED_SUFFIX}")
         update.setdefault("source", f"{base.source}; changed: {differs}")
     return base.model_copy(update=update)
 
 
 def _dependent_changes(base: NodeSpec, update: dict[str, Any]) -> dict[str, Any]:
-    """Return new values for facts of ``base`` that ``update`` makes false."""
+    """Return new values for facts of ``base`` that no longer hold after ``update``."""
     dependent: dict[str, Any] = {}
     if "nics" in update:
         dependent["nic_names"] = ()  # the spec does not show which of the NICs remain
@@ -128,28 +140,29 @@ def _dependent_changes(base: NodeSpec, update: dict[str, Any]) -> dict[str, Any]
     return dependent
 
 
-def _lacks(part: Part, facts: tuple[str, ...], sink: Sink, at: str) -> bool:
-    """Report the absent ones of ``facts`` in one finding; return True if there are any."""
+def _report_missing_facts(part: Part, facts: tuple[str, ...], sink: Sink, at: str) -> bool:
+    """Report which of ``facts`` are missing in ``part`` (H05); return True if any is missing."""
     missing = [fact for fact in facts if getattr(part, fact) in (None, {})]
     if missing:
         finding = Finding(
-            message=f"{at} lacks {', '.join(missing)}",
-            label=f"{len(missing)} of {len(facts)} facts are missing",
-            help="a mapping without base: states every fact; with base: only what differs",
+            message=f"{at} does not set {', '.join(missing)}",
+            label=f"{len(missing)} of {len(facts)} required keys are missing",
+            help="a mapping without base must set every key; with base, only the keys that differ",
             fix=f"{at}.{missing[0]}: ..., or {at}.base: a name of the catalog",
         )
         sink.report("H05", finding, at=at)
     return bool(missing)
 
 
-def _gpu(
+def _resolve_gpu(
     value: str | GpuSpec | None, library: Library, sink: Sink, at: str
 ) -> tuple[Gpu, Generation] | None:
+    """Return the GPU and its generation; None after a diagnostic."""
     if value is None:
-        _report_absent(sink, at.removesuffix(".node.gpu"), "gpu", "h100-sxm-80gb")
+        _report_missing_part(sink, at.removesuffix(".node.gpu"), "gpu", "h100-sxm-80gb")
         return None
-    spec = _complete("gpus", value, GpuSpec, library, (sink, at))
-    if spec is None or _lacks(spec, GPU_FACTS, sink, at):
+    spec = _facts_of_part("gpus", value, GpuSpec, library, (sink, at))
+    if spec is None or _report_missing_facts(spec, GPU_FACTS, sink, at):
         return None
     generation = find_generation(spec.generation or "", library, sink, f"{at}.generation")
     if generation is None or not check_gpu(spec, generation, sink, at):
@@ -161,6 +174,7 @@ def _gpu(
         vendor=facts["vendor"],
         generation=generation.name,
         compute_capability=(int(major), int(minor)),
+        # Data sheets give GPU memory in decimal GB.
         memory_bytes=round(facts["memory"] * 1e9),
         memory_gb_per_s=float(facts["memory_gb_per_s"]),
         peak_tflops=tuple(sorted(facts["peak_tflops"].items())),
@@ -169,9 +183,10 @@ def _gpu(
     return gpu, generation
 
 
-def _node(spec: NodeSpec, sink: Sink, at: str) -> NodeType | None:
+def _resolve_node(spec: NodeSpec, sink: Sink, at: str) -> NodeType | None:
+    """Return the node type; None after a diagnostic. A host without NICs needs no ``nic_speed``."""
     required = tuple(fact for fact in NODE_FACTS if fact != "nic_speed" or spec.nics != 0)
-    if _lacks(spec, required, sink, at):
+    if _report_missing_facts(spec, required, sink, at):
         return None
     facts = spec.model_dump()
     return NodeType(
@@ -191,12 +206,15 @@ def _node(spec: NodeSpec, sink: Sink, at: str) -> NodeType | None:
     )
 
 
-def _fabric(value: str | FabricSpec | None, library: Library, sink: Sink, at: str) -> Fabric | None:
+def _resolve_fabric(
+    value: str | FabricSpec | None, library: Library, sink: Sink, at: str
+) -> Fabric | None:
+    """Return the network fabric; None after a diagnostic."""
     if value is None:
-        _report_absent(sink, at.removesuffix(".node.fabric"), "fabric", "infiniband-ndr")
+        _report_missing_part(sink, at.removesuffix(".node.fabric"), "fabric", "infiniband-ndr")
         return None
-    spec = _complete("fabrics", value, FabricSpec, library, (sink, at))
-    if spec is None or _lacks(spec, FABRIC_FACTS, sink, at):
+    spec = _facts_of_part("fabrics", value, FabricSpec, library, (sink, at))
+    if spec is None or _report_missing_facts(spec, FABRIC_FACTS, sink, at):
         return None
     facts = spec.model_dump()
     return Fabric(

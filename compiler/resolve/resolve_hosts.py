@@ -1,8 +1,6 @@
-"""Hosts and racks of the spec, and the expansion of their host lists.
+"""Resolve ``racks:`` or ``nodes:`` of a cluster to unique hosts per rack, and spare hosts.
 
-Expand the host lists of a spec into unique names; problems are reported at their position.
-
-Resolve ``racks:`` or ``nodes:`` of a cluster to unique hosts per rack, and spare hosts.
+Host lists such as ``n[01-16]`` are expanded. Errors are reported at their position in the list.
 """
 
 from __future__ import annotations
@@ -23,13 +21,16 @@ from parc.compiler.topology.hostlist import (
 )
 
 MOST_COMPARED = 2000
-"""Limit of names that a misspelled name is compared with: matching is slow."""
+"""Largest number of names that a misspelled name is compared with, because matching is slow."""
 SHOWN = 3
-"""Names that a message lists before ``and N more``."""
+"""Number of names that a message lists before ``and N more``."""
 
 
 def read_hosts(lists: str | tuple[str, ...], sink: Sink, at: str) -> list[tuple[str, list[str]]]:
-    """Return (path, names) per host list; an invalid list is reported and left out."""
+    """Return (spec path, host names) of each host list.
+
+    An invalid list (H01) and a list that is too long (H09) are reported and left out.
+    """
     texts = (
         [(at, lists)]
         if isinstance(lists, str)
@@ -42,12 +43,15 @@ def read_hosts(lists: str | tuple[str, ...], sink: Sink, at: str) -> list[tuple[
         except HostlistError as error:
             code = "H09" if isinstance(error, TooManyHosts) else "H01"
             finding = Finding(f"host list {text[:60]!r}: {error.message}", error.message)
-            sink.report(code, finding, at=path, span=_inside(sink, path, text, error))
+            sink.report(code, finding, at=path, span=_span_of_error(sink, path, text, error))
     return found
 
 
-def _inside(sink: Sink, path: str, text: str, error: HostlistError) -> Span | None:
-    """Return the span of the invalid part; None unless one line contains the host list as is."""
+def _span_of_error(sink: Sink, path: str, text: str, error: HostlistError) -> Span | None:
+    """Return the span of the invalid part of a host list.
+
+    None if the spec does not contain the list literally on one line, for example in a block scalar.
+    """
     span = sink.positions.span_of(path) if sink.positions.is_written(path) else None
     lines = sink.positions.lines.get(span.file, ()) if span else ()
     if span is None or not 0 < span.line <= len(lines):
@@ -61,9 +65,10 @@ def _inside(sink: Sink, path: str, text: str, error: HostlistError) -> Span | No
 def unique_hosts(
     lists: Iterable[tuple[str, list[str]]], paths: dict[str, str], sink: Sink
 ) -> list[str]:
-    """Return the names that are not in ``paths`` yet, in order, and add them; H02 for repeats.
+    """Add the names in ``lists`` to ``paths``, and return those that were not in ``paths`` before.
 
-    ``paths``: host name -> spec path that lists it first.
+    ``paths`` maps a host name to the spec path that lists the host first. Repeated names are
+    reported (H02).
     """
     fresh: list[str] = []
     for path, names in lists:
@@ -80,137 +85,160 @@ def unique_hosts(
 
 
 def _report_repeated(repeated: list[str], paths: dict[str, str], sink: Sink, at: str) -> None:
+    """Report hosts that are listed twice, with the places that list them first (H02)."""
     places = dict.fromkeys(paths[name] for name in repeated)
     causes = tuple(Cause(path, "listed first here") for path in list(places)[:SHOWN] if path != at)
     finding = Finding(
-        message=f"{some_hosts(repeated)} {are(repeated)} listed twice",
-        label="listed again here" if causes else "twice in this list",
+        message=f"{format_hosts(repeated)} {is_or_are(repeated)} listed twice",
+        label="listed again here" if causes else "listed twice in this list",
         causes=causes,
     )
     sink.report("H02", finding, at=at)
 
 
-def near_hosts(name: str, known: Iterable[str]) -> list[str]:
-    """Return up to three similar names: one that differs only in zero padding, else the nearest."""
+def similar_hosts(name: str, known: Iterable[str]) -> list[str]:
+    """Return up to three of the ``known`` names that are similar to ``name``.
+
+    If a name differs only in zero padding (n1 and n01), only that one is returned.
+    """
     from difflib import get_close_matches
 
     names = list(known)
     parts = natural_key(name)[0]
+    # natural_key compares n1 and n01 as equal numbers.
     padded = [other for other in names if natural_key(other)[0] == parts]
+    # Typing errors seldom change the length by more than one.
     alike = [other for other in names if abs(len(other) - len(name)) <= 1][:MOST_COMPARED]
     return padded[:1] or get_close_matches(name, alike, n=3, cutoff=0.7)
 
 
 def report_too_many(hosts: int, sink: Sink, at: str) -> None:
-    """Report H09: more hosts than PARC supports."""
-    finding = Finding(f"{hosts} hosts", f"{hosts} > {MOST_HOSTS}")
+    """Report that the cluster has more hosts than PARC supports (H09)."""
+    finding = Finding(
+        f"the cluster has {hosts} hosts, more than the {MOST_HOSTS} that PARC supports",
+        f"{hosts} > {MOST_HOSTS} hosts",
+    )
     sink.report("H09", finding, at=at)
 
 
-def some_hosts(names: list[str]) -> str:
-    """Return the names as text, for example ``n1, n2, n3 and 5 more``."""
+def format_hosts(names: list[str]) -> str:
+    """Format host names for a message, for example ``n1, n2, n3 and 5 more``."""
     more = len(names) - SHOWN
     return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def are(names: list[str]) -> str:
-    """Return ``is`` for one name, else ``are``."""
+def is_or_are(names: list[str]) -> str:
+    """Return the verb "is" for one name, and "are" for several."""
     return "is" if len(names) == 1 else "are"
 
 
-_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_VALID_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenRack:
-    """Rack with all hosts that the spec lists, including spare and unavailable ones."""
+class SpecRack:
+    """Rack as the spec lists it, including its spare and unavailable hosts."""
 
     name: str
     hosts: list[str]
     nvlink_domain: str | None
     path: str
     domains: dict[str, str] = field(default_factory=dict)
-    """Host -> NVLink domain, if the rack names several."""
+    """NVLink domain of each host, if the rack names several domains."""
     above: tuple[str, ...] = ()
     """Switches above the leaf, nearest first."""
 
 
 @dataclass(slots=True)
-class Hosts:
-    """Hosts of a cluster, with the spec paths that list them."""
+class SpecHosts:
+    """Hosts of a cluster by rack, with the spec path of each host."""
 
-    racks: list[WrittenRack]
+    racks: list[SpecRack]
     named: bool
-    """False if the names are placeholders."""
+    """False if the host names are placeholders, because the spec sets only their number."""
     complete: bool = True
-    """False if a host list was invalid, so that hosts may be missing."""
+    """False if a host list was invalid, so that some hosts may be missing."""
     paths: dict[str, str] = field(default_factory=dict)
-    """Host -> spec path that lists it first."""
+    """Spec path that lists a host first, by host name."""
     spare: dict[str, str] = field(default_factory=dict)
-    """Spare host -> spec path, in the order of the spec."""
+    """Spec path of each spare host, in the order of the spec."""
     unavailable: dict[str, str] = field(default_factory=dict)
-    """Unavailable host -> spec path, in the order of the spec."""
+    """Spec path of each unavailable host, in the order of the spec."""
 
 
-def resolve_hosts(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
-    """Return the hosts of the cluster at path ``at``, in the order of the spec; None after H04."""
-    if not _has_one_form(spec, sink, at):
+def resolve_hosts(spec: ClusterSpec, sink: Sink, at: str) -> SpecHosts | None:
+    """Return the hosts of the cluster at the spec path ``at``.
+
+    None after an error: the spec does not list hosts in exactly one form (H04), or lists too many
+    hosts (H09).
+    """
+    if not _has_one_host_form(spec, sink, at):
         return None
-    hosts = _placeholders(spec, sink, at) if spec.nodes else _named_hosts(spec, sink, at)
+    hosts = _placeholder_hosts(spec, sink, at) if spec.nodes else _named_hosts(spec, sink, at)
     if hosts is None:
         return None
     hosts.unavailable = _excluded_hosts(spec.unavailable, hosts, sink, f"{at}.unavailable")
     hosts.spare = _excluded_hosts(spec.spare, hosts, sink, f"{at}.spare")
     both = [name for name in hosts.spare if name in hosts.unavailable]
     if both:
-        cause = Cause(hosts.unavailable[both[0]], "unavailable here")
-        message = f"{some_hosts(both)} {are(both)} both spare and unavailable"
+        cause = Cause(hosts.unavailable[both[0]], "listed as unavailable here")
+        message = f"{format_hosts(both)} {is_or_are(both)} both spare and unavailable"
         sink.report("H02", Finding(message, causes=(cause,)), at=hosts.spare[both[0]])
     return hosts
 
 
-def _has_one_form(spec: ClusterSpec, sink: Sink, at: str) -> bool:
-    """Return True if the spec sets either nodes or racks, and nodes_per_rack only with nodes.
+def _has_one_host_form(spec: ClusterSpec, sink: Sink, at: str) -> bool:
+    """Return True if the spec sets exactly one of nodes and racks; else report the spec (H04).
 
-    A topology file has become racks before.
+    The key nodes_per_rack without nodes is reported too. The racks of a topology file are already
+    part of ``spec``.
     """
     if (spec.nodes is None) == (spec.racks is None):
-        message = "both nodes and racks" if spec.nodes else "neither nodes nor racks nor topology"
+        message = "both nodes and racks" if spec.nodes else "no nodes, racks or topology"
         fix = f"{at}.nodes: 4, or {at}.racks: [{{name: r01, nodes: 'r01n[01-16]'}}]"
         path = f"{at}.nodes" if spec.nodes else at
-        finding = Finding(f"the cluster has {message}", "set exactly one of them", fix=fix)
+        finding = Finding(
+            f"the cluster sets {message}",
+            "a cluster must set exactly one of nodes, racks and topology",
+            fix=fix,
+        )
         sink.report("H04", finding, at=path, key=True)
         return False
     if spec.racks is not None and spec.nodes_per_rack is not None:
-        finding = Finding("nodes_per_rack is valid only with nodes", "racks list their hosts")
+        finding = Finding(
+            "nodes_per_rack has no effect with racks",
+            "racks list their own hosts; set nodes_per_rack only with nodes",
+        )
         sink.report("H04", finding, at=f"{at}.nodes_per_rack", key=True)
         return False
     return True
 
 
-def _placeholders(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
-    """Return placeholders: ``nodes: 40`` gives node0001 to node0040 in racks of nodes_per_rack.
+def _placeholder_hosts(spec: ClusterSpec, sink: Sink, at: str) -> SpecHosts | None:
+    """Return hosts with placeholder names in racks of ``nodes_per_rack`` hosts.
 
-    None after H09.
+    ``nodes: 40`` becomes node0001 to node0040. None after an error, if there are too many (H09).
     """
     nodes = spec.nodes or 0
     if nodes > MOST_HOSTS:
         report_too_many(nodes, sink, f"{at}.nodes")
         return None
+    # Zero padding keeps the alphabetical order of the names the same as the numerical order.
     width = max(4, len(str(nodes)))
     names = [f"node{number:0{width}d}" for number in range(1, nodes + 1)]
     size = min(spec.nodes_per_rack or nodes, nodes)
     groups = [names[start : start + size] for start in range(0, nodes, size)]
     width = max(2, len(str(len(groups))))
     racks = [
-        WrittenRack(f"rack{number:0{width}d}", group, None, f"{at}.nodes")
+        SpecRack(f"rack{number:0{width}d}", group, None, f"{at}.nodes")
         for number, group in enumerate(groups, start=1)
     ]
-    return Hosts(racks, named=False, paths=dict.fromkeys(names, f"{at}.nodes"))
+    return SpecHosts(racks, named=False, paths=dict.fromkeys(names, f"{at}.nodes"))
 
 
-def _named_hosts(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
-    hosts = Hosts([], named=True)
+def _named_hosts(spec: ClusterSpec, sink: Sink, at: str) -> SpecHosts | None:
+    """Return the hosts that ``racks`` lists; None after an error, if there are too many (H09)."""
+    hosts = SpecHosts([], named=True)
     names: dict[str, str] = {}
     for index, rack in enumerate(spec.racks or ()):
         path = f"{at}.racks[{index}]"
@@ -218,25 +246,31 @@ def _named_hosts(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
         read = read_hosts(rack.nodes, sink, f"{path}.nodes")
         hosts.complete &= len(read) == (1 if isinstance(rack.nodes, str) else len(rack.nodes))
         found = unique_hosts(read, hosts.paths, sink)
-        domains = _domains(rack, found, sink, path)
+        domains = _nvlink_domains_of_hosts(rack, found, sink, path)
         above = rack.above or ()
-        hosts.racks.append(WrittenRack(rack.name, found, rack.nvlink_domain, path, domains, above))
+        hosts.racks.append(SpecRack(rack.name, found, rack.nvlink_domain, path, domains, above))
         if len(hosts.paths) > MOST_HOSTS:
             report_too_many(len(hosts.paths), sink, f"{path}.nodes")
             return None
     return hosts
 
 
-def _domains(rack: RackSpec, hosts: list[str], sink: Sink, path: str) -> dict[str, str]:
-    """Return host -> NVLink domain, from ``nvlink_domains`` of a rack.
+def _nvlink_domains_of_hosts(
+    rack: RackSpec, hosts: list[str], sink: Sink, path: str
+) -> dict[str, str]:
+    """Return the NVLink domain of each host that ``nvlink_domains`` of a rack lists.
 
-    H08: invalid name; H02: repeated host; H03: host of another rack.
+    An invalid domain name (H08), a repeated host (H02) and a host of another rack (H03) are
+    reported.
     """
     found: dict[str, str] = {}
     if rack.nvlink_domains is None:
         return found
     if rack.nvlink_domain is not None:
-        finding = Finding("a rack has either nvlink_domain or nvlink_domains, not both")
+        finding = Finding(
+            "the rack sets both nvlink_domain and nvlink_domains",
+            "a rack must set at most one of these keys",
+        )
         sink.report("H08", finding, at=f"{path}.nvlink_domains", key=True)
     known = set(hosts)
     paths: dict[str, str] = {}
@@ -246,23 +280,29 @@ def _domains(rack: RackSpec, hosts: list[str], sink: Sink, path: str) -> dict[st
         members = unique_hosts(read_hosts(lists, sink, at), paths, sink)
         foreign = [name for name in members if name not in known]
         if foreign:
-            message = (
-                f"{some_hosts(foreign)} {are(foreign)} not among the hosts of rack {rack.name}"
-            )
+            verb = is_or_are(foreign)
+            message = f"{format_hosts(foreign)} {verb} not among the hosts of rack {rack.name}"
             sink.report("H03", Finding(message, "the rack has no such host"), at=at)
         found |= dict.fromkeys(members, domain)
     return found
 
 
 def _check_label(key: str, label: str, sink: Sink, at: str) -> None:
-    if not _LABEL.fullmatch(label):
-        valid = "valid: up to 64 letters, digits, dots, dashes and underscores; no mark first"
+    """Report a ``label`` that is not a valid name of a rack, NVLink domain or switch (H08)."""
+    if not _VALID_LABEL.fullmatch(label):
+        valid = (
+            "valid names: up to 64 letters, digits, dots, dashes and underscores, starting with a "
+            "letter or a digit"
+        )
         finding = Finding(f"{label[:64]!r} is not a valid {key}", help=valid)
         sink.report("H08", finding, at=at)
 
 
 def _check_labels(rack: RackSpec, names: dict[str, str], sink: Sink, path: str) -> None:
-    """Check names of racks, domains and switches, which emitted scripts use, and repeated racks."""
+    """Report invalid names of a rack, domain or switch, and a repeated rack name (H08).
+
+    Emitted scripts contain these names, so only letters that need no quoting are valid.
+    """
     labels = (("name", rack.name), ("nvlink_domain", rack.nvlink_domain))
     for key, label in labels:
         if label is not None:
@@ -270,26 +310,31 @@ def _check_labels(rack: RackSpec, names: dict[str, str], sink: Sink, path: str) 
     for index, switch in enumerate(rack.above or ()):
         _check_label("switch", switch, sink, f"{path}.above[{index}]")
     if rack.name in names:
-        cause = Cause(names[rack.name], "the first one")
+        cause = Cause(names[rack.name], "the first rack with this name")
         finding = Finding(f"two racks have the name {rack.name[:64]!r}", causes=(cause,))
         sink.report("H08", finding, at=f"{path}.name")
     names.setdefault(rack.name, f"{path}.name")
 
 
 def _excluded_hosts(
-    lists: str | tuple[str, ...], hosts: Hosts, sink: Sink, at: str
+    lists: str | tuple[str, ...], hosts: SpecHosts, sink: Sink, at: str
 ) -> dict[str, str]:
-    """Return host -> spec path of spare or unavailable hosts; H03 if the cluster lacks one."""
+    """Return the spec path of each spare or unavailable host in ``lists``.
+
+    A host that the cluster does not have is reported (H03) and left out.
+    """
     found: dict[str, str] = {}
     unique_hosts(read_hosts(lists, sink, at) if lists else (), found, sink)
     unknown: dict[str, list[str]] = {}
     for name, path in found.items():
+        # After an invalid host list, the host may be missing only because of that error.
         if name not in hosts.paths and hosts.complete:
             unknown.setdefault(path, []).append(name)
     for path, names in unknown.items():
-        near = near_hosts(names[0], hosts.paths)
+        near = similar_hosts(names[0], hosts.paths)
         finding = Finding(
-            message=f"{some_hosts(names)} {are(names)} not among the {len(hosts.paths)} hosts",
+            message=f"{format_hosts(names)} {is_or_are(names)} not among the "
+            f"{len(hosts.paths)} hosts of the cluster",
             label="the cluster has no such host",
             help=f"did you mean {' or '.join(near)}?" if near else "",
             fix=f"{path}: {near[0]}" if near and len(names) == 1 else "",

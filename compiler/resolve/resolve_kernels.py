@@ -1,4 +1,4 @@
-"""Load the kernel timings of a GPU type from the catalog, and evaluate problems with them."""
+"""Load the kernel-time fits of a GPU type from the catalog, for the cost model."""
 
 from __future__ import annotations
 
@@ -14,24 +14,29 @@ from parc.compiler.ir import Cluster, Efficiency, Gpu, Problem
 
 
 def pricing_for(problem: Problem, framework: Framework, row: Efficiency | None = None) -> Pricing:
-    """Return the memo that evaluates layouts of ``problem``.
+    """Return the cost model for the layouts of ``problem``.
 
-    ``row`` replaces the efficiency factors that the GPU generation has for the framework's stack.
+    ``row`` replaces the efficiency factors that the catalog has for the GPU generation and the
+    framework.
     """
     kernels = calibrated_kernels(cluster_fit(problem.cluster), problem)
     return Pricing(problem, framework, kernels, row)
 
 
 def cluster_fit(cluster: Cluster) -> KernelFit:
-    """Return the kernel fits of the cluster's GPU, or of the GPU that its generation refers to."""
-    return _gpu_fit(cluster.gpu, cluster.generation.kernels_like)
+    """Return the kernel-time fits of the cluster's GPU.
+
+    For a GPU that was not measured, the fits of the GPU ``kernels_like`` of its generation are
+    applied to its data-sheet rates.
+    """
+    return _kernel_fit_of_gpu(cluster.gpu, cluster.generation.kernels_like)
 
 
 @cache
 def load_fit(name: str) -> KernelFit:
-    """Return the kernel fits of a GPU of the catalog; KeyError for an unknown name."""
+    """Return the kernel-time fits of the catalog GPU ``name``; KeyError if there is no such GPU."""
     entry: dict[str, Any] = Library().entry("gpus", name)
-    # The fits use data-sheet rates only, so that memory and capability are not filled in.
+    # The fits depend only on data-sheet rates, so memory and capability are left at 0.
     gpu = Gpu(
         name=name,
         vendor=entry["vendor"],
@@ -42,10 +47,10 @@ def load_fit(name: str) -> KernelFit:
         peak_tflops=tuple(sorted(entry["peak_tflops"].items())),
         source=str(entry["source"]),
     )
-    return _gpu_fit(gpu, name)
+    return _kernel_fit_of_gpu(gpu, name)
 
 
 @cache
-def _gpu_fit(gpu: Gpu, like: str) -> KernelFit:
+def _kernel_fit_of_gpu(gpu: Gpu, like: str) -> KernelFit:
     library = Library()
     return kernel_fit(gpu, lambda name: library.entry("kernels", name), like)

@@ -1,4 +1,4 @@
-"""Resolve ``launch:`` of a spec, and compute the digest that identifies the spec of a plan."""
+"""Resolve the section ``launch:`` of a spec, and compute the digest that identifies the spec."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from parc.compiler.spec.spec import TaskSpec
 
 
 def resolve_launch(spec: LaunchSpec, targets: Targets, program: str = "") -> Launch:
-    """Return the launch settings; ``program`` is started if the spec names none."""
+    """Return the launch settings; ``program`` is the default for ``launch.program``."""
     slurm = spec.slurm
     return Launch(
         program=program if spec.program is None else spec.program,
@@ -32,6 +32,7 @@ def resolve_launch(spec: LaunchSpec, targets: Targets, program: str = "") -> Lau
             container_image=slurm.container_image,
             container_mounts=slurm.container_mounts,
             requeue=slurm.requeue,
+            # sbatch --signal takes whole seconds.
             signal_seconds=max(1, round(slurm.signal)),
             log_dir=slurm.log_dir,
         ),
@@ -40,7 +41,7 @@ def resolve_launch(spec: LaunchSpec, targets: Targets, program: str = "") -> Lau
 
 
 def resolve_kubernetes(spec: KubernetesSpec) -> KubernetesJob:
-    """Return section ``launch.kubernetes`` with the defaults of the spec."""
+    """Return the Kubernetes settings of the spec, with defaults for the keys that are not set."""
     return KubernetesJob(
         image=spec.image or "",
         namespace=spec.namespace or "",
@@ -58,19 +59,28 @@ def resolve_kubernetes(spec: KubernetesSpec) -> KubernetesJob:
 
 
 def spec_digest(spec: TaskSpec, resolved: Sequence[object]) -> str:
-    """Return the SHA-256 of the written keys and of the facts that their names resolved to."""
-    # Only written keys count, so that a new key of the language keeps digests of older specs.
+    """Return the SHA-256 of the keys in the spec and of the objects that their names stand for.
+
+    ``resolved`` has these objects, such as the model and the cluster.
+    """
+    # Keys that are not set do not count, so that a new key of PARC keeps the digests of old specs.
     written = spec.model_dump(mode="json", exclude_unset=True)
-    content = [written, *(as_json(value, LATER) for value in (*resolved, *_user_files(resolved)))]
+    content = [
+        written,
+        *(as_json(value, NEWER_FIELDS) for value in (*resolved, *_facts_from_user_files(resolved))),
+    ]
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def _user_files(resolved: Sequence[object]) -> list[Generation]:
-    """Return facts that are from files of the user; those of the catalog change no digest."""
+def _facts_from_user_files(resolved: Sequence[object]) -> list[Generation]:
+    """Return the GPU generations that were read from files of the user.
+
+    Generations of the catalog are left out, so that an update of the catalog changes no digest.
+    """
     clusters = [one for one in resolved if isinstance(one, Cluster)]
     return [one.generation for one in clusters if one.generation.file]
 
 
-LATER = frozenset(("upper", "above", "gpu_numa", "gpu_nics", "rails"))
-"""Fields that count only if they are set: they are newer than the digests of old plans."""
+NEWER_FIELDS = frozenset(("upper", "above", "gpu_numa", "gpu_nics", "rails"))
+"""Fields that enter the digest only if they are set, because older plans lack them."""

@@ -31,11 +31,11 @@ _NESTED = ("experts", "latent", "linear_attention", "mamba", "position")
 def resolve_model(spec: str | ModelSpec, library: Library, sink: Sink) -> Model | None:
     """Return the model of ``spec``; None after an error.
 
-    A mapping with ``base`` starts from that entry or file. Its other keys replace the keys of the
-    base. Nested mappings (``experts``, ``position``, ...) are merged key by key; null removes a
-    key.
+    A mapping with ``base`` changes the catalog entry or file that ``base`` names: each key replaces
+    the same key of the base. Nested mappings such as ``experts`` are merged key by key, and
+    ``experts: null`` removes the experts.
     """
-    facts = _facts(spec, library, sink)
+    facts = _facts_with_base(spec, library, sink)
     if facts is None:
         return None
     if not check_model(facts, sink):
@@ -45,15 +45,15 @@ def resolve_model(spec: str | ModelSpec, library: Library, sink: Sink) -> Model 
     except FamilyError as error:
         sink.report("K02", str(error), at="model")
         return None
-    model = _model(facts, unsupported)
+    model = _build_model(facts, unsupported)
     if unsupported:
-        message = f"PARC does not represent parts of {model.name}: {unsupported}"
+        message = f"PARC does not support some parts of {model.name}: {unsupported}"
         sink.report("K06", Finding(message, label=f"family {model.family}"), at="model")
     return model
 
 
-def _facts(spec: str | ModelSpec, library: Library, sink: Sink) -> ModelSpec | None:
-    """Return the facts of the spec over those of its base."""
+def _facts_with_base(spec: str | ModelSpec, library: Library, sink: Sink) -> ModelSpec | None:
+    """Return the model facts of the spec, completed by those of its base; None after an error."""
     if isinstance(spec, ModelSpec) and spec.base is None:
         return spec
     at = "model" if isinstance(spec, str) else "model.base"
@@ -63,11 +63,14 @@ def _facts(spec: str | ModelSpec, library: Library, sink: Sink) -> ModelSpec | N
         return None
     changes = {} if isinstance(spec, str) else spec.model_dump(mode="json", exclude_unset=True)
     changes.pop("base", None)
-    return _validated(_merged(base, changes), sink, at)
+    return _validate_facts(_merge_changes(base, changes), sink, at)
 
 
-def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Return ``base`` with ``changes``; the name is marked as changed if it stays the same."""
+def _merge_changes(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Return ``base`` with ``changes``.
+
+    Unless ``changes`` has a name, the name of ``base`` gets a suffix that marks it as changed.
+    """
     merged = dict(base)
     if changes and "name" not in changes:
         merged["name"] = f"{base['name']}{CHANGED_SUFFIX}"
@@ -75,14 +78,16 @@ def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
         old = merged.get(key)
         nested = key in _NESTED and isinstance(old, dict) and isinstance(value, dict)
         merged[key] = old | value if nested and old is not None else value
+    # null turns a mixture-of-experts model into a dense one. 0 stands for a key that is not set.
     if changes.get("experts", 0) is None:
         del merged["experts"]
     return merged
 
 
-def _validated(tree: dict[str, Any], sink: Sink, at: str) -> ModelSpec | None:
-    """Return the mapping as ``ModelSpec``; None after K03 for invalid values."""
+def _validate_facts(tree: dict[str, Any], sink: Sink, at: str) -> ModelSpec | None:
+    """Return ``tree`` as a ``ModelSpec``; None after an error, if a value is invalid (K03)."""
     try:
+        # Strict validation accepts lists for tuples only if the input is JSON.
         return ModelSpec.model_validate_json(json.dumps(tree))
     except ValidationError as error:
         for found in error.errors():
@@ -91,8 +96,11 @@ def _validated(tree: dict[str, Any], sink: Sink, at: str) -> ModelSpec | None:
         return None
 
 
-def _model(facts: ModelSpec, unsupported_parts: str) -> Model:
-    """Return the model; ``check_model`` has ensured that ``facts`` are complete."""
+def _build_model(facts: ModelSpec, unsupported_parts: str) -> Model:
+    """Return the model with all defaults.
+
+    ``check_model`` must have accepted ``facts``, so required numbers are never None here.
+    """
     linear, mamba = facts.linear_attention, facts.mamba
     return Model(
         name=facts.name or "custom",
@@ -100,19 +108,19 @@ def _model(facts: ModelSpec, unsupported_parts: str) -> Model:
         layers=facts.layers or 0,
         hidden=facts.hidden or 0,
         vocab=facts.vocab or 0,
-        attention=_attention(facts),
+        attention=_build_attention(facts),
         ffn=FeedForward(
             size=facts.ffn or 0,
             gated=facts.gated is not False,
             activation=facts.activation or "silu",
             bias=bool(facts.mlp_bias),
         ),
-        experts=_experts(facts, facts.experts) if facts.experts else None,
+        experts=_build_experts(facts, facts.experts) if facts.experts else None,
         norm=facts.norm or "rmsnorm",
         norm_epsilon=facts.norm_epsilon or 1e-5,
         norms_per_layer=facts.norms_per_layer or 2,
         final_norm=facts.final_norm is not False,
-        position=_position(facts.position),
+        position=_build_position(facts.position),
         tied_embeddings=bool(facts.tied_embeddings),
         mtp_layers=facts.mtp_layers or 0,
         source=facts.source or "the spec",
@@ -123,10 +131,12 @@ def _model(facts: ModelSpec, unsupported_parts: str) -> Model:
     )
 
 
-def _attention(facts: ModelSpec) -> Attention:
+def _build_attention(facts: ModelSpec) -> Attention:
+    """Return the attention of the model with all defaults."""
     heads = facts.heads or 1
     latent = LatentAttention(**facts.latent.model_dump()) if facts.latent else None
-    # In latent attention, the head dim of queries and keys is the sum of its two parts.
+    # In latent attention, the head dim of queries and keys is the sum of the part without and the
+    # part with rotary positions.
     head_dim = latent.qk_nope_dim + latent.qk_rope_dim if latent else facts.head_dim
     return Attention(
         heads=heads,
@@ -138,13 +148,14 @@ def _attention(facts: ModelSpec) -> Attention:
         window=facts.window,
         latent=latent,
         sinks=bool(facts.sinks),
+        # Without a sliding window all layers have full attention, so the key has no meaning.
         full_attention_every=(facts.full_attention_every or 0) if facts.window else 0,
         gate=bool(facts.attention_gate),
     )
 
 
-def _experts(facts: ModelSpec, spec: ExpertsSpec) -> Experts:
-    """Return the experts, with the layers that have them."""
+def _build_experts(facts: ModelSpec, spec: ExpertsSpec) -> Experts:
+    """Return the experts of the model, and which layers have experts."""
     keep = spec.model_dump(exclude={"first_dense_layers", "every"})
     if facts.pattern:
         return Experts(**keep, pattern=tuple(letter == "E" for letter in facts.pattern))
@@ -152,15 +163,19 @@ def _experts(facts: ModelSpec, spec: ExpertsSpec) -> Experts:
 
 
 def _layers_with_experts(spec: ExpertsSpec, layers: int) -> tuple[bool, ...]:
-    """Return True for layer i if i >= first_dense_layers and (i + 1) % every == 0.
+    """Return one boolean per layer: True if the layer has experts.
 
-    The second condition is ``decoder_sparse_step`` of Qwen2-MoE in transformers.
+    Layer i, counted from 0, has experts if i >= first_dense_layers and (i + 1) % every == 0.
     """
+    # The second condition is decoder_sparse_step of Qwen2-MoE in transformers.
     return tuple(i >= spec.first_dense_layers and (i + 1) % spec.every == 0 for i in range(layers))
 
 
-def _position(spec: PositionSpec | None) -> Position:
-    """Return the positions; ``yarn`` as kind and ``yarn`` as scaling mean the same."""
+def _build_position(spec: PositionSpec | None) -> Position:
+    """Return the position encoding with all defaults.
+
+    ``yarn`` may be set as the kind or as the scaling; both mean the same.
+    """
     spec = spec or PositionSpec()
     yarn = "yarn" in (spec.kind, spec.scaling)
     most = spec.max_positions or 0

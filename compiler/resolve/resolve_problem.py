@@ -1,8 +1,6 @@
-"""Training problem of the spec, and the check of its number formats.
+"""Resolve a training spec, its model and its cluster to a ``Problem`` for the layout search.
 
-Resolve spec, model and cluster to a ``Problem``: batch in sequences, targets, pins.
-
-Check the number formats of a training job: against the GPU (R03) and each other (R04).
+The number formats of the job are checked against the GPU (R03) and against each other (R04).
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from parc.compiler.ir import (
     Recompute,
     ZeroPlus,
 )
-from parc.compiler.resolve.resolve_calibration import Calibration, check_stack
+from parc.compiler.resolve.resolve_calibration import Calibration, check_calibration_stack
 from parc.compiler.resolve.resolve_launch import resolve_launch, spec_digest
 from parc.compiler.resolve.resolve_learning_rate import resolve_learning_rate
 from parc.compiler.resolve.resolve_targets import Targets, resolve_targets
@@ -45,7 +43,7 @@ RECOMPUTE: dict[str, Recompute] = {
     "selective": Recompute.selective(("core_attn",)),
     "full": Recompute("full", (), "uniform", 1),
 }
-"""Short value of ``layout.recompute`` -> its meaning."""
+"""Meaning of each short value of ``layout.recompute``."""
 
 
 def resolve_problem(
@@ -55,29 +53,34 @@ def resolve_problem(
     sink: Sink,
     calibration: Calibration = Calibration(),  # noqa: B008 - frozen
 ) -> Problem | None:
-    """Return the problem that the search solves; None if an error leaves it incomplete.
+    """Return the problem that the layout search solves; None if an error leaves it incomplete.
 
-    Checks the job, the model's context length and the GPU's number formats. The rules of the
-    framework check later if the pins are valid together.
+    Checks the job, the context length and the number formats. Whether the fixed layout values are
+    valid together is checked later, by the rules of the framework.
     """
     job = resolve_job(spec.job, sink)
     _check_context(spec.job, model, sink)
     check_precision(spec.job.precision, cluster, sink)
     check_gradients(spec.job.precision, spec.job.gradient_precision, sink)
     targets = resolve_targets(spec, sink)
-    if targets is None or not _has_stack(targets, cluster, calibration, sink) or job is None:
+    if (
+        targets is None
+        or not _has_efficiency_factors(targets, cluster, calibration, sink)
+        or job is None
+    ):
         return None
     return Problem(
         name=spec.name,
         model=model,
         cluster=cluster,
         job=job,
-        goals=_goals(spec.goals),
-        pins=_pins(spec.layout),
-        launch=resolve_launch(spec.launch, targets, _program(targets, model)),
+        goals=_resolve_goals(spec.goals),
+        pins=_resolve_pins(spec.layout),
+        launch=resolve_launch(spec.launch, targets, _default_program(targets, model)),
         emit=targets.emit,
         framework=targets.framework,
         versions=targets.versions,
+        # An empty calibration is left out, so that it does not change the digests of older plans.
         digest=spec_digest(
             spec, (model, cluster, calibration.values) if calibration.values else (model, cluster)
         ),
@@ -85,33 +88,39 @@ def resolve_problem(
     )
 
 
-def _has_stack(targets: Targets, cluster: Cluster, calibration: Calibration, sink: Sink) -> bool:
-    """Return True if the GPU generation has factors for the framework's stack; else report K08."""
+def _has_efficiency_factors(
+    targets: Targets, cluster: Cluster, calibration: Calibration, sink: Sink
+) -> bool:
+    """Return True if the GPU generation has efficiency factors for the framework.
+
+    Otherwise the missing factors are reported (K08).
+    """
     from parc.backends.registry import framework
 
     stack, generation = framework(targets.framework).stack, cluster.generation
-    check_stack(calibration, cluster.gpu, stack, sink)
+    check_calibration_stack(calibration, cluster.gpu, stack, sink)
     if stack.row(generation) is not None:
         return True
     file = generation.file or f"generations/{generation.name}.yaml"
     finding = Finding(
-        f"{file}: efficiency.{stack.name} is missing, which {targets.framework} needs",
-        label=f"no efficiency factors of {targets.framework} on this generation",
+        f"{file}: efficiency.{stack.name} is missing, but {targets.framework} needs this section",
+        label=f"no efficiency factors for {targets.framework} on this GPU generation",
         help=f"{file} has factors for: {', '.join(sorted(generation.efficiency))}",
     )
     sink.report("K08", finding, at="cluster.gpu")
     return False
 
 
-def _program(targets: Targets, model: Model) -> str:
-    """Return the program that the framework starts if the spec names none."""
+def _default_program(targets: Targets, model: Model) -> str:
+    """Return the training program that the framework starts unless the spec names one."""
     from parc.backends.registry import framework
 
     version = dict(targets.versions)[targets.framework]
     return framework(targets.framework).default_program(model, version)
 
 
-def _goals(spec: GoalsSpec) -> Goals:
+def _resolve_goals(spec: GoalsSpec) -> Goals:
+    """Return the goals of the search, with one limit per axis that the spec limits."""
     limits = []
     for axis in LimitsSpec.model_fields if spec.limits else ():
         limit: AxisLimit | None = getattr(spec.limits, axis)
@@ -121,8 +130,8 @@ def _goals(spec: GoalsSpec) -> Goals:
 
 
 def resolve_job(spec: JobSpec, sink: Sink) -> Job | None:
-    """Return section ``job`` with the defaults of the spec; None after an error in the batch."""
-    global_batch = _global_batch(spec, sink)
+    """Return the section ``job`` with all defaults; None after an error in the global batch."""
+    global_batch = _sequences_per_step(spec, sink)
     assert spec.kind != "serve"  # such a job is a ServiceSpec
     if spec.kind == "finetune" and spec.load_dir is None:
         sink.report("X19", _NO_CHECKPOINT, at="job.kind")
@@ -161,40 +170,48 @@ def resolve_job(spec: JobSpec, sink: Sink) -> Job | None:
 
 
 _NO_CHECKPOINT = Finding(
-    "a finetune job needs a checkpoint to start from",
+    "a finetune job needs a checkpoint to start from, in job.load_dir",
     label="job.load_dir is not set",
     fix="job.load_dir: /path/to/checkpoint",
 )
 
 
-def _global_batch(spec: JobSpec, sink: Sink) -> int | None:
-    """Return the sequences per step; None after X20."""
+def _sequences_per_step(spec: JobSpec, sink: Sink) -> int | None:
+    """Return the global batch in sequences.
+
+    None after an error, if a batch in tokens is not divisible by the sequence length (X20).
+    """
     if not isinstance(spec.global_batch, BatchInTokens):
         return spec.global_batch
     tokens, length = spec.global_batch.tokens, spec.sequence_length
     if tokens % length == 0:
         return tokens // length
-    sink.report("X20", _uneven_batch(tokens, length), at="job.global_batch.tokens")
+    sink.report("X20", _uneven_batch_finding(tokens, length), at="job.global_batch.tokens")
     return None
 
 
-def _uneven_batch(tokens: int, length: int) -> Finding:
+def _uneven_batch_finding(tokens: int, length: int) -> Finding:
+    """Return a finding on a batch in tokens that is not divisible by the sequence length."""
     below = tokens // length
     near = [sequences for sequences in (below, below + 1) if sequences > 0]
     choices = ", ".join(f"{count * length} ({count} sequences)" for count in near)
     return Finding(
-        f"{tokens} tokens are not divisible by the sequence length {length}",
+        f"a global batch of {tokens} tokens is not divisible by the sequence length {length}",
         label=f"{tokens} % {length} = {tokens % length}, must be 0",
         help=f"nearest valid values: {choices}",
-        fix=_binary_reading(tokens, length) or f"job.global_batch: {near[-1]}",
-        causes=(Cause("job.sequence_length", "the sequence length"),),
+        fix=_suggest_binary_prefix(tokens, length) or f"job.global_batch: {near[-1]}",
+        causes=(Cause("job.sequence_length", "the sequence length is set here"),),
     )
 
 
-def _binary_reading(tokens: int, length: int) -> str:
-    """Return the fix with a binary prefix if that is divisible: 16M often means 2^24."""
+def _suggest_binary_prefix(tokens: int, length: int) -> str:
+    """Return a fix that replaces a decimal prefix by the binary one; "" if it does not help.
+
+    For example, 16M tokens often means 16Mi = 2^24.
+    """
     for decimal, binary, prefix in ((10**9, 2**30, "Gi"), (10**6, 2**20, "Mi"), (1000, 1024, "Ki")):
         count = tokens // decimal
+        # Only a round decimal number, such as 16M, can stand for the binary one, 16Mi.
         if tokens % decimal == 0 and (count * binary) % length == 0:
             sequences = count * binary // length
             return f"job.global_batch.tokens: {count}{prefix}   ({sequences} sequences)"
@@ -202,81 +219,89 @@ def _binary_reading(tokens: int, length: int) -> str:
 
 
 def _check_context(spec: JobSpec, model: Model, sink: Sink) -> None:
-    """Report sequences longer than the context of the model.
+    """Report sequences that are longer than the context length of the model.
 
-    Learned positions have no row beyond it (S12); rotary positions only lose quality (S16).
+    That is an error with learned positions, whose table ends there (S12). With other positions only
+    the quality of the model suffers (S16).
     """
     position, length = model.position, spec.sequence_length
     limit = position.max_positions
     if position.scaling != "none":
         scaled = int(position.original_max_positions * position.scaling_factor)
+        # Some configs set max_positions before scaling, others after scaling.
         limit = max(limit, scaled)
     if position.kind == "none" or length <= limit:
         return
     learned = position.kind == "learned"
     finding = Finding(
-        f"sequences of {length} tokens are longer than the {limit} positions of {model.name}",
-        label=f"{length} > {limit}",
-        help=f"valid values: up to {limit}" + ("" if learned else "; or use rotary scaling"),
+        f"sequence length {length} exceeds the context length {limit} of {model.name}",
+        label=f"{length} > {limit} tokens",
+        help=f"valid values: up to {limit}" + ("" if learned else ", or use rotary scaling"),
         fix=f"job.sequence_length: {limit}",
-        causes=(Cause("model", "the context length of the model"),),
+        causes=(Cause("model", "the model sets the context length"),),
     )
     sink.report("S12" if learned else "S16", finding, at="job.sequence_length")
 
 
-def _pins(spec: LayoutSpec) -> Pins:
-    """Return the pins; ``auto`` becomes None. Spec and IR use the same field names."""
+def _resolve_pins(spec: LayoutSpec) -> Pins:
+    """Return the layout values that the spec fixes; ``auto`` becomes None."""
+    # LayoutSpec and Pins use the same field names.
     written = {field.name: getattr(spec, field.name) for field in fields(Pins)}
     pins = {name: None if value == "auto" else value for name, value in written.items()}
-    pins["recompute"] = _recompute(spec.recompute)
-    pins["offload"] = _offload(spec.offload)
+    pins["recompute"] = _resolve_recompute(spec.recompute)
+    pins["offload"] = _resolve_offload(spec.offload)
     pins["zero_plus"] = ZeroPlus(**spec.zero_plus.model_dump()) if spec.zero_plus else None
     return Pins(**pins)
 
 
-def _recompute(spec: str | RecomputeSpec) -> Recompute | None:
+def _resolve_recompute(spec: str | RecomputeSpec) -> Recompute | None:
+    """Return the recompute level that the spec fixes; None for ``auto``."""
     if isinstance(spec, RecomputeSpec):
         return Recompute(spec.granularity, spec.modules, spec.method, spec.layers)
     return RECOMPUTE.get(spec)
 
 
-def _offload(spec: str | OffloadSpec) -> Offload | None:
+def _resolve_offload(spec: str | OffloadSpec) -> Offload | None:
+    """Return the offload that the spec fixes; None for ``auto``."""
     if isinstance(spec, OffloadSpec):
         return Offload(spec.optimizer, spec.parameters, spec.nvme_path)
     return {"none": NO_OFFLOAD, "cpu": replace(NO_OFFLOAD, optimizer="cpu")}.get(spec)
 
 
-def _nearest(precision: Precision, valid: Sequence[str]) -> str:
-    """Return the closest valid format: fp8 for scaled formats, else bf16, else the last."""
+def _nearest_precision(precision: Precision, valid: Sequence[str]) -> str:
+    """Return the member of ``valid`` that is closest to ``precision``.
+
+    It is fp8 for block-scaled formats and otherwise bf16, or the last member if that is not valid.
+    """
     scaled = precision in ("mxfp8", "nvfp4")
     preferred = ("fp8", "bf16") if scaled else ("bf16",)
     return next((name for name in preferred if name in valid), valid[-1])
 
 
 def check_precision(precision: Precision, cluster: Cluster, sink: Sink) -> None:
-    """Report R03 if the matrix units of the cluster's GPUs lack ``precision``."""
+    """Report a ``precision`` for which the GPUs of the cluster have no matrix units (R03)."""
     gpu, valid = cluster.gpu, cluster.generation.precisions
     if precision in valid:
         return
     finding = Finding(
-        f"{gpu.name} cannot multiply in {precision}",
-        label=f"the matrix units of the {gpu.generation} generation lack it",
-        help=f"valid on this GPU: {', '.join(valid) or 'none'}",
-        fix=f"job.precision: {_nearest(precision, valid)}" if valid else "",
-        causes=(Cause("cluster.gpu", "the GPU"),),
+        f"{gpu.name} does not support {precision} matrix multiplication",
+        label=f"GPU generation {gpu.generation} has no matrix units for {precision}",
+        help=f"valid values on this GPU: {', '.join(valid) or 'none'}",
+        fix=f"job.precision: {_nearest_precision(precision, valid)}" if valid else "",
+        causes=(Cause("cluster.gpu", "the GPU is set here"),),
     )
     sink.report("R03", finding, at="job.precision")
 
 
 def check_gradients(precision: Precision, gradients: str, sink: Sink) -> None:
-    """Report R04 if fp16 training is set to sum gradients in bf16."""
+    """Report an fp16 job that sums gradients in bf16 (R04)."""
     if precision != "fp16" or gradients != "bf16":
         return
     finding = Finding(
-        "fp16 training cannot sum its gradients in bf16",
-        label="the loss is scaled for fp16 gradients",
-        help="valid with fp16: gradient_precision fp32; gradients are still stored in 16 bit",
+        "a job with precision fp16 cannot sum gradients in bf16",
+        label="the loss is scaled for gradients in fp16",
+        help="with fp16, set gradient_precision to fp32; gradients are still stored in 16 bit",
         fix="job.gradient_precision: fp32",
-        causes=(Cause("job.precision", "fp16"),),
+        causes=(Cause("job.precision", "the precision is fp16"),),
     )
     sink.report("R04", finding, at="job.gradient_precision")

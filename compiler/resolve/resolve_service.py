@@ -1,8 +1,6 @@
-"""Serving problem and the engine that it names.
+"""Resolve a serving spec, its model and its cluster to a ``ServingProblem`` with all defaults.
 
-Spec, model and cluster -> serving problem: formats, limits and traffic, complete.
-
-Engine name -> engine whose declaration is complete: its constants and the axes of its mesh.
+The engine is accepted only if its backend declares all constants and mesh axes that PARC needs.
 """
 
 from __future__ import annotations
@@ -41,10 +39,10 @@ _REPOSITORY = re.compile(r"https://huggingface\.co/([\w.-]+/[\w.-]+)")
 def resolve_service(
     spec: ServingSpec, model: Model, cluster: Cluster, sink: Sink
 ) -> ServingProblem | None:
-    """Return the problem that the search solves; None if an error leaves it incomplete."""
+    """Return the problem that the serving search solves; None if an error leaves it incomplete."""
     check_training_keys(spec, sink)
     targets = resolve_targets(spec, sink)
-    checkpoint = _checkpoint(spec.job, model, sink)
+    checkpoint = _resolve_checkpoint(spec.job, model, sink)
     if targets is None or checkpoint is None:
         return None
     resolved = resolve_engine(targets.framework, model, sink)
@@ -54,8 +52,8 @@ def resolve_service(
     job = spec.job
     service = Service(
         checkpoint=checkpoint,
-        traffic=_traffic(job.traffic),
-        setup=_setup(spec, model, engine.default_batch(cluster.gpu), constants),
+        traffic=_resolve_traffic(job.traffic),
+        setup=_resolve_setup(spec, model, engine.default_batch(cluster.gpu), constants),
         quantize=job.quantize,
         max_model_len=None if job.max_model_len == "auto" else job.max_model_len,
         context=engine.context_tokens(model),
@@ -72,41 +70,45 @@ def resolve_service(
         versions=targets.versions,
         digest=spec_digest(spec, (model, cluster)),
         service=service,
-        goals=_goals(spec.goals),
-        pins=_pins(spec.layout),
+        goals=_resolve_goals(spec.goals),
+        pins=_resolve_pins(spec.layout),
         endpoint=Endpoint(spec.launch.port, spec.launch.load_balancer),
     )
 
 
-def _checkpoint(job: ServiceSpec, model: Model, sink: Sink) -> str | None:
-    """Return what the engine loads; None after X08 if neither spec nor catalog name it."""
+def _resolve_checkpoint(job: ServiceSpec, model: Model, sink: Sink) -> str | None:
+    """Return the checkpoint that the engine loads: a path, or a repository name.
+
+    None after an error, if neither the spec nor the catalog names a checkpoint (X08).
+    """
     if job.checkpoint is not None:
         return job.checkpoint
     repository = _REPOSITORY.fullmatch(model.source.strip())
     if repository is not None:
         return repository[1]
     finding = Finding(
-        "checkpoint is missing in job",
-        label=f"the source of {model.name} is not a repository that an engine can load",
-        help="a repository on a model hub, or a folder that exists on every host",
+        "job.checkpoint is not set",
+        label=f"the source of {model.name} is no repository that an engine can load",
+        help="valid values: a repository on a model hub, or a folder that exists on every host",
         fix="job.checkpoint: /models/my-model",
     )
     sink.report("X08", finding, at="job.kind")
     return None
 
 
-def _traffic(spec: TrafficSpec) -> Traffic:
+def _resolve_traffic(spec: TrafficSpec) -> Traffic:
+    """Return the requests that the service must handle."""
     return Traffic(
         float(spec.input_tokens), float(spec.output_tokens), spec.concurrency, spec.request_rate
     )
 
 
-def _setup(
+def _resolve_setup(
     spec: ServingSpec, model: Model, default_batch: tuple[int, int], engine: EngineConstants
 ) -> ServingSetup:
-    """Return number formats and limits, with the engine's defaults filled in.
+    """Return the number formats and batch limits of the service, with the engine's defaults.
 
-    ``default_batch`` has the engine's default numbers of requests and of tokens per step.
+    ``default_batch`` is the engine's default of (requests, tokens) per step.
     """
     job = spec.job
     # Published fp8 checkpoints of Mamba models have one scale per tensor (nvidia/Nemotron-*-FP8).
@@ -115,7 +117,7 @@ def _setup(
     seqs = seqs if job.max_num_seqs == "auto" else job.max_num_seqs
     tokens = tokens if job.max_num_batched_tokens == "auto" else job.max_num_batched_tokens
     if job.max_num_batched_tokens == "auto":
-        tokens = max(tokens, seqs)
+        tokens = max(tokens, seqs)  # each running request needs a token per step (V04)
     elif job.max_num_seqs == "auto":
         seqs = min(tokens, seqs)
     activations: KvPrecision = "fp16" if job.precision == "fp16" else "bf16"
@@ -123,6 +125,7 @@ def _setup(
         engine=engine,
         weights=job.precision,
         kv=activations if job.kv_precision == "auto" else job.kv_precision,
+        # Emitted as a flag, so binary rounding errors must not show.
         memory_share=round(1 - spec.goals.memory_headroom, 4),
         max_running=seqs,
         max_batched_tokens=tokens,
@@ -130,7 +133,8 @@ def _setup(
     )
 
 
-def _goals(spec: ServingGoalsSpec) -> ServingGoals:
+def _resolve_goals(spec: ServingGoalsSpec) -> ServingGoals:
+    """Return the goals of the search, with one limit per axis that the spec limits."""
     limits = []
     for axis in ServingLimitsSpec.model_fields if spec.limits else ():
         limit: AxisLimit | None = getattr(spec.limits, axis)
@@ -139,8 +143,8 @@ def _goals(spec: ServingGoalsSpec) -> ServingGoals:
     return ServingGoals(spec.maximize, spec.ttft, spec.tpot, spec.memory_headroom, tuple(limits))
 
 
-def _pins(spec: ServingLayoutSpec) -> ServingPins:
-    """Return the pinned axes; ``auto`` becomes None."""
+def _resolve_pins(spec: ServingLayoutSpec) -> ServingPins:
+    """Return the layout values that the spec fixes; ``auto`` becomes None."""
     names = ("tp", "pp", "dp", "ep", "pcp", "dcp", "replicas", "all2all")
     written = {name: getattr(spec, name) for name in names}
     return ServingPins(
@@ -150,26 +154,34 @@ def _pins(spec: ServingLayoutSpec) -> ServingPins:
     )
 
 
-PROBE = ServingLayout(tp=2, pcp=3, pp=5, dp=7, replicas=11)
-"""Layout whose degrees all differ, so that the size of an axis identifies it."""
-AXES = {"tp": PROBE.tp, "cp": PROBE.pcp, "pp": PROBE.pp, "dp": PROBE.dp, "replica": PROBE.replicas}
-"""Axes that placement, rank map and reports require of an engine's mesh, with their sizes."""
+# Distinct primes, so that the size of a merged axis cannot equal that of another axis.
+PROBE_LAYOUT = ServingLayout(tp=2, pcp=3, pp=5, dp=7, replicas=11)
+"""Layout with a different size on each axis, so that a size identifies its axis."""
+REQUIRED_AXES = {
+    "tp": PROBE_LAYOUT.tp,
+    "cp": PROBE_LAYOUT.pcp,
+    "pp": PROBE_LAYOUT.pp,
+    "dp": PROBE_LAYOUT.dp,
+    "replica": PROBE_LAYOUT.replicas,
+}
+"""Axes that an engine's mesh must have, with their sizes for ``PROBE_LAYOUT``. Placement, rank map
+and reports look axes up by these names."""
 
 
 def resolve_engine(name: str, model: Model, sink: Sink) -> tuple[Engine, EngineConstants] | None:
-    """Return the engine ``name`` and its constants; None after V32 or V33.
+    """Return the engine ``name`` and its constants; None if its declaration is incomplete.
 
-    An incomplete declaration is refused: an estimate with the constants of another engine, or a
-    rank map over other axes, would be wrong without notice.
+    Missing constants (V32) and missing mesh axes (V33) are errors, because an estimate with the
+    constants of another engine, or a rank map over other axes, would be wrong.
     """
     target = engine(name)
-    has_axes = _check_mesh(target, sink)
-    constants = _declared_constants(target, model, sink)
+    has_axes = _has_required_axes(target, sink)
+    constants = _engine_constants(target, model, sink)
     return (target, constants) if constants is not None and has_axes else None
 
 
-def _declared_constants(target: Engine, model: Model, sink: Sink) -> EngineConstants | None:
-    """Return the constants of ``target``; None after V32."""
+def _engine_constants(target: Engine, model: Model, sink: Sink) -> EngineConstants | None:
+    """Return the constants of ``target``; None after an error, if some are missing (V32)."""
     missing = ""
     try:
         constants = target.constants()
@@ -185,30 +197,39 @@ def _declared_constants(target: Engine, model: Model, sink: Sink) -> EngineConst
     finding = Finding(
         f"{target.name} does not declare the constants that its estimate needs",
         label=missing,
-        help=f"declare them in constants.yaml of {declaration(target.name).package}; "
+        help=f"declare the constants in constants.yaml of {declaration(target.name).package}; "
         "EngineConstants in compiler/ir/engine_constants.py defines the keys",
     )
     sink.report("V32", finding, at="emit")
     return None
 
 
-def _check_mesh(target: Engine, sink: Sink) -> bool:
-    """Return True if the mesh of ``target`` has the required axes; report V33 otherwise."""
-    sizes = {axis.name: axis.size for axis in target.mesh(PROBE).axes}
-    if sizes == AXES:
+def _has_required_axes(target: Engine, sink: Sink) -> bool:
+    """Return True if the mesh of ``target`` has ``REQUIRED_AXES``; else report the mesh (V33)."""
+    sizes = {axis.name: axis.size for axis in target.mesh(PROBE_LAYOUT).axes}
+    if sizes == REQUIRED_AXES:
         return True
-    missing = [f"{axis} is missing" for axis in AXES if axis not in sizes]
-    wrong = [f"{axis} has size {size}" for axis, size in sizes.items() if AXES.get(axis) != size]
-    degrees = {"tp": PROBE.tp, "pcp": PROBE.pcp, "pp": PROBE.pp, "dp": PROBE.dp}
+    missing = [f"{axis} is missing" for axis in REQUIRED_AXES if axis not in sizes]
+    wrong = [
+        f"{axis} has size {size}" for axis, size in sizes.items() if REQUIRED_AXES.get(axis) != size
+    ]
+    degrees = {
+        "tp": PROBE_LAYOUT.tp,
+        "pcp": PROBE_LAYOUT.pcp,
+        "pp": PROBE_LAYOUT.pp,
+        "dp": PROBE_LAYOUT.dp,
+        "replicas": PROBE_LAYOUT.replicas,
+    }
     finding = Finding(
-        f"the mesh of {target.name} does not have the axes {', '.join(AXES)}",
+        f"the mesh of {target.name} does not have the axes {', '.join(REQUIRED_AXES)}",
         label=", ".join([*missing, *wrong]),
-        help=f"for {_words(degrees | {'replicas': PROBE.replicas})}, mesh() must return "
-        f"{_words(AXES)}, in the engine's rank order and including axes of size 1",
+        help=f"for {_format_sizes(degrees)}, mesh() must return "
+        f"{_format_sizes(REQUIRED_AXES)}, in the engine's rank order and including axes of size 1",
     )
     sink.report("V33", finding, at="emit")
     return False
 
 
-def _words(sizes: dict[str, int]) -> str:
+def _format_sizes(sizes: dict[str, int]) -> str:
+    """Return sizes as text, such as "tp 2, pp 5"."""
     return ", ".join(f"{name} {size}" for name, size in sizes.items())

@@ -1,4 +1,4 @@
-"""``emit`` and ``versions`` of the spec -> backends that exist, in supported versions."""
+"""Resolve ``emit`` and ``versions`` of a spec to backends that exist, in supported versions."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from parc.compiler.spec.spec import Spec, TaskSpec
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Backends to emit, the one that binds the layout, and their versions."""
+    """Backends whose files are emitted, the framework of the layout, and their versions."""
 
     emit: tuple[str, ...]
-    """Names without duplicates, sorted."""
+    """Names of the backends whose files are emitted, sorted."""
     framework: str
-    """Framework or engine that binds the layout; it need not be emitted."""
+    """Framework or engine whose rules the layout must satisfy. Its files need not be emitted."""
     versions: tuple[tuple[str, str], ...]
-    """(backend, version) of the framework, of all in ``emit``, and of all that the spec names."""
+    """(backend, version) of the framework, of each backend in ``emit``, and of each backend for
+    which the spec sets a version."""
 
 
 def resolve_targets(spec: TaskSpec, sink: Sink) -> Targets | None:
     """Return the targets of ``spec``; None after an error.
 
-    The framework is the only one in ``emit``; of a front and the framework that it starts, the
-    latter. If ``emit`` names none, it is the first built-in one for the kind of job, because launch
-    scripts and rank maps need a rank order.
+    Their framework is the one in ``emit``; a launcher that starts this framework, such as
+    accelerate for deepspeed, does not count. Without a framework in ``emit``, it is the first
+    built-in one for the kind of job, because launch scripts need a rank order.
     """
     from parc.backends.registry import default_targets
 
@@ -36,18 +37,22 @@ def resolve_targets(spec: TaskSpec, sink: Sink) -> Targets | None:
     emit = default if spec.emit is None else spec.emit
     _check_emit(emit, default, sink)
     for name in spec.versions:
-        _check_name(name, f"versions.{name}", sink)
-    framework = _framework(training, emit, sink)
+        _check_target_name(name, f"versions.{name}", sink)
+    framework = _find_framework(training, emit, sink)
     targets = sorted({*emit, framework, *spec.versions})
     versions = [(name, version_of(name, spec.versions.get(name), sink)) for name in targets]
     supported = tuple((name, version) for name, version in versions if version is not None)
+    # Each error of emit and versions is reported before the compile stops.
     if len(sink.diagnostics) > found or len(supported) < len(targets):
         return None
     return Targets(tuple(sorted(emit)), framework, supported)
 
 
-def _framework(training: bool, emit: tuple[str, ...], sink: Sink) -> str:
-    """Return the framework or engine that binds the layout; report targets that cannot be used."""
+def _find_framework(training: bool, emit: tuple[str, ...], sink: Sink) -> str:
+    """Return the framework or engine whose rules the layout must satisfy.
+
+    Reports targets for another kind of job (X21), and each further framework (X22).
+    """
     from parc.backends.declaration import Declaration
     from parc.backends.registry import Role, built_in, find, has_role, starts
 
@@ -62,25 +67,27 @@ def _framework(training: bool, emit: tuple[str, ...], sink: Sink) -> str:
     binding = [name for name in binding if name not in fronts]
     for name in binding[1:]:
         finding = Finding(
-            f"{binding[0]} and {name} cannot share one plan: their rank orders differ",
-            label="a second framework",
-            help="compile once per framework: parc compile --emit",
+            f"{binding[0]} and {name} cannot share one plan, because their rank orders differ",
+            label=f"{name} is a second framework",
+            help="run parc compile --emit once per framework",
             fix=f"remove emit[{emit.index(name)}]",
-            causes=(Cause(f"emit[{emit.index(binding[0])}]", "the first framework"),),
+            causes=(
+                Cause(f"emit[{emit.index(binding[0])}]", f"{binding[0]} is the first framework"),
+            ),
         )
         sink.report("X22", finding, at=f"emit[{emit.index(name)}]")
     return binding[0] if binding else built_in(role)[0].name
 
 
 def _report_wrong_kind(training: bool, name: str, emit: tuple[str, ...], sink: Sink) -> None:
-    """Report X21 for a target that has no files for this kind of job."""
+    """Report that the target ``name`` does not support this kind of job (X21)."""
     from parc.backends.registry import installed
 
     kind = "training" if training else "serving"
     valid = sorted(one.name for one in installed("train" if training else "serve"))
     finding = Finding(
         f"{name} does not support {kind} jobs",
-        label=f"not a target for {kind} jobs: {name}",
+        label=f"{name} emits no files for {kind} jobs",
         help=f"valid values: {', '.join(valid)}",
         fix=f"remove emit[{emit.index(name)}]" if len(emit) > 1 else "",
         causes=(Cause("job.kind", "the kind of job is set here"),),
@@ -89,23 +96,30 @@ def _report_wrong_kind(training: bool, name: str, emit: tuple[str, ...], sink: S
 
 
 def _check_emit(emit: tuple[str, ...], default: tuple[str, ...], sink: Sink) -> None:
-    """Report an empty list (X09), duplicates (X17) and unusable names (X16, X23)."""
+    """Report an empty ``emit`` (X09), a duplicate (X17), or an unusable name (X16, X23)."""
     if not emit:
         fix = f"emit: [{', '.join(default)}]"
-        sink.report("X09", Finding("emit is empty", "needs at least one", fix=fix), at="emit")
+        sink.report(
+            "X09",
+            Finding("emit is empty", "emit must name at least one target", fix=fix),
+            at="emit",
+        )
     first: dict[str, str] = {}
     for index, name in enumerate(emit):
         path = f"emit[{index}]"
         if name in first:
-            cause = Cause(first[name], "first listed here")
-            finding = Finding(f"{name} is listed twice", fix=f"remove {path}", causes=(cause,))
+            cause = Cause(first[name], f"{name} is listed first here")
+            finding = Finding(f"emit lists {name} twice", fix=f"remove {path}", causes=(cause,))
             sink.report("X17", finding, at=path)
-        elif _check_name(name, path, sink):
+        elif _check_target_name(name, path, sink):
             first[name] = path
 
 
-def _check_name(name: str, path: str, sink: Sink) -> bool:
-    """Report X16 for an unknown backend and X23 for a plugin with a defect; True if usable."""
+def _check_target_name(name: str, path: str, sink: Sink) -> bool:
+    """Return True if the backend ``name`` can be used.
+
+    Otherwise an unknown backend (X16) or a plugin that cannot be used (X23) is reported.
+    """
     from parc.backends.declaration import Declaration
     from parc.backends.registry import all_names, find
 
@@ -118,7 +132,7 @@ def _check_name(name: str, path: str, sink: Sink) -> bool:
     valid = all_names()
     near = did_you_mean(name, valid)
     finding = Finding(
-        f"there is no target called {name[:60]}",
+        f"unknown target {name[:60]}",
         label=f"did you mean {' or '.join(near)}?" if near else "no such target",
         help=f"valid values: {', '.join(valid)}",
         fix=f"{path}: {near[0]}" if near and path.startswith("emit") else "",
@@ -127,10 +141,11 @@ def _check_name(name: str, path: str, sink: Sink) -> bool:
     return False
 
 
-def version_of(name: str, asked: str | None, sink: Sink) -> str | None:
-    """Return the supported version that ``asked`` (0.19, 0.19.2) belongs to, or the default.
+def version_of(name: str, requested: str | None, sink: Sink) -> str | None:
+    """Return the supported version of backend ``name`` that ``requested`` belongs to.
 
-    None: there is no usable backend ``name``, or X18 because it has no such version.
+    For example, 0.19.2 belongs to the supported version 0.19. Without ``requested``, the default
+    version is returned. None if the backend is unknown, or the version is not supported (X18).
     """
     from parc.backends.registry import versions_of
 
@@ -138,14 +153,15 @@ def version_of(name: str, asked: str | None, sink: Sink) -> str | None:
         supported, default = versions_of(name)
     except KeyError:
         return None
-    if asked is None:
+    if requested is None:
         return default
-    fits = [one for one in supported if asked == one or asked.startswith(f"{one}.")]
+    # The dot keeps 0.1 from matching 0.19.
+    fits = [one for one in supported if requested == one or requested.startswith(f"{one}.")]
     if fits:
         return max(fits, key=len)
     finding = Finding(
-        f"{name} {asked[:60]} is not supported",
-        label="no such version in the flag table",
+        f"{name} version {requested[:60]} is not supported",
+        label="PARC has no flag table for this version",
         help=f"valid values: {', '.join(supported)}",
         fix=f'versions.{name}: "{default}"',
     )

@@ -1,4 +1,4 @@
-"""Resolve ``cluster.topology``, a file of another tool, to racks of the spec."""
+"""Resolve ``cluster.topology``, a topology file of another tool, to racks of the spec."""
 
 from __future__ import annotations
 
@@ -17,37 +17,38 @@ from parc.compiler.topology.hostlist import HostlistError, expand
 if TYPE_CHECKING:
     from parc.compiler.topology.readers.fragment import Fragment
 
-AT = "cluster.topology"
+TOPOLOGY_PATH = "cluster.topology"
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyFacts:
-    """Cluster spec with the racks of the topology file, and the file's number of GPUs per host."""
+    """Cluster spec with the racks of the topology file, and the file's GPUs per host."""
 
     spec: ClusterSpec
     gpus_per_node: int | None = None
     span: Span | None = None
-    """Position of that number in the file."""
+    """Position of ``gpus_per_node`` in the topology file."""
 
 
 def resolve_topology(spec: ClusterSpec, library: Library, sink: Sink) -> TopologyFacts | None:
     """Return ``spec`` with the racks, tiers and unavailable hosts of its topology file.
 
-    None after H04 (the spec lists hosts too), K07 (unreadable file), I05 (unknown format) or a
-    finding of the reader. Later findings about a rack point to its line in the file.
+    None after an error: the spec also lists hosts (H04), the file cannot be read (K07), has an
+    unknown format (I05), or its reader reports a finding. Later findings about a rack point to the
+    line of the rack in the file.
     """
     if spec.topology is None:
         return None if _reports_format_without_file(spec, sink) else TopologyFacts(spec)
     other = next((name for name in ("nodes", "racks") if getattr(spec, name) is not None), None)
     if other is not None:
         finding = Finding(
-            f"the cluster has both {other} and topology",
-            "set exactly one of nodes, racks and topology",
-            causes=(Cause(AT, "the topology"),),
+            f"the cluster sets both {other} and topology",
+            "a cluster must set exactly one of nodes, racks and topology",
+            causes=(Cause(TOPOLOGY_PATH, "the topology is set here"),),
         )
         sink.report("H04", finding, at=f"cluster.{other}", key=True)
         return None
-    fragment = _read(spec, spec.topology, library, sink)
+    fragment = _read_topology_file(spec, spec.topology, library, sink)
     if fragment is None:
         return None
     from parc.compiler.topology.readers.racks import cluster_of
@@ -55,6 +56,7 @@ def resolve_topology(spec: ClusterSpec, library: Library, sink: Sink) -> Topolog
     cluster, spans = cluster_of(fragment, sink)
     if sink.failed():
         return None
+    # Racks of the file get positions in the file, as if the spec listed them there.
     sink.positions = replace(sink.positions, values={**sink.positions.values, **spans})
     node = cluster.get("node")
     gpus = node.get("gpus_per_node") if isinstance(node, dict) else None
@@ -62,34 +64,45 @@ def resolve_topology(spec: ClusterSpec, library: Library, sink: Sink) -> Topolog
 
 
 def check_gpus_per_host(facts: TopologyFacts, node: NodeType, sink: Sink) -> None:
-    """Report H07 if the file and the node type have different numbers of GPUs per host."""
+    """Report a topology file and a node type with different numbers of GPUs per host (H07)."""
     if facts.gpus_per_node in (None, node.gpus):
         return
     finding = Finding(
-        f"the topology has {facts.gpus_per_node} GPUs per host, {node.name} has {node.gpus}",
-        label=f"{facts.gpus_per_node} != {node.gpus}",
-        help="name the node type of the hosts, or set gpus_per_node",
-        causes=(Cause("cluster.node", f"{node.gpus} GPUs per host"),),
+        f"the topology file has {facts.gpus_per_node} GPUs per host, but node type {node.name} has "
+        f"{node.gpus}",
+        label=f"{facts.gpus_per_node} != {node.gpus} GPUs per host",
+        help="set cluster.node to the node type of these hosts, or change its gpus_per_node",
+        causes=(Cause("cluster.node", f"{node.name} has {node.gpus} GPUs per host"),),
     )
-    sink.report("H07", finding, at=AT, span=facts.span)
+    sink.report("H07", finding, at=TOPOLOGY_PATH, span=facts.span)
 
 
 def _reports_format_without_file(spec: ClusterSpec, sink: Sink) -> bool:
+    """Report a topology_format without topology (H04); return True if this was reported."""
     if spec.topology_format is None:
         return False
-    finding = Finding("topology_format is set without topology", "there is no topology")
+    finding = Finding(
+        "topology_format is set without topology", "topology_format has no effect without topology"
+    )
     sink.report("H04", finding, at="cluster.topology_format", key=True)
     return True
 
 
-def _read(spec: ClusterSpec, path: str, library: Library, sink: Sink) -> Fragment | None:
+def _read_topology_file(
+    spec: ClusterSpec, path: str, library: Library, sink: Sink
+) -> Fragment | None:
+    """Return the content of the topology file ``path``; None after a diagnostic."""
     from parc.compiler.topology.readers.registry import FORMATS, sniff
 
     try:
         text = library.text(path)
     except OSError as error:
         reason = error.strerror or str(error)
-        sink.report("K07", Finding(f"{path} cannot be read: {reason}", "named here"), at=AT)
+        sink.report(
+            "K07",
+            Finding(f"{path} cannot be read: {reason}", "the topology file is named here"),
+            at=TOPOLOGY_PATH,
+        )
         return None
     lines = {**sink.positions.lines, path: split_lines(text)}
     sink.positions = replace(sink.positions, lines=lines)
@@ -97,24 +110,28 @@ def _read(spec: ClusterSpec, path: str, library: Library, sink: Sink) -> Fragmen
     if format_name is None:
         finding = Finding(
             f"the format of {path} is not recognized",
-            "unrecognized format",
+            "the content matches no supported format",
             help=f"supported formats: {', '.join(FORMATS)}",
             fix="cluster.topology_format: slurm-topology",
         )
-        sink.report("I05", finding, at=AT)
+        sink.report("I05", finding, at=TOPOLOGY_PATH)
         return None
     fragment = FORMATS[format_name].reader(text, path, sink)
     if fragment is not None and not fragment.hosts:
         finding = Finding(
-            f"{path} contains no host", f"format {format_name}: {FORMATS[format_name].description}"
+            f"{path} contains no hosts",
+            f"the file was read as format {format_name}: {FORMATS[format_name].description}",
         )
-        sink.report("I02", finding, at=AT)
+        sink.report("I02", finding, at=TOPOLOGY_PATH)
         return None
     return fragment
 
 
 def _with_racks(spec: ClusterSpec, cluster: dict[str, Any]) -> ClusterSpec:
-    """Return ``spec`` with the racks of the file; levels and node type of the spec override it."""
+    """Return ``spec`` with the racks of the topology file.
+
+    Levels and node type of ``spec`` override those of the file.
+    """
     rows = cluster.get("levels", ())
     levels = tuple(LevelSpec.model_validate_json(json.dumps(row)) for row in rows)
     racks = tuple(RackSpec.model_validate_json(json.dumps(row)) for row in cluster["racks"])
@@ -125,19 +142,23 @@ def _with_racks(spec: ClusterSpec, cluster: dict[str, Any]) -> ClusterSpec:
         "racks": racks,
         "levels": spec.levels or levels or None,
         "node": spec.node or (named if isinstance(named, str) else None),
-        "unavailable": _unavailable(spec, cluster.get("unavailable", "")),
+        "unavailable": _merge_unavailable(spec, cluster.get("unavailable", "")),
     }
     return spec.model_copy(update=update)
 
 
-def _unavailable(spec: ClusterSpec, listed: str) -> str | tuple[str, ...]:
-    """Return the unavailable hosts of the spec, and those of the file that it does not mention."""
+def _merge_unavailable(spec: ClusterSpec, listed: str) -> str | tuple[str, ...]:
+    """Return the unavailable hosts of the spec, and those of the topology file.
+
+    A host of the file that the spec lists as spare or unavailable is not added again.
+    """
     mentioned: set[str] = set()
     written = spec.unavailable
     for lists in (written, spec.spare):
         for text in [lists] if isinstance(lists, str) else lists:
             with suppress(HostlistError):  # reported when the lists are resolved
                 mentioned.update(expand(text))
+    # A host that the spec keeps as spare stays spare, although the scheduler drained it.
     more = tuple(name for name in expand(listed) if name not in mentioned) if listed else ()
     if not more:
         return written

@@ -1,4 +1,4 @@
-"""The exchange of keys and values among context ranks, if the spec leaves it open."""
+"""Choice of how context-parallel ranks exchange keys and values, if the spec does not set it."""
 
 from __future__ import annotations
 
@@ -12,27 +12,30 @@ from parc.compiler.ir import ContextComm, Layout, Problem
 from parc.compiler.ir.rule import Rule
 
 Exchange = tuple[ContextComm, int]
-"""(cp_comm, cp_a2a): the kind of exchange, and the ranks of its all-to-all groups (1: none)."""
+"""(cp_comm, cp_a2a): the kind of exchange, and the size of its all-to-all groups. Size 1 means that
+the exchange has no such groups."""
 ChooseExchange = Callable[[Layout], Exchange]
+"""Function that returns the exchange of a layout."""
 
 RING: Exchange = ("p2p", 1)
 SIMPLEST: tuple[ContextComm, ...] = ("p2p", "a2a", "a2a+p2p", "all_gather")
 """Kinds of exchange in the order in which they are tried. The all-gather stores the keys and values
 of all ranks, so it is only used if no other kind is valid."""
-WORTH = 0.03
-"""Share of a layer's time that a less simple exchange must save; smaller differences tie."""
+MIN_SAVING = 0.03
+"""Fraction of the layer time that a more complex exchange must save to be chosen."""
 
 
-def pinned_exchange(problem: Problem, comm: ContextComm) -> ChooseExchange:
-    """Return a choice that is always ``comm``."""
-    return lambda layout: with_all_to_all(problem, layout, comm)
+def fixed_exchange(problem: Problem, comm: ContextComm) -> ChooseExchange:
+    """Return a function that chooses the context-parallel exchange ``comm`` for every layout."""
+    return lambda layout: with_all_to_all_size(problem, layout, comm)
 
 
-def with_all_to_all(problem: Problem, layout: Layout, comm: ContextComm) -> Exchange:
-    """Return ``comm`` with the size of its all-to-all groups: the pin, or the largest in NVLink.
+def with_all_to_all_size(problem: Problem, layout: Layout, comm: ContextComm) -> Exchange:
+    """Return the context-parallel exchange ``comm`` and the size of its all-to-all groups.
 
-    The heads per tensor rank must be divisible by that size. The result is 1 if no size is valid;
-    a rule then rejects the layout.
+    The size is ``cp_a2a`` of the spec, or else the largest size whose groups stay within an NVLink
+    domain. The attention heads per tensor-parallel rank must be divisible by the size. If no size
+    is valid, the result is 1, which a rule rejects later.
     """
     if comm != "a2a+p2p" or layout.cp == 1:
         return comm, 1
@@ -41,55 +44,67 @@ def with_all_to_all(problem: Problem, layout: Layout, comm: ContextComm) -> Exch
     attention, node, tp = problem.model.attention, problem.cluster.node, layout.tp
     proper = [inner for inner in range(2, layout.cp) if layout.cp % inner == 0]
     able = [inner for inner in proper if attention.swaps(inner, tp)]
+    # The ranks of an all-to-all group are tp GPUs apart, so a group spans inner * tp GPUs.
     near = [inner for inner in able if inner * tp <= node.near_gpus]
     return comm, max(near, default=min(able, default=1))
 
 
 def fastest_exchange(pricing: Pricing, rules: Iterable[Rule]) -> ChooseExchange:
-    """Return a choice of the fastest valid exchange per (tp, cp), at micro-batch 1.
+    """Return a function that chooses the fastest valid context-parallel exchange of a layout.
 
-    Of two that differ by less than ``WORTH`` of a layer, and in models without attention, the
-    simpler one is chosen.
+    The choice is made once per pair (tp, cp), at micro-batch 1. The simpler of two exchanges is
+    chosen if the other saves less than ``MIN_SAVING`` of the layer time, or if the model has no
+    attention layers.
     """
+    # Only these rules differ between exchanges. The search checks all rules later.
     relevant = tuple(rule for rule in rules if "cp_comm" in rule.reads)
     chosen: dict[tuple[int, int], Exchange] = {}
 
-    def choose(layout: Layout) -> Exchange:
+    def choose_exchange(layout: Layout) -> Exchange:
         if layout.cp == 1:
             return RING
         key = (layout.tp, layout.cp)
         if key not in chosen:
-            chosen[key] = _fastest(pricing, relevant, replace(layout, micro_batch=1))
+            chosen[key] = _fastest_valid_exchange(pricing, relevant, replace(layout, micro_batch=1))
         return chosen[key]
 
-    return choose
+    return choose_exchange
 
 
-def _fastest(pricing: Pricing, rules: tuple[Rule, ...], layout: Layout) -> Exchange:
+def _fastest_valid_exchange(pricing: Pricing, rules: tuple[Rule, ...], layout: Layout) -> Exchange:
     problem = pricing.problem
-    offered = [with_all_to_all(problem, layout, comm) for comm in SIMPLEST]
+    offered = [with_all_to_all_size(problem, layout, comm) for comm in SIMPLEST]
     valid = [
-        one
-        for one in offered
-        if not any(rule.broken(problem, _with(layout, one)) for rule in rules)
+        exchange
+        for exchange in offered
+        if not any(rule.broken(problem, _layout_with_exchange(layout, exchange)) for rule in rules)
     ]
     if not valid:
-        return RING
+        return RING  # the rules reject it later, with their explanation
     best, *others = valid
     kind = next((kind for kind in problem.model.kinds if kind.mixer == "attention"), None)
     if kind is None:  # a model without keys and values to exchange
         return best
-    ring = shared_layer_time(pricing, _with(layout, RING), kind)
-    groups = {one: pricing.groups(_with(layout, one)) for one in valid}
-    seconds = {
-        one: exchange_seconds(pricing, _with(layout, one), groups[one], ring.core) for one in valid
+    ring = shared_layer_time(pricing, _layout_with_exchange(layout, RING), kind)
+    # Exchanges hide behind the attention core, whose time is equal for all of them: ring.core.
+    groups = {
+        exchange: pricing.groups(_layout_with_exchange(layout, exchange)) for exchange in valid
     }
-    for one in others:
-        saved = seconds[best] - seconds[one]
-        if one[0] != "all_gather" and saved > WORTH * (ring.total - ring.cp + seconds[best]):
-            best = one
+    seconds = {
+        exchange: exchange_seconds(
+            pricing, _layout_with_exchange(layout, exchange), groups[exchange], ring.core
+        )
+        for exchange in valid
+    }
+    for exchange in others:
+        saved = seconds[best] - seconds[exchange]
+        # The all-gather stores all keys and values, so speed is no reason to choose it.
+        if exchange[0] != "all_gather" and saved > MIN_SAVING * (
+            ring.total - ring.cp + seconds[best]
+        ):
+            best = exchange
     return best
 
 
-def _with(layout: Layout, chosen: Exchange) -> Layout:
+def _layout_with_exchange(layout: Layout, chosen: Exchange) -> Layout:
     return replace(layout, cp_comm=chosen[0], cp_a2a=chosen[1])

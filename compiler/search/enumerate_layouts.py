@@ -1,11 +1,10 @@
-"""Enumeration of the search space, and its points.
+"""Enumeration of the values that the spec leaves open on each axis of a layout, valid or not.
 
-A point is a layout as nine numbers: a key that is cheap to build, compare and cache.
+A point describes a layout by nine numbers. It is a key that is cheap to build, compare and cache.
 
-Choices that the pins leave open on each axis, valid or not.
-
-Parallel sizes are divisors, not only powers of two. Pinned values are used unchanged, so that an
-invalid pin reaches the rules and gets a diagnostic instead of an empty search.
+Parallel sizes are divisors, not only powers of two. Values that the spec fixes (pins) are used
+unchanged, so that an invalid pin reaches the rules and gets a diagnostic instead of an empty
+search.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from parc.compiler.ir import Chunk, Layout, Problem, Recompute, Split
 from parc.compiler.ir.problem import allowed
 
 
-class Degrees(NamedTuple):
-    """Parallel sizes of one device mesh."""
+class ParallelSizes(NamedTuple):
+    """Parallel sizes of a layout: tensor, context, pipeline, data, expert, and expert tensor."""
 
     tp: int
     cp: int
@@ -30,11 +29,11 @@ class Degrees(NamedTuple):
     etp: int
 
 
-class Point(NamedTuple):
-    """Parallel sizes, virtual pipeline size, micro-batch, and index of the recompute level.
+class LayoutPoint(NamedTuple):
+    """Key of a layout in the search: the nine numbers that differ between layouts.
 
-    The first six fields are those of ``Degrees``. All other fields of a layout follow from these
-    nine, or are the same in the whole space.
+    The first six fields are those of ``ParallelSizes``. All other fields of a layout follow from
+    these nine numbers, or are equal in the whole search space.
     """
 
     tp: int
@@ -49,30 +48,31 @@ class Point(NamedTuple):
     """Index into ``LayoutSpace.levels``, 0 for the least recompute."""
 
     @property
-    def degrees(self) -> Degrees:
-        """Parallel sizes, which determine the process groups."""
-        return Degrees(*self[:6])
+    def degrees(self) -> ParallelSizes:
+        """Parallel sizes of this point, which determine the process groups."""
+        return ParallelSizes(*self[:6])
 
     @property
     def world(self) -> int:
-        """Number of GPUs."""
+        """Number of GPUs that the layout uses."""
         return self.tp * self.cp * self.pp * self.dp
 
-    def at_level(self, level: int) -> Point:
-        """Return the point that differs only in its recompute level."""
-        return Point(*self[:8], level)
+    def at_level(self, level: int) -> LayoutPoint:
+        """Return a copy of this point with the recompute level ``level``."""
+        return LayoutPoint(*self[:8], level)
 
 
-BuildLayout = Callable[[Point], Layout]
-"""Builds the layout of a point, for formulas and rules that read a whole layout."""
+BuildLayout = Callable[[LayoutPoint], Layout]
+"""Function that builds the layout of a point, for formulas and rules that read a whole layout."""
 
 
 MAX_VPP = 12
-"""No published model uses more virtual stages."""
+"""Largest virtual pipeline size that is tried; no published training run uses more."""
 MAX_MICRO_BATCH = 8
-"""Sequences. Beyond it GEMMs are large enough, and only the pipeline bubble grows."""
+"""Largest micro-batch that is tried, in sequences. GEMMs are large enough at this size; a larger
+one only increases the pipeline bubble."""
 MIN_CP_TOKENS = 2048
-"""Fewest tokens per context-parallel rank, unless cp is pinned."""
+"""Fewest tokens per context-parallel rank, unless the spec fixes cp."""
 
 
 @cache
@@ -82,44 +82,51 @@ def divisors(number: int) -> tuple[int, ...]:
     return tuple(sorted({*small, *(number // n for n in small)}))
 
 
-def degree_choices(problem: Problem) -> Iterator[Degrees]:
-    """Yield parallel sizes: the pins, and divisors of the remaining ranks, within the limits."""
+def degree_choices(problem: Problem) -> Iterator[ParallelSizes]:
+    """Yield all combinations of parallel sizes within ``goals.limits``.
+
+    A size that the spec does not fix is a divisor of the remaining ranks.
+    """
     for tp, cp, pp, dp in _dense_choices(problem):
         for ep, etp in _expert_choices(problem, tp, tp * cp * dp):
-            degrees = Degrees(tp, cp, pp, dp, ep, etp)
-            if not problem.goals.limits or _within(problem, degrees):
+            degrees = ParallelSizes(tp, cp, pp, dp, ep, etp)
+            if not problem.goals.limits or _within_limits(problem, degrees):
                 yield degrees
 
 
-def _within(problem: Problem, degrees: Degrees) -> bool:
+def _within_limits(problem: Problem, degrees: ParallelSizes) -> bool:
     """Return True if all parallel sizes are within ``goals.limits``.
 
-    The limits of ep and etp apply only to models with experts.
+    For models without experts, the limits on ep and etp are ignored.
     """
-    axes = Degrees._fields if problem.model.experts is not None else Degrees._fields[:4]
+    axes = ParallelSizes._fields if problem.model.experts is not None else ParallelSizes._fields[:4]
     return all(allowed(problem.goals.limits, axis, getattr(degrees, axis)) for axis in axes)
 
 
 def _dense_choices(problem: Problem) -> Iterator[tuple[int, int, int, int]]:
-    """Yield (tp, cp, pp, dp) of the dense mesh."""
+    """Yield all combinations (tp, cp, pp, dp) for the layers without experts."""
     for tp, cp in _tp_cp_choices(problem):
-        left = max(problem.cluster.gpus // (tp * cp), 1)
-        for pp in _pp_choices(problem, left):
-            for dp in _dp_choices(problem, problem.pins.dp or max(left // pp, 1)):
+        remaining = max(problem.cluster.gpus // (tp * cp), 1)
+        for pp in _pp_choices(problem, remaining):
+            for dp in _dp_choices(problem, problem.pins.dp or max(remaining // pp, 1)):
                 yield tp, cp, pp, dp
 
 
 def _tp_cp_choices(problem: Problem) -> list[tuple[int, int]]:
-    """Return all (tp, cp) pairs."""
+    """Return all pairs (tp, cp) to try."""
     return [(tp, cp) for tp in _tp_choices(problem) for cp in _cp_choices(problem, tp)]
 
 
 def _tp_choices(problem: Problem) -> tuple[int, ...]:
-    """Return divisors of the NVLink domain, or of the host if it has no NVLink."""
+    """Return the tensor-parallel sizes to try.
+
+    They divide the GPUs of an NVLink domain (or of a host without NVLink) and the attention heads.
+    """
     if problem.pins.tp:
         return (problem.pins.tp,)
     node = problem.cluster.node
     domain = max(node.nvlink_domain, node.gpus)
+    # Each layer waits for collectives of its tensor group, so groups stay on fast links (T01).
     limit = min(domain, problem.cluster.gpus)
     return tuple(
         n for n in divisors(domain) if n <= limit and problem.model.attention.heads % n == 0
@@ -127,36 +134,39 @@ def _tp_choices(problem: Problem) -> tuple[int, ...]:
 
 
 def _cp_choices(problem: Problem, tp: int) -> tuple[int, ...]:
-    """Return divisors of the remaining ranks that leave ``MIN_CP_TOKENS`` per rank."""
+    """Return the context-parallel sizes that leave each rank at least ``MIN_CP_TOKENS`` tokens."""
     if problem.pins.cp:
         return (problem.pins.cp,)
     limit = max(problem.job.sequence_length // MIN_CP_TOKENS, 1)
     return tuple(n for n in divisors(max(problem.cluster.gpus // tp, 1)) if n <= limit)
 
 
-def _pp_choices(problem: Problem, left: int) -> tuple[int, ...]:
-    """Return divisors of the remaining ranks, with at least one layer per stage."""
+def _pp_choices(problem: Problem, remaining: int) -> tuple[int, ...]:
+    """Return the pipeline sizes that leave each stage at least one layer."""
     if problem.pins.pp:
         return (problem.pins.pp,)
-    ranks = max(left // problem.pins.dp, 1) if problem.pins.dp else left
+    ranks = max(remaining // problem.pins.dp, 1) if problem.pins.dp else remaining
     return tuple(n for n in divisors(ranks) if n <= problem.model.layers)
 
 
 def _dp_choices(problem: Problem, dp: int) -> tuple[int, ...]:
-    """Return (dp,); smaller values as well if the goal is to use the fewest GPUs."""
+    """Return the data-parallel sizes to try: ``dp``, and its divisors for goal fewest-gpus."""
     if problem.pins.dp or problem.goals.maximize != "fewest-gpus":
         return (dp,)
+    # The largest dp comes first, so that layouts on all GPUs come before smaller ones.
     return divisors(dp)[::-1]
 
 
 def _expert_choices(problem: Problem, tp: int, stage_ranks: int) -> list[tuple[int, int]]:
-    """Return (ep, etp) pairs: ep divides the experts, ep x etp the ranks of a stage.
+    """Return the pairs (ep, etp) to try.
 
-    A dense model has (1, tp).
+    The number of experts must be divisible by ep, and ``stage_ranks`` by ep x etp. A model without
+    experts has only the pair (1, tp).
     """
     pins, experts = problem.pins, problem.model.experts
     if experts is None:
         return [(pins.ep or 1, pins.etp or tp)]
+    # Sizes of etp between 1 and tp are left out to keep the search small.
     etps = (pins.etp,) if pins.etp else tuple(sorted({1, tp}))
     pairs = []
     for etp in etps:
@@ -168,7 +178,10 @@ def _expert_choices(problem: Problem, tp: int, stage_ranks: int) -> list[tuple[i
 
 
 def stage_choices(problem: Problem, framework: Framework, pp: int) -> list[tuple[int, Split]]:
-    """Return the (vpp, split) pairs that the framework can express; vpp = 1 first."""
+    """Return the pairs (virtual pipeline size, stage split) that the framework can express.
+
+    Pairs are in ascending order of the virtual pipeline size.
+    """
     pinned = problem.pins.vpp
     if pinned:
         choices: tuple[int, ...] = (pinned,)
@@ -178,10 +191,11 @@ def stage_choices(problem: Problem, framework: Framework, pp: int) -> list[tuple
     pairs = []
     layers = problem.model.layers
     for vpp in filter(partial(allowed, problem.goals.limits, "vpp"), choices):
-        # Uneven chunks are tried if vpp is pinned, or if the stages are uneven without chunks too.
-        uneven = bool(pinned) or vpp == 1 or not _even_chunks(layers, pp)
-        if not uneven and not _even_chunks(layers, pp * vpp):
+        # Uneven chunks are tried if the spec fixes vpp, or if stages are uneven without chunks too.
+        uneven = bool(pinned) or vpp == 1 or not _fills_chunks_evenly(layers, pp)
+        if not uneven and not _fills_chunks_evenly(layers, pp * vpp):
             continue
+        # None means that the framework cannot express a split of these layers over pp x vpp chunks.
         split = framework.splits(problem, pp, vpp)
         if split is None and (pinned or problem.pins.pp):
             split = floor_split(problem.model.layers, pp, vpp)
@@ -191,17 +205,20 @@ def stage_choices(problem: Problem, framework: Framework, pp: int) -> list[tuple
     return pairs
 
 
-def _even_chunks(layers: int, chunks: int) -> bool:
-    """Return True if layers, and embedding or loss counted as layers, fill all chunks evenly."""
+def _fills_chunks_evenly(layers: int, chunks: int) -> bool:
+    """Return True if each of ``chunks`` model chunks can get equally many layers.
+
+    The embedding and the loss may each count as one layer.
+    """
     return any((layers + ends) % chunks == 0 for ends in (0, 1, 2))
 
 
 @cache
 def floor_split(layers: int, pp: int, vpp: int) -> Split:
-    """Return an even split that drops the layers left over.
+    """Return an even stage split that drops the remaining layers.
 
-    A stand-in for a pinned pp that the framework cannot express. The other rules still run on it,
-    and the conservation rules (P01, P02) reject it.
+    It replaces the split if the framework cannot express the pipeline size that the spec fixes. The
+    rules then run on it too, and those that require all layers (P01, P02) reject it.
     """
     count = layers // (pp * vpp)
     chunks = tuple(
@@ -221,17 +238,21 @@ def floor_split(layers: int, pp: int, vpp: int) -> Split:
 
 
 def micro_batch_choices(problem: Problem, dp: int) -> tuple[int, ...]:
-    """Return divisors of the sequences per replica, within ``MAX_MICRO_BATCH`` and the limits."""
+    """Return the micro-batch sizes to try, in sequences, within ``goals.limits``.
+
+    Unless the spec fixes the size, they are the divisors of the sequences per replica up to
+    ``MAX_MICRO_BATCH``.
+    """
     share = problem.job.global_batch // dp
     if problem.pins.micro_batch:
         choices: tuple[int, ...] = (problem.pins.micro_batch,)
     elif share == 0 or problem.job.global_batch % dp:
-        choices = (1,)
+        choices = (1,)  # the rule on the global batch rejects it
     else:
         choices = tuple(n for n in divisors(share) if n <= MAX_MICRO_BATCH)
     return tuple(n for n in choices if allowed(problem.goals.limits, "micro_batch", n))
 
 
 def recompute_levels(problem: Problem, framework: Framework) -> tuple[Recompute, ...]:
-    """Return the pinned recompute level, or those of the framework from none to full."""
+    """Return the recompute level of the spec, or all levels of the framework from none to full."""
     return (problem.pins.recompute,) if problem.pins.recompute else framework.recomputes(problem)

@@ -1,4 +1,4 @@
-"""Enumerate the serving layouts that pins and limits allow, valid or not."""
+"""Enumeration of the serving layouts that the spec and its limits allow, valid or not."""
 
 from __future__ import annotations
 
@@ -11,58 +11,75 @@ from parc.compiler.ir.problem import allowed
 
 MOST_STAGES = 16
 """Largest number of pipeline stages that is tried."""
-PROMPT_RANKS = (1, 2, 4, 8)
-"""Degrees of prefill context parallelism that are tried if it is auto."""
+PREFILL_CONTEXT_SIZES = (1, 2, 4, 8)
+"""Prefill context-parallel sizes that are tried if the spec does not fix one."""
 
 
 def enumerate_services(problem: ServingProblem, engine: Engine) -> Iterator[ServingLayout]:
-    """Yield layouts of one engine, axes ascending, tp slowest; replicas is 1 unless pinned."""
-    for mesh in _meshes(problem):
-        for layout in _with_experts(problem, engine, mesh):
-            yield from _with_decode_context(problem, engine, layout)
+    """Yield the layouts of one engine to try, tp in the outermost loop and each axis ascending.
+
+    ``replicas`` is 1 unless the spec fixes it.
+    """
+    for mesh in _enumerate_meshes(problem):
+        for layout in _with_expert_parallel_sizes(problem, engine, mesh):
+            yield from _with_decode_context_sizes(problem, engine, layout)
 
 
-def _meshes(problem: ServingProblem) -> Iterator[ServingLayout]:
-    """Yield all tp, pcp, pp and dp that the GPUs allow; other axes are pinned or 1."""
+def _enumerate_meshes(problem: ServingProblem) -> Iterator[ServingLayout]:
+    """Yield a layout for each combination of tp, pcp, pp and dp that the GPUs allow.
+
+    All other axes have the value of the spec, or 1.
+    """
     prompts = (
         (tp, pcp)
-        for tp in _tensor_degrees(problem)
-        for pcp in _prefill_context_degrees(problem, tp)
+        for tp in _tensor_parallel_sizes(problem)
+        for pcp in _prefill_context_sizes(problem, tp)
     )
     for tp, pcp in prompts:
-        for pp in _pipeline_degrees(problem, tp * pcp):
-            for dp in _data_degrees(problem, tp * pcp * pp):
-                yield _layout(problem, (tp, pp, dp, pcp))
+        for pp in _pipeline_parallel_sizes(problem, tp * pcp):
+            for dp in _data_parallel_sizes(problem, tp * pcp * pp):
+                yield _build_layout(problem, (tp, pp, dp, pcp))
 
 
-def _tensor_degrees(problem: ServingProblem) -> list[int]:
-    """Return the divisors of the heads, or the pin; empty if a limit bans it."""
+def _tensor_parallel_sizes(problem: ServingProblem) -> list[int]:
+    """Return the tensor-parallel sizes to try: tp of the spec, or the divisors of the heads.
+
+    Sizes outside ``goals.limits`` are left out.
+    """
     heads = problem.model.attention.heads
     most = problem.cluster.gpus // (problem.pins.pcp or 1)
     pinned = problem.pins.tp
     degrees = [n for n in range(1, min(heads, most) + 1) if heads % n == 0]
-    return _allowed(problem, "tp", [pinned] if pinned else degrees)
+    return _drop_forbidden(problem, "tp", [pinned] if pinned else degrees)
 
 
-def _pipeline_degrees(problem: ServingProblem, gpus: int) -> list[int]:
-    """Return the numbers of stages; ``gpus`` is the number of GPUs per stage."""
+def _pipeline_parallel_sizes(problem: ServingProblem, gpus: int) -> list[int]:
+    """Return the pipeline sizes to try if each stage needs ``gpus`` GPUs."""
     pinned, stages = problem.pins.pp, problem.pins.stages
+    # A fixed split over stages also fixes the number of stages.
     if pinned is None and stages is not None:
         pinned = len(stages)
     most = min(problem.cluster.gpus // gpus, problem.model.layers, MOST_STAGES)
-    return _allowed(problem, "pp", [pinned] if pinned else list(range(1, max(most, 1) + 1)))
+    return _drop_forbidden(problem, "pp", [pinned] if pinned else list(range(1, max(most, 1) + 1)))
 
 
-def _data_degrees(problem: ServingProblem, gpus: int) -> list[int]:
-    """Return the dp degrees; a dense model has none, because its copies are replicas."""
+def _data_parallel_sizes(problem: ServingProblem, gpus: int) -> list[int]:
+    """Return the data-parallel sizes to try if each data-parallel rank needs ``gpus`` GPUs.
+
+    For a dense model only 1 is tried, because copies of a dense model run as separate replicas.
+    """
     if problem.pins.dp is not None:
-        return _allowed(problem, "dp", [problem.pins.dp])
+        return _drop_forbidden(problem, "dp", [problem.pins.dp])
+    # Data-parallel ranks of one engine share the experts; without experts they share nothing.
     most = problem.cluster.gpus // gpus if problem.model.experts else 1
-    return _allowed(problem, "dp", list(range(1, max(most, 1) + 1)))
+    return _drop_forbidden(problem, "dp", list(range(1, max(most, 1) + 1)))
 
 
-def _layout(problem: ServingProblem, degrees: tuple[int, int, int, int]) -> ServingLayout:
-    """Return the layout of tp, pp, dp and pcp; other axes are pinned or 1."""
+def _build_layout(problem: ServingProblem, degrees: tuple[int, int, int, int]) -> ServingLayout:
+    """Return the layout with ``degrees`` (tp, pp, dp, pcp).
+
+    All other axes have the value of the spec, or 1.
+    """
     (tp, pp, dp, pcp), pins = degrees, problem.pins
     return ServingLayout(
         tp,
@@ -75,29 +92,38 @@ def _layout(problem: ServingProblem, degrees: tuple[int, int, int, int]) -> Serv
     )
 
 
-def _prefill_context_degrees(problem: ServingProblem, tp: int) -> list[int]:
-    """Return the pin; else 1, and more if latent attention lets engines split prompts."""
+def _prefill_context_sizes(problem: ServingProblem, tp: int) -> list[int]:
+    """Return the prefill context-parallel sizes to try.
+
+    Sizes above 1 are tried only for latent attention, because engines cannot split prompts
+    otherwise.
+    """
     pinned = problem.pins.pcp
     if pinned is not None:
-        return _allowed(problem, "pcp", [pinned])
+        return _drop_forbidden(problem, "pcp", [pinned])
     most = problem.cluster.gpus // tp if problem.model.attention.latent else 1
-    return _allowed(problem, "pcp", [one for one in PROMPT_RANKS if one <= max(most, 1)])
+    return _drop_forbidden(
+        problem, "pcp", [one for one in PREFILL_CONTEXT_SIZES if one <= max(most, 1)]
+    )
 
 
-def _with_decode_context(
+def _with_decode_context_sizes(
     problem: ServingProblem, engine: Engine, layout: ServingLayout
 ) -> Iterator[ServingLayout]:
-    """Yield ``layout`` with the dcp degrees that the engine supports, or the pinned one."""
+    """Yield ``layout`` with each decode context-parallel size to try.
+
+    These are dcp of the spec, or all sizes that the engine supports.
+    """
     pinned = problem.pins.dcp
     valid = engine.cache_degrees(problem.model, layout) if pinned is None else (pinned,)
-    for dcp in _allowed(problem, "dcp", list(valid)):
+    for dcp in _drop_forbidden(problem, "dcp", list(valid)):
         yield replace(layout, dcp=dcp)
 
 
-def _with_experts(
+def _with_expert_parallel_sizes(
     problem: ServingProblem, engine: Engine, plain: ServingLayout
 ) -> Iterator[ServingLayout]:
-    """Yield ``plain`` with the ep degrees that the pins leave."""
+    """Yield ``plain`` with each expert-parallel size that the spec allows."""
     pins = problem.pins
     valid = engine.expert_degrees(plain)
     if pins.ep == "off":
@@ -105,12 +131,13 @@ def _with_experts(
     elif isinstance(pins.ep, int):
         degrees = (pins.ep,)
     elif pins.ep == "on" or pins.redundant_experts is not None:
-        degrees = valid[-1:]
+        degrees = valid[-1:]  # the largest size: the engine shards experts over all ranks
     else:
         degrees = valid if problem.model.experts else (1,)
-    for ep in _allowed(problem, "ep", list(degrees)):
+    for ep in _drop_forbidden(problem, "ep", list(degrees)):
         yield replace(plain, ep=ep)
 
 
-def _allowed(problem: ServingProblem, axis: str, degrees: list[int]) -> list[int]:
+def _drop_forbidden(problem: ServingProblem, axis: str, degrees: list[int]) -> list[int]:
+    """Return the members of ``degrees`` that ``goals.limits`` allows for ``axis``."""
     return [degree for degree in degrees if allowed(problem.goals.limits, axis, degree)]

@@ -1,4 +1,4 @@
-"""Finding for a search in which no layout fits: by how much, and what would help most."""
+"""Finding for a search in which no layout fits into memory: by how much, and what helps most."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.codes import code_title
 from parc.compiler.ir import Layout, StageMemory
 
+GIB = 2**30
+
 OVERSIZED = "R17"
-"""Code under which layouts that do not fit are counted."""
+"""Diagnostic code under which layouts that do not fit into memory are counted."""
 
 
 def explain_oversized(
     pricing: Pricing, layout: Layout, limit_bytes: float, dropped: Mapping[str, int], sink: Sink
 ) -> None:
-    """Report the smallest layout, with its largest memory terms.
+    """Report that no layout fits into memory (R17), and how much the smallest ``layout`` needs.
 
-    ``dropped``: number of layouts that a rule dropped before their memory was estimated, by code.
+    ``dropped`` is the number of layouts per diagnostic code that rejected them.
     """
     problem = pricing.problem
     fullest = max(
@@ -34,17 +36,18 @@ def explain_oversized(
     degrees = f"tp {layout.tp}, cp {layout.cp}, pp {layout.pp}, ep {layout.ep}, dp {layout.dp}"
     finding = Finding(
         message=(
-            f"{problem.model.name} does not fit: the smallest layout needs {need / 1e9:.1f} GB "
-            f"on pipeline stage {fullest.stage}, the limit is {limit_bytes / 1e9:.1f} GB"
+            f"{problem.model.name} does not fit into memory: the smallest layout needs "
+            f"{need / GIB:.1f} GiB per GPU on pipeline stage {fullest.stage}, "
+            f"the limit is {limit_bytes / GIB:.1f} GiB"
         ),
         label=f"{degrees}, micro-batch {layout.micro_batch}, recompute "
-        f"{layout.recompute.granularity}: {_largest(fullest)}",
-        help=_remedy(fullest, layout) + _dropped_first(dropped),
+        f"{layout.recompute.granularity}: {_format_largest_terms(fullest)}",
+        help=_suggest_remedy(fullest, layout) + _name_most_violated_rule(dropped),
         causes=(
             Cause(
                 "goals.memory_headroom",
-                f"{gpu.name}: {gpu.memory_bytes / 1e9:.1f} GB less "
-                f"{problem.goals.memory_headroom:.0%} headroom",
+                f"{gpu.name} has {gpu.memory_bytes / GIB:.1f} GiB, of which "
+                f"{problem.goals.memory_headroom:.0%} stay free as headroom",
             ),
         ),
     )
@@ -52,21 +55,26 @@ def explain_oversized(
     sink.report(OVERSIZED, finding, at=at)
 
 
-def terms_of(stage: StageMemory) -> list[tuple[str, float]]:
-    """Return (title, bytes) of all memory terms, largest first."""
+def memory_terms(stage: StageMemory) -> list[tuple[str, float]]:
+    """Return each memory term of a stage as (title, bytes), largest first."""
     rows = [
         (term.title, getattr(stage, name)) for name, term in TERMS.items() if term.unit == "bytes"
     ]
     return sorted(rows, key=lambda row: (-row[1], row[0]))
 
 
-def _largest(stage: StageMemory) -> str:
-    """Format the three largest terms."""
-    return ", ".join(f"{title} {nbytes / 1e9:.1f} GB" for title, nbytes in terms_of(stage)[:3])
+def _format_largest_terms(stage: StageMemory) -> str:
+    """Format the three largest memory terms of a stage."""
+    return ", ".join(f"{title} {nbytes / GIB:.1f} GiB" for title, nbytes in memory_terms(stage)[:3])
 
 
-def _dropped_first(dropped: Mapping[str, int]) -> str:
-    """Name the rule that dropped the most layouts before their memory was estimated, if any."""
+def _name_most_violated_rule(dropped: Mapping[str, int]) -> str:
+    """Return a clause that names the rule with the most rejected layouts; "" if there is none.
+
+    These layouts were rejected before their memory was estimated, so a smaller one may be among
+    them.
+    """
+    # Layouts that are oversized or were replaced by a sibling violate no rule.
     rules = [code for code in dropped if code not in (OVERSIZED, "recompute") and dropped[code] > 0]
     if not rules:
         return ""
@@ -74,18 +82,20 @@ def _dropped_first(dropped: Mapping[str, int]) -> str:
     return f"; {dropped[code]:,} other layouts violate PARC-{code} ({code_title(code)})"
 
 
-def _remedy(stage: StageMemory, layout: Layout) -> str:
-    """Name the changes that reduce the largest term."""
+def _suggest_remedy(stage: StageMemory, layout: Layout) -> str:
+    """Return the changes of the spec that reduce the largest memory term of ``stage``."""
     whole = layout.zero_stage == 0 and layout.dp > 1
-    state = "each replica stores all of it (zero_stage 0): shard it, or use more tp or pp"
+    state = (
+        "with zero_stage 0 each replica stores all optimizer state: increase zero_stage, tp or pp"
+    )
     remedies = {
-        "weights": "more tp, pp or ep (unpin them), or more GPUs",
-        "gradients": "more tp, pp or ep (unpin them), or more GPUs",
+        "weights": "use larger tp, pp or ep, or more GPUs",
+        "gradients": "use larger tp, pp or ep, or more GPUs",
         "optimizer state": state
         if whole
-        else "more GPUs: the optimizer state is sharded over dp x cp",
-        "activations": "recompute: full, a smaller micro_batch, or more cp",
-        "logits and loss": "more tp, or a smaller micro_batch",
+        else "use more GPUs: the optimizer state is sharded over dp x cp ranks",
+        "activations": "use recompute: full, a smaller micro_batch, or a larger cp",
+        "logits and loss": "use a larger tp, or a smaller micro_batch",
     }
-    title = terms_of(stage)[0][0]
-    return remedies.get(title, "more GPUs")
+    title = memory_terms(stage)[0][0]
+    return remedies.get(title, "use more GPUs")

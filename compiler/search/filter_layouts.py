@@ -1,4 +1,4 @@
-"""The filter of a search: drops each layout by a rule or by memory, or estimates its step time."""
+"""Filter of the layout search: drop invalid and oversized layouts, estimate the time of others."""
 
 from __future__ import annotations
 
@@ -12,54 +12,55 @@ from parc.compiler.cost.setup.stages import StageClass
 from parc.compiler.ir import Layout, Split
 from parc.compiler.ir.rule import Rule
 from parc.compiler.search.enumerate_layouts import (
-    Degrees,
-    Point,
+    LayoutPoint,
+    ParallelSizes,
     micro_batch_choices,
     stage_choices,
 )
 from parc.compiler.search.explain_oversized import OVERSIZED
 from parc.compiler.search.layout_space import LayoutSpace
-from parc.compiler.search.memory_batch import ActivationCell, MemoryBatch
+from parc.compiler.search.memory_cache import PeakMemoryCache, StageActivations
 from parc.compiler.search.rank_layouts import ROUNDING, Survivor
 from parc.compiler.search.rule_cache import RuleCache
 from parc.compiler.search.stage_shapes import StageShape
-from parc.compiler.search.time_batch import MeshTimes, TimeBatch
+from parc.compiler.search.time_cache import MeshTimes, StepTimeCache
 
-RECOMPUTED = "recompute"
-"""Key that counts layouts which lost to a sibling with less recompute."""
+COVERED_BY_SIBLING = "recompute"
+"""Key under which layouts are counted that are slower than a sibling with less recompute."""
 
 
 @dataclass(slots=True, eq=False)
-class StageCut:
-    """A stage split of the model, with the results of the rules that read only the split."""
+class CheckedSplit:
+    """Pipeline stage split, with the results of the rules that depend only on the split."""
 
     vpp: int
     split: Split
     shape: StageShape
     first: int
-    """Position of the first rule that all layouts with this split violate."""
+    """Index of the first rule that all layouts with this split violate."""
     levels: tuple[int, ...]
-    """Position of the first violated rule per recompute level."""
+    """Index of the first violated rule for each recompute level."""
     valid: bool
     """True if no recompute level violates a rule, and no rule reads the whole layout."""
 
 
 @dataclass(slots=True, eq=False)
-class MeshChoice:
-    """Parallel sizes with the micro-batches that they allow."""
+class CheckedMesh:
+    """Parallel sizes, with the micro-batch sizes that they allow and the rules they violate."""
 
-    degrees: Degrees
+    degrees: ParallelSizes
     batches: list[tuple[int, int, int]]
-    """(micro-batch, micro-batches per step, position of the first violated rule)."""
+    """(micro-batch size, micro-batches per step, index of the first violated rule)."""
     static: dict[StageShape, tuple[float, ...]]
     """Bytes per stage class that do not depend on the micro-batch; empty if these do not fit."""
     times: MeshTimes | None = None
 
 
 class LayoutFilter:
-    """The filter for one space. Groups of siblings (layouts that differ only in recompute) pass it.
+    """Filter for the layouts of one search space.
 
-    ``run`` fills ``survivors`` with at most one layout per group: its first valid one that fits.
+    Siblings are layouts that differ only in recompute. Of each group of siblings, ``run`` keeps at
+    most one in ``survivors``: the valid one with the least recompute that fits into memory.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class LayoutFilter:
         limit_bytes: float,
         space: LayoutSpace,
     ) -> None:
-        """``limit_bytes``: device memory that the job may use."""
+        """Create a filter; ``limit_bytes`` is the device memory that the job may use."""
         self.space = space
         self.enumerated = 0
         self.survivors: list[Survivor] = []
@@ -77,10 +78,10 @@ class LayoutFilter:
         self._rules = RuleCache(pricing.problem, rules, self.layout)
         self._valid = self._rules.valid
         self._lost = [0] * (self._valid + 2)
-        """Dropped layouts per position of a rule; then oversized ones, then those by recompute."""
-        self._memory = MemoryBatch(pricing, self.layout, space.constants["zero_stage"])
-        self._time = TimeBatch(pricing, self.layout)
-        self._cuts_by_pp: dict[int, tuple[StageCut, ...]] = {}
+        """Numbers of layouts dropped by each rule, by memory, and by a sibling, in this order."""
+        self._memory = PeakMemoryCache(pricing, self.layout, space.constants["zero_stage"])
+        self._time = StepTimeCache(pricing, self.layout)
+        self._splits_by_pp: dict[int, tuple[CheckedSplit, ...]] = {}
         self._splits: dict[tuple[int, int], Split] = {}
         self._shapes: dict[tuple[int, tuple[StageClass, ...]], StageShape] = {}
         self._blocks = any(level.method == "block" for level in self.space.levels)
@@ -88,144 +89,171 @@ class LayoutFilter:
 
     @property
     def dropped(self) -> Counter[str]:
-        """Layouts per code of the rule that dropped them first, with R17 and ``recompute``."""
+        """Number of dropped layouts per diagnostic code of the first violated rule.
+
+        Includes ``R17`` for oversized layouts, and ``recompute`` for layouts with more recompute
+        than needed.
+        """
         dropped: Counter[str] = Counter()
-        names = (*(rule.code for rule in self._rules.rules), OVERSIZED, RECOMPUTED)
+        # Several rules may share one code, so their counts are added.
+        names = (*(rule.code for rule in self._rules.rules), OVERSIZED, COVERED_BY_SIBLING)
         for name, count in zip(names, self._lost, strict=True):
             dropped[name] += count
         return dropped
 
-    def layout(self, point: Point) -> Layout:
-        """Return the layout of a point of this space."""
+    def layout(self, point: LayoutPoint) -> Layout:
+        """Return the layout of ``point``."""
         return self.space.layout(point, self._splits[point.pp, point.vpp])
 
     def run(self) -> None:
-        """Filter the whole space."""
+        """Filter all layouts of the search space, and store the survivors in ``survivors``."""
         for degrees in self.space.degrees():
-            cuts = self._cuts(degrees.pp)
-            if not cuts:
+            splits = self._stage_splits(degrees.pp)
+            if not splits:
                 continue
-            mesh = self._mesh(degrees, cuts[0].vpp)
-            self.enumerated += len(cuts) * len(mesh.batches) * len(self.space.levels)
-            for cut in cuts:
-                self._filter_cut(mesh, cut)
+            # The rules of these loops do not read vpp, so the vpp of any split will do.
+            mesh = self._check_mesh(degrees, splits[0].vpp)
+            self.enumerated += len(splits) * len(mesh.batches) * len(self.space.levels)
+            for split in splits:
+                self._filter_split(mesh, split)
 
-    def _mesh(self, degrees: Degrees, vpp: int) -> MeshChoice:
-        """Return the micro-batches of ``degrees``, with the rules that depend on nothing else."""
+    def _check_mesh(self, degrees: ParallelSizes, vpp: int) -> CheckedMesh:
+        """Return the parallel sizes ``degrees`` with their micro-batches and violated rules."""
         batch, rules = self.space.problem.job.global_batch, self._rules
         sizes = micro_batch_choices(self.space.problem, degrees.dp)
-        first = rules.first_violated("mesh", Point(*degrees, vpp, 1))
+        first = rules.first_violated("mesh", LayoutPoint(*degrees, vpp, 1))
         batches = [
             (
                 size,
                 batch // (size * degrees.dp),
-                min(first, rules.first_violated("batch", Point(*degrees, vpp, size))),
+                min(first, rules.first_violated("batch", LayoutPoint(*degrees, vpp, size))),
             )
             for size in sizes
         ]
-        return MeshChoice(degrees, batches, {})
+        return CheckedMesh(degrees, batches, {})
 
-    def smallest(self) -> Point | None:
-        """Return the valid layout that needs the least memory; on a tie, the first one."""
+    def smallest_layout(self) -> LayoutPoint | None:
+        """Return the valid layout that needs the least memory; None if no layout is valid.
+
+        On a tie, the first layout is returned.
+        """
         least, found = float("inf"), None
         choices = self.space.degrees()
-        for degrees, cut in ((one, cut) for one in choices for cut in self._cuts(one.pp)):
-            for peak, point in self._peaks(self._mesh(degrees, cut.vpp), cut):
+        for degrees, split in (
+            (one, split) for one in choices for split in self._stage_splits(one.pp)
+        ):
+            for peak, point in self._valid_peaks(self._check_mesh(degrees, split.vpp), split):
+                # Rounding errors must not decide between layouts that need equal memory.
                 if peak < least * (1 - ROUNDING):
                     least, found = peak, point
         return found
 
-    def _peaks(self, mesh: MeshChoice, cut: StageCut) -> Iterator[tuple[float, Point]]:
-        """Yield (peak bytes of the fullest stage, point) of each valid layout of one cut."""
+    def _valid_peaks(
+        self, mesh: CheckedMesh, split: CheckedSplit
+    ) -> Iterator[tuple[float, LayoutPoint]]:
+        """Yield (peak bytes of the fullest stage, point) for each valid layout of ``split``."""
         static: tuple[float, ...] = ()
         step = 0.0
         for size, count, first in mesh.batches:
-            point = Point(*mesh.degrees, cut.vpp, size)
-            first = min(first, cut.first, self._rules.first_violated("siblings", point))
-            violated = self._violated(point, cut, first)
+            point = LayoutPoint(*mesh.degrees, split.vpp, size)
+            first = min(first, split.first, self._rules.first_violated("siblings", point))
+            violated = self._first_violated_by_level(point, split, first)
             if max(violated) < self._valid:
                 continue
+            # The static bytes do not depend on the micro-batch, so they are computed once per mesh.
             if not static:
                 layout = self.layout(point)
-                static = self._memory.static_bytes(layout, cut.shape)
-                step = self._memory.static_bytes_in_step(layout, cut.shape)
-            cell, left = self._activations(cut, point)
-            flights = cut.shape.in_flight(cut.vpp, count)
+                static = self._memory.static_bytes(layout, split.shape)
+                step = self._memory.static_bytes_in_step(layout, split.shape)
+            cell, left = self._activations(split, point)
+            flights = split.shape.in_flight_at_peak(split.vpp, count)
             for level, rows in enumerate(cell.levels):
                 if violated[level] == self._valid:
                     stages = zip(static, flights, rows, strict=True)
                     peak = max(
                         fixed + flight * each + once for fixed, flight, (each, once) in stages
                     )
+                    # limit - left is the size of the buffers between stages.
                     yield max(peak, step) + self._limit - left, point.at_level(level)
 
-    def _cuts(self, pp: int) -> tuple[StageCut, ...]:
-        """Return the possible splits of the layers into ``pp`` pipeline ranks; cached per pp."""
-        found = self._cuts_by_pp.get(pp)
+    def _stage_splits(self, pp: int) -> tuple[CheckedSplit, ...]:
+        """Return the checked splits of the layers into ``pp`` stages. The result is cached."""
+        found = self._splits_by_pp.get(pp)
         if found is None:
             choices = stage_choices(self.space.problem, self._pricing.framework, pp)
-            found = tuple(self._cut(pp, vpp, split) for vpp, split in choices)
-            self._cuts_by_pp[pp] = found
+            found = tuple(self._check_split(pp, vpp, split) for vpp, split in choices)
+            self._splits_by_pp[pp] = found
         return found
 
-    def _cut(self, pp: int, vpp: int, split: Split) -> StageCut:
+    def _check_split(self, pp: int, vpp: int, split: Split) -> CheckedSplit:
+        """Return ``split`` with the results of the rules that depend only on it."""
         self._splits[pp, vpp] = split
         classes = self._pricing.classes(split)
         shape = self._shapes.get((pp, classes))
         if shape is None:
             model, schedule = self.space.problem.model, self.space.schedule
-            shape = StageShape.of(model, pp, classes, schedule)
+            shape = StageShape.from_classes(model, pp, classes, schedule)
             self._shapes[pp, classes] = shape
-        rules, point = self._rules, Point(1, 1, pp, 1, 1, 1, vpp, 1)
+        # Rules of the loops "level" and "stages" read only pp, vpp and the level of this point.
+        rules, point = self._rules, LayoutPoint(1, 1, pp, 1, 1, 1, vpp, 1)
         levels = tuple(
             rules.first_violated("level", point.at_level(level))
             for level in range(len(self.space.levels))
         )
         first = rules.first_violated("stages", point)
         valid = not self._reads_whole and min(levels) == self._valid
-        return StageCut(vpp, split, shape, first, levels, valid)
+        return CheckedSplit(vpp, split, shape, first, levels, valid)
 
-    def _filter_cut(self, mesh: MeshChoice, cut: StageCut) -> None:
-        """Filter all micro-batches of one mesh and one cut."""
+    def _filter_split(self, mesh: CheckedMesh, split: CheckedSplit) -> None:
+        """Filter the layouts with the parallel sizes of ``mesh`` and the stages of ``split``."""
+        # Local names, because this loop runs for every combination of mesh, split and micro-batch.
         first_violated, lost, valid = self._rules.first_violated, self._lost, self._valid
         for size, count, first in mesh.batches:
-            point = Point(*mesh.degrees, cut.vpp, size)
-            first = min(first, cut.first, first_violated("siblings", point))
-            if not cut.valid:
-                violated = self._violated(point, cut, first)
-                self._filter_siblings(mesh, cut, (point, count), violated)
+            point = LayoutPoint(*mesh.degrees, split.vpp, size)
+            first = min(first, split.first, first_violated("siblings", point))
+            if not split.valid:
+                violated = self._first_violated_by_level(point, split, first)
+                self._filter_siblings(mesh, split, (point, count), violated)
             elif first < valid:
-                lost[first] += len(cut.levels)
+                # This rule does not read the recompute level, so it rejects all levels at once.
+                lost[first] += len(split.levels)
             else:
-                self._filter_siblings(mesh, cut, (point, count), cut.levels)
+                self._filter_siblings(mesh, split, (point, count), split.levels)
 
-    def _violated(self, point: Point, cut: StageCut, first: int) -> tuple[int, ...]:
-        """Return the position of the first violated rule per recompute level."""
+    def _first_violated_by_level(
+        self, point: LayoutPoint, split: CheckedSplit, first: int
+    ) -> tuple[int, ...]:
+        """Return the index of the first rule that ``point`` violates, for each recompute level."""
         whole = [
             self._rules.first_violated("layout", point.at_level(level))
             if self._reads_whole
             else self._valid
-            for level in range(len(cut.levels))
+            for level in range(len(split.levels))
         ]
-        return tuple(min(first, one, two) for one, two in zip(cut.levels, whole, strict=True))
+        return tuple(min(first, one, two) for one, two in zip(split.levels, whole, strict=True))
 
     def _filter_siblings(
-        self, mesh: MeshChoice, cut: StageCut, first: tuple[Point, int], violated: tuple[int, ...]
+        self,
+        mesh: CheckedMesh,
+        split: CheckedSplit,
+        first: tuple[LayoutPoint, int],
+        violated: tuple[int, ...],
     ) -> None:
-        """Estimate the first sibling that is valid and fits; the later ones are only slower.
+        """Estimate the step time of the first sibling that is valid and fits into memory.
 
-        ``first``: the sibling with the least recompute, and its micro-batches per step.
+        Later siblings are skipped, because more recompute only makes a step slower. ``first`` is
+        the sibling with the least recompute and its number of micro-batches per step.
         """
         (point, count), lost, valid = first, self._lost, self._valid
-        static = mesh.static.get(cut.shape)
+        static = mesh.static.get(split.shape)
         if static is None:
-            static = self._static_bytes(mesh, cut, point)
+            static = self._static_bytes(mesh, split, point)
         if not static:
             for position in violated:
                 lost[position] += 1
             return
-        cell, left = self._activations(cut, point)
-        flights = cut.shape.in_flight(cut.vpp, count)
+        cell, left = self._activations(split, point)
+        flights = split.shape.in_flight_at_peak(split.vpp, count)
         for level, rows in enumerate(cell.levels):
             if violated[level] < valid:
                 lost[violated[level]] += 1
@@ -235,30 +263,40 @@ class LayoutFilter:
                     lost[valid] += 1
                     break
             else:
+                # No stage exceeds the memory: this sibling is kept, and the later ones are skipped.
                 lost[-1] += len(violated) - level - 1
-                self._estimate(mesh, cut, point.at_level(level), count)
+                self._estimate_time(mesh, split, point.at_level(level), count)
                 return
 
-    def _static_bytes(self, mesh: MeshChoice, cut: StageCut, point: Point) -> tuple[float, ...]:
+    def _static_bytes(
+        self, mesh: CheckedMesh, split: CheckedSplit, point: LayoutPoint
+    ) -> tuple[float, ...]:
+        """Return the bytes per stage class without activations; empty if they do not fit."""
         layout = self.layout(point)
-        static = self._memory.static_bytes(layout, cut.shape)
-        if self._memory.static_bytes_in_step(layout, cut.shape) > self._limit:
+        static = self._memory.static_bytes(layout, split.shape)
+        if self._memory.static_bytes_in_step(layout, split.shape) > self._limit:
             static = ()
-        mesh.static[cut.shape] = static
+        mesh.static[split.shape] = static
         return static
 
-    def _activations(self, cut: StageCut, point: Point) -> tuple[ActivationCell, float]:
-        """Return (activations of one micro-batch, bytes left next to the stage buffers)."""
+    def _activations(
+        self, split: CheckedSplit, point: LayoutPoint
+    ) -> tuple[StageActivations, float]:
+        """Return (activations of one micro-batch, bytes that are free for activations)."""
         tp, cp, _, _, _, etp, vpp, size, _ = point
-        key = (cut.shape, tp, cp, etp, size, vpp if self._blocks else 0)
-        cell = self._memory.cells.get(key)
+        key = (split.shape, tp, cp, etp, size, vpp if self._blocks else 0)
+        cell = self._memory.activations.get(key)
         if cell is None:
-            points = [point.at_level(level) for level in range(len(cut.levels))]
-            cell = self._memory.activation_cell(key, points)
-        return cell, self._limit - stage_buffers(cut.shape.pp, vpp) * cell.stream
+            points = [point.at_level(level) for level in range(len(split.levels))]
+            cell = self._memory.compute_activations(key, points)
+        # The buffers between stages stay allocated during the whole step.
+        return cell, self._limit - stage_buffers(split.shape.pp, vpp) * cell.stream
 
-    def _estimate(self, mesh: MeshChoice, cut: StageCut, point: Point, count: int) -> None:
+    def _estimate_time(
+        self, mesh: CheckedMesh, split: CheckedSplit, point: LayoutPoint, count: int
+    ) -> None:
+        """Add ``point`` to the survivors, with the seconds of a step of ``count`` micro-batches."""
         times = mesh.times
         if times is None:
-            times = mesh.times = self._time.mesh(point)
-        self.survivors.append(Survivor(times.seconds(point, cut.shape, count), point))
+            times = mesh.times = self._time.times_of_mesh(point)
+        self.survivors.append(Survivor(times.step_seconds(point, split.shape, count), point))

@@ -1,4 +1,4 @@
-"""The search space of one problem: all layouts that the pins leave open, valid or not."""
+"""The search space of one problem: all layouts that the spec leaves open, valid or not."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 from parc.backends.base import Framework
 from parc.compiler.ir import Layout, Problem, Recompute, Schedule, Split, Variant
-from parc.compiler.search.choose_context_exchange import ChooseExchange, pinned_exchange
+from parc.compiler.search.choose_context_exchange import ChooseExchange, fixed_exchange
 from parc.compiler.search.enumerate_layouts import (
-    Degrees,
-    Point,
+    LayoutPoint,
+    ParallelSizes,
     degree_choices,
     micro_batch_choices,
     recompute_levels,
@@ -21,32 +21,33 @@ from parc.compiler.search.enumerate_layouts import (
 
 @dataclass(frozen=True, slots=True)
 class LayoutSpace:
-    """The product of the choices on all axes, for one variant of a framework."""
+    """Search space of one framework variant: the combinations of the values to try on each axis."""
 
     problem: Problem
     framework: Framework
     levels: tuple[Recompute, ...]
-    """Recompute levels, the cheapest first."""
+    """Recompute levels, the one with the least recompute first."""
     constants: dict[str, Any]
-    """Fields that all layouts of the space share."""
+    """Values of the fields that are equal in all layouts of the space."""
     shard: int
-    """Data-parallel ranks that share one sharded state; 0: all of them."""
+    """Number of data-parallel ranks over which the state is sharded; 0 stands for all of them."""
     schedule: Schedule | None
-    """None: 1f1b, or interleaved with virtual stages."""
+    """Pipeline schedule; None stands for interleaved with virtual stages, and 1f1b without."""
     exchange: ChooseExchange
-    """Chooses how the context ranks of a layout exchange keys and values."""
+    """Function that chooses how the context-parallel ranks exchange keys and values."""
 
     @classmethod
-    def of(
+    def for_variant(
         cls,
         problem: Problem,
         framework: Framework,
         variant: Variant,
         fastest: ChooseExchange | None = None,
     ) -> LayoutSpace:
-        """Return the space that ``problem`` leaves open for one variant of ``framework``.
+        """Return the search space of ``problem`` for one variant of ``framework``.
 
-        ``fastest`` chooses the exchange if the variant leaves it open; without it, a ring is used.
+        ``fastest`` chooses the context-parallel exchange if the variant does not set it. If
+        ``fastest`` is None too, the exchange is a ring.
         """
         pins = problem.pins
         sequence_parallel = pins.sequence_parallel
@@ -63,23 +64,27 @@ class LayoutSpace:
             "zero_plus": variant.zero_plus,
         }
         levels = recompute_levels(problem, framework)
-        exchange = pinned_exchange(problem, comm)
+        exchange = fixed_exchange(problem, comm)
         if variant.cp_comm is None and fastest is not None:
             exchange = fastest
         schedule = variant.schedule
         return cls(problem, framework, levels, constants, variant.dp_shard, schedule, exchange)
 
-    def degrees(self) -> Iterator[Degrees]:
-        """Yield the parallel sizes. An unpinned shard size must be a proper divisor of dp."""
+    def degrees(self) -> Iterator[ParallelSizes]:
+        """Yield the parallel sizes to try.
+
+        The shard size of the variant must be a proper divisor of dp, unless the spec fixes it.
+        """
         shard, pinned = self.shard, self.problem.pins.dp_shard
         for degrees in degree_choices(self.problem):
+            # A shard size equal to dp is full sharding, which another variant covers.
             if not shard or pinned or (degrees.dp > shard and degrees.dp % shard == 0):
                 yield degrees
 
-    def layout(self, point: Point, split: Split) -> Layout:
-        """Return the layout of ``point``; ``split`` is the stage split for its pp and vpp."""
+    def layout(self, point: LayoutPoint, split: Split) -> Layout:
+        """Return the layout of ``point`` with the stage split ``split``."""
         tp, cp, pp, dp, ep, etp, vpp, micro_batch, level = point
-        # The constructor of a frozen dataclass sets each field with a function call. The search
+        # The constructor of a frozen dataclass sets each field by a function call. The search
         # builds thousands of layouts, so the dictionary of an empty one is filled directly, with
         # the cached properties (dp, world) that rules read most.
         layout = object.__new__(Layout)
@@ -101,22 +106,22 @@ class LayoutSpace:
         fields["split"] = split
         if fields["sequence_parallel"] is None:
             fields["sequence_parallel"] = tp > 1 and "sp" in self.framework.strategies
+        # The exchange may depend on the sizes above, so it is chosen last.
         if cp > 1:
             fields["cp_comm"], fields["cp_a2a"] = self.exchange(layout)
         return layout
 
 
 def sibling_layouts(space: LayoutSpace) -> Iterator[tuple[Layout, ...]]:
-    """Yield groups of layouts that differ only in recompute, the cheapest recompute first.
+    """Yield groups of layouts that differ only in recompute, the least recompute first.
 
-    The search keeps the first member of a group that fits, because more recompute only makes a
-    step slower. Order of groups: world size (all GPUs first), tp, cp, pp, ep, etp, vpp,
-    micro-batch.
+    The search keeps the first layout of a group that fits into memory, because more recompute only
+    makes a step slower. Groups are ordered by tp, cp, pp, dp, etp, ep, vpp and micro-batch.
     """
     problem, framework = space.problem, space.framework
     levels = range(len(space.levels))
     for degrees in space.degrees():
         for vpp, split in stage_choices(problem, framework, degrees.pp):
             for micro_batch in micro_batch_choices(problem, degrees.dp):
-                first = Point(*degrees, vpp, micro_batch)
+                first = LayoutPoint(*degrees, vpp, micro_batch)
                 yield tuple(space.layout(first.at_level(level), split) for level in levels)

@@ -1,4 +1,4 @@
-"""Order of the layouts that passed the filter: fastest first, the simplest of those that tie."""
+"""Order of the layouts that passed the filter: fastest first, ties broken by simplicity."""
 
 from __future__ import annotations
 
@@ -9,173 +9,213 @@ from parc.compiler.cost.memory.peak import peak_bytes, peak_stage
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.ir import Layout, Recompute
-from parc.compiler.search.enumerate_layouts import Degrees, Point
+from parc.compiler.search.enumerate_layouts import LayoutPoint, ParallelSizes
 
 TIE = 0.03
-"""Relative difference below which predictions tie (run-to-run noise of published sweeps)."""
-KEEP = 20
-"""Candidates kept in the plan."""
+"""Relative difference of step times that counts as a tie: the noise between published runs."""
+KEPT = 20
+"""Number of candidates that the plan stores."""
 RESCORED = 10
-"""Candidates that are placed on hosts before the final ranking."""
-MORE = 20
-"""Further candidates, with other parallel sizes, that are placed while one may still be faster."""
+"""Number of candidates that are placed on hosts before the final ranking."""
+MORE_RESCORED = 20
+"""Largest number of further candidates, with other parallel sizes, that are placed on hosts."""
 ROUNDING = 1e-9
-"""Relative rounding error of the sums in ``MemoryBatch`` and ``TimeBatch``."""
+"""Bound on the relative rounding error of ``PeakMemoryCache`` and ``StepTimeCache``."""
 
 
 class Survivor(NamedTuple):
-    """A valid layout that fits, with its step seconds to about twelve digits."""
+    """Valid layout that fits into memory, with its step time in seconds.
+
+    The time is exact to about twelve digits, because its terms are added in another order than in
+    ``step_time``.
+    """
 
     seconds: float
-    point: Point
+    point: LayoutPoint
     variant: int = 0
     """Index of the framework variant, 0 for the simplest."""
 
 
-class Ranked(NamedTuple):
-    """A layout with its exact estimate, and the seconds that its placement adds."""
+class RankedLayout(NamedTuple):
+    """Layout with its exact estimate, and the seconds per step that its placement on hosts adds."""
 
     seconds: float
     peak_bytes: float
     layout: Layout
-    key: tuple[int, Point]
-    """Variant and point."""
+    key: tuple[int, LayoutPoint]
+    """(index of the framework variant, point)."""
     exposed_seconds: float
 
     @property
     def score(self) -> float:
-        """Step seconds on the hosts where it is placed."""
+        """Seconds per step, including those that the placement adds."""
         return self.seconds + self.exposed_seconds
 
 
-def simplicity(variant: int, point: Point, effort: int) -> tuple[int, ...]:
-    """Return the sort key among ties; a smaller key is simpler.
+def simplicity(variant: int, point: LayoutPoint, effort: int) -> tuple[int, ...]:
+    """Return the sort key of layouts that tie in time; a simpler layout has a smaller key.
 
-    Fewer axes, an earlier variant, less recompute (``effort``: 0 none, 1 selective, 2 full), then
-    smaller vpp, cp, pp, tp and ep. The last entries make the order total.
+    Simpler is a layout with fewer axes above 1, then an earlier framework variant, then less
+    recompute (``effort``: 0 none, 1 selective, 2 full), then smaller vpp, cp, pp, tp and ep.
     """
+    # The larger micro-batch wins the last tie, because its GEMMs are larger.
     tp, cp, pp, _, ep, etp, vpp, micro_batch, _ = point
     axes = (tp > 1) + (cp > 1) + (pp > 1) + (ep > 1)
     return (axes, variant, effort, vpp, cp, pp, tp, ep, etp, -micro_batch)
 
 
-class Ranking:
+class LayoutRanking:
     """Order of the survivors of one search.
 
-    Total order: GPUs (only for the goal fewest-gpus), step seconds, simplicity. Predictions within
-    ``TIE`` of the best tie with it: the simplest one leads whose memory fits even at the high end
-    of its band, or the simplest of all if none does. The other candidates keep their order.
+    Layouts are sorted by the number of GPUs (only for the goal fewest-gpus), the step time and
+    simplicity. Layouts within ``TIE`` of the fastest tie with it. Of these, the simplest whose
+    memory fits at the high end of the estimate comes first, or the simplest of all if none fits.
 
-    If hosts share uplinks, the first ``RESCORED`` candidates are placed and ordered by their step
-    seconds including the placement. Candidates with other parallel sizes follow, in the order of
-    their seconds, as long as these are below the best placed result.
+    If hosts share uplinks, the first ``RESCORED`` candidates are placed on hosts and sorted by the
+    step time that includes the placement. Candidates with other parallel sizes are then placed too,
+    as long as their step time without placement is below the best time with placement.
     """
 
     def __init__(
         self,
         pricing: Pricing,
-        builds: tuple[Callable[[Point], Layout], ...],
+        builds: tuple[Callable[[LayoutPoint], Layout], ...],
         levels: tuple[Recompute, ...],
         limit_bytes: float,
     ) -> None:
-        """``builds``: builds the layout of a point, per variant; ``levels``: by ``Point.level``."""
+        """Create a ranking.
+
+        ``builds`` has one function per variant that builds the layout of a point. ``levels`` has
+        the recompute level for each ``LayoutPoint.level``.
+        """
         self._pricing, self._builds, self._limit = pricing, builds, limit_bytes
-        self._few = pricing.problem.goals.maximize == "fewest-gpus"
+        self._minimizes_gpus = pricing.problem.goals.maximize == "fewest-gpus"
         names = ("none", "selective", "full")
         self._effort = tuple(names.index(level.granularity) for level in levels)
 
-    def best(
+    def best_layouts(
         self, survivors: list[Survivor], exposed: Callable[[Layout], float] | None
-    ) -> list[Ranked]:
-        """Return the ``KEEP`` best, best first.
+    ) -> list[RankedLayout]:
+        """Return the ``KEPT`` best layouts, best first.
 
-        ``exposed`` returns the seconds that the placement of a layout adds to its step.
+        ``exposed`` returns the seconds that the placement of a layout adds to its step. If
+        ``exposed`` is None, placements are not compared.
         """
-        rough = sorted(survivors, key=lambda row: (self._world(row.point), row.seconds))
-        ordered = sorted(map(self._evaluate, self._head(rough)), key=self._order)
-        first = self._simplest(self._ties(rough, ordered[0]), ordered[0].seconds * (1 + TIE))
+        rough = sorted(survivors, key=lambda row: (self._gpus_to_minimize(row.point), row.seconds))
+        ordered = sorted(
+            map(self._evaluate_exactly, self._fastest_survivors(rough)), key=self._sort_key
+        )
+        # All survivors can come first, because the simplest tie may not be among the KEPT fastest.
+        first = self._simplest_survivor(
+            self._tied_survivors(rough, ordered[0]), ordered[0].seconds * (1 + TIE)
+        )
         if exposed is not None:
-            placed = self._placed([*ordered[:RESCORED], first], exposed)
-            placed = self._wider(placed, rough, exposed)
+            placed = self._place_candidates([*ordered[:RESCORED], first], exposed)
+            placed = self._place_other_meshes(placed, rough, exposed)
             ordered = placed + ordered[RESCORED:]
-            first = self._simplest_of(placed)
-        return [first, *(row for row in ordered if row.key != first.key)][:KEEP]
+            first = self._simplest_placed(placed)
+        return [first, *(row for row in ordered if row.key != first.key)][:KEPT]
 
-    def _world(self, point: Point) -> int:
-        """Return the number of GPUs if fewer GPUs are the goal, else 0."""
-        return point.world if self._few else 0
+    def _gpus_to_minimize(self, point: LayoutPoint) -> int:
+        """Return the number of GPUs of ``point`` if the goal is fewest-gpus, else 0."""
+        return point.world if self._minimizes_gpus else 0
 
-    def _order(self, row: Ranked) -> tuple[object, ...]:
-        return (self._world(row.key[1]), row.score, self._simplicity(*row.key))
+    def _sort_key(self, row: RankedLayout) -> tuple[object, ...]:
+        """Return (GPUs if these are minimized, seconds with placement, simplicity)."""
+        return (self._gpus_to_minimize(row.key[1]), row.score, self._simplicity(*row.key))
 
-    def _evaluate(self, survivor: Survivor) -> Ranked:
-        """Return the layout with exact time and memory, as in its full estimate."""
+    def _evaluate_exactly(self, survivor: Survivor) -> RankedLayout:
+        """Return the layout of ``survivor`` with its exact step time and peak memory."""
         layout = self._builds[survivor.variant](survivor.point)
         seconds = step_time(self._pricing, layout).total_seconds
         key = (survivor.variant, survivor.point)
-        return Ranked(seconds, peak_bytes(self._pricing, layout), layout, key, 0.0)
+        return RankedLayout(seconds, peak_bytes(self._pricing, layout), layout, key, 0.0)
 
-    def _head(self, rough: list[Survivor]) -> list[Survivor]:
-        """Return the first ``KEEP``, and survivors equal to the last of them within rounding."""
-        last = rough[:KEEP][-1]
-        most, world = last.seconds * (1 + ROUNDING), self._world(last.point)
-        more = (row for row in rough[KEEP:] if row.seconds <= most)
-        return [*rough[:KEEP], *(row for row in more if self._world(row.point) == world)]
+    def _fastest_survivors(self, rough: list[Survivor]) -> list[Survivor]:
+        """Return the ``KEPT`` fastest survivors, and survivors as fast as the last of these."""
+        last = rough[:KEPT][-1]
+        most, world = last.seconds * (1 + ROUNDING), self._gpus_to_minimize(last.point)
+        # Exact times may order these differently, so all of them are evaluated exactly.
+        more = (row for row in rough[KEPT:] if row.seconds <= most)
+        return [*rough[:KEPT], *(row for row in more if self._gpus_to_minimize(row.point) == world)]
 
-    def _ties(self, rough: list[Survivor], best: Ranked) -> list[Survivor]:
-        """Return the survivors within ``TIE`` of the best."""
-        most, world = best.seconds * (1 + TIE) * (1 + ROUNDING), self._world(best.key[1])
-        return [row for row in rough if row.seconds <= most and self._world(row.point) == world]
+    def _tied_survivors(self, rough: list[Survivor], best: RankedLayout) -> list[Survivor]:
+        """Return the survivors whose step time is within ``TIE`` of ``best``."""
+        most, world = best.seconds * (1 + TIE) * (1 + ROUNDING), self._gpus_to_minimize(best.key[1])
+        return [
+            row
+            for row in rough
+            if row.seconds <= most and self._gpus_to_minimize(row.point) == world
+        ]
 
-    def _simplest(self, ties: list[Survivor], most_seconds: float) -> Ranked:
-        """Return the simplest whose whole memory band fits; if none does, the simplest."""
+    def _simplest_survivor(self, ties: list[Survivor], most_seconds: float) -> RankedLayout:
+        """Return the simplest tied layout that fits at the high end of its memory estimate.
+
+        If none fits, the simplest tied layout is returned.
+        """
         simple = sorted(ties, key=lambda row: self._simplicity(row.variant, row.point))
-        rows = (row for row in map(self._evaluate, simple) if row.seconds <= most_seconds)
-        return self._safe(rows)
+        rows = (row for row in map(self._evaluate_exactly, simple) if row.seconds <= most_seconds)
+        return self._first_with_safe_memory(rows)
 
-    def _simplest_of(self, placed: list[Ranked]) -> Ranked:
-        """Return the simplest of the placed layouts that tie, under the same memory condition."""
-        most, world = placed[0].score * (1 + TIE), self._world(placed[0].key[1])
-        ties = [row for row in placed if row.score <= most and self._world(row.key[1]) == world]
-        return self._safe(sorted(ties, key=lambda row: self._simplicity(*row.key)))
+    def _simplest_placed(self, placed: list[RankedLayout]) -> RankedLayout:
+        """Return the simplest placed layout that ties with the best and fits into memory safely.
 
-    def _safe(self, rows: Iterable[Ranked]) -> Ranked:
-        """Return the first that fits at the high end of its memory band, else the first."""
-        first: Ranked | None = None
+        If none fits at the high end of its memory estimate, the simplest is returned.
+        """
+        most, world = placed[0].score * (1 + TIE), self._gpus_to_minimize(placed[0].key[1])
+        ties = [
+            row
+            for row in placed
+            if row.score <= most and self._gpus_to_minimize(row.key[1]) == world
+        ]
+        return self._first_with_safe_memory(
+            sorted(ties, key=lambda row: self._simplicity(*row.key))
+        )
+
+    def _first_with_safe_memory(self, rows: Iterable[RankedLayout]) -> RankedLayout:
+        """Return the first layout whose high memory estimate fits, or the first if none fits."""
+        first: RankedLayout | None = None
         for row in rows:
             if peak_stage(self._pricing, row.layout).high_bytes <= self._limit:
                 return row
             first = first or row
         if first is None:
-            raise ValueError("the best layout must be among its own ties")
+            raise ValueError("the list of layouts that tie with the best one is empty")
         return first
 
-    def _placed(self, rows: list[Ranked], exposed: Callable[[Layout], float]) -> list[Ranked]:
-        """Return each row once, with the seconds that its placement adds, best first."""
+    def _place_candidates(
+        self, rows: list[RankedLayout], exposed: Callable[[Layout], float]
+    ) -> list[RankedLayout]:
+        """Return each layout once, with the seconds that its placement adds, best first."""
+        # The simplest tie may also be among the first candidates.
         once = {row.key: row for row in rows}.values()
         placed = [row._replace(exposed_seconds=exposed(row.layout)) for row in once]
-        return sorted(placed, key=self._order)
+        return sorted(placed, key=self._sort_key)
 
-    def _wider(
-        self, placed: list[Ranked], rough: list[Survivor], exposed: Callable[[Layout], float]
-    ) -> list[Ranked]:
-        """Add the fastest survivors with other parallel sizes, while they may still win.
+    def _place_other_meshes(
+        self, placed: list[RankedLayout], rough: list[Survivor], exposed: Callable[[Layout], float]
+    ) -> list[RankedLayout]:
+        """Return ``placed`` with survivors of other parallel sizes that may still be faster.
 
-        The first candidates often share one fault, such as expert groups larger than an NVLink
-        domain, so another mesh may win although its estimate without a placement is slower.
+        The first candidates often share one drawback, such as expert groups larger than an NVLink
+        domain. So other parallel sizes may win although they are slower without placement.
         """
-        best, most = placed[0], len(placed) + MORE
-        seen: set[Degrees] = {row.key[1].degrees for row in placed}
+        best, most = placed[0], len(placed) + MORE_RESCORED
+        seen: set[ParallelSizes] = {row.key[1].degrees for row in placed}
         for survivor in rough:
-            far = (self._world(survivor.point), survivor.seconds)
-            if far >= (self._world(best.key[1]), best.score) or len(placed) == most:
+            rank_of_survivor = (self._gpus_to_minimize(survivor.point), survivor.seconds)
+            # Placement only adds time, so no later survivor can beat the best placed layout.
+            if (
+                rank_of_survivor >= (self._gpus_to_minimize(best.key[1]), best.score)
+                or len(placed) == most
+            ):
                 break
             if survivor.point.degrees not in seen:
                 seen.add(survivor.point.degrees)
-                row = self._evaluate(survivor)
+                row = self._evaluate_exactly(survivor)
                 placed.append(row._replace(exposed_seconds=exposed(row.layout)))
-                best = min(best, placed[-1], key=self._order)
-        return sorted(placed, key=self._order)
+                best = min(best, placed[-1], key=self._sort_key)
+        return sorted(placed, key=self._sort_key)
 
-    def _simplicity(self, variant: int, point: Point) -> tuple[int, ...]:
+    def _simplicity(self, variant: int, point: LayoutPoint) -> tuple[int, ...]:
         return simplicity(variant, point, self._effort[point.level])

@@ -1,7 +1,7 @@
-"""Results of the rules of a search, evaluated once per combination of the fields that they read.
+"""Cache of rule results: a search evaluates a rule once per combination of the fields it reads.
 
 A rule lists the fields of a layout that it reads (``Rule.reads``). Rules that read the same fields
-form a group. A group caches the position of its first violated rule per combination of values.
+form a group. For each combination of values, a group caches the index of its first violated rule.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from parc.compiler.ir import Problem
 from parc.compiler.ir.rule import Rule
-from parc.compiler.search.enumerate_layouts import BuildLayout, Point
+from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint
 
 DECIDED_BY: dict[str, tuple[str, ...]] = {
     "tp": ("tp",),
@@ -36,7 +36,7 @@ DECIDED_BY: dict[str, tuple[str, ...]] = {
     "offload": (),
     "zero_plus": (),
 }
-"""Field of a layout -> fields of a point that determine it within one space."""
+"""For each field of a layout, the fields of a point that determine it within one search space."""
 
 MESH = frozenset(("tp", "cp", "pp", "dp", "ep", "etp"))
 LOOPS: tuple[tuple[str, frozenset[str]], ...] = (
@@ -45,19 +45,19 @@ LOOPS: tuple[tuple[str, frozenset[str]], ...] = (
     ("batch", MESH | {"micro_batch"}),
     ("siblings", MESH | {"vpp", "micro_batch"}),
     ("level", frozenset(("pp", "vpp", "level"))),
-    ("layout", frozenset(Point._fields)),
+    ("layout", frozenset(LayoutPoint._fields)),
 )
-"""Loops of the search, and the fields of a point that are fixed inside each of them.
+"""Name of each loop of the search, and the fields of a point that are fixed inside the loop.
 
-A rule is evaluated in the first loop that fixes all fields that it reads."""
+A rule is evaluated in the first loop that fixes all fields that the rule reads."""
 
 
 @dataclass(slots=True)
 class RuleGroup:
-    """Rules that read the same fields of a point, in the order of all rules."""
+    """Rules that read the same fields of a point, in the order in which rules are evaluated."""
 
-    key: Callable[[Point], Any]
-    """Values of these fields."""
+    key: Callable[[LayoutPoint], Any]
+    """Function that returns the values of these fields."""
     rules: list[tuple[int, Rule]] = field(default_factory=list)
     first_violated: dict[Any, int] = field(default_factory=dict)
 
@@ -66,38 +66,43 @@ class RuleCache:
     """The rules of one problem, grouped by the loop that evaluates them."""
 
     def __init__(self, problem: Problem, rules: Iterable[Rule], build: BuildLayout) -> None:
-        """``build`` returns a layout with the values of a point, for rules to read."""
+        """Group ``rules`` by the fields that they read; ``build`` returns the layout of a point."""
         self._problem, self._build = problem, build
         self.rules = tuple(rules)
         self.valid = len(self.rules)
-        """Result if no rule is violated."""
+        """Index that is returned if no rule is violated."""
         groups: dict[tuple[str, ...], RuleGroup] = {}
+        # Groups keep the order of the rules, because a layout is counted under the first rule that
+        # it violates.
         for position, rule in enumerate(self.rules):
             read = {name for one in rule.reads for name in DECIDED_BY[one]}
-            names = tuple(name for name in Point._fields if name in read)
-            group = groups.setdefault(names, RuleGroup(_key(names)))
+            names = tuple(name for name in LayoutPoint._fields if name in read)
+            group = groups.setdefault(names, RuleGroup(_cache_key_of_fields(names)))
             group.rules.append((position, rule))
         self.loops: dict[str, tuple[RuleGroup, ...]] = {name: () for name, _ in LOOPS}
         for names, group in groups.items():
+            # LOOPS is in the order of the search, so a rule is evaluated as early as possible.
             loop = next(name for name, fixed in LOOPS if fixed.issuperset(names))
             self.loops[loop] += (group,)
 
-    def first_violated(self, loop: str, point: Point) -> int:
-        """Return the position of the first rule of ``loop`` that ``point`` violates, or ``valid``.
+    def first_violated(self, loop: str, point: LayoutPoint) -> int:
+        """Return the index of the first rule of ``loop`` that ``point`` violates.
 
-        Fields of ``point`` that ``loop`` does not fix may have any value.
+        If ``point`` violates none, ``self.valid`` is returned. Fields of ``point`` that ``loop``
+        does not fix may have any value.
         """
         first = self.valid
         for group in self.loops[loop]:
             key = group.key(point)
             found = group.first_violated.get(key)
             if found is None:
-                found = group.first_violated[key] = self._evaluate(group, point)
+                found = group.first_violated[key] = self._first_violated_in_group(group, point)
             if found < first:
                 first = found
         return first
 
-    def _evaluate(self, group: RuleGroup, point: Point) -> int:
+    def _first_violated_in_group(self, group: RuleGroup, point: LayoutPoint) -> int:
+        """Return the index of the first violated rule of ``group``, or ``valid``."""
         layout = self._build(point)
         for position, rule in group.rules:
             if rule.broken(self._problem, layout):
@@ -105,11 +110,11 @@ class RuleCache:
         return self.valid
 
 
-def _key(names: tuple[str, ...]) -> Callable[[Point], Any]:
-    """Return a function from a point to its values of ``names``."""
-    # Positions rather than names: itemgetter of a tuple is the fastest key that Python has.
-    return itemgetter(*map(Point._fields.index, names)) if names else _no_values
+def _cache_key_of_fields(names: tuple[str, ...]) -> Callable[[LayoutPoint], Any]:
+    """Return a function that maps a point to the values of its fields ``names``."""
+    # itemgetter with tuple indices is faster than attribute access by name.
+    return itemgetter(*map(LayoutPoint._fields.index, names)) if names else _constant_key
 
 
-def _no_values(_: Point) -> None:
-    """Return the key of rules that read no field of a point."""
+def _constant_key(_: LayoutPoint) -> None:
+    """Return None, the cache key of rules that read no field of a point."""

@@ -1,4 +1,4 @@
-"""Filter all layouts and rank the survivors; if there are none, report why."""
+"""Search for training layouts: filter them, and rank the survivors or report why there are none."""
 
 from __future__ import annotations
 
@@ -19,27 +19,31 @@ from parc.compiler.search.explain_invalid import explain_invalid
 from parc.compiler.search.explain_oversized import OVERSIZED, explain_oversized
 from parc.compiler.search.filter_layouts import LayoutFilter
 from parc.compiler.search.layout_space import LayoutSpace, sibling_layouts
-from parc.compiler.search.rank_layouts import Ranked, Ranking, Survivor
+from parc.compiler.search.rank_layouts import LayoutRanking, RankedLayout, Survivor
 
-EXAMPLES = 512
-"""Invalid layouts that are examined to explain an empty result."""
+MAX_EXAMINED = 512
+"""Largest number of invalid layouts that are checked to explain an empty result."""
 
 
 def search_layouts(pricing: Pricing, sink: Sink) -> Search | None:
     """Return the ranked candidates; None after a diagnostic that explains why there are none.
 
-    Each enumerated layout is a candidate, or is counted under the first rule that it violates, or
-    lost to a sibling with less recompute (counted as ``recompute``). Variants of last resort
-    (weights or optimizer state in host memory) are enumerated only if no other variant fits.
+    An enumerated layout that is no candidate is counted under the code of the first rule that it
+    violates, or under ``recompute`` if the same layout with less recompute fits. Variants of last
+    resort (weights or optimizer state in host memory) are enumerated only if no other one fits.
     """
     problem, limit_bytes = pricing.problem, memory_limit(pricing)
     rules = all_rules(problem, pricing.framework)
     variants = pricing.framework.variants(problem)
     fastest = fastest_exchange(pricing, rules)
-    spaces = [LayoutSpace.of(problem, pricing.framework, variant, fastest) for variant in variants]
+    spaces = [
+        LayoutSpace.for_variant(problem, pricing.framework, variant, fastest)
+        for variant in variants
+    ]
     filters = [LayoutFilter(pricing, rules, limit_bytes, space) for space in spaces]
     dropped: Counter[str] = Counter()
     survivors: list[Survivor] = []
+    # Host memory is far slower than device memory, so these variants run only if nothing else fits.
     for last_resort in (False, True):
         if survivors:
             break
@@ -53,36 +57,37 @@ def search_layouts(pricing: Pricing, sink: Sink) -> Search | None:
         if fallback is None:
             return None
         survivors = [fallback]
-        dropped[OVERSIZED] -= 1
+        dropped[OVERSIZED] -= 1  # the fallback was counted as oversized, but is now a candidate
     builds = tuple(one.layout for one in filters)
-    ranking = Ranking(pricing, builds, filters[0].space.levels, limit_bytes)
-    ranked = ranking.best(survivors, placement_score(pricing))
+    ranking = LayoutRanking(pricing, builds, filters[0].space.levels, limit_bytes)
+    ranked = ranking.best_layouts(survivors, placement_score(pricing))
     return Search(
         enumerated=sum(one.enumerated for one in filters),
         dropped=tuple(sorted((code, count) for code, count in dropped.items() if count)),
-        ranked=tuple(_candidates(pricing, ranked)),
+        ranked=tuple(_plan_candidates(pricing, ranked)),
     )
 
 
 def _fallback_candidate(
     filters: list[LayoutFilter], pricing: Pricing, dropped: Counter[str], sink: Sink
 ) -> Survivor | None:
-    """Return the smallest layout although it is oversized; None after a diagnostic.
+    """Return the layout with the least memory if it might fit; None after a diagnostic.
 
-    It is accepted if the low end of its memory band is under the limit. ``check_memory`` then warns
-    that the plan may run out of memory (G02).
+    It might fit if the low end of its memory estimate is within the limit. Then ``check_memory``
+    warns that the plan may run out of memory (G02).
     """
     limit_bytes = memory_limit(pricing)
     found = [
         (one.layout(point), Survivor(0.0, point, index))
         for index, one in enumerate(filters)
-        if (point := one.smallest()) is not None
+        if (point := one.smallest_layout()) is not None
     ]
     if not found:
         siblings = chain.from_iterable(sibling_layouts(one.space) for one in filters)
         layouts = chain.from_iterable(siblings)
-        explain_invalid(pricing.problem, pricing.framework, islice(layouts, EXAMPLES), sink)
+        explain_invalid(pricing.problem, pricing.framework, islice(layouts, MAX_EXAMINED), sink)
         return None
+    # The variants have separate filters, so their smallest layouts are compared here.
     layout, smallest = min(found, key=lambda one: peak_bytes(pricing, one[0]))
     if peak_stage(pricing, layout).low_bytes <= limit_bytes:
         return smallest
@@ -90,7 +95,8 @@ def _fallback_candidate(
     return None
 
 
-def _candidates(pricing: Pricing, ranked: list[Ranked]) -> Iterator[Candidate]:
+def _plan_candidates(pricing: Pricing, ranked: list[RankedLayout]) -> Iterator[Candidate]:
+    """Yield each ranked layout as a candidate of the plan, with its MFU."""
     for row in ranked:
         mfu = utilization(pricing.problem, row.seconds, row.layout.world)
         yield Candidate(row.layout, row.seconds, row.peak_bytes, mfu, row.exposed_seconds)

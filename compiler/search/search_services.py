@@ -1,4 +1,4 @@
-"""Evaluate all valid serving layouts and rank those that meet the limits."""
+"""Search for serving layouts: evaluate all valid ones, and rank those that meet the limits."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from parc.compiler.ir.serving_plan import ServingCandidate, ServingRule
 from parc.compiler.search.enumerate_services import enumerate_services
 
 REFINED = 24
-"""Number of best candidates for which other splits over stages are evaluated too."""
+"""Number of best candidates for which other pipeline stage splits are evaluated too."""
 KEPT = 40
 """Number of candidates that the plan stores."""
-EXAMPLES = 512
-"""Number of first and of last invalid layouts that explain an empty result."""
+MAX_EXAMINED = 512
+"""Largest number of invalid layouts that are checked to explain an empty result: this many from the
+start of the enumeration, and this many from the end."""
 
 
 def search_services(
@@ -31,8 +32,8 @@ def search_services(
 ) -> tuple[ServingEstimate, ServingSearch] | None:
     """Return the best estimate and a record of the search; None after a diagnostic.
 
-    A layout is either a candidate or counted under the first rule or limit that it violates. Ties
-    within 3 % go to the simpler layout, see ``rank_services``.
+    A layout that is no candidate is counted under the first rule or limit that it violates. Of
+    layouts within 3 % of the best, the simplest comes first (see ``rank_services``).
     """
     rules = service_rules(problem, engine)
     layouts = tuple(enumerate_services(problem, engine))
@@ -42,6 +43,7 @@ def search_services(
     for layout in layouts:
         broken = next((rule.code for rule in rules if rule.broken(problem, layout)), None)
         found = None if broken else evaluate_service(problem, layout)
+        # A layout whose rules hold may still be too slow for the limits of the goals.
         broken = broken or (missed_limit(problem, found) if found else None)
         if found is not None and broken is None:
             valid.append(found)
@@ -50,9 +52,10 @@ def search_services(
         if found is not None and found.fits:
             too_slow.append((broken or "", found))
     if not valid:
-        _explain_empty(problem, (rules, layouts), too_slow, sink)
+        _explain_empty_search(problem, (rules, layouts), too_slow, sink)
         return None
     order = rank_services(problem, valid)
+    # Splits are refined only for the best layouts, because each one has many splits to evaluate.
     order = rank_services(problem, [*_with_best_stages(problem, order[:REFINED]), *order[REFINED:]])
     search = ServingSearch(
         enumerated=len(layouts),
@@ -66,7 +69,7 @@ def search_services(
 def _with_best_stages(
     problem: ServingProblem, best: list[ServingEstimate]
 ) -> list[ServingEstimate]:
-    """Return the estimates with the best split over stages, if it still meets the limits."""
+    """Return each estimate with its best stage split if that meets the limits, else unchanged."""
     found = []
     for even in best:
         split = with_best_stages(problem, even)
@@ -75,36 +78,44 @@ def _with_best_stages(
 
 
 def _best_of_other_tp(order: list[ServingEstimate]) -> list[ServingCandidate]:
-    """Return the best candidate per tp, except for the tp of the chosen layout."""
+    """Return the best candidate for each tensor-parallel size except that of the chosen layout."""
     best: dict[int, ServingEstimate] = {}
     for found in order:
         best.setdefault(found.layout.tp, found)
+    # Reports compare these candidates with the chosen layout, for example in V30.
     del best[order[0].layout.tp]
     return [ServingCandidate.of(best[tp]) for tp in sorted(best)]
 
 
-def _explain_empty(
+def _explain_empty_search(
     problem: ServingProblem,
     searched: tuple[tuple[ServingRule, ...], tuple[ServingLayout, ...]],
     too_slow: list[tuple[str, ServingEstimate]],
     sink: Sink,
 ) -> None:
-    """Report G03 if layouts fit but miss a limit, G01 without any layout, else the rules."""
+    """Report why no layout is valid.
+
+    The finding is G03 if layouts fit into memory but miss a limit of the goals, G01 if no layout
+    was enumerated, and otherwise the rules that the layouts violate.
+    """
     rules, layouts = searched
     if too_slow:
-        finding = _missed_limits(problem, [found for _, found in too_slow])
-        sink.report("G03", finding, at=sink.positions.first_written(_LIMITS[too_slow[0][0]]))
+        finding = _missed_limits_finding(problem, [found for _, found in too_slow])
+        sink.report("G03", finding, at=sink.positions.first_written(_LIMIT_PATHS[too_slow[0][0]]))
     elif not layouts:
-        sink.report("G01", _no_layout(problem), at="layout")
+        sink.report("G01", _no_layout_finding(problem), at="layout")
     else:
-        _explain_violated_rules(problem, rules, layouts[:EXAMPLES] + layouts[-EXAMPLES:], sink)
+        _explain_violated_rules(
+            problem, rules, layouts[:MAX_EXAMINED] + layouts[-MAX_EXAMINED:], sink
+        )
 
 
-_LIMITS = {
+_LIMIT_PATHS = {
     "ttft": ("goals.ttft", "goals"),
     "tpot": ("goals.tpot", "goals"),
     "request_rate": ("job.traffic.request_rate", "job.traffic"),
 }
+"""Spec paths to which a finding about a missed limit can point, in order of preference."""
 
 
 def _explain_violated_rules(
@@ -115,17 +126,17 @@ def _explain_violated_rules(
 ) -> None:
     """Report the rules that all layouts violate, or else those that the closest layout violates.
 
-    The closest layout violates the fewest rules. Among several it exceeds the available GPUs least,
-    then uses the most GPUs, because it is closest to enough memory.
+    The closest layout violates the fewest rules. On a tie, it exceeds the available GPUs by the
+    least; on a further tie, it uses the most GPUs, because it then has the most memory.
     """
     engines, gpus = problem.pins.replicas or 1, problem.cluster.gpus
 
-    def distance(one: ServingLayout) -> tuple[tuple[int, int], int, int, int]:
+    def distance_to_valid(one: ServingLayout) -> tuple[tuple[int, int], int, int, int]:
         over = max(one.engine_gpus * engines - gpus, 0)
-        return _violations(broken[one]), over, -one.engine_gpus, one.pp
+        return _count_violations(broken[one]), over, -one.engine_gpus, one.pp
 
     broken = {one: _violated_rules(problem, rules, one) for one in dict.fromkeys(layouts)}
-    closest = min(broken, key=distance)
+    closest = min(broken, key=distance_to_valid)
     always = set.intersection(*({rule.code for rule in found} for found in broken.values()))
     shown = [rule for rule in broken[closest] if rule.code in always] or broken[closest]
     for rule in shown:
@@ -136,9 +147,13 @@ def _explain_violated_rules(
 def _violated_rules(
     problem: ServingProblem, rules: tuple[ServingRule, ...], layout: ServingLayout
 ) -> list[ServingRule]:
-    """Return the rules that ``layout`` violates; memory is checked only if it violates no other."""
+    """Return the rules that ``layout`` violates.
+
+    The memory rules (V01, V02) are checked only if ``layout`` violates no other rule.
+    """
     found: list[ServingRule] = []
     for rule in rules:
+        # Memory rules come last. The memory of a layout that cannot run means nothing.
         if rule.code in ("V01", "V02") and found:
             break
         if rule.broken(problem, layout):
@@ -146,22 +161,22 @@ def _violated_rules(
     return found
 
 
-def _violations(found: list[ServingRule]) -> tuple[int, int]:
-    """Return the numbers of violated rules: those not about memory, then all."""
+def _count_violations(found: list[ServingRule]) -> tuple[int, int]:
+    """Return (number of violated rules that are not about memory, number of violated rules)."""
     return sum(rule.code not in ("V01", "V02") for rule in found), len(found)
 
 
-def _no_layout(problem: ServingProblem) -> Finding:
+def _no_layout_finding(problem: ServingProblem) -> Finding:
     return Finding(
-        f"no layout of {problem.cluster.gpus} GPUs satisfies the pins"
+        f"no layout of {problem.cluster.gpus} GPUs satisfies the settings of layout"
         + (" and the limits" if problem.goals.limits else ""),
-        help="unpin an axis, or change the number of GPUs",
+        help="remove a fixed size from layout, or change the number of GPUs",
         causes=(Cause("cluster", f"{problem.cluster.gpus} GPUs"),),
     )
 
 
-def _missed_limits(problem: ServingProblem, found: list[ServingEstimate]) -> Finding:
-    """Return a finding with the best reachable value of each limit."""
+def _missed_limits_finding(problem: ServingProblem, found: list[ServingEstimate]) -> Finding:
+    """Return a finding with the best value that any layout reaches for each limit."""
     ttft = min(found, key=lambda one: one.ttft_seconds)
     tpot = min(found, key=lambda one: one.tpot_seconds)
     served = max(one.requests_per_second for one in found)
@@ -169,26 +184,28 @@ def _missed_limits(problem: ServingProblem, found: list[ServingEstimate]) -> Fin
     limits, best = [], []
     if goals.ttft_seconds is not None:
         limits.append(f"ttft {goals.ttft_seconds * 1e3:g} ms")
-        best.append(f"ttft {ttft.ttft_seconds * 1e3:.0f} ms with {_words(ttft.layout)}")
+        best.append(f"ttft {ttft.ttft_seconds * 1e3:.0f} ms with {_format_sizes(ttft.layout)}")
     if goals.tpot_seconds is not None:
         limits.append(f"tpot {goals.tpot_seconds * 1e3:g} ms")
-        best.append(f"tpot {tpot.tpot_seconds * 1e3:.1f} ms with {_words(tpot.layout)}")
+        best.append(f"tpot {tpot.tpot_seconds * 1e3:.1f} ms with {_format_sizes(tpot.layout)}")
     if traffic.request_rate is not None:
         limits.append(f"{traffic.request_rate:g} requests per second")
         best.append(f"{served:.3g} of {traffic.request_rate:g} requests per second")
     fills_cache = traffic.concurrency is None and traffic.request_rate is None
     return Finding(
-        f"none of {len(found)} layouts that fit meets the limits: {', '.join(limits)}",
-        label=f"best value of each limit: {'; '.join(best)}",
-        help="the plan runs as many requests at a time as fit in memory: set "
-        "job.traffic.concurrency"
+        f"none of the {len(found)} layouts that fit into memory meets the limits: "
+        f"{', '.join(limits)}",
+        label=f"best value for each limit: {'; '.join(best)}",
+        help="the plan assumes as many concurrent requests as fit in memory; "
+        "set job.traffic.concurrency to assume fewer"
         if fills_cache
-        else "use more GPUs, fewer concurrent requests, or wider limits",
+        else "use more GPUs, fewer concurrent requests, or less strict limits",
         causes=(Cause("job.traffic", "the requests are set here"),),
     )
 
 
-def _words(layout: ServingLayout) -> str:
+def _format_sizes(layout: ServingLayout) -> str:
+    """Return the parallel sizes of ``layout`` above 1 as text, such as "tp 8, ep 8"."""
     names = ("tp", "pp", "dp", "ep", "pcp", "dcp")
     degrees = ((name, getattr(layout, name)) for name in names)
     return ", ".join(f"{name} {size}" for name, size in degrees if size > 1) or "tp 1"

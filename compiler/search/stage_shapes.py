@@ -1,4 +1,4 @@
-"""Stage splits reduced to what time and memory depend on, for one pipeline size and any mesh."""
+"""Stage splits reduced to the facts that determine step time and peak memory, for any mesh."""
 
 from __future__ import annotations
 
@@ -14,68 +14,83 @@ LOADS = tuple(item.name for item in fields(StageLoad) if item.name not in ("chun
 
 @dataclass(slots=True, eq=False)
 class StageShape:
-    """Stages with equal contents, for one ``pp`` and each ``vpp`` that leads to them.
+    """Stages of a pipeline with ``pp`` ranks, grouped into classes of equal contents.
 
-    Compared by identity: the search builds one object per distinct tuple of classes.
+    Virtual pipeline sizes that lead to the same classes share one object. Objects are compared by
+    identity, because the search builds one object per distinct tuple of classes.
     """
 
     pp: int
     classes: tuple[StageClass, ...]
-    full: tuple[StageClass, ...]
-    """Members of ``classes`` that can have the peak memory. The other ones contain less of
-    everything."""
+    peak_candidates: tuple[StageClass, ...]
+    """Classes that can have the peak memory; each of the other classes contains less of every
+    kind."""
     counts: tuple[tuple[int, ...], ...]
-    """Layers by kind per member of ``full``, prediction layers included."""
-    paces: tuple[tuple[tuple[int, ...], int, int], ...]
-    """(layers by kind, output heads, ranks) per set of ranks that take equally long."""
+    """Layers by kind, prediction layers included, for each class of ``peak_candidates``."""
+    work: tuple[tuple[tuple[int, ...], int, int], ...]
+    """(layers by kind, output heads, ranks) for each set of ranks with equal computation time."""
     schedule: Schedule | None
-    """None: 1f1b, or interleaved with virtual stages."""
+    """Pipeline schedule; None stands for interleaved with virtual stages, and 1f1b without."""
     flights: dict[tuple[int, int], tuple[float, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(
+    def from_classes(
         cls,
         model: Model,
         pp: int,
         classes: tuple[StageClass, ...],
         schedule: Schedule | None = None,
     ) -> StageShape:
-        """Merge stages of equal time, and drop those that cannot have the peak memory."""
-        paces: dict[tuple[tuple[int, ...], int], int] = {}
+        """Return the shape of the stages ``classes``.
+
+        Stages with equal time are merged for ``work``, and stages that cannot have the peak memory
+        are left out of ``peak_candidates``.
+        """
+        work: dict[tuple[tuple[int, ...], int], int] = {}
         for one in classes:
-            pace = _pace(model, one.load)
-            paces[pace] = paces.get(pace, 0) + one.count
-        full = tuple(one for one in classes if not any(_dominates(two, one) for two in classes))
+            work_of_stage = _work_per_micro_batch(model, one.load)
+            work[work_of_stage] = work.get(work_of_stage, 0) + one.count
+        peak_candidates = tuple(
+            one
+            for one in classes
+            if not any(_needs_at_least_as_much_memory(two, one) for two in classes)
+        )
         return cls(
             pp=pp,
             classes=classes,
-            full=full,
-            counts=tuple(_pace(model, one.load)[0] for one in full),
-            paces=tuple((*pace, count) for pace, count in paces.items()),
+            peak_candidates=peak_candidates,
+            counts=tuple(_work_per_micro_batch(model, one.load)[0] for one in peak_candidates),
+            work=tuple((*work_of_stage, count) for work_of_stage, count in work.items()),
             schedule=schedule,
         )
 
-    def in_flight(self, vpp: int, micro_batches: int) -> tuple[float, ...]:
-        """Return the micro-batches in flight at the peak, per member of ``full``."""
+    def in_flight_at_peak(self, vpp: int, micro_batches: int) -> tuple[float, ...]:
+        """Return the micro-batches in flight at the memory peak, for each peak candidate."""
         flights = self.flights.get((vpp, micro_batches))
         if flights is None:
             schedule = self.schedule or ("interleaved" if vpp > 1 else "1f1b")
+            # An invalid layout, which a rule rejects later, can have no micro-batch.
             shape = PipelineShape(self.pp, max(micro_batches, 1), vpp)
             flights = self.flights[vpp, micro_batches] = tuple(
                 micro_batches_in_flight(schedule, one.first, shape, one.load.chunks)
-                for one in self.full
+                for one in self.peak_candidates
             )
         return flights
 
 
-def _pace(model: Model, load: StageLoad) -> tuple[tuple[int, ...], int]:
-    """Return (layers by kind, output heads) that a micro-batch passes on a stage."""
+def _work_per_micro_batch(model: Model, load: StageLoad) -> tuple[tuple[int, ...], int]:
+    """Return (number of layers by kind, number of output heads) of a stage."""
     counts = load.by_kind(model)
     return tuple(counts.get(kind, 0) for kind in model.kinds), int(load.loss) + load.mtp_layers
 
 
-def _dominates(large: StageClass, small: StageClass) -> bool:
-    """Return True if ``large`` contains all of ``small``, and more micro-batches of it."""
+def _needs_at_least_as_much_memory(large: StageClass, small: StageClass) -> bool:
+    """Return True if ``large`` cannot need less memory than ``small``.
+
+    That holds if ``large`` contains at least as many layers of each kind, and is earlier in the
+    pipeline, so that it keeps more micro-batches in flight.
+    """
+    # Earlier ranks keep more micro-batches in flight in 1F1B schedules.
     if large.first >= small.first or small.load.chunks != large.load.chunks:
         return False
     if any(own < other for own, other in zip(large.load.counts, small.load.counts, strict=True)):

@@ -192,8 +192,9 @@ def test_a_format_that_the_gpu_lacks_names_those_it_has():
     job = JOB.replace("1024}", "1024, precision: fp8}")
     _, sink = resolve(job, facts=generation("ampere"))
     finding = sink.diagnostics[0].finding
-    assert finding.label == "the matrix units of the ampere generation lack it"
-    assert (finding.help, finding.fix) == ("valid on this GPU: fp16, bf16", "job.precision: bf16")
+    assert finding.label == "GPU generation ampere has no matrix units for fp8"
+    assert finding.help == "valid values on this GPU: fp16, bf16"
+    assert finding.fix == "job.precision: bf16"
 
 
 def placed(**changes: object) -> Model:

@@ -92,7 +92,9 @@ def test_a_node_type_in_the_file_need_not_be_in_the_spec(tmp_path: Path) -> None
 def test_another_number_of_gpus_than_the_node_type_has_is_reported(tmp_path: Path) -> None:
     cluster, reported = resolve(tmp_path, NODES.replace("gpu:8", "gpu:4"))
     assert cluster is None
-    assert reported == ["H07 cluster.topology: the topology has 4 GPUs per host, dgx-h100 has 8"]
+    assert reported == [
+        "H07 cluster.topology: the topology file has 4 GPUs per host, but node type dgx-h100 has 8"
+    ]
 
 
 def test_a_domain_wider_than_the_node_type_is_reported(tmp_path: Path) -> None:
@@ -101,17 +103,17 @@ def test_a_domain_wider_than_the_node_type_is_reported(tmp_path: Path) -> None:
     cluster, reported = resolve(tmp_path, json.dumps(graph, indent=1))
     assert cluster is None
     assert reported == [
-        "H07 cluster.racks[0].nvlink_domain: NVLink domain d has 2 hosts of 8 GPUs",
+        "H07 cluster.racks[0].nvlink_domain: NVLink domain d has 2 hosts with 8 GPUs each",
     ]
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"nodes": 4}, "H04 cluster.nodes: the cluster has both nodes and topology"),
+        ({"nodes": 4}, "H04 cluster.nodes: the cluster sets both nodes and topology"),
         (
             {"racks": [{"name": "r", "nodes": "n1"}]},
-            "H04 cluster.racks: the cluster has both racks and topology",
+            "H04 cluster.racks: the cluster sets both racks and topology",
         ),
         (
             {"topology": None, "topology_format": "aws"},
@@ -135,7 +137,7 @@ def test_a_contradiction_is_reported(tmp_path: Path, given: dict[str, Any], mess
 def test_a_matrix_of_one_host_contains_no_host_name(tmp_path: Path) -> None:
     cluster, reported = resolve(tmp_path, "\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X \n")
     assert cluster is None
-    assert reported == ["I02 cluster.topology: file contains no host"]
+    assert reported == ["I02 cluster.topology: file contains no hosts"]
 
 
 def test_findings_about_racks_point_to_the_line_of_the_file(tmp_path: Path) -> None:

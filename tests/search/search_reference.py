@@ -60,7 +60,9 @@ def first_then_last_resorts(pricing: Pricing, rows: list[Row]) -> Iterator[tuple
             return
         for variant in framework.variants(problem):
             if variant.last_resort is last:
-                yield from sibling_layouts(LayoutSpace.of(problem, framework, variant, fastest))
+                yield from sibling_layouts(
+                    LayoutSpace.for_variant(problem, framework, variant, fastest)
+                )
 
 
 def rank(pricing: Pricing, rows: list[Row]) -> list[Row]:

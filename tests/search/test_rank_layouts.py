@@ -16,7 +16,7 @@ from parc.compiler.ir import Layout, Variant
 from parc.compiler.placement.score_placement import placement_score
 from parc.compiler.search.filter_layouts import LayoutFilter
 from parc.compiler.search.layout_space import LayoutSpace
-from parc.compiler.search.rank_layouts import KEEP, RESCORED, TIE, Ranking
+from parc.compiler.search.rank_layouts import KEPT, RESCORED, TIE, LayoutRanking
 from parc.compiler.search.search_layouts import search_layouts
 from tests.search.search_reference import pricing_of
 
@@ -39,36 +39,36 @@ def _pricing() -> Pricing:
 @pytest.fixture(name="sieve", scope="module")
 def _sieve(pricing: Pricing) -> LayoutFilter:
     rules = all_rules(pricing.problem, pricing.framework)
-    space = LayoutSpace.of(pricing.problem, pricing.framework, Variant())
+    space = LayoutSpace.for_variant(pricing.problem, pricing.framework, Variant())
     sieve = LayoutFilter(pricing, rules, memory_limit(pricing), space)
     sieve.run()
     return sieve
 
 
-def _ranking(sieve: LayoutFilter, pricing: Pricing, limit_bytes: float) -> Ranking:
-    return Ranking(pricing, (sieve.layout,), sieve.space.levels, limit_bytes)
+def _ranking(sieve: LayoutFilter, pricing: Pricing, limit_bytes: float) -> LayoutRanking:
+    return LayoutRanking(pricing, (sieve.layout,), sieve.space.levels, limit_bytes)
 
 
 def test_a_leader_is_a_tie_of_the_fastest(pricing: Pricing, sieve: LayoutFilter) -> None:
-    ranked = _ranking(sieve, pricing, memory_limit(pricing)).best(sieve.survivors, None)
+    ranked = _ranking(sieve, pricing, memory_limit(pricing)).best_layouts(sieve.survivors, None)
     fastest = min(row.seconds for row in ranked)
-    assert len(ranked) == KEEP
+    assert len(ranked) == KEPT
     assert ranked[0].seconds <= fastest * (1 + TIE)
     rest = [row.seconds for row in ranked[1:]]
     assert rest == sorted(rest)
 
 
 def test_of_ties_one_whose_band_fits_leads(pricing: Pricing, sieve: LayoutFilter) -> None:
-    roomy = _ranking(sieve, pricing, inf).best(sieve.survivors, None)
+    roomy = _ranking(sieve, pricing, inf).best_layouts(sieve.survivors, None)
     tight = peak_stage(pricing, roomy[0].layout).high_bytes - 1
-    other = _ranking(sieve, pricing, tight).best(sieve.survivors, None)
+    other = _ranking(sieve, pricing, tight).best_layouts(sieve.survivors, None)
     assert other[0].layout != roomy[0].layout
     assert peak_stage(pricing, other[0].layout).high_bytes <= tight
 
 
 def test_where_no_band_fits_the_simplest_tie_leads(pricing: Pricing, sieve: LayoutFilter) -> None:
-    roomy = _ranking(sieve, pricing, inf).best(sieve.survivors, None)
-    none = _ranking(sieve, pricing, 0.0).best(sieve.survivors, None)
+    roomy = _ranking(sieve, pricing, inf).best_layouts(sieve.survivors, None)
+    none = _ranking(sieve, pricing, 0.0).best_layouts(sieve.survivors, None)
     assert none[0].layout == roomy[0].layout
 
 
@@ -76,13 +76,13 @@ def test_what_a_placement_exposes_moves_a_layout_back(
     pricing: Pricing, sieve: LayoutFilter
 ) -> None:
     ranking = _ranking(sieve, pricing, memory_limit(pricing))
-    plain = ranking.best(sieve.survivors, None)
+    plain = ranking.best_layouts(sieve.survivors, None)
     slow = plain[0].layout
 
     def exposed(layout: Layout) -> float:
         return 1.0 if layout == slow else 0.0
 
-    placed = ranking.best(sieve.survivors, exposed)
+    placed = ranking.best_layouts(sieve.survivors, exposed)
     assert placed[0].layout != slow
     assert {row.layout for row in placed} <= {row.layout for row in plain}
     assert all(row.seconds <= plain[-1].seconds for row in placed)
@@ -92,12 +92,12 @@ def test_where_all_leaders_are_placed_badly_other_degrees_are_tried(
     pricing: Pricing, sieve: LayoutFilter
 ) -> None:
     ranking = _ranking(sieve, pricing, memory_limit(pricing))
-    bad = {(row.layout.tp, row.layout.pp) for row in ranking.best(sieve.survivors, None)}
+    bad = {(row.layout.tp, row.layout.pp) for row in ranking.best_layouts(sieve.survivors, None)}
 
     def exposed(layout: Layout) -> float:
         return 5.0 if (layout.tp, layout.pp) in bad else 0.0
 
-    first, *others = ranking.best(sieve.survivors, exposed)
+    first, *others = ranking.best_layouts(sieve.survivors, exposed)
     assert (first.layout.tp, first.layout.pp) not in bad
     assert first.score < min(row.seconds for row in others if row.exposed_seconds) + 5.0
 
@@ -111,7 +111,7 @@ def test_no_placement_is_tried_of_what_is_slower_without_one(
         tried.append(layout)
         return 0.0
 
-    _ranking(sieve, pricing, memory_limit(pricing)).best(sieve.survivors, exposed)
+    _ranking(sieve, pricing, memory_limit(pricing)).best_layouts(sieve.survivors, exposed)
     assert len(tried) <= RESCORED + 1
 
 

@@ -96,7 +96,7 @@ def test_the_smallest_layout_is_reported_if_none_fits(model: str) -> None:
     )
     (found,) = sink.diagnostics
     assert found.code == "PARC-R17"
-    assert f"needs {least / 1e9:.1f} GB" in found.finding.message
+    assert f"needs {least / 2**30:.1f} GiB" in found.finding.message
 
 
 def test_most_of_these_searches_find_something() -> None:
@@ -188,7 +188,8 @@ def test_a_pin_outside_its_limit_leaves_nothing_and_says_so() -> None:
     sink = Sink()
     assert search_layouts(pricing_of(_limited({"tp": {"max": 4}}, tp=8)), sink) is None
     found = [(one.code, one.finding.message) for one in sink.diagnostics]
-    assert found == [("PARC-G01", "no layout of 32 GPUs satisfies the pins and the limits")]
+    message = "no layout of 32 GPUs satisfies the settings of layout and the limits"
+    assert found == [("PARC-G01", message)]
 
 
 def _open(pricing: Pricing) -> tuple[Problem, Framework]:

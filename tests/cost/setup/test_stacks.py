@@ -43,7 +43,7 @@ def test_a_stack_without_a_row_is_rejected(
     (found,) = sink.diagnostics
     assert (found.code, found.path) == ("PARC-K08", "cluster.gpu")
     assert found.finding.message == (
-        "generations/hopper.yaml: efficiency.mine is missing, which megatron needs"
+        "generations/hopper.yaml: efficiency.mine is missing, but megatron needs this section"
     )
     monkeypatch.setattr(type(target), "stack", Stack("mine", {"hopper": OWN}))
     assert compiled.plan_of(SPEC).estimate.time.total_seconds > 0

@@ -1,10 +1,11 @@
-"""Step seconds of many layouts: equal to ``step_time``, with shared parts computed once.
+"""Cache for the step time of many layouts, which is the result of ``cost.step.step_time``.
 
-The time of one layer depends on tp, cp, ep, etp, the span of their groups (together: a lane) and
-the micro-batch. The time of a stage depends on its lane, its shape and the recompute level.
-Gradient traffic depends on the mesh and the shape. Only the last lines of ``MeshTimes.seconds``
-run per layout. Sums are added in another order than in ``step_time``, so the last digits differ;
-therefore the search evaluates its best layouts again with ``step_time``.
+Terms that several layouts share are computed once. The time of one layer depends on the micro-batch
+size and on the lane, which is short for tp, cp, ep, etp and the span of their process groups. The
+time of a stage depends on the lane, the stage shape and the recompute level. The gradient traffic
+depends on the mesh and the shape. Only the last lines of ``MeshTimes.step_seconds`` run per layout.
+Terms are added in another order than in ``step_time``, so the last digits differ. Therefore the
+search evaluates its best layouts again with ``step_time``.
 """
 
 from __future__ import annotations
@@ -34,66 +35,77 @@ from parc.compiler.cost.step.step_time import (
     straggling,
 )
 from parc.compiler.ir import LayerKind, Layout
-from parc.compiler.search.enumerate_layouts import BuildLayout, Point
+from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint
 from parc.compiler.search.stage_shapes import StageShape
 
 NONE = (0.0, 0.0)
+"""Time of a layer kind that no stage contains."""
 
 
 @dataclass(slots=True)
-class LaneTimes:
-    """Times of one micro-batch size on one lane, in seconds."""
+class MicroBatchTimes:
+    """Times in seconds that layouts with the same micro-batch size and the same lane share.
+
+    A lane is tp, cp, ep, etp and the span of their process groups.
+    """
 
     head: float
     layers: dict[LayerKind, LayerTime] = field(default_factory=dict)
     repeats: dict[tuple[LayerKind, int, int], tuple[float, float]] = field(default_factory=dict)
-    """(kind, recompute level, chunks) -> (compute, total with recompute) of one layer."""
+    """For (kind, recompute level, chunks): (compute, total with recompute) of one layer."""
     paces: dict[tuple[StageShape, int, int], tuple[float, float, float]] = field(
         default_factory=dict
     )
-    """(shape, recompute level, vpp) -> (slowest stage, its compute, sum of all stages)."""
+    """For (shape, recompute level, vpp): (time of the slowest stage, computation in that stage, sum
+    over all stages)."""
     hops: dict[int, float] = field(default_factory=dict)
-    """Rank stride between pipeline stages -> exposed seconds of one hop."""
+    """Exposed seconds of one hop, by the rank stride between pipeline stages."""
     idle: dict[tuple[int, int], float] = field(default_factory=dict)
-    """(pp, recompute level) -> share of the 1F1B bubble that the schedule leaves."""
+    """Fraction of the 1F1B bubble that the schedule leaves, by (pp, recompute level)."""
 
 
-class TimeBatch:
-    """Cache of the time terms of one search."""
+class StepTimeCache:
+    """Cache of the time terms of one layout search."""
 
     def __init__(self, pricing: Pricing, build: BuildLayout) -> None:
-        """``build`` returns the layout of a point, for formulas that read a whole layout."""
+        """Create an empty cache; ``build`` returns the layout of a point."""
         self.pricing, self.build = pricing, build
         self.kinds = pricing.problem.model.kinds
-        self._lanes: dict[Hashable, dict[int, LaneTimes]] = {}
+        self._lanes: dict[Hashable, dict[int, MicroBatchTimes]] = {}
         self._heads: dict[tuple[int, int, int], float] = {}
 
-    def mesh(self, point: Point) -> MeshTimes:
-        """Return the times of the mesh of ``point``."""
+    def times_of_mesh(self, point: LayoutPoint) -> MeshTimes:
+        """Return the times that all layouts with the parallel sizes of ``point`` share."""
         layout = self.build(point)
         groups = self.pricing.groups(layout)
+        # Meshes that differ only in pp and dp share layer times if their groups span equal links.
         lane = (layout.tp, layout.cp, layout.ep, layout.etp)
-        reach = (groups.tp, groups.cp_stride, groups.ep, groups.etp)
-        rows = self._lanes.setdefault((lane, reach), {})
+        spans = (groups.tp, groups.cp_stride, groups.ep, groups.etp)
+        rows = self._lanes.setdefault((lane, spans), {})
         return MeshTimes(self, layout, rows, groups.pp_stride)
 
-    def row(self, point: Point) -> LaneTimes:
-        """Return a row for the micro-batch of ``point``, without layer times yet."""
+    def new_micro_batch_times(self, point: LayoutPoint) -> MicroBatchTimes:
+        """Return the times for the micro-batch size of ``point``; layer times are added later."""
         key = (point.tp, point.cp, point.micro_batch)
         head = self._heads.get(key)
         if head is None:
             head = self._heads[key] = head_seconds(self.pricing, self.build(point))
-        return LaneTimes(head)
+        return MicroBatchTimes(head)
 
 
 class MeshTimes:
-    """Times that the layouts of one mesh share."""
+    """Times that all layouts with the same parallel sizes share."""
 
     def __init__(
-        self, batch: TimeBatch, layout: Layout, rows: dict[int, LaneTimes], stride: int
+        self, batch: StepTimeCache, layout: Layout, rows: dict[int, MicroBatchTimes], stride: int
     ) -> None:
-        """``rows``: times of its lane by micro-batch; ``stride``: ranks between pipeline stages."""
+        """Create the times of the mesh of ``layout``.
+
+        ``rows`` has the times of the lane by micro-batch size. ``stride`` is the rank distance
+        between pipeline stages.
+        """
         self._batch, self._rows, self._stride = batch, rows, stride
+        # Extra time per second of computation, because all ranks wait for the slowest host.
         self._wait = straggling(batch.pricing, layout) - 1.0
         self._hidden = gradient_window(batch.pricing)
         # Block recompute repeats layers per chunk, so its time depends on pp and vpp.
@@ -102,20 +114,21 @@ class MeshTimes:
         self._sharded = exchanges_per_micro_batch(batch.pricing, layout)
         self._folds: dict[StageShape, tuple[tuple[float, float, float], float]] = {}
 
-    def seconds(self, point: Point, shape: StageShape, micro_batches: int) -> float:
-        """Return the step seconds of ``point``, whose stages have ``shape``."""
+    def step_seconds(self, point: LayoutPoint, shape: StageShape, micro_batches: int) -> float:
+        """Return the seconds of one step of ``point``, whose pipeline stages have ``shape``."""
         row = self._rows.get(point.micro_batch)
         if row is None:
-            row = self._rows[point.micro_batch] = self._batch.row(point)
+            row = self._rows[point.micro_batch] = self._batch.new_micro_batch_times(point)
         key = (shape, point.level, point.vpp if self._block else 1)
         pace = row.paces.get(key)
         if pace is None:
-            pace = row.paces[key] = self._pace(row, point, shape)
+            pace = row.paces[key] = self._stage_seconds(row, point, shape)
         fold = self._folds.get(shape)
         if fold is None:
-            fold = self._folds[shape] = self._fold(point)
+            fold = self._folds[shape] = self._gradient_and_optimizer_times(point)
         slowest, compute, whole = pace
         traffic, optimizer = fold
+        # Some frameworks exchange gradients after every micro-batch, others once per step.
         rounds = micro_batches if self._sharded else 1
         exposed = exposed_rounds(traffic, self._hidden * slowest, rounds)
         seconds = micro_batches * (slowest + self._wait * compute) + exposed + optimizer
@@ -129,23 +142,38 @@ class MeshTimes:
         idle = row.idle.get((shape.pp, point.level))
         if idle is None:
             idle = row.idle[shape.pp, point.level] = bubble_share(self._batch.build(point))
+        # The 1F1B bubble is one micro-batch on each of the other stages, and vpp virtual stages
+        # divide this time by vpp (Narayanan et al. 2021, arXiv:2104.04473, section 2.2).
         bubble = idle * (whole - slowest) / vpp
         return seconds + bubble + hop * exposed_hops(shape.pp, vpp, micro_batches)
 
-    def _fold(self, point: Point) -> tuple[tuple[float, float, float], float]:
-        """Return (gradient traffic as ``dp_traffic`` returns it, seconds once per step)."""
+    def _gradient_and_optimizer_times(
+        self, point: LayoutPoint
+    ) -> tuple[tuple[float, float, float], float]:
+        """Return (gradient traffic in the form of ``dp_traffic``, seconds spent once per step).
+
+        The latter are the optimizer step and the final reduction of gradients.
+        """
         pricing, layout = self._batch.pricing, self._batch.build(point)
         once = optimizer_seconds(pricing, layout) + final_reduce_seconds(pricing, layout)
         return dp_traffic(pricing, layout), once
 
-    def _pace(self, row: LaneTimes, point: Point, shape: StageShape) -> tuple[float, float, float]:
-        """Return seconds per micro-batch: (slowest stage, its compute, sum of all stages)."""
+    def _stage_seconds(
+        self, row: MicroBatchTimes, point: LayoutPoint, shape: StageShape
+    ) -> tuple[float, float, float]:
+        """Return three times in seconds per micro-batch.
+
+        They are the time of the slowest stage, the computation in that stage, and the sum over all
+        stages.
+        """
         layers = [
-            self._layer(row, point, kind) if any(pace[0][index] for pace in shape.paces) else NONE
+            self._layer_seconds(row, point, kind)
+            if any(pace[0][index] for pace in shape.work)
+            else NONE
             for index, kind in enumerate(self._batch.kinds)
         ]
         slowest, compute, whole = -1.0, 0.0, 0.0
-        for counts, heads, ranks in shape.paces:
+        for counts, heads, ranks in shape.work:
             busy = total = 0.0
             for count, (computing, everything) in zip(counts, layers, strict=True):
                 busy += count * computing
@@ -156,8 +184,10 @@ class MeshTimes:
                 slowest, compute = total, busy + heads * row.head
         return slowest, compute, whole
 
-    def _layer(self, row: LaneTimes, point: Point, kind: LayerKind) -> tuple[float, float]:
-        """Return (compute, total with recompute) of one layer, in seconds."""
+    def _layer_seconds(
+        self, row: MicroBatchTimes, point: LayoutPoint, kind: LayerKind
+    ) -> tuple[float, float]:
+        """Return (computation, total time with recompute) of one layer, in seconds."""
         key = (kind, point.level, point.pp * point.vpp if self._block else 1)
         timed = row.repeats.get(key)
         if timed is None:

@@ -1,0 +1,243 @@
+"""Cache for the peak memory of many layouts, which is the result of ``cost.memory.peak_bytes``.
+
+Terms that several layouts share are computed once. Parameters and their state depend on the mesh
+and the stages. The activations of one micro-batch depend on tp, cp, etp, the micro-batch size, the
+recompute level and the stages. Only the number of micro-batches in flight depends on all of these.
+So each further layout costs one multiplication and two additions per stage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parc.compiler.cost.memory.activations import kept_bytes, working_bytes
+from parc.compiler.cost.memory.peak import (
+    cast_bytes,
+    communicator_and_context_bytes,
+    gathered_bytes,
+    layer_terms,
+    logits_bytes,
+    program_memory,
+    step_bytes,
+)
+from parc.compiler.cost.memory.workspaces import (
+    head_buffer_bytes,
+    library_bytes,
+    placeholder_bytes,
+    stream_bytes,
+)
+from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.stages import StageLoad
+from parc.compiler.ir import Layout
+from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint
+from parc.compiler.search.stage_shapes import StageShape
+
+ActivationKey = tuple[StageShape, int, int, int, int, int]
+"""(shape, tp, cp, etp, micro-batch, vpp if recompute counts layers per chunk, else 0)."""
+ParameterCounts = tuple[tuple[float, float, float], ...]
+"""(dense parameters, expert parameters, bytes of quantized copies and placeholders) of each stage
+class that can have the peak."""
+BytesPerLayer = tuple[tuple[float, float], ...]
+"""(bytes that one layer keeps for the backward pass, bytes of its working set) per layer kind."""
+StageRows = tuple[tuple[tuple[int, ...], float, float, float], ...]
+"""(layers by kind, bytes of logits and loss, bytes of the embedding's dropout mask, bytes of the
+output projection's input) of each stage class."""
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatchBytes:
+    """Bytes of one micro-batch that are allocated outside of the layers."""
+
+    stream: float
+    """Bytes of one stage input."""
+    mask: float
+    """Bytes of the embedding's dropout mask, fragmentation included."""
+    buffer: float
+    """Bytes of the gathered input of the output projection."""
+    heads: dict[int, float]
+    """MTP layers before the loss (-1 for a stage without loss) -> bytes of logits and loss."""
+
+
+@dataclass(slots=True)
+class StageActivations:
+    """Bytes of activations of one micro-batch on each pipeline stage, fragmentation included."""
+
+    levels: tuple[tuple[tuple[float, float], ...], ...]
+    """For each recompute level and stage class: (bytes per micro-batch in flight, bytes once)."""
+    stream: float
+    """Bytes of one stage input."""
+
+
+class PeakMemoryCache:
+    """Cache of the memory terms of one layout search."""
+
+    def __init__(self, pricing: Pricing, build: BuildLayout, zero_stage: int) -> None:
+        """Create an empty cache; ``build`` returns the layout of a point."""
+        self._pricing, self._build = pricing, build
+        self._kinds = pricing.problem.model.kinds
+        self.activations: dict[ActivationKey, StageActivations] = {}
+        self._program = program_memory(pricing, zero_stage)
+        self._parameters: dict[tuple[StageShape, int, int, int], ParameterCounts] = {}
+        self._state: dict[tuple[int, int, bool], float] = {}
+        self._fragmentation_factor = 1 + self._program.fragmentation
+        self._units: dict[tuple[int, ...], tuple[BytesPerLayer | None, ...]] = {}
+        self._sizes: dict[tuple[int, int, int], MicroBatchBytes] = {}
+
+    def static_bytes(self, layout: Layout, shape: StageShape) -> tuple[float, ...]:
+        """Return the bytes per stage class that do not depend on the micro-batch.
+
+        They include all memory except activations and the buffers between stages.
+        """
+        key = (shape, layout.tp, layout.ep, layout.etp)
+        parameters = self._parameters.get(key)
+        if parameters is None:
+            parameters = self._parameters[key] = self._count_parameters(layout, shape)
+        dense_state = self._state_bytes_per_parameter(layout, layout.dp_shard * layout.cp)
+        shards = max(layout.edp // layout.dp_replicate, 1)
+        expert_state = self._state_bytes_per_parameter(layout, shards)
+        fixed = library_bytes(self._pricing, self._program)
+        fixed += sum(communicator_and_context_bytes(self._pricing, layout))
+        static = [
+            fixed + dense * dense_state + expert * expert_state + copies
+            for dense, expert, copies in parameters
+        ]
+        # ZeRO-3 gathers the weights of a layer before it is computed.
+        if layout.zero_stage >= 3:
+            for index, kind in enumerate(shape.peak_candidates):
+                static[index] += gathered_bytes(self._pricing, layout, kind.load, self._program)
+        return tuple(static)
+
+    def static_bytes_in_step(self, layout: Layout, shape: StageShape) -> float:
+        """Return the largest number of bytes that any stage needs during the optimizer step."""
+        static = self.static_bytes(layout, shape)
+        if not self._program.state.step:
+            return max(static)
+        temporary = (
+            step_bytes(self._pricing, layout, kind.load, self._program)
+            for kind in shape.peak_candidates
+        )
+        return max(
+            fixed + self._fragmentation_factor * step
+            for fixed, step in zip(static, temporary, strict=True)
+        )
+
+    def _count_parameters(self, layout: Layout, shape: StageShape) -> ParameterCounts:
+        """Return (dense parameters, expert parameters, bytes of their copies) per stage class."""
+        pricing, program = self._pricing, self._program
+        return tuple(
+            (
+                *pricing.stage_parameters(layout, kind.load),
+                cast_bytes(pricing, layout, kind.load, program)
+                + placeholder_bytes(pricing, layout, kind.load, program),
+            )
+            for kind in shape.peak_candidates
+        )
+
+    def _state_bytes_per_parameter(self, layout: Layout, shards: int) -> float:
+        """Return the bytes per parameter of weights, gradients and optimizer state on one rank."""
+        # Offload and hpZ are no part of the key, because they are constant within a space.
+        key = (layout.zero_stage, shards, layout.pp > 1)
+        state = self._state.get(key)
+        if state is None:
+            kept = layout.offload, layout.zero_plus.hpz
+            state = self._state[key] = sum(self._program.state.on_rank(*key, *kept))
+        return state
+
+    def compute_activations(
+        self, key: ActivationKey, points: list[LayoutPoint]
+    ) -> StageActivations:
+        """Compute the activations for ``key``, and store them in ``activations``.
+
+        ``points`` has one point per recompute level, all of them with the values of ``key``.
+        """
+        shape, point = key[0], points[0]
+        size = self._sizes.get((point.tp, point.cp, point.micro_batch))
+        if size is None:
+            size = self._micro_batch_bytes(point)
+        heads = [
+            self._logits_and_loss_bytes(size, point, kind.load) for kind in shape.peak_candidates
+        ]
+        extra = [kind.load.embedding * size.mask for kind in shape.peak_candidates]
+        buffers = [kind.load.loss * size.buffer for kind in shape.peak_candidates]
+        mesh = (point.tp, point.cp, point.etp, point.micro_batch)
+        units = self._units.get(mesh)
+        if units is None:
+            units = self._units[mesh] = tuple(self._bytes_per_layer(one) for one in points)
+        rows = tuple(zip(shape.counts, heads, extra, buffers, strict=True))
+        levels = tuple(
+            _sum_layers(unit, rows)
+            if unit is not None
+            else self._bytes_with_block_recompute(point, rows)
+            for unit, point in zip(units, points, strict=True)
+        )
+        cell = self.activations[key] = StageActivations(levels, size.stream)
+        return cell
+
+    def _micro_batch_bytes(self, point: LayoutPoint) -> MicroBatchBytes:
+        """Return the bytes outside of the layers for a micro-batch of ``point``, and cache them."""
+        layout = self._build(point)
+        stream = stream_bytes(self._pricing, layout)
+        # The mask has one byte per element, the stream two.
+        mask = self._fragmentation_factor * stream / 2 if self._program.hidden_dropout else 0.0
+        buffer = head_buffer_bytes(self._pricing, layout, self._program)
+        size = MicroBatchBytes(stream, mask, buffer, {})
+        self._sizes[point.tp, point.cp, point.micro_batch] = size
+        return size
+
+    def _logits_and_loss_bytes(
+        self, size: MicroBatchBytes, point: LayoutPoint, load: StageLoad
+    ) -> float:
+        """Return the bytes of logits and loss on a stage with ``load``."""
+        # Stages with equally many MTP layers before the loss share one cache entry.
+        heads = load.mtp_layers if load.loss else -1
+        nbytes = size.heads.get(heads)
+        if nbytes is None:
+            nbytes = logits_bytes(self._pricing, self._build(point), load, self._program)
+            nbytes = size.heads[heads] = self._fragmentation_factor * nbytes
+        return nbytes
+
+    def _bytes_per_layer(self, point: LayoutPoint) -> BytesPerLayer | None:
+        """Return the bytes of one layer for each layer kind.
+
+        None with block recompute, which repeats a number of layers per model chunk.
+        """
+        layout, factor = self._build(point), self._fragmentation_factor
+        if layout.recompute.method == "block":
+            return None
+        layers = [layer_terms(self._pricing, layout, kind, self._program) for kind in self._kinds]
+        return tuple(
+            (factor * kept_bytes(layer, layout, 1), factor * working_bytes(layer, layout))
+            for layer in layers
+        )
+
+    def _bytes_with_block_recompute(
+        self, point: LayoutPoint, rows: StageRows
+    ) -> tuple[tuple[float, float], ...]:
+        """Return (bytes per micro-batch in flight, bytes once) per class, for block recompute."""
+        layout, factor = self._build(point), self._fragmentation_factor
+        pairs = []
+        for counts, head, extra, buffer in rows:
+            kept, working = extra, head
+            for kind, count in zip(self._kinds, counts, strict=True):
+                if count:
+                    layer = layer_terms(self._pricing, layout, kind, self._program)
+                    kept += factor * kept_bytes(layer, layout, count)
+                    working = max(working, factor * working_bytes(layer, layout))
+            pairs.append((kept, working + buffer))
+        return tuple(pairs)
+
+
+def _sum_layers(unit: BytesPerLayer, rows: StageRows) -> tuple[tuple[float, float], ...]:
+    """Return (bytes per micro-batch in flight, bytes once) per stage class.
+
+    The working set counts once, because only one layer runs at a time: the largest one decides.
+    """
+    pairs = []
+    for counts, head, extra, buffer in rows:
+        kept, once = 0.0, head
+        for count, (each, working) in zip(counts, unit, strict=True):
+            kept += count * each
+            if count and working > once:
+                once = working
+        pairs.append((kept + extra, once + buffer))
+    return tuple(pairs)
