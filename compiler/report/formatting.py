@@ -32,10 +32,10 @@ def round_tree(tree: Any) -> Any:
 
 def json_text(document: dict[str, Any]) -> str:
     """Return the text of a JSON file: sorted keys, rounded floats, a newline at the end."""
-    return _indented(round_tree(document), "\n") + "\n"
+    return _indented_json(round_tree(document), "\n") + "\n"
 
 
-def _indented(tree: Any, margin: str) -> str:
+def _indented_json(tree: Any, margin: str) -> str:
     """Return the text of ``json.dumps(tree, indent=2, sort_keys=True)``.
 
     With ``indent``, ``json.dumps`` falls back to its encoder in Python. Here only the nesting is
@@ -45,9 +45,9 @@ def _indented(tree: Any, margin: str) -> str:
         return _encode(tree)
     inner = f"{margin}  "
     if isinstance(tree, dict):
-        items = [f"{_encode(key)}: {_indented(tree[key], inner)}" for key in sorted(tree)]
+        items = [f"{_encode(key)}: {_indented_json(tree[key], inner)}" for key in sorted(tree)]
     else:
-        items = [_encode(one) if type(one) is str else _indented(one, inner) for one in tree]
+        items = [_encode(one) if type(one) is str else _indented_json(one, inner) for one in tree]
     start, end = "{}" if isinstance(tree, dict) else "[]"
     return f"{start}{inner}{f',{inner}'.join(items)}{margin}{end}"
 

@@ -70,12 +70,12 @@ def _changed_in_order(
 
 def input_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """Return the changes of model, job, goals and cluster, which come from spec and catalog."""
-    return changes(dict(_inputs(old)), dict(_inputs(new)))
+    return changes(dict(_input_fields(old)), dict(_input_fields(new)))
 
 
 def layout_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """Return the changes of the layout, degrees first; expert degrees only with experts."""
-    before, after = _layout(old), _layout(new)
+    before, after = _layout_fields(old), _layout_fields(new)
     hidden = frozenset() if old.experts or new.experts else EXPERT_DEGREES
     return _changed_in_order(before, after, [name for name in before if name not in hidden])
 
@@ -83,7 +83,9 @@ def layout_changes(old: Side, new: Side) -> tuple[Change, ...]:
 def memory_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """Return the changes of memory, in bytes, on the fullest stage of each side."""
     names = [field.name for field in fields(StageMemory) if field.name != "stage"]
-    return _changed_in_order(_memory(old), _memory(new), [*names, "total_bytes", "limit_bytes"])
+    return _changed_in_order(
+        _peak_memory_fields(old), _peak_memory_fields(new), [*names, "total_bytes", "limit_bytes"]
+    )
 
 
 def time_changes(old: Side, new: Side) -> tuple[Change, ...]:
@@ -100,7 +102,7 @@ def rate_changes(old: Side, new: Side) -> tuple[Change, ...]:
     return changes({name: before[name] for name in names}, {name: after[name] for name in names})
 
 
-def _inputs(side: Side) -> Iterator[tuple[str, Any]]:
+def _input_fields(side: Side) -> Iterator[tuple[str, Any]]:
     problem = {
         key: value for key, value in side.plan["problem"].items() if key not in SHOWN_ELSEWHERE
     }
@@ -120,19 +122,19 @@ def _inputs(side: Side) -> Iterator[tuple[str, Any]]:
     if isinstance(experts, dict) and "pattern" in experts:
         experts = {**experts, "layers": sum(experts["pattern"]), "pattern": None}
     problem["model"] = {**model, "experts": experts, "source": None}
-    yield from _flatten(problem, "")
+    yield from _flatten_keys(problem, "")
 
 
-def _flatten(tree: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+def _flatten_keys(tree: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
     for key, value in tree.items():
         here = f"{path}.{key}" if path else key
         if isinstance(value, Mapping):
-            yield from _flatten(value, here)
+            yield from _flatten_keys(value, here)
         else:
             yield here, value
 
 
-def _layout(side: Side) -> dict[str, Any]:
+def _layout_fields(side: Side) -> dict[str, Any]:
     layout = side.plan["layout"]
     split, recompute = layout.get("split", {}), layout.get("recompute", {})
     words = [recompute.get("granularity"), "+".join(recompute.get("modules", []))]
@@ -142,11 +144,11 @@ def _layout(side: Side) -> dict[str, Any]:
         **{name: layout.get(name) for name in LAYOUT_FIELDS},
         "recompute": " ".join(str(word) for word in words if word),
         "split": split.get("text") or split.get("form"),
-        "layers_by_stage": _fold_runs(layers),
+        "layers_by_stage": _fold_equal_counts(layers),
     }
 
 
-def _fold_runs(counts: list[int]) -> str:
+def _fold_equal_counts(counts: list[int]) -> str:
     """Return the counts with equal neighbours folded: ``11, 14x11, 13``."""
     runs: list[list[int]] = []
     for count in counts:
@@ -157,7 +159,7 @@ def _fold_runs(counts: list[int]) -> str:
     return ", ".join(f"{size}x{count}" if size > 1 else str(count) for size, count in runs)
 
 
-def _memory(side: Side) -> dict[str, Any]:
+def _peak_memory_fields(side: Side) -> dict[str, Any]:
     estimate = side.plan["estimate"]
     peak = next(row for row in estimate["memory"] if row["stage"] == estimate["peak_stage"])
     return {**peak, "limit_bytes": estimate["limit_bytes"]}
@@ -188,26 +190,26 @@ TIME_FIELDS = ("ttft_seconds", "tpot_seconds", "prefill_seconds")
 RATE_FIELDS = ("tokens_per_second", "requests_per_second", "max_concurrency")
 
 
-def serving_layout(old: Side, new: Side) -> tuple[Change, ...]:
+def serving_layout_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """Return the changes of degrees, stages and engine limits."""
-    return _changed_in_service(_service_layout(old), _service_layout(new))
+    return _changed_in_service(_service_layout_fields(old), _service_layout_fields(new))
 
 
-def serving_memory(old: Side, new: Side) -> tuple[Change, ...]:
+def serving_memory_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """Return the changes of memory, in bytes per rank, on the stage with the least cache."""
-    return _changed_in_service(_service_memory(old), _service_memory(new))
+    return _changed_in_service(_fullest_stage_memory(old), _fullest_stage_memory(new))
 
 
-def serving_time(old: Side, new: Side) -> tuple[Change, ...]:
+def serving_time_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """Return the changes of latencies: time to first token, time per token, prefill."""
     return _changed_in_service(
-        _service_estimate(old, TIME_FIELDS), _service_estimate(new, TIME_FIELDS)
+        _estimate_fields(old, TIME_FIELDS), _estimate_fields(new, TIME_FIELDS)
     )
 
 
-def serving_rates(old: Side, new: Side) -> tuple[Change, ...]:
+def serving_rate_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """Return the changes of throughput and concurrency."""
-    return changes(_service_estimate(old, RATE_FIELDS), _service_estimate(new, RATE_FIELDS))
+    return changes(_estimate_fields(old, RATE_FIELDS), _estimate_fields(new, RATE_FIELDS))
 
 
 def _changed_in_service(before: dict[str, Any], after: dict[str, Any]) -> tuple[Change, ...]:
@@ -219,7 +221,7 @@ def _changed_in_service(before: dict[str, Any], after: dict[str, Any]) -> tuple[
     )
 
 
-def _service_layout(side: Side) -> dict[str, Any]:
+def _service_layout_fields(side: Side) -> dict[str, Any]:
     layout, limits = side.plan["layout"], side.plan["limits"]
     stages = ", ".join(str(stage["layers"]) for stage in side.plan["stages"])
     return {
@@ -229,10 +231,10 @@ def _service_layout(side: Side) -> dict[str, Any]:
     }
 
 
-def _service_memory(side: Side) -> dict[str, Any]:
+def _fullest_stage_memory(side: Side) -> dict[str, Any]:
     fullest = min(side.plan["stages"], key=lambda stage: stage["blocks"])
     return {name: fullest[name] for name in MEMORY_FIELDS}
 
 
-def _service_estimate(side: Side, names: tuple[str, ...]) -> dict[str, Any]:
+def _estimate_fields(side: Side, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: side.plan["estimate"][name] for name in names}

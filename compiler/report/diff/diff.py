@@ -15,14 +15,14 @@ from parc.compiler.report.diff.changes import (
     layout_changes,
     memory_changes,
     rate_changes,
-    serving_layout,
-    serving_memory,
-    serving_rates,
-    serving_time,
+    serving_layout_changes,
+    serving_memory_changes,
+    serving_rate_changes,
+    serving_time_changes,
     time_changes,
 )
 from parc.compiler.report.diff.checkpoints import Checkpoint, checkpoint
-from parc.compiler.report.diff.rank_changes import AxisChange, Moves, group_changes, rank_moves
+from parc.compiler.report.diff.rank_changes import AxisChange, RankMoves, group_changes, rank_moves
 from parc.compiler.report.diff.side import NotAnOutput, Side
 from parc.compiler.report.formatting import round_tree
 
@@ -35,7 +35,7 @@ class Diff:
     new: str
     inputs: tuple[Change, ...]
     layout: tuple[Change, ...]
-    moves: Moves | None
+    moves: RankMoves | None
     """None if a side has no rank map."""
     groups: tuple[AxisChange, ...]
     arguments: tuple[Change, ...]
@@ -67,15 +67,15 @@ def diff(old: Side, new: Side) -> Diff:
         NotAnOutput: a plan.json does not match its schema, or only one side is a service.
     """
     try:
-        return _compare(old, new)
+        return _compare_plans(old, new)
     except (KeyError, TypeError, AttributeError, ValueError, StopIteration):
         # A file that breaks the schema is an error of the user; any other cause is a bug in PARC.
         for each in (old, new):
-            _check_schema(each)
+            _check_plan_schema(each)
         raise
 
 
-def _check_schema(each: Side) -> None:
+def _check_plan_schema(each: Side) -> None:
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
 
@@ -86,11 +86,11 @@ def _check_schema(each: Side) -> None:
         raise NotAnOutput(f"{each.name}/plan.json at {error.json_path}: {reason}") from None
 
 
-def _compare(old: Side, new: Side) -> Diff:
+def _compare_plans(old: Side, new: Side) -> Diff:
     if old.serves != new.serves:
         trains, serves = (new, old) if old.serves else (old, new)
         raise NotAnOutput(f"{trains.name} trains a model and {serves.name} serves one")
-    moves: Moves | None = None
+    moves: RankMoves | None = None
     groups: tuple[AxisChange, ...] = ()
     if old.ranks is not None and new.ranks is not None:
         moves = rank_moves(old.ranks, new.ranks)
@@ -99,14 +99,14 @@ def _compare(old: Side, new: Side) -> Diff:
         old=old.name,
         new=new.name,
         inputs=input_changes(old, new),
-        layout=serving_layout(old, new) if old.serves else layout_changes(old, new),
+        layout=serving_layout_changes(old, new) if old.serves else layout_changes(old, new),
         moves=moves,
         groups=groups,
         arguments=changes(old.arguments, new.arguments),
         environment=changes(old.environment, new.environment),
         directives=changes(old.directives, new.directives),
-        memory=serving_memory(old, new) if old.serves else memory_changes(old, new),
-        time=serving_time(old, new) if old.serves else time_changes(old, new),
-        rates=serving_rates(old, new) if old.serves else rate_changes(old, new),
+        memory=serving_memory_changes(old, new) if old.serves else memory_changes(old, new),
+        time=serving_time_changes(old, new) if old.serves else time_changes(old, new),
+        rates=serving_rate_changes(old, new) if old.serves else rate_changes(old, new),
         checkpoint=None if old.serves else checkpoint(old, new),
     )

@@ -25,7 +25,7 @@ class RankRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Moves:
+class RankMoves:
     """Moves of the ranks that exist on both sides, and changes of the hosts."""
 
     old_world: int
@@ -44,21 +44,21 @@ class Moves:
     @property
     def has_changes(self) -> bool:
         """True if ranks, hosts or racks differ."""
-        return self != Moves(self.old_world, self.old_world, 0, 0, (), (), (), (), ())
+        return self != RankMoves(self.old_world, self.old_world, 0, 0, (), (), (), (), ())
 
 
-def rank_moves(old: Ranks, new: Ranks) -> Moves:
+def rank_moves(old: Ranks, new: Ranks) -> RankMoves:
     """Compare the ranks that exist on both sides; additional ranks are only counted."""
-    joined = _in_order(set(new.hosts) - set(old.hosts), new.hosts)
-    left = _in_order(set(old.hosts) - set(new.hosts), old.hosts)
-    renamed, moved_hosts = _racks(old, new)
-    moved = _moved(old, new)
-    return Moves(
+    joined = _in_rank_order(set(new.hosts) - set(old.hosts), new.hosts)
+    left = _in_rank_order(set(old.hosts) - set(new.hosts), old.hosts)
+    renamed, moved_hosts = _rack_changes(old, new)
+    moved = _moved_ranks(old, new)
+    return RankMoves(
         old_world=old.world,
         new_world=new.world,
         moved=len(moved),
-        recast=_count_recast(old, new),
-        runs=tuple(_moved_ranges(moved, old, new)),
+        recast=_count_changed_coordinates(old, new),
+        runs=tuple(_fold_moved_ranks(moved, old, new)),
         joined=joined,
         left=left,
         renamed_racks=renamed,
@@ -66,18 +66,18 @@ def rank_moves(old: Ranks, new: Ranks) -> Moves:
     )
 
 
-def _in_order(names: set[str], order: Iterable[str]) -> tuple[str, ...]:
+def _in_rank_order(names: set[str], order: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in dict.fromkeys(order) if name in names)
 
 
-def _moved(old: Ranks, new: Ranks) -> list[int]:
+def _moved_ranks(old: Ranks, new: Ranks) -> list[int]:
     before = zip(old.hosts, old.local, strict=True)
     after = zip(new.hosts, new.local, strict=True)
     pairs = enumerate(zip(before, after, strict=False))
     return [rank for rank, (here, there) in pairs if here != there]
 
 
-def _count_recast(old: Ranks, new: Ranks) -> int:
+def _count_changed_coordinates(old: Ranks, new: Ranks) -> int:
     axes = sorted(old.coordinates.keys() & new.coordinates.keys())
     if not axes:  # two frameworks without a common axis
         return min(old.world, new.world)
@@ -86,13 +86,15 @@ def _count_recast(old: Ranks, new: Ranks) -> int:
     return sum(here != there for here, there in zip(before, after, strict=False))
 
 
-def _moved_ranges(moved: list[int], old: Ranks, new: Ranks) -> Iterator[RankRange]:
+def _fold_moved_ranks(moved: list[int], old: Ranks, new: Ranks) -> Iterator[RankRange]:
     for _, group in groupby(enumerate(moved), key=lambda pair: pair[1] - pair[0]):
         ranks = [rank for _, rank in group]
-        yield RankRange(ranks[0], ranks[-1], _locations(old, ranks), _locations(new, ranks))
+        yield RankRange(
+            ranks[0], ranks[-1], _format_locations(old, ranks), _format_locations(new, ranks)
+        )
 
 
-def _locations(ranks: Ranks, chosen: list[int]) -> str:
+def _format_locations(ranks: Ranks, chosen: list[int]) -> str:
     """Return the hosts of the ``chosen`` ranks as a host list, with GPUs if it is one host."""
     hosts = list(dict.fromkeys(ranks.hosts[rank] for rank in chosen))
     if len(hosts) > 1:
@@ -101,7 +103,7 @@ def _locations(ranks: Ranks, chosen: list[int]) -> str:
     return f"{hosts[0]}:{first}" if first == last else f"{hosts[0]}:{first}-{last}"
 
 
-def _racks(
+def _rack_changes(
     old: Ranks, new: Ranks
 ) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str, str], ...]]:
     """Return the renamed racks, and the hosts that are in another rack for another reason."""
@@ -174,14 +176,14 @@ def group_changes(old: Ranks, new: Ranks, experts: bool) -> tuple[AxisChange, ..
     """Return the axes whose groups differ; axes of the expert mesh only with ``experts``."""
     known = old.coordinates.keys() & new.coordinates.keys()
     dense, sparse = (SERVING, ()) if "replica" in known else (DENSE, EXPERT)
-    compared = [_compare(axis, dense, old, new) for axis in dense if axis in known]
+    compared = [_compare_axis(axis, dense, old, new) for axis in dense if axis in known]
     if experts:
         mesh = (*SHARED, *sparse)
-        compared += [_compare(axis, mesh, old, new) for axis in sparse if axis in known]
+        compared += [_compare_axis(axis, mesh, old, new) for axis in sparse if axis in known]
     return tuple(change for change in compared if change.has_changes)
 
 
-def groups(ranks: Ranks, axis: str, mesh: tuple[str, ...]) -> list[Group]:
+def ranks_by_group(ranks: Ranks, axis: str, mesh: tuple[str, ...]) -> list[Group]:
     """Return the groups of ranks that differ only in ``axis``, sorted by first rank.
 
     Axes of ``mesh`` that the framework of ``ranks`` does not have are ignored.
@@ -195,10 +197,13 @@ def groups(ranks: Ranks, axis: str, mesh: tuple[str, ...]) -> list[Group]:
     return [tuple(group) for group in found.values()]
 
 
-def _compare(axis: str, mesh: tuple[str, ...], old: Ranks, new: Ranks) -> AxisChange:
-    before, after = groups(old, axis, mesh), groups(new, axis, mesh)
-    racks_before, racks_after = _spanning(before, old.racks), _spanning(after, new.racks)
-    fresh = _newly_crossing(racks_after, racks_before, old.world)
+def _compare_axis(axis: str, mesh: tuple[str, ...], old: Ranks, new: Ranks) -> AxisChange:
+    before, after = ranks_by_group(old, axis, mesh), ranks_by_group(new, axis, mesh)
+    racks_before, racks_after = (
+        _groups_spanning(before, old.racks),
+        _groups_spanning(after, new.racks),
+    )
+    fresh = _newly_spanning(racks_after, racks_before, old.world)
     return AxisChange(
         axis=axis,
         old_size=len(before[0]),
@@ -208,20 +213,20 @@ def _compare(axis: str, mesh: tuple[str, ...], old: Ranks, new: Ranks) -> AxisCh
         same_members=len(set(before) & set(after)),
         old_crossing_racks=len(racks_before),
         new_crossing_racks=len(racks_after),
-        old_crossing_domains=len(_spanning(before, old.domains)),
-        new_crossing_domains=len(_spanning(after, new.domains)),
+        old_crossing_domains=len(_groups_spanning(before, old.domains)),
+        new_crossing_domains=len(_groups_spanning(after, new.domains)),
         now_crossing_racks=len(fresh),
-        examples=tuple(_example(group, new.racks) for group in fresh[:MAX_EXAMPLES]),
+        examples=tuple(_format_example(group, new.racks) for group in fresh[:MAX_EXAMPLES]),
     )
 
 
-def _spanning(found: list[Group], places: tuple[str, ...]) -> list[Group]:
+def _groups_spanning(found: list[Group], places: tuple[str, ...]) -> list[Group]:
     if len(found[0]) == 1:  # all groups of an axis have the same size
         return []
     return [group for group in found if len({places[rank] for rank in group}) > 1]
 
 
-def _newly_crossing(now: list[Group], before: list[Group], old_world: int) -> list[Group]:
+def _newly_spanning(now: list[Group], before: list[Group], old_world: int) -> list[Group]:
     """Return the groups that span racks now and contain a rank whose old group did not.
 
     Ranks that the old side lacks are ignored, unless a group consists only of them.
@@ -234,7 +239,7 @@ def _newly_crossing(now: list[Group], before: list[Group], old_world: int) -> li
     ]
 
 
-def _example(group: Group, racks: tuple[str, ...]) -> str:
+def _format_example(group: Group, racks: tuple[str, ...]) -> str:
     shown = ", ".join(str(rank) for rank in group[:MAX_MEMBERS])
     more = f", ... {group[-1]}" if len(group) > MAX_MEMBERS else ""
     names = list(dict.fromkeys(racks[rank] for rank in group))

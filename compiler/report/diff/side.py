@@ -67,7 +67,7 @@ def read_side(name: str, files: Mapping[str, str]) -> Side:
     Raises:
         NotAnOutput: plan.json is missing, or plan.json or rankmap.csv cannot be read.
     """
-    plan = _plan(name, files.get("plan.json"))
+    plan = _parse_plan(name, files.get("plan.json"))
     framework = plan["problem"].get("framework")
     # The arguments of an engine are the bash array `common` inside its launch script.
     serve = files.get(f"{framework}/serve.sh", "")
@@ -76,18 +76,18 @@ def read_side(name: str, files: Mapping[str, str]) -> Side:
     return Side(
         name=name,
         plan=plan,
-        ranks=_ranks(name, files["rankmap.csv"]) if "rankmap.csv" in files else None,
-        arguments=_arguments(common if serve else files.get(f"{framework}/args.sh", "")),
-        environment=_exports(launch),
-        directives=_directives(launch),
+        ranks=_parse_rank_map(name, files["rankmap.csv"]) if "rankmap.csv" in files else None,
+        arguments=_parse_arguments(common if serve else files.get(f"{framework}/args.sh", "")),
+        environment=_parse_exports(launch),
+        directives=_parse_sbatch_directives(launch),
     )
 
 
-def _plan(name: str, text: str | None) -> dict[str, Any]:
+def _parse_plan(name: str, text: str | None) -> dict[str, Any]:
     if text is None:
         raise NotAnOutput(f"{name} has no plan.json. Is it a folder that parc compile wrote?")
     try:
-        plan = json.loads(text, parse_int=_number)
+        plan = json.loads(text, parse_int=_parse_integer)
     except (ValueError, RecursionError) as error:
         raise NotAnOutput(f"{name}/plan.json is not JSON: {error}") from None
     missing = {"problem", "layout", "estimate"} - set(plan if isinstance(plan, dict) else ())
@@ -96,13 +96,13 @@ def _plan(name: str, text: str | None) -> dict[str, Any]:
     return dict(plan)
 
 
-def _number(digits: str) -> int | float:
+def _parse_integer(digits: str) -> int | float:
     """Return an int, or a float if it has more digits than any number of a plan."""
     # Python refuses to print integers of more than 4,300 digits, and a damaged file may have them.
     return int(digits) if len(digits) < 19 else float(digits)
 
 
-def _ranks(name: str, text: str) -> Ranks:
+def _parse_rank_map(name: str, text: str) -> Ranks:
     rows = list(csv.reader(text.splitlines()))
     if len(rows) < 2 or any(len(row) != len(rows[0]) for row in rows):
         raise NotAnOutput(f"{name}/rankmap.csv is not a table")
@@ -120,7 +120,7 @@ def _ranks(name: str, text: str) -> Ranks:
     )
 
 
-def _arguments(script: str) -> dict[str, str]:
+def _parse_arguments(script: str) -> dict[str, str]:
     """Return the flags of a bash array: each word that starts with ``--``, with its values."""
     _, _, body = script.partition("=(")
     try:
@@ -138,11 +138,11 @@ def _arguments(script: str) -> dict[str, str]:
     return {flag: " ".join(values) for flag, values in found.items()}
 
 
-def _exports(script: str) -> dict[str, str]:
+def _parse_exports(script: str) -> dict[str, str]:
     matches = map(EXPORT.match, script.splitlines())
     return {match[1]: match[2] for match in matches if match}
 
 
-def _directives(script: str) -> dict[str, str]:
+def _parse_sbatch_directives(script: str) -> dict[str, str]:
     matches = map(DIRECTIVE.match, script.splitlines())
     return {match[1]: match[2] or "" for match in matches if match}

@@ -11,7 +11,7 @@ from typing import Any
 
 from parc.compiler.report.diff.changes import Change
 from parc.compiler.report.diff.diff import Diff
-from parc.compiler.report.diff.rank_changes import AxisChange, Moves
+from parc.compiler.report.diff.rank_changes import AxisChange, RankMoves
 from parc.compiler.report.formatting import (
     gib,
     number_range,
@@ -72,12 +72,12 @@ def headline(found: Diff) -> str:
     moves = found.moves
     parts = []
     if moves is not None:
-        parts.append(_moved_ranks(moves))
+        parts.append(_count_moved_ranks(moves))
         crossing = sum(axis.now_crossing_racks for axis in found.groups)
         parts.append(f"{plural(crossing, 'group')} newly span racks")
     for name, rows in (("total_bytes", found.memory), ("total_seconds", found.time)):
         parts += [
-            f"{'peak memory' if name == 'total_bytes' else 'step time'} {_delta(row)}"
+            f"{'peak memory' if name == 'total_bytes' else 'step time'} {_relative_change(row)}"
             for row in rows
             if row.name == name
         ]
@@ -88,23 +88,28 @@ def headline(found: Diff) -> str:
 
 def _change_section(title: str, rows: tuple[Change, ...]) -> Section:
     shown = tuple(
-        (_name(row), _value(row, row.old), _value(row, row.new), _delta(row))
+        (
+            _field_label(row),
+            _format_value(row, row.old),
+            _format_value(row, row.new),
+            _relative_change(row),
+        )
         for row in rows
-        if _delta(row) not in TOO_SMALL
+        if _relative_change(row) not in TOO_SMALL
     )
     return Section(title, ("", "old", "new", "change"), shown)
 
 
-def _name(change: Change) -> str:
+def _field_label(change: Change) -> str:
     return change.name.removesuffix("_bytes").removesuffix("_seconds").replace("_", " ")
 
 
-def _value(change: Change, value: Any) -> str:
+def _format_value(change: Change, value: Any) -> str:
     """Return ``value`` with the unit that the name of its field implies."""
     if value is None:
         return "-"
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return _clip(value if isinstance(value, str) else str(value))
+        return _clip_cell(value if isinstance(value, str) else str(value))
     if change.name.endswith("_bytes"):
         return gib(value)
     if change.name.endswith("_seconds"):
@@ -114,7 +119,7 @@ def _value(change: Change, value: Any) -> str:
     return quantity(value) if change.name == "tokens_per_second" else f"{value:,}"
 
 
-def _delta(change: Change) -> str:
+def _relative_change(change: Change) -> str:
     """Return the relative change, such as ``+12.3 %``; empty if the field is not a quantity."""
     old, new = change.old, change.new
     measured = change.name.endswith(("_bytes", "_seconds", "_per_second")) or change.name == "mfu"
@@ -125,18 +130,19 @@ def _delta(change: Change) -> str:
     return f"{(new - old) / old * 100:+.1f} %"
 
 
-def _clip(text: str) -> str:
+def _clip_cell(text: str) -> str:
     return text if len(text) <= MAX_CELL else f"{text[: MAX_CELL - 3]}..."
 
 
 def _flag_section(title: str, rows: tuple[Change, ...]) -> Section:
     shown = tuple(
-        (SIGNS[row.kind], row.name, _clip(row.old or ""), _clip(row.new or "")) for row in rows
+        (SIGNS[row.kind], row.name, _clip_cell(row.old or ""), _clip_cell(row.new or ""))
+        for row in rows
     )
     return Section(title, ("", "name", "old", "new"), shown)
 
 
-def _rank_section(moves: Moves | None) -> Section:
+def _rank_section(moves: RankMoves | None) -> Section:
     if moves is None:
         return Section(
             "ranks", notes=("Ranks are not compared: a side has no rankmap.csv. Emit rankmap.",)
@@ -144,25 +150,25 @@ def _rank_section(moves: Moves | None) -> Section:
     if not moves.has_changes:
         return Section("ranks")
     rows = tuple(
-        (number_range(run.first_rank, run.last_rank), _clip(run.old), _clip(run.new))
+        (number_range(run.first_rank, run.last_rank), _clip_cell(run.old), _clip_cell(run.new))
         for run in moves.runs[:MAX_RANGES]
     )
     title = "moved ranks" if rows else "ranks"
     return Section(title, ("ranks", "from", "to"), rows, tuple(_move_notes(moves)))
 
 
-def _moved_ranks(moves: Moves) -> str:
+def _count_moved_ranks(moves: RankMoves) -> str:
     if not moves.moved:
         return "every rank keeps its GPU"
     return f"{moves.moved:,} of {min(moves.old_world, moves.new_world):,} ranks move to another GPU"
 
 
-def _move_notes(moves: Moves) -> Iterator[str]:
+def _move_notes(moves: RankMoves) -> Iterator[str]:
     common = min(moves.old_world, moves.new_world)
     if len(moves.runs) > MAX_RANGES:
         yield f"and {len(moves.runs) - MAX_RANGES:,} more ranges"
     changed = f"; {moves.recast:,} of {common:,} change mesh coordinates" if moves.recast else ""
-    yield f"{_moved_ranks(moves)}{changed}"
+    yield f"{_count_moved_ranks(moves)}{changed}"
     if moves.old_world != moves.new_world:
         yield f"ranks: {moves.old_world:,} -> {moves.new_world:,}"
     for verb, hosts in (("removed", moves.left), ("added", moves.joined)):
@@ -181,12 +187,12 @@ def _group_section(axes: tuple[AxisChange, ...]) -> Section:
     rows = tuple(
         (
             axis.axis,
-            _old_to_new(
+            _format_old_to_new(
                 f"{axis.old_groups:,} x {axis.old_size}", f"{axis.new_groups:,} x {axis.new_size}"
             ),
             f"{axis.same_members:,}",
-            _old_to_new(f"{axis.old_crossing_domains:,}", f"{axis.new_crossing_domains:,}"),
-            _old_to_new(f"{axis.old_crossing_racks:,}", f"{axis.new_crossing_racks:,}"),
+            _format_old_to_new(f"{axis.old_crossing_domains:,}", f"{axis.new_crossing_domains:,}"),
+            _format_old_to_new(f"{axis.old_crossing_racks:,}", f"{axis.new_crossing_racks:,}"),
             f"{axis.now_crossing_racks:,}",
         )
         for axis in axes
@@ -200,7 +206,7 @@ def _group_section(axes: tuple[AxisChange, ...]) -> Section:
     return Section("changed groups", head, rows, notes)
 
 
-def _old_to_new(old: str, new: str) -> str:
+def _format_old_to_new(old: str, new: str) -> str:
     return old if old == new else f"{old} -> {new}"
 
 
@@ -214,39 +220,39 @@ def _checkpoint_section(found: Diff) -> Section:
 def diff_text(found: Diff) -> str:
     """Return the headline and one table per section as plain text."""
     parts = [f"{found.old} -> {found.new}: {headline(found)}\n"]
-    parts += [_plain(section) for section in sections(found)]
+    parts += [_section_text(section) for section in sections(found)]
     return "\n".join(parts)
 
 
 def diff_markdown(found: Diff) -> str:
     """Return the diff as Markdown: the headline, and one heading per section."""
     parts = [f"### parc diff: `{found.old}` → `{found.new}`\n", f"**{headline(found)}**\n"]
-    parts += ["\n".join(_markdown(section)) + "\n" for section in sections(found)]
+    parts += ["\n".join(_section_markdown(section)) + "\n" for section in sections(found)]
     return "\n".join(parts)
 
 
-def _plain(section: Section) -> str:
+def _section_text(section: Section) -> str:
     body = table(section.head, section.rows, left=len(section.head)) if section.rows else ""
     notes = "".join(f"{note}\n" for note in section.notes)
     indented = "".join(f"  {line}\n" for line in (body + notes).splitlines())
     return f"{section.title}\n{indented}"
 
 
-def _markdown(section: Section) -> Iterator[str]:
+def _section_markdown(section: Section) -> Iterator[str]:
     yield f"#### {section.title}\n"
     if section.rows:
-        yield _row(section.head)
-        yield _row(("---",) * len(section.head))
-        yield from (_row(row) for row in section.rows)
+        yield _markdown_row(section.head)
+        yield _markdown_row(("---",) * len(section.head))
+        yield from (_markdown_row(row) for row in section.rows)
         yield ""
-    yield from (f"- {_escaped(note)}" for note in section.notes)
+    yield from (f"- {_escape_markdown(note)}" for note in section.notes)
 
 
-def _row(cells: tuple[str, ...]) -> str:
-    return "| " + " | ".join(_escaped(cell) for cell in cells) + " |"
+def _markdown_row(cells: tuple[str, ...]) -> str:
+    return "| " + " | ".join(_escape_markdown(cell) for cell in cells) + " |"
 
 
-def _escaped(text: str) -> str:
+def _escape_markdown(text: str) -> str:
     """Escape characters of Markdown, because names come from files and must stay plain text."""
     for sign in "\\|*<`[]":
         text = text.replace(sign, f"\\{sign}")

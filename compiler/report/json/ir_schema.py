@@ -36,10 +36,10 @@ def dataclass_schema(ir_type: type, definitions: Schema) -> Schema:
         if name in described:
             properties[name]["description"] = described[name]
     title = (inspect.getdoc(ir_type) or "").split("\n\n")[0].replace("\n", " ")
-    return closed(properties, title)
+    return closed_object(properties, title)
 
 
-def closed(properties: Schema, description: str = "") -> Schema:
+def closed_object(properties: Schema, description: str = "") -> Schema:
     """Return the schema of an object with exactly ``properties``."""
     schema: Schema = {
         "type": "object",
@@ -64,11 +64,11 @@ def type_schema(hint: Any, definitions: Schema) -> Schema:
     if origin in (Union, UnionType):
         return {"anyOf": [type_schema(choice, definitions) for choice in arguments]}
     if origin is tuple:
-        return _tuple(arguments, definitions)
+        return _tuple_schema(arguments, definitions)
     raise TypeError(f"no schema for {hint!r}")
 
 
-def _tuple(arguments: tuple[Any, ...], definitions: Schema) -> Schema:
+def _tuple_schema(arguments: tuple[Any, ...], definitions: Schema) -> Schema:
     if len(arguments) == 2 and arguments[1] is Ellipsis:
         return {"type": "array", "items": type_schema(arguments[0], definitions)}
     return {

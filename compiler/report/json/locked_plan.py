@@ -37,19 +37,19 @@ def changed_decisions(old: Any, new: Any, path: str = "") -> Iterator[tuple[str,
             below = f"{path}.{key}" if path else key
             yield from changed_decisions(old.get(key), new.get(key), below)
     elif old != new:
-        yield path, _difference(old, new)
+        yield path, _format_difference(old, new)
 
 
-def _difference(old: Any, new: Any) -> str:
+def _format_difference(old: Any, new: Any) -> str:
     """Return both values; for lists of equal length only a count and the first difference."""
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         pairs = [(before, after) for before, after in zip(old, new, strict=True) if before != after]
-        first = f"{_short(pairs[0][0])} -> {_short(pairs[0][1])}"
+        first = f"{_clip_json(pairs[0][0])} -> {_clip_json(pairs[0][1])}"
         return f"{len(pairs)} of {len(old)} differ, the first: {first}"
-    return f"{_short(old)} -> {_short(new)}"
+    return f"{_clip_json(old)} -> {_clip_json(new)}"
 
 
-def _short(value: Any) -> str:
+def _clip_json(value: Any) -> str:
     text = json.dumps(value, sort_keys=True, ensure_ascii=False)
     return text if len(text) <= 40 else f"{text[:37]}..."
 

@@ -34,7 +34,7 @@ WIRING = ("gpu_numa", "gpu_nics", "rails")
 """Fields of a node type and a fabric that are left out if they are unknown."""
 
 
-def cluster_document(cluster: Cluster) -> dict[str, Any]:
+def _cluster_section(cluster: Cluster) -> dict[str, Any]:
     """Return the cluster as JSON types: hosts by name, and the NVLink domains per rack.
 
     Levels, and the switches above a rack, are included only if the spec describes them.
@@ -65,7 +65,7 @@ def _without_unknown_wiring(part: NodeType | Fabric) -> dict[str, Any]:
     return {key: value for key, value in as_json(part).items() if value or key not in WIRING}
 
 
-def unavailable_hosts(cluster: Cluster) -> dict[str, Any]:
+def _unavailable_hosts(cluster: Cluster) -> dict[str, Any]:
     """Return the names of unavailable hosts; empty if there are none.
 
     The lock stores them, so that a later replan does not use them.
@@ -80,18 +80,18 @@ ESTIMATE_TOTALS = ("kv_tokens", "tokens_per_second_per_gpu")
 """Derived values that the file contains in addition to the fields of the IR types."""
 
 
-def serving_parts(plan: ServingPlan) -> dict[str, Any]:
+def _serving_sections(plan: ServingPlan) -> dict[str, Any]:
     """Return the sections of plan.json that training jobs lack or write differently."""
     return {
-        "layout": {**as_json(plan.layout), **_derived(plan.layout, LAYOUT_TOTALS)},
-        "limits": {**as_json(plan.limits), **_derived(plan.limits, LIMIT_TOTALS)},
+        "layout": {**as_json(plan.layout), **_derived_values(plan.layout, LAYOUT_TOTALS)},
+        "limits": {**as_json(plan.limits), **_derived_values(plan.limits, LIMIT_TOTALS)},
         "stages": [{**as_json(stage), "blocks": stage.blocks} for stage in plan.stages],
         "estimate": serving_estimate(plan),
         "search": {**as_json(plan.search), "dropped": dict(plan.search.dropped)},
     }
 
 
-def service_document(service: Service) -> dict[str, Any]:
+def _service_section(service: Service) -> dict[str, Any]:
     """Return the service as JSON types, with the name of the engine in place of its constants."""
     document: dict[str, Any] = as_json(service)
     return {**document, "setup": {**document["setup"], "engine": service.setup.engine.name}}
@@ -102,10 +102,10 @@ def serving_estimate(plan: ServingPlan) -> dict[str, Any]:
     estimate = as_json(plan.estimate)
     del estimate["layout"]
     decode = {**estimate["decode"], "total_seconds": plan.estimate.decode.total_seconds}
-    return {**estimate, **_derived(plan.estimate, ESTIMATE_TOTALS), "decode": decode}
+    return {**estimate, **_derived_values(plan.estimate, ESTIMATE_TOTALS), "decode": decode}
 
 
-def _derived(ir_object: object, names: tuple[str, ...]) -> dict[str, Any]:
+def _derived_values(ir_object: object, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: getattr(ir_object, name) for name in names}
 
 
@@ -127,13 +127,13 @@ def lock_artifact(plan: AnyPlan, others: Sequence[Artifact]) -> Artifact:
     with that value left empty. Digests do not count as decisions: --locked compares only decisions,
     because a new version of PARC may write the same decisions as different text.
     """
-    files = {artifact.path: _digest(artifact.text) for artifact in others}
+    files = {artifact.path: _text_digest(artifact.text) for artifact in others}
     # The digest covers the text in which it is empty, so that it can be checked later.
     text = json_text({**lock_document(plan), "files": files, "lock_digest": ""})
-    return Artifact(LOCK_PATH, text.replace(_EMPTY, f'{_EMPTY[:-1]}{_digest(text)}"'))
+    return Artifact(LOCK_PATH, text.replace(_EMPTY, f'{_EMPTY[:-1]}{_text_digest(text)}"'))
 
 
-def _digest(text: str) -> str:
+def _text_digest(text: str) -> str:
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -142,28 +142,31 @@ def plan_document(plan: AnyPlan) -> dict[str, Any]:
     document = {
         "format": FORMAT,
         "parc": __version__,
-        "problem": _problem(plan.problem),
-        "placement": _placement(plan.placement),
-        **(serving_parts(plan) if isinstance(plan, ServingPlan) else _training_parts(plan)),
+        "problem": _problem_section(plan.problem),
+        "placement": _placement_section(plan.placement),
+        **(_serving_sections(plan) if isinstance(plan, ServingPlan) else _training_sections(plan)),
     }
     return dict(round_tree(document))
 
 
-def _problem(problem: AnyProblem) -> dict[str, Any]:
+def _problem_section(problem: AnyProblem) -> dict[str, Any]:
     names = (field.name for field in fields(problem) if field.name != "cluster")
     rest = {name: as_json(getattr(problem, name)) for name in names}
     if isinstance(problem, ServingProblem):
-        rest["service"] = service_document(problem.service)
-    return {**rest, "cluster": cluster_document(problem.cluster)}
+        rest["service"] = _service_section(problem.service)
+    return {**rest, "cluster": _cluster_section(problem.cluster)}
 
 
-def _training_parts(plan: Plan) -> dict[str, Any]:
+def _training_sections(plan: Plan) -> dict[str, Any]:
     """Return the sections of plan.json that differ between training jobs and services."""
     return {
-        "layout": _layout(plan.layout, plan.problem.job.global_batch),
-        "estimate": _estimate(plan),
-        "placement": {**_placement(plan.placement), **_training_placement(plan.placement)},
-        "search": _search(plan),
+        "layout": _layout_section(plan.layout, plan.problem.job.global_batch),
+        "estimate": _estimate_section(plan),
+        "placement": {
+            **_placement_section(plan.placement),
+            **_training_placement_fields(plan.placement),
+        },
+        "search": _search_section(plan),
     }
 
 
@@ -176,7 +179,7 @@ def lock_document(plan: AnyPlan) -> dict[str, Any]:
         "order": placement.order,
         "ranks_per_node": placement.ranks_per_node,
         "hosts": [host.name for host in placement.hosts],
-        **unavailable_hosts(plan.problem.cluster),
+        **_unavailable_hosts(plan.problem.cluster),
     }
     if isinstance(plan, ServingPlan):
         decisions["limits"] = as_json(plan.limits)
@@ -192,7 +195,7 @@ def lock_document(plan: AnyPlan) -> dict[str, Any]:
     return dict(round_tree(document))
 
 
-def _layout(layout: Layout, global_batch: int) -> dict[str, Any]:
+def _layout_section(layout: Layout, global_batch: int) -> dict[str, Any]:
     derived = {
         "dp": layout.dp,
         "edp": layout.edp,
@@ -202,7 +205,7 @@ def _layout(layout: Layout, global_batch: int) -> dict[str, Any]:
     return {**as_json(layout), **derived}
 
 
-def _estimate(plan: Plan) -> dict[str, Any]:
+def _estimate_section(plan: Plan) -> dict[str, Any]:
     estimate = plan.estimate
     time = {**as_json(estimate.time), "total_seconds": estimate.time.total_seconds}
     memory = [
@@ -220,7 +223,7 @@ def _estimate(plan: Plan) -> dict[str, Any]:
     return {**as_json(estimate), **derived}
 
 
-def _placement(placement: Placement) -> dict[str, Any]:
+def _placement_section(placement: Placement) -> dict[str, Any]:
     return {
         "order": placement.order,
         "ranks_per_node": placement.ranks_per_node,
@@ -229,7 +232,7 @@ def _placement(placement: Placement) -> dict[str, Any]:
     }
 
 
-def _training_placement(placement: Placement) -> dict[str, Any]:
+def _training_placement_fields(placement: Placement) -> dict[str, Any]:
     """Return the fields of a placement that only training jobs have."""
     return {
         "expert": as_json(placement.expert.axes),
@@ -239,7 +242,7 @@ def _training_placement(placement: Placement) -> dict[str, Any]:
     }
 
 
-def _search(plan: Plan) -> dict[str, Any]:
+def _search_section(plan: Plan) -> dict[str, Any]:
     """Return the candidates without their stage split; only the chosen layout has one."""
     ranked = []
     for candidate in plan.search.ranked:

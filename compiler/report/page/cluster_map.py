@@ -10,8 +10,8 @@ from parc.compiler.report.page.host_maps import (
     MapStyle,
     RackCells,
     colored_axis,
-    draw_cells,
-    draw_rows,
+    draw_racks_as_blocks,
+    draw_racks_as_columns,
     rack_cells,
 )
 
@@ -24,7 +24,7 @@ MAX_NAMED_RACKS = 160
 """Largest number of racks whose names are drawn."""
 RAMP = ("#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#f0d92a")
 """Viridis (van der Walt and Smith 2015) without its darkest part. Lightness increases along the
-ramp, so the order can be seen with any kind of colour vision."""
+color_ramp, so the order can be seen with any kind of colour vision."""
 MAX_SHADES = 64
 """Largest number of distinct colours, because more cannot be distinguished."""
 AXES = {"pp": "pipeline stage (pp)", "dp": "data parallel rank (dp)", "replica": "engine"}
@@ -51,21 +51,21 @@ def cluster_map(plan: AnyPlan) -> ClusterMap:
     gpus = count * placement.ranks_per_node <= MAX_GPUS
     # Smaller cells keep the figure of a large cluster on one screen.
     side = 10 if count <= 2_000 else 5 if count <= 8_000 else 4
-    look = MapStyle(plan, axis, ramp(axis.size), side, len(racks) <= MAX_NAMED_RACKS)
+    look = MapStyle(plan, axis, color_ramp(axis.size), side, len(racks) <= MAX_NAMED_RACKS)
     kept, left_out = _drawn_racks(racks)
     canvas = Canvas(WIDTH)
-    height = (draw_rows if gpus else draw_cells)(canvas, look, kept)
+    height = (draw_racks_as_columns if gpus else draw_racks_as_blocks)(canvas, look, kept)
     states: dict[str, int] = {}
     for rack in racks:
         for cell in rack.cells:
             states[cell.state] = states.get(cell.state, 0) + 1
     figure = canvas.figure(f"{count} hosts in {len(racks)} racks, coloured by {axis.name}", height)
-    legend = tuple((str(index), look.colors[index]) for index in _sample(axis.size))
+    legend = tuple((str(index), look.colors[index]) for index in _evenly_spaced(axis.size))
     counts = tuple((state, f"{hosts:,}") for state, hosts in states.items())
-    return ClusterMap(figure, axis.name, legend, counts, _caption(plan, axis, gpus, left_out))
+    return ClusterMap(figure, axis.name, legend, counts, _map_caption(plan, axis, gpus, left_out))
 
 
-def _caption(plan: AnyPlan, axis: Axis, gpus: bool, left_out: int) -> str:
+def _map_caption(plan: AnyPlan, axis: Axis, gpus: bool, left_out: int) -> str:
     """Return the explanation of frames, cells and colours."""
     tensor, per_node = plan.placement.dense.axis("tp").size, plan.placement.ranks_per_node
     text = "Each frame is a rack and each cell a host"
@@ -93,29 +93,29 @@ def _drawn_racks(racks: list[RackCells]) -> tuple[list[RackCells], int]:
     return kept, sum(len(rack.cells) for rack in racks[len(kept) :])
 
 
-def _sample(size: int) -> list[int]:
+def _evenly_spaced(size: int) -> list[int]:
     """Return at most a dozen of ``size`` coordinates at even distances."""
     if size <= 12:
         return list(range(size))
     return sorted({round(index * (size - 1) / 11) for index in range(12)})
 
 
-def ramp(count: int) -> list[str]:
+def color_ramp(count: int) -> list[str]:
     """Return ``count`` colours from dark to light; above MAX_SHADES, neighbours share a colour."""
     shades = min(count, MAX_SHADES)
     if shades == 1:
         return [RAMP[1]] * count
-    return [_between(index * shades // count / (shades - 1)) for index in range(count)]
+    return [_color_at(index * shades // count / (shades - 1)) for index in range(count)]
 
 
-def _between(share: float) -> str:
-    """Return the colour at the fraction ``share`` of the ramp."""
+def _color_at(share: float) -> str:
+    """Return the colour at the fraction ``share`` of the color_ramp."""
     place = min(share, 1.0) * (len(RAMP) - 1)
     index = min(int(place), len(RAMP) - 2)
-    low, high = _channels(RAMP[index]), _channels(RAMP[index + 1])
+    low, high = _rgb_channels(RAMP[index]), _rgb_channels(RAMP[index + 1])
     mixed = (round(a + (b - a) * (place - index)) for a, b in zip(low, high, strict=True))
     return "#" + "".join(f"{channel:02x}" for channel in mixed)
 
 
-def _channels(color: str) -> tuple[int, ...]:
+def _rgb_channels(color: str) -> tuple[int, ...]:
     return tuple(int(color[at : at + 2], 16) for at in (1, 3, 5))

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 Anchor = Literal["start", "middle", "end"]
 
 
-class Word(NamedTuple):
+class TextLine(NamedTuple):
     """Line of text; ``y`` is its baseline."""
 
     x: str
@@ -25,7 +25,7 @@ class Word(NamedTuple):
     """CSS class; empty for normal text."""
 
 
-class Area(NamedTuple):
+class TooltipArea(NamedTuple):
     """Rectangle with a tooltip."""
 
     x: str
@@ -36,7 +36,7 @@ class Area(NamedTuple):
     title: str
 
 
-class Path(NamedTuple):
+class SvgPath(NamedTuple):
     """Boxes or lines of one ink; exactly one of ``role`` and ``color`` is not empty."""
 
     data: str
@@ -53,9 +53,9 @@ class Figure(NamedTuple):
     """Label for screen readers."""
     width: int
     height: int
-    paths: tuple[Path, ...]
-    areas: tuple[Area, ...]
-    words: tuple[Word, ...]
+    paths: tuple[SvgPath, ...]
+    areas: tuple[TooltipArea, ...]
+    words: tuple[TextLine, ...]
 
 
 @dataclass(slots=True)
@@ -64,8 +64,8 @@ class Canvas:
 
     width: int
     _paths: dict[tuple[str, str], list[str]] = field(default_factory=dict)
-    _areas: list[Area] = field(default_factory=list)
-    _words: list[Word] = field(default_factory=list)
+    _areas: list[TooltipArea] = field(default_factory=list)
+    _words: list[TextLine] = field(default_factory=list)
 
     def box(self, ink: str, x: float, y: float, width: float, height: float) -> None:
         """Fill a rectangle; ``ink`` is a CSS class, or a colour that starts with ``#``."""
@@ -86,18 +86,18 @@ class Canvas:
     def area(self, role: str, at: tuple[float, float, float, float], title: str) -> None:
         """Add a rectangle ``at`` (x, y, width, height) with the tooltip ``title``."""
         x, y, width, height = map(svg_number, at)
-        self._areas.append(Area(x, y, width, height, role, title))
+        self._areas.append(TooltipArea(x, y, width, height, role, title))
 
     def word(
         self, x: float, y: float, text: str, anchor: Anchor = "start", *, role: str = ""
     ) -> None:
         """Write ``text``; ``y`` is the baseline."""
-        self._words.append(Word(svg_number(x), svg_number(y), text, anchor, role))
+        self._words.append(TextLine(svg_number(x), svg_number(y), text, anchor, role))
 
     def figure(self, title: str, height: float) -> Figure:
         """Build the figure from everything drawn so far."""
         paths = tuple(
-            Path("".join(parts), *(("", ink) if ink[0] == "#" else (ink, "")), thick)
+            SvgPath("".join(parts), *(("", ink) if ink[0] == "#" else (ink, "")), thick)
             for (ink, thick), parts in self._paths.items()
         )
         whole = int(height) + (height > int(height))
@@ -120,7 +120,7 @@ def clip_text(text: str, length: int) -> str:
     return plain if len(plain) <= length else plain[: length - 1] + "\u2026"
 
 
-class Grid(NamedTuple):
+class HtmlTable(NamedTuple):
     """Table with a head. The columns in ``prose`` hold text, the other columns numbers."""
 
     head: tuple[str, ...]
@@ -140,9 +140,9 @@ def grid(
     rows: Iterable[Sequence[str]],
     prose: tuple[int, ...] = (0,),
     strong: int = -1,
-) -> Grid:
+) -> HtmlTable:
     """Return a table of ``rows``, each as long as ``head``."""
-    return Grid(tuple(head), tuple(tuple(row) for row in rows), prose, strong)
+    return HtmlTable(tuple(head), tuple(tuple(row) for row in rows), prose, strong)
 
 
 WIDTH = 1080
@@ -151,7 +151,7 @@ DARK = ("k1", "k5", "k9", "f0", "w0")
 LEFT, RIGHT, TOP, HEIGHT, FOOT = 62, 150, 12, 250, 34
 
 
-class Column(NamedTuple):
+class Bar(NamedTuple):
     """Bar of a chart: its name, and the size of each item in the unit of the scale."""
 
     name: str
@@ -159,7 +159,7 @@ class Column(NamedTuple):
     title: str
 
 
-class Mark(NamedTuple):
+class LimitLine(NamedTuple):
     """Line across all bars, such as a limit."""
 
     size: float
@@ -167,7 +167,7 @@ class Mark(NamedTuple):
     role: str
 
 
-class Chart(NamedTuple):
+class BarChart(NamedTuple):
     """Content of a bar chart; ``inks`` are the CSS classes of the items."""
 
     title: str
@@ -175,19 +175,19 @@ class Chart(NamedTuple):
     below: str
     """Label of the axis below the bars."""
     inks: tuple[str, ...]
-    columns: tuple[Column, ...]
-    marks: tuple[Mark, ...]
+    columns: tuple[Bar, ...]
+    marks: tuple[LimitLine, ...]
 
 
-def bar_chart(chart: Chart) -> Figure:
+def bar_chart(chart: BarChart) -> Figure:
     """Draw vertical bars with the first item at the bottom, and the lines of ``marks``."""
     canvas = Canvas(WIDTH)
     sizes = [sum(column.sizes) for column in chart.columns] + [mark.size for mark in chart.marks]
-    step = nice_step(max(sizes), 6)
+    step = tick_distance(max(sizes), 6)
     top = step * -(-max(sizes) // step)
     scale = HEIGHT / top
     base = TOP + HEIGHT
-    _scale(canvas, chart.unit, step, top)
+    _draw_scale(canvas, chart.unit, step, top)
     slot = (WIDTH - LEFT - RIGHT) / len(chart.columns)
     wide = min(56.0, slot * 0.78)
     # Label only every n-th bar if the labels need more than the width.
@@ -202,11 +202,11 @@ def bar_chart(chart: Chart) -> Figure:
         if index % every == 0:
             canvas.word(x + wide / 2, base + 14, column.name, "middle", role="small")
     canvas.word((LEFT + WIDTH - RIGHT) / 2, base + 30, chart.below, "middle", role="small")
-    _marks(canvas, chart.marks, scale)
+    _draw_limit_lines(canvas, chart.marks, scale)
     return canvas.figure(chart.title, base + FOOT)
 
 
-def _scale(canvas: Canvas, unit: str, step: float, top: float) -> None:
+def _draw_scale(canvas: Canvas, unit: str, step: float, top: float) -> None:
     for index in range(round(top / step) + 1):
         y = TOP + HEIGHT * (1 - index * step / top)
         canvas.line("grid", LEFT, y, WIDTH - RIGHT, y)
@@ -214,7 +214,7 @@ def _scale(canvas: Canvas, unit: str, step: float, top: float) -> None:
     canvas.word(0, TOP + 4, unit, role="small")
 
 
-def _marks(canvas: Canvas, marks: Sequence[Mark], scale: float) -> None:
+def _draw_limit_lines(canvas: Canvas, marks: Sequence[LimitLine], scale: float) -> None:
     """Draw the marks with their text at the right, without overlaps of text."""
     lowest = 0.0
     for mark in sorted(marks, key=lambda one: -one.size):
@@ -224,7 +224,7 @@ def _marks(canvas: Canvas, marks: Sequence[Mark], scale: float) -> None:
         canvas.word(WIDTH - RIGHT + 8, lowest, mark.text, role="small")
 
 
-def flat_bar(title: str, inks: Sequence[str], sizes: Sequence[float]) -> Figure:
+def stacked_bar(title: str, inks: Sequence[str], sizes: Sequence[float]) -> Figure:
     """Draw one horizontal bar over the full width, its parts in order."""
     canvas = Canvas(WIDTH)
     whole = sum(sizes)
@@ -235,20 +235,20 @@ def flat_bar(title: str, inks: Sequence[str], sizes: Sequence[float]) -> Figure:
             canvas.box(ink, x, 0, wide, 26)
         if wide >= 44:
             canvas.word(
-                x + wide / 2, 17, f"{100 * size / whole:.0f} %", "middle", role=text_class(ink)
+                x + wide / 2, 17, f"{100 * size / whole:.0f} %", "middle", role=text_css_class(ink)
             )
         x += wide
     return canvas.figure(title, 26)
 
 
-def text_class(ink: str) -> str:
+def text_css_class(ink: str) -> str:
     """Return the CSS class of text on a box of ``ink``: white, black, or the colour of the page."""
     if ink == "idle":
         return "small"
     return "white" if ink in DARK else "black"
 
 
-def nice_step(largest: float, steps: int) -> float:
+def tick_distance(largest: float, steps: int) -> float:
     """Return the smallest distance (1, 2 or 5 x a power of ten) with at most ``steps`` ticks."""
     step = 1e-9
     while True:

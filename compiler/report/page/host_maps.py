@@ -18,7 +18,7 @@ UNKNOWN_RACK = ""
 """Rack of an unavailable host, of which only the name is known."""
 
 
-class Cell(NamedTuple):
+class HostCell(NamedTuple):
     """Host on the map; ``node`` is its node rank, or -1 if no rank runs on it."""
 
     name: str
@@ -31,7 +31,7 @@ class RackCells(NamedTuple):
     """Hosts of one rack."""
 
     name: str
-    cells: tuple[Cell, ...]
+    cells: tuple[HostCell, ...]
 
 
 class MapStyle(NamedTuple):
@@ -49,20 +49,20 @@ def rack_cells(plan: AnyPlan) -> list[RackCells]:
     """Return all hosts of the spec by rack; unavailable hosts, whose rack is unknown, come last."""
     cluster = plan.problem.cluster
     nodes = {host.name: node for node, host in enumerate(plan.placement.hosts)}
-    racks: dict[str, list[Cell]] = {}
+    racks: dict[str, list[HostCell]] = {}
     for rack in cluster.racks:
-        racks[rack.name] = [_cell(host, nodes) for host in rack.hosts]
+        racks[rack.name] = [_rack_cell(host, nodes) for host in rack.hosts]
     for host in cluster.spare:
-        cell = Cell(host.name, host.nvlink_domain, "spare", -1)
+        cell = HostCell(host.name, host.nvlink_domain, "spare", -1)
         racks.setdefault(host.rack, []).append(cell)
-    away = tuple(Cell(name, name, "unavailable", -1) for name in cluster.unavailable)
+    away = tuple(HostCell(name, name, "unavailable", -1) for name in cluster.unavailable)
     known = [RackCells(name, tuple(cells)) for name, cells in racks.items()]
     return [*known, RackCells(UNKNOWN_RACK, away)] if away else known
 
 
-def _cell(host: Host, nodes: dict[str, int]) -> Cell:
+def _rack_cell(host: Host, nodes: dict[str, int]) -> HostCell:
     node = nodes.get(host.name, -1)
-    return Cell(host.name, host.nvlink_domain, "used" if node >= 0 else "idle", node)
+    return HostCell(host.name, host.nvlink_domain, "used" if node >= 0 else "idle", node)
 
 
 def colored_axis(placement: Placement) -> Axis:
@@ -103,31 +103,31 @@ def rack_name(rack: RackCells, length: int) -> str:
     return "unavailable" if rack.name == UNKNOWN_RACK else clip_text(rack.name, length)
 
 
-def draw_cells(canvas: Canvas, look: MapStyle, racks: list[RackCells]) -> float:
+def draw_racks_as_blocks(canvas: Canvas, look: MapStyle, racks: list[RackCells]) -> float:
     """Draw each rack as a block of cells and each host as a cell; return the height.
 
     A host with several coordinates is striped.
     """
     side, named = look.side, look.named
     most = max(len(rack.cells) for rack in racks)
-    across = _across(most, side if named else 0)
+    across = _cells_per_row(most, side if named else 0)
     deep = -(-most // across)
     pad, head = (4, 15) if named else (2, 0)
     wide, high = across * (side + 1) + 2 * pad - 1, deep * (side + 1) + 2 * pad - 1 + head
     columns = max(1, (canvas.width + 6) // (wide + 6))
     for index, rack in enumerate(racks):
         x, y = index % columns * (wide + 6), index // columns * (high + 6)
-        canvas.area("rack", (x + 0.5, y + 0.5, wide - 1, high - 1), _rack_title(look, rack))
+        canvas.area("rack", (x + 0.5, y + 0.5, wide - 1, high - 1), _rack_tooltip(look, rack))
         if named:
             canvas.word(x + pad, y + 13, rack_name(rack, wide // 6), role="small")
         for number, cell in enumerate(rack.cells):
             left = x + pad + number % across * (side + 1)
             top = y + pad + head + number // across * (side + 1)
-            _host_cell(canvas, look, cell, (left, top))
+            _draw_host_cell(canvas, look, cell, (left, top))
     return float(-(-len(racks) // columns) * (high + 6) - 6)
 
 
-def _across(cells: int, side: int) -> int:
+def _cells_per_row(cells: int, side: int) -> int:
     """Return the number of cells per row of a rack.
 
     The block is about square, at least as wide as the name of the rack, and its last row is full if
@@ -137,7 +137,7 @@ def _across(cells: int, side: int) -> int:
     return next((wide for wide in range(least, 2 * least + 1) if cells % wide == 0), least)
 
 
-def _rack_title(look: MapStyle, rack: RackCells) -> str:
+def _rack_tooltip(look: MapStyle, rack: RackCells) -> str:
     """Return the tooltip of a rack: ``r01: 16 hosts, node ranks 0 to 15, pp 0 to 3``."""
     used = [cell for cell in rack.cells if cell.node >= 0]
     text = f"{rack_name(rack, 60)}: {len(rack.cells)} hosts"
@@ -154,7 +154,9 @@ def _rack_title(look: MapStyle, rack: RackCells) -> str:
     return f"{text}, node ranks {min(nodes)} to {max(nodes)}, {look.axis.name} {several}"
 
 
-def _host_cell(canvas: Canvas, look: MapStyle, cell: Cell, at: tuple[float, float]) -> None:
+def _draw_host_cell(
+    canvas: Canvas, look: MapStyle, cell: HostCell, at: tuple[float, float]
+) -> None:
     x, y = at
     side, per_node = look.side, look.plan.placement.ranks_per_node
     if cell.node < 0:  # no ranks: the colour shows the state
@@ -171,7 +173,7 @@ GPU, GAP, GROUP_GAP = 12, 4, 1
 NAME_WIDTH = 84
 
 
-def draw_rows(canvas: Canvas, look: MapStyle, racks: list[RackCells]) -> float:
+def draw_racks_as_columns(canvas: Canvas, look: MapStyle, racks: list[RackCells]) -> float:
     """Draw each rack as a column of hosts and each host as a row of GPUs; return the height."""
     per_node = look.plan.placement.ranks_per_node
     row = GPU + 5
@@ -185,13 +187,15 @@ def draw_rows(canvas: Canvas, look: MapStyle, racks: list[RackCells]) -> float:
             canvas.area("rack", (x + 0.5, top + 0.5, wide - 1, 25 + len(rack.cells) * row), "")
             canvas.word(x + 8, top + 15, rack_name(rack, 28), role="strong")
             for index, cell in enumerate(rack.cells):
-                _host_row(canvas, look, cell, (x + 8, top + 22 + index * row))
-            _domains(canvas, rack, (x + 3, top + 20, wide - 6, row))
+                _draw_host_row(canvas, look, cell, (x + 8, top + 22 + index * row))
+            _draw_nvlink_domains(canvas, rack, (x + 3, top + 20, wide - 6, row))
         top += 38 + max(len(rack.cells) for rack in line) * row
     return top - 10
 
 
-def _domains(canvas: Canvas, rack: RackCells, at: tuple[float, float, float, float]) -> None:
+def _draw_nvlink_domains(
+    canvas: Canvas, rack: RackCells, at: tuple[float, float, float, float]
+) -> None:
     """Draw a frame around consecutive hosts of one NVLink domain.
 
     ``at`` is x, y, width and row height.
@@ -208,7 +212,7 @@ def _domains(canvas: Canvas, rack: RackCells, at: tuple[float, float, float, flo
         start = index
 
 
-def _host_row(canvas: Canvas, look: MapStyle, cell: Cell, at: tuple[float, float]) -> None:
+def _draw_host_row(canvas: Canvas, look: MapStyle, cell: HostCell, at: tuple[float, float]) -> None:
     """Draw the name and the GPUs of a host; GPUs of one tensor parallel group have no gap."""
     x, y = at
     placement = look.plan.placement
@@ -232,11 +236,11 @@ def _host_row(canvas: Canvas, look: MapStyle, cell: Cell, at: tuple[float, float
             left += (GAP if starts[index] else GROUP_GAP) if index else 0
             canvas.bar(ink, left, y, GPU, GPU)
             left += GPU
-        title = _title(look, cell)
+        title = _host_tooltip(look, cell)
     canvas.area("hit", (at[0], y - 2, NAME_WIDTH + per_node * (GPU + GAP), GPU + 4), title)
 
 
-def _title(look: MapStyle, cell: Cell) -> str:
+def _host_tooltip(look: MapStyle, cell: HostCell) -> str:
     """Return the tooltip of a host: ``r01n01: node rank 0, ranks 0 to 7, pp 0``."""
     per_node = look.plan.placement.ranks_per_node
     first = cell.node * per_node

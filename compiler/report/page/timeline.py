@@ -11,7 +11,7 @@ from parc.compiler.cost.schedules.table import Action, Pair
 from parc.compiler.cost.step.schedule_preview import Preview, preview
 from parc.compiler.ir import Plan
 from parc.compiler.report.formatting import percent, seconds
-from parc.compiler.report.page.figure import Canvas, Figure, nice_step, text_class
+from parc.compiler.report.page.figure import Canvas, Figure, text_css_class, tick_distance
 from parc.compiler.resolve.resolve_kernels import pricing_for
 
 WIDTH = 1080
@@ -39,7 +39,7 @@ class TimelineChart(NamedTuple):
     caption: str
 
 
-class _Axis(NamedTuple):
+class _TimeAxis(NamedTuple):
     """Scale from seconds to units; times after ``cut`` move right by the width of the break."""
 
     scale: float
@@ -62,27 +62,29 @@ def timeline_chart(plan: Plan) -> TimelineChart | None:
         return None
     pricing = pricing_for(plan.problem, framework_of(plan.problem))
     shown = preview(pricing, plan.layout)
-    ranks = _ranks(shown)
+    ranks = _ranks_to_draw(shown)
     makespan = shown.timeline.makespan_seconds
     broken = shown.left_out > 0
-    axis = _Axis((WIDTH - LEFT - (BREAK if broken else 0)) / makespan, _cut(shown), broken)
+    axis = _TimeAxis(
+        (WIDTH - LEFT - (BREAK if broken else 0)) / makespan, _gap_seconds(shown), broken
+    )
     high = 22 if len(ranks) <= 8 else 16
     canvas = Canvas(WIDTH)
     bottom = TOP + len(ranks) * (high + 3)
-    _ticks(canvas, axis, makespan, bottom)
+    _draw_time_axis(canvas, axis, makespan, bottom)
     for row, rank in enumerate(ranks):
-        _row(canvas, shown, axis, (rank, TOP + row * (high + 3), high))
+        _draw_rank(canvas, shown, axis, (rank, TOP + row * (high + 3), high))
     if broken:
-        _break(canvas, axis, shown.left_out, bottom)
+        _draw_gap(canvas, axis, shown.left_out, bottom)
     title = f"{SCHEDULES[plan.layout.schedule].title} of {plan.layout.pp} pipeline ranks"
     return TimelineChart(
         figure=canvas.figure(title, bottom + 36),
-        legend=_legend(shown),
-        caption=_caption(plan, shown, len(ranks)),
+        legend=_timeline_legend(shown),
+        caption=_timeline_caption(plan, shown, len(ranks)),
     )
 
 
-def _caption(plan: Plan, shown: Preview, rows: int) -> str:
+def _timeline_caption(plan: Plan, shown: Preview, rows: int) -> str:
     """Return the text about schedule, bubble, and parts that are not drawn."""
     layout, time = plan.layout, plan.estimate.time
     whole = shown.micro_batches + shown.left_out
@@ -103,7 +105,7 @@ def _caption(plan: Plan, shown: Preview, rows: int) -> str:
     return text
 
 
-def _ranks(shown: Preview) -> list[int]:
+def _ranks_to_draw(shown: Preview) -> list[int]:
     """Return the ranks to draw: all of them, or a sample at even distances with first and last."""
     count = len(shown.table.rows)
     most = max(4, min(MAX_ROWS, MAX_BOXES // max(map(len, shown.table.rows))))
@@ -112,14 +114,16 @@ def _ranks(shown: Preview) -> list[int]:
     return sorted({round(index * (count - 1) / (most - 1)) for index in range(most)})
 
 
-def _cut(shown: Preview) -> float:
+def _gap_seconds(shown: Preview) -> float:
     """Return the time of the break: the start of an action of the first rank, near mid-step."""
     starts = shown.timeline.start_seconds[0]
     middle = bisect_left(starts, shown.timeline.makespan_seconds / 2)
     return starts[min(middle, len(starts) - 1)]
 
 
-def _row(canvas: Canvas, shown: Preview, axis: _Axis, at: tuple[int, float, float]) -> None:
+def _draw_rank(
+    canvas: Canvas, shown: Preview, axis: _TimeAxis, at: tuple[int, float, float]
+) -> None:
     """Draw the actions of one rank on an idle background; ``at`` is rank, top and height."""
     rank, y, high = at
     end = axis.x(shown.timeline.makespan_seconds)
@@ -129,11 +133,16 @@ def _row(canvas: Canvas, shown: Preview, axis: _Axis, at: tuple[int, float, floa
         actions = item if isinstance(item, Pair) else (item,)
         tall = high / len(actions)
         for part, action in enumerate(actions):
-            _box(canvas, shown, axis, (action, start, _seconds(shown, item), y + part * tall, tall))
+            _draw_action(
+                canvas,
+                shown,
+                axis,
+                (action, start, _action_seconds(shown, item), y + part * tall, tall),
+            )
 
 
-def _box(
-    canvas: Canvas, shown: Preview, axis: _Axis, at: tuple[Action, float, float, float, float]
+def _draw_action(
+    canvas: Canvas, shown: Preview, axis: _TimeAxis, at: tuple[Action, float, float, float, float]
 ) -> None:
     """Draw one action, with the number of its micro-batch if it fits.
 
@@ -144,16 +153,18 @@ def _box(
     # An action across the break ends at the break.
     if axis.broken and not axis.after(start):
         end = min(end, axis.cut)
-    x, ink = axis.x(start), _ink(shown, action)
+    x, ink = axis.x(start), _action_css_class(shown, action)
     wide = max((end - start) * axis.scale - 0.7, 0.3)  # a gap of 0.7 separates actions
     canvas.bar(ink, x, y, wide, high)
     many = sum(map(len, shown.table.rows)) > MAX_NUMBERS
     if wide >= 15 and not many:
         number = action.micro_batch + (shown.left_out if axis.after(start) else 0)
-        canvas.word(x + wide / 2, y + high / 2 + 3.5, f"{number}", "middle", role=text_class(ink))
+        canvas.word(
+            x + wide / 2, y + high / 2 + 3.5, f"{number}", "middle", role=text_css_class(ink)
+        )
 
 
-def _seconds(shown: Preview, item: Action | Pair) -> float:
+def _action_seconds(shown: Preview, item: Action | Pair) -> float:
     if isinstance(item, Pair):
         return shown.costs.pair_seconds(item)
     stage = shown.costs.stages[item.stage % shown.table.depth]
@@ -165,14 +176,14 @@ def _seconds(shown: Preview, item: Action | Pair) -> float:
     }[item.computation]
 
 
-def _ink(shown: Preview, action: Action) -> str:
+def _action_css_class(shown: Preview, action: Action) -> str:
     """Return the CSS class; its digit is 0 for the first half of a rank's chunks, else 1."""
     later = action.stage % shown.table.depth >= shown.table.depth / 2
     split = shown.table.depth > len(shown.table.rows)
     return f"{INKS[action.computation]}{int(later and split)}"
 
 
-def _legend(shown: Preview) -> tuple[tuple[str, str], ...]:
+def _timeline_legend(shown: Preview) -> tuple[tuple[str, str], ...]:
     kinds = {action.computation for action in shown.table.actions(0)}
     split = shown.table.depth > len(shown.table.rows)
     entries = []
@@ -183,31 +194,31 @@ def _legend(shown: Preview) -> tuple[tuple[str, str], ...]:
     return (*entries, ("idle (bubble)", "idle"))
 
 
-def _ticks(canvas: Canvas, axis: _Axis, makespan: float, y: float) -> None:
+def _draw_time_axis(canvas: Canvas, axis: _TimeAxis, makespan: float, y: float) -> None:
     """Draw the time axis: time from the start before the break, time to the end after it."""
-    step = nice_step(makespan, 10)
+    step = tick_distance(makespan, 10)
     until = axis.cut if axis.broken else makespan
     for index in range(int(until / step) + 1):
         at = index * step
         if not axis.broken or axis.cut - at > step / 4 or index == 0:
-            _tick(canvas, axis.x(at), y, seconds(at) if at else "0")
+            _draw_tick(canvas, axis.x(at), y, seconds(at) if at else "0")
     if axis.broken:
         for index in range(int((makespan - axis.cut) / step) + 1):
             at = makespan - index * step
             if at - axis.cut > step / 4 or index == 0:
-                _tick(
+                _draw_tick(
                     canvas, axis.x(at), y, f"end \u2212 {seconds(index * step)}" if index else "end"
                 )
 
 
-def _tick(canvas: Canvas, x: float, y: float, text: str) -> None:
+def _draw_tick(canvas: Canvas, x: float, y: float, text: str) -> None:
     canvas.line("grid", x, TOP, x, y + 4)
     canvas.word(
         min(x, WIDTH - 1), y + 16, text, "end" if x > WIDTH - 40 else "middle", role="small"
     )
 
 
-def _break(canvas: Canvas, axis: _Axis, left_out: int, y: float) -> None:
+def _draw_gap(canvas: Canvas, axis: _TimeAxis, left_out: int, y: float) -> None:
     x = LEFT + axis.cut * axis.scale + BREAK / 2
     for side in (-4, 4):
         canvas.line("cut", x + side, TOP - 4, x + side, y + 2)

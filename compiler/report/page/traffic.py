@@ -8,7 +8,7 @@ from typing import NamedTuple
 from parc.compiler.ir import Layout, Plan
 from parc.compiler.placement.build_placement_problem import TERMS, traffic_flows
 from parc.compiler.report.formatting import quantity, seconds, without_exponent
-from parc.compiler.report.page.figure import WIDTH, Canvas, Figure, Grid, grid
+from parc.compiler.report.page.figure import WIDTH, Canvas, Figure, HtmlTable, grid
 from parc.compiler.topology.tree import uplink_gb_per_s, zones
 from parc.compiler.topology.uplinks import Flow, host_egress, zone_egress
 
@@ -43,7 +43,7 @@ TITLES = {
 """Axis of the estimate -> name of the group family."""
 
 
-class Link(NamedTuple):
+class LinkTraffic(NamedTuple):
     """Level of the topology: its name, the rate of its busiest link, and the bytes on that link."""
 
     name: str
@@ -57,9 +57,9 @@ class TrafficChart(NamedTuple):
 
     figure: Figure
     legend: tuple[tuple[str, str], ...]
-    links: Grid
+    links: HtmlTable
     """Rows of level, rate, and bytes of every family."""
-    exposed: Grid
+    exposed: HtmlTable
     """Rows of family, bytes sent per GPU and step, and exposed time. Several families may share one
     term of the estimate."""
 
@@ -69,22 +69,24 @@ def traffic_chart(plan: Plan) -> TrafficChart | None:
     families = [one.axis for one in plan.estimate.traffic if one.bytes_per_rank]
     if not families:
         return None
-    links = _links(plan, families)
+    links = _traffic_by_link(plan, families)
     titles = tuple(TITLES[name] for name in families)
     return TrafficChart(
-        figure=_figure(links, [INKS[name] for name in families]),
+        figure=_busy_time_figure(links, [INKS[name] for name in families]),
         legend=tuple((TITLES[name], INKS[name]) for name in families),
-        links=grid(("level", "rate", *titles), map(_cells, links)),
-        exposed=grid(("family", "sent per GPU", "exposed time"), _exposed(plan, families)),
+        links=grid(("level", "rate", *titles), map(_link_cells, links)),
+        exposed=grid(
+            ("family", "sent per GPU", "exposed time"), _exposed_time_rows(plan, families)
+        ),
     )
 
 
-def _cells(link: Link) -> tuple[str, ...]:
+def _link_cells(link: LinkTraffic) -> tuple[str, ...]:
     bytes_sent = (quantity(sent, "B") if sent else "-" for sent in link.sent)
     return (link.name, f"{without_exponent(link.gb_per_s)} GB/s", *bytes_sent)
 
 
-def _exposed(plan: Plan, families: list[str]) -> list[tuple[str, str, str]]:
+def _exposed_time_rows(plan: Plan, families: list[str]) -> list[tuple[str, str, str]]:
     time = plan.estimate.time
     sent = {one.axis: one.bytes_per_rank for one in plan.estimate.traffic}
     rows, shown = [], set()
@@ -96,7 +98,7 @@ def _exposed(plan: Plan, families: list[str]) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _links(plan: Plan, families: list[str]) -> list[Link]:
+def _traffic_by_link(plan: Plan, families: list[str]) -> list[LinkTraffic]:
     """Return NVLink, the NICs of hosts, and the uplinks of each level with several switches."""
     placement, cluster = plan.placement, plan.problem.cluster
     node, per_node = cluster.node, placement.ranks_per_node
@@ -106,46 +108,49 @@ def _links(plan: Plan, families: list[str]) -> list[Link]:
     hosts = placement.hosts
     numbers: dict[str, int] = {}
     domain = [numbers.setdefault(host.nvlink_domain, len(numbers)) for host in hosts]
-    out = [_by_host(flows.get(name), domain) for name in families]
+    out = [_egress_bytes_by_host(flows.get(name), domain) for name in families]
     # Traffic that does not leave the NVLink domain of its host, per GPU.
     inside = tuple(
-        whole[name] * max(0.0, 1 - sum(sent) / _sent(plan.layout, name, whole[name]))
+        whole[name]
+        * max(0.0, 1 - sum(sent) / _bytes_sent_by_all_gpus(plan.layout, name, whole[name]))
         for name, sent in zip(families, out, strict=True)
     )
     kind = {"nvlink": "NVLink", "xgmi": "xGMI", "pcie": "PCIe"}[node.link_kind]
-    links = [Link(f"{kind}, per GPU", node.link_gb_per_s, inside)]
+    links = [LinkTraffic(f"{kind}, per GPU", node.link_gb_per_s, inside)]
     if len(hosts) > 1:
         fullest = tuple(max(sent, default=0.0) for sent in out)
-        links.append(Link("NICs of the busiest host", node.nics * node.nic_gbps / 8, fullest))
+        links.append(
+            LinkTraffic("NICs of the busiest host", node.nics * node.nic_gbps / 8, fullest)
+        )
     for level, tier in enumerate(cluster.levels):
         zone = zones(hosts, level)
         if len(set(zone)) < 2:
             continue
         largest = max(Counter(zone).values())
         rate = uplink_gb_per_s(cluster, largest, level)
-        sent = tuple(_fullest_zone(flows.get(name), zone) for name in families)
-        links.append(Link(f"busiest uplink of a {tier.name}", rate, sent))
+        sent = tuple(_busiest_zone_bytes(flows.get(name), zone) for name in families)
+        links.append(LinkTraffic(f"busiest uplink of a {tier.name}", rate, sent))
     return links
 
 
-def _sent(layout: Layout, name: str, rank_bytes: float) -> float:
+def _bytes_sent_by_all_gpus(layout: Layout, name: str, rank_bytes: float) -> float:
     """Return the bytes that all GPUs send; first and last pipeline stages have one neighbour."""
     open_ends = name == "pp" and layout.vpp == 1
     return rank_bytes * layout.world * ((layout.pp - 1) / layout.pp if open_ends else 1)
 
 
-def _by_host(flow: Flow | None, zone: list[int]) -> list[float]:
+def _egress_bytes_by_host(flow: Flow | None, zone: list[int]) -> list[float]:
     """Return the bytes per host that leave its zone."""
     if flow is None:
         return []
     return [messages * flow.unit_bytes for messages in host_egress(flow, zone).values()]
 
 
-def _fullest_zone(flow: Flow | None, zone: tuple[int, ...]) -> float:
+def _busiest_zone_bytes(flow: Flow | None, zone: tuple[int, ...]) -> float:
     return max(zone_egress(flow, zone).values(), default=0) * flow.unit_bytes if flow else 0.0
 
 
-def _figure(links: list[Link], inks: list[str]) -> Figure:
+def _busy_time_figure(links: list[LinkTraffic], inks: list[str]) -> Figure:
     """Draw one bar per level: the busy time of its busiest link in one step, by family."""
     canvas = Canvas(WIDTH)
     left, right, row = 190, 90, 34

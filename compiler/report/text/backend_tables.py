@@ -41,7 +41,7 @@ def backend_records(sink: Sink) -> list[dict[str, Any]]:
     for name in all_names():
         found = find(name)
         if isinstance(found, Declaration):
-            records.append(_record(found))
+            records.append(_backend_record(found))
         elif found is not None:
             sink.report("X23", found.finding())
     for problem in shadowed(tuple(one.name for one in BUILT_IN)):
@@ -64,7 +64,7 @@ def backend_text(sink: Sink) -> str:
     return table(("name", "versions", "default", "jobs", "emits"), rows, left=5)
 
 
-def _record(found: Declaration) -> dict[str, Any]:
+def _backend_record(found: Declaration) -> dict[str, Any]:
     versions, default = versions_of(found.name)
     about = (import_module(found.package).__doc__ or "").strip().partition(": ")[2]
     return {
@@ -111,13 +111,14 @@ def matrix_markdown() -> str:
     columns = strategies_by_target()
     head = ["strategy", *columns]
     rows = [
-        [one.title, *(_cell(columns[name].get(one.name)) for name in columns)] for one in STRATEGIES
+        [one.title, *(_markdown_cell(columns[name].get(one.name)) for name in columns)]
+        for one in STRATEGIES
     ]
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _cell(setting: str | None) -> str:
+def _markdown_cell(setting: str | None) -> str:
     """Return flags and keys as code, sentences as text; empty if not supported."""
     if setting is None:
         return ""

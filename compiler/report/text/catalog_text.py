@@ -24,7 +24,7 @@ def list_text(kind: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a table with one line per entry."""
     columns = [name for name in COLUMNS[kind] if any(entry.get(name) for entry in entries.values())]
     rows = [
-        (name, *(_cell(entry.get(column)) for column in columns))
+        (name, *(_format_cell(entry.get(column)) for column in columns))
         for name, entry in sorted(entries.items())
     ]
     return table(("name", *columns), rows)
@@ -32,7 +32,7 @@ def list_text(kind: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
 
 def entry_text(name: str, entry: Mapping[str, Any]) -> str:
     """Return all fields of one entry with its sources; nested fields are indented."""
-    return "\n".join([name, *_lines(entry, "  ")]) + "\n"
+    return "\n".join([name, *_field_lines(entry, "  ")]) + "\n"
 
 
 def unknown_name(kind: str, name: str, names: Sequence[str]) -> str:
@@ -42,16 +42,16 @@ def unknown_name(kind: str, name: str, names: Sequence[str]) -> str:
     return f"The catalog has no {name!r} in {kind}. {hint}"
 
 
-def _lines(entry: Mapping[str, Any], indent: str) -> Iterator[str]:
+def _field_lines(entry: Mapping[str, Any], indent: str) -> Iterator[str]:
     for key, value in entry.items():
         if isinstance(value, Mapping):
             yield f"{indent}{key}:"
-            yield from _lines(value, indent + "  ")
+            yield from _field_lines(value, indent + "  ")
         else:
-            yield f"{indent}{key}: {_cell(value)}"
+            yield f"{indent}{key}: {_format_cell(value)}"
 
 
-def _cell(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, str | int | float) and not isinstance(value, bool):

@@ -52,7 +52,7 @@ def tree_text(cluster: Cluster) -> str:
     return title + table(head, rows)
 
 
-def tree_document(cluster: Cluster) -> list[dict[str, Any]]:
+def cluster_level_records(cluster: Cluster) -> list[dict[str, Any]]:
     """Return the levels as JSON types."""
     return [as_json(level) for level in tree_levels(cluster)]
 
@@ -74,20 +74,21 @@ def estimate_text(plan: AnyPlan) -> str:
     parts = (
         f"{plan.problem.name}: {format_layout(plan.layout)}\n",
         "Memory per GPU in GiB, by pipeline stage "
-        f"(limit {_gib(estimate.limit_bytes)}, * is the fullest stage)\n" + _memory(estimate),
-        "Step time, as exposed on the critical path\n" + _time(estimate),
-        "Traffic that one GPU sends per step\n" + _traffic(estimate),
+        f"(limit {_format_gib(estimate.limit_bytes)}, * is the fullest stage)\n"
+        + _memory_table(estimate),
+        "Step time, as exposed on the critical path\n" + _step_time_table(estimate),
+        "Traffic that one GPU sends per step\n" + _traffic_table(estimate),
         tree_text(plan.problem.cluster),
         f"placement: {format_placement(plan)}\n",
         f"MFU {percent(estimate.mfu)}, {quantity(estimate.tokens_per_second, ' tokens/s')}, "
         f"{quantity(estimate.model_flops_per_step, 'FLOP')} per step\n"
-        + _calibrated(plan)
+        + _calibration_line(plan)
         + "Formula of a term: parc explain TERM, for example parc explain activations_bytes\n",
     )
     return "\n".join(parts)
 
 
-def _calibrated(plan: Plan) -> str:
+def _calibration_line(plan: Plan) -> str:
     """Return a line with the number of calibrated parameters; empty if there are none."""
     count = len(plan.problem.calibration)
     return f"{count} cost model parameters come from cluster.calibration\n" if count else ""
@@ -113,28 +114,28 @@ def estimate_document(plan: AnyPlan) -> dict[str, Any]:
         "fits": estimate.fits,
         "verdict": estimate.verdict,
         "placement": as_json(plan.placement.proof),
-        "levels": tree_document(plan.problem.cluster),
+        "levels": cluster_level_records(plan.problem.cluster),
     }
     return dict(round_tree(document))
 
 
-def _memory(estimate: Estimate) -> str:
+def _memory_table(estimate: Estimate) -> str:
     """Return a table with one row per range of equal stages; the fullest is marked by *."""
     terms = [field.name for field in fields(StageMemory) if field.name != "stage"]
     rows = [
         (
             number_range(first, last) + ("*" if first <= estimate.peak.stage <= last else ""),
-            *(_gib(getattr(stage, term)) for term in terms),
-            _gib(stage.total_bytes),
-            f"{_gib(stage.low_bytes)}-{_gib(stage.high_bytes)}",
+            *(_format_gib(getattr(stage, term)) for term in terms),
+            _format_gib(stage.total_bytes),
+            f"{_format_gib(stage.low_bytes)}-{_format_gib(stage.high_bytes)}",
         )
-        for first, last, stage in _equal_stages(estimate.memory)
+        for first, last, stage in _fold_equal_stages(estimate.memory)
     ]
     head = ["stage", *(term.removesuffix("_bytes") for term in terms), "total", "band"]
     return table(head, rows)
 
 
-def _equal_stages(memory: tuple[StageMemory, ...]) -> list[tuple[int, int, StageMemory]]:
+def _fold_equal_stages(memory: tuple[StageMemory, ...]) -> list[tuple[int, int, StageMemory]]:
     """Return (first stage, last stage, memory) of consecutive stages with equal memory."""
     runs: list[tuple[int, int, StageMemory]] = []
     for stage in memory:
@@ -145,7 +146,7 @@ def _equal_stages(memory: tuple[StageMemory, ...]) -> list[tuple[int, int, Stage
     return runs
 
 
-def _time(estimate: Estimate) -> str:
+def _step_time_table(estimate: Estimate) -> str:
     total = estimate.time.total_seconds
     terms = [(field.name, getattr(estimate.time, field.name)) for field in fields(estimate.time)]
     rows = [
@@ -155,7 +156,7 @@ def _time(estimate: Estimate) -> str:
     return table(("term", "time", "share"), rows)
 
 
-def _traffic(estimate: Estimate) -> str:
+def _traffic_table(estimate: Estimate) -> str:
     rows = [
         (
             axis.axis,
@@ -168,5 +169,5 @@ def _traffic(estimate: Estimate) -> str:
     return table(("axis", "within", "bytes", "GB/s"), rows, left=2)
 
 
-def _gib(count_bytes: float) -> str:
+def _format_gib(count_bytes: float) -> str:
     return f"{count_bytes / GIB:.2f}"

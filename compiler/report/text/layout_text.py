@@ -50,12 +50,12 @@ def format_recompute(recompute: Recompute) -> str:
 
 def format_serving_layout(layout: ServingLayout) -> str:
     """Return ``tp 8, pp 2, 2 replicas``; most degrees of 1 are omitted."""
-    words = [f"{name} {getattr(layout, name)}" for name in DEGREES if _shown(layout, name)]
+    words = [f"{name} {getattr(layout, name)}" for name in DEGREES if _is_shown(layout, name)]
     words.append(plural(layout.replicas, "replica"))
     if layout.pp > 1 and len(set(layout.stages)) > 1:
         words.append(f"layers {'+'.join(map(str, layout.stages))}")
     return ", ".join(words)
 
 
-def _shown(layout: ServingLayout, name: str) -> bool:
+def _is_shown(layout: ServingLayout, name: str) -> bool:
     return name in ALWAYS or getattr(layout, name) > 1

@@ -27,15 +27,15 @@ def replan_text(found: AnyReplanned, origin: str) -> str:
         ("replan", f"{found.plan.problem.name}: drain {drained}"),
         ("from", origin),
         ("moves", f"{ranks:,} of {world:,} ranks ({share}) on {plural(len(found.moves), 'host')}"),
-        *(("", _move(move, found)) for move in found.moves[:SHOWN]),
+        *(("", _format_move(move, found)) for move in found.moves[:SHOWN]),
     ]
     if len(found.moves) > SHOWN:
         rows.append(("", f"and {len(found.moves) - SHOWN} more hosts"))
-    rows += _links(found) if isinstance(found, Replanned) else _engines(found)
+    rows += _link_lines(found) if isinstance(found, Replanned) else _engine_lines(found)
     return "".join(f"{name:<9} {text}\n" for name, text in rows)
 
 
-def _links(found: Replanned) -> list[tuple[str, str]]:
+def _link_lines(found: Replanned) -> list[tuple[str, str]]:
     before, after = found.before, found.after
     return [
         (
@@ -52,10 +52,10 @@ def _links(found: Replanned) -> list[tuple[str, str]]:
     ]
 
 
-def _engines(found: ReplannedService) -> list[tuple[str, str]]:
+def _engine_lines(found: ReplannedService) -> list[tuple[str, str]]:
     """Return the replicas that must restart, and how many switches the engines span."""
     replicas, engines = found.plan.layout.replicas, found.engines
-    numbers = f": {_numbers(engines)}" if engines else ""
+    numbers = f": {_format_replicas(engines)}" if engines else ""
     changed = f"{len(engines)} of {plural(replicas, 'replica')} restart on other hosts{numbers}"
     before, after = found.before, found.after
     words = f"additional switches that engines span: {before.switches} -> {after.switches}"
@@ -64,7 +64,7 @@ def _engines(found: ReplannedService) -> list[tuple[str, str]]:
     return [("engines", changed), ("spread", words)]
 
 
-def _numbers(engines: tuple[int, ...]) -> str:
+def _format_replicas(engines: tuple[int, ...]) -> str:
     more = f" and {len(engines) - SHOWN} more" if len(engines) > SHOWN else ""
     return ", ".join(map(str, engines[:SHOWN])) + more
 
@@ -77,7 +77,7 @@ def replan_document(found: AnyReplanned, origin: str) -> dict[str, Any]:
             "ranks": [move.first_rank, move.last_rank],
             "old": move.old.name,
             "new": move.new.name,
-            "meet": _meeting(move, found),
+            "meet": _lowest_common_level(move, found),
         }
         for move in found.moves
     ]
@@ -96,12 +96,12 @@ def replan_document(found: AnyReplanned, origin: str) -> dict[str, Any]:
     return dict(round_tree(document))
 
 
-def _move(move: Move, found: AnyReplanned) -> str:
+def _format_move(move: Move, found: AnyReplanned) -> str:
     where = f"ranks {move.first_rank}-{move.last_rank} (node rank {move.node_rank})"
-    return f"{where}: {move.old.name} -> {move.new.name}, {_meeting(move, found)}"
+    return f"{where}: {move.old.name} -> {move.new.name}, {_lowest_common_level(move, found)}"
 
 
-def _meeting(move: Move, found: AnyReplanned) -> str:
+def _lowest_common_level(move: Move, found: AnyReplanned) -> str:
     """Return the lowest common level of both hosts, ``same leaf``, or ``another pod`` if none."""
     levels = found.plan.problem.cluster.levels
     level = meeting_level(move.old, move.new)

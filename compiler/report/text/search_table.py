@@ -41,12 +41,12 @@ TIE_NOTE = "Step times within 3 % of the best count as equal; then the simplest 
 def search_text(plan: AnyPlan, top: int) -> str:
     """Return the table of the best ``top`` candidates, and the counts of rejected layouts."""
     if isinstance(plan, ServingPlan):
-        return serving_search_text(plan, top) + dropped_text(plan.search.dropped)
+        return serving_search_text(plan, top) + rejected_layouts_text(plan.search.dropped)
     search = plan.search
     head, rows = candidate_table(search, top)
     kept = search.enumerated - sum(count for _, count in search.dropped)
     line = f"{plan.problem.name}: {kept:,} candidates of {search.enumerated:,} layouts"
-    return f"{line}\n\n{table(head, rows)}{TIE_NOTE}{dropped_text(search.dropped)}"
+    return f"{line}\n\n{table(head, rows)}{TIE_NOTE}{rejected_layouts_text(search.dropped)}"
 
 
 def search_document(plan: AnyPlan, top: int) -> dict[str, Any]:
@@ -56,16 +56,16 @@ def search_document(plan: AnyPlan, top: int) -> dict[str, Any]:
         "name": plan.problem.name,
         "enumerated": plan.search.enumerated,
         "dropped": [
-            dict(zip(("code", "title"), drop_reason(code), strict=True), count=count)
+            dict(zip(("code", "title"), rejection_reason(code), strict=True), count=count)
             for code, count in plan.search.dropped
         ],
-        "candidates": _records(plan, top),
+        "candidates": _candidate_records(plan, top),
     }
 
 
 def search_csv(plan: AnyPlan, top: int) -> str:
     """Return the best ``top`` candidates as CSV, one row per candidate."""
-    records = _records(plan, top)
+    records = _candidate_records(plan, top)
     out = io.StringIO()
     names = list(records[0]) if records else ["rank"]
     writer = csv.DictWriter(out, names, lineterminator="\n")
@@ -74,13 +74,13 @@ def search_csv(plan: AnyPlan, top: int) -> str:
     return out.getvalue()
 
 
-def _records(plan: AnyPlan, top: int) -> list[dict[str, Any]]:
+def _candidate_records(plan: AnyPlan, top: int) -> list[dict[str, Any]]:
     if isinstance(plan, ServingPlan):
         return serving_records(plan, top)
-    return [_record(rank, one) for rank, one in _top(plan.search, top)]
+    return [_candidate_record(rank, one) for rank, one in _top_candidates(plan.search, top)]
 
 
-def _top(search: Search, top: int) -> list[tuple[int, Candidate]]:
+def _top_candidates(search: Search, top: int) -> list[tuple[int, Candidate]]:
     return list(enumerate(search.ranked[:top], start=1))
 
 
@@ -90,8 +90,8 @@ def candidate_table(search: Search, top: int) -> tuple[tuple[str, ...], list[tup
     The column ``placement`` is the time that a placement adds to the step; it is left out if no
     placement adds any.
     """
-    shown = _top(search, top)
-    rows = [_row(rank, candidate, search.ranked[0]) for rank, candidate in shown]
+    shown = _top_candidates(search, top)
+    rows = [_candidate_row(rank, candidate, search.ranked[0]) for rank, candidate in shown]
     if any(candidate.placed_seconds for _, candidate in shown):
         return CANDIDATE_HEAD, rows
     at = CANDIDATE_HEAD.index("placement")
@@ -99,7 +99,7 @@ def candidate_table(search: Search, top: int) -> tuple[tuple[str, ...], list[tup
     return plain[0], plain[1:]
 
 
-def _row(rank: int, candidate: Candidate, best: Candidate) -> tuple[str, ...]:
+def _candidate_row(rank: int, candidate: Candidate, best: Candidate) -> tuple[str, ...]:
     """Return the cells of one candidate, in the order of CANDIDATE_HEAD."""
     layout = candidate.layout
     total = best.step_seconds + best.placed_seconds
@@ -119,7 +119,7 @@ def _row(rank: int, candidate: Candidate, best: Candidate) -> tuple[str, ...]:
     )
 
 
-def _record(rank: int, candidate: Candidate) -> dict[str, Any]:
+def _candidate_record(rank: int, candidate: Candidate) -> dict[str, Any]:
     layout = candidate.layout
     return {
         "rank": rank,
@@ -137,12 +137,12 @@ def _record(rank: int, candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def dropped_text(dropped: tuple[tuple[str, int], ...]) -> str:
+def rejected_layouts_text(dropped: tuple[tuple[str, int], ...]) -> str:
     """Return the table of rejected layouts per rule; empty if none was rejected."""
     if not dropped:
         return ""
     rows = [
-        (*drop_reason(code), f"{count:,}")
+        (*rejection_reason(code), f"{count:,}")
         for code, count in sorted(dropped, key=lambda pair: (-pair[1], pair[0]))
     ]
     return "\nRejected layouts, by the first rule that each one violates\n" + table(
@@ -150,7 +150,7 @@ def dropped_text(dropped: tuple[tuple[str, int], ...]) -> str:
     )
 
 
-def drop_reason(code: str) -> tuple[str, str]:
+def rejection_reason(code: str) -> tuple[str, str]:
     """Return (``PARC-D01``, title) of the reason why a layout was rejected; some have no code."""
     if code in OTHER_REASONS:
         return code, OTHER_REASONS[code]

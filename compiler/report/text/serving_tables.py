@@ -32,16 +32,17 @@ def serving_estimate_text(plan: ServingPlan) -> str:
     budget = plan.problem.cluster.gpu.memory_bytes * plan.limits.gpu_memory_utilization
     parts = (
         f"{plan.problem.name}: {format_serving_layout(plan.layout)}\n",
-        f"Memory per GPU in GiB, by pipeline stage (budget {budget / GIB:.2f})\n" + _memory(plan),
+        f"Memory per GPU in GiB, by pipeline stage (budget {budget / GIB:.2f})\n"
+        + _memory_table(plan),
         f"One decode step with {plan.estimate.running:,.1f} running requests per engine\n"
-        + _step(plan),
-        "Latency and throughput\n" + _users(plan),
+        + _decode_step_table(plan),
+        "Latency and throughput\n" + _latency_table(plan),
         "Formula of a term: parc explain TERM, for example parc explain tpot\n",
     )
     return "\n".join(parts)
 
 
-def _memory(plan: ServingPlan) -> str:
+def _memory_table(plan: ServingPlan) -> str:
     rows = [
         (
             str(stage.stage),
@@ -68,7 +69,7 @@ def _memory(plan: ServingPlan) -> str:
     return table(head, rows)
 
 
-def _step(plan: ServingPlan) -> str:
+def _decode_step_table(plan: ServingPlan) -> str:
     decode = plan.estimate.decode
     total = decode.total_seconds
     terms = [(field.name, getattr(decode, field.name)) for field in fields(decode)]
@@ -79,11 +80,11 @@ def _step(plan: ServingPlan) -> str:
     return table(("term", "time", "share"), rows)
 
 
-def _users(plan: ServingPlan) -> str:
+def _latency_table(plan: ServingPlan) -> str:
     estimate, limits, goals = plan.estimate, plan.limits, plan.problem.goals
     rows = [
-        ("ttft", seconds(estimate.ttft_seconds), _limit(goals.ttft_seconds)),
-        ("tpot", seconds(estimate.tpot_seconds), _limit(goals.tpot_seconds)),
+        ("ttft", seconds(estimate.ttft_seconds), _format_limit(goals.ttft_seconds)),
+        ("tpot", seconds(estimate.tpot_seconds), _format_limit(goals.tpot_seconds)),
         ("prefill of a prompt", seconds(estimate.prefill_seconds), ""),
         ("output", quantity(estimate.tokens_per_second, " tokens/s"), ""),
         ("output per GPU", quantity(estimate.tokens_per_second_per_gpu, " tokens/s"), ""),
@@ -99,7 +100,7 @@ def _users(plan: ServingPlan) -> str:
     return table(("", "estimated", "limit"), rows)
 
 
-def _limit(limit_seconds: float | None) -> str:
+def _format_limit(limit_seconds: float | None) -> str:
     return "" if limit_seconds is None else seconds(limit_seconds)
 
 
