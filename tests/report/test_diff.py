@@ -200,7 +200,7 @@ def test_without_a_rank_map_the_other_parts_are_compared() -> None:
     found = diff(read_side("old", files), side_of(plan(cluster(4, 4), layout(tp=4, dp=16))))
     assert found.moves is None
     assert found.layout
-    assert "Emit rankmap." in diff_text(found)
+    assert "Add rankmap to emit in its spec." in diff_text(found)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Comparison of two plans."""
+"""Comparison of two plans and of the files that were emitted for them."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from parc.compiler.report.formatting import round_tree
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """Differences between two plans; a part is empty if both sides are equal in it."""
+    """Differences between two plans; a field is empty if both plans agree in that part."""
 
     old: str
     new: str
     inputs: tuple[Change, ...]
     layout: tuple[Change, ...]
     moves: RankMoves | None
-    """None if a side has no rank map."""
+    """None if one of the sides has no rank map."""
     groups: tuple[AxisChange, ...]
     arguments: tuple[Change, ...]
     environment: tuple[Change, ...]
@@ -49,19 +49,19 @@ class Diff:
 
     @property
     def has_changes(self) -> bool:
-        """True if the two sides differ."""
+        """True if any part of the two plans differs."""
         parts = (self.inputs, self.layout, self.groups, self.arguments, self.environment)
         costs = (self.directives, self.memory, self.time, self.rates)
         return any(parts) or any(costs) or (self.moves is not None and self.moves.has_changes)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the diff as JSON types; numbers are rounded as in plan.json."""
+        """Return the diff as JSON types, with numbers rounded as in plan.json."""
         document = {"format": 1, "changed": self.has_changes, **as_json(self)}
         return dict(round_tree(document))
 
 
 def diff(old: Side, new: Side) -> Diff:
-    """Compare ``old`` with ``new``.
+    """Return the differences between two plans, their rank maps and their launch files.
 
     Raises:
         NotAnOutput: a plan.json does not match its schema, or only one side is a service.

@@ -1,7 +1,7 @@
 """Changes of the placement between two plans: ranks and process groups.
 
-Ranks that move to another GPU, hosts that are added or removed, and renamed racks; process groups
-whose members change, or that newly span racks or NVLink domains.
+Covers ranks that move to another GPU, hosts that are added or removed, renamed racks, and process
+groups whose members change or that newly span racks or NVLink domains.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from parc.compiler.topology.hostlist import fold
 
 @dataclass(frozen=True, slots=True)
 class RankRange:
-    """Consecutive ranks that move, with their old and new hosts as host lists."""
+    """Consecutive ranks that move, with their old hosts and their new hosts as host lists."""
 
     first_rank: int
     last_rank: int
@@ -26,7 +26,7 @@ class RankRange:
 
 @dataclass(frozen=True, slots=True)
 class RankMoves:
-    """Moves of the ranks that exist on both sides, and changes of the hosts."""
+    """Ranks that exist on both sides and change their GPU, and changes of hosts and racks."""
 
     old_world: int
     new_world: int
@@ -43,12 +43,15 @@ class RankMoves:
 
     @property
     def has_changes(self) -> bool:
-        """True if ranks, hosts or racks differ."""
+        """True if any rank, host or rack differs."""
         return self != RankMoves(self.old_world, self.old_world, 0, 0, (), (), (), (), ())
 
 
 def rank_moves(old: Ranks, new: Ranks) -> RankMoves:
-    """Compare the ranks that exist on both sides; additional ranks are only counted."""
+    """Return the ranks that change their GPU, and the hosts and racks that differ.
+
+    Only ranks that exist on both sides are compared; further ranks are counted.
+    """
     joined = _in_rank_order(set(new.hosts) - set(old.hosts), new.hosts)
     left = _in_rank_order(set(old.hosts) - set(new.hosts), old.hosts)
     renamed, moved_hosts = _rack_changes(old, new)
@@ -87,6 +90,7 @@ def _count_changed_coordinates(old: Ranks, new: Ranks) -> int:
 
 
 def _fold_moved_ranks(moved: list[int], old: Ranks, new: Ranks) -> Iterator[RankRange]:
+    # In a run of consecutive ranks, rank minus index is constant.
     for _, group in groupby(enumerate(moved), key=lambda pair: pair[1] - pair[0]):
         ranks = [rank for _, rank in group]
         yield RankRange(
@@ -95,7 +99,7 @@ def _fold_moved_ranks(moved: list[int], old: Ranks, new: Ranks) -> Iterator[Rank
 
 
 def _format_locations(ranks: Ranks, chosen: list[int]) -> str:
-    """Return the hosts of the ``chosen`` ranks as a host list, with GPUs if it is one host."""
+    """Return the hosts of the ``chosen`` ranks as a host list; a single host with its GPUs."""
     hosts = list(dict.fromkeys(ranks.hosts[rank] for rank in chosen))
     if len(hosts) > 1:
         return fold(hosts)
@@ -106,13 +110,19 @@ def _format_locations(ranks: Ranks, chosen: list[int]) -> str:
 def _rack_changes(
     old: Ranks, new: Ranks
 ) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str, str], ...]]:
-    """Return the renamed racks, and the hosts that are in another rack for another reason."""
+    """Return the renamed racks and the moved hosts between two rank maps.
+
+    Racks are pairs (old, new), hosts are triples (host, old rack, new rack). A rack counts as
+    renamed if all of its common hosts are in one new rack, which has no common host from another
+    old rack.
+    """
     before = dict(zip(old.hosts, old.racks, strict=True))
     after = dict(zip(new.hosts, new.racks, strict=True))
     common = [host for host in before if host in after]
     pairs = {(before[host], after[host]) for host in common}
     sources = [source for source, _ in pairs]
     targets = [target for _, target in pairs]
+    # A rack is renamed, not moved, if old and new name correspond one to one.
     renamed = {
         (source, target)
         for source, target in pairs
@@ -128,7 +138,7 @@ def _rack_changes(
 
 MAX_EXAMPLES = 3
 MAX_MEMBERS = 4
-"""Ranks and racks that an example lists before it elides the remaining ones."""
+"""Largest number of ranks, and of racks, that an example lists by name."""
 
 Group = tuple[int, ...]
 
@@ -136,14 +146,14 @@ DENSE = ("tp", "cp", "dp", "dp-shard", "dp-replicate", "pp")
 EXPERT = ("etp", "ep", "edp", "efsdp")
 SERVING = ("replica", "dp", "pp", "cp", "tp")
 SHARED = ("pp", "dp-replicate")
-"""Axes of the dense mesh, of the expert mesh, of a service, and of both training meshes.
+"""Axes of the dense mesh, of the expert mesh, of a serving job, and of both training meshes.
 
-A framework has some of them."""
+The rank map of a framework has columns for some of these axes."""
 
 
 @dataclass(frozen=True, slots=True)
 class AxisChange:
-    """Groups of one axis on both sides; sizes are in ranks."""
+    """Comparison of the process groups along one axis of the mesh."""
 
     axis: str
     old_size: int
@@ -159,11 +169,11 @@ class AxisChange:
     now_crossing_racks: int
     """Number of groups that span racks and contain a rank whose old group did not."""
     examples: tuple[str, ...]
-    """First few of the groups that newly span racks."""
+    """Descriptions of the first MAX_EXAMPLES groups that newly span racks."""
 
     @property
     def has_changes(self) -> bool:
-        """True if members or spans differ."""
+        """True if group members differ, or the number of groups that span racks or domains."""
         return (
             self.same_members != max(self.old_groups, self.new_groups)
             or self.old_crossing_racks != self.new_crossing_racks
@@ -173,7 +183,10 @@ class AxisChange:
 
 
 def group_changes(old: Ranks, new: Ranks, experts: bool) -> tuple[AxisChange, ...]:
-    """Return the axes whose groups differ; axes of the expert mesh only with ``experts``."""
+    """Return one AxisChange for each mesh axis whose process groups differ.
+
+    Axes of the expert mesh are compared only if ``experts`` is true.
+    """
     known = old.coordinates.keys() & new.coordinates.keys()
     dense, sparse = (SERVING, ()) if "replica" in known else (DENSE, EXPERT)
     compared = [_compare_axis(axis, dense, old, new) for axis in dense if axis in known]
@@ -186,7 +199,7 @@ def group_changes(old: Ranks, new: Ranks, experts: bool) -> tuple[AxisChange, ..
 def ranks_by_group(ranks: Ranks, axis: str, mesh: tuple[str, ...]) -> list[Group]:
     """Return the groups of ranks that differ only in ``axis``, sorted by first rank.
 
-    Axes of ``mesh`` that the framework of ``ranks`` does not have are ignored.
+    ``mesh`` names the axes of the mesh; axes without a column in the rank map are ignored.
     """
     own = ranks.coordinates
     others = [own[name] for name in mesh if name != axis and name in own]
@@ -227,9 +240,10 @@ def _groups_spanning(found: list[Group], places: tuple[str, ...]) -> list[Group]
 
 
 def _newly_spanning(now: list[Group], before: list[Group], old_world: int) -> list[Group]:
-    """Return the groups that span racks now and contain a rank whose old group did not.
+    """Return the groups in ``now`` that newly span racks.
 
-    Ranks that the old side lacks are ignored, unless a group consists only of them.
+    ``now`` and ``before`` are the groups that span racks on the new and on the old side. A group is
+    new if one of its ranks was in no such group, or if the old side lacks all of its ranks.
     """
     crossed = {rank for group in before for rank in group}
     return [

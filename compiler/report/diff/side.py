@@ -1,4 +1,4 @@
-"""Side of a diff, read from the files of an output directory."""
+"""Reader for one side of a diff: the files of one output directory."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ DIRECTIVE = re.compile(r"#SBATCH (--[a-z0-9-]+)(?:[= ](.*))?")
 
 
 class NotAnOutput(ValueError):
-    """The files are not an output of ``parc compile``; the message names the file and why."""
+    """A file is not an output of ``parc compile``; the message has the file and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """Columns of the rank map, indexed by rank."""
+    """Columns of the rank map; each column has one value per rank."""
 
     hosts: tuple[str, ...]
     local: tuple[str, ...]
@@ -39,30 +39,30 @@ class Ranks:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Plan, rank map, arguments and environment of one side."""
+    """Contents of one side of a diff: plan, rank map, launch arguments and environment."""
 
     name: str
     plan: dict[str, Any]
     ranks: Ranks | None
     """None if the rank map was not emitted."""
     arguments: Mapping[str, str]
-    """Flag -> its values, as shell words joined by a space."""
+    """Flag -> values of the flag, as shell words joined by spaces."""
     environment: Mapping[str, str]
     directives: Mapping[str, str]
 
     @property
     def serves(self) -> bool:
-        """True if the plan is that of a service."""
+        """True if the plan is for a serving job, false for a training job."""
         return "service" in self.plan["problem"]
 
     @property
     def experts(self) -> bool:
-        """True if the model has experts."""
+        """True if the model is a mixture of experts."""
         return self.plan["problem"]["model"].get("experts") is not None
 
 
 def read_side(name: str, files: Mapping[str, str]) -> Side:
-    """Read one side from path -> text.
+    """Return one side of a diff; ``files`` maps the path of each output file to its text.
 
     Raises:
         NotAnOutput: plan.json is missing, or plan.json or rankmap.csv cannot be read.
@@ -85,7 +85,7 @@ def read_side(name: str, files: Mapping[str, str]) -> Side:
 
 def _parse_plan(name: str, text: str | None) -> dict[str, Any]:
     if text is None:
-        raise NotAnOutput(f"{name} has no plan.json. Is it a folder that parc compile wrote?")
+        raise NotAnOutput(f"{name} has no plan.json. Was the folder written by parc compile?")
     try:
         plan = json.loads(text, parse_int=_parse_integer)
     except (ValueError, RecursionError) as error:
@@ -97,7 +97,7 @@ def _parse_plan(name: str, text: str | None) -> dict[str, Any]:
 
 
 def _parse_integer(digits: str) -> int | float:
-    """Return an int, or a float if it has more digits than any number of a plan."""
+    """Return ``digits`` as an int, or as a float if there are more than 18 digits."""
     # Python refuses to print integers of more than 4,300 digits, and a damaged file may have them.
     return int(digits) if len(digits) < 19 else float(digits)
 
@@ -105,11 +105,11 @@ def _parse_integer(digits: str) -> int | float:
 def _parse_rank_map(name: str, text: str) -> Ranks:
     rows = list(csv.reader(text.splitlines()))
     if len(rows) < 2 or any(len(row) != len(rows[0]) for row in rows):
-        raise NotAnOutput(f"{name}/rankmap.csv is not a table")
+        raise NotAnOutput(f"{name}/rankmap.csv is not a table with equally long rows")
     columns = dict(zip(rows[0], zip(*rows[1:], strict=True), strict=True))
     missing = set(PLACE) - columns.keys()
     if missing or len(columns) == len(PLACE):
-        gone = ", ".join(sorted(missing)) or "with coordinates"
+        gone = ", ".join(sorted(missing)) or "of mesh coordinates"
         raise NotAnOutput(f"{name}/rankmap.csv has no column {gone}")
     return Ranks(
         hosts=columns["host"],
@@ -121,7 +121,10 @@ def _parse_rank_map(name: str, text: str) -> Ranks:
 
 
 def _parse_arguments(script: str) -> dict[str, str]:
-    """Return the flags of a bash array: each word that starts with ``--``, with its values."""
+    """Return flag -> values for the first bash array in ``script``.
+
+    Each word that starts with ``--`` is a flag; the words up to the next flag are its values.
+    """
     _, _, body = script.partition("=(")
     try:
         words = shlex.split(body.rpartition(")")[0], comments=True)

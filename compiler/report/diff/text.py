@@ -1,6 +1,6 @@
-"""Output of a diff as plain text, or as Markdown for a pull request.
+"""A diff as plain text for the terminal, or as Markdown for a pull request.
 
-Both print the sections of the diff, which are titled tables.
+Both formats print the same sections, which are titled tables with notes.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from parc.compiler.report.formatting import (
 )
 
 MAX_RANGES = 12
-"""Listed ranges of moved ranks."""
+"""Largest number of ranges of moved ranks that are listed."""
 MAX_HOSTS = 8
 MAX_CELL = 60
 TOO_SMALL = ("+0.0 %", "-0.0 %")
-"""Changes too small to print; the JSON form contains them."""
+"""Relative changes that round to zero; rows with them are printed only in the JSON format."""
 SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 CHECKPOINTS = {
     "loads": "old checkpoints load",
     "weights only": "of old checkpoints only the weights load",
     "does not load": "old checkpoints do not load",
 }
-"""Verdict about checkpoints -> text."""
+"""Result of the checkpoint comparison -> text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Table with a title, and the lines below it."""
+    """Titled table of a diff, with notes below the table."""
 
     title: str
     head: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class Section:
 
 
 def sections(found: Diff) -> tuple[Section, ...]:
-    """Return the sections that are not empty, the most important first."""
+    """Return the sections of the diff that have rows or notes: inputs first, checkpoint last."""
     costs = (*found.time, *found.rates)
     candidates = (
         _change_section("spec", found.inputs),
@@ -66,7 +66,7 @@ def sections(found: Diff) -> tuple[Section, ...]:
 
 
 def headline(found: Diff) -> str:
-    """Return the change in one line: ranks that move, groups, memory, step time, checkpoint."""
+    """Return a one-line summary: moved ranks, groups, memory, step time and checkpoints."""
     if not found.has_changes:
         return "no changes"
     moves = found.moves
@@ -105,7 +105,7 @@ def _field_label(change: Change) -> str:
 
 
 def _format_value(change: Change, value: Any) -> str:
-    """Return ``value`` with the unit that the name of its field implies."""
+    """Return ``value`` as text, in the unit that the name of the changed field implies."""
     if value is None:
         return "-"
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -120,7 +120,10 @@ def _format_value(change: Change, value: Any) -> str:
 
 
 def _relative_change(change: Change) -> str:
-    """Return the relative change, such as ``+12.3 %``; empty if the field is not a quantity."""
+    """Return the relative change, such as ``+12.3 %``; empty if the field is not a quantity.
+
+    The result is ``new`` if the old value is zero.
+    """
     old, new = change.old, change.new
     measured = change.name.endswith(("_bytes", "_seconds", "_per_second")) or change.name == "mfu"
     if not measured or not isinstance(old, int | float) or not isinstance(new, int | float):
@@ -145,7 +148,11 @@ def _flag_section(title: str, rows: tuple[Change, ...]) -> Section:
 def _rank_section(moves: RankMoves | None) -> Section:
     if moves is None:
         return Section(
-            "ranks", notes=("Ranks are not compared: a side has no rankmap.csv. Emit rankmap.",)
+            "ranks",
+            notes=(
+                "Ranks are not compared, because one side has no rankmap.csv. "
+                "Add rankmap to emit in its spec.",
+            ),
         )
     if not moves.has_changes:
         return Section("ranks")
@@ -218,14 +225,14 @@ def _checkpoint_section(found: Diff) -> Section:
 
 
 def diff_text(found: Diff) -> str:
-    """Return the headline and one table per section as plain text."""
+    """Return the diff as plain text: the headline, then one table per section."""
     parts = [f"{found.old} -> {found.new}: {headline(found)}\n"]
     parts += [_section_text(section) for section in sections(found)]
     return "\n".join(parts)
 
 
 def diff_markdown(found: Diff) -> str:
-    """Return the diff as Markdown: the headline, and one heading per section."""
+    """Return the diff as Markdown: the headline, then one heading and table per section."""
     parts = [f"### parc diff: `{found.old}` → `{found.new}`\n", f"**{headline(found)}**\n"]
     parts += ["\n".join(_section_markdown(section)) + "\n" for section in sections(found)]
     return "\n".join(parts)
@@ -253,7 +260,10 @@ def _markdown_row(cells: tuple[str, ...]) -> str:
 
 
 def _escape_markdown(text: str) -> str:
-    """Escape characters of Markdown, because names come from files and must stay plain text."""
+    """Return ``text`` with Markdown characters escaped.
+
+    Host and rack names come from files, so they must not be able to add markup.
+    """
     for sign in "\\|*<`[]":
         text = text.replace(sign, f"\\{sign}")
     return text

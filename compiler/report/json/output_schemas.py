@@ -1,6 +1,6 @@
 """JSON Schemas of plan.json and parc.lock, generated from the IR types.
 
-The first functions return the parts that are specific to services.
+The first functions return the parts that are specific to serving jobs.
 
 ``python -m parc.compiler.report.json.output_schemas plan > schemas/plan.schema.json``
 """
@@ -42,9 +42,10 @@ NUMBER: Schema = {"type": "number"}
 
 
 def _serving_plan_schema(definitions: Schema, stamp: Schema, cluster: Schema) -> Schema:
-    """Return the schema of plan.json of a service.
+    """Return the JSON Schema of the plan.json of a serving job.
 
-    ``stamp`` holds the keys that every output file has, ``cluster`` the schema of a cluster.
+    ``stamp`` has the properties that every output file contains; ``cluster`` is the schema of a
+    cluster.
     """
     properties = {
         **stamp,
@@ -67,7 +68,7 @@ def _serving_plan_schema(definitions: Schema, stamp: Schema, cluster: Schema) ->
 
 
 def _serving_problem_schema(definitions: Schema) -> Schema:
-    """Return the schema of a serving problem, in which the engine is written as its name."""
+    """Return the JSON Schema of a serving problem, in which the engine is written as a name."""
     # The placeholder keeps dataclass_schema from adding the types of the fields of an engine.
     definitions[EngineConstants.__name__] = {}
     schema = dataclass_schema(ServingProblem, definitions)
@@ -78,7 +79,7 @@ def _serving_problem_schema(definitions: Schema) -> Schema:
 
 
 def _serving_decisions_schema(definitions: Schema) -> Schema:
-    """Return the schema of ``decisions`` in the parc.lock of a service."""
+    """Return the JSON Schema of ``decisions`` in the parc.lock of a serving job."""
     return closed_object(
         {
             "versions": {"type": "object", "additionalProperties": {"type": "string"}},
@@ -127,7 +128,7 @@ SHA256: Schema = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 
 
 def plan_schema() -> Schema:
-    """Return the schema of plan.json, of a training job or a service."""
+    """Return the JSON Schema of plan.json, for training jobs and serving jobs."""
     definitions: Schema = {}
     definitions["TrainingPlan"] = _training_plan_schema(definitions)
     definitions["ServingPlan"] = _serving_plan_schema(
@@ -159,7 +160,7 @@ def _training_plan_schema(definitions: Schema) -> Schema:
 
 
 def lock_schema() -> Schema:
-    """Return the schema of parc.lock, of a training job or a service."""
+    """Return the JSON Schema of parc.lock, for training jobs and serving jobs."""
     definitions: Schema = {}
     definitions["TrainingLock"] = _lock_file_schema(
         _with_properties(_training_decisions_schema(definitions), unavailable=NAMES)
@@ -202,7 +203,7 @@ def _lock_file_schema(decisions: Schema) -> Schema:
 
 
 def _complete_schema(title: str, schema: Schema, definitions: Schema) -> Schema:
-    """Return a complete schema, with those ``definitions`` that it refers to."""
+    """Return a complete JSON Schema file; ``$defs`` has only the definitions it refers to."""
     used: Schema = {}
     # Follow references until no new definition is found.
     fresh = [schema]
@@ -214,10 +215,10 @@ def _complete_schema(title: str, schema: Schema, definitions: Schema) -> Schema:
 
 
 def schema_text(name: str) -> str:
-    """Return the text of ``schemas/NAME.schema.json``.
+    """Return the text of ``schemas/NAME.schema.json`` for the given name.
 
-    The schemas of spec, plan and lock are generated. The schema of the rank map is written by hand
-    and read from its file.
+    The schemas of spec, plan and lock are generated. The schema of the rank map is written by hand,
+    so its file is returned.
     """
     if name == "spec":
         from parc.compiler.spec import schema
@@ -301,6 +302,7 @@ def _placement_schema(definitions: Schema) -> Schema:
 
 def _search_schema(definitions: Schema) -> Schema:
     candidate = dataclass_schema(Candidate, definitions)
+    # plan.json omits placed_seconds if it is zero, as for most candidates.
     candidate["required"].remove("placed_seconds")
     layout = _with_properties(dataclass_schema(Layout, definitions), split={"type": "string"})
     return closed_object(

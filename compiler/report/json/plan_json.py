@@ -1,7 +1,4 @@
-"""plan.json (decisions and estimates) and parc.lock (decisions and checksums of all files).
-
-The first functions return its sections about the cluster, and those that only services have.
-"""
+"""Content of plan.json (decisions, estimates) and of parc.lock (decisions, file checksums)."""
 
 from __future__ import annotations
 
@@ -31,13 +28,13 @@ from parc.compiler.report.formatting import json_text, round_tree
 from parc.compiler.topology.hostlist import natural_key
 
 WIRING = ("gpu_numa", "gpu_nics", "rails")
-"""Fields of a node type and a fabric that are left out if they are unknown."""
+"""Fields of node types and fabrics that plan.json omits if they are unknown."""
 
 
 def _cluster_section(cluster: Cluster) -> dict[str, Any]:
     """Return the cluster as JSON types: hosts by name, and the NVLink domains per rack.
 
-    Levels, and the switches above a rack, are included only if the spec describes them.
+    The switch levels, and the switches above a rack, are included only if the spec describes them.
     """
     levels = {"levels": as_json(cluster.levels)} if cluster.upper else {}
     return {
@@ -61,14 +58,14 @@ def _cluster_section(cluster: Cluster) -> dict[str, Any]:
 
 
 def _without_unknown_wiring(part: NodeType | Fabric) -> dict[str, Any]:
-    """Return ``part`` as JSON types without unknown wiring fields."""
+    """Return ``part`` as JSON types, without those fields of WIRING that are unknown."""
     return {key: value for key, value in as_json(part).items() if value or key not in WIRING}
 
 
 def _unavailable_hosts(cluster: Cluster) -> dict[str, Any]:
-    """Return the names of unavailable hosts; empty if there are none.
+    """Return a dict with the names of unavailable hosts; an empty dict if there are none.
 
-    The lock stores them, so that a later replan does not use them.
+    The lock stores these names, so that a later ``parc replan`` does not use the hosts.
     """
     names = sorted(cluster.unavailable, key=natural_key)
     return {"unavailable": names} if names else {}
@@ -77,11 +74,11 @@ def _unavailable_hosts(cluster: Cluster) -> dict[str, Any]:
 LAYOUT_TOTALS = ("engine_gpus", "gpus", "rank_gpus")
 LIMIT_TOTALS = ("cache_tokens", "full_requests")
 ESTIMATE_TOTALS = ("kv_tokens", "tokens_per_second_per_gpu")
-"""Derived values that the file contains in addition to the fields of the IR types."""
+"""Derived values that plan.json contains in addition to the fields of the IR types."""
 
 
 def _serving_sections(plan: ServingPlan) -> dict[str, Any]:
-    """Return the sections of plan.json that training jobs lack or write differently."""
+    """Return the sections of plan.json whose content is specific to serving jobs."""
     return {
         "layout": {**as_json(plan.layout), **_derived_values(plan.layout, LAYOUT_TOTALS)},
         "limits": {**as_json(plan.limits), **_derived_values(plan.limits, LIMIT_TOTALS)},
@@ -92,13 +89,16 @@ def _serving_sections(plan: ServingPlan) -> dict[str, Any]:
 
 
 def _service_section(service: Service) -> dict[str, Any]:
-    """Return the service as JSON types, with the name of the engine in place of its constants."""
+    """Return the service as JSON types; the engine is written as its name, not its constants."""
     document: dict[str, Any] = as_json(service)
     return {**document, "setup": {**document["setup"], "engine": service.setup.engine.name}}
 
 
 def serving_estimate(plan: ServingPlan) -> dict[str, Any]:
-    """Return the estimate with its totals, without the layout, which has its own section."""
+    """Return the serving estimate as JSON types, with totals and without the layout.
+
+    The layout is a section of its own in plan.json.
+    """
     estimate = as_json(plan.estimate)
     del estimate["layout"]
     decode = {**estimate["decode"], "total_seconds": plan.estimate.decode.total_seconds}
@@ -116,15 +116,15 @@ _EMPTY = '"lock_digest": ""'
 
 
 def plan_artifact(plan: AnyPlan) -> Artifact:
-    """Return plan.json; its schema is schemas/plan.schema.json."""
+    """Return the output file plan.json, which follows schemas/plan.schema.json."""
     return Artifact(PLAN_PATH, json_text(plan_document(plan)))
 
 
 def lock_artifact(plan: AnyPlan, others: Sequence[Artifact]) -> Artifact:
-    """Return parc.lock; its schema is schemas/lock.schema.json.
+    """Return the output file parc.lock, which follows schemas/lock.schema.json.
 
-    It stores a digest of each of ``others``, the other output files, and a digest of its own text
-    with that value left empty. Digests do not count as decisions: --locked compares only decisions,
+    The lock stores a digest of each file in ``others``, all other output files, and a digest of its
+    own text computed with that value left empty. ``--locked`` compares decisions and no digests,
     because a new version of PARC may write the same decisions as different text.
     """
     files = {artifact.path: _text_digest(artifact.text) for artifact in others}
@@ -138,7 +138,7 @@ def _text_digest(text: str) -> str:
 
 
 def plan_document(plan: AnyPlan) -> dict[str, Any]:
-    """Return the plan as JSON types: hosts by name, derived values included, floats rounded."""
+    """Return the content of plan.json: inputs, decisions, estimates and derived values."""
     document = {
         "format": FORMAT,
         "parc": __version__,
@@ -158,7 +158,7 @@ def _problem_section(problem: AnyProblem) -> dict[str, Any]:
 
 
 def _training_sections(plan: Plan) -> dict[str, Any]:
-    """Return the sections of plan.json that differ between training jobs and services."""
+    """Return the sections of plan.json whose content is specific to training jobs."""
     return {
         "layout": _layout_section(plan.layout, plan.problem.job.global_batch),
         "estimate": _estimate_section(plan),
@@ -171,7 +171,7 @@ def _training_sections(plan: Plan) -> dict[str, Any]:
 
 
 def lock_document(plan: AnyPlan) -> dict[str, Any]:
-    """Return the document of parc.lock: decisions, name, and digest of the spec."""
+    """Return the content of parc.lock without file digests: decisions, name, digest of the spec."""
     placement = plan.placement
     decisions = {
         "versions": dict(plan.problem.versions),
@@ -233,7 +233,7 @@ def _placement_section(placement: Placement) -> dict[str, Any]:
 
 
 def _training_placement_fields(placement: Placement) -> dict[str, Any]:
-    """Return the fields of a placement that only training jobs have."""
+    """Return those fields of a placement that only training jobs have, as JSON types."""
     return {
         "expert": as_json(placement.expert.axes),
         "alternatives": as_json(placement.alternatives),
@@ -243,7 +243,11 @@ def _training_placement_fields(placement: Placement) -> dict[str, Any]:
 
 
 def _search_section(plan: Plan) -> dict[str, Any]:
-    """Return the candidates without their stage split; only the chosen layout has one."""
+    """Return the result of the layout search as JSON types.
+
+    A candidate's split of layers into stages is written as the name of its form, to keep the file
+    small; the section ``layout`` has the full split of the chosen one.
+    """
     ranked = []
     for candidate in plan.search.ranked:
         row = as_json(candidate)

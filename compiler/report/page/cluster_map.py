@@ -17,9 +17,9 @@ from parc.compiler.report.page.host_maps import (
 
 WIDTH = 1080
 MAX_GPUS = 1024
-"""Largest number of GPUs that are drawn individually; larger clusters have one cell per host."""
+"""Largest cluster whose GPUs are drawn one by one; in larger ones each host is one cell."""
 MAX_HOSTS = 20_000
-"""Largest number of hosts that are drawn; further ones are only counted."""
+"""Largest number of hosts that are drawn; further hosts are only counted in the caption."""
 MAX_NAMED_RACKS = 160
 """Largest number of racks whose names are drawn."""
 RAMP = ("#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#f0d92a")
@@ -31,7 +31,7 @@ AXES = {"pp": "pipeline stage (pp)", "dp": "data parallel rank (dp)", "replica":
 
 
 class ClusterMap(NamedTuple):
-    """Figure of the cluster with its legend and caption."""
+    """Figure of the cluster with its legend and caption, as values for the page template."""
 
     figure: Figure
     axis: str
@@ -43,7 +43,7 @@ class ClusterMap(NamedTuple):
 
 
 def cluster_map(plan: AnyPlan) -> ClusterMap:
-    """Draw all hosts of the spec: GPU by GPU, or as one cell per host in larger clusters."""
+    """Draw all hosts of the spec: GPU by GPU, or one cell per host if there are many GPUs."""
     placement = plan.placement
     axis = colored_axis(placement)
     racks = rack_cells(plan)
@@ -59,14 +59,16 @@ def cluster_map(plan: AnyPlan) -> ClusterMap:
     for rack in racks:
         for cell in rack.cells:
             states[cell.state] = states.get(cell.state, 0) + 1
-    figure = canvas.figure(f"{count} hosts in {len(racks)} racks, coloured by {axis.name}", height)
+    figure = canvas.build_figure(
+        f"{count} hosts in {len(racks)} racks, coloured by {axis.name}", height
+    )
     legend = tuple((str(index), look.colors[index]) for index in _evenly_spaced(axis.size))
     counts = tuple((state, f"{hosts:,}") for state, hosts in states.items())
     return ClusterMap(figure, axis.name, legend, counts, _map_caption(plan, axis, gpus, left_out))
 
 
 def _map_caption(plan: AnyPlan, axis: Axis, gpus: bool, left_out: int) -> str:
-    """Return the explanation of frames, cells and colours."""
+    """Return the caption, which explains the frames, cells and colours of the map."""
     tensor, per_node = plan.placement.dense.axis("tp").size, plan.placement.ranks_per_node
     text = "Each frame is a rack and each cell a host"
     if gpus:
@@ -74,7 +76,7 @@ def _map_caption(plan: AnyPlan, axis: Axis, gpus: bool, left_out: int) -> str:
         if plan.problem.cluster.node.nvlink_domain > plan.problem.cluster.node.gpus:
             text += "; dashed frames are NVLink domains"
         if 1 < tensor <= per_node:
-            text += f"; squares without a gap form one tensor parallel group of {tensor} GPUs"
+            text += f"; squares side by side without a gap form a tensor parallel group of {tensor}"
         elif tensor > per_node:
             text += f"; a tensor parallel group fills {tensor // per_node} rows"
     text += f". Colours show the {AXES.get(axis.name, axis.name)}."
@@ -82,7 +84,7 @@ def _map_caption(plan: AnyPlan, axis: Axis, gpus: bool, left_out: int) -> str:
 
 
 def _drawn_racks(racks: list[RackCells]) -> tuple[list[RackCells], int]:
-    """Return the racks that are drawn, and the number of hosts in the remaining racks."""
+    """Return the racks to draw, and the number of hosts in the racks that are left out."""
     kept: list[RackCells] = []
     left = MAX_HOSTS
     for rack in racks:
@@ -94,14 +96,17 @@ def _drawn_racks(racks: list[RackCells]) -> tuple[list[RackCells], int]:
 
 
 def _evenly_spaced(size: int) -> list[int]:
-    """Return at most a dozen of ``size`` coordinates at even distances."""
+    """Return at most 12 evenly spaced integers from 0 to ``size`` - 1, both ends included."""
     if size <= 12:
         return list(range(size))
     return sorted({round(index * (size - 1) / 11) for index in range(12)})
 
 
 def color_ramp(count: int) -> list[str]:
-    """Return ``count`` colours from dark to light; above MAX_SHADES, neighbours share a colour."""
+    """Return ``count`` colours from dark to light as ``#rrggbb``.
+
+    If ``count`` exceeds MAX_SHADES, neighbours share a colour.
+    """
     shades = min(count, MAX_SHADES)
     if shades == 1:
         return [RAMP[1]] * count
@@ -109,7 +114,7 @@ def color_ramp(count: int) -> list[str]:
 
 
 def _color_at(share: float) -> str:
-    """Return the colour at the fraction ``share`` of the color_ramp."""
+    """Return the colour at the fraction ``share`` of RAMP: 0 is its dark end, 1 its light end."""
     place = min(share, 1.0) * (len(RAMP) - 1)
     index = min(int(place), len(RAMP) - 2)
     low, high = _rgb_channels(RAMP[index]), _rgb_channels(RAMP[index + 1])

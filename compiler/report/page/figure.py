@@ -1,7 +1,6 @@
 """Figures and tables as plain values, which a template prints as inline SVG and HTML.
 
-All boxes of one ink become one path, so that a map of a hundred thousand GPUs stays small. Stacked
-bar charts show memory per stage and the seconds of a step.
+All boxes of one colour become one SVG path, so that a map of 100,000 GPUs stays small.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ Anchor = Literal["start", "middle", "end"]
 
 
 class TextLine(NamedTuple):
-    """Line of text; ``y`` is its baseline."""
+    """Line of text in a figure; ``y`` is its baseline."""
 
     x: str
     y: str
@@ -26,7 +25,7 @@ class TextLine(NamedTuple):
 
 
 class TooltipArea(NamedTuple):
-    """Rectangle with a tooltip."""
+    """Invisible rectangle that shows the tooltip ``title``."""
 
     x: str
     y: str
@@ -37,7 +36,7 @@ class TooltipArea(NamedTuple):
 
 
 class SvgPath(NamedTuple):
-    """Boxes or lines of one ink; exactly one of ``role`` and ``color`` is not empty."""
+    """Boxes or lines of one colour; exactly one of ``role`` and ``color`` is not empty."""
 
     data: str
     role: str
@@ -47,7 +46,7 @@ class SvgPath(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """Finished figure of ``width`` x ``height`` units."""
+    """Finished figure, ``width`` x ``height`` SVG units large."""
 
     title: str
     """Label for screen readers."""
@@ -60,7 +59,7 @@ class Figure(NamedTuple):
 
 @dataclass(slots=True)
 class Canvas:
-    """Figure under construction; later shapes cover earlier ones."""
+    """Figure under construction, to which shapes are added; later shapes cover earlier ones."""
 
     width: int
     _paths: dict[tuple[str, str], list[str]] = field(default_factory=dict)
@@ -74,28 +73,31 @@ class Canvas:
         self._paths.setdefault((ink, ""), []).append(data)
 
     def bar(self, ink: str, x: float, y: float, width: float, height: float) -> None:
-        """Fill a rectangle as a thick line: half the bytes, for many boxes of one height."""
+        """Fill a rectangle by drawing a thick line, which needs half the bytes of a box.
+
+        Rectangles of equal ``height`` and ``ink`` share one SVG path.
+        """
         data = f"M{svg_number(x)} {svg_number(y + height / 2)}h{svg_number(width)}"
         self._paths.setdefault((ink, svg_number(height)), []).append(data)
 
     def line(self, ink: str, x: float, y: float, to_x: float, to_y: float) -> None:
-        """Draw a straight line."""
+        """Draw a straight line from (x, y) to (to_x, to_y)."""
         data = f"M{svg_number(x)} {svg_number(y)}L{svg_number(to_x)} {svg_number(to_y)}"
         self._paths.setdefault((ink, ""), []).append(data)
 
-    def area(self, role: str, at: tuple[float, float, float, float], title: str) -> None:
-        """Add a rectangle ``at`` (x, y, width, height) with the tooltip ``title``."""
+    def add_tooltip(self, role: str, at: tuple[float, float, float, float], title: str) -> None:
+        """Add a rectangle with the tooltip ``title``; ``at`` is (x, y, width, height)."""
         x, y, width, height = map(svg_number, at)
         self._areas.append(TooltipArea(x, y, width, height, role, title))
 
-    def word(
+    def write_text(
         self, x: float, y: float, text: str, anchor: Anchor = "start", *, role: str = ""
     ) -> None:
-        """Write ``text``; ``y`` is the baseline."""
+        """Write ``text`` at (x, y); ``y`` is the baseline of the line of text."""
         self._words.append(TextLine(svg_number(x), svg_number(y), text, anchor, role))
 
-    def figure(self, title: str, height: float) -> Figure:
-        """Build the figure from everything drawn so far."""
+    def build_figure(self, title: str, height: float) -> Figure:
+        """Return a figure of the given height with everything drawn so far."""
         paths = tuple(
             SvgPath("".join(parts), *(("", ink) if ink[0] == "#" else (ink, "")), thick)
             for (ink, thick), parts in self._paths.items()
@@ -106,42 +108,42 @@ class Canvas:
 
 @lru_cache(maxsize=4096)
 def svg_number(number: float) -> str:
-    """Return ``number`` with one decimal, or none if it is zero.
+    """Return ``number`` with one decimal, or as a whole number if that decimal is zero.
 
-    The results are cached, because the coordinates of rows and columns repeat often.
+    Results are cached, because the coordinates of rows and columns repeat often.
     """
     text = f"{number:.1f}"
     return text[:-2] if text.endswith(".0") else text
 
 
 def clip_text(text: str, length: int) -> str:
-    """Return ``text`` on one line, clipped to ``length`` characters."""
+    """Return ``text`` on one line; text longer than ``length`` characters ends in an ellipsis."""
     plain = " ".join(text.split())
     return plain if len(plain) <= length else plain[: length - 1] + "\u2026"
 
 
 class HtmlTable(NamedTuple):
-    """Table with a head. The columns in ``prose`` hold text, the other columns numbers."""
+    """Content of an HTML table: the columns in ``prose`` hold text, all other columns numbers."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     prose: tuple[int, ...] = (0,)
     strong: int = -1
-    """Index of the highlighted row; -1 if there is none."""
+    """Index of the highlighted row; -1 if no row is highlighted."""
 
     @property
     def wide(self) -> bool:
-        """True if the table needs the full width, because a later column holds text."""
+        """True if a column after the first holds text, so that the table needs the full width."""
         return any(self.prose[1:])
 
 
-def grid(
+def html_table(
     head: Sequence[str],
     rows: Iterable[Sequence[str]],
     prose: tuple[int, ...] = (0,),
     strong: int = -1,
 ) -> HtmlTable:
-    """Return a table of ``rows``, each as long as ``head``."""
+    """Return a table with the given head and rows; each row has as many cells as ``head``."""
     return HtmlTable(tuple(head), tuple(tuple(row) for row in rows), prose, strong)
 
 
@@ -149,10 +151,11 @@ WIDTH = 1080
 DARK = ("k1", "k5", "k9", "f0", "w0")
 """CSS classes of boxes on which text is white."""
 LEFT, RIGHT, TOP, HEIGHT, FOOT = 62, 150, 12, 250, 34
+"""Margins of a bar chart, and the height of its plotting area, in SVG units."""
 
 
 class Bar(NamedTuple):
-    """Bar of a chart: its name, and the size of each item in the unit of the scale."""
+    """Stacked bar of a chart: its name, and the size of each item in the unit of the chart."""
 
     name: str
     sizes: tuple[float, ...]
@@ -160,7 +163,7 @@ class Bar(NamedTuple):
 
 
 class LimitLine(NamedTuple):
-    """Line across all bars, such as a limit."""
+    """Horizontal line across all bars of a chart, such as a memory limit."""
 
     size: float
     text: str
@@ -168,7 +171,7 @@ class LimitLine(NamedTuple):
 
 
 class BarChart(NamedTuple):
-    """Content of a bar chart; ``inks`` are the CSS classes of the items."""
+    """Content of a stacked bar chart; ``inks`` are the CSS classes of the items, bottom first."""
 
     title: str
     unit: str
@@ -180,10 +183,11 @@ class BarChart(NamedTuple):
 
 
 def bar_chart(chart: BarChart) -> Figure:
-    """Draw vertical bars with the first item at the bottom, and the lines of ``marks``."""
+    """Draw a chart of stacked vertical bars, its scale, and the limit lines in ``marks``."""
     canvas = Canvas(WIDTH)
     sizes = [sum(column.sizes) for column in chart.columns] + [mark.size for mark in chart.marks]
     step = tick_distance(max(sizes), 6)
+    # Negated floor division rounds up: the scale ends at the first tick at or above all bars.
     top = step * -(-max(sizes) // step)
     scale = HEIGHT / top
     base = TOP + HEIGHT
@@ -198,34 +202,34 @@ def bar_chart(chart: BarChart) -> Figure:
             y -= size * scale
             if size * scale >= 0.05:  # thinner boxes are invisible
                 canvas.box(ink, x, y, wide, size * scale)
-        canvas.area("hit", (x, y, wide, base - y), column.title)
+        canvas.add_tooltip("hit", (x, y, wide, base - y), column.title)
         if index % every == 0:
-            canvas.word(x + wide / 2, base + 14, column.name, "middle", role="small")
-    canvas.word((LEFT + WIDTH - RIGHT) / 2, base + 30, chart.below, "middle", role="small")
+            canvas.write_text(x + wide / 2, base + 14, column.name, "middle", role="small")
+    canvas.write_text((LEFT + WIDTH - RIGHT) / 2, base + 30, chart.below, "middle", role="small")
     _draw_limit_lines(canvas, chart.marks, scale)
-    return canvas.figure(chart.title, base + FOOT)
+    return canvas.build_figure(chart.title, base + FOOT)
 
 
 def _draw_scale(canvas: Canvas, unit: str, step: float, top: float) -> None:
     for index in range(round(top / step) + 1):
         y = TOP + HEIGHT * (1 - index * step / top)
         canvas.line("grid", LEFT, y, WIDTH - RIGHT, y)
-        canvas.word(LEFT - 6, y + 4, f"{index * step:g}", "end", role="small")
-    canvas.word(0, TOP + 4, unit, role="small")
+        canvas.write_text(LEFT - 6, y + 4, f"{index * step:g}", "end", role="small")
+    canvas.write_text(0, TOP + 4, unit, role="small")
 
 
 def _draw_limit_lines(canvas: Canvas, marks: Sequence[LimitLine], scale: float) -> None:
-    """Draw the marks with their text at the right, without overlaps of text."""
+    """Draw the lines of ``marks``, and their labels on the right without overlaps."""
     lowest = 0.0
     for mark in sorted(marks, key=lambda one: -one.size):
         y = TOP + HEIGHT - mark.size * scale
         canvas.line(mark.role, LEFT, y, WIDTH - RIGHT + 4, y)
         lowest = max(y + 4, lowest + 15)
-        canvas.word(WIDTH - RIGHT + 8, lowest, mark.text, role="small")
+        canvas.write_text(WIDTH - RIGHT + 8, lowest, mark.text, role="small")
 
 
 def stacked_bar(title: str, inks: Sequence[str], sizes: Sequence[float]) -> Figure:
-    """Draw one horizontal bar over the full width, its parts in order."""
+    """Draw one stacked horizontal bar over the full width; wide parts show their percentage."""
     canvas = Canvas(WIDTH)
     whole = sum(sizes)
     x = 0.0
@@ -233,23 +237,30 @@ def stacked_bar(title: str, inks: Sequence[str], sizes: Sequence[float]) -> Figu
         wide = WIDTH * size / whole if whole else 0.0
         if wide >= 0.05:
             canvas.box(ink, x, 0, wide, 26)
-        if wide >= 44:
-            canvas.word(
+        if wide >= 44:  # "100 %" fits
+            canvas.write_text(
                 x + wide / 2, 17, f"{100 * size / whole:.0f} %", "middle", role=text_css_class(ink)
             )
         x += wide
-    return canvas.figure(title, 26)
+    return canvas.build_figure(title, 26)
 
 
 def text_css_class(ink: str) -> str:
-    """Return the CSS class of text on a box of ``ink``: white, black, or the colour of the page."""
+    """Return the CSS class of readable text on a box of the CSS class ``ink``.
+
+    The text is white on dark boxes, black on light boxes, and in the page's text colour on idle
+    boxes.
+    """
     if ink == "idle":
         return "small"
     return "white" if ink in DARK else "black"
 
 
 def tick_distance(largest: float, steps: int) -> float:
-    """Return the smallest distance (1, 2 or 5 x a power of ten) with at most ``steps`` ticks."""
+    """Return a round distance between ticks: 1, 2 or 5 times a power of ten.
+
+    It is the smallest one with which an axis from 0 to ``largest`` has at most ``steps`` steps.
+    """
     step = 1e-9
     while True:
         for factor in (1, 2, 5):

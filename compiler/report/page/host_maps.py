@@ -1,7 +1,7 @@
-"""Hosts of a plan by rack, with state, node rank and mesh coordinates, and maps of them.
+"""Maps of the hosts of a plan by rack, coloured by mesh coordinate.
 
-In the map of a large cluster, each rack is a block of cells and each host a cell. In the map of a
-small one, each rack is a column of hosts and each host a row of GPUs.
+In the map of a large cluster, each rack is a block of cells and each host is a cell. In the map of
+a small cluster, each rack is a column of hosts and each host is a row of GPUs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from parc.compiler.report.page.figure import Canvas, clip_text
 
 State = Literal["used", "idle", "spare", "unavailable"]
 UNKNOWN_RACK = ""
-"""Rack of an unavailable host, of which only the name is known."""
+"""Rack of unavailable hosts, whose real racks are unknown."""
 
 
 class HostCell(NamedTuple):
@@ -28,14 +28,14 @@ class HostCell(NamedTuple):
 
 
 class RackCells(NamedTuple):
-    """Hosts of one rack."""
+    """Rack on the map, with its hosts."""
 
     name: str
     cells: tuple[HostCell, ...]
 
 
 class MapStyle(NamedTuple):
-    """Settings that both kinds of map share."""
+    """Settings that both kinds of map share: the coloured axis, its colours, and sizes."""
 
     plan: AnyPlan
     axis: Axis
@@ -46,7 +46,10 @@ class MapStyle(NamedTuple):
 
 
 def rack_cells(plan: AnyPlan) -> list[RackCells]:
-    """Return all hosts of the spec by rack; unavailable hosts, whose rack is unknown, come last."""
+    """Return all hosts of the spec by rack.
+
+    Unavailable hosts come last, because only their names are known and not their racks.
+    """
     cluster = plan.problem.cluster
     nodes = {host.name: node for node, host in enumerate(plan.placement.hosts)}
     racks: dict[str, list[HostCell]] = {}
@@ -66,7 +69,10 @@ def _rack_cell(host: Host, nodes: dict[str, int]) -> HostCell:
 
 
 def colored_axis(placement: Placement) -> Axis:
-    """Return the axis that sets the colours: pp, or the slowest-varying axis of size 2 or more."""
+    """Return the mesh axis that the colours show.
+
+    It is pp; without a pipeline it is the slowest-varying axis with more than one coordinate.
+    """
     pipeline = placement.dense.axis("pp")
     if pipeline.size > 1:
         return pipeline
@@ -75,10 +81,10 @@ def colored_axis(placement: Placement) -> Axis:
 
 
 def coordinate_runs(axis: Axis, first: int, count: int) -> Iterator[tuple[int, int]]:
-    """Yield (coordinate, number of ranks) of consecutive ranks with one coordinate on ``axis``.
+    """Yield (coordinate, number of ranks) for each run of ranks with one coordinate on ``axis``.
 
-    The ranks are ``first`` to ``first + count - 1``. Each step goes to the end of a stride, so that
-    a host inside one stage costs one step.
+    The runs cover the ranks ``first`` to ``first + count - 1``. The loop steps from run to run and
+    not from rank to rank, so a host inside one pipeline stage takes one step.
     """
     rank, end = first, first + count
     while rank < end:
@@ -88,8 +94,12 @@ def coordinate_runs(axis: Axis, first: int, count: int) -> Iterator[tuple[int, i
 
 
 def starts_new_group(mesh: Mesh, name: str, first: int, count: int) -> list[bool]:
-    """Return per rank: True if its ``name`` group differs from that of the previous rank."""
+    """Return for each of ``count`` ranks from ``first`` on whether a new group starts at the rank.
+
+    A group along the axis ``name`` starts at a rank if the previous rank is in another group.
+    """
     axis = mesh.axis(name)
+    # A group lies inside a block of stride x size ranks and is a residue modulo the stride.
     wide = axis.stride * axis.size
     numbers = [
         (rank // wide, rank % axis.stride) if axis.size > 1 else (rank, 0)
@@ -104,9 +114,9 @@ def rack_name(rack: RackCells, length: int) -> str:
 
 
 def draw_racks_as_blocks(canvas: Canvas, look: MapStyle, racks: list[RackCells]) -> float:
-    """Draw each rack as a block of cells and each host as a cell; return the height.
+    """Draw each rack as a block of cells, one cell per host; return the height of the drawing.
 
-    A host with several coordinates is striped.
+    A host whose ranks have several coordinates is striped.
     """
     side, named = look.side, look.named
     most = max(len(rack.cells) for rack in racks)
@@ -117,9 +127,11 @@ def draw_racks_as_blocks(canvas: Canvas, look: MapStyle, racks: list[RackCells])
     columns = max(1, (canvas.width + 6) // (wide + 6))
     for index, rack in enumerate(racks):
         x, y = index % columns * (wide + 6), index // columns * (high + 6)
-        canvas.area("rack", (x + 0.5, y + 0.5, wide - 1, high - 1), _rack_tooltip(look, rack))
+        canvas.add_tooltip(
+            "rack", (x + 0.5, y + 0.5, wide - 1, high - 1), _rack_tooltip(look, rack)
+        )
         if named:
-            canvas.word(x + pad, y + 13, rack_name(rack, wide // 6), role="small")
+            canvas.write_text(x + pad, y + 13, rack_name(rack, wide // 6), role="small")
         for number, cell in enumerate(rack.cells):
             left = x + pad + number % across * (side + 1)
             top = y + pad + head + number // across * (side + 1)
@@ -128,17 +140,18 @@ def draw_racks_as_blocks(canvas: Canvas, look: MapStyle, racks: list[RackCells])
 
 
 def _cells_per_row(cells: int, side: int) -> int:
-    """Return the number of cells per row of a rack.
+    """Return the number of cells per row of a rack with ``cells`` hosts.
 
     The block is about square, at least as wide as the name of the rack, and its last row is full if
-    possible. ``side`` is the side of a cell, or 0 if no names are drawn.
+    possible. ``side`` is the width of a cell, or 0 if no names are drawn.
     """
+    # 46 units are enough for the name of a rack, which is about eight characters long.
     least = max(1, round(cells**0.5), min(cells, -(-46 // (side + 1)) if side else 1))
     return next((wide for wide in range(least, 2 * least + 1) if cells % wide == 0), least)
 
 
 def _rack_tooltip(look: MapStyle, rack: RackCells) -> str:
-    """Return the tooltip of a rack: ``r01: 16 hosts, node ranks 0 to 15, pp 0 to 3``."""
+    """Return the tooltip of a rack, such as ``r01: 16 hosts, node ranks 0 to 15, pp 0 to 3``."""
     used = [cell for cell in rack.cells if cell.node >= 0]
     text = f"{rack_name(rack, 60)}: {len(rack.cells)} hosts"
     if not used:
@@ -174,7 +187,7 @@ NAME_WIDTH = 84
 
 
 def draw_racks_as_columns(canvas: Canvas, look: MapStyle, racks: list[RackCells]) -> float:
-    """Draw each rack as a column of hosts and each host as a row of GPUs; return the height."""
+    """Draw each rack as a column of hosts, each host as a row of GPUs; return the total height."""
     per_node = look.plan.placement.ranks_per_node
     row = GPU + 5
     wide = NAME_WIDTH + per_node * (GPU + GAP) + 16
@@ -184,8 +197,10 @@ def draw_racks_as_columns(canvas: Canvas, look: MapStyle, racks: list[RackCells]
         line = racks[start : start + columns]
         for place, rack in enumerate(line):
             x = place * (wide + 14)
-            canvas.area("rack", (x + 0.5, top + 0.5, wide - 1, 25 + len(rack.cells) * row), "")
-            canvas.word(x + 8, top + 15, rack_name(rack, 28), role="strong")
+            canvas.add_tooltip(
+                "rack", (x + 0.5, top + 0.5, wide - 1, 25 + len(rack.cells) * row), ""
+            )
+            canvas.write_text(x + 8, top + 15, rack_name(rack, 28), role="strong")
             for index, cell in enumerate(rack.cells):
                 _draw_host_row(canvas, look, cell, (x + 8, top + 22 + index * row))
             _draw_nvlink_domains(canvas, rack, (x + 3, top + 20, wide - 6, row))
@@ -198,7 +213,7 @@ def _draw_nvlink_domains(
 ) -> None:
     """Draw a frame around consecutive hosts of one NVLink domain.
 
-    ``at`` is x, y, width and row height.
+    ``at`` is (x, y, width, height of a row).
     """
     x, y, width, row = at
     start = 0
@@ -208,16 +223,18 @@ def _draw_nvlink_domains(
             continue
         if index - start > 1:
             title = f"NVLink domain {rack.cells[start].domain}: {index - start} hosts"
-            canvas.area("domain", (x, y + start * row, width, (index - start) * row - 1), title)
+            canvas.add_tooltip(
+                "domain", (x, y + start * row, width, (index - start) * row - 1), title
+            )
         start = index
 
 
 def _draw_host_row(canvas: Canvas, look: MapStyle, cell: HostCell, at: tuple[float, float]) -> None:
-    """Draw the name and the GPUs of a host; GPUs of one tensor parallel group have no gap."""
+    """Draw the name and the GPUs of a host, with gaps between tensor parallel groups."""
     x, y = at
     placement = look.plan.placement
     per_node = placement.ranks_per_node
-    canvas.word(x, y + GPU - 2, clip_text(cell.name, 13), role="small")
+    canvas.write_text(x, y + GPU - 2, clip_text(cell.name, 13), role="small")
     x += NAME_WIDTH
     first = cell.node * per_node
     if cell.node < 0:
@@ -237,11 +254,11 @@ def _draw_host_row(canvas: Canvas, look: MapStyle, cell: HostCell, at: tuple[flo
             canvas.bar(ink, left, y, GPU, GPU)
             left += GPU
         title = _host_tooltip(look, cell)
-    canvas.area("hit", (at[0], y - 2, NAME_WIDTH + per_node * (GPU + GAP), GPU + 4), title)
+    canvas.add_tooltip("hit", (at[0], y - 2, NAME_WIDTH + per_node * (GPU + GAP), GPU + 4), title)
 
 
 def _host_tooltip(look: MapStyle, cell: HostCell) -> str:
-    """Return the tooltip of a host: ``r01n01: node rank 0, ranks 0 to 7, pp 0``."""
+    """Return the tooltip of a host, such as ``r01n01: node rank 0, ranks 0 to 7, pp 0``."""
     per_node = look.plan.placement.ranks_per_node
     first = cell.node * per_node
     coordinates = sorted(

@@ -28,18 +28,18 @@ MAX_COLUMNS = 160
 
 
 class MemoryChart(NamedTuple):
-    """Figure with its legend: (name, CSS class) from the bottom up."""
+    """Memory figure and its legend, which lists (name, CSS class) from the bottom item up."""
 
     figure: Figure
     legend: tuple[tuple[str, str], ...]
     left_out: int
-    """Number of stages that are not drawn."""
+    """Number of stages that are not drawn, because MAX_COLUMNS are drawn at most."""
 
 
 def memory_chart(plan: Plan) -> MemoryChart:
     """Draw the memory of each pipeline stage as a bar, with a line at the memory of the GPU.
 
-    If the spec sets ``goals.memory_headroom``, a second line shows the limit that results.
+    If the spec sets ``goals.memory_headroom``, a second line shows the memory limit that follows.
     """
     estimate = plan.estimate
     gpu = plan.problem.cluster.gpu.memory_bytes
@@ -66,7 +66,10 @@ def _stage_bar(stage: StageMemory, names: list[str]) -> Bar:
 
 
 def cache_chart(plan: ServingPlan) -> MemoryChart:
-    """Draw one bar per pipeline stage of an engine: weights, step and buffers, KV cache."""
+    """Draw the memory of each pipeline stage of a serving engine as a bar.
+
+    A bar stacks weights, step and buffers, and KV cache.
+    """
     gpu = plan.problem.cluster.gpu.memory_bytes
     budget = gpu * plan.limits.gpu_memory_utilization
     bars = tuple(

@@ -1,4 +1,4 @@
-"""report.html: key figures, figures and tables of a plan, built only from the plan."""
+"""The page report.html: key figures, charts and tables, built only from the plan."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from parc.compiler.report.text.summary import describe_job, describe_service, fo
 
 
 class KeyFigure(NamedTuple):
-    """Key figure: its name, its value, and a note."""
+    """Key figure at the top of the page: its name, its value, and a note."""
 
     name: str
     value: str
@@ -33,7 +33,7 @@ class KeyFigure(NamedTuple):
 
 
 class PageHead(NamedTuple):
-    """Name, subject, layout and key figures of a plan."""
+    """Head of the page: the plan's name, its model and hardware, its layout and key figures."""
 
     name: str
     subject: str
@@ -42,7 +42,7 @@ class PageHead(NamedTuple):
 
 
 def page_head(plan: AnyPlan) -> PageHead:
-    """Return the head of a plan."""
+    """Return the head of the page for ``plan``."""
     problem = plan.problem
     version = problem.version(problem.framework)
     if isinstance(plan, ServingPlan):
@@ -117,12 +117,12 @@ REPORT_PATH = "report.html"
 
 
 def report_artifact(plan: AnyPlan) -> Artifact:
-    """Return the page: a single file that needs no other file, no script and no network."""
+    """Return report.html, a page that loads no other file, no script and nothing from a network."""
     return Artifact(REPORT_PATH, render("report", "report.html.j2", _template_values(plan)))
 
 
 def _template_values(plan: AnyPlan) -> dict[str, Any]:
-    """Return the values of the template; sections that do not apply to the plan are None."""
+    """Return the values for the page template; sections that do not apply to the plan are None."""
     bar, legend = step_time_bar(plan)
     serving = isinstance(plan, ServingPlan)
     values = {

@@ -1,4 +1,4 @@
-"""Timeline of one step of a pipeline: the actions of each rank, and its idle time."""
+"""Timeline of one training step of a pipeline: actions and idle time of each rank."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEFT, TOP, BREAK = 58, 6, 26
 MAX_BOXES = 4_000
 MAX_ROWS = 16
 MAX_NUMBERS = 1_000
-"""Largest number of boxes with which micro-batch numbers are drawn."""
+"""Largest number of boxes for which micro-batch numbers are drawn."""
 INKS = {"F": "f", "B": "b", "I": "b", "W": "w"}
 """Kind of action -> prefix of its CSS class; 0 or 1 follows for early and late chunks."""
 WORDS = {
@@ -31,7 +31,7 @@ WORDS = {
 
 
 class TimelineChart(NamedTuple):
-    """Figure of the timeline with its legend and caption."""
+    """Figure of the timeline with its legend and caption, as values for the page template."""
 
     figure: Figure
     legend: tuple[tuple[str, str], ...]
@@ -40,24 +40,24 @@ class TimelineChart(NamedTuple):
 
 
 class _TimeAxis(NamedTuple):
-    """Scale from seconds to units; times after ``cut`` move right by the width of the break."""
+    """Scale from seconds to SVG units; times from ``cut`` on move right by the width of the gap."""
 
     scale: float
     cut: float
     broken: bool
 
     def x(self, at_seconds: float) -> float:
-        """Return the distance from the left in units."""
+        """Return the x coordinate of a time, in SVG units from the left edge."""
         moved = BREAK if self.broken and self.after(at_seconds) else 0
         return LEFT + at_seconds * self.scale + moved
 
     def after(self, at_seconds: float) -> bool:
-        """Return True if the time is to the right of the gap in a broken time axis."""
+        """Return True if a time is to the right of the gap in a broken time axis."""
         return at_seconds >= self.cut
 
 
 def timeline_chart(plan: Plan) -> TimelineChart | None:
-    """Draw the schedule of ``plan`` with the estimated durations; None without a pipeline."""
+    """Draw the pipeline schedule of ``plan`` to scale; return None if ``plan`` has no pipeline."""
     if plan.layout.pp == 1:
         return None
     pricing = pricing_for(plan.problem, framework_of(plan.problem))
@@ -78,14 +78,14 @@ def timeline_chart(plan: Plan) -> TimelineChart | None:
         _draw_gap(canvas, axis, shown.left_out, bottom)
     title = f"{SCHEDULES[plan.layout.schedule].title} of {plan.layout.pp} pipeline ranks"
     return TimelineChart(
-        figure=canvas.figure(title, bottom + 36),
+        figure=canvas.build_figure(title, bottom + 36),
         legend=_timeline_legend(shown),
         caption=_timeline_caption(plan, shown, len(ranks)),
     )
 
 
 def _timeline_caption(plan: Plan, shown: Preview, rows: int) -> str:
-    """Return the text about schedule, bubble, and parts that are not drawn."""
+    """Return the caption: the schedule, its bubble, and what the figure leaves out."""
     layout, time = plan.layout, plan.estimate.time
     whole = shown.micro_batches + shown.left_out
     chunks = f" of {layout.vpp} model chunks" if layout.vpp > 1 else ""
@@ -106,8 +106,12 @@ def _timeline_caption(plan: Plan, shown: Preview, rows: int) -> str:
 
 
 def _ranks_to_draw(shown: Preview) -> list[int]:
-    """Return the ranks to draw: all of them, or a sample at even distances with first and last."""
+    """Return the pipeline ranks to draw: all, or an evenly spaced sample with first and last.
+
+    The sample limits the number of rows to MAX_ROWS and the number of boxes to about MAX_BOXES.
+    """
     count = len(shown.table.rows)
+    # At least four rows show how the pipeline fills and drains, even if the boxes become many.
     most = max(4, min(MAX_ROWS, MAX_BOXES // max(map(len, shown.table.rows))))
     if count <= most:
         return list(range(count))
@@ -115,7 +119,10 @@ def _ranks_to_draw(shown: Preview) -> list[int]:
 
 
 def _gap_seconds(shown: Preview) -> float:
-    """Return the time of the break: the start of an action of the first rank, near mid-step."""
+    """Return the time of the gap in the time axis.
+
+    An action of pipeline rank 0 starts at this time, which is near the middle of the step.
+    """
     starts = shown.timeline.start_seconds[0]
     middle = bisect_left(starts, shown.timeline.makespan_seconds / 2)
     return starts[min(middle, len(starts) - 1)]
@@ -124,13 +131,19 @@ def _gap_seconds(shown: Preview) -> float:
 def _draw_rank(
     canvas: Canvas, shown: Preview, axis: _TimeAxis, at: tuple[int, float, float]
 ) -> None:
-    """Draw the actions of one rank on an idle background; ``at`` is rank, top and height."""
+    """Draw the actions of one pipeline rank on a bar in the idle colour.
+
+    ``at`` is (rank, top, height).
+    """
     rank, y, high = at
     end = axis.x(shown.timeline.makespan_seconds)
-    canvas.word(LEFT - 8, y + high - (high - 10) / 2 - 1, f"stage {rank}", "end", role="small")
+    canvas.write_text(
+        LEFT - 8, y + high - (high - 10) / 2 - 1, f"stage {rank}", "end", role="small"
+    )
     canvas.box("idle", LEFT, y, end - LEFT, high)
     for item, start in zip(shown.table.rows[rank], shown.timeline.start_seconds[rank], strict=True):
         actions = item if isinstance(item, Pair) else (item,)
+        # The two actions of a pair run at the same time, so each gets half of the height.
         tall = high / len(actions)
         for part, action in enumerate(actions):
             _draw_action(
@@ -144,9 +157,9 @@ def _draw_rank(
 def _draw_action(
     canvas: Canvas, shown: Preview, axis: _TimeAxis, at: tuple[Action, float, float, float, float]
 ) -> None:
-    """Draw one action, with the number of its micro-batch if it fits.
+    """Draw one action as a box, with the number of its micro-batch if the number fits.
 
-    ``at`` is action, start, seconds, top and height.
+    ``at`` is (action, start in seconds, duration in seconds, top, height).
     """
     action, start, spent, y, high = at
     end = start + spent
@@ -159,7 +172,7 @@ def _draw_action(
     many = sum(map(len, shown.table.rows)) > MAX_NUMBERS
     if wide >= 15 and not many:
         number = action.micro_batch + (shown.left_out if axis.after(start) else 0)
-        canvas.word(
+        canvas.write_text(
             x + wide / 2, y + high / 2 + 3.5, f"{number}", "middle", role=text_css_class(ink)
         )
 
@@ -177,7 +190,10 @@ def _action_seconds(shown: Preview, item: Action | Pair) -> float:
 
 
 def _action_css_class(shown: Preview, action: Action) -> str:
-    """Return the CSS class; its digit is 0 for the first half of a rank's chunks, else 1."""
+    """Return the CSS class of an action: a letter for its kind, and 0 or 1.
+
+    The digit is 1 for the second half of a rank's model chunks, which get a different shade.
+    """
     later = action.stage % shown.table.depth >= shown.table.depth / 2
     split = shown.table.depth > len(shown.table.rows)
     return f"{INKS[action.computation]}{int(later and split)}"
@@ -195,7 +211,11 @@ def _timeline_legend(shown: Preview) -> tuple[tuple[str, str], ...]:
 
 
 def _draw_time_axis(canvas: Canvas, axis: _TimeAxis, makespan: float, y: float) -> None:
-    """Draw the time axis: time from the start before the break, time to the end after it."""
+    """Draw the ticks of the time axis, with labels.
+
+    Labels left of a gap count from the start of the step; labels right of it count back from the
+    end.
+    """
     step = tick_distance(makespan, 10)
     until = axis.cut if axis.broken else makespan
     for index in range(int(until / step) + 1):
@@ -213,7 +233,7 @@ def _draw_time_axis(canvas: Canvas, axis: _TimeAxis, makespan: float, y: float) 
 
 def _draw_tick(canvas: Canvas, x: float, y: float, text: str) -> None:
     canvas.line("grid", x, TOP, x, y + 4)
-    canvas.word(
+    canvas.write_text(
         min(x, WIDTH - 1), y + 16, text, "end" if x > WIDTH - 40 else "middle", role="small"
     )
 
@@ -223,6 +243,6 @@ def _draw_gap(canvas: Canvas, axis: _TimeAxis, left_out: int, y: float) -> None:
     for side in (-4, 4):
         canvas.line("cut", x + side, TOP - 4, x + side, y + 2)
     many = "" if left_out == 1 else "es"
-    canvas.word(
+    canvas.write_text(
         x, y + 31, f"{left_out:,} more micro-batch{many} like these", "middle", role="small"
     )

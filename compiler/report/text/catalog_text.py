@@ -1,4 +1,4 @@
-"""Catalog entries as text."""
+"""Text of ``parc catalog``: lists of entries, single entries, and unknown names."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "models": ("family", "layers", "hidden", "heads", "vocab"),
     "clusters": ("node", "nodes"),
 }
-"""Fields that a list shows, per kind of entry."""
+"""Kind of catalog entry -> fields that are columns in the list of these entries."""
 
 
 def list_text(kind: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a table with one line per entry."""
+    """Return a table with one row per catalog entry of the given kind."""
     columns = [name for name in COLUMNS[kind] if any(entry.get(name) for entry in entries.values())]
     rows = [
         (name, *(_format_cell(entry.get(column)) for column in columns))
@@ -31,12 +31,12 @@ def list_text(kind: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def entry_text(name: str, entry: Mapping[str, Any]) -> str:
-    """Return all fields of one entry with its sources; nested fields are indented."""
+    """Return all fields of one catalog entry, including its sources; nested fields are indented."""
     return "\n".join([name, *_field_lines(entry, "  ")]) + "\n"
 
 
 def unknown_name(kind: str, name: str, names: Sequence[str]) -> str:
-    """Return the message for a name that the catalog lacks, with similar names."""
+    """Return the error message for a name that the catalog lacks, with names that are similar."""
     near = get_close_matches(name, names, n=3, cutoff=0.4)
     hint = f"Did you mean {', '.join(near)}?" if near else f"To list all: parc catalog {kind}"
     return f"The catalog has no {name!r} in {kind}. {hint}"

@@ -44,7 +44,7 @@ without an error or a warning.
 
 
 def page() -> str:
-    """Return the page: a table of all codes, then one section per letter."""
+    """Return docs/diagnostics.md: a table of all codes, then one section per first letter."""
     codes = all_codes()
     parts = [HEAD, "\n".join(_table_of_codes(codes)) + "\n"]
     for letter, members in groupby(codes, key=lambda info: info.code[0]):

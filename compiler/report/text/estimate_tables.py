@@ -1,7 +1,4 @@
-"""Estimates of memory, step time and traffic, term by term, as text and as JSON types.
-
-The levels of the cluster are a table too.
-"""
+"""Tables of ``parc estimate`` for training: memory, step time, traffic and network levels."""
 
 from __future__ import annotations
 
@@ -30,11 +27,14 @@ from parc.compiler.report.text.summary import format_placement
 from parc.compiler.topology.tree import tree_levels
 
 INSIDE = {"device": "GPU", "nvlink_domain": "NVLink domain"}
-"""Level -> text, if the name of the level is not used as it is."""
+"""Name of a network level -> its text in the table; other levels keep their names."""
 
 
 def tree_text(cluster: Cluster) -> str:
-    """Return a table with one row per level, innermost first, and the NICs per host."""
+    """Return a table of the cluster's network levels, innermost first, one row per level.
+
+    The title states the number and speed of the NICs per host.
+    """
     node = cluster.node
     rows = [
         (
@@ -53,7 +53,7 @@ def tree_text(cluster: Cluster) -> str:
 
 
 def cluster_level_records(cluster: Cluster) -> list[dict[str, Any]]:
-    """Return the levels as JSON types."""
+    """Return the network levels of the cluster as JSON types, innermost first."""
     return [as_json(level) for level in tree_levels(cluster)]
 
 
@@ -67,7 +67,10 @@ LEVELS = {
 
 
 def estimate_text(plan: AnyPlan) -> str:
-    """Return tables of memory, step time, traffic and cluster levels, and the totals."""
+    """Return the tables that ``parc estimate`` prints.
+
+    For a training job they show memory, step time, traffic and network levels.
+    """
     if isinstance(plan, ServingPlan):
         return serving_estimate_text(plan)
     estimate = plan.estimate
@@ -95,7 +98,7 @@ def _calibration_line(plan: Plan) -> str:
 
 
 def estimate_document(plan: AnyPlan) -> dict[str, Any]:
-    """Return the estimate as JSON types, with totals."""
+    """Return the estimate of ``plan`` as JSON types, with the totals of memory and time."""
     if isinstance(plan, ServingPlan):
         return serving_estimate_document(plan)
     estimate = plan.estimate
@@ -120,7 +123,10 @@ def estimate_document(plan: AnyPlan) -> dict[str, Any]:
 
 
 def _memory_table(estimate: Estimate) -> str:
-    """Return a table with one row per range of equal stages; the fullest is marked by *."""
+    """Return the table of memory terms; stages with equal memory share a row.
+
+    An asterisk marks the fullest stage.
+    """
     terms = [field.name for field in fields(StageMemory) if field.name != "stage"]
     rows = [
         (
@@ -136,7 +142,7 @@ def _memory_table(estimate: Estimate) -> str:
 
 
 def _fold_equal_stages(memory: tuple[StageMemory, ...]) -> list[tuple[int, int, StageMemory]]:
-    """Return (first stage, last stage, memory) of consecutive stages with equal memory."""
+    """Return (first stage, last stage, memory) for each run of stages with equal memory."""
     runs: list[tuple[int, int, StageMemory]] = []
     for stage in memory:
         if runs and replace(runs[-1][2], stage=stage.stage) == stage:

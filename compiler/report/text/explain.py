@@ -1,4 +1,4 @@
-"""Text of ``parc explain`` for codes, spec fields, cost terms and passes."""
+"""Text of ``parc explain`` for diagnostic codes, spec fields, cost terms and passes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Any
 from parc.compiler.diagnostics.codes import CodeInfo, all_codes, code_info
 
 PASS_PACKAGES = ("resolve", "search", "evaluate", "placement", "checks", "verify")
-"""Sub-packages of ``parc.compiler`` that hold passes, in the order of the pipeline."""
+"""Packages below ``parc.compiler`` that contain passes, in the order of the pipeline."""
 PUBLIC_FUNCTION = re.compile(r"^def ([a-z]\w*)\(", re.MULTILINE)
 CODE = re.compile(r"(?:PARC-)?([A-Z]\d+[a-z]?)", re.IGNORECASE)
 
 
 class UnknownTopic(LookupError):
-    """There is no such topic; the message lists similar topics."""
+    """The given name is not a topic of ``parc explain``; the message lists similar topics."""
 
 
 def explain(topic: str) -> str:
-    """Return the explanation of ``topic``.
+    """Return the explanation of a topic: a diagnostic code, spec field, cost term or pass.
 
     Raises:
         UnknownTopic: there is no code, field, term or pass with that name.
@@ -38,7 +38,7 @@ def explain(topic: str) -> str:
 
 
 def topics() -> list[str]:
-    """Return all topics that ``explain`` accepts."""
+    """Return the names of all topics that ``explain`` accepts."""
     codes = [f"PARC-{info.code}" for info in all_codes()]
     return [*codes, *sorted(_spec_fields()), *sorted(_cost_terms()), *pass_names()]
 
@@ -55,7 +55,7 @@ def _explain_code(topic: str) -> str | None:
 
 
 def diagnostic_text(info: CodeInfo) -> str:
-    """Return the explanation of a diagnostic: title, rule, reason, fix, examples and sources."""
+    """Return the explanation of a diagnostic code: title, rule, reason, fix, examples, sources."""
     silent = "; silent: the framework reports nothing" if info.silent else ""
     parts = [
         f"PARC-{info.code}: {info.title} ({info.severity}{silent})",
@@ -72,7 +72,7 @@ def diagnostic_text(info: CodeInfo) -> str:
 
 
 def _labelled_paragraph(name: str, text: str) -> str:
-    """Return a wrapped paragraph with a hanging label: ``why:  ...``."""
+    """Return ``text`` as a wrapped paragraph, indented behind a label such as ``why:``."""
     return fill(text.strip(), 88, initial_indent=f"{name}:".ljust(6), subsequent_indent=" " * 6)
 
 
@@ -83,6 +83,7 @@ def _indented_example(name: str, text: str) -> str:
 
 
 def _spec_fields() -> dict[str, Any]:
+    # Imported only here, because this module imports pydantic, which slows down every start.
     from parc.compiler.spec.schema import fields
 
     return dict(fields())
@@ -103,7 +104,10 @@ def _explain_field(topic: str) -> str | None:
 
 
 def _serving_difference(path: str, found: Any) -> str:
-    """Return type and default of the field in a service; empty if they are the same."""
+    """Return the field's description, type and default in serving specs.
+
+    Return an empty string if they equal those in training specs.
+    """
     from parc.compiler.spec.schema import serving_fields
 
     other = serving_fields().get(path)
@@ -135,12 +139,12 @@ def _explain_cost_term(topic: str) -> str | None:
 
 
 def pass_names() -> list[str]:
-    """Return the names of the passes: public functions of the packages of the pipeline."""
+    """Return the names of all compiler passes: the public functions of PASS_PACKAGES."""
     return sorted(_pass_sources())
 
 
 def _pass_sources() -> dict[str, str]:
-    """Return name -> source text of the module, for every pass."""
+    """Return pass name -> source text of the module that defines the pass."""
     folders = (files(f"parc.compiler.{package}") for package in PASS_PACKAGES)
     entries = (entry for folder in folders for entry in folder.iterdir())
     texts = [entry.read_text("utf-8") for entry in entries if entry.name.endswith(".py")]
@@ -148,7 +152,10 @@ def _pass_sources() -> dict[str, str]:
 
 
 def _explain_pass(topic: str) -> str | None:
-    """Return the docstrings of a pass, read from source without importing the module."""
+    """Return signature and docstrings of a pass; None if no pass has the name ``topic``.
+
+    They are read from the source text, so that no module is imported.
+    """
     text = _pass_sources().get(topic)
     if text is None:
         return None

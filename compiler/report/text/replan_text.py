@@ -1,4 +1,4 @@
-"""Result of a replan as text and as JSON types."""
+"""Result of ``parc replan`` as text and as JSON types."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from parc.compiler.topology.tree import meeting_level
 
 AnyReplanned = Replanned | ReplannedService
 SHOWN = 16
-"""Listed moves and replicas; further ones are only counted."""
+"""Largest number of moves, and of replicas, that are listed; further ones are only counted."""
 
 
 def replan_text(found: AnyReplanned, origin: str) -> str:
-    """Return the moves of ranks, and the network load before and after them."""
+    """Return the ranks that a replan moves, and the network traffic before and after the moves."""
     world = found.plan.placement.dense.world
     ranks = sum(move.last_rank - move.first_rank + 1 for move in found.moves)
     share = percent(ranks / world)
@@ -53,7 +53,7 @@ def _link_lines(found: Replanned) -> list[tuple[str, str]]:
 
 
 def _engine_lines(found: ReplannedService) -> list[tuple[str, str]]:
-    """Return the replicas that must restart, and how many switches the engines span."""
+    """Return two lines: the replicas that must restart, and how many switches the engines span."""
     replicas, engines = found.plan.layout.replicas, found.engines
     numbers = f": {_format_replicas(engines)}" if engines else ""
     changed = f"{len(engines)} of {plural(replicas, 'replica')} restart on other hosts{numbers}"
@@ -70,7 +70,10 @@ def _format_replicas(engines: tuple[int, ...]) -> str:
 
 
 def replan_document(found: AnyReplanned, origin: str) -> dict[str, Any]:
-    """Return the result of the replan as JSON types."""
+    """Return the result of a replan as JSON types.
+
+    ``origin`` names the plan from which the replan started.
+    """
     moves = [
         {
             "node_rank": move.node_rank,
@@ -102,7 +105,10 @@ def _format_move(move: Move, found: AnyReplanned) -> str:
 
 
 def _lowest_common_level(move: Move, found: AnyReplanned) -> str:
-    """Return the lowest common level of both hosts, ``same leaf``, or ``another pod`` if none."""
+    """Return how close the old and the new host are: ``same leaf``, or ``another pod``.
+
+    The level is the lowest one at which both hosts are below the same switch.
+    """
     levels = found.plan.problem.cluster.levels
     level = meeting_level(move.old, move.new)
     if level == len(levels):

@@ -1,4 +1,4 @@
-"""Ranked candidates of a search, and the number of layouts that each rule rejected."""
+"""Result of a layout search: ranked candidates, and how many layouts each rule rejected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OTHER_REASONS = {
     "tpot": "time per output token exceeds goals.tpot",
     "request_rate": "requests arrive faster than the service completes them",
 }
-"""Reasons to reject a layout that have no diagnostic code."""
+"""Reasons for rejecting a layout that have no diagnostic code, with their titles."""
 DEGREES = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp", "micro_batch")
 CANDIDATE_HEAD = (
     *(
@@ -39,7 +39,7 @@ TIE_NOTE = "Step times within 3 % of the best count as equal; then the simplest 
 
 
 def search_text(plan: AnyPlan, top: int) -> str:
-    """Return the table of the best ``top`` candidates, and the counts of rejected layouts."""
+    """Return the table of the best ``top`` candidates, then the rules that rejected layouts."""
     if isinstance(plan, ServingPlan):
         return serving_search_text(plan, top) + rejected_layouts_text(plan.search.dropped)
     search = plan.search
@@ -50,7 +50,7 @@ def search_text(plan: AnyPlan, top: int) -> str:
 
 
 def search_document(plan: AnyPlan, top: int) -> dict[str, Any]:
-    """Return the result of the search as JSON types."""
+    """Return the result of the search as JSON types, with the best ``top`` candidates."""
     return {
         "format": 1,
         "name": plan.problem.name,
@@ -64,7 +64,7 @@ def search_document(plan: AnyPlan, top: int) -> dict[str, Any]:
 
 
 def search_csv(plan: AnyPlan, top: int) -> str:
-    """Return the best ``top`` candidates as CSV, one row per candidate."""
+    """Return the best ``top`` candidates as CSV text, one row per candidate."""
     records = _candidate_records(plan, top)
     out = io.StringIO()
     names = list(records[0]) if records else ["rank"]
@@ -85,10 +85,10 @@ def _top_candidates(search: Search, top: int) -> list[tuple[int, Candidate]]:
 
 
 def candidate_table(search: Search, top: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return head and rows of the best ``top`` candidates.
+    """Return the head and the rows of a table with the best ``top`` candidates.
 
-    The column ``placement`` is the time that a placement adds to the step; it is left out if no
-    placement adds any.
+    The column ``placement`` is the time that the placement of hosts adds to the step. It is left
+    out if it is zero for all shown candidates.
     """
     shown = _top_candidates(search, top)
     rows = [_candidate_row(rank, candidate, search.ranked[0]) for rank, candidate in shown]
@@ -100,7 +100,7 @@ def candidate_table(search: Search, top: int) -> tuple[tuple[str, ...], list[tup
 
 
 def _candidate_row(rank: int, candidate: Candidate, best: Candidate) -> tuple[str, ...]:
-    """Return the cells of one candidate, in the order of CANDIDATE_HEAD."""
+    """Return the table cells of one candidate, in the order of CANDIDATE_HEAD."""
     layout = candidate.layout
     total = best.step_seconds + best.placed_seconds
     slower = (candidate.step_seconds + candidate.placed_seconds) / total - 1
@@ -138,7 +138,7 @@ def _candidate_record(rank: int, candidate: Candidate) -> dict[str, Any]:
 
 
 def rejected_layouts_text(dropped: tuple[tuple[str, int], ...]) -> str:
-    """Return the table of rejected layouts per rule; empty if none was rejected."""
+    """Return a table of the number of layouts that each rule rejected; empty without any."""
     if not dropped:
         return ""
     rows = [
@@ -151,7 +151,10 @@ def rejected_layouts_text(dropped: tuple[tuple[str, int], ...]) -> str:
 
 
 def rejection_reason(code: str) -> tuple[str, str]:
-    """Return (``PARC-D01``, title) of the reason why a layout was rejected; some have no code."""
+    """Return (code, title) of the reason why the search rejected a layout, such as ``PARC-D01``.
+
+    Reasons without a diagnostic code are returned under their own names.
+    """
     if code in OTHER_REASONS:
         return code, OTHER_REASONS[code]
     try:

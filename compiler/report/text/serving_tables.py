@@ -1,4 +1,4 @@
-"""Estimates of a service, term by term, and the candidates of its search."""
+"""Tables of ``parc estimate`` and ``parc search`` for serving jobs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SERVING_HEAD = (
 
 
 def serving_estimate_text(plan: ServingPlan) -> str:
-    """Return tables of memory by stage, the decode step by term, and latencies."""
+    """Return the tables of a serving estimate: memory, decode step, latency and throughput."""
     budget = plan.problem.cluster.gpu.memory_bytes * plan.limits.gpu_memory_utilization
     parts = (
         f"{plan.problem.name}: {format_serving_layout(plan.layout)}\n",
@@ -105,7 +105,7 @@ def _format_limit(limit_seconds: float | None) -> str:
 
 
 def serving_estimate_document(plan: ServingPlan) -> dict[str, Any]:
-    """Return the estimate as JSON types, with totals."""
+    """Return the serving estimate as JSON types, with layout, limits and memory per stage."""
     document = {
         "format": 1,
         "name": plan.problem.name,
@@ -118,7 +118,7 @@ def serving_estimate_document(plan: ServingPlan) -> dict[str, Any]:
 
 
 def serving_search_text(plan: ServingPlan, top: int) -> str:
-    """Return the table of the best ``top`` candidates."""
+    """Return the table of the best ``top`` candidates for a serving job."""
     search = plan.search
     kept = search.enumerated - sum(count for _, count in search.dropped)
     best = search.ranked[0].tokens_per_second
@@ -128,7 +128,10 @@ def serving_search_text(plan: ServingPlan, top: int) -> str:
 
 
 def serving_row(rank: int, one: ServingCandidate, best: float) -> tuple[str, ...]:
-    """Return the cells of one candidate, in the order of SERVING_HEAD."""
+    """Return the table cells of one serving candidate, in the order of SERVING_HEAD.
+
+    ``best`` is the throughput of the chosen candidate in tokens/s.
+    """
     share = one.tokens_per_second / best - 1
     return (
         str(rank),
@@ -143,7 +146,7 @@ def serving_row(rank: int, one: ServingCandidate, best: float) -> tuple[str, ...
 
 
 def serving_records(plan: ServingPlan, top: int) -> list[dict[str, Any]]:
-    """Return the best ``top`` candidates as JSON types."""
+    """Return the best ``top`` serving candidates as JSON types."""
     return [
         {
             "rank": rank,
