@@ -25,6 +25,7 @@ def round_tree(tree: Any) -> Any:
 
     Rounding removes differences in the last digits, so equal plans give files with equal bytes.
     """
+    # Most values are of these types; testing them first saves the slower isinstance calls.
     if type(tree) in _EXACT:
         return tree
     if isinstance(tree, Mapping):
@@ -61,6 +62,7 @@ def _indented_json(tree: Any, margin: str) -> str:
 
 def plural(count: int, word: str) -> str:
     """Return a count with its word in singular or plural, such as ``1 host`` or ``1,024 hosts``."""
+    # All words that PARC counts form their plural with s.
     return f"{count:,} {word}" + ("" if count == 1 else "s")
 
 

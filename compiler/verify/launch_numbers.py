@@ -41,6 +41,7 @@ def verify_numbers(
     for one in numbers:
         found, expected = read_numbers(text, one.pattern), job.counts[one.count]
         wrong = [(line, f"is {number}") for line, number in found if number != expected]
+        # One finding per number: the same wrong value often occurs on many lines.
         for line, state in wrong[:1] if found else [(1, "is missing")]:
             message = f"{one.name} {state} in {file}, but the rank map has {expected}"
             sink.report("A07", message, span=Span(file, line, 1))

@@ -66,6 +66,7 @@ def read_table(text: str) -> dict[str, list[str]]:
     lines = text.split("\n", 1)
     names = lines[0].rstrip("\r").split(",")
     axes = names[len(PLACE) :]
+    # Duplicate column names would silently replace each other in the dictionary.
     plain = all(COORDINATES.fullmatch(name) for name in axes) and len(set(names)) == len(names)
     if tuple(names[: len(PLACE)]) != PLACE or not axes or not plain:
         message = f"the header must be {','.join(PLACE)}, followed by coordinate columns"
@@ -136,6 +137,7 @@ def read_json(file: str, text: str) -> dict[str, Any]:
 
 def read_lines(text: str) -> list[str]:
     """Return the lines of a host file; a newline at the end of the file adds no empty line."""
+    # str.splitlines() would also split at characters such as U+2028, which launchers do not.
     return text.split("\n")[:-1] if text.endswith("\n") else text.split("\n")
 
 

@@ -30,6 +30,7 @@ def load_verifiers(names: Iterable[str]) -> dict[str, Verifier]:
     built_in = [one.name for one in BUILT_IN]
     plugins = sorted(name for name in names if name not in built_in)
     usable = [name for name in plugins if isinstance(find(name), Declaration)]
+    # verifier() is None for a plugin that declares no verifier.
     found = ((name, verifier(name)) for name in (*built_in, *usable))
     return {name: one for name, one in found if one is not None}
 

@@ -36,6 +36,7 @@ def missing_files(
 ) -> list[tuple[str, str]]:
     """Return (missing file, file that needs it) for each file that another one refers to."""
     files = [one.files for one in verifiers]
+    # A file is needed if this text occurs in a script; $here stands for the folder of the script.
     references = {file: text for one in files for file, text in one.references.items()}
     scripts = [
         (name, script)
@@ -67,6 +68,7 @@ def verify_lock(
     decided = lock["decisions"]
     locked = decided.get("hosts")
     if isinstance(locked, list) and locked != hosts:
+        # Not strict, because a lock with too few hosts must give a finding and no exception.
         pairs = zip(locked, hosts, strict=False)
         first = next((n for n, (old, new) in enumerate(pairs) if old != new), None)
         label = f"{LOCK} has {len(locked)} hosts, the rank map has {len(hosts)}"

@@ -86,6 +86,7 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
     if folder.lock is not None:
         serving = folder.engine is not None and framework is None
         promised = expected_files(folder.lock, folder.verifiers, serving)
+        # Merged last, a script that needs the file is named as the user in place of the lock.
         missing = {file: LOCK for file in promised if file not in artifacts} | missing
     if framework is not None:
         missing |= {file: framework.file for file in framework.needs if file not in artifacts}

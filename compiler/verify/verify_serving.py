@@ -53,6 +53,7 @@ def verify_serving_document(
         if not isinstance(values, list) or [str(value) for value in values] != table[column]:
             _report_difference(f"ranks.{column} differs from the column {column} of {TABLE}", sink)
     for column in columns:
+        # A group along an ordinary axis has equal coordinates along all other axes.
         others = tuple(axis for axis in engine.axes if axis != column)
         expected = _groups_with_equal(table, engine.shared_axes.get(column, others))
         if _listed_groups(tree["groups"].get(column), expected) != expected:

@@ -41,6 +41,7 @@ def verify_written(contents: Mapping[str, bytes], sink: Sink) -> None:
         sink.report("A11", Finding(message, fix=AGAIN), span=Span(LOCK, 1, 1))
         return
     listed = listed or {}
+    # A contradiction explains more than a changed digest, so A10 is left out for such files.
     reported = {found.span.file for found in sink.diagnostics if found.span}
     line_ends = []
     for file, data, digest in _files_with_digests(contents, lock, listed):

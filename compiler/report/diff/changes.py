@@ -79,6 +79,7 @@ def layout_changes(old: Side, new: Side) -> tuple[Change, ...]:
     Parallel sizes of experts are left out if neither model has experts.
     """
     before, after = _layout_fields(old), _layout_fields(new)
+    # For dense models ep, etp and edp follow from the other sizes, so a change of them is noise.
     hidden = frozenset() if old.experts or new.experts else EXPERT_DEGREES
     return _changed_in_order(before, after, [name for name in before if name not in hidden])
 
@@ -113,6 +114,7 @@ def _input_fields(side: Side) -> Iterator[tuple[str, Any]]:
     model = problem.get("model", {})
     for name, version in side.plan["problem"].get("versions", []):
         yield f"versions.{name}", version
+    # Four digits are more than fitted parameters determine, and keep the table narrow.
     for name, value in problem.pop("calibration", []):
         yield f"calibration.{name}", f"{value:.4g}"
     for part in BY_NAME:

@@ -76,6 +76,7 @@ def diff(old: Side, new: Side) -> Diff:
 
 
 def _check_plan_schema(each: Side) -> None:
+    # Imported only for a damaged file, because jsonschema takes long to import.
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
 
@@ -91,6 +92,7 @@ def _compare_plans(old: Side, new: Side) -> Diff:
         trains, serves = (new, old) if old.serves else (old, new)
         raise NotAnOutput(f"{trains.name} trains a model and {serves.name} serves one")
     moves: RankMoves | None = None
+    # Without both rank maps the other parts of the plans are still compared.
     groups: tuple[AxisChange, ...] = ()
     if old.ranks is not None and new.ranks is not None:
         moves = rank_moves(old.ranks, new.ranks)

@@ -68,6 +68,7 @@ def read_side(name: str, files: Mapping[str, str]) -> Side:
         NotAnOutput: plan.json is missing, or plan.json or rankmap.csv cannot be read.
     """
     plan = _parse_plan(name, files.get("plan.json"))
+    # Flags are read from the emitted files, not from plan.json, so that edits by hand are compared.
     framework = plan["problem"].get("framework")
     # The arguments of an engine are the bash array `common` inside its launch script.
     serve = files.get(f"{framework}/serve.sh", "")
@@ -127,6 +128,7 @@ def _parse_arguments(script: str) -> dict[str, str]:
     """
     _, _, body = script.partition("=(")
     try:
+        # comments=True, because the emitted array has comment lines between the flags.
         words = shlex.split(body.rpartition(")")[0], comments=True)
     except ValueError:
         return {}

@@ -69,6 +69,7 @@ def headline(found: Diff) -> str:
     """Return a one-line summary: moved ranks, groups, memory, step time and checkpoints."""
     if not found.has_changes:
         return "no changes"
+    # Plans of serving jobs have no peak memory, step time or checkpoint, so parts may be absent.
     moves = found.moves
     parts = []
     if moves is not None:
@@ -128,6 +129,7 @@ def _relative_change(change: Change) -> str:
     measured = change.name.endswith(("_bytes", "_seconds", "_per_second")) or change.name == "mfu"
     if not measured or not isinstance(old, int | float) or not isinstance(new, int | float):
         return ""
+    # A relative change from zero is undefined.
     if not old:
         return "new"
     return f"{(new - old) / old * 100:+.1f} %"
@@ -264,6 +266,7 @@ def _escape_markdown(text: str) -> str:
 
     Host and rack names come from files, so they must not be able to add markup.
     """
+    # The backslash comes first; otherwise it would escape the backslashes that are added.
     for sign in "\\|*<`[]":
         text = text.replace(sign, f"\\{sign}")
     return text

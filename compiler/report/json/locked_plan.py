@@ -77,6 +77,7 @@ def locked_plan(text: str) -> LockedPlan:
     missing = [key for key in DERIVED_KEYS if key not in found]
     if missing:
         raise LockUnreadable(f"the key decisions.{missing[0]} is missing")
+    # Locks have no key for the kind of job; only those of serving jobs have engine limits.
     kind = ServingLayout if SERVING_KEY in found else Layout
     try:
         layout: Layout | ServingLayout = from_json(kind, found["layout"])
@@ -85,6 +86,7 @@ def locked_plan(text: str) -> LockedPlan:
         gone = from_json(tuple[str, ...], found.get("unavailable", []))
     except ValueError as error:
         raise LockUnreadable(str(error)) from None
+    # A size of 0 would cause a division by zero far from this file.
     wrong = [name for name in DEGREES if getattr(layout, name, 1) < 1]
     if wrong:
         raise LockUnreadable(f"layout.{wrong[0]} is {getattr(layout, wrong[0])}, must be >= 1")

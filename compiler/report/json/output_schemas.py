@@ -101,6 +101,7 @@ def _with_required(schema: Schema, other: Schema) -> Schema:
 
 def _serving_estimate_schema(definitions: Schema) -> Schema:
     schema = dataclass_schema(ServingEstimate, definitions)
+    # The layout is a section of its own, so plan.json omits it here.
     properties = {key: value for key, value in schema["properties"].items() if key != "layout"}
     decode = _with_required(dataclass_schema(StepTerms, definitions), {"total_seconds": NUMBER})
     totals = dict.fromkeys(ESTIMATE_TOTALS, NUMBER)

@@ -52,6 +52,7 @@ def cluster_map(plan: AnyPlan) -> ClusterMap:
     # Smaller cells keep the figure of a large cluster on one screen.
     side = 10 if count <= 2_000 else 5 if count <= 8_000 else 4
     look = MapStyle(plan, axis, color_ramp(axis.size), side, len(racks) <= MAX_NAMED_RACKS)
+    # Whole racks are left out, because a partly drawn rack would look like a smaller one.
     kept, left_out = _drawn_racks(racks)
     canvas = Canvas(WIDTH)
     height = (draw_racks_as_columns if gpus else draw_racks_as_blocks)(canvas, look, kept)
@@ -110,6 +111,7 @@ def color_ramp(count: int) -> list[str]:
     shades = min(count, MAX_SHADES)
     if shades == 1:
         return [RAMP[1]] * count
+    # Integer division gives neighbours the same shade if there are more coordinates than shades.
     return [_color_at(index * shades // count / (shades - 1)) for index in range(count)]
 
 

@@ -77,6 +77,7 @@ class Canvas:
 
         Rectangles of equal ``height`` and ``ink`` share one SVG path.
         """
+        # The line runs through the middle of the rectangle; its stroke width is the height.
         data = f"M{svg_number(x)} {svg_number(y + height / 2)}h{svg_number(width)}"
         self._paths.setdefault((ink, svg_number(height)), []).append(data)
 
@@ -102,6 +103,7 @@ class Canvas:
             SvgPath("".join(parts), *(("", ink) if ink[0] == "#" else (ink, "")), thick)
             for (ink, thick), parts in self._paths.items()
         )
+        # Rounded up, so that the lowest shape is not cut off.
         whole = int(height) + (height > int(height))
         return Figure(title, self.width, whole, paths, tuple(self._areas), tuple(self._words))
 
@@ -224,6 +226,7 @@ def _draw_limit_lines(canvas: Canvas, marks: Sequence[LimitLine], scale: float) 
     for mark in sorted(marks, key=lambda one: -one.size):
         y = TOP + HEIGHT - mark.size * scale
         canvas.line(mark.role, LEFT, y, WIDTH - RIGHT + 4, y)
+        # Labels are at least 15 units apart; a label that is too close to the one above moves down.
         lowest = max(y + 4, lowest + 15)
         canvas.write_text(WIDTH - RIGHT + 8, lowest, mark.text, role="small")
 
@@ -266,4 +269,5 @@ def tick_distance(largest: float, steps: int) -> float:
         for factor in (1, 2, 5):
             if step * factor * steps >= largest:
                 return step * factor
+        # Rounding to one digit keeps the step an exact power of ten after many multiplications.
         step = float(f"{step * 10:.0e}")

@@ -57,6 +57,7 @@ def rack_cells(plan: AnyPlan) -> list[RackCells]:
         racks[rack.name] = [_rack_cell(host, nodes) for host in rack.hosts]
     for host in cluster.spare:
         cell = HostCell(host.name, host.nvlink_domain, "spare", -1)
+        # A rack that consists only of spare hosts is not among cluster.racks.
         racks.setdefault(host.rack, []).append(cell)
     away = tuple(HostCell(name, name, "unavailable", -1) for name in cluster.unavailable)
     known = [RackCells(name, tuple(cells)) for name, cells in racks.items()]
@@ -76,6 +77,7 @@ def colored_axis(placement: Placement) -> Axis:
     pipeline = placement.dense.axis("pp")
     if pipeline.size > 1:
         return pipeline
+    # Axes are ordered from the fastest-varying to the slowest-varying.
     split = [axis for axis in placement.dense.axes if axis.size > 1]
     return split[-1] if split else pipeline
 
@@ -221,6 +223,7 @@ def _draw_nvlink_domains(
         same = index < len(rack.cells) and rack.cells[index].domain == rack.cells[start].domain
         if same:
             continue
+        # A frame around a single host would repeat the host's own row.
         if index - start > 1:
             title = f"NVLink domain {rack.cells[start].domain}: {index - start} hosts"
             canvas.add_tooltip(

@@ -46,6 +46,7 @@ def memory_chart(plan: Plan) -> MemoryChart:
     used = [name for name in INKS if any(getattr(one, name) for one in estimate.memory)]
     bars = tuple(_stage_bar(stage, used) for stage in estimate.memory[:MAX_COLUMNS])
     marks = [LimitLine(gpu / GIB, f"GPU {gib(gpu)}", "edge")]
+    # Without a required headroom the limit equals the memory of the GPU.
     if plan.problem.goals.memory_headroom:
         marks.append(
             LimitLine(estimate.limit_bytes / GIB, f"limit {gib(estimate.limit_bytes)}", "mark")

@@ -58,6 +58,7 @@ def _training_key_figures(plan: Plan) -> tuple[KeyFigure, ...]:
     estimate, job = plan.estimate, plan.problem.job
     step, peak = estimate.time.total_seconds, estimate.peak
     gpu = plan.problem.cluster.gpu.memory_bytes
+    # The same relative band applies to all plans; docs/accuracy.md has the errors behind it.
     low, high = seconds(step * (1 - STEP_BAND)), seconds(step * (1 + STEP_BAND))
     batch = f"{job.global_batch:,} sequences of {job.sequence_length:,} tokens"
     flops = f"{quantity(estimate.model_flops_per_step, 'FLOP')} per step"

@@ -108,6 +108,7 @@ def process_group_table(plan: AnyPlan) -> HtmlTable:
     The groups of each axis are counted by the smallest unit that contains a group: host, NVLink
     domain or rack.
     """
+    # A serving job has one mesh, so its expert groups are among the axes of the dense mesh.
     routed = plan.problem.model.experts is not None and not isinstance(plan, ServingPlan)
     head = (
         "group",

@@ -60,6 +60,7 @@ def timeline_chart(plan: Plan) -> TimelineChart | None:
     """Draw the pipeline schedule of ``plan`` to scale; return None if ``plan`` has no pipeline."""
     if plan.layout.pp == 1:
         return None
+    # The plan has only the totals of the step, so the schedule is simulated again for the figure.
     pricing = pricing_for(plan.problem, framework_of(plan.problem))
     shown = preview(pricing, plan.layout)
     ranks = _ranks_to_draw(shown)
@@ -169,6 +170,7 @@ def _draw_action(
     x, ink = axis.x(start), _action_css_class(shown, action)
     wide = max((end - start) * axis.scale - 0.7, 0.3)  # a gap of 0.7 separates actions
     canvas.bar(ink, x, y, wide, high)
+    # A text element needs far more bytes than a box, so large figures have no numbers.
     many = sum(map(len, shown.table.rows)) > MAX_NUMBERS
     if wide >= 15 and not many:
         number = action.micro_batch + (shown.left_out if axis.after(start) else 0)

@@ -95,6 +95,7 @@ def _exposed_time_rows(plan: Plan, families: list[str]) -> list[tuple[str, str, 
     rows, shown = [], set()
     for name in families:
         term = TERMS[name]
+        # The estimate has one exposed time for such families, which must not be listed twice.
         text = "included in the row above" if term in shown else seconds(getattr(time, term))
         shown.add(term)
         rows.append((TITLES[name], quantity(sent[name], "B"), text))
@@ -130,6 +131,7 @@ def _traffic_by_link(plan: Plan, families: list[str]) -> list[LinkTraffic]:
         )
     for level, tier in enumerate(cluster.levels):
         zone = zones(hosts, level)
+        # All hosts are below one switch of this level, so nothing crosses its uplinks.
         if len(set(zone)) < 2:
             continue
         largest = max(Counter(zone).values())

@@ -44,6 +44,7 @@ def backend_records(sink: Sink) -> list[dict[str, Any]]:
             records.append(_backend_record(found))
         elif found is not None:
             sink.report("X23", found.finding())
+    # A plugin with the name of a built-in backend is never loaded, so it is not in all_names().
     for problem in shadowed(tuple(one.name for one in BUILT_IN)):
         sink.report("X23", problem.finding())
     return records
@@ -150,6 +151,7 @@ def with_matrix(text: str) -> str:
 def main() -> None:
     """Rewrite the table of strategies in the file that the command line names."""
     path = Path(sys.argv[1])
+    # newline="\n" keeps the file identical on Windows.
     path.write_text(with_matrix(path.read_text("utf-8")), encoding="utf-8", newline="\n")
 
 

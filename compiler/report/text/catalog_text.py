@@ -22,6 +22,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 
 def list_text(kind: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a table with one row per catalog entry of the given kind."""
+    # A column in which no entry has a value would be empty.
     columns = [name for name in COLUMNS[kind] if any(entry.get(name) for entry in entries.values())]
     rows = [
         (name, *(_format_cell(entry.get(column)) for column in columns))
@@ -54,6 +55,7 @@ def _field_lines(entry: Mapping[str, Any], indent: str) -> Iterator[str]:
 def _format_cell(value: Any) -> str:
     if value is None:
         return ""
+    # Booleans are integers in Python but are printed as in JSON: true, not True.
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         return str(value)
     return json.dumps(value, default=str)

@@ -77,6 +77,7 @@ def _code_section(info: CodeInfo) -> str:
 
 
 def _escape_cell(text: str) -> str:
+    # A bare vertical bar would end the table cell.
     return text.replace("|", "\\|")
 
 

@@ -127,6 +127,7 @@ def _memory_table(estimate: Estimate) -> str:
 
     An asterisk marks the fullest stage.
     """
+    # Field order of the IR type, so that a new term needs no change here.
     terms = [field.name for field in fields(StageMemory) if field.name != "stage"]
     rows = [
         (

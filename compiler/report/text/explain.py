@@ -28,6 +28,7 @@ def explain(topic: str) -> str:
     Raises:
         UnknownTopic: there is no code, field, term or pass with that name.
     """
+    # The order matters only if names collide: a diagnostic code is never a field, term or pass.
     for find in (_explain_code, _explain_field, _explain_cost_term, _explain_pass):
         text = find(topic)
         if text is not None:
@@ -47,6 +48,7 @@ def _explain_code(topic: str) -> str | None:
     match = CODE.fullmatch(topic)
     if match is None:
         return None
+    # Codes may end in a lower-case letter, so that only the first letter is raised.
     code = match[1][0].upper() + match[1][1:]
     try:
         return diagnostic_text(code_info(code))
@@ -90,6 +92,7 @@ def _spec_fields() -> dict[str, Any]:
 
 
 def _explain_field(topic: str) -> str | None:
+    # An index such as emit[0] stands for any entry of the list.
     path = re.sub(r"\[\d+\]", "[]", topic)
     found = _spec_fields().get(path) or _spec_fields().get(topic)
     if found is None:

@@ -14,6 +14,7 @@ def format_layout(layout: Layout) -> str:
 
     Parallel sizes of 1 are left out, except tp, pp and dp, and ep and etp if experts are split.
     """
+    # Without experts etp equals tp and ep is 1.
     experts = layout.ep > 1 or layout.etp != layout.tp
     always = {"tp", "pp", "dp"} | ({"ep", "etp"} if experts else set())
     names = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp")

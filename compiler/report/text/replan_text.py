@@ -111,6 +111,7 @@ def _lowest_common_level(move: Move, found: AnyReplanned) -> str:
     """
     levels = found.plan.problem.cluster.levels
     level = meeting_level(move.old, move.new)
+    # The hosts share no switch, so they are in different subtrees of the highest level.
     if level == len(levels):
         return f"another {levels[-1].name}"
     return f"same {levels[level].name}"

@@ -44,6 +44,7 @@ def search_text(plan: AnyPlan, top: int) -> str:
         return serving_search_text(plan, top) + rejected_layouts_text(plan.search.dropped)
     search = plan.search
     head, rows = candidate_table(search, top)
+    # ranked has only the best candidates, so the number of all candidates is computed.
     kept = search.enumerated - sum(count for _, count in search.dropped)
     line = f"{plan.problem.name}: {kept:,} candidates of {search.enumerated:,} layouts"
     return f"{line}\n\n{table(head, rows)}{TIE_NOTE}{rejected_layouts_text(search.dropped)}"
@@ -67,6 +68,7 @@ def search_csv(plan: AnyPlan, top: int) -> str:
     """Return the best ``top`` candidates as CSV text, one row per candidate."""
     records = _candidate_records(plan, top)
     out = io.StringIO()
+    # An empty search still gives a valid CSV file with a head.
     names = list(records[0]) if records else ["rank"]
     writer = csv.DictWriter(out, names, lineterminator="\n")
     writer.writeheader()

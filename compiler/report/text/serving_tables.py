@@ -29,6 +29,7 @@ SERVING_HEAD = (
 
 def serving_estimate_text(plan: ServingPlan) -> str:
     """Return the tables of a serving estimate: memory, decode step, latency and throughput."""
+    # vLLM divides this share of the device memory between weights, step and KV cache.
     budget = plan.problem.cluster.gpu.memory_bytes * plan.limits.gpu_memory_utilization
     parts = (
         f"{plan.problem.name}: {format_serving_layout(plan.layout)}\n",

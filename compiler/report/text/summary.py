@@ -23,6 +23,7 @@ from parc.compiler.report.text.layout_text import format_layout, format_serving_
 def serving_summary(plan: ServingPlan) -> str:
     """Return the six lines that ``parc compile`` prints for a serving job."""
     estimate, limits, search = plan.estimate, plan.limits, plan.search
+    # The stage with the fewest cache blocks limits the number of requests of the engine.
     stage = min(plan.stages, key=lambda one: one.blocks)
     dropped = sum(count for _, count in search.dropped)
     rows = (
@@ -118,6 +119,7 @@ def format_placement(plan: Plan) -> str:
     if len(placement.hosts) == 1:
         return "one host"
     chosen = next((one for one in placement.alternatives if one.chosen), None)
+    # A plan from a lock has no chosen alternative: its hosts were given.
     name = chosen.name if chosen is not None else "as given"
     if len({host.rack for host in placement.hosts}) == 1:
         name = "one rack"
