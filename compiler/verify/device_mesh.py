@@ -67,9 +67,9 @@ class MeshSizes:
 
 
 def derive_mesh_groups(sizes: MeshSizes, families: tuple[str, ...]) -> dict[str, Groups]:
-    """Return family -> groups of ranks, for each of ``families``, on a mesh of these ``sizes``.
+    """Return family -> process groups on a mesh of the given sizes, for each of ``families``.
 
-    Families of dense layers are the keys of DENSE, families of experts the keys of SPARSE.
+    Families of dense layers are the keys of DENSE; families of experts are the keys of SPARSE.
     """
     outer = (("pp", sizes.pp), ("dp_replicate", sizes.dp_replicate))
     dense: Axes = (*outer, ("dp_shard", sizes.dp_shard), ("cp", sizes.cp), ("tp", sizes.tp))
@@ -126,16 +126,18 @@ class DeviceMeshVerifier(FrameworkVerifier):
     launcher: tuple[LauncherNumber, ...] = ()
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Raise Malformed if ``file`` has no mesh sizes; ``derive_groups`` compares the sizes."""
+        """Raise Malformed if the mesh sizes cannot be read from ``file``.
+
+        ``derive_groups`` compares the sizes with the rank map.
+        """
         self.read_sizes(artifacts[self.file])
 
     def derive_groups(
         self, artifacts: Mapping[str, str], world: int, sink: Sink
     ) -> DerivedGroups | None:
-        """Return the mesh sizes in ``file`` and the groups that they imply on ``world`` ranks.
+        """Return the mesh sizes in ``file`` and the process groups that they imply.
 
-        Report A05 (ranks or groups contradict each other) and return None if the sizes do not fit
-        ``world`` or each other.
+        Return None after reporting sizes that do not fit ``world`` ranks or each other (A05).
         """
         found = self.read_sizes(artifacts[self.file])
         if found.world != world:

@@ -13,9 +13,10 @@ SHOWN = 4
 
 
 def verify_host_file(file: str, text: str, hosts: list[str], sink: Sink) -> None:
-    """Report A02 (hosts differ) if line n + 1 of a host file does not name the host of node rank n.
+    """Report lines of a host file that do not name the host of their node rank (A02).
 
-    ``hosts`` are the host names of the rank map, by node rank.
+    Line n + 1 must name the host of node rank n; ``hosts`` are the host names of the rank map, by
+    node rank.
     """
     lines = read_lines(text)
     if lines == hosts:
@@ -48,7 +49,7 @@ def verify_numbers(
 
 
 def verify_rendezvous(file: str, text: str, hosts: list[str], sink: Sink) -> None:
-    """Report A07 if the rendezvous host in a launch script is not the host of rank 0.
+    """Report a rendezvous host in a launch script that is not the host of rank 0 (A07).
 
     The rendezvous host is the value of the shell variable ``first``.
     """

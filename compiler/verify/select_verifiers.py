@@ -74,7 +74,7 @@ def engine_verifier(
 
 
 def report_unverified_targets(artifacts: Iterable[str], names: Iterable[str], sink: Sink) -> None:
-    """Report A13 (not verified) for each target in ``names`` that has files but no verifier."""
+    """Report each target in ``names`` whose files no verifier has checked (A13)."""
     files: dict[str, str] = {}
     for file in sorted(artifacts):
         files.setdefault(file.partition("/")[0].partition(".")[0], file)

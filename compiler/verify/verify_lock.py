@@ -44,20 +44,20 @@ def missing_files(
         for script in one.scripts
         for name, text in references.items()
         if text in artifacts.get(script, "")
-        and (not text.startswith("$here/") or _folder(name) == _folder(script))
+        and (not text.startswith("$here/") or _top_folder(name) == _top_folder(script))
     ]
     needs = (*scripts, *(pair for one in files for pair in one.required_by))
     return [(name, user) for name, user in needs if user in artifacts and name not in artifacts]
 
 
-def _folder(path: str) -> str:
+def _top_folder(path: str) -> str:
     return path.partition("/")[0]
 
 
 def verify_lock(
     lock: dict[str, Any], hosts: list[str], derived: DerivedGroups | None, sink: Sink
 ) -> None:
-    """Report hosts (A02) or a rank order (A05) in ``parc.lock`` that differ from the rank map's.
+    """Compare hosts (A02) and rank order (A05) in ``parc.lock`` with the other emitted files.
 
     Args:
         lock: the tree of ``parc.lock``.

@@ -68,9 +68,9 @@ class _EmittedFolder:
 
 
 def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
-    """Report each contradiction between emitted files, with a diagnostic code that starts with A.
+    """Report contradictions between emitted files, each with an A code such as PARC-A05.
 
-    Damaged files also end in diagnostics; no content of a file raises an exception.
+    A damaged file also causes a diagnostic and never an exception.
 
     Args:
         artifacts: path (``rankmap.csv``) -> text. Files that a plan did not emit are absent; a
@@ -101,15 +101,17 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
 def _read_folder(artifacts: Mapping[str, str], sink: Sink) -> _EmittedFolder:
     """Read ``parc.lock`` and ``rankmap.json``, and select the verifiers for the folder.
 
-    A file that is damaged is reported as A04 (cannot be read).
+    A file that is damaged is reported (A04), and its content is None in the result.
     """
 
-    def read(file: str, reader: Callable[[str], dict[str, Any]]) -> dict[str, Any] | None:
+    def read_if_present(
+        file: str, reader: Callable[[str], dict[str, Any]]
+    ) -> dict[str, Any] | None:
         return (
             _report_malformed(lambda: reader(artifacts[file]), sink) if file in artifacts else None
         )
 
-    lock, document = read(LOCK, read_lock), read(DOCUMENT, read_document)
+    lock, document = read_if_present(LOCK, read_lock), read_if_present(DOCUMENT, read_document)
     names = (*locked_versions(lock), *((str(document.get("framework")),) if document else ()))
     verifiers = load_verifiers(names)
     framework = framework_verifier(verifiers, artifacts)
@@ -120,8 +122,9 @@ def _read_folder(artifacts: Mapping[str, str], sink: Sink) -> _EmittedFolder:
 def _check_contents(folder: _EmittedFolder) -> bool:
     """Return False if the lock or a file of the framework cannot be read.
 
-    In that case nothing else is compared. A copy that damaged the whole folder (for example its
-    line ends) would give a finding per file, while the first finding already shows the cause.
+    In that case no other files are compared. If a copy damaged the whole folder, for example its
+    line ends, every comparison would give a finding, although the first finding already shows the
+    cause.
     """
     framework, artifacts, sink = folder.framework, folder.artifacts, folder.sink
     if folder.lock is None and LOCK in artifacts:
@@ -140,9 +143,9 @@ def _starts_engine(folder: _EmittedFolder) -> bool:
 
 
 def _report_malformed(run: Callable[[], T], sink: Sink) -> T | None:
-    """Return the result of ``run``, or None if ``run`` raises Malformed.
+    """Return the result of ``run``; None if ``run`` raises Malformed.
 
-    The unreadable file is then reported as A04.
+    In that case, the file that cannot be read is reported (A04).
     """
     try:
         return run()
@@ -233,8 +236,8 @@ def _verify_launch(folder: _EmittedFolder, hosts: list[str], ranks_per_node: int
     launcher = folder.framework.launcher if folder.framework is not None else ()
     job = JobShape(hosts, ranks_per_node, folder.document, launcher)
 
-    def check(one: Verifier) -> None:
+    def report_unreadable(one: Verifier) -> None:
         _report_malformed(lambda: one.check_launch(folder.artifacts, job, folder.sink), folder.sink)
 
     for one in folder.verifiers.values():
-        check(one)
+        report_unreadable(one)

@@ -25,9 +25,9 @@ Table = dict[str, list[str]]
 
 
 def verify_hosts(table: Table, sink: Sink, devices: list[str] | None = None) -> list[str]:
-    """Report A05 if ranks, hosts and GPUs are not numbered consecutively; return the hosts.
+    """Report ranks, hosts and GPUs that are not numbered consecutively (A05); return the hosts.
 
-    The hosts, racks and NVLink domains of the table are taken from the first rank of each host.
+    The rack and the NVLink domain of a host are taken from the row of its first rank.
 
     Args:
         table: columns of ``rankmap.csv``.
@@ -63,7 +63,10 @@ def verify_hosts(table: Table, sink: Sink, devices: list[str] | None = None) -> 
 
 
 def _report_repeated_host(hosts: list[str], ranks_per_node: int, sink: Sink) -> None:
-    """Report A05 for a host with two node ranks, because two ranks would share each of its GPUs."""
+    """Report a host that has two node ranks (A05).
+
+    Two ranks would share each GPU of this host.
+    """
     seen: dict[str, int] = {}
     for node, host in enumerate(hosts):
         if host in seen:
@@ -74,17 +77,17 @@ def _report_repeated_host(hosts: list[str], ranks_per_node: int, sink: Sink) -> 
 
 
 def verify_coordinates(table: Table, derived: DerivedGroups, sink: Sink) -> None:
-    """Report A01 for each column with a coordinate that is not the rank's index in its group."""
+    """Report each column with a coordinate that is not the rank's index in its group (A01)."""
     for column in derived.columns:
         if column not in table:
             sink.report("A01", f"the rank map has no column {column}", span=_table_line(1))
             continue
-        expected = [str(place) for place in coordinates(derived.families[column])]
+        expected = [str(place) for place in coordinates_in_groups(derived.families[column])]
         _report_wrong_cells("A01", column, table[column], expected, sink)
 
 
-def coordinates(groups: Groups) -> list[int]:
-    """Return, for each rank, its index in its group.
+def coordinates_in_groups(groups: Groups) -> list[int]:
+    """Return each rank's index in its group, as a list by rank.
 
     The members of a group are evenly spaced, so slices fill the list without a loop over ranks.
     """
@@ -109,15 +112,15 @@ def build_rank_map(table: Table, hosts: list[str]) -> RankMap:
 
 
 def _parse_coordinates(cells: list[str]) -> list[int] | None:
-    """Return ``cells`` as integers; None if a cell is not a number without leading zeros."""
+    """Return ``cells`` as integers; None if a cell is no integer or has leading zeros."""
     numbers = [int(cell) if cell.isdecimal() and len(cell) < 10 else -1 for cell in cells]
     return numbers if list(map(str, numbers)) == cells else None
 
 
 def verify_document(tree: dict[str, Any], found: RankMap, sink: Sink) -> None:
-    """Report A06 (the rank map files differ) if rankmap.json differs from rankmap.csv.
+    """Report each part of rankmap.json that differs from rankmap.csv (A06).
 
-    ``tree`` is the content of rankmap.json, ``found`` that of rankmap.csv.
+    ``tree`` is the content of rankmap.json, ``found`` the content of rankmap.csv.
     """
     for key, value in (("world", found.world), ("ranks_per_node", found.ranks_per_node)):
         if tree.get(key) != value:
@@ -136,7 +139,7 @@ def verify_document(tree: dict[str, Any], found: RankMap, sink: Sink) -> None:
 
 
 def verify_groups(tree: dict[str, Any], derived: DerivedGroups, sink: Sink) -> None:
-    """Report A06 if rankmap.json does not have the framework's sizes, rank order and groups."""
+    """Report sizes, rank order and groups in rankmap.json that are not the framework's (A06)."""
     if any(tree["sizes"].get(name) != size for name, size in derived.sizes.items()):
         _report_difference(f"sizes differ from those of {derived.file}: {derived.sizes}", sink)
     if tree.get("order") != derived.order:
@@ -191,12 +194,15 @@ def _is_size_and_stride(pair: Any) -> bool:
 def _report_wrong_cells(
     code: str, column: str, actual: list[str], expected: list[str], sink: Sink
 ) -> None:
-    """Report a wrong cell of ``column`` as diagnostic ``code``, at the first wrong rank."""
+    """Report the cells of ``column`` that differ from the expected ones, as diagnostic ``code``.
+
+    The diagnostic points to the row of the first wrong rank.
+    """
     if actual == expected:
         return
     wrong = [n for n, pair in enumerate(zip(actual, expected, strict=True)) if pair[0] != pair[1]]
     first = [f"rank {n} has {actual[n]!r:.40}, must be {expected[n]!r:.40}" for n in wrong[:SHOWN]]
-    message = f"{len(wrong)} of {len(actual)} ranks have a wrong {column}"
+    message = f"{len(wrong)} of {len(actual)} ranks have a wrong value in the column {column}"
     sink.report(code, Finding(message, "; ".join(first)), span=_table_line(wrong[0] + 2))
 
 
@@ -245,7 +251,7 @@ def matching_rank_map(
         return None
     if found.columns.keys() != set(derived.columns):
         return None
-    columns = {name: coordinates(derived.families[name]) for name in found.columns}
+    columns = {name: coordinates_in_groups(derived.families[name]) for name in found.columns}
     if any(len(column) != world for column in columns.values()):
         return None
     largest = max(len(derived.families[name].members) for name in columns)

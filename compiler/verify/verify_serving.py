@@ -46,7 +46,7 @@ def verify_engine_ranks(
 def verify_serving_document(
     tree: dict[str, Any], table: Table, engine: EngineVerifier, sink: Sink
 ) -> None:
-    """Report A06 if rankmap.json differs from rankmap.csv or from the groups of the engine."""
+    """Report each part of rankmap.json that differs from rankmap.csv or the engine (A06)."""
     columns = [name for name in table if name in (*engine.axes, *engine.shared_axes)]
     for column in columns:
         values = tree["ranks"].get(column)
@@ -66,9 +66,9 @@ def verify_serving_document(
 
 
 def _verify_shared_axis(column: str, table: Table, engine: EngineVerifier, sink: Sink) -> None:
-    """Report A01 if a cell in the column ``column`` is not the rank's index in its group.
+    """Report ranks whose coordinate in ``column`` is not their index in their group (A01).
 
-    Such an axis, for example ep, shares its ranks with other axes of the engine.
+    A shared axis, for example ep, consists of ranks along several other axes of the engine.
     """
     wrong = [
         f"rank {rank} must be {place}"
@@ -104,7 +104,7 @@ def _as_texts(coordinates: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def _parse_number(text: str) -> int:
-    """Return a cell as a number; -1 if it is not a number or has nine digits or more."""
+    """Return the number in a cell; -1 if the cell has no number or nine digits or more."""
     return int(text) if text.isdecimal() and len(text) < 9 else -1
 
 

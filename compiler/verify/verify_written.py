@@ -74,9 +74,10 @@ def _files_with_digests(
 
 
 def _report_line_ends(files: Sequence[str], sink: Sink) -> None:
-    """Report A10 once for all files that differ only by CRLF line ends.
+    """Report files that differ from the written ones only by CRLF line ends (A10).
 
-    Copying a folder through Windows or git causes this change in all files together.
+    One diagnostic lists all of these files, because copying a folder through Windows or git changes
+    them together.
     """
     if files:
         message = f"files have CRLF line ends but were written with LF: {_format_files(files)}"
@@ -89,7 +90,7 @@ def _report_line_ends(files: Sequence[str], sink: Sink) -> None:
 
 
 def _report_foreign(contents: Mapping[str, bytes], ours: set[str], sink: Sink) -> None:
-    """Report A12 for foreign files under reserved names.
+    """Report foreign files under names that PARC reserves (A12).
 
     Files under other names, such as logs, are allowed.
     """

@@ -198,33 +198,25 @@ RATE_FIELDS = ("tokens_per_second", "requests_per_second", "max_concurrency")
 
 def serving_layout_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """Return the changes of a serving layout: parallel sizes, layers per stage, engine limits."""
-    return _changed_in_service(_service_layout_fields(old), _service_layout_fields(new))
+    before, after = _service_layout_fields(old), _service_layout_fields(new)
+    return _changed_in_order(before, after, before)
 
 
 def serving_memory_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """Return the memory changes, in bytes per GPU, on the stage with the fewest KV cache blocks."""
-    return _changed_in_service(_fullest_stage_memory(old), _fullest_stage_memory(new))
+    before, after = _fullest_stage_memory(old), _fullest_stage_memory(new)
+    return _changed_in_order(before, after, MEMORY_FIELDS)
 
 
 def serving_time_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """Return the changes, in seconds, of time to first token, time per token and prefill time."""
-    return _changed_in_service(
-        _estimate_fields(old, TIME_FIELDS), _estimate_fields(new, TIME_FIELDS)
-    )
+    before, after = _estimate_fields(old, TIME_FIELDS), _estimate_fields(new, TIME_FIELDS)
+    return _changed_in_order(before, after, TIME_FIELDS)
 
 
 def serving_rate_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """Return the changes of tokens per second, requests per second and maximum concurrency."""
     return changes(_estimate_fields(old, RATE_FIELDS), _estimate_fields(new, RATE_FIELDS))
-
-
-def _changed_in_service(before: dict[str, Any], after: dict[str, Any]) -> tuple[Change, ...]:
-    """Return the values that differ, in the order of ``before``."""
-    return tuple(
-        Change(name, before[name], after[name])
-        for name in before
-        if before[name] != after.get(name)
-    )
 
 
 def _service_layout_fields(side: Side) -> dict[str, Any]:

@@ -22,7 +22,12 @@ from parc.compiler.report.diff.changes import (
     time_changes,
 )
 from parc.compiler.report.diff.checkpoints import Checkpoint, checkpoint
-from parc.compiler.report.diff.rank_changes import AxisChange, RankMoves, group_changes, rank_moves
+from parc.compiler.report.diff.rank_changes import (
+    AxisGroupDiff,
+    RankMoves,
+    group_changes,
+    rank_moves,
+)
 from parc.compiler.report.diff.side import NotAnOutput, Side
 from parc.compiler.report.formatting import round_tree
 
@@ -37,7 +42,7 @@ class Diff:
     layout: tuple[Change, ...]
     moves: RankMoves | None
     """None if one of the sides has no rank map."""
-    groups: tuple[AxisChange, ...]
+    groups: tuple[AxisGroupDiff, ...]
     arguments: tuple[Change, ...]
     environment: tuple[Change, ...]
     directives: tuple[Change, ...]
@@ -93,7 +98,7 @@ def _compare_plans(old: Side, new: Side) -> Diff:
         raise NotAnOutput(f"{trains.name} trains a model and {serves.name} serves one")
     moves: RankMoves | None = None
     # Without both rank maps the other parts of the plans are still compared.
-    groups: tuple[AxisChange, ...] = ()
+    groups: tuple[AxisGroupDiff, ...] = ()
     if old.ranks is not None and new.ranks is not None:
         moves = rank_moves(old.ranks, new.ranks)
         groups = group_changes(old.ranks, new.ranks, old.experts or new.experts)

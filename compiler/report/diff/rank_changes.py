@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, repeat
 
-from parc.compiler.report.diff.side import Ranks
+from parc.compiler.report.diff.side import RankMapColumns
 from parc.compiler.topology.hostlist import fold
 
 
@@ -47,7 +47,7 @@ class RankMoves:
         return self != RankMoves(self.old_world, self.old_world, 0, 0, (), (), (), (), ())
 
 
-def rank_moves(old: Ranks, new: Ranks) -> RankMoves:
+def rank_moves(old: RankMapColumns, new: RankMapColumns) -> RankMoves:
     """Return the ranks that change their GPU, and the hosts and racks that differ.
 
     Only ranks that exist on both sides are compared; further ranks are counted.
@@ -73,14 +73,14 @@ def _in_rank_order(names: set[str], order: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in dict.fromkeys(order) if name in names)
 
 
-def _moved_ranks(old: Ranks, new: Ranks) -> list[int]:
+def _moved_ranks(old: RankMapColumns, new: RankMapColumns) -> list[int]:
     before = zip(old.hosts, old.local, strict=True)
     after = zip(new.hosts, new.local, strict=True)
     pairs = enumerate(zip(before, after, strict=False))
     return [rank for rank, (here, there) in pairs if here != there]
 
 
-def _count_changed_coordinates(old: Ranks, new: Ranks) -> int:
+def _count_changed_coordinates(old: RankMapColumns, new: RankMapColumns) -> int:
     axes = sorted(old.coordinates.keys() & new.coordinates.keys())
     if not axes:  # two frameworks without a common axis
         return min(old.world, new.world)
@@ -89,7 +89,9 @@ def _count_changed_coordinates(old: Ranks, new: Ranks) -> int:
     return sum(here != there for here, there in zip(before, after, strict=False))
 
 
-def _fold_moved_ranks(moved: list[int], old: Ranks, new: Ranks) -> Iterator[RankRange]:
+def _fold_moved_ranks(
+    moved: list[int], old: RankMapColumns, new: RankMapColumns
+) -> Iterator[RankRange]:
     # In a run of consecutive ranks, rank minus index is constant.
     for _, group in groupby(enumerate(moved), key=lambda pair: pair[1] - pair[0]):
         ranks = [rank for _, rank in group]
@@ -98,8 +100,11 @@ def _fold_moved_ranks(moved: list[int], old: Ranks, new: Ranks) -> Iterator[Rank
         )
 
 
-def _format_locations(ranks: Ranks, chosen: list[int]) -> str:
-    """Return the hosts of the ``chosen`` ranks as a host list; a single host with its GPUs."""
+def _format_locations(ranks: RankMapColumns, chosen: list[int]) -> str:
+    """Return the hosts of the ranks ``chosen`` as a host list.
+
+    If all of these ranks are on one host, return the host with their local ranks: ``r01n03:0-3``.
+    """
     hosts = list(dict.fromkeys(ranks.hosts[rank] for rank in chosen))
     if len(hosts) > 1:
         return fold(hosts)
@@ -108,7 +113,7 @@ def _format_locations(ranks: Ranks, chosen: list[int]) -> str:
 
 
 def _rack_changes(
-    old: Ranks, new: Ranks
+    old: RankMapColumns, new: RankMapColumns
 ) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str, str], ...]]:
     """Return the renamed racks and the moved hosts between two rank maps.
 
@@ -152,7 +157,7 @@ The rank map of a framework has columns for some of these axes."""
 
 
 @dataclass(frozen=True, slots=True)
-class AxisChange:
+class AxisGroupDiff:
     """Comparison of the process groups along one axis of the mesh."""
 
     axis: str
@@ -173,7 +178,10 @@ class AxisChange:
 
     @property
     def has_changes(self) -> bool:
-        """True if group members differ, or the number of groups that span racks or domains."""
+        """True if the process groups along this axis differ between the two sides.
+
+        Compared are the members of the groups, and how many groups span racks or NVLink domains.
+        """
         return (
             self.same_members != max(self.old_groups, self.new_groups)
             or self.old_crossing_racks != self.new_crossing_racks
@@ -182,8 +190,10 @@ class AxisChange:
         )
 
 
-def group_changes(old: Ranks, new: Ranks, experts: bool) -> tuple[AxisChange, ...]:
-    """Return one AxisChange for each mesh axis whose process groups differ.
+def group_changes(
+    old: RankMapColumns, new: RankMapColumns, experts: bool
+) -> tuple[AxisGroupDiff, ...]:
+    """Return one AxisGroupDiff for each mesh axis whose process groups differ.
 
     Axes of the expert mesh are compared only if ``experts`` is true.
     """
@@ -196,7 +206,7 @@ def group_changes(old: Ranks, new: Ranks, experts: bool) -> tuple[AxisChange, ..
     return tuple(change for change in compared if change.has_changes)
 
 
-def ranks_by_group(ranks: Ranks, axis: str, mesh: tuple[str, ...]) -> list[Group]:
+def ranks_by_group(ranks: RankMapColumns, axis: str, mesh: tuple[str, ...]) -> list[Group]:
     """Return the groups of ranks that differ only in ``axis``, sorted by first rank.
 
     ``mesh`` names the axes of the mesh; axes without a column in the rank map are ignored.
@@ -210,14 +220,16 @@ def ranks_by_group(ranks: Ranks, axis: str, mesh: tuple[str, ...]) -> list[Group
     return [tuple(group) for group in found.values()]
 
 
-def _compare_axis(axis: str, mesh: tuple[str, ...], old: Ranks, new: Ranks) -> AxisChange:
+def _compare_axis(
+    axis: str, mesh: tuple[str, ...], old: RankMapColumns, new: RankMapColumns
+) -> AxisGroupDiff:
     before, after = ranks_by_group(old, axis, mesh), ranks_by_group(new, axis, mesh)
     racks_before, racks_after = (
         _groups_spanning(before, old.racks),
         _groups_spanning(after, new.racks),
     )
     fresh = _newly_spanning(racks_after, racks_before, old.world)
-    return AxisChange(
+    return AxisGroupDiff(
         axis=axis,
         old_size=len(before[0]),
         new_size=len(after[0]),
@@ -240,10 +252,11 @@ def _groups_spanning(found: list[Group], places: tuple[str, ...]) -> list[Group]
 
 
 def _newly_spanning(now: list[Group], before: list[Group], old_world: int) -> list[Group]:
-    """Return the groups in ``now`` that newly span racks.
+    """Return the groups that span racks on the new side but not on the old side.
 
-    ``now`` and ``before`` are the groups that span racks on the new and on the old side. A group is
-    new if one of its ranks was in no such group, or if the old side lacks all of its ranks.
+    ``now`` and ``before`` are the groups that span racks on the new and on the old side. A group in
+    ``now`` is returned if one of its ranks is in no group of ``before``; ranks that the old side
+    lacks count only if the group consists of such ranks.
     """
     crossed = {rank for group in before for rank in group}
     return [

@@ -21,7 +21,7 @@ class NotAnOutput(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Ranks:
+class RankMapColumns:
     """Columns of the rank map; each column has one value per rank."""
 
     hosts: tuple[str, ...]
@@ -33,7 +33,7 @@ class Ranks:
 
     @property
     def world(self) -> int:
-        """Number of ranks."""
+        """Number of ranks in the rank map."""
         return len(self.hosts)
 
 
@@ -43,7 +43,7 @@ class Side:
 
     name: str
     plan: dict[str, Any]
-    ranks: Ranks | None
+    ranks: RankMapColumns | None
     """None if the rank map was not emitted."""
     arguments: Mapping[str, str]
     """Flag -> values of the flag, as shell words joined by spaces."""
@@ -103,7 +103,7 @@ def _parse_integer(digits: str) -> int | float:
     return int(digits) if len(digits) < 19 else float(digits)
 
 
-def _parse_rank_map(name: str, text: str) -> Ranks:
+def _parse_rank_map(name: str, text: str) -> RankMapColumns:
     rows = list(csv.reader(text.splitlines()))
     if len(rows) < 2 or any(len(row) != len(rows[0]) for row in rows):
         raise NotAnOutput(f"{name}/rankmap.csv is not a table with equally long rows")
@@ -112,7 +112,7 @@ def _parse_rank_map(name: str, text: str) -> Ranks:
     if missing or len(columns) == len(PLACE):
         gone = ", ".join(sorted(missing)) or "of mesh coordinates"
         raise NotAnOutput(f"{name}/rankmap.csv has no column {gone}")
-    return Ranks(
+    return RankMapColumns(
         hosts=columns["host"],
         local=columns["local_rank"],
         racks=columns["rack"],

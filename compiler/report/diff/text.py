@@ -11,7 +11,7 @@ from typing import Any
 
 from parc.compiler.report.diff.changes import Change
 from parc.compiler.report.diff.diff import Diff
-from parc.compiler.report.diff.rank_changes import AxisChange, RankMoves
+from parc.compiler.report.diff.rank_changes import AxisGroupDiff, RankMoves
 from parc.compiler.report.formatting import (
     gib,
     number_range,
@@ -47,7 +47,7 @@ class Section:
     notes: tuple[str, ...] = ()
 
 
-def sections(found: Diff) -> tuple[Section, ...]:
+def diff_sections(found: Diff) -> tuple[Section, ...]:
     """Return the sections of the diff that have rows or notes: inputs first, checkpoint last."""
     costs = (*found.time, *found.rates)
     candidates = (
@@ -65,7 +65,7 @@ def sections(found: Diff) -> tuple[Section, ...]:
     return tuple(section for section in candidates if section.rows or section.notes)
 
 
-def headline(found: Diff) -> str:
+def diff_headline(found: Diff) -> str:
     """Return a one-line summary: moved ranks, groups, memory, step time and checkpoints."""
     if not found.has_changes:
         return "no changes"
@@ -192,7 +192,7 @@ def _move_notes(moves: RankMoves) -> Iterator[str]:
         yield f"and {len(moves.moved_hosts) - MAX_HOSTS:,} more hosts change racks"
 
 
-def _group_section(axes: tuple[AxisChange, ...]) -> Section:
+def _group_section(axes: tuple[AxisGroupDiff, ...]) -> Section:
     rows = tuple(
         (
             axis.axis,
@@ -228,15 +228,15 @@ def _checkpoint_section(found: Diff) -> Section:
 
 def diff_text(found: Diff) -> str:
     """Return the diff as plain text: the headline, then one table per section."""
-    parts = [f"{found.old} -> {found.new}: {headline(found)}\n"]
-    parts += [_section_text(section) for section in sections(found)]
+    parts = [f"{found.old} -> {found.new}: {diff_headline(found)}\n"]
+    parts += [_section_text(section) for section in diff_sections(found)]
     return "\n".join(parts)
 
 
 def diff_markdown(found: Diff) -> str:
     """Return the diff as Markdown: the headline, then one heading and table per section."""
-    parts = [f"### parc diff: `{found.old}` → `{found.new}`\n", f"**{headline(found)}**\n"]
-    parts += ["\n".join(_section_markdown(section)) + "\n" for section in sections(found)]
+    parts = [f"### parc diff: `{found.old}` → `{found.new}`\n", f"**{diff_headline(found)}**\n"]
+    parts += ["\n".join(_section_markdown(section)) + "\n" for section in diff_sections(found)]
     return "\n".join(parts)
 
 

@@ -135,10 +135,10 @@ def plan_schema() -> Schema:
     definitions["ServingPlan"] = _serving_plan_schema(
         definitions, _common_keys(), _cluster_schema(definitions)
     )
-    return _either_kind("PARC plan", ("TrainingPlan", "ServingPlan"), definitions)
+    return _any_of_schemas("PARC plan", ("TrainingPlan", "ServingPlan"), definitions)
 
 
-def _either_kind(title: str, names: tuple[str, str], definitions: Schema) -> Schema:
+def _any_of_schemas(title: str, names: tuple[str, str], definitions: Schema) -> Schema:
     choices: Schema = {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in names]}
     return _complete_schema(title, choices, definitions)
 
@@ -169,7 +169,7 @@ def lock_schema() -> Schema:
     definitions["ServingLock"] = _lock_file_schema(
         _with_properties(_serving_decisions_schema(definitions), unavailable=NAMES)
     )
-    return _either_kind("PARC lock", ("TrainingLock", "ServingLock"), definitions)
+    return _any_of_schemas("PARC lock", ("TrainingLock", "ServingLock"), definitions)
 
 
 def _training_decisions_schema(definitions: Schema) -> Schema:
@@ -204,7 +204,7 @@ def _lock_file_schema(decisions: Schema) -> Schema:
 
 
 def _complete_schema(title: str, schema: Schema, definitions: Schema) -> Schema:
-    """Return a complete JSON Schema file; ``$defs`` has only the definitions it refers to."""
+    """Return a complete JSON Schema document, whose ``$defs`` has only definitions in use."""
     used: Schema = {}
     # Follow references until no new definition is found.
     fresh = [schema]
@@ -239,7 +239,7 @@ def _common_keys() -> dict[str, Any]:
 
 
 def _with_properties(schema: Schema, **other: Schema) -> Schema:
-    """Return ``schema`` with properties added (as optional ones) or replaced."""
+    """Return an object schema with properties replaced, or added as optional properties."""
     return {**schema, "properties": {**schema["properties"], **other}}
 
 

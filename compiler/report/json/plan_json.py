@@ -246,8 +246,8 @@ def _training_placement_fields(placement: Placement) -> dict[str, Any]:
 def _search_section(plan: Plan) -> dict[str, Any]:
     """Return the result of the layout search as JSON types.
 
-    A candidate's split of layers into stages is written as the name of its form, to keep the file
-    small; the section ``layout`` has the full split of the chosen one.
+    To keep the file small, the split of layers into stages is written as one word for each
+    candidate, such as ``even``; the section ``layout`` has the full split of the chosen layout.
     """
     ranked = []
     for candidate in plan.search.ranked:

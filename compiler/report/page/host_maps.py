@@ -54,7 +54,7 @@ def rack_cells(plan: AnyPlan) -> list[RackCells]:
     nodes = {host.name: node for node, host in enumerate(plan.placement.hosts)}
     racks: dict[str, list[HostCell]] = {}
     for rack in cluster.racks:
-        racks[rack.name] = [_rack_cell(host, nodes) for host in rack.hosts]
+        racks[rack.name] = [_used_or_idle_cell(host, nodes) for host in rack.hosts]
     for host in cluster.spare:
         cell = HostCell(host.name, host.nvlink_domain, "spare", -1)
         # A rack that consists only of spare hosts is not among cluster.racks.
@@ -64,7 +64,7 @@ def rack_cells(plan: AnyPlan) -> list[RackCells]:
     return [*known, RackCells(UNKNOWN_RACK, away)] if away else known
 
 
-def _rack_cell(host: Host, nodes: dict[str, int]) -> HostCell:
+def _used_or_idle_cell(host: Host, nodes: dict[str, int]) -> HostCell:
     node = nodes.get(host.name, -1)
     return HostCell(host.name, host.nvlink_domain, "used" if node >= 0 else "idle", node)
 

@@ -39,7 +39,8 @@ class MemoryChart(NamedTuple):
 def memory_chart(plan: Plan) -> MemoryChart:
     """Draw the memory of each pipeline stage as a bar, with a line at the memory of the GPU.
 
-    If the spec sets ``goals.memory_headroom``, a second line shows the memory limit that follows.
+    If the spec sets ``goals.memory_headroom``, a second line shows the memory that this headroom
+    leaves.
     """
     estimate = plan.estimate
     gpu = plan.problem.cluster.gpu.memory_bytes

@@ -42,7 +42,7 @@ class PageHead(NamedTuple):
 
 
 def page_head(plan: AnyPlan) -> PageHead:
-    """Return the head of the page for ``plan``."""
+    """Return the head of the report page: name, hardware, layout and key figures of ``plan``."""
     problem = plan.problem
     version = problem.version(problem.framework)
     if isinstance(plan, ServingPlan):

@@ -13,7 +13,7 @@ from parc.compiler.ir.serving import StepTerms
 from parc.compiler.report.formatting import gib, percent, seconds
 from parc.compiler.report.page.figure import Figure, HtmlTable, html_table, stacked_bar
 from parc.compiler.report.text.search_table import candidate_table, rejection_reason
-from parc.compiler.report.text.serving_tables import SERVING_HEAD, serving_row
+from parc.compiler.report.text.serving_tables import SERVING_HEAD, serving_candidate_row
 
 SHOWN = 10
 """Number of candidates that the table of candidates shows."""
@@ -127,7 +127,9 @@ def best_candidate_table(plan: AnyPlan) -> HtmlTable:
     if isinstance(plan, ServingPlan):
         services = plan.search.ranked[:SHOWN]
         best = services[0].tokens_per_second
-        rows = [serving_row(rank, one, best) for rank, one in enumerate(services, start=1)]
+        rows = [
+            serving_candidate_row(rank, one, best) for rank, one in enumerate(services, start=1)
+        ]
         return html_table(SERVING_HEAD, rows, prose=(), strong=0)
     head, rows = candidate_table(plan.search, SHOWN)
     return html_table(head, rows, prose=(head.index("recompute"), head.index("split")), strong=0)

@@ -107,9 +107,10 @@ def _timeline_caption(plan: Plan, shown: Preview, rows: int) -> str:
 
 
 def _ranks_to_draw(shown: Preview) -> list[int]:
-    """Return the pipeline ranks to draw: all, or an evenly spaced sample with first and last.
+    """Return the pipeline ranks to draw.
 
-    The sample limits the number of rows to MAX_ROWS and the number of boxes to about MAX_BOXES.
+    These are all ranks, or an evenly spaced sample that includes the first and the last rank. The
+    sample limits the rows to MAX_ROWS and the boxes to about MAX_BOXES.
     """
     count = len(shown.table.rows)
     # At least four rows show how the pipeline fills and drains, even if the boxes become many.
@@ -132,7 +133,7 @@ def _gap_seconds(shown: Preview) -> float:
 def _draw_rank(
     canvas: Canvas, shown: Preview, axis: _TimeAxis, at: tuple[int, float, float]
 ) -> None:
-    """Draw the actions of one pipeline rank on a bar in the idle colour.
+    """Draw the actions of one pipeline rank on a background in the colour of idle time.
 
     ``at`` is (rank, top, height).
     """

@@ -65,9 +65,10 @@ class TrafficChart(NamedTuple):
 
 
 def traffic_chart(plan: Plan) -> TrafficChart | None:
-    """Draw for each network level how long its busiest link is busy; None without traffic.
+    """Draw for each network level how long its busiest link is busy in one step.
 
-    Each bar is split by group family, such as tensor or data parallel groups.
+    Each bar is split by group family, such as tensor or data parallel groups. Return None if a step
+    has no traffic.
     """
     families = [one.axis for one in plan.estimate.traffic if one.bytes_per_rank]
     if not families:

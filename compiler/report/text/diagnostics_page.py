@@ -43,7 +43,7 @@ without an error or a warning.
 """
 
 
-def page() -> str:
+def diagnostics_page() -> str:
     """Return docs/diagnostics.md: a table of all codes, then one section per first letter."""
     codes = all_codes()
     parts = [HEAD, "\n".join(_table_of_codes(codes)) + "\n"]
@@ -82,4 +82,4 @@ def _escape_cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page())
+    sys.stdout.write(diagnostics_page())

@@ -107,9 +107,9 @@ def _explain_field(topic: str) -> str | None:
 
 
 def _serving_difference(path: str, found: Any) -> str:
-    """Return the field's description, type and default in serving specs.
+    """Return description, type and default of a spec field for serving jobs.
 
-    Return an empty string if they equal those in training specs.
+    Return an empty string if they are the same as for training jobs.
     """
     from parc.compiler.spec.schema import serving_fields
 

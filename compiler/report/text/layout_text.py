@@ -27,9 +27,9 @@ def format_layout(layout: Layout) -> str:
 
 
 def format_cp_exchange(layout: Layout) -> list[str]:
-    """Return how context parallel ranks exchange keys and values: ``cp by a2a+p2p 4 x 2``.
+    """Return how context parallel ranks exchange keys and values: ``["cp by a2a+p2p 4 x 2"]``.
 
-    The list has one text. It is empty for the default, a ring, or if cp is 1.
+    The list is empty if cp is 1, or if the ranks exchange keys and values in a ring, the default.
     """
     if layout.cp == 1 or layout.cp_comm == "p2p":
         return []
@@ -66,12 +66,12 @@ def format_serving_layout(layout: ServingLayout) -> str:
 
     Parallel sizes of 1 are left out, except tp and pp.
     """
-    words = [f"{name} {getattr(layout, name)}" for name in DEGREES if _is_shown(layout, name)]
+    words = [f"{name} {getattr(layout, name)}" for name in DEGREES if _is_size_shown(layout, name)]
     words.append(plural(layout.replicas, "replica"))
     if layout.pp > 1 and len(set(layout.stages)) > 1:
         words.append(f"layers {'+'.join(map(str, layout.stages))}")
     return ", ".join(words)
 
 
-def _is_shown(layout: ServingLayout, name: str) -> bool:
+def _is_size_shown(layout: ServingLayout, name: str) -> bool:
     return name in ALWAYS or getattr(layout, name) > 1

@@ -31,11 +31,11 @@ def replan_text(found: AnyReplanned, origin: str) -> str:
     ]
     if len(found.moves) > SHOWN:
         rows.append(("", f"and {len(found.moves) - SHOWN} more hosts"))
-    rows += _link_lines(found) if isinstance(found, Replanned) else _engine_lines(found)
+    rows += _link_load_lines(found) if isinstance(found, Replanned) else _engine_lines(found)
     return "".join(f"{name:<9} {text}\n" for name, text in rows)
 
 
-def _link_lines(found: Replanned) -> list[tuple[str, str]]:
+def _link_load_lines(found: Replanned) -> list[tuple[str, str]]:
     before, after = found.before, found.after
     return [
         (
@@ -105,9 +105,10 @@ def _format_move(move: Move, found: AnyReplanned) -> str:
 
 
 def _lowest_common_level(move: Move, found: AnyReplanned) -> str:
-    """Return how close the old and the new host are: ``same leaf``, or ``another pod``.
+    """Return how close the old and the new host of a move are, such as ``same leaf``.
 
-    The level is the lowest one at which both hosts are below the same switch.
+    The level is the lowest one at which both hosts are below one switch. If no switch is above both
+    hosts, the result is ``another`` and the highest level, such as ``another pod``.
     """
     levels = found.plan.problem.cluster.levels
     level = meeting_level(move.old, move.new)

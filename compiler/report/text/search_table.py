@@ -10,7 +10,7 @@ from parc.compiler.diagnostics.codes import code_title
 from parc.compiler.ir import AnyPlan, Candidate, Search, ServingPlan
 from parc.compiler.report.formatting import GIB, percent, rounded, seconds, table
 from parc.compiler.report.text.layout_text import format_recompute
-from parc.compiler.report.text.serving_tables import serving_records, serving_search_text
+from parc.compiler.report.text.serving_tables import serving_candidate_records, serving_search_text
 
 OTHER_REASONS = {
     "recompute": "the same layout also fits with less recompute",
@@ -39,7 +39,7 @@ TIE_NOTE = "Step times within 3 % of the best count as equal; then the simplest 
 
 
 def search_text(plan: AnyPlan, top: int) -> str:
-    """Return the table of the best ``top`` candidates, then the rules that rejected layouts."""
+    """Return the table of the best ``top`` candidates, and of the rules that rejected layouts."""
     if isinstance(plan, ServingPlan):
         return serving_search_text(plan, top) + rejected_layouts_text(plan.search.dropped)
     search = plan.search
@@ -78,7 +78,7 @@ def search_csv(plan: AnyPlan, top: int) -> str:
 
 def _candidate_records(plan: AnyPlan, top: int) -> list[dict[str, Any]]:
     if isinstance(plan, ServingPlan):
-        return serving_records(plan, top)
+        return serving_candidate_records(plan, top)
     return [_candidate_record(rank, one) for rank, one in _top_candidates(plan.search, top)]
 
 

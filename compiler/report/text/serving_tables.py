@@ -123,15 +123,18 @@ def serving_search_text(plan: ServingPlan, top: int) -> str:
     search = plan.search
     kept = search.enumerated - sum(count for _, count in search.dropped)
     best = search.ranked[0].tokens_per_second
-    rows = [serving_row(rank, one, best) for rank, one in enumerate(search.ranked[:top], start=1)]
+    rows = [
+        serving_candidate_row(rank, one, best)
+        for rank, one in enumerate(search.ranked[:top], start=1)
+    ]
     line = f"{plan.problem.name}: {kept:,} candidates of {search.enumerated:,} layouts"
     return f"{line}\n\n" + table(SERVING_HEAD, rows)
 
 
-def serving_row(rank: int, one: ServingCandidate, best: float) -> tuple[str, ...]:
+def serving_candidate_row(rank: int, one: ServingCandidate, best: float) -> tuple[str, ...]:
     """Return the table cells of one serving candidate, in the order of SERVING_HEAD.
 
-    ``best`` is the throughput of the chosen candidate in tokens/s.
+    ``best`` is the throughput of the chosen candidate, in tokens per second.
     """
     share = one.tokens_per_second / best - 1
     return (
@@ -146,7 +149,7 @@ def serving_row(rank: int, one: ServingCandidate, best: float) -> tuple[str, ...
     )
 
 
-def serving_records(plan: ServingPlan, top: int) -> list[dict[str, Any]]:
+def serving_candidate_records(plan: ServingPlan, top: int) -> list[dict[str, Any]]:
     """Return the best ``top`` serving candidates as JSON types."""
     return [
         {

@@ -143,7 +143,7 @@ def describe_job(plan: Plan) -> str:
 
 
 def summary_document(plan: AnyPlan) -> dict[str, Any]:
-    """Return the summary of a plan as JSON types."""
+    """Return the summary of a training or serving plan as JSON types."""
     if isinstance(plan, ServingPlan):
         return serving_summary_document(plan)
     estimate = plan.estimate
