@@ -110,6 +110,7 @@ def quantity(count: float, unit: str = "") -> str:
     GB``). Pass a unit that is a word with a leading space (``" tokens/s"``), so that the prefix is
     written after the number (``281k tokens/s``).
     """
+    # 0.9995 of a factor is rounded up to 1 of it with three digits.
     for prefix, factor in zip("ZEPTGMk", (1e21, 1e18, 1e15, 1e12, 1e9, 1e6, 1e3), strict=True):
         if abs(count) >= 0.9995 * factor:
             gap = " " if unit.strip() == unit != "" else ""

@@ -94,6 +94,7 @@ def _groups_along(mesh: Axes, axes: tuple[str, ...]) -> Groups:
 
     def offsets(inside: bool) -> list[int]:
         chosen = [(size, steps[axis]) for axis, size in mesh if (axis in axes) is inside]
+        # The last axis varies fastest in product(), so the sums are in ascending order.
         walks = product(*(range(0, size * step, step) for size, step in chosen))
         return [sum(walk) for walk in walks]
 

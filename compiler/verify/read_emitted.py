@@ -158,4 +158,5 @@ def read_number(text: str, pattern: str) -> int | None:
     Return None if there is no match or the number has ten digits or more.
     """
     found = re.search(pattern, text, re.MULTILINE)
+    # The length is checked first, because int() raises ValueError for more than 4,300 digits.
     return int(found[1]) if found and len(found[1]) < 10 else None

@@ -187,6 +187,7 @@ def _is_size_and_stride(pair: Any) -> bool:
     return (
         isinstance(pair, list)
         and len(pair) == 2
+        # The bound keeps offsets small, whatever a damaged file contains.
         and all(type(number) is int and 0 < number < 2**40 for number in pair)
     )
 
@@ -225,6 +226,7 @@ def read_outline(text: str) -> RankMap | None:
     world, names = len(lines) - 2, lines[0].split(",")
     if '"' in text or "\r" in text or tuple(names[: len(PLACE)]) != PLACE or world < 1:
         return None
+    # Ranks per host: the rows up to the first one whose node rank is not 0.
     ranks = next((n for n in range(world) if lines[n + 1].split(",", 2)[1:2] != ["0"]), world)
     firsts = [line.split(",", len(PLACE)) for line in lines[1 : world + 1 : ranks or world]]
     if any(len(first) <= len(PLACE) for first in firsts):

@@ -105,6 +105,7 @@ def _as_texts(coordinates: tuple[int, ...]) -> tuple[str, ...]:
 
 def _parse_number(text: str) -> int:
     """Return the number in a cell; -1 if the cell has no number or nine digits or more."""
+    # The length is checked first, because int() raises ValueError for more than 4,300 digits.
     return int(text) if text.isdecimal() and len(text) < 9 else -1
 
 

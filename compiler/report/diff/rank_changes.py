@@ -123,6 +123,7 @@ def _rack_changes(
     """
     before = dict(zip(old.hosts, old.racks, strict=True))
     after = dict(zip(new.hosts, new.racks, strict=True))
+    # Hosts that exist on one side only are listed as added or removed.
     common = [host for host in before if host in after]
     pairs = {(before[host], after[host]) for host in common}
     sources = [source for source, _ in pairs]

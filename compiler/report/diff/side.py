@@ -73,6 +73,7 @@ def read_side(name: str, files: Mapping[str, str]) -> Side:
     # The arguments of an engine are the bash array `common` inside its launch script.
     serve = files.get(f"{framework}/serve.sh", "")
     launch = files.get("torchrun/launch.sh", "") + files.get("slurm/job.sbatch", "") + serve
+    # The array ends at the first line that consists of a closing parenthesis.
     common = "common=(" + serve.partition("\ncommon=(")[2].partition("\n)\n")[0] + "\n)\n"
     return Side(
         name=name,

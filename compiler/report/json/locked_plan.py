@@ -83,6 +83,7 @@ def locked_plan(text: str) -> LockedPlan:
         layout: Layout | ServingLayout = from_json(kind, found["layout"])
         hosts = from_json(tuple[str, ...], found["hosts"])
         each = from_json(int, found["ranks_per_node"])
+        # Locks without unavailable hosts, and those of old versions, lack this key.
         gone = from_json(tuple[str, ...], found.get("unavailable", []))
     except ValueError as error:
         raise LockUnreadable(str(error)) from None

@@ -135,6 +135,7 @@ def lock_artifact(plan: AnyPlan, others: Sequence[Artifact]) -> Artifact:
 
 
 def _text_digest(text: str) -> str:
+    # Names from a spec may contain lone surrogates, which strict UTF-8 cannot encode.
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -123,6 +123,7 @@ def draw_racks_as_blocks(canvas: Canvas, look: MapStyle, racks: list[RackCells])
     side, named = look.side, look.named
     most = max(len(rack.cells) for rack in racks)
     across = _cells_per_row(most, side if named else 0)
+    # Negated floor division rounds up, so that a last row that is not full counts.
     deep = -(-most // across)
     pad, head = (4, 15) if named else (2, 0)
     wide, high = across * (side + 1) + 2 * pad - 1, deep * (side + 1) + 2 * pad - 1 + head

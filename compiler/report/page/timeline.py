@@ -169,6 +169,7 @@ def _draw_action(
     if axis.broken and not axis.after(start):
         end = min(end, axis.cut)
     x, ink = axis.x(start), _action_css_class(shown, action)
+    # Very short actions keep a width of 0.3 units, so that they stay visible.
     wide = max((end - start) * axis.scale - 0.7, 0.3)  # a gap of 0.7 separates actions
     canvas.bar(ink, x, y, wide, high)
     # A text element needs far more bytes than a box, so large figures have no numbers.

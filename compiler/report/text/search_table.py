@@ -35,6 +35,7 @@ CANDIDATE_HEAD = (
 )
 
 
+# The 3 % are compiler.search.rank_layouts.TIE.
 TIE_NOTE = "Step times within 3 % of the best count as equal; then the simplest layout wins.\n"
 
 
