@@ -14,13 +14,18 @@ _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def rounded(value: float) -> int | float:
-    """Return ``value`` rounded to six significant digits, as an int if it is a whole number."""
+    """Return ``value`` rounded to six significant digits; an int if the result is whole."""
     short = float(f"{value:.{DIGITS}g}")
+    # Above 2**53 not every integer is a float, so the digits of the int would be arbitrary.
     return int(short) if short.is_integer() and abs(short) < 2**53 else short
 
 
 def round_tree(tree: Any) -> Any:
-    """Return a JSON tree with every float rounded, so that equal plans give equal bytes."""
+    """Return a JSON tree whose floats are rounded to six significant digits.
+
+    Rounding removes differences in the last digits, so equal plans give files with equal bytes.
+    """
+    # Most values are of these types; testing them first saves the slower isinstance calls.
     if type(tree) in _EXACT:
         return tree
     if isinstance(tree, Mapping):
@@ -31,72 +36,81 @@ def round_tree(tree: Any) -> Any:
 
 
 def json_text(document: dict[str, Any]) -> str:
-    """Return the text of a JSON file: sorted keys, rounded floats, a newline at the end."""
-    return _indented(round_tree(document), "\n") + "\n"
+    """Return ``document`` as the text of a JSON file.
+
+    Keys are sorted, floats are rounded, and the text ends with a newline.
+    """
+    return _indented_json(round_tree(document), "\n") + "\n"
 
 
-def _indented(tree: Any, margin: str) -> str:
-    """Return the text of ``json.dumps(tree, indent=2, sort_keys=True)``.
+def _indented_json(tree: Any, margin: str) -> str:
+    """Return the same text as ``json.dumps(tree, indent=2, sort_keys=True)``, but faster.
 
-    With ``indent``, ``json.dumps`` falls back to its encoder in Python. Here only the nesting is
-    done in Python, and the C encoder writes the strings.
+    With ``indent``, ``json.dumps`` uses its slow encoder in Python. Here only the nesting is done
+    in Python, and the C encoder writes the strings. ``margin`` is a newline and the current indent.
     """
     if not tree or not isinstance(tree, dict | list):
         return _encode(tree)
     inner = f"{margin}  "
     if isinstance(tree, dict):
-        items = [f"{_encode(key)}: {_indented(tree[key], inner)}" for key in sorted(tree)]
+        items = [f"{_encode(key)}: {_indented_json(tree[key], inner)}" for key in sorted(tree)]
     else:
-        items = [_encode(one) if type(one) is str else _indented(one, inner) for one in tree]
+        items = [_encode(one) if type(one) is str else _indented_json(one, inner) for one in tree]
     start, end = "{}" if isinstance(tree, dict) else "[]"
     return f"{start}{inner}{f',{inner}'.join(items)}{margin}{end}"
 
 
 def plural(count: int, word: str) -> str:
-    """Return a count with its word: ``1 host``, ``1,024 hosts``."""
+    """Return a count with its word in singular or plural, such as ``1 host`` or ``1,024 hosts``."""
+    # All words that PARC counts form their plural with s.
     return f"{count:,} {word}" + ("" if count == 1 else "s")
 
 
 def number_range(first: int, last: int) -> str:
-    """Return a range of numbers: ``3-7``, or ``3`` if both ends are equal."""
+    """Return a range of numbers as text: ``3-7``, or ``3`` if both ends are equal."""
     return str(first) if first == last else f"{first}-{last}"
 
 
 def gib(count_bytes: float) -> str:
-    """Return a size in GiB with three significant digits: ``61.2 GiB``."""
+    """Return a number of bytes as GiB with three significant digits, such as ``61.2 GiB``."""
     return f"{three_digits(count_bytes / GIB)} GiB"
 
 
 def seconds(duration_seconds: float) -> str:
-    """Return a duration with three significant digits: ``4.21 s`` or ``83.0 ms``."""
+    """Return a duration with three significant digits, such as ``4.21 s`` or ``83.0 ms``."""
+    # 0.9995 s and more would be printed as 1,000 ms.
     if abs(duration_seconds) < 0.9995:
         return f"{three_digits(duration_seconds * 1e3)} ms"
     return f"{three_digits(duration_seconds)} s"
 
 
 def three_digits(value: float) -> str:
-    """Return ``value`` with three significant digits: ``1.50``, ``29.9``, ``173``, ``2,853``.
+    """Return ``value`` as text with three significant digits: ``1.50``, ``29.9``, ``173``.
 
-    There are two decimals at most and no exponent; digits before the point are never dropped.
+    The text has at most two decimals and no exponent; larger numbers keep all digits before the
+    point, such as ``2,853``.
     """
     size = abs(value)
     if not size:
         return "0"
+    # The limits are the values from which rounding adds a digit before the point.
     decimals = 2 if size < 9.995 else 1 if size < 99.95 else 0
     return f"{value:,.{decimals}f}"
 
 
 def percent(share: float) -> str:
-    """Return a fraction as a percentage with one decimal: ``41.3 %``."""
+    """Return the fraction ``share`` as a percentage with one decimal: 0.413 becomes ``41.3 %``."""
     return f"{share * 100:.1f} %"
 
 
 def quantity(count: float, unit: str = "") -> str:
     """Return three significant digits with a decimal prefix: ``1.99 GB``, ``281k tokens/s``.
 
-    The prefix is part of a unit symbol such as ``B``. A unit that is a word starts with a blank,
-    and the prefix follows the number.
+    Pass a unit symbol such as ``B`` as it is, so that the prefix is written before it (``1.99
+    GB``). Pass a unit that is a word with a leading space (``" tokens/s"``), so that the prefix is
+    written after the number (``281k tokens/s``).
     """
+    # 0.9995 of a factor is rounded up to 1 of it with three digits.
     for prefix, factor in zip("ZEPTGMk", (1e21, 1e18, 1e15, 1e12, 1e9, 1e6, 1e3), strict=True):
         if abs(count) >= 0.9995 * factor:
             gap = " " if unit.strip() == unit != "" else ""
@@ -105,14 +119,14 @@ def quantity(count: float, unit: str = "") -> str:
 
 
 def without_exponent(value: float, digits: int = 4) -> str:
-    """Return ``value`` with ``digits`` significant digits and never with an exponent: 12,800."""
+    """Return ``value`` with ``digits`` significant digits and no exponent, such as ``12,800``."""
     return f"{value:,.0f}" if value >= 10 ** (digits - 1) else f"{value:.{digits}g}"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
-    """Return a plain-text table: columns two spaces apart.
+    """Return a plain-text table whose columns are separated by two spaces.
 
-    The first ``left`` columns are aligned to the left, the other columns to the right.
+    The first ``left`` columns are aligned to the left, all further columns to the right.
     """
     body = [tuple(row) for row in rows]
     widths = [max(len(row[column]) for row in (head, *body)) for column in range(len(head))]

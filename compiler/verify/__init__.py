@@ -1,5 +1,5 @@
 """Independent verification of emitted files: framework-neutral comparisons with the rank map.
 
-What a framework, engine or launcher makes of its files is derived by the verifier of its backend
-(``backends/<name>/verify.py``), which shares no code with the emitter.
+The verifier of each backend (``backends/<name>/verify.py``) derives the groups and ranks that the
+framework, engine or launcher builds from its files. It shares no code with the emitter.
 """

@@ -2,8 +2,8 @@
 
 ``init_device_mesh`` numbers ranks row-major: the coordinate along an axis is the rank divided by
 the product of all faster sizes, modulo the axis size. A group contains the ranks that share all
-other coordinates. No code is shared with the meshes of the placement, so that a mistake there
-cannot hide itself here. Frameworks that build such a mesh use ``DeviceMeshVerifier``.
+other coordinates. This module shares no code with the meshes that PARC places, so a mistake in
+those meshes is detected here. Frameworks that build such a mesh use ``DeviceMeshVerifier``.
 """
 
 from __future__ import annotations
@@ -62,40 +62,51 @@ class MeshSizes:
 
     @property
     def inner(self) -> int:
-        """Number of ranks of one replica on one stage, which expert groups divide."""
+        """Number of ranks in one pipeline stage of one replica; expert groups split these ranks."""
         return self.dp_shard * self.cp * self.tp
 
 
 def derive_mesh_groups(sizes: MeshSizes, families: tuple[str, ...]) -> dict[str, Groups]:
-    """Return the groups of ``families``."""
+    """Return family -> process groups on a mesh of the given sizes, for each of ``families``.
+
+    Families of dense layers are the keys of DENSE; families of experts are the keys of SPARSE.
+    """
     outer = (("pp", sizes.pp), ("dp_replicate", sizes.dp_replicate))
     dense: Axes = (*outer, ("dp_shard", sizes.dp_shard), ("cp", sizes.cp), ("tp", sizes.tp))
     sparse: Axes = (*outer, ("efsdp", sizes.inner // sizes.ep), ("ep", sizes.ep))
     return {
-        name: _groups(dense, DENSE[name]) if name in DENSE else _groups(sparse, SPARSE[name])
+        name: _groups_along(dense, DENSE[name])
+        if name in DENSE
+        else _groups_along(sparse, SPARSE[name])
         for name in families
     }
 
 
-def _groups(mesh: Axes, axes: tuple[str, ...]) -> Groups:
-    """Return the group of rank 0 and the first rank of each group, both ascending."""
+def _groups_along(mesh: Axes, axes: tuple[str, ...]) -> Groups:
+    """Return the groups of ranks that differ only in their coordinates along ``axes``.
+
+    The result has the members of rank 0's group and the first rank of each group, both ascending.
+    """
+    # Stride of an axis: the product of the sizes of all faster axes, as in init_device_mesh.
     steps = {
         axis: prod(size for _, size in mesh[place + 1 :]) for place, (axis, _) in enumerate(mesh)
     }
 
-    def reached(inside: bool) -> list[int]:
+    def offsets(inside: bool) -> list[int]:
         chosen = [(size, steps[axis]) for axis, size in mesh if (axis in axes) is inside]
+        # The last axis varies fastest in product(), so the sums are in ascending order.
         walks = product(*(range(0, size * step, step) for size, step in chosen))
         return [sum(walk) for walk in walks]
 
-    return Groups(reached(True), reached(False))
+    return Groups(offsets(True), offsets(False))
 
 
 def positive_sizes(file: str, sizes: Mapping[str, Any]) -> dict[str, int]:
-    """Return ``sizes`` if all are integers above 0; raise Malformed otherwise."""
+    """Return ``sizes`` unchanged; raise Malformed if any of them is not a positive integer."""
     for name, size in sizes.items():
+        # type() instead of isinstance(), because a boolean is an instance of int.
         if type(size) is not int or not 0 < size <= LARGEST:
-            raise Malformed(file, 1, f"{name} is {size!r:.60}, must be a number > 0")
+            raise Malformed(file, 1, f"{name} is {size!r:.60}, must be an integer > 0")
     return dict(sizes)
 
 
@@ -116,21 +127,29 @@ class DeviceMeshVerifier(FrameworkVerifier):
     launcher: tuple[LauncherNumber, ...] = ()
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Raise Malformed for a file without sizes; sizes are compared in ``derive_groups``."""
+        """Raise Malformed if the mesh sizes cannot be read from ``file``.
+
+        ``derive_groups`` compares the sizes with the rank map.
+        """
         self.read_sizes(artifacts[self.file])
 
     def derive_groups(
         self, artifacts: Mapping[str, str], world: int, sink: Sink
     ) -> DerivedGroups | None:
-        """Return the sizes and groups on ``world`` ranks; None after a finding."""
+        """Return the mesh sizes in ``file`` and the process groups that they imply.
+
+        Return None after reporting sizes that do not fit ``world`` ranks or each other (A05).
+        """
         found = self.read_sizes(artifacts[self.file])
         if found.world != world:
-            message = f"the rank map has {world} ranks, {self.file} configures {found.world}"
+            message = f"the rank map has {world} ranks, but {self.file} configures {found.world}"
             sink.report("A05", message, span=Span(TABLE, 1, 1))
             return None
+        # torchtitan and FSDP2 split the ranks of one stage of a replica into efsdp x ep.
         if found.inner % found.ep:
             label = f"dp_shard x cp x tp = {found.inner} ranks are not divisible by ep {found.ep}"
-            finding = Finding(f"the expert groups of {self.file} do not fit", label)
+            message = f"the expert groups in {self.file} do not divide the ranks of a replica"
+            finding = Finding(message, label)
             sink.report("A05", finding, span=Span(self.file, 1, 1))
             return None
         sizes = {name: getattr(found, name) for name in ("pp", "dp_replicate", "dp_shard")}

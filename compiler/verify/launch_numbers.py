@@ -13,16 +13,20 @@ SHOWN = 4
 
 
 def verify_host_file(file: str, text: str, hosts: list[str], sink: Sink) -> None:
-    """Report A02 if line n+1 of ``file`` is not the host of node rank n."""
+    """Report lines of a host file that do not name the host of their node rank (A02).
+
+    Line n + 1 must name the host of node rank n; ``hosts`` are the host names of the rank map, by
+    node rank.
+    """
     lines = read_lines(text)
     if lines == hosts:
         return
     if len(lines) != len(hosts):
-        message = f"{file} has {len(lines)} hosts, the rank map {len(hosts)}"
+        message = f"{file} has {len(lines)} hosts, but the rank map has {len(hosts)}"
         sink.report("A02", message, span=Span(file, min(len(lines), len(hosts)) + 1, 1))
         return
     wrong = [n for n, pair in enumerate(zip(lines, hosts, strict=True)) if pair[0] != pair[1]]
-    message = f"{len(wrong)} of {len(hosts)} node ranks are on another host in {file}"
+    message = f"{len(wrong)} of {len(hosts)} node ranks have another host in {file}"
     first = [f"node rank {n}: {lines[n]!r:.60}, must be {hosts[n]!r:.60}" for n in wrong[:SHOWN]]
     sink.report("A02", Finding(message, "; ".join(first)), span=Span(file, wrong[0] + 1, 1))
 
@@ -30,17 +34,25 @@ def verify_host_file(file: str, text: str, hosts: list[str], sink: Sink) -> None
 def verify_numbers(
     file: str, text: str, numbers: tuple[LauncherNumber, ...], job: JobShape, sink: Sink
 ) -> None:
-    """Report A07 for each of ``numbers`` that is missing, or differs at its first wrong match."""
+    """Report each number in ``file`` that is missing or differs from the rank map (A07).
+
+    ``numbers`` are the patterns to look for. If a pattern matches several times, only its first
+    wrong match is reported.
+    """
     for one in numbers:
         found, expected = read_numbers(text, one.pattern), job.counts[one.count]
         wrong = [(line, f"is {number}") for line, number in found if number != expected]
+        # One finding per number: the same wrong value often occurs on many lines.
         for line, state in wrong[:1] if found else [(1, "is missing")]:
-            message = f"{one.name} {state} in {file}, the rank map has {expected}"
+            message = f"{one.name} {state} in {file}, but the rank map has {expected}"
             sink.report("A07", message, span=Span(file, line, 1))
 
 
 def verify_rendezvous(file: str, text: str, hosts: list[str], sink: Sink) -> None:
-    """Report A07 if the script's variable ``first`` is not the host of rank 0."""
+    """Report a rendezvous host in a launch script that is not the host of rank 0 (A07).
+
+    The rendezvous host is the value of the shell variable ``first``.
+    """
     found = re.search(r"^first='?([^'\n]*)'?$", text, re.MULTILINE)
     if found and found[1] != hosts[0]:
         message = (
@@ -50,6 +62,6 @@ def verify_rendezvous(file: str, text: str, hosts: list[str], sink: Sink) -> Non
 
 
 def line_of(text: str, pattern: str) -> int:
-    """Return the line of the first match of ``pattern``; 1 without a match."""
+    """Return the number of the line where ``pattern`` first matches; 1 if it does not match."""
     found = re.search(pattern, text, re.MULTILINE)
     return text.count("\n", 0, found.start()) + 1 if found else 1

@@ -1,7 +1,7 @@
 """Read emitted files of PARC's own formats: the rank map, the lock, JSON and lists of hosts.
 
 No code is shared with the emitters. Each reader raises ``Malformed`` for any text that it cannot
-read. ``RankMap`` has the contents of ``rankmap.csv`` that other files are compared with.
+read. ``RankMap`` contains the part of ``rankmap.csv`` with which other files are compared.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ PLACE = ("rank", "node_rank", "host", "local_rank", "gpu", "rack", "nvlink_domai
 """Columns of the rank map before the coordinates, whose names depend on the framework."""
 COORDINATES = re.compile(r"[a-z]+(?:-[a-z]+)*")
 LARGEST = 10**9
-"""Upper bound of all counts in emitted files; a larger number is damage."""
+"""Upper bound of all counts in emitted files; a larger number shows that the file is damaged."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
-"""Half a character: JSON can encode it, but no output can show it."""
+"""Half of a UTF-16 character pair: JSON can contain it, but it cannot be encoded as UTF-8."""
 
 
 class Malformed(Exception):
     """A file cannot be read in the format of its name."""
 
     def __init__(self, file: str, line: int, message: str) -> None:
-        """``line`` counts from 1."""
+        """Store the file, the line (counted from 1) and the reason."""
         super().__init__(message)
         self.file = file
         self.line = line
@@ -58,73 +58,94 @@ class Malformed(Exception):
 
 
 def read_table(text: str) -> dict[str, list[str]]:
-    """Return the columns of ``rankmap.csv`` as text, with at least one rank."""
+    """Return column name -> cells of ``rankmap.csv``, as text.
+
+    Raise Malformed if the header is wrong, a row has too many or too few cells, or no rank is
+    listed.
+    """
     lines = text.split("\n", 1)
     names = lines[0].rstrip("\r").split(",")
     axes = names[len(PLACE) :]
+    # Duplicate column names would silently replace each other in the dictionary.
     plain = all(COORDINATES.fullmatch(name) for name in axes) and len(set(names)) == len(names)
     if tuple(names[: len(PLACE)]) != PLACE or not axes or not plain:
-        raise Malformed(TABLE, 1, f"the header is not {','.join(PLACE)} and coordinates")
+        message = f"the header must be {','.join(PLACE)}, followed by coordinate columns"
+        raise Malformed(TABLE, 1, message)
+    # strict: an unclosed quote is an error; by default csv.reader accepts it silently.
     try:
         rows = list(csv.reader(io.StringIO(lines[1] if len(lines) > 1 else ""), strict=True))
     except csv.Error as error:
-        raise Malformed(TABLE, 2, f"not a CSV table: {error}") from None
+        raise Malformed(TABLE, 2, f"the text is not a CSV table: {error}") from None
     if not rows:
-        raise Malformed(TABLE, 2, "the table has no rank")
+        raise Malformed(TABLE, 2, "the table has no row for a rank")
     for line, row in enumerate(rows, start=2):
         if len(row) != len(names):
-            raise Malformed(TABLE, line, f"{len(row)} cells, must be {len(names)}")
+            message = f"the row has {len(row)} cells, but the header has {len(names)}"
+            raise Malformed(TABLE, line, message)
     return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
 
 
 def read_document(text: str) -> dict[str, Any]:
-    """Return the tree of ``rankmap.json``, with the keys of format 1."""
+    """Return the content of ``rankmap.json``; raise Malformed if a required key is missing."""
     keys = (("groups", dict), ("hosts", list), ("ranks", dict), ("sizes", dict))
     return read_format_1(DOCUMENT, text, keys)
 
 
 def read_lock(text: str) -> dict[str, Any]:
-    """Return the tree of ``parc.lock``, format 1; ``files``, if present, is a table by path."""
+    """Return the content of ``parc.lock``; raise Malformed if it is damaged.
+
+    The key ``files``, a table of file digests, may be absent, because old versions did not write
+    it.
+    """
     file = "parc.lock"
     tree = read_format_1(file, text, (("decisions", dict),))
     if "files" in tree and not isinstance(tree["files"], dict):
-        raise Malformed(file, 1, "files is not a table of digests")
+        raise Malformed(file, 1, "the value of the key files is not a table of digests")
     odd = next(filter(_SURROGATE.search, tree.get("files", ())), None)
     if odd is not None:
-        raise Malformed(file, 1, f"files has {odd!a:.60}, which is not a path")
+        raise Malformed(file, 1, f"the table files has the key {odd!a:.60}, which is not a path")
     return tree
 
 
 def read_format_1(file: str, text: str, keys: tuple[tuple[str, type], ...]) -> dict[str, Any]:
-    """Return the tree of a JSON file of PARC's format 1 that has ``keys`` of the given types."""
+    """Return the content of a JSON file whose key ``format`` is 1.
+
+    ``keys`` lists (key, type) of all required keys. Raise Malformed if a key is missing or has
+    another type.
+    """
     tree = read_json(file, text)
     if tree.get("format") != 1:
-        raise Malformed(file, 1, "not a JSON object of format 1")
+        raise Malformed(file, 1, 'the JSON object does not contain "format": 1')
     for key, kind in keys:
         if not isinstance(tree.get(key), kind):
-            raise Malformed(file, 1, f"{key} is missing or not a {kind.__name__}")
+            raise Malformed(file, 1, f"the key {key} is missing or not of type {kind.__name__}")
     return tree
 
 
 def read_json(file: str, text: str) -> dict[str, Any]:
-    """Return the JSON object that is the whole of ``text``."""
+    """Return ``text`` parsed as a JSON object; raise Malformed for anything else."""
     try:
         tree = json.loads(text)
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
-        raise Malformed(file, line, f"not JSON: {getattr(error, 'msg', error)}") from None
+        reason = getattr(error, "msg", error)
+        raise Malformed(file, line, f"the text is not JSON: {reason}") from None
     if not isinstance(tree, dict):
-        raise Malformed(file, 1, "not a JSON object")
+        raise Malformed(file, 1, "the text is not a JSON object")
     return tree
 
 
 def read_lines(text: str) -> list[str]:
-    """Return the lines of a host file, without an empty one at the end."""
+    """Return the lines of a host file; a newline at the end of the file adds no empty line."""
+    # str.splitlines() would also split at characters such as U+2028, which launchers do not.
     return text.split("\n")[:-1] if text.endswith("\n") else text.split("\n")
 
 
 def read_numbers(text: str, pattern: str) -> list[tuple[int, int]]:
-    """Return (line, number) per match of ``pattern``; numbers of ten digits or more are 0."""
+    """Return (line, number) for each match of ``pattern``; its first group captures the number.
+
+    A number of ten digits or more is returned as 0, because it can only be damage.
+    """
     return [
         (text.count("\n", 0, found.start()) + 1, int(found[1]) if len(found[1]) < 10 else 0)
         for found in re.finditer(pattern, text, re.MULTILINE)
@@ -132,6 +153,10 @@ def read_numbers(text: str, pattern: str) -> list[tuple[int, int]]:
 
 
 def read_number(text: str, pattern: str) -> int | None:
-    """Return the number that ``pattern`` captures at its first match; None without a match."""
+    """Return the number that the first match of ``pattern`` captures.
+
+    Return None if there is no match or the number has ten digits or more.
+    """
     found = re.search(pattern, text, re.MULTILINE)
+    # The length is checked first, because int() raises ValueError for more than 4,300 digits.
     return int(found[1]) if found and len(found[1]) < 10 else None

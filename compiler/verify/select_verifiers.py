@@ -11,24 +11,26 @@ from parc.backends.verifier import EngineVerifier, FrameworkVerifier, Verifier
 from parc.compiler.diagnostics import Finding, Sink, Span
 
 UNVERIFIED = "A13"
-"""Code of files that no verifier has checked."""
+"""Diagnostic code for files that no verifier has checked."""
 
 
 def locked_versions(lock: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return target -> version of ``parc.lock``; empty without a lock, or if it is damaged."""
+    """Return target -> version of that target in ``parc.lock``; empty without a usable lock."""
     versions = lock["decisions"].get("versions") if lock is not None else None
     return versions if isinstance(versions, dict) else {}
 
 
 def load_verifiers(names: Iterable[str]) -> dict[str, Verifier]:
-    """Return name -> verifier of all built-in backends and of usable plugins among ``names``.
+    """Return backend name -> verifier, for all built-in backends and the plugins among ``names``.
 
-    All built-in verifiers are needed, because a file may refer to any target's missing file.
-    Frameworks come first, in the order of ``BUILT_IN``.
+    Built-in verifiers are always included, because an emitted file may refer to a missing file of
+    any backend. Frameworks come first, in the order of ``BUILT_IN``. Plugins that cannot be loaded
+    are left out.
     """
     built_in = [one.name for one in BUILT_IN]
     plugins = sorted(name for name in names if name not in built_in)
     usable = [name for name in plugins if isinstance(find(name), Declaration)]
+    # verifier() is None for a plugin that declares no verifier.
     found = ((name, verifier(name)) for name in (*built_in, *usable))
     return {name: one for name, one in found if one is not None}
 
@@ -36,16 +38,17 @@ def load_verifiers(names: Iterable[str]) -> dict[str, Verifier]:
 def framework_verifier(
     verifiers: Mapping[str, Verifier], artifacts: Mapping[str, str]
 ) -> FrameworkVerifier | None:
-    """Return the verifier of the framework whose file is in ``artifacts``; None without one.
+    """Return the verifier of the framework whose file is in ``artifacts``; None if there is none.
 
-    If the folder has the files of a front and of the framework that it starts, the verifier of
-    their combination is returned.
+    A front such as Accelerate starts another framework. If the files of both are present, the
+    verifier of this combination is returned.
     """
     frameworks = {
         name: cast(FrameworkVerifier, one)
         for name, one in verifiers.items()
         if declaration(name).is_framework and cast(FrameworkVerifier, one).file in artifacts
     }
+    # The front's own verifier cannot derive the groups, which the framework behind it builds.
     for front in frameworks:
         for name, one in front_verifiers(front).items():
             if name in frameworks:
@@ -56,7 +59,10 @@ def framework_verifier(
 def engine_verifier(
     verifiers: Mapping[str, Verifier], artifacts: Mapping[str, str], names: Iterable[str]
 ) -> EngineVerifier | None:
-    """Return the verifier of the engine that ``artifacts`` start, or that is among ``names``."""
+    """Return the verifier of the serving engine whose launch file is in ``artifacts``.
+
+    Without such a file, return the verifier of the engine among ``names``, or None.
+    """
     engines = {
         name: cast(EngineVerifier, one)
         for name, one in verifiers.items()
@@ -67,8 +73,8 @@ def engine_verifier(
     return next(iter((*started, *named)), None)
 
 
-def report_unverified(artifacts: Iterable[str], names: Iterable[str], sink: Sink) -> None:
-    """Report A13 per target among ``names`` that has files but no usable verifier."""
+def report_unverified_targets(artifacts: Iterable[str], names: Iterable[str], sink: Sink) -> None:
+    """Report each target in ``names`` whose files no verifier has checked (A13)."""
     files: dict[str, str] = {}
     for file in sorted(artifacts):
         files.setdefault(file.partition("/")[0].partition(".")[0], file)
@@ -79,7 +85,7 @@ def report_unverified(artifacts: Iterable[str], names: Iterable[str], sink: Sink
         if found is None:
             reason, fix = "no installed backend has this name", "install its plugin"
         elif isinstance(found, Declaration):
-            reason, fix = "its plugin declares no verifier", "check its groups by hand"
+            reason, fix = "its plugin declares no verifier", "check its process groups by hand"
         else:
             reason, fix = found.message, found.fix
         finding = Finding(f"the files of {name} were not verified: {reason}", fix=fix)

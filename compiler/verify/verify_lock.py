@@ -15,13 +15,14 @@ from parc.compiler.diagnostics import Finding, Sink, Span
 LOCK = "parc.lock"
 
 
-def promised_files(
+def expected_files(
     lock: Mapping[str, Any], verifiers: Mapping[str, Verifier], serving: bool
 ) -> list[str]:
-    """Return the files that ``lock`` lists, and those that its targets always emit.
+    """Return the files that ``lock`` lists and those that its targets always emit.
 
-    Locks of old versions list no files. The framework is in the versions of each lock, emitted or
-    not, so that its verifier has no such files.
+    Locks of old versions list no files. A lock names the version of the framework even if the
+    framework's files were not emitted, so a framework's verifier has no files that are always
+    emitted.
     """
     versions = lock["decisions"].get("versions")
     names = versions if isinstance(versions, dict) else {}
@@ -33,8 +34,9 @@ def promised_files(
 def missing_files(
     artifacts: Mapping[str, str], verifiers: Iterable[Verifier]
 ) -> list[tuple[str, str]]:
-    """Return (missing file, file that needs it)."""
+    """Return (missing file, file that needs it) for each file that another one refers to."""
     files = [one.files for one in verifiers]
+    # A file is needed if this text occurs in a script; $here stands for the folder of the script.
     references = {file: text for one in files for file, text in one.references.items()}
     scripts = [
         (name, script)
@@ -42,20 +44,20 @@ def missing_files(
         for script in one.scripts
         for name, text in references.items()
         if text in artifacts.get(script, "")
-        and (not text.startswith("$here/") or _folder(name) == _folder(script))
+        and (not text.startswith("$here/") or _top_folder(name) == _top_folder(script))
     ]
     needs = (*scripts, *(pair for one in files for pair in one.required_by))
     return [(name, user) for name, user in needs if user in artifacts and name not in artifacts]
 
 
-def _folder(path: str) -> str:
+def _top_folder(path: str) -> str:
     return path.partition("/")[0]
 
 
 def verify_lock(
     lock: dict[str, Any], hosts: list[str], derived: DerivedGroups | None, sink: Sink
 ) -> None:
-    """Report A02 for another order of hosts and A05 for another rank order.
+    """Compare hosts (A02) and rank order (A05) in ``parc.lock`` with the other emitted files.
 
     Args:
         lock: the tree of ``parc.lock``.
@@ -66,16 +68,18 @@ def verify_lock(
     decided = lock["decisions"]
     locked = decided.get("hosts")
     if isinstance(locked, list) and locked != hosts:
+        # Not strict, because a lock with too few hosts must give a finding and no exception.
         pairs = zip(locked, hosts, strict=False)
         first = next((n for n, (old, new) in enumerate(pairs) if old != new), None)
-        label = f"{len(locked)} hosts in {LOCK}, {len(hosts)} in the rank map"
+        label = f"{LOCK} has {len(locked)} hosts, the rank map has {len(hosts)}"
         if first is not None:
             label = (
-                f"node rank {first}: {locked[first]!r:.60}, the rank map has {hosts[first]!r:.60}"
+                f"node rank {first} is {locked[first]!r:.60} in {LOCK}, "
+                f"but {hosts[first]!r:.60} in the rank map"
             )
         message = f"the hosts of {LOCK} differ from those of the rank map"
         sink.report("A02", Finding(message, label), span=Span(LOCK, 1, 1))
     if derived is not None and decided.get("order") != derived.order:
         found = f"{decided.get('order')!r:.60} in {LOCK}"
-        message = f"order is {found}, {derived.file} configures {derived.order}"
+        message = f"the rank order is {found}, but {derived.file} configures {derived.order}"
         sink.report("A05", message, span=Span(LOCK, 1, 1))

@@ -1,7 +1,7 @@
 """Verify emitted files: re-derive ranks and groups from them, and compare with the rank map.
 
-The derivation is done by the verifiers of the backends, from the framework's own files and with its
-arithmetic. They share no code with the emitters.
+The verifiers of the backends derive the groups from the framework's own files, with the
+framework's arithmetic. They share no code with the emitters.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from parc.compiler.verify.select_verifiers import (
     framework_verifier,
     load_verifiers,
     locked_versions,
-    report_unverified,
+    report_unverified_targets,
 )
 from parc.compiler.verify.verify_decisions import PLAN, read_plan, verify_decisions
-from parc.compiler.verify.verify_lock import LOCK, missing_files, promised_files, verify_lock
+from parc.compiler.verify.verify_lock import LOCK, expected_files, missing_files, verify_lock
 from parc.compiler.verify.verify_ranks import (
     Table,
+    build_rank_map,
     matching_rank_map,
-    outline,
-    rank_map,
+    read_outline,
     verify_coordinates,
     verify_document,
     verify_groups,
@@ -57,8 +57,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class _Folder:
-    """Emitted files, what was read of them, and the verifiers that apply."""
+class _EmittedFolder:
+    """Files of an output folder, its parsed lock and rank map document, and its verifiers."""
 
     artifacts: Mapping[str, str]
     lock: dict[str, Any] | None
@@ -70,7 +70,9 @@ class _Folder:
 
 
 def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
-    """Report an A-code per contradiction; any text of a file ends in findings.
+    """Report contradictions between emitted files, each with an A code such as PARC-A05.
+
+    A damaged file also causes a diagnostic and never an exception.
 
     Args:
         artifacts: path (``rankmap.csv``) -> text. Files that a plan did not emit are absent; a
@@ -81,64 +83,74 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
     framework, names = folder.framework, locked_versions(folder.lock)
     recognized = framework is not None or _starts_engine(folder)
     if not recognized and not {TABLE, LOCK} & artifacts.keys():
-        sink.report("A03", f"there is neither {TABLE} nor a framework's file to verify")
+        sink.report("A03", f"the folder has neither {TABLE} nor a framework's file to verify")
     missing = dict(missing_files(artifacts, folder.verifiers.values()))
     if folder.lock is not None:
         serving = folder.engine is not None and framework is None
-        promised = promised_files(folder.lock, folder.verifiers, serving)
+        promised = expected_files(folder.lock, folder.verifiers, serving)
+        # Merged last, a script that needs the file is named as the user in place of the lock.
         missing = {file: LOCK for file in promised if file not in artifacts} | missing
     if framework is not None:
         missing |= {file: framework.file for file in framework.needs if file not in artifacts}
     if _check_contents(folder):
         _verify_decisions(folder)
         if TABLE in artifacts:
-            _guard(lambda: _verify_rank_map(folder), sink)
-    report_unverified(artifacts, names, sink)
+            _report_malformed(lambda: _verify_rank_map(folder), sink)
+    report_unverified_targets(artifacts, names, sink)
     for file, user in sorted(missing.items()):
-        verb = "promises" if user == LOCK else "needs"
+        verb = "lists" if user == LOCK else "needs"
         sink.report("A03", f"{user} {verb} {file}, which is {ABSENT}", span=Span(file, 1, 1))
 
 
-def _read_folder(artifacts: Mapping[str, str], sink: Sink) -> _Folder:
-    """Read the lock and the document, A04 if they are damaged, and select the verifiers."""
+def _read_folder(artifacts: Mapping[str, str], sink: Sink) -> _EmittedFolder:
+    """Read ``parc.lock`` and ``rankmap.json``, and select the verifiers for the folder.
 
-    def read(file: str, reader: Callable[[str], dict[str, Any]]) -> dict[str, Any] | None:
-        return _guard(lambda: reader(artifacts[file]), sink) if file in artifacts else None
+    A file that is damaged is reported (A04), and its content is None in the result.
+    """
 
-    lock, document = read(LOCK, read_lock), read(DOCUMENT, read_document)
+    def read_if_present(
+        file: str, reader: Callable[[str], dict[str, Any]]
+    ) -> dict[str, Any] | None:
+        return (
+            _report_malformed(lambda: reader(artifacts[file]), sink) if file in artifacts else None
+        )
+
+    lock, document = read_if_present(LOCK, read_lock), read_if_present(DOCUMENT, read_document)
     names = (*locked_versions(lock), *((str(document.get("framework")),) if document else ()))
     verifiers = load_verifiers(names)
     framework = framework_verifier(verifiers, artifacts)
     engine = engine_verifier(verifiers, artifacts, names)
-    return _Folder(artifacts, lock, document, verifiers, framework, engine, sink)
+    return _EmittedFolder(artifacts, lock, document, verifiers, framework, engine, sink)
 
 
-def _check_contents(folder: _Folder) -> bool:
-    """Return False if the lock or the framework's files cannot be read.
+def _check_contents(folder: _EmittedFolder) -> bool:
+    """Return False if the lock or a file of the framework cannot be read.
 
-    Nothing else is compared in that case: a folder that a copy has damaged, for example its line
-    ends, would get a finding per file, and its cause is in the first one.
+    In that case no other files are compared. If a copy damaged the whole folder, for example its
+    line ends, every comparison would give a finding, although the first finding already shows the
+    cause.
     """
     framework, artifacts, sink = folder.framework, folder.artifacts, folder.sink
     if folder.lock is None and LOCK in artifacts:
         return False
     if framework is None:
         return True
+    # A separate sink shows whether a file was unreadable; other findings do not stop the checks.
     failed = Sink(sink.positions)
-    _guard(lambda: framework.check_contents(artifacts, sink), failed)
+    _report_malformed(lambda: framework.check_contents(artifacts, sink), failed)
     sink.extend(failed)
     return not failed.diagnostics
 
 
-def _verify_decisions(folder: _Folder) -> None:
+def _verify_decisions(folder: _EmittedFolder) -> None:
     """Report A14 for settings that differ from ``plan.json``; nothing if it was not emitted."""
     artifacts, sink = folder.artifacts, folder.sink
-    plan = _guard(lambda: read_plan(artifacts[PLAN]), sink) if PLAN in artifacts else None
+    plan = _report_malformed(lambda: read_plan(artifacts[PLAN]), sink) if PLAN in artifacts else None
     if plan is None:
         return
 
     def check(one: Verifier) -> None:
-        _guard(lambda: verify_decisions(plan, one.decisions(artifacts), sink), sink)
+        _report_malformed(lambda: verify_decisions(plan, one.decisions(artifacts), sink), sink)
 
     # The combination of a front and its framework replaces the framework's own verifier.
     replaced = folder.framework is not None and folder.framework not in folder.verifiers.values()
@@ -149,12 +161,15 @@ def _verify_decisions(folder: _Folder) -> None:
         check(folder.framework)
 
 
-def _starts_engine(folder: _Folder) -> bool:
+def _starts_engine(folder: _EmittedFolder) -> bool:
     return folder.engine is not None and folder.engine.file in folder.artifacts
 
 
-def _guard(run: Callable[[], T], sink: Sink) -> T | None:
-    """Return the result of ``run``; None and A04 if it cannot read a file."""
+def _report_malformed(run: Callable[[], T], sink: Sink) -> T | None:
+    """Return the result of ``run``; None if ``run`` raises Malformed.
+
+    In that case, the file that cannot be read is reported (A04).
+    """
     try:
         return run()
     except Malformed as error:
@@ -163,9 +178,12 @@ def _guard(run: Callable[[], T], sink: Sink) -> T | None:
         return None
 
 
-def _verify_rank_map(folder: _Folder) -> None:
-    """Verify the table, then all files that must agree with it; Malformed for the table."""
-    found = outline(folder.artifacts[TABLE])
+def _verify_rank_map(folder: _EmittedFolder) -> None:
+    """Verify ``rankmap.csv`` and all files that must agree with it.
+
+    Raise Malformed if ``rankmap.csv`` cannot be read.
+    """
+    found = read_outline(folder.artifacts[TABLE])
     if found is None or SERVING_COLUMN in found.columns:
         table = read_table(folder.artifacts[TABLE])
         if SERVING_COLUMN in table:
@@ -182,63 +200,67 @@ def _verify_rank_map(folder: _Folder) -> None:
             verify_groups(tree, derived, sink)
 
 
-def _verify_ranks(folder: _Folder, found: RankMap | None) -> tuple[DerivedGroups | None, RankMap]:
-    """Return the groups that the framework builds, and the rank map that was compared with them.
+def _verify_ranks(
+    folder: _EmittedFolder, found: RankMap | None
+) -> tuple[DerivedGroups | None, RankMap]:
+    """Compare ``rankmap.csv`` with the framework's groups; return the groups and the rank map.
 
-    The whole text of the table is compared first; cells are compared only if it differs.
+    The groups are None if the framework is unknown. The text of the whole table is compared first,
+    because that is ten times faster; cells are compared only if the texts differ.
     """
     sink = folder.sink
     devices = [one.visible_devices(folder.artifacts) for one in folder.verifiers.values()]
     visible = next((one for one in devices if one is not None), None)
     if found is not None:
+        # Findings count only if the texts match; otherwise they would be reported twice.
         trial = Sink(sink.positions)
-        derived = _derive(folder, found.world, trial)
+        derived = _derive_groups(folder, found.world, trial)
         text = folder.artifacts[TABLE]
         if derived is not None and (whole := matching_rank_map(text, found, derived, visible)):
             sink.extend(trial)
             return derived, whole
     table = read_table(folder.artifacts[TABLE])
     hosts = verify_hosts(table, sink, visible)
-    derived = _derive(folder, len(table["rank"]), sink)
+    derived = _derive_groups(folder, len(table["rank"]), sink)
     if derived is not None:
         verify_coordinates(table, derived, sink)
-    return derived, rank_map(table, hosts)
+    return derived, build_rank_map(table, hosts)
 
 
-def _derive(folder: _Folder, world: int, sink: Sink) -> DerivedGroups | None:
-    """Return the groups of the framework on ``world`` ranks; None if unknown."""
+def _derive_groups(folder: _EmittedFolder, world: int, sink: Sink) -> DerivedGroups | None:
+    """Return the groups that the framework builds on ``world`` ranks; None if they are unknown."""
     framework = folder.framework
     if framework is None:
         return None
-    return _guard(lambda: framework.derive_groups(folder.artifacts, world, sink), sink)
+    return _report_malformed(lambda: framework.derive_groups(folder.artifacts, world, sink), sink)
 
 
-def _verify_serving(folder: _Folder, table: Table) -> None:
-    """Verify a serving job: hosts, launch files, the document, and the engine's ranks."""
+def _verify_serving(folder: _EmittedFolder, table: Table) -> None:
+    """Verify hosts, launch files, lock and engine ranks of a serving job against its ``table``."""
     sink, engine = folder.sink, folder.engine
     hosts = verify_hosts(table, sink)
     _verify_launch(folder, hosts, len(table["rank"]) // len(hosts))
     if folder.lock is not None:
         verify_lock(folder.lock, hosts, None, sink)
     if engine is None:
-        message = f"the ranks of {TABLE} were not verified: their engine is unknown"
+        message = f"the ranks of {TABLE} were not verified: the engine that starts them is unknown"
         sink.report(UNVERIFIED, message, span=Span(TABLE, 1, 1))
         return
     if folder.document is not None:
         verify_serving_document(folder.document, table, engine, sink)
     if engine.file in folder.artifacts:
-        derived = _guard(lambda: engine.derive_ranks(folder.artifacts, sink), sink)
+        derived = _report_malformed(lambda: engine.derive_ranks(folder.artifacts, sink), sink)
         if derived is not None:
             verify_engine_ranks(derived, table, engine, sink)
 
 
-def _verify_launch(folder: _Folder, hosts: list[str], ranks_per_node: int) -> None:
-    """Let each verifier compare its launch files with the hosts and rank counts."""
+def _verify_launch(folder: _EmittedFolder, hosts: list[str], ranks_per_node: int) -> None:
+    """Let each verifier compare its launch files with the hosts and rank counts of the rank map."""
     launcher = folder.framework.launcher if folder.framework is not None else ()
     job = JobShape(hosts, ranks_per_node, folder.document, launcher)
 
-    def check(one: Verifier) -> None:
-        _guard(lambda: one.check_launch(folder.artifacts, job, folder.sink), folder.sink)
+    def report_unreadable(one: Verifier) -> None:
+        _report_malformed(lambda: one.check_launch(folder.artifacts, job, folder.sink), folder.sink)
 
     for one in folder.verifiers.values():
-        check(one)
+        report_unreadable(one)

@@ -1,9 +1,9 @@
 """Compare the rank map with the hosts that it names and with the groups of the framework.
 
-The whole text of ``rankmap.csv`` is compared first, with the table that the derived groups imply.
-Hosts are taken from the first row of each host; all other cells follow from the framework's
-arithmetic. Comparing texts costs a tenth of parsing 131,072 rows. Only if the texts differ are the
-cells compared one by one, to name the wrong ranks.
+First the whole text of ``rankmap.csv`` is compared with the table that the derived groups imply.
+Hosts are read from the first row of each host; all other cells follow from the framework's
+arithmetic. For 131,072 ranks, comparing texts takes a tenth of the time of parsing the rows. Only
+if the texts differ, each cell is compared, to name the wrong ranks.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.verify.read_emitted import DOCUMENT, PLACE, TABLE, RankMap
 
 SHOWN = 4
-"""Ranks that a finding names."""
+"""Number of wrong ranks that a finding names."""
 
 Table = dict[str, list[str]]
 """Columns of ``rankmap.csv`` as text, by rank."""
 
 
 def verify_hosts(table: Table, sink: Sink, devices: list[str] | None = None) -> list[str]:
-    """Report A05 unless each rank has one device and each device one rank; return the hosts.
+    """Report ranks, hosts and GPUs that are not numbered consecutively (A05); return the hosts.
+
+    The rack and the NVLink domain of a host are taken from the row of its first rank.
 
     Args:
         table: columns of ``rankmap.csv``.
@@ -39,6 +41,7 @@ def verify_hosts(table: Table, sink: Sink, devices: list[str] | None = None) -> 
     ranks = max(1, table["node_rank"].count(table["node_rank"][0]))
     hosts = table["host"][::ranks]
     local = [str(rank % ranks) for rank in range(world)]
+    # A device list with repeated or missing entries cannot give each rank its own GPU.
     usable = devices is not None and len(set(devices)) == len(devices) == ranks
     gpus = [devices[rank % ranks] for rank in range(world)] if devices and usable else local
     expected = {
@@ -51,37 +54,43 @@ def verify_hosts(table: Table, sink: Sink, devices: list[str] | None = None) -> 
         "nvlink_domain": [table["nvlink_domain"][rank - rank % ranks] for rank in range(world)],
     }
     for column, values in expected.items():
-        _compare("A05", column, table[column], values, sink)
+        _report_wrong_cells("A05", column, table[column], values, sink)
     if world % ranks:
-        message = f"{world} ranks are not divisible by {ranks} ranks per host"
-        sink.report("A05", message, span=_line(1))
+        message = f"{world} ranks are not divisible by the {ranks} ranks of each host"
+        sink.report("A05", message, span=_table_line(1))
     _report_repeated_host(hosts, ranks, sink)
     return hosts
 
 
 def _report_repeated_host(hosts: list[str], ranks_per_node: int, sink: Sink) -> None:
-    """Report A05 for a host with two node ranks: two ranks would share each of its GPUs."""
+    """Report a host that has two node ranks (A05).
+
+    Two ranks would share each GPU of this host.
+    """
     seen: dict[str, int] = {}
     for node, host in enumerate(hosts):
         if host in seen:
             message = f"node ranks {seen[host]} and {node} are both on host {host}"
-            sink.report("A05", message, span=_line(node * ranks_per_node + 2))
+            sink.report("A05", message, span=_table_line(node * ranks_per_node + 2))
             return
         seen[host] = node
 
 
 def verify_coordinates(table: Table, derived: DerivedGroups, sink: Sink) -> None:
-    """Report A01 if a coordinate is not the place of the rank in its group."""
+    """Report each column with a coordinate that is not the rank's index in its group (A01)."""
     for column in derived.columns:
         if column not in table:
-            sink.report("A01", f"the rank map has no column {column}", span=_line(1))
+            sink.report("A01", f"the rank map has no column {column}", span=_table_line(1))
             continue
-        expected = [str(place) for place in coordinates(derived.families[column])]
-        _compare("A01", column, table[column], expected, sink)
+        expected = [str(place) for place in coordinates_in_groups(derived.families[column])]
+        _report_wrong_cells("A01", column, table[column], expected, sink)
 
 
-def coordinates(groups: Groups) -> list[int]:
-    """Return the place of each rank in its group, whose members are evenly spaced."""
+def coordinates_in_groups(groups: Groups) -> list[int]:
+    """Return each rank's index in its group, as a list by rank.
+
+    The members of a group are evenly spaced, so slices fill the list without a loop over ranks.
+    """
     size = len(groups.members)
     column = [0] * (size * len(groups.bases))
     if size == 1:
@@ -93,54 +102,62 @@ def coordinates(groups: Groups) -> list[int]:
     return column
 
 
-def rank_map(table: Table, hosts: list[str]) -> RankMap:
-    """Return the rank map of a parsed table; ``hosts`` by node rank."""
+def build_rank_map(table: Table, hosts: list[str]) -> RankMap:
+    """Return the rank map with the cells of ``table``; ``hosts`` are host names by node rank."""
     world, ranks = len(table["rank"]), len(table["rank"]) // max(1, len(hosts))
-    columns = {name: _numbers(cells) for name, cells in table.items() if name not in PLACE}
+    columns = {
+        name: _parse_coordinates(cells) for name, cells in table.items() if name not in PLACE
+    }
     return RankMap(world, hosts, table["rack"][::ranks], table["nvlink_domain"][::ranks], columns)
 
 
-def _numbers(cells: list[str]) -> list[int] | None:
-    """Return the numbers of ``cells``; None if one is not a number in its shortest form."""
+def _parse_coordinates(cells: list[str]) -> list[int] | None:
+    """Return ``cells`` as integers; None if a cell is no integer or has leading zeros."""
     numbers = [int(cell) if cell.isdecimal() and len(cell) < 10 else -1 for cell in cells]
     return numbers if list(map(str, numbers)) == cells else None
 
 
 def verify_document(tree: dict[str, Any], found: RankMap, sink: Sink) -> None:
-    """Report A06 if rankmap.json differs from rankmap.csv."""
+    """Report each part of rankmap.json that differs from rankmap.csv (A06).
+
+    ``tree`` is the content of rankmap.json, ``found`` the content of rankmap.csv.
+    """
     for key, value in (("world", found.world), ("ranks_per_node", found.ranks_per_node)):
         if tree.get(key) != value:
-            _differs(f"{key} is {tree.get(key)!r:.40}, {TABLE} has {value}", sink)
+            _report_difference(f"{key} is {tree.get(key)!r:.40}, {TABLE} has {value}", sink)
     named = [
         {"name": name, "rack": rack, "nvlink_domain": domain}
         for name, rack, domain in zip(found.hosts, found.racks, found.domains, strict=False)
     ]
     if tree["hosts"] != named:
-        _differs(f"the hosts differ from those of {TABLE}", sink)
+        _report_difference(f"the hosts differ from those of {TABLE}", sink)
     for column, places in found.columns.items():
         values = tree["ranks"].get(column)
         # 1.0 and true equal 1 in Python, but are not coordinates
         if values != places or not values or set(map(type, values)) != {int}:
-            _differs(f"ranks.{column} differs from the column {column} of {TABLE}", sink)
+            _report_difference(f"ranks.{column} differs from the column {column} of {TABLE}", sink)
 
 
 def verify_groups(tree: dict[str, Any], derived: DerivedGroups, sink: Sink) -> None:
-    """Report A06 if sizes or groups of rankmap.json differ from those the framework builds."""
+    """Report sizes, rank order and groups in rankmap.json that are not the framework's (A06)."""
     if any(tree["sizes"].get(name) != size for name, size in derived.sizes.items()):
-        _differs(f"sizes differ from those of {derived.file}: {derived.sizes}", sink)
+        _report_difference(f"sizes differ from those of {derived.file}: {derived.sizes}", sink)
     if tree.get("order") != derived.order:
         order = f"order is {tree.get('order')!r:.60}"
-        _differs(f"{order}, {derived.file} configures {derived.order}", sink)
+        _report_difference(f"{order}, but {derived.file} configures {derived.order}", sink)
     for family, expected in derived.families.items():
         if _listed_groups(tree["groups"].get(family), expected) != expected:
             ranks = [expected.bases[0] + member for member in expected.members[:SHOWN]]
             first = ", ".join(map(str, ranks))
-            text = f"groups.{family} differs from the groups that {derived.builder} builds"
-            _differs(f"{text} (first group: {first} ...)", sink)
+            text = f"groups.{family} is not the set of groups that {derived.builder} builds"
+            _report_difference(f"{text} (first group: {first} ...)", sink)
 
 
 def _listed_groups(entry: Any, expected: Groups) -> Groups | None:
-    """Return the groups that an entry of rankmap.json describes; None if it is damaged."""
+    """Return the groups that an entry of rankmap.json describes.
+
+    Return None if the entry is damaged or has another number or size of groups than ``expected``.
+    """
     if not isinstance(entry, dict):
         return None
     if (entry.get("size"), entry.get("count")) != (len(expected.members), len(expected.bases)):
@@ -151,56 +168,65 @@ def _listed_groups(entry: Any, expected: Groups) -> Groups | None:
 
 
 def span_offsets(pairs: Any, size: int) -> list[int] | None:
-    """Return the rank offsets that [size, stride] pairs describe; None unless there are ``size``.
+    """Return the rank offsets that a list of [size, stride] pairs describes.
 
-    The size is checked before the list is built, because a damaged file may have any number.
+    Return None if the list is damaged or does not describe exactly ``size`` offsets. The count is
+    checked before the offsets are computed, because a damaged file may describe billions.
     """
     if not isinstance(pairs, list):
         return None
     offsets = [0]
     for pair in pairs:
-        if not _is_pair(pair) or len(offsets) * pair[0] > size:
+        if not _is_size_and_stride(pair) or len(offsets) * pair[0] > size:
             return None
         offsets = [offset + step * pair[1] for step in range(pair[0]) for offset in offsets]
     return offsets if len(offsets) == size else None
 
 
-def _is_pair(pair: Any) -> bool:
+def _is_size_and_stride(pair: Any) -> bool:
     return (
         isinstance(pair, list)
         and len(pair) == 2
+        # The bound keeps offsets small, whatever a damaged file contains.
         and all(type(number) is int and 0 < number < 2**40 for number in pair)
     )
 
 
-def _compare(code: str, column: str, actual: list[str], expected: list[str], sink: Sink) -> None:
-    """Report one finding per column, at its first wrong rank."""
+def _report_wrong_cells(
+    code: str, column: str, actual: list[str], expected: list[str], sink: Sink
+) -> None:
+    """Report the cells of ``column`` that differ from the expected ones, as diagnostic ``code``.
+
+    The diagnostic points to the row of the first wrong rank.
+    """
     if actual == expected:
         return
     wrong = [n for n, pair in enumerate(zip(actual, expected, strict=True)) if pair[0] != pair[1]]
     first = [f"rank {n} has {actual[n]!r:.40}, must be {expected[n]!r:.40}" for n in wrong[:SHOWN]]
-    message = f"{len(wrong)} of {len(actual)} ranks have a wrong {column}"
-    sink.report(code, Finding(message, "; ".join(first)), span=_line(wrong[0] + 2))
+    message = f"{len(wrong)} of {len(actual)} ranks have a wrong value in the column {column}"
+    sink.report(code, Finding(message, "; ".join(first)), span=_table_line(wrong[0] + 2))
 
 
-def _differs(message: str, sink: Sink) -> None:
+def _report_difference(message: str, sink: Sink) -> None:
     sink.report("A06", message, span=Span(DOCUMENT, 1, 1))
 
 
-def _line(number: int) -> Span:
+def _table_line(number: int) -> Span:
     return Span(TABLE, number, 1)
 
 
-def outline(text: str) -> RankMap | None:
-    """Return ranks, hosts and column names of a table, without reading all cells.
+def read_outline(text: str) -> RankMap | None:
+    """Return the rank map without coordinates, read from the first row of each host.
 
-    None if the text is quoted, or the first row of a host is too short: no table that PARC writes
-    is like that, so that the cells must be compared.
+    Return None if the text has quotes or carriage returns, or a row is too short. PARC writes no
+    such table, so in that case all cells must be read and compared.
     """
     lines = text.split("\n")
+    # The first line is the header, and the text ends with a newline.
     world, names = len(lines) - 2, lines[0].split(",")
     if '"' in text or "\r" in text or tuple(names[: len(PLACE)]) != PLACE or world < 1:
         return None
+    # Ranks per host: the rows up to the first one whose node rank is not 0.
     ranks = next((n for n in range(world) if lines[n + 1].split(",", 2)[1:2] != ["0"]), world)
     firsts = [line.split(",", len(PLACE)) for line in lines[1 : world + 1 : ranks or world]]
     if any(len(first) <= len(PLACE) for first in firsts):
@@ -212,7 +238,7 @@ def outline(text: str) -> RankMap | None:
 def matching_rank_map(
     text: str, found: RankMap, derived: DerivedGroups, devices: Sequence[str] | None
 ) -> RankMap | None:
-    """Return ``found`` with its coordinates if ``text`` is the expected table, else None.
+    """Return ``found`` with its coordinates if ``text`` is exactly the expected table, else None.
 
     Args:
         text: the text of ``rankmap.csv``.
@@ -227,19 +253,23 @@ def matching_rank_map(
         return None
     if found.columns.keys() != set(derived.columns):
         return None
-    columns = {name: coordinates(derived.families[name]) for name in found.columns}
+    columns = {name: coordinates_in_groups(derived.families[name]) for name in found.columns}
     if any(len(column) != world for column in columns.values()):
         return None
     largest = max(len(derived.families[name].members) for name in columns)
     digits = [str(place) for place in range(largest)]  # formats each number once, not per cell
     cells = (map(digits.__getitem__, column) for column in columns.values())
-    rows = _rows(found, gpus, map(",".join, zip(*cells, strict=True)))
+    rows = _expected_rows(found, gpus, map(",".join, zip(*cells, strict=True)))
     matches = text == "\n".join((",".join((*PLACE, *columns)), *rows, ""))
     return replace(found, columns=columns) if matches else None
 
 
-def _rows(found: RankMap, gpus: list[str], places: Iterable[str]) -> list[str]:
-    """Return the expected rows; ``places`` are the coordinates of each rank as text."""
+def _expected_rows(found: RankMap, gpus: list[str], places: Iterable[str]) -> list[str]:
+    """Return the rows that the table must have.
+
+    ``gpus`` are the GPUs of a host by local rank; ``places`` yields the coordinates of each rank as
+    comma-separated text.
+    """
     ranks = repeat(len(gpus))
     hosts = (f",{node},{host}" for node, host in enumerate(found.hosts))
     local = [f",{index},{gpu}," for index, gpu in enumerate(gpus)] * len(found.hosts)

@@ -89,7 +89,7 @@ def test_the_launcher_in_the_readme_is_emitted_and_verified(folder: Path) -> Non
     script.write_text(script.read_text("utf-8").replace("-np 8", "-np 7"), encoding="utf-8")
     damaged = CliRunner().invoke(main, verify)
     assert damaged.exit_code == 1
-    assert "-np is 7 in mpi/run.sh, the rank map has 8" in damaged.output
+    assert "-np is 7 in mpi/run.sh, but the rank map has 8" in damaged.output
     (folder / "out" / "mpi" / "hosts").unlink()
     assert "mpi/run.sh needs mpi/hosts" in CliRunner().invoke(main, verify).output
 

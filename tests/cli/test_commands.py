@@ -159,7 +159,7 @@ def test_a_consistent_edit_is_a_warning(tmp_path: Path) -> None:
     args.write_text(args.read_text("utf-8").replace("--lr 0.0001", "--lr 0.01"), encoding="utf-8")
     result = parc("verify", str(out))
     assert result.exit_code == 0
-    assert "warning[PARC-A10]: megatron/args.sh was changed after it was written" in result.stdout
+    assert "warning[PARC-A10]: megatron/args.sh was changed after PARC wrote it" in result.stdout
     assert parc("verify", str(out), "--fail-on", "warning").exit_code == 1
 
 

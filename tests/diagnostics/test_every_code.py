@@ -12,7 +12,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.diagnostics.codes import all_codes, code_title
 from parc.compiler.diagnostics.render import render
 from parc.compiler.pipeline import plan_spec
-from parc.compiler.report.text.diagnostics_page import FAMILIES, page
+from parc.compiler.report.text.diagnostics_page import FAMILIES, diagnostics_page
 from parc.compiler.spec.reading.source import Source
 
 HERE = Path(__file__).parent
@@ -92,11 +92,13 @@ def test_a_code_without_a_spec_is_tested_in_the_listed_file(code: str) -> None:
 
 
 def test_the_page_of_the_diagnostics_is_current() -> None:
-    assert (ROOT / "docs" / "diagnostics.md").read_text("utf-8") == page(), "run make docs"
+    assert (ROOT / "docs" / "diagnostics.md").read_text("utf-8") == diagnostics_page(), (
+        "run make docs"
+    )
 
 
 def test_every_code_has_a_section_and_every_family_a_name() -> None:
-    text = page()
+    text = diagnostics_page()
     for code in CODES:
         assert f"\n### PARC-{code}\n" in text
     assert {code[0] for code in CODES} <= FAMILIES.keys()

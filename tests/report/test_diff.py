@@ -11,7 +11,7 @@ from parc.compiler.ir import Host, Plan
 from parc.compiler.report.diff.diff import Diff, diff
 from parc.compiler.report.diff.rank_changes import RankRange
 from parc.compiler.report.diff.side import NotAnOutput, read_side
-from parc.compiler.report.diff.text import diff_markdown, diff_text, headline
+from parc.compiler.report.diff.text import diff_headline, diff_markdown, diff_text
 from tests.compiled import plan_of
 from tests.placement.placement_plans import cluster, layout, plan, with_hosts
 from tests.report.sides import files_of, side_of
@@ -79,7 +79,7 @@ def test_a_drained_host_moves_only_its_own_ranks() -> None:
     assert (pp.axis, pp.old_crossing_racks, pp.new_crossing_racks) == ("pp", 32, 24)
     assert (dp.old_crossing_racks, dp.new_crossing_racks, dp.now_crossing_racks) == (0, 8, 8)
     assert dp.examples[0] == "ranks 0, 8, 16, 24 in racks r01, r02"
-    assert "8 of 64 ranks move to another GPU, 8 groups newly span racks" in headline(found)
+    assert "8 of 64 ranks move to another GPU, 8 groups newly span racks" in diff_headline(found)
 
 
 def test_hosts_that_shift_by_one_fold_into_one_run() -> None:
@@ -200,7 +200,7 @@ def test_without_a_rank_map_the_other_parts_are_compared() -> None:
     found = diff(read_side("old", files), side_of(plan(cluster(4, 4), layout(tp=4, dp=16))))
     assert found.moves is None
     assert found.layout
-    assert "Emit rankmap." in diff_text(found)
+    assert "Add rankmap to emit in its spec." in diff_text(found)
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,8 @@ HEAD = f"""\
 This page shows the output of `parc diff` for five changes to one spec, as a reviewer would see it.
 `parc diff --format markdown` prints the same content as tables for a pull request, and
 `--format json` prints it for programs. With `--exit-code` the command exits with 3 if anything
-differs, so that a CI job can fail on a change. Either side may be a spec or a folder that
-`parc compile` wrote. The tests check this page, and `make golden` rewrites it.
+differs, so that a CI job can fail on a change. The old and the new side may each be a spec or a
+folder that `parc compile` wrote. The tests check this page, and `make golden` rewrites it.
 
 The old spec:
 
@@ -42,27 +42,30 @@ The old spec:
 CHANGES: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
     (
         "Half the tensor parallelism",
-        "Every rank keeps its GPU, but nearly all ranks get other mesh coordinates.",
+        "Every rank keeps its GPU, but nearly all ranks get other coordinates in the device mesh.",
         (("tp: 8", "tp: 4"),),
     ),
     (
         "A drained node",
-        "Host r01n07 is broken, and the spec adds a host in the other rack to replace it.",
+        "Host r01n07 is broken. The new spec marks it as unavailable and adds a host in the other\n"
+        "rack to replace it.",
         (("r02n[01-16]", "r02n[01-17]"), ("spare: []", "unavailable: [r01n07]")),
     ),
     (
         "A renamed rack",
-        "Only a name changes: no rank moves, and no group newly spans racks.",
+        "Only the name of a rack changes: no rank moves, and no group newly spans racks.",
         (("name: r02", "name: row-b-02"),),
     ),
     (
         "Another GPU type",
-        "The same layout on H200 GPUs: much more free memory, but hardly faster.",
+        "The layout stays the same, but the GPUs are H200: much more memory is free, and a step\n"
+        "is hardly faster.",
         (("dgx-h100", "dgx-h200"),),
     ),
     (
         "A longer sequence",
-        "Four times the sequence length on four context parallel ranks, a quarter of the batch.",
+        "The sequences are four times as long and are split over four context parallel ranks. The\n"
+        "global batch is a quarter as large, so a step has the same number of tokens.",
         (("8192", "32768"), ("1024", "256"), ("cp: 1", "cp: 4")),
     ),
 )
@@ -79,12 +82,13 @@ def replanned(folder: Path) -> str:
     result = parc(*words)
     assert result.exit_code == 0, result.stderr
     return (
-        "`parc compile` ignores earlier placements, so every host after the broken one moves up.\n"
-        "With `spare: [r02n17]` in the spec, `parc replan` keeps the plan and moves only the\n"
-        "ranks of the broken host:\n\n"
+        "`parc compile` does not keep the earlier placement, so all ranks after those of the\n"
+        "broken host move to the next host. If the spec has `spare: [r02n17]`, `parc replan`\n"
+        "keeps the plan and moves only the ranks of the broken host:\n\n"
         f"```console\n$ parc {' '.join(words)}\n{result.stdout}```\n\n"
-        "`parc compile --locked` keeps the hosts that a replan wrote. Without `--locked`, a\n"
-        "compile reports how many ranks it moves (PARC-O04, [placement](placement.md)).\n"
+        "`parc compile --locked` keeps the hosts that `parc replan` chose. Without `--locked`,\n"
+        "`parc compile` places all ranks again and reports how many of them move (PARC-O04,\n"
+        "[placement](placement.md)).\n"
     )
 
 

@@ -46,8 +46,8 @@ def test_a_layout_survives_a_round_trip() -> None:
         ({"layout": {**as_json(SOME), "schedule": "2f2b"}}, "'2f2b' is not one of gpipe"),
         ({"layout": []}, r"\[\] is not of type Layout"),
         ({"hosts": "n1"}, "'n1' is not a list"),
-        ({"hosts": ["n1"]}, "1 hosts x 8 ranks per host are not 64 ranks"),
-        ({"ranks_per_node": 0}, "8 hosts x 0 ranks"),
+        ({"hosts": ["n1"]}, "hosts x ranks per host = 1 x 8 = 8, but the layout has 64 ranks"),
+        ({"ranks_per_node": 0}, "8 x 0 = 0, but the layout has 64 ranks"),
     ],
 )
 def test_a_lock_without_a_plan_is_refused(changes: dict[str, object], message: str) -> None:

@@ -20,7 +20,7 @@ def test_the_matrix_of_the_readme_is_current() -> None:
 
 
 def test_a_text_without_the_block_is_an_error() -> None:
-    with pytest.raises(ValueError, match="there is no"):
+    with pytest.raises(ValueError, match="does not contain the markers"):
         with_matrix("# nothing\n")
 
 

@@ -208,7 +208,7 @@ def test_damage_gets_its_code(edit: Edit, expected: set[str] | None) -> None:
 
 def test_a_finding_names_the_first_ranks_and_the_line() -> None:
     (first, *_) = messages(swapped(CSV, ROW_9, ROW_9[:-1] + "3")(SOUND))
-    assert first.finding.message == "1 of 64 ranks have a wrong edp"
+    assert first.finding.message == "1 of 64 ranks have a wrong value in the column edp"
     assert first.finding.label == "rank 9 has '3', must be '2'"
     assert (first.span.file, first.span.line) == ("rankmap.csv", 11)
 

@@ -1,6 +1,6 @@
-"""Differences between two sides in spec fields, layout, memory and times.
+"""Differences between two plans in inputs, layout, memory and times.
 
-The second half compares serving plans: layout, memory of the fullest stage, times, rates.
+The second half of the module compares the plans of serving jobs.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from parc.compiler.ir import StageMemory, StepTime
 from parc.compiler.report.diff.side import Side
 
 SHOWN_ELSEWHERE = frozenset({"digest", "emit", "launch", "name", "pins", "versions"})
-"""Keys of ``problem`` that other sections show: layout, arguments, directives."""
+"""Keys of ``problem`` in plan.json whose effects are compared elsewhere (layout, flags)."""
 BY_NAME = ("gpu", "node", "fabric")
-"""Parts of the cluster that are compared by the name of their catalog entry."""
+"""Parts of the cluster that are compared by the names of their catalog entries."""
 LAYOUT_FIELDS = (
     *("tp", "cp", "pp", "vpp", "dp", "dp_replicate", "ep", "etp", "edp", "world"),
     *(
@@ -34,7 +34,7 @@ EXPERT_DEGREES = frozenset({"ep", "etp", "edp"})
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Value that differs; None on the side that lacks it."""
+    """Field whose value differs between the two sides; None on the side that lacks the field."""
 
     name: str
     old: Any
@@ -42,14 +42,14 @@ class Change:
 
     @property
     def kind(self) -> Literal["added", "removed", "changed"]:
-        """Type of the change, from the old side to the new one."""
+        """Type of the change: added, removed or changed, seen from the old side."""
         if self.old is None:
             return "added"
         return "removed" if self.new is None else "changed"
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...]:
-    """Return the changes of all keys whose values differ, sorted by key."""
+    """Return a Change for each key whose values in ``old`` and ``new`` differ, sorted by key."""
     return tuple(
         Change(key, old.get(key), new.get(key))
         for key in sorted(old.keys() | new.keys())
@@ -60,7 +60,7 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...
 def _changed_in_order(
     old: Mapping[str, Any], new: Mapping[str, Any], names: Iterable[str]
 ) -> tuple[Change, ...]:
-    """Return the changes among ``names``, in their order."""
+    """Return a Change for each key in ``names`` whose values differ, in the order of ``names``."""
     return tuple(
         Change(name, old.get(name), new.get(name))
         for name in names
@@ -69,38 +69,44 @@ def _changed_in_order(
 
 
 def input_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Return the changes of model, job, goals and cluster, which come from spec and catalog."""
-    return changes(dict(_inputs(old)), dict(_inputs(new)))
+    """Return the changes in the inputs of a compile: model, job, goals, cluster and versions."""
+    return changes(dict(_input_fields(old)), dict(_input_fields(new)))
 
 
 def layout_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Return the changes of the layout, degrees first; expert degrees only with experts."""
-    before, after = _layout(old), _layout(new)
+    """Return the changes of the training layout, parallel sizes first.
+
+    Parallel sizes of experts are left out if neither model has experts.
+    """
+    before, after = _layout_fields(old), _layout_fields(new)
+    # For dense models ep, etp and edp follow from the other sizes, so a change of them is noise.
     hidden = frozenset() if old.experts or new.experts else EXPERT_DEGREES
     return _changed_in_order(before, after, [name for name in before if name not in hidden])
 
 
 def memory_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Return the changes of memory, in bytes, on the fullest stage of each side."""
+    """Return the memory changes, in bytes, between the fullest pipeline stages of both sides."""
     names = [field.name for field in fields(StageMemory) if field.name != "stage"]
-    return _changed_in_order(_memory(old), _memory(new), [*names, "total_bytes", "limit_bytes"])
+    return _changed_in_order(
+        _peak_memory_fields(old), _peak_memory_fields(new), [*names, "total_bytes", "limit_bytes"]
+    )
 
 
 def time_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Return the changes of the terms of the step time and of their sum, in seconds."""
+    """Return the changes, in seconds, of the step time and of each of its terms."""
     names = [field.name for field in fields(StepTime)]
     before, after = old.plan["estimate"]["time"], new.plan["estimate"]["time"]
     return _changed_in_order(before, after, [*names, "total_seconds"])
 
 
 def rate_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Return the changes of MFU and tokens per second."""
+    """Return the changes of the training rates: MFU and tokens per second."""
     names = ("mfu", "tokens_per_second")
     before, after = old.plan["estimate"], new.plan["estimate"]
     return changes({name: before[name] for name in names}, {name: after[name] for name in names})
 
 
-def _inputs(side: Side) -> Iterator[tuple[str, Any]]:
+def _input_fields(side: Side) -> Iterator[tuple[str, Any]]:
     problem = {
         key: value for key, value in side.plan["problem"].items() if key not in SHOWN_ELSEWHERE
     }
@@ -108,9 +114,11 @@ def _inputs(side: Side) -> Iterator[tuple[str, Any]]:
     model = problem.get("model", {})
     for name, version in side.plan["problem"].get("versions", []):
         yield f"versions.{name}", version
+    # Four digits are more than fitted parameters determine, and keep the table narrow.
     for name, value in problem.pop("calibration", []):
         yield f"calibration.{name}", f"{value:.4g}"
     for part in BY_NAME:
+        # The name replaces the dozens of numbers of the catalog entry, which are not compared.
         yield f"cluster.{part}", cluster.get(part, {}).get("name")
     yield "cluster.hosts", sum(len(rack["hosts"]) for rack in cluster.get("racks", []))
     for name in ("spare", "unavailable"):
@@ -120,19 +128,19 @@ def _inputs(side: Side) -> Iterator[tuple[str, Any]]:
     if isinstance(experts, dict) and "pattern" in experts:
         experts = {**experts, "layers": sum(experts["pattern"]), "pattern": None}
     problem["model"] = {**model, "experts": experts, "source": None}
-    yield from _flatten(problem, "")
+    yield from _flatten_keys(problem, "")
 
 
-def _flatten(tree: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+def _flatten_keys(tree: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
     for key, value in tree.items():
         here = f"{path}.{key}" if path else key
         if isinstance(value, Mapping):
-            yield from _flatten(value, here)
+            yield from _flatten_keys(value, here)
         else:
             yield here, value
 
 
-def _layout(side: Side) -> dict[str, Any]:
+def _layout_fields(side: Side) -> dict[str, Any]:
     layout = side.plan["layout"]
     split, recompute = layout.get("split", {}), layout.get("recompute", {})
     words = [recompute.get("granularity"), "+".join(recompute.get("modules", []))]
@@ -142,12 +150,12 @@ def _layout(side: Side) -> dict[str, Any]:
         **{name: layout.get(name) for name in LAYOUT_FIELDS},
         "recompute": " ".join(str(word) for word in words if word),
         "split": split.get("text") or split.get("form"),
-        "layers_by_stage": _fold_runs(layers),
+        "layers_by_stage": _fold_equal_counts(layers),
     }
 
 
-def _fold_runs(counts: list[int]) -> str:
-    """Return the counts with equal neighbours folded: ``11, 14x11, 13``."""
+def _fold_equal_counts(counts: list[int]) -> str:
+    """Return ``counts`` as text; equal neighbours are folded: 11, 11, 13 becomes ``2x11, 13``."""
     runs: list[list[int]] = []
     for count in counts:
         if runs and runs[-1][1] == count:
@@ -157,7 +165,7 @@ def _fold_runs(counts: list[int]) -> str:
     return ", ".join(f"{size}x{count}" if size > 1 else str(count) for size, count in runs)
 
 
-def _memory(side: Side) -> dict[str, Any]:
+def _peak_memory_fields(side: Side) -> dict[str, Any]:
     estimate = side.plan["estimate"]
     peak = next(row for row in estimate["memory"] if row["stage"] == estimate["peak_stage"])
     return {**peak, "limit_bytes": estimate["limit_bytes"]}
@@ -188,38 +196,30 @@ TIME_FIELDS = ("ttft_seconds", "tpot_seconds", "prefill_seconds")
 RATE_FIELDS = ("tokens_per_second", "requests_per_second", "max_concurrency")
 
 
-def serving_layout(old: Side, new: Side) -> tuple[Change, ...]:
-    """Return the changes of degrees, stages and engine limits."""
-    return _changed_in_service(_service_layout(old), _service_layout(new))
+def serving_layout_changes(old: Side, new: Side) -> tuple[Change, ...]:
+    """Return the changes of a serving layout: parallel sizes, layers per stage, engine limits."""
+    before, after = _service_layout_fields(old), _service_layout_fields(new)
+    return _changed_in_order(before, after, before)
 
 
-def serving_memory(old: Side, new: Side) -> tuple[Change, ...]:
-    """Return the changes of memory, in bytes per rank, on the stage with the least cache."""
-    return _changed_in_service(_service_memory(old), _service_memory(new))
+def serving_memory_changes(old: Side, new: Side) -> tuple[Change, ...]:
+    """Return the memory changes, in bytes per GPU, on the stage with the fewest KV cache blocks."""
+    before, after = _fullest_stage_memory(old), _fullest_stage_memory(new)
+    return _changed_in_order(before, after, MEMORY_FIELDS)
 
 
-def serving_time(old: Side, new: Side) -> tuple[Change, ...]:
-    """Return the changes of latencies: time to first token, time per token, prefill."""
-    return _changed_in_service(
-        _service_estimate(old, TIME_FIELDS), _service_estimate(new, TIME_FIELDS)
-    )
+def serving_time_changes(old: Side, new: Side) -> tuple[Change, ...]:
+    """Return the changes, in seconds, of time to first token, time per token and prefill time."""
+    before, after = _estimate_fields(old, TIME_FIELDS), _estimate_fields(new, TIME_FIELDS)
+    return _changed_in_order(before, after, TIME_FIELDS)
 
 
-def serving_rates(old: Side, new: Side) -> tuple[Change, ...]:
-    """Return the changes of throughput and concurrency."""
-    return changes(_service_estimate(old, RATE_FIELDS), _service_estimate(new, RATE_FIELDS))
+def serving_rate_changes(old: Side, new: Side) -> tuple[Change, ...]:
+    """Return the changes of tokens per second, requests per second and maximum concurrency."""
+    return changes(_estimate_fields(old, RATE_FIELDS), _estimate_fields(new, RATE_FIELDS))
 
 
-def _changed_in_service(before: dict[str, Any], after: dict[str, Any]) -> tuple[Change, ...]:
-    """Return the values that differ, in the order of ``before``."""
-    return tuple(
-        Change(name, before[name], after[name])
-        for name in before
-        if before[name] != after.get(name)
-    )
-
-
-def _service_layout(side: Side) -> dict[str, Any]:
+def _service_layout_fields(side: Side) -> dict[str, Any]:
     layout, limits = side.plan["layout"], side.plan["limits"]
     stages = ", ".join(str(stage["layers"]) for stage in side.plan["stages"])
     return {
@@ -229,10 +229,10 @@ def _service_layout(side: Side) -> dict[str, Any]:
     }
 
 
-def _service_memory(side: Side) -> dict[str, Any]:
+def _fullest_stage_memory(side: Side) -> dict[str, Any]:
     fullest = min(side.plan["stages"], key=lambda stage: stage["blocks"])
     return {name: fullest[name] for name in MEMORY_FIELDS}
 
 
-def _service_estimate(side: Side, names: tuple[str, ...]) -> dict[str, Any]:
+def _estimate_fields(side: Side, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: side.plan["estimate"][name] for name in names}

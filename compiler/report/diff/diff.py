@@ -1,4 +1,4 @@
-"""Comparison of two plans."""
+"""Comparison of two plans and of the files that were emitted for them."""
 
 from __future__ import annotations
 
@@ -15,29 +15,34 @@ from parc.compiler.report.diff.changes import (
     layout_changes,
     memory_changes,
     rate_changes,
-    serving_layout,
-    serving_memory,
-    serving_rates,
-    serving_time,
+    serving_layout_changes,
+    serving_memory_changes,
+    serving_rate_changes,
+    serving_time_changes,
     time_changes,
 )
 from parc.compiler.report.diff.checkpoints import Checkpoint, checkpoint
-from parc.compiler.report.diff.rank_changes import AxisChange, Moves, group_changes, rank_moves
+from parc.compiler.report.diff.rank_changes import (
+    AxisGroupDiff,
+    RankMoves,
+    group_changes,
+    rank_moves,
+)
 from parc.compiler.report.diff.side import NotAnOutput, Side
 from parc.compiler.report.formatting import round_tree
 
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """Differences between two plans; a part is empty if both sides are equal in it."""
+    """Differences between two plans; a field is empty if both plans agree in that part."""
 
     old: str
     new: str
     inputs: tuple[Change, ...]
     layout: tuple[Change, ...]
-    moves: Moves | None
-    """None if a side has no rank map."""
-    groups: tuple[AxisChange, ...]
+    moves: RankMoves | None
+    """None if one of the sides has no rank map."""
+    groups: tuple[AxisGroupDiff, ...]
     arguments: tuple[Change, ...]
     environment: tuple[Change, ...]
     directives: tuple[Change, ...]
@@ -49,33 +54,34 @@ class Diff:
 
     @property
     def has_changes(self) -> bool:
-        """True if the two sides differ."""
+        """True if any part of the two plans differs."""
         parts = (self.inputs, self.layout, self.groups, self.arguments, self.environment)
         costs = (self.directives, self.memory, self.time, self.rates)
         return any(parts) or any(costs) or (self.moves is not None and self.moves.has_changes)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the diff as JSON types; numbers are rounded as in plan.json."""
+        """Return the diff as JSON types, with numbers rounded as in plan.json."""
         document = {"format": 1, "changed": self.has_changes, **as_json(self)}
         return dict(round_tree(document))
 
 
 def diff(old: Side, new: Side) -> Diff:
-    """Compare ``old`` with ``new``.
+    """Return the differences between two plans, their rank maps and their launch files.
 
     Raises:
         NotAnOutput: a plan.json does not match its schema, or only one side is a service.
     """
     try:
-        return _compare(old, new)
+        return _compare_plans(old, new)
     except (KeyError, TypeError, AttributeError, ValueError, StopIteration):
         # A file that breaks the schema is an error of the user; any other cause is a bug in PARC.
         for each in (old, new):
-            _check_schema(each)
+            _check_plan_schema(each)
         raise
 
 
-def _check_schema(each: Side) -> None:
+def _check_plan_schema(each: Side) -> None:
+    # Imported only for a damaged file, because jsonschema takes long to import.
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
 
@@ -86,12 +92,13 @@ def _check_schema(each: Side) -> None:
         raise NotAnOutput(f"{each.name}/plan.json at {error.json_path}: {reason}") from None
 
 
-def _compare(old: Side, new: Side) -> Diff:
+def _compare_plans(old: Side, new: Side) -> Diff:
     if old.serves != new.serves:
         trains, serves = (new, old) if old.serves else (old, new)
         raise NotAnOutput(f"{trains.name} trains a model and {serves.name} serves one")
-    moves: Moves | None = None
-    groups: tuple[AxisChange, ...] = ()
+    moves: RankMoves | None = None
+    # Without both rank maps the other parts of the plans are still compared.
+    groups: tuple[AxisGroupDiff, ...] = ()
     if old.ranks is not None and new.ranks is not None:
         moves = rank_moves(old.ranks, new.ranks)
         groups = group_changes(old.ranks, new.ranks, old.experts or new.experts)
@@ -99,14 +106,14 @@ def _compare(old: Side, new: Side) -> Diff:
         old=old.name,
         new=new.name,
         inputs=input_changes(old, new),
-        layout=serving_layout(old, new) if old.serves else layout_changes(old, new),
+        layout=serving_layout_changes(old, new) if old.serves else layout_changes(old, new),
         moves=moves,
         groups=groups,
         arguments=changes(old.arguments, new.arguments),
         environment=changes(old.environment, new.environment),
         directives=changes(old.directives, new.directives),
-        memory=serving_memory(old, new) if old.serves else memory_changes(old, new),
-        time=serving_time(old, new) if old.serves else time_changes(old, new),
-        rates=serving_rates(old, new) if old.serves else rate_changes(old, new),
+        memory=serving_memory_changes(old, new) if old.serves else memory_changes(old, new),
+        time=serving_time_changes(old, new) if old.serves else time_changes(old, new),
+        rates=serving_rate_changes(old, new) if old.serves else rate_changes(old, new),
         checkpoint=None if old.serves else checkpoint(old, new),
     )

@@ -1,7 +1,7 @@
 """Changes of the placement between two plans: ranks and process groups.
 
-Ranks that move to another GPU, hosts that are added or removed, and renamed racks; process groups
-whose members change, or that newly span racks or NVLink domains.
+Covers ranks that move to another GPU, hosts that are added or removed, renamed racks, and process
+groups whose members change or that newly span racks or NVLink domains.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, repeat
 
-from parc.compiler.report.diff.side import Ranks
+from parc.compiler.report.diff.side import RankMapColumns
 from parc.compiler.topology.hostlist import fold
 
 
 @dataclass(frozen=True, slots=True)
 class RankRange:
-    """Consecutive ranks that move, with their old and new hosts as host lists."""
+    """Consecutive ranks that move, with their old hosts and their new hosts as host lists."""
 
     first_rank: int
     last_rank: int
@@ -25,8 +25,8 @@ class RankRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Moves:
-    """Moves of the ranks that exist on both sides, and changes of the hosts."""
+class RankMoves:
+    """Ranks that exist on both sides and change their GPU, and changes of hosts and racks."""
 
     old_world: int
     new_world: int
@@ -43,22 +43,25 @@ class Moves:
 
     @property
     def has_changes(self) -> bool:
-        """True if ranks, hosts or racks differ."""
-        return self != Moves(self.old_world, self.old_world, 0, 0, (), (), (), (), ())
+        """True if any rank, host or rack differs."""
+        return self != RankMoves(self.old_world, self.old_world, 0, 0, (), (), (), (), ())
 
 
-def rank_moves(old: Ranks, new: Ranks) -> Moves:
-    """Compare the ranks that exist on both sides; additional ranks are only counted."""
-    joined = _in_order(set(new.hosts) - set(old.hosts), new.hosts)
-    left = _in_order(set(old.hosts) - set(new.hosts), old.hosts)
-    renamed, moved_hosts = _racks(old, new)
-    moved = _moved(old, new)
-    return Moves(
+def rank_moves(old: RankMapColumns, new: RankMapColumns) -> RankMoves:
+    """Return the ranks that change their GPU, and the hosts and racks that differ.
+
+    Only ranks that exist on both sides are compared; further ranks are counted.
+    """
+    joined = _in_rank_order(set(new.hosts) - set(old.hosts), new.hosts)
+    left = _in_rank_order(set(old.hosts) - set(new.hosts), old.hosts)
+    renamed, moved_hosts = _rack_changes(old, new)
+    moved = _moved_ranks(old, new)
+    return RankMoves(
         old_world=old.world,
         new_world=new.world,
         moved=len(moved),
-        recast=_count_recast(old, new),
-        runs=tuple(_moved_ranges(moved, old, new)),
+        recast=_count_changed_coordinates(old, new),
+        runs=tuple(_fold_moved_ranks(moved, old, new)),
         joined=joined,
         left=left,
         renamed_racks=renamed,
@@ -66,18 +69,18 @@ def rank_moves(old: Ranks, new: Ranks) -> Moves:
     )
 
 
-def _in_order(names: set[str], order: Iterable[str]) -> tuple[str, ...]:
+def _in_rank_order(names: set[str], order: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in dict.fromkeys(order) if name in names)
 
 
-def _moved(old: Ranks, new: Ranks) -> list[int]:
+def _moved_ranks(old: RankMapColumns, new: RankMapColumns) -> list[int]:
     before = zip(old.hosts, old.local, strict=True)
     after = zip(new.hosts, new.local, strict=True)
     pairs = enumerate(zip(before, after, strict=False))
     return [rank for rank, (here, there) in pairs if here != there]
 
 
-def _count_recast(old: Ranks, new: Ranks) -> int:
+def _count_changed_coordinates(old: RankMapColumns, new: RankMapColumns) -> int:
     axes = sorted(old.coordinates.keys() & new.coordinates.keys())
     if not axes:  # two frameworks without a common axis
         return min(old.world, new.world)
@@ -86,14 +89,22 @@ def _count_recast(old: Ranks, new: Ranks) -> int:
     return sum(here != there for here, there in zip(before, after, strict=False))
 
 
-def _moved_ranges(moved: list[int], old: Ranks, new: Ranks) -> Iterator[RankRange]:
+def _fold_moved_ranks(
+    moved: list[int], old: RankMapColumns, new: RankMapColumns
+) -> Iterator[RankRange]:
+    # In a run of consecutive ranks, rank minus index is constant.
     for _, group in groupby(enumerate(moved), key=lambda pair: pair[1] - pair[0]):
         ranks = [rank for _, rank in group]
-        yield RankRange(ranks[0], ranks[-1], _locations(old, ranks), _locations(new, ranks))
+        yield RankRange(
+            ranks[0], ranks[-1], _format_locations(old, ranks), _format_locations(new, ranks)
+        )
 
 
-def _locations(ranks: Ranks, chosen: list[int]) -> str:
-    """Return the hosts of the ``chosen`` ranks as a host list, with GPUs if it is one host."""
+def _format_locations(ranks: RankMapColumns, chosen: list[int]) -> str:
+    """Return the hosts of the ranks ``chosen`` as a host list.
+
+    If all of these ranks are on one host, return the host with their local ranks: ``r01n03:0-3``.
+    """
     hosts = list(dict.fromkeys(ranks.hosts[rank] for rank in chosen))
     if len(hosts) > 1:
         return fold(hosts)
@@ -101,16 +112,23 @@ def _locations(ranks: Ranks, chosen: list[int]) -> str:
     return f"{hosts[0]}:{first}" if first == last else f"{hosts[0]}:{first}-{last}"
 
 
-def _racks(
-    old: Ranks, new: Ranks
+def _rack_changes(
+    old: RankMapColumns, new: RankMapColumns
 ) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str, str], ...]]:
-    """Return the renamed racks, and the hosts that are in another rack for another reason."""
+    """Return the renamed racks and the moved hosts between two rank maps.
+
+    Racks are pairs (old, new), hosts are triples (host, old rack, new rack). A rack counts as
+    renamed if all of its common hosts are in one new rack, which has no common host from another
+    old rack.
+    """
     before = dict(zip(old.hosts, old.racks, strict=True))
     after = dict(zip(new.hosts, new.racks, strict=True))
+    # Hosts that exist on one side only are listed as added or removed.
     common = [host for host in before if host in after]
     pairs = {(before[host], after[host]) for host in common}
     sources = [source for source, _ in pairs]
     targets = [target for _, target in pairs]
+    # A rack is renamed, not moved, if old and new name correspond one to one.
     renamed = {
         (source, target)
         for source, target in pairs
@@ -126,7 +144,7 @@ def _racks(
 
 MAX_EXAMPLES = 3
 MAX_MEMBERS = 4
-"""Ranks and racks that an example lists before it elides the remaining ones."""
+"""Largest number of ranks, and of racks, that an example lists by name."""
 
 Group = tuple[int, ...]
 
@@ -134,14 +152,14 @@ DENSE = ("tp", "cp", "dp", "dp-shard", "dp-replicate", "pp")
 EXPERT = ("etp", "ep", "edp", "efsdp")
 SERVING = ("replica", "dp", "pp", "cp", "tp")
 SHARED = ("pp", "dp-replicate")
-"""Axes of the dense mesh, of the expert mesh, of a service, and of both training meshes.
+"""Axes of the dense mesh, of the expert mesh, of a serving job, and of both training meshes.
 
-A framework has some of them."""
+The rank map of a framework has columns for some of these axes."""
 
 
 @dataclass(frozen=True, slots=True)
-class AxisChange:
-    """Groups of one axis on both sides; sizes are in ranks."""
+class AxisGroupDiff:
+    """Comparison of the process groups along one axis of the mesh."""
 
     axis: str
     old_size: int
@@ -157,11 +175,14 @@ class AxisChange:
     now_crossing_racks: int
     """Number of groups that span racks and contain a rank whose old group did not."""
     examples: tuple[str, ...]
-    """First few of the groups that newly span racks."""
+    """Descriptions of the first MAX_EXAMPLES groups that newly span racks."""
 
     @property
     def has_changes(self) -> bool:
-        """True if members or spans differ."""
+        """True if the process groups along this axis differ between the two sides.
+
+        Compared are the members of the groups, and how many groups span racks or NVLink domains.
+        """
         return (
             self.same_members != max(self.old_groups, self.new_groups)
             or self.old_crossing_racks != self.new_crossing_racks
@@ -170,21 +191,26 @@ class AxisChange:
         )
 
 
-def group_changes(old: Ranks, new: Ranks, experts: bool) -> tuple[AxisChange, ...]:
-    """Return the axes whose groups differ; axes of the expert mesh only with ``experts``."""
+def group_changes(
+    old: RankMapColumns, new: RankMapColumns, experts: bool
+) -> tuple[AxisGroupDiff, ...]:
+    """Return one AxisGroupDiff for each mesh axis whose process groups differ.
+
+    Axes of the expert mesh are compared only if ``experts`` is true.
+    """
     known = old.coordinates.keys() & new.coordinates.keys()
     dense, sparse = (SERVING, ()) if "replica" in known else (DENSE, EXPERT)
-    compared = [_compare(axis, dense, old, new) for axis in dense if axis in known]
+    compared = [_compare_axis(axis, dense, old, new) for axis in dense if axis in known]
     if experts:
         mesh = (*SHARED, *sparse)
-        compared += [_compare(axis, mesh, old, new) for axis in sparse if axis in known]
+        compared += [_compare_axis(axis, mesh, old, new) for axis in sparse if axis in known]
     return tuple(change for change in compared if change.has_changes)
 
 
-def groups(ranks: Ranks, axis: str, mesh: tuple[str, ...]) -> list[Group]:
+def ranks_by_group(ranks: RankMapColumns, axis: str, mesh: tuple[str, ...]) -> list[Group]:
     """Return the groups of ranks that differ only in ``axis``, sorted by first rank.
 
-    Axes of ``mesh`` that the framework of ``ranks`` does not have are ignored.
+    ``mesh`` names the axes of the mesh; axes without a column in the rank map are ignored.
     """
     own = ranks.coordinates
     others = [own[name] for name in mesh if name != axis and name in own]
@@ -195,11 +221,16 @@ def groups(ranks: Ranks, axis: str, mesh: tuple[str, ...]) -> list[Group]:
     return [tuple(group) for group in found.values()]
 
 
-def _compare(axis: str, mesh: tuple[str, ...], old: Ranks, new: Ranks) -> AxisChange:
-    before, after = groups(old, axis, mesh), groups(new, axis, mesh)
-    racks_before, racks_after = _spanning(before, old.racks), _spanning(after, new.racks)
-    fresh = _newly_crossing(racks_after, racks_before, old.world)
-    return AxisChange(
+def _compare_axis(
+    axis: str, mesh: tuple[str, ...], old: RankMapColumns, new: RankMapColumns
+) -> AxisGroupDiff:
+    before, after = ranks_by_group(old, axis, mesh), ranks_by_group(new, axis, mesh)
+    racks_before, racks_after = (
+        _groups_spanning(before, old.racks),
+        _groups_spanning(after, new.racks),
+    )
+    fresh = _newly_spanning(racks_after, racks_before, old.world)
+    return AxisGroupDiff(
         axis=axis,
         old_size=len(before[0]),
         new_size=len(after[0]),
@@ -208,23 +239,25 @@ def _compare(axis: str, mesh: tuple[str, ...], old: Ranks, new: Ranks) -> AxisCh
         same_members=len(set(before) & set(after)),
         old_crossing_racks=len(racks_before),
         new_crossing_racks=len(racks_after),
-        old_crossing_domains=len(_spanning(before, old.domains)),
-        new_crossing_domains=len(_spanning(after, new.domains)),
+        old_crossing_domains=len(_groups_spanning(before, old.domains)),
+        new_crossing_domains=len(_groups_spanning(after, new.domains)),
         now_crossing_racks=len(fresh),
-        examples=tuple(_example(group, new.racks) for group in fresh[:MAX_EXAMPLES]),
+        examples=tuple(_format_example(group, new.racks) for group in fresh[:MAX_EXAMPLES]),
     )
 
 
-def _spanning(found: list[Group], places: tuple[str, ...]) -> list[Group]:
+def _groups_spanning(found: list[Group], places: tuple[str, ...]) -> list[Group]:
     if len(found[0]) == 1:  # all groups of an axis have the same size
         return []
     return [group for group in found if len({places[rank] for rank in group}) > 1]
 
 
-def _newly_crossing(now: list[Group], before: list[Group], old_world: int) -> list[Group]:
-    """Return the groups that span racks now and contain a rank whose old group did not.
+def _newly_spanning(now: list[Group], before: list[Group], old_world: int) -> list[Group]:
+    """Return the groups that span racks on the new side but not on the old side.
 
-    Ranks that the old side lacks are ignored, unless a group consists only of them.
+    ``now`` and ``before`` are the groups that span racks on the new and on the old side. A group in
+    ``now`` is returned if one of its ranks is in no group of ``before``; ranks that the old side
+    lacks count only if the group consists of such ranks.
     """
     crossed = {rank for group in before for rank in group}
     return [
@@ -234,7 +267,7 @@ def _newly_crossing(now: list[Group], before: list[Group], old_world: int) -> li
     ]
 
 
-def _example(group: Group, racks: tuple[str, ...]) -> str:
+def _format_example(group: Group, racks: tuple[str, ...]) -> str:
     shown = ", ".join(str(rank) for rank in group[:MAX_MEMBERS])
     more = f", ... {group[-1]}" if len(group) > MAX_MEMBERS else ""
     names = list(dict.fromkeys(racks[rank] for rank in group))

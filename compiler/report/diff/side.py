@@ -1,4 +1,4 @@
-"""Side of a diff, read from the files of an output directory."""
+"""Reader for one side of a diff: the files of one output directory."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ DIRECTIVE = re.compile(r"#SBATCH (--[a-z0-9-]+)(?:[= ](.*))?")
 
 
 class NotAnOutput(ValueError):
-    """The files are not an output of ``parc compile``; the message names the file and why."""
+    """A file is not an output of ``parc compile``; the message has the file and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ranks:
-    """Columns of the rank map, indexed by rank."""
+class RankMapColumns:
+    """Columns of the rank map; each column has one value per rank."""
 
     hosts: tuple[str, ...]
     local: tuple[str, ...]
@@ -33,61 +33,63 @@ class Ranks:
 
     @property
     def world(self) -> int:
-        """Number of ranks."""
+        """Number of ranks in the rank map."""
         return len(self.hosts)
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Plan, rank map, arguments and environment of one side."""
+    """Contents of one side of a diff: plan, rank map, launch arguments and environment."""
 
     name: str
     plan: dict[str, Any]
-    ranks: Ranks | None
+    ranks: RankMapColumns | None
     """None if the rank map was not emitted."""
     arguments: Mapping[str, str]
-    """Flag -> its values, as shell words joined by a space."""
+    """Flag -> values of the flag, as shell words joined by spaces."""
     environment: Mapping[str, str]
     directives: Mapping[str, str]
 
     @property
     def serves(self) -> bool:
-        """True if the plan is that of a service."""
+        """True if the plan is for a serving job, false for a training job."""
         return "service" in self.plan["problem"]
 
     @property
     def experts(self) -> bool:
-        """True if the model has experts."""
+        """True if the model is a mixture of experts."""
         return self.plan["problem"]["model"].get("experts") is not None
 
 
 def read_side(name: str, files: Mapping[str, str]) -> Side:
-    """Read one side from path -> text.
+    """Return one side of a diff; ``files`` maps the path of each output file to its text.
 
     Raises:
         NotAnOutput: plan.json is missing, or plan.json or rankmap.csv cannot be read.
     """
-    plan = _plan(name, files.get("plan.json"))
+    plan = _parse_plan(name, files.get("plan.json"))
+    # Flags are read from the emitted files, not from plan.json, so that edits by hand are compared.
     framework = plan["problem"].get("framework")
     # The arguments of an engine are the bash array `common` inside its launch script.
     serve = files.get(f"{framework}/serve.sh", "")
     launch = files.get("torchrun/launch.sh", "") + files.get("slurm/job.sbatch", "") + serve
+    # The array ends at the first line that consists of a closing parenthesis.
     common = "common=(" + serve.partition("\ncommon=(")[2].partition("\n)\n")[0] + "\n)\n"
     return Side(
         name=name,
         plan=plan,
-        ranks=_ranks(name, files["rankmap.csv"]) if "rankmap.csv" in files else None,
-        arguments=_arguments(common if serve else files.get(f"{framework}/args.sh", "")),
-        environment=_exports(launch),
-        directives=_directives(launch),
+        ranks=_parse_rank_map(name, files["rankmap.csv"]) if "rankmap.csv" in files else None,
+        arguments=_parse_arguments(common if serve else files.get(f"{framework}/args.sh", "")),
+        environment=_parse_exports(launch),
+        directives=_parse_sbatch_directives(launch),
     )
 
 
-def _plan(name: str, text: str | None) -> dict[str, Any]:
+def _parse_plan(name: str, text: str | None) -> dict[str, Any]:
     if text is None:
-        raise NotAnOutput(f"{name} has no plan.json. Is it a folder that parc compile wrote?")
+        raise NotAnOutput(f"{name} has no plan.json. Was the folder written by parc compile?")
     try:
-        plan = json.loads(text, parse_int=_number)
+        plan = json.loads(text, parse_int=_parse_integer)
     except (ValueError, RecursionError) as error:
         raise NotAnOutput(f"{name}/plan.json is not JSON: {error}") from None
     missing = {"problem", "layout", "estimate"} - set(plan if isinstance(plan, dict) else ())
@@ -96,22 +98,22 @@ def _plan(name: str, text: str | None) -> dict[str, Any]:
     return dict(plan)
 
 
-def _number(digits: str) -> int | float:
-    """Return an int, or a float if it has more digits than any number of a plan."""
+def _parse_integer(digits: str) -> int | float:
+    """Return ``digits`` as an int, or as a float if there are more than 18 digits."""
     # Python refuses to print integers of more than 4,300 digits, and a damaged file may have them.
     return int(digits) if len(digits) < 19 else float(digits)
 
 
-def _ranks(name: str, text: str) -> Ranks:
+def _parse_rank_map(name: str, text: str) -> RankMapColumns:
     rows = list(csv.reader(text.splitlines()))
     if len(rows) < 2 or any(len(row) != len(rows[0]) for row in rows):
-        raise NotAnOutput(f"{name}/rankmap.csv is not a table")
+        raise NotAnOutput(f"{name}/rankmap.csv is not a table with equally long rows")
     columns = dict(zip(rows[0], zip(*rows[1:], strict=True), strict=True))
     missing = set(PLACE) - columns.keys()
     if missing or len(columns) == len(PLACE):
-        gone = ", ".join(sorted(missing)) or "with coordinates"
+        gone = ", ".join(sorted(missing)) or "of mesh coordinates"
         raise NotAnOutput(f"{name}/rankmap.csv has no column {gone}")
-    return Ranks(
+    return RankMapColumns(
         hosts=columns["host"],
         local=columns["local_rank"],
         racks=columns["rack"],
@@ -120,10 +122,14 @@ def _ranks(name: str, text: str) -> Ranks:
     )
 
 
-def _arguments(script: str) -> dict[str, str]:
-    """Return the flags of a bash array: each word that starts with ``--``, with its values."""
+def _parse_arguments(script: str) -> dict[str, str]:
+    """Return flag -> values for the first bash array in ``script``.
+
+    Each word that starts with ``--`` is a flag; the words up to the next flag are its values.
+    """
     _, _, body = script.partition("=(")
     try:
+        # comments=True, because the emitted array has comment lines between the flags.
         words = shlex.split(body.rpartition(")")[0], comments=True)
     except ValueError:
         return {}
@@ -138,11 +144,11 @@ def _arguments(script: str) -> dict[str, str]:
     return {flag: " ".join(values) for flag, values in found.items()}
 
 
-def _exports(script: str) -> dict[str, str]:
+def _parse_exports(script: str) -> dict[str, str]:
     matches = map(EXPORT.match, script.splitlines())
     return {match[1]: match[2] for match in matches if match}
 
 
-def _directives(script: str) -> dict[str, str]:
+def _parse_sbatch_directives(script: str) -> dict[str, str]:
     matches = map(DIRECTIVE.match, script.splitlines())
     return {match[1]: match[2] or "" for match in matches if match}

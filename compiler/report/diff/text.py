@@ -1,6 +1,6 @@
-"""Output of a diff as plain text, or as Markdown for a pull request.
+"""A diff as plain text for the terminal, or as Markdown for a pull request.
 
-Both print the sections of the diff, which are titled tables.
+Both formats print the same sections, which are titled tables with notes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from parc.compiler.report.diff.changes import Change
 from parc.compiler.report.diff.diff import Diff
-from parc.compiler.report.diff.rank_changes import AxisChange, Moves
+from parc.compiler.report.diff.rank_changes import AxisGroupDiff, RankMoves
 from parc.compiler.report.formatting import (
     gib,
     number_range,
@@ -23,11 +23,11 @@ from parc.compiler.report.formatting import (
 )
 
 MAX_RANGES = 12
-"""Listed ranges of moved ranks."""
+"""Largest number of ranges of moved ranks that are listed."""
 MAX_HOSTS = 8
 MAX_CELL = 60
 TOO_SMALL = ("+0.0 %", "-0.0 %")
-"""Changes too small to print; the JSON form contains them."""
+"""Relative changes that round to zero; rows with them are printed only in the JSON format."""
 SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 CHECKPOINTS = {
     "loads": "old checkpoints load",
@@ -35,12 +35,12 @@ CHECKPOINTS = {
     "does not load": "old checkpoints do not load",
     "unknown": "it is unknown whether old checkpoints load",
 }
-"""Verdict about checkpoints -> text."""
+"""Result of the checkpoint comparison -> text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Table with a title, and the lines below it."""
+    """Titled table of a diff, with notes below the table."""
 
     title: str
     head: tuple[str, ...] = ()
@@ -48,8 +48,8 @@ class Section:
     notes: tuple[str, ...] = ()
 
 
-def sections(found: Diff) -> tuple[Section, ...]:
-    """Return the sections that are not empty, the most important first."""
+def diff_sections(found: Diff) -> tuple[Section, ...]:
+    """Return the sections of the diff that have rows or notes: inputs first, checkpoint last."""
     costs = (*found.time, *found.rates)
     candidates = (
         _change_section("spec", found.inputs),
@@ -66,19 +66,20 @@ def sections(found: Diff) -> tuple[Section, ...]:
     return tuple(section for section in candidates if section.rows or section.notes)
 
 
-def headline(found: Diff) -> str:
-    """Return the change in one line: ranks that move, groups, memory, step time, checkpoint."""
+def diff_headline(found: Diff) -> str:
+    """Return a one-line summary: moved ranks, groups, memory, step time and checkpoints."""
     if not found.has_changes:
         return "no changes"
+    # Plans of serving jobs have no peak memory, step time or checkpoint, so parts may be absent.
     moves = found.moves
     parts = []
     if moves is not None:
-        parts.append(_moved_ranks(moves))
+        parts.append(_count_moved_ranks(moves))
         crossing = sum(axis.now_crossing_racks for axis in found.groups)
         parts.append(f"{plural(crossing, 'group')} newly span racks")
     for name, rows in (("total_bytes", found.memory), ("total_seconds", found.time)):
         parts += [
-            f"{'peak memory' if name == 'total_bytes' else 'step time'} {_delta(row)}"
+            f"{'peak memory' if name == 'total_bytes' else 'step time'} {_relative_change(row)}"
             for row in rows
             if row.name == name
         ]
@@ -89,23 +90,28 @@ def headline(found: Diff) -> str:
 
 def _change_section(title: str, rows: tuple[Change, ...]) -> Section:
     shown = tuple(
-        (_name(row), _value(row, row.old), _value(row, row.new), _delta(row))
+        (
+            _field_label(row),
+            _format_value(row, row.old),
+            _format_value(row, row.new),
+            _relative_change(row),
+        )
         for row in rows
-        if _delta(row) not in TOO_SMALL
+        if _relative_change(row) not in TOO_SMALL
     )
     return Section(title, ("", "old", "new", "change"), shown)
 
 
-def _name(change: Change) -> str:
+def _field_label(change: Change) -> str:
     return change.name.removesuffix("_bytes").removesuffix("_seconds").replace("_", " ")
 
 
-def _value(change: Change, value: Any) -> str:
-    """Return ``value`` with the unit that the name of its field implies."""
+def _format_value(change: Change, value: Any) -> str:
+    """Return ``value`` as text, in the unit that the name of the changed field implies."""
     if value is None:
         return "-"
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return _clip(value if isinstance(value, str) else str(value))
+        return _clip_cell(value if isinstance(value, str) else str(value))
     if change.name.endswith("_bytes"):
         return gib(value)
     if change.name.endswith("_seconds"):
@@ -115,55 +121,64 @@ def _value(change: Change, value: Any) -> str:
     return quantity(value) if change.name == "tokens_per_second" else f"{value:,}"
 
 
-def _delta(change: Change) -> str:
-    """Return the relative change, such as ``+12.3 %``; empty if the field is not a quantity."""
+def _relative_change(change: Change) -> str:
+    """Return the relative change, such as ``+12.3 %``; empty if the field is not a quantity.
+
+    The result is ``new`` if the old value is zero.
+    """
     old, new = change.old, change.new
     measured = change.name.endswith(("_bytes", "_seconds", "_per_second")) or change.name == "mfu"
     if not measured or not isinstance(old, int | float) or not isinstance(new, int | float):
         return ""
+    # A relative change from zero is undefined.
     if not old:
         return "new"
     return f"{(new - old) / old * 100:+.1f} %"
 
 
-def _clip(text: str) -> str:
+def _clip_cell(text: str) -> str:
     return text if len(text) <= MAX_CELL else f"{text[: MAX_CELL - 3]}..."
 
 
 def _flag_section(title: str, rows: tuple[Change, ...]) -> Section:
     shown = tuple(
-        (SIGNS[row.kind], row.name, _clip(row.old or ""), _clip(row.new or "")) for row in rows
+        (SIGNS[row.kind], row.name, _clip_cell(row.old or ""), _clip_cell(row.new or ""))
+        for row in rows
     )
     return Section(title, ("", "name", "old", "new"), shown)
 
 
-def _rank_section(moves: Moves | None) -> Section:
+def _rank_section(moves: RankMoves | None) -> Section:
     if moves is None:
         return Section(
-            "ranks", notes=("Ranks are not compared: a side has no rankmap.csv. Emit rankmap.",)
+            "ranks",
+            notes=(
+                "Ranks are not compared, because one side has no rankmap.csv. "
+                "Add rankmap to emit in its spec.",
+            ),
         )
     if not moves.has_changes:
         return Section("ranks")
     rows = tuple(
-        (number_range(run.first_rank, run.last_rank), _clip(run.old), _clip(run.new))
+        (number_range(run.first_rank, run.last_rank), _clip_cell(run.old), _clip_cell(run.new))
         for run in moves.runs[:MAX_RANGES]
     )
     title = "moved ranks" if rows else "ranks"
     return Section(title, ("ranks", "from", "to"), rows, tuple(_move_notes(moves)))
 
 
-def _moved_ranks(moves: Moves) -> str:
+def _count_moved_ranks(moves: RankMoves) -> str:
     if not moves.moved:
         return "every rank keeps its GPU"
     return f"{moves.moved:,} of {min(moves.old_world, moves.new_world):,} ranks move to another GPU"
 
 
-def _move_notes(moves: Moves) -> Iterator[str]:
+def _move_notes(moves: RankMoves) -> Iterator[str]:
     common = min(moves.old_world, moves.new_world)
     if len(moves.runs) > MAX_RANGES:
         yield f"and {len(moves.runs) - MAX_RANGES:,} more ranges"
     changed = f"; {moves.recast:,} of {common:,} change mesh coordinates" if moves.recast else ""
-    yield f"{_moved_ranks(moves)}{changed}"
+    yield f"{_count_moved_ranks(moves)}{changed}"
     if moves.old_world != moves.new_world:
         yield f"ranks: {moves.old_world:,} -> {moves.new_world:,}"
     for verb, hosts in (("removed", moves.left), ("added", moves.joined)):
@@ -178,16 +193,16 @@ def _move_notes(moves: Moves) -> Iterator[str]:
         yield f"and {len(moves.moved_hosts) - MAX_HOSTS:,} more hosts change racks"
 
 
-def _group_section(axes: tuple[AxisChange, ...]) -> Section:
+def _group_section(axes: tuple[AxisGroupDiff, ...]) -> Section:
     rows = tuple(
         (
             axis.axis,
-            _old_to_new(
+            _format_old_to_new(
                 f"{axis.old_groups:,} x {axis.old_size}", f"{axis.new_groups:,} x {axis.new_size}"
             ),
             f"{axis.same_members:,}",
-            _old_to_new(f"{axis.old_crossing_domains:,}", f"{axis.new_crossing_domains:,}"),
-            _old_to_new(f"{axis.old_crossing_racks:,}", f"{axis.new_crossing_racks:,}"),
+            _format_old_to_new(f"{axis.old_crossing_domains:,}", f"{axis.new_crossing_domains:,}"),
+            _format_old_to_new(f"{axis.old_crossing_racks:,}", f"{axis.new_crossing_racks:,}"),
             f"{axis.now_crossing_racks:,}",
         )
         for axis in axes
@@ -201,7 +216,7 @@ def _group_section(axes: tuple[AxisChange, ...]) -> Section:
     return Section("changed groups", head, rows, notes)
 
 
-def _old_to_new(old: str, new: str) -> str:
+def _format_old_to_new(old: str, new: str) -> str:
     return old if old == new else f"{old} -> {new}"
 
 
@@ -213,42 +228,46 @@ def _checkpoint_section(found: Diff) -> Section:
 
 
 def diff_text(found: Diff) -> str:
-    """Return the headline and one table per section as plain text."""
-    parts = [f"{found.old} -> {found.new}: {headline(found)}\n"]
-    parts += [_plain(section) for section in sections(found)]
+    """Return the diff as plain text: the headline, then one table per section."""
+    parts = [f"{found.old} -> {found.new}: {diff_headline(found)}\n"]
+    parts += [_section_text(section) for section in diff_sections(found)]
     return "\n".join(parts)
 
 
 def diff_markdown(found: Diff) -> str:
-    """Return the diff as Markdown: the headline, and one heading per section."""
-    parts = [f"### parc diff: `{found.old}` → `{found.new}`\n", f"**{headline(found)}**\n"]
-    parts += ["\n".join(_markdown(section)) + "\n" for section in sections(found)]
+    """Return the diff as Markdown: the headline, then one heading and table per section."""
+    parts = [f"### parc diff: `{found.old}` → `{found.new}`\n", f"**{diff_headline(found)}**\n"]
+    parts += ["\n".join(_section_markdown(section)) + "\n" for section in diff_sections(found)]
     return "\n".join(parts)
 
 
-def _plain(section: Section) -> str:
+def _section_text(section: Section) -> str:
     body = table(section.head, section.rows, left=len(section.head)) if section.rows else ""
     notes = "".join(f"{note}\n" for note in section.notes)
     indented = "".join(f"  {line}\n" for line in (body + notes).splitlines())
     return f"{section.title}\n{indented}"
 
 
-def _markdown(section: Section) -> Iterator[str]:
+def _section_markdown(section: Section) -> Iterator[str]:
     yield f"#### {section.title}\n"
     if section.rows:
-        yield _row(section.head)
-        yield _row(("---",) * len(section.head))
-        yield from (_row(row) for row in section.rows)
+        yield _markdown_row(section.head)
+        yield _markdown_row(("---",) * len(section.head))
+        yield from (_markdown_row(row) for row in section.rows)
         yield ""
-    yield from (f"- {_escaped(note)}" for note in section.notes)
+    yield from (f"- {_escape_markdown(note)}" for note in section.notes)
 
 
-def _row(cells: tuple[str, ...]) -> str:
-    return "| " + " | ".join(_escaped(cell) for cell in cells) + " |"
+def _markdown_row(cells: tuple[str, ...]) -> str:
+    return "| " + " | ".join(_escape_markdown(cell) for cell in cells) + " |"
 
 
-def _escaped(text: str) -> str:
-    """Escape characters of Markdown, because names come from files and must stay plain text."""
+def _escape_markdown(text: str) -> str:
+    """Return ``text`` with Markdown characters escaped.
+
+    Host and rack names come from files, so they must not be able to add markup.
+    """
+    # The backslash comes first; otherwise it would escape the backslashes that are added.
     for sign in "\\|*<`[]":
         text = text.replace(sign, f"\\{sign}")
     return text

@@ -1,4 +1,4 @@
-"""Readers of an output directory, for verify, diff and compile."""
+"""Readers of an output directory, for ``parc verify``, ``parc diff`` and ``parc compile``."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from parc.compiler.report.json.plan_json import LOCK_PATH
 from parc.compiler.writer import PARC_NAMES
 
 MAX_UNLISTED_BYTES = 64 * 2**20
-"""Size limit of a file that the lock does not list. Larger files, such as core dumps, are listed
-without their content."""
+"""Largest file that is read although the lock does not list it. Larger files, such as core dumps,
+are returned with empty content."""
 
 
 def read_directory(directory: Path) -> dict[str, bytes]:
-    """Return relative path -> bytes of every file whose name is one that PARC writes, sorted.
+    """Return relative path -> bytes of each file in ``directory`` that PARC may have written.
 
-    Built-in backends write no deeper than one folder, so deeper files are read only if the lock
-    lists them. Other folders are skipped, because logs and wrong directories may be large. A large
-    file that the lock does not list has no bytes (MAX_UNLISTED_BYTES). Links are left out, because
-    a compile writes none.
+    Candidates are files whose names PARC reserves, at most one folder deep, and all files that
+    ``parc.lock`` lists. Other folders are skipped, because logs and wrong directories may be large.
+    A file that the lock does not list and that exceeds MAX_UNLISTED_BYTES has empty content. Links
+    are left out, because a compile writes none.
 
     Raises:
         OSError: the directory or one of the files cannot be read.
     """
     if not directory.is_dir():
+        # 20 is ENOTDIR, so that the message has the usual form.
         raise NotADirectoryError(20, "not a directory", directory.as_posix())
     listed = set(_files_in_lock(directory))
     names = PARC_NAMES | {path.relative_to(directory).parts[0].partition(".")[0] for path in listed}
@@ -42,7 +43,10 @@ def read_directory(directory: Path) -> dict[str, bytes]:
 
 
 def read_written(directory: Path) -> dict[str, bytes]:
-    """Return relative path -> bytes of the lock and of the files that it lists, if readable."""
+    """Return relative path -> bytes of ``parc.lock`` and of the files that it lists.
+
+    Files that are missing or cannot be read are left out.
+    """
     found = {}
     for path in (directory / LOCK_PATH, *_files_in_lock(directory)):
         with suppress(OSError, ValueError):  # a damaged lock may list names that no file can have
@@ -52,25 +56,32 @@ def read_written(directory: Path) -> dict[str, bytes]:
 
 
 def texts(contents: Mapping[str, bytes]) -> dict[str, str]:
-    """Return ``contents`` as text; bytes that are not UTF-8 become U+FFFD, which a diff shows."""
+    """Return path -> decoded text of each file; bytes that are not UTF-8 become U+FFFD."""
     return {path: data.decode("utf-8", "replace") for path, data in contents.items()}
 
 
 def _files_in_lock(directory: Path) -> Iterator[Path]:
-    """Yield the paths inside ``directory`` that its lock lists; none if the lock is unreadable."""
+    """Yield the paths inside ``directory`` that its ``parc.lock`` lists.
+
+    If the lock cannot be read, yield no path.
+    """
     try:
         files = json.loads((directory / LOCK_PATH).read_bytes()).get("files")
     except (OSError, ValueError, RecursionError, AttributeError):
         return
     for name in files if isinstance(files, dict) else ():
         path = directory / name
+        # A damaged or hostile lock must not make PARC read files outside the folder.
         inside = path.is_relative_to(directory) and path != directory
         if inside and ".." not in path.parts:
             yield path
 
 
 def _is_regular_file(path: Path) -> bool:
-    """Return True for a file that is not a link; PermissionError if the folder is unreadable."""
+    """Return True if ``path`` is a file and not a link.
+
+    Raise PermissionError if its folder cannot be read.
+    """
     try:
         return path.is_file() and not path.is_symlink()
     except PermissionError:

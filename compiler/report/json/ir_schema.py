@@ -1,4 +1,4 @@
-"""JSON Schema of IR types: types from annotations, descriptions from attribute docstrings."""
+"""JSON Schemas of IR types, generated from type annotations and field docstrings."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ PLAIN: dict[Any, Schema] = {
 
 
 def dataclass_schema(ir_type: type, definitions: Schema) -> Schema:
-    """Return the schema of ``as_json(instance)`` for instances of the dataclass ``ir_type``.
+    """Return the JSON Schema of ``as_json(instance)`` for instances of the dataclass ``ir_type``.
 
-    Fields that are dataclasses become references; their schemas are added to ``definitions`` by
-    class name.
+    A field whose type is a dataclass becomes a reference; the schema of that dataclass is added to
+    ``definitions`` under its class name.
     """
     hints, described = get_type_hints(ir_type), _field_descriptions(ir_type)
     properties = {}
@@ -36,11 +36,11 @@ def dataclass_schema(ir_type: type, definitions: Schema) -> Schema:
         if name in described:
             properties[name]["description"] = described[name]
     title = (inspect.getdoc(ir_type) or "").split("\n\n")[0].replace("\n", " ")
-    return closed(properties, title)
+    return closed_object(properties, title)
 
 
-def closed(properties: Schema, description: str = "") -> Schema:
-    """Return the schema of an object with exactly ``properties``."""
+def closed_object(properties: Schema, description: str = "") -> Schema:
+    """Return the JSON Schema of an object that has exactly ``properties``, all of them required."""
     schema: Schema = {
         "type": "object",
         "properties": properties,
@@ -51,10 +51,11 @@ def closed(properties: Schema, description: str = "") -> Schema:
 
 
 def type_schema(hint: Any, definitions: Schema) -> Schema:
-    """Return the schema of a type annotation."""
+    """Return the JSON Schema of values with the type annotation ``hint``."""
     if hint in PLAIN:
         return dict(PLAIN[hint])
     if is_dataclass(hint) and isinstance(hint, type):
+        # Each class is defined once and referenced, which keeps the schema small.
         if hint.__name__ not in definitions:
             definitions[hint.__name__] = dataclass_schema(hint, definitions)
         return {"$ref": f"#/$defs/{hint.__name__}"}
@@ -64,11 +65,11 @@ def type_schema(hint: Any, definitions: Schema) -> Schema:
     if origin in (Union, UnionType):
         return {"anyOf": [type_schema(choice, definitions) for choice in arguments]}
     if origin is tuple:
-        return _tuple(arguments, definitions)
-    raise TypeError(f"no schema for {hint!r}")
+        return _tuple_schema(arguments, definitions)
+    raise TypeError(f"the type annotation {hint!r} has no JSON Schema")
 
 
-def _tuple(arguments: tuple[Any, ...], definitions: Schema) -> Schema:
+def _tuple_schema(arguments: tuple[Any, ...], definitions: Schema) -> Schema:
     if len(arguments) == 2 and arguments[1] is Ellipsis:
         return {"type": "array", "items": type_schema(arguments[0], definitions)}
     return {
@@ -81,7 +82,7 @@ def _tuple(arguments: tuple[Any, ...], definitions: Schema) -> Schema:
 
 @cache
 def _field_descriptions(ir_type: type) -> dict[str, str]:
-    """Return field -> the string literal below its annotation."""
+    """Return field name -> docstring, for the fields of a dataclass that have one."""
     # Attribute docstrings exist only in the source; Python does not keep them.
     tree = ast.parse(textwrap.dedent(inspect.getsource(ir_type))).body[0]
     assert isinstance(tree, ast.ClassDef)

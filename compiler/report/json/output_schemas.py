@@ -1,6 +1,6 @@
 """JSON Schemas of plan.json and parc.lock, generated from the IR types.
 
-The first functions return the parts that are specific to services.
+The first functions return the parts that are specific to serving jobs.
 
 ``python -m parc.compiler.report.json.output_schemas plan > schemas/plan.schema.json``
 """
@@ -33,7 +33,7 @@ from parc.compiler.ir.placement import Axis, PlacementAlternative, Proof
 from parc.compiler.ir.plan import Candidate
 from parc.compiler.ir.serving import ServingSetup, StepTerms
 from parc.compiler.ir.serving_plan import EngineLimits, StageCache
-from parc.compiler.report.json.ir_schema import Schema, closed, dataclass_schema, type_schema
+from parc.compiler.report.json.ir_schema import Schema, closed_object, dataclass_schema, type_schema
 from parc.compiler.report.json.plan_json import ESTIMATE_TOTALS, LAYOUT_TOTALS, LIMIT_TOTALS, WIRING
 
 NAMES: Schema = {"type": "array", "items": {"type": "string"}}
@@ -41,33 +41,34 @@ COUNT: Schema = {"type": "integer", "minimum": 0}
 NUMBER: Schema = {"type": "number"}
 
 
-def serving_plan(definitions: Schema, stamp: Schema, cluster: Schema) -> Schema:
-    """Return the schema of plan.json of a service.
+def _serving_plan_schema(definitions: Schema, stamp: Schema, cluster: Schema) -> Schema:
+    """Return the JSON Schema of the plan.json of a serving job.
 
-    ``stamp`` holds the keys that every output file has, ``cluster`` the schema of a cluster.
+    ``stamp`` has the properties that every output file contains; ``cluster`` is the schema of a
+    cluster.
     """
     properties = {
         **stamp,
-        "problem": _changed(_serving_problem(definitions), {"cluster": cluster}),
-        "layout": _changed(
+        "problem": _with_required(_serving_problem_schema(definitions), {"cluster": cluster}),
+        "layout": _with_required(
             dataclass_schema(ServingLayout, definitions), dict.fromkeys(LAYOUT_TOTALS, COUNT)
         ),
-        "limits": _changed(
+        "limits": _with_required(
             dataclass_schema(EngineLimits, definitions), dict.fromkeys(LIMIT_TOTALS, NUMBER)
         ),
         "stages": {
             "type": "array",
-            "items": _changed(dataclass_schema(StageCache, definitions), {"blocks": COUNT}),
+            "items": _with_required(dataclass_schema(StageCache, definitions), {"blocks": COUNT}),
         },
-        "estimate": _serving_estimate(definitions),
-        "placement": _serving_placement(definitions),
-        "search": _serving_search(definitions),
+        "estimate": _serving_estimate_schema(definitions),
+        "placement": _serving_placement_schema(definitions),
+        "search": _serving_search_schema(definitions),
     }
-    return closed(properties, "All decisions and estimates of one compile of a service.")
+    return closed_object(properties, "All decisions and estimates of one compile of a service.")
 
 
-def _serving_problem(definitions: Schema) -> Schema:
-    """Return the schema of a serving problem, in which the engine is written as its name."""
+def _serving_problem_schema(definitions: Schema) -> Schema:
+    """Return the JSON Schema of a serving problem, in which the engine is written as a name."""
     # The placeholder keeps dataclass_schema from adding the types of the fields of an engine.
     definitions[EngineConstants.__name__] = {}
     schema = dataclass_schema(ServingProblem, definitions)
@@ -77,9 +78,9 @@ def _serving_problem(definitions: Schema) -> Schema:
     return schema
 
 
-def serving_decisions(definitions: Schema) -> Schema:
-    """Return the schema of ``decisions`` in the parc.lock of a service."""
-    return closed(
+def _serving_decisions_schema(definitions: Schema) -> Schema:
+    """Return the JSON Schema of ``decisions`` in the parc.lock of a serving job."""
+    return closed_object(
         {
             "versions": {"type": "object", "additionalProperties": {"type": "string"}},
             "layout": dataclass_schema(ServingLayout, definitions),
@@ -92,21 +93,23 @@ def serving_decisions(definitions: Schema) -> Schema:
     )
 
 
-def _changed(schema: Schema, other: Schema) -> Schema:
+def _with_required(schema: Schema, other: Schema) -> Schema:
+    """Return the object schema ``schema`` with the properties ``other``, all of them required."""
     properties = {**schema["properties"], **other}
     return {**schema, "properties": properties, "required": sorted(properties)}
 
 
-def _serving_estimate(definitions: Schema) -> Schema:
+def _serving_estimate_schema(definitions: Schema) -> Schema:
     schema = dataclass_schema(ServingEstimate, definitions)
+    # The layout is a section of its own, so plan.json omits it here.
     properties = {key: value for key, value in schema["properties"].items() if key != "layout"}
-    decode = _changed(dataclass_schema(StepTerms, definitions), {"total_seconds": NUMBER})
+    decode = _with_required(dataclass_schema(StepTerms, definitions), {"total_seconds": NUMBER})
     totals = dict.fromkeys(ESTIMATE_TOTALS, NUMBER)
-    return _changed({**schema, "properties": properties}, {"decode": decode, **totals})
+    return _with_required({**schema, "properties": properties}, {"decode": decode, **totals})
 
 
-def _serving_placement(definitions: Schema) -> Schema:
-    return closed(
+def _serving_placement_schema(definitions: Schema) -> Schema:
+    return closed_object(
         {
             "order": {"type": "string"},
             "ranks_per_node": COUNT,
@@ -116,9 +119,9 @@ def _serving_placement(definitions: Schema) -> Schema:
     )
 
 
-def _serving_search(definitions: Schema) -> Schema:
+def _serving_search_schema(definitions: Schema) -> Schema:
     schema = dataclass_schema(ServingSearch, definitions)
-    return _changed(schema, {"dropped": {"type": "object", "additionalProperties": COUNT}})
+    return _with_required(schema, {"dropped": {"type": "object", "additionalProperties": COUNT}})
 
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -126,43 +129,51 @@ SHA256: Schema = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 
 
 def plan_schema() -> Schema:
-    """Return the schema of plan.json, of a training job or a service."""
+    """Return the JSON Schema of plan.json, for training jobs and serving jobs."""
     definitions: Schema = {}
-    definitions["TrainingPlan"] = _training_plan(definitions)
-    definitions["ServingPlan"] = serving_plan(definitions, _stamp(), _cluster(definitions))
-    return _either("PARC plan", ("TrainingPlan", "ServingPlan"), definitions)
+    definitions["TrainingPlan"] = _training_plan_schema(definitions)
+    definitions["ServingPlan"] = _serving_plan_schema(
+        definitions, _common_keys(), _cluster_schema(definitions)
+    )
+    return _any_of_schemas("PARC plan", ("TrainingPlan", "ServingPlan"), definitions)
 
 
-def _either(title: str, names: tuple[str, str], definitions: Schema) -> Schema:
+def _any_of_schemas(title: str, names: tuple[str, str], definitions: Schema) -> Schema:
     choices: Schema = {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in names]}
-    return _document(title, choices, definitions)
+    return _complete_schema(title, choices, definitions)
 
 
-def _training_plan(definitions: Schema) -> Schema:
+def _training_plan_schema(definitions: Schema) -> Schema:
     counts = dict.fromkeys(("dp", "edp", "world", "micro_batches"), COUNT)
     properties = {
-        **_stamp(),
-        "problem": _replaced(dataclass_schema(Problem, definitions), cluster=_cluster(definitions)),
-        "layout": _with(dataclass_schema(Layout, definitions), **counts),
-        "estimate": _estimate(definitions),
-        "placement": _placement(definitions),
-        "search": _search(definitions),
+        **_common_keys(),
+        "problem": _with_properties(
+            dataclass_schema(Problem, definitions), cluster=_cluster_schema(definitions)
+        ),
+        "layout": _with_required(dataclass_schema(Layout, definitions), counts),
+        "estimate": _estimate_schema(definitions),
+        "placement": _placement_schema(definitions),
+        "search": _search_schema(definitions),
     }
-    return closed(properties, "All decisions and estimates of one compile of a training job.")
+    return closed_object(
+        properties, "All decisions and estimates of one compile of a training job."
+    )
 
 
 def lock_schema() -> Schema:
-    """Return the schema of parc.lock, of a training job or a service."""
+    """Return the JSON Schema of parc.lock, for training jobs and serving jobs."""
     definitions: Schema = {}
-    definitions["TrainingLock"] = _lock(
-        _optional(_training_decisions(definitions), unavailable=NAMES)
+    definitions["TrainingLock"] = _lock_file_schema(
+        _with_properties(_training_decisions_schema(definitions), unavailable=NAMES)
     )
-    definitions["ServingLock"] = _lock(_optional(serving_decisions(definitions), unavailable=NAMES))
-    return _either("PARC lock", ("TrainingLock", "ServingLock"), definitions)
+    definitions["ServingLock"] = _lock_file_schema(
+        _with_properties(_serving_decisions_schema(definitions), unavailable=NAMES)
+    )
+    return _any_of_schemas("PARC lock", ("TrainingLock", "ServingLock"), definitions)
 
 
-def _training_decisions(definitions: Schema) -> Schema:
-    return closed(
+def _training_decisions_schema(definitions: Schema) -> Schema:
+    return closed_object(
         {
             "versions": {"type": "object", "additionalProperties": {"type": "string"}},
             "calibration": {"type": "object", "additionalProperties": NUMBER},
@@ -175,25 +186,25 @@ def _training_decisions(definitions: Schema) -> Schema:
     )
 
 
-def _lock(decisions: Schema) -> Schema:
+def _lock_file_schema(decisions: Schema) -> Schema:
     properties = {
-        **_stamp(),
+        **_common_keys(),
         "name": {"type": "string"},
         "spec_digest": {"type": "string"},
         "decisions": decisions,
     }
-    lock = closed(properties, "Decisions of one compile, with the digest of its spec.")
+    lock = closed_object(properties, "Decisions of one compile, with the digest of its spec.")
     # Optional, because locks of earlier versions lack them.
     files = {"type": "object", "additionalProperties": SHA256}
-    return _optional(
+    return _with_properties(
         lock,
         files={**files, "description": "SHA-256 of every other output file, by path."},
         lock_digest={**SHA256, "description": "SHA-256 of this file with this value left empty."},
     )
 
 
-def _document(title: str, schema: Schema, definitions: Schema) -> Schema:
-    """Return a complete schema, with those ``definitions`` that it refers to."""
+def _complete_schema(title: str, schema: Schema, definitions: Schema) -> Schema:
+    """Return a complete JSON Schema document, whose ``$defs`` has only definitions in use."""
     used: Schema = {}
     # Follow references until no new definition is found.
     fresh = [schema]
@@ -205,10 +216,10 @@ def _document(title: str, schema: Schema, definitions: Schema) -> Schema:
 
 
 def schema_text(name: str) -> str:
-    """Return the text of ``schemas/NAME.schema.json``.
+    """Return the text of ``schemas/NAME.schema.json`` for the given name.
 
-    The schemas of spec, plan and lock are generated. The schema of the rank map is written by hand
-    and read from its file.
+    The schemas of spec, plan and lock are generated. The schema of the rank map is written by hand,
+    so its file is returned.
     """
     if name == "spec":
         from parc.compiler.spec import schema
@@ -220,65 +231,60 @@ def schema_text(name: str) -> str:
     return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 
-def _stamp() -> dict[str, Any]:
+def _common_keys() -> dict[str, Any]:
     return {
         "format": {"const": 1},
         "parc": {"type": "string", "description": "Version of PARC that wrote this file."},
     }
 
 
-def _with(schema: Schema, **extra: Schema) -> Schema:
-    properties = {**schema["properties"], **extra}
-    return {**schema, "properties": properties, "required": sorted(properties)}
-
-
-def _replaced(schema: Schema, **other: Schema) -> Schema:
+def _with_properties(schema: Schema, **other: Schema) -> Schema:
+    """Return an object schema with properties replaced, or added as optional properties."""
     return {**schema, "properties": {**schema["properties"], **other}}
 
 
-def _cluster(definitions: Schema) -> Schema:
-    rack = closed({"name": {"type": "string"}, "hosts": NAMES, "nvlink_domains": NAMES})
+def _cluster_schema(definitions: Schema) -> Schema:
+    rack = closed_object({"name": {"type": "string"}, "hosts": NAMES, "nvlink_domains": NAMES})
     node, fabric = dataclass_schema(NodeType, definitions), dataclass_schema(Fabric, definitions)
     for part in (node, fabric):
         part["required"] = [name for name in part["required"] if name not in WIRING]
-    cluster = closed(
+    cluster = closed_object(
         {
             "gpu": dataclass_schema(Gpu, definitions),
             "node": node,
             "fabric": fabric,
-            "racks": {"type": "array", "items": _optional(rack, above=NAMES)},
+            "racks": {"type": "array", "items": _with_properties(rack, above=NAMES)},
             "spare": NAMES,
             "unavailable": NAMES,
             "named": {"type": "boolean"},
         },
         "Cluster, with hosts by name.",
     )
-    return _optional(
+    return _with_properties(
         cluster, levels={"type": "array", "items": dataclass_schema(Level, definitions)}
     )
 
 
-def _optional(schema: Schema, **extra: Schema) -> Schema:
-    """Return ``schema`` with additional optional keys."""
-    return {**schema, "properties": {**schema["properties"], **extra}}
-
-
-def _estimate(definitions: Schema) -> Schema:
-    stage = _with(dataclass_schema(StageMemory, definitions), **dict.fromkeys(STAGE_TOTALS, NUMBER))
-    schema = _with(
-        dataclass_schema(Estimate, definitions),
-        peak_stage=COUNT,
-        peak_bytes=NUMBER,
-        fits={"type": "boolean"},
-        verdict={"enum": ["fits", "close", "exceeds"]},
+def _estimate_schema(definitions: Schema) -> Schema:
+    stage = _with_required(
+        dataclass_schema(StageMemory, definitions), dict.fromkeys(STAGE_TOTALS, NUMBER)
     )
-    time = _with(dataclass_schema(StepTime, definitions), total_seconds=NUMBER)
-    return _replaced(schema, memory={"type": "array", "items": stage}, time=time)
+    schema = _with_required(
+        dataclass_schema(Estimate, definitions),
+        {
+            "peak_stage": COUNT,
+            "peak_bytes": NUMBER,
+            "fits": {"type": "boolean"},
+            "verdict": {"enum": ["fits", "close", "exceeds"]},
+        },
+    )
+    time = _with_required(dataclass_schema(StepTime, definitions), {"total_seconds": NUMBER})
+    return _with_properties(schema, memory={"type": "array", "items": stage}, time=time)
 
 
-def _placement(definitions: Schema) -> Schema:
+def _placement_schema(definitions: Schema) -> Schema:
     axes = {"type": "array", "items": type_schema(Axis, definitions)}
-    schema = closed(
+    schema = closed_object(
         {
             "order": {"type": "string"},
             "ranks_per_node": COUNT,
@@ -292,18 +298,19 @@ def _placement(definitions: Schema) -> Schema:
             "proof": type_schema(Proof, definitions),
         }
     )
-    return _optional(schema, devices={"type": "array", "items": COUNT})
+    return _with_properties(schema, devices={"type": "array", "items": COUNT})
 
 
-def _search(definitions: Schema) -> Schema:
+def _search_schema(definitions: Schema) -> Schema:
     candidate = dataclass_schema(Candidate, definitions)
+    # plan.json omits placed_seconds if it is zero, as for most candidates.
     candidate["required"].remove("placed_seconds")
-    layout = _replaced(dataclass_schema(Layout, definitions), split={"type": "string"})
-    return closed(
+    layout = _with_properties(dataclass_schema(Layout, definitions), split={"type": "string"})
+    return closed_object(
         {
             "enumerated": COUNT,
             "dropped": {"type": "object", "additionalProperties": COUNT},
-            "ranked": {"type": "array", "items": _replaced(candidate, layout=layout)},
+            "ranked": {"type": "array", "items": _with_properties(candidate, layout=layout)},
         }
     )
 

@@ -1,7 +1,4 @@
-"""plan.json (decisions and estimates) and parc.lock (decisions and checksums of all files).
-
-The first functions return its sections about the cluster, and those that only services have.
-"""
+"""Content of plan.json (decisions, estimates) and of parc.lock (decisions, file checksums)."""
 
 from __future__ import annotations
 
@@ -31,14 +28,15 @@ from parc.compiler.report.formatting import json_text, round_tree
 from parc.compiler.topology.hostlist import natural_key
 
 WIRING = ("gpu_numa", "gpu_nics", "rails")
-"""Fields of a node type and a fabric that are left out if they are unknown."""
+"""Fields of node types and fabrics that plan.json omits if they are unknown."""
 
 
-def cluster_document(cluster: Cluster) -> dict[str, Any]:
+def _cluster_section(cluster: Cluster) -> dict[str, Any]:
     """Return the cluster as JSON types: hosts by name, and the NVLink domains per rack.
 
-    Levels, and the switches above a rack, are included only if the spec describes them.
+    The switch levels, and the switches above a rack, are included only if the spec describes them.
     """
+    # Without upper switches, the levels follow from racks and fabric and need not be stored.
     levels = {"levels": as_json(cluster.levels)} if cluster.upper else {}
     return {
         **levels,
@@ -61,14 +59,14 @@ def cluster_document(cluster: Cluster) -> dict[str, Any]:
 
 
 def _without_unknown_wiring(part: NodeType | Fabric) -> dict[str, Any]:
-    """Return ``part`` as JSON types without unknown wiring fields."""
+    """Return ``part`` as JSON types, without those fields of WIRING that are unknown."""
     return {key: value for key, value in as_json(part).items() if value or key not in WIRING}
 
 
-def unavailable_hosts(cluster: Cluster) -> dict[str, Any]:
-    """Return the names of unavailable hosts; empty if there are none.
+def _unavailable_hosts(cluster: Cluster) -> dict[str, Any]:
+    """Return a dict with the names of unavailable hosts; an empty dict if there are none.
 
-    The lock stores them, so that a later replan does not use them.
+    The lock stores these names, so that a later ``parc replan`` does not use the hosts.
     """
     names = sorted(cluster.unavailable, key=natural_key)
     return {"unavailable": names} if names else {}
@@ -77,35 +75,38 @@ def unavailable_hosts(cluster: Cluster) -> dict[str, Any]:
 LAYOUT_TOTALS = ("engine_gpus", "gpus", "rank_gpus")
 LIMIT_TOTALS = ("cache_tokens", "full_requests")
 ESTIMATE_TOTALS = ("kv_tokens", "tokens_per_second_per_gpu")
-"""Derived values that the file contains in addition to the fields of the IR types."""
+"""Derived values that plan.json contains in addition to the fields of the IR types."""
 
 
-def serving_parts(plan: ServingPlan) -> dict[str, Any]:
-    """Return the sections of plan.json that training jobs lack or write differently."""
+def _serving_sections(plan: ServingPlan) -> dict[str, Any]:
+    """Return the sections of plan.json whose content is specific to serving jobs."""
     return {
-        "layout": {**as_json(plan.layout), **_derived(plan.layout, LAYOUT_TOTALS)},
-        "limits": {**as_json(plan.limits), **_derived(plan.limits, LIMIT_TOTALS)},
+        "layout": {**as_json(plan.layout), **_derived_values(plan.layout, LAYOUT_TOTALS)},
+        "limits": {**as_json(plan.limits), **_derived_values(plan.limits, LIMIT_TOTALS)},
         "stages": [{**as_json(stage), "blocks": stage.blocks} for stage in plan.stages],
         "estimate": serving_estimate(plan),
         "search": {**as_json(plan.search), "dropped": dict(plan.search.dropped)},
     }
 
 
-def service_document(service: Service) -> dict[str, Any]:
-    """Return the service as JSON types, with the name of the engine in place of its constants."""
+def _service_section(service: Service) -> dict[str, Any]:
+    """Return the service as JSON types; the engine is written as its name, not its constants."""
     document: dict[str, Any] = as_json(service)
     return {**document, "setup": {**document["setup"], "engine": service.setup.engine.name}}
 
 
 def serving_estimate(plan: ServingPlan) -> dict[str, Any]:
-    """Return the estimate with its totals, without the layout, which has its own section."""
+    """Return the serving estimate as JSON types, with totals and without the layout.
+
+    The layout is a section of its own in plan.json.
+    """
     estimate = as_json(plan.estimate)
     del estimate["layout"]
     decode = {**estimate["decode"], "total_seconds": plan.estimate.decode.total_seconds}
-    return {**estimate, **_derived(plan.estimate, ESTIMATE_TOTALS), "decode": decode}
+    return {**estimate, **_derived_values(plan.estimate, ESTIMATE_TOTALS), "decode": decode}
 
 
-def _derived(ir_object: object, names: tuple[str, ...]) -> dict[str, Any]:
+def _derived_values(ir_object: object, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: getattr(ir_object, name) for name in names}
 
 
@@ -116,59 +117,63 @@ _EMPTY = '"lock_digest": ""'
 
 
 def plan_artifact(plan: AnyPlan) -> Artifact:
-    """Return plan.json; its schema is schemas/plan.schema.json."""
+    """Return the output file plan.json, which follows schemas/plan.schema.json."""
     return Artifact(PLAN_PATH, json_text(plan_document(plan)))
 
 
 def lock_artifact(plan: AnyPlan, others: Sequence[Artifact]) -> Artifact:
-    """Return parc.lock; its schema is schemas/lock.schema.json.
+    """Return the output file parc.lock, which follows schemas/lock.schema.json.
 
-    It stores a digest of each of ``others``, the other output files, and a digest of its own text
-    with that value left empty. Digests do not count as decisions: --locked compares only decisions,
+    The lock stores a digest of each file in ``others``, all other output files, and a digest of its
+    own text computed with that value left empty. ``--locked`` compares decisions and no digests,
     because a new version of PARC may write the same decisions as different text.
     """
-    files = {artifact.path: _digest(artifact.text) for artifact in others}
+    files = {artifact.path: _text_digest(artifact.text) for artifact in others}
     # The digest covers the text in which it is empty, so that it can be checked later.
     text = json_text({**lock_document(plan), "files": files, "lock_digest": ""})
-    return Artifact(LOCK_PATH, text.replace(_EMPTY, f'{_EMPTY[:-1]}{_digest(text)}"'))
+    return Artifact(LOCK_PATH, text.replace(_EMPTY, f'{_EMPTY[:-1]}{_text_digest(text)}"'))
 
 
-def _digest(text: str) -> str:
+def _text_digest(text: str) -> str:
+    # Names from a spec may contain lone surrogates, which strict UTF-8 cannot encode.
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def plan_document(plan: AnyPlan) -> dict[str, Any]:
-    """Return the plan as JSON types: hosts by name, derived values included, floats rounded."""
+    """Return the content of plan.json: inputs, decisions, estimates and derived values."""
     document = {
         "format": FORMAT,
         "parc": __version__,
-        "problem": _problem(plan.problem),
-        "placement": _placement(plan.placement),
-        **(serving_parts(plan) if isinstance(plan, ServingPlan) else _training_parts(plan)),
+        "problem": _problem_section(plan.problem),
+        "placement": _placement_section(plan.placement),
+        **(_serving_sections(plan) if isinstance(plan, ServingPlan) else _training_sections(plan)),
     }
     return dict(round_tree(document))
 
 
-def _problem(problem: AnyProblem) -> dict[str, Any]:
+def _problem_section(problem: AnyProblem) -> dict[str, Any]:
     names = (field.name for field in fields(problem) if field.name != "cluster")
     rest = {name: as_json(getattr(problem, name)) for name in names}
     if isinstance(problem, ServingProblem):
-        rest["service"] = service_document(problem.service)
-    return {**rest, "cluster": cluster_document(problem.cluster)}
+        rest["service"] = _service_section(problem.service)
+    return {**rest, "cluster": _cluster_section(problem.cluster)}
 
 
-def _training_parts(plan: Plan) -> dict[str, Any]:
-    """Return the sections of plan.json that differ between training jobs and services."""
+def _training_sections(plan: Plan) -> dict[str, Any]:
+    """Return the sections of plan.json whose content is specific to training jobs."""
     return {
-        "layout": _layout(plan.layout, plan.problem.job.global_batch),
-        "estimate": _estimate(plan),
-        "placement": {**_placement(plan.placement), **_training_placement(plan.placement)},
-        "search": _search(plan),
+        "layout": _layout_section(plan.layout, plan.problem.job.global_batch),
+        "estimate": _estimate_section(plan),
+        "placement": {
+            **_placement_section(plan.placement),
+            **_training_placement_fields(plan.placement),
+        },
+        "search": _search_section(plan),
     }
 
 
 def lock_document(plan: AnyPlan) -> dict[str, Any]:
-    """Return the document of parc.lock: decisions, name, and digest of the spec."""
+    """Return the content of parc.lock without file digests: decisions, name, digest of the spec."""
     placement = plan.placement
     decisions = {
         "versions": dict(plan.problem.versions),
@@ -176,7 +181,7 @@ def lock_document(plan: AnyPlan) -> dict[str, Any]:
         "order": placement.order,
         "ranks_per_node": placement.ranks_per_node,
         "hosts": [host.name for host in placement.hosts],
-        **unavailable_hosts(plan.problem.cluster),
+        **_unavailable_hosts(plan.problem.cluster),
     }
     if isinstance(plan, ServingPlan):
         decisions["limits"] = as_json(plan.limits)
@@ -192,7 +197,7 @@ def lock_document(plan: AnyPlan) -> dict[str, Any]:
     return dict(round_tree(document))
 
 
-def _layout(layout: Layout, global_batch: int) -> dict[str, Any]:
+def _layout_section(layout: Layout, global_batch: int) -> dict[str, Any]:
     derived = {
         "dp": layout.dp,
         "edp": layout.edp,
@@ -202,7 +207,7 @@ def _layout(layout: Layout, global_batch: int) -> dict[str, Any]:
     return {**as_json(layout), **derived}
 
 
-def _estimate(plan: Plan) -> dict[str, Any]:
+def _estimate_section(plan: Plan) -> dict[str, Any]:
     estimate = plan.estimate
     time = {**as_json(estimate.time), "total_seconds": estimate.time.total_seconds}
     memory = [
@@ -220,7 +225,7 @@ def _estimate(plan: Plan) -> dict[str, Any]:
     return {**as_json(estimate), **derived}
 
 
-def _placement(placement: Placement) -> dict[str, Any]:
+def _placement_section(placement: Placement) -> dict[str, Any]:
     return {
         "order": placement.order,
         "ranks_per_node": placement.ranks_per_node,
@@ -229,8 +234,8 @@ def _placement(placement: Placement) -> dict[str, Any]:
     }
 
 
-def _training_placement(placement: Placement) -> dict[str, Any]:
-    """Return the fields of a placement that only training jobs have."""
+def _training_placement_fields(placement: Placement) -> dict[str, Any]:
+    """Return those fields of a placement that only training jobs have, as JSON types."""
     return {
         "expert": as_json(placement.expert.axes),
         "alternatives": as_json(placement.alternatives),
@@ -239,8 +244,12 @@ def _training_placement(placement: Placement) -> dict[str, Any]:
     }
 
 
-def _search(plan: Plan) -> dict[str, Any]:
-    """Return the candidates without their stage split; only the chosen layout has one."""
+def _search_section(plan: Plan) -> dict[str, Any]:
+    """Return the result of the layout search as JSON types.
+
+    To keep the file small, the split of layers into stages is written as one word for each
+    candidate, such as ``even``; the section ``layout`` has the full split of the chosen layout.
+    """
     ranked = []
     for candidate in plan.search.ranked:
         row = as_json(candidate)

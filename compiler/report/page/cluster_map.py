@@ -10,28 +10,28 @@ from parc.compiler.report.page.host_maps import (
     MapStyle,
     RackCells,
     colored_axis,
-    draw_cells,
-    draw_rows,
+    draw_racks_as_blocks,
+    draw_racks_as_columns,
     rack_cells,
 )
 
 WIDTH = 1080
 MAX_GPUS = 1024
-"""Largest number of GPUs that are drawn individually; larger clusters have one cell per host."""
+"""Largest cluster whose GPUs are drawn one by one; in larger ones each host is one cell."""
 MAX_HOSTS = 20_000
-"""Largest number of hosts that are drawn; further ones are only counted."""
+"""Largest number of hosts that are drawn; further hosts are only counted in the caption."""
 MAX_NAMED_RACKS = 160
 """Largest number of racks whose names are drawn."""
 RAMP = ("#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#f0d92a")
 """Viridis (van der Walt and Smith 2015) without its darkest part. Lightness increases along the
-ramp, so the order can be seen with any kind of colour vision."""
+color_ramp, so the order can be seen with any kind of colour vision."""
 MAX_SHADES = 64
 """Largest number of distinct colours, because more cannot be distinguished."""
 AXES = {"pp": "pipeline stage (pp)", "dp": "data parallel rank (dp)", "replica": "engine"}
 
 
 class ClusterMap(NamedTuple):
-    """Figure of the cluster with its legend and caption."""
+    """Figure of the cluster with its legend and caption, as values for the page template."""
 
     figure: Figure
     axis: str
@@ -43,7 +43,7 @@ class ClusterMap(NamedTuple):
 
 
 def cluster_map(plan: AnyPlan) -> ClusterMap:
-    """Draw all hosts of the spec: GPU by GPU, or as one cell per host in larger clusters."""
+    """Draw all hosts of the spec: GPU by GPU, or one cell per host if there are many GPUs."""
     placement = plan.placement
     axis = colored_axis(placement)
     racks = rack_cells(plan)
@@ -51,22 +51,25 @@ def cluster_map(plan: AnyPlan) -> ClusterMap:
     gpus = count * placement.ranks_per_node <= MAX_GPUS
     # Smaller cells keep the figure of a large cluster on one screen.
     side = 10 if count <= 2_000 else 5 if count <= 8_000 else 4
-    look = MapStyle(plan, axis, ramp(axis.size), side, len(racks) <= MAX_NAMED_RACKS)
+    look = MapStyle(plan, axis, color_ramp(axis.size), side, len(racks) <= MAX_NAMED_RACKS)
+    # Whole racks are left out, because a partly drawn rack would look like a smaller one.
     kept, left_out = _drawn_racks(racks)
     canvas = Canvas(WIDTH)
-    height = (draw_rows if gpus else draw_cells)(canvas, look, kept)
+    height = (draw_racks_as_columns if gpus else draw_racks_as_blocks)(canvas, look, kept)
     states: dict[str, int] = {}
     for rack in racks:
         for cell in rack.cells:
             states[cell.state] = states.get(cell.state, 0) + 1
-    figure = canvas.figure(f"{count} hosts in {len(racks)} racks, coloured by {axis.name}", height)
-    legend = tuple((str(index), look.colors[index]) for index in _sample(axis.size))
+    figure = canvas.build_figure(
+        f"{count} hosts in {len(racks)} racks, coloured by {axis.name}", height
+    )
+    legend = tuple((str(index), look.colors[index]) for index in _evenly_spaced(axis.size))
     counts = tuple((state, f"{hosts:,}") for state, hosts in states.items())
-    return ClusterMap(figure, axis.name, legend, counts, _caption(plan, axis, gpus, left_out))
+    return ClusterMap(figure, axis.name, legend, counts, _map_caption(plan, axis, gpus, left_out))
 
 
-def _caption(plan: AnyPlan, axis: Axis, gpus: bool, left_out: int) -> str:
-    """Return the explanation of frames, cells and colours."""
+def _map_caption(plan: AnyPlan, axis: Axis, gpus: bool, left_out: int) -> str:
+    """Return the caption, which explains the frames, cells and colours of the map."""
     tensor, per_node = plan.placement.dense.axis("tp").size, plan.placement.ranks_per_node
     text = "Each frame is a rack and each cell a host"
     if gpus:
@@ -74,7 +77,7 @@ def _caption(plan: AnyPlan, axis: Axis, gpus: bool, left_out: int) -> str:
         if plan.problem.cluster.node.nvlink_domain > plan.problem.cluster.node.gpus:
             text += "; dashed frames are NVLink domains"
         if 1 < tensor <= per_node:
-            text += f"; squares without a gap form one tensor parallel group of {tensor} GPUs"
+            text += f"; squares side by side without a gap form a tensor parallel group of {tensor}"
         elif tensor > per_node:
             text += f"; a tensor parallel group fills {tensor // per_node} rows"
     text += f". Colours show the {AXES.get(axis.name, axis.name)}."
@@ -82,7 +85,7 @@ def _caption(plan: AnyPlan, axis: Axis, gpus: bool, left_out: int) -> str:
 
 
 def _drawn_racks(racks: list[RackCells]) -> tuple[list[RackCells], int]:
-    """Return the racks that are drawn, and the number of hosts in the remaining racks."""
+    """Return the racks to draw, and the number of hosts in the racks that are left out."""
     kept: list[RackCells] = []
     left = MAX_HOSTS
     for rack in racks:
@@ -93,29 +96,33 @@ def _drawn_racks(racks: list[RackCells]) -> tuple[list[RackCells], int]:
     return kept, sum(len(rack.cells) for rack in racks[len(kept) :])
 
 
-def _sample(size: int) -> list[int]:
-    """Return at most a dozen of ``size`` coordinates at even distances."""
+def _evenly_spaced(size: int) -> list[int]:
+    """Return at most 12 evenly spaced integers from 0 to ``size`` - 1, both ends included."""
     if size <= 12:
         return list(range(size))
     return sorted({round(index * (size - 1) / 11) for index in range(12)})
 
 
-def ramp(count: int) -> list[str]:
-    """Return ``count`` colours from dark to light; above MAX_SHADES, neighbours share a colour."""
+def color_ramp(count: int) -> list[str]:
+    """Return ``count`` colours from dark to light as ``#rrggbb``.
+
+    If ``count`` exceeds MAX_SHADES, neighbours share a colour.
+    """
     shades = min(count, MAX_SHADES)
     if shades == 1:
         return [RAMP[1]] * count
-    return [_between(index * shades // count / (shades - 1)) for index in range(count)]
+    # Integer division gives neighbours the same shade if there are more coordinates than shades.
+    return [_color_at(index * shades // count / (shades - 1)) for index in range(count)]
 
 
-def _between(share: float) -> str:
-    """Return the colour at the fraction ``share`` of the ramp."""
+def _color_at(share: float) -> str:
+    """Return the colour at the fraction ``share`` of RAMP: 0 is its dark end, 1 its light end."""
     place = min(share, 1.0) * (len(RAMP) - 1)
     index = min(int(place), len(RAMP) - 2)
-    low, high = _channels(RAMP[index]), _channels(RAMP[index + 1])
+    low, high = _rgb_channels(RAMP[index]), _rgb_channels(RAMP[index + 1])
     mixed = (round(a + (b - a) * (place - index)) for a, b in zip(low, high, strict=True))
     return "#" + "".join(f"{channel:02x}" for channel in mixed)
 
 
-def _channels(color: str) -> tuple[int, ...]:
+def _rgb_channels(color: str) -> tuple[int, ...]:
     return tuple(int(color[at : at + 2], 16) for at in (1, 3, 5))

@@ -1,7 +1,6 @@
 """Figures and tables as plain values, which a template prints as inline SVG and HTML.
 
-All boxes of one ink become one path, so that a map of a hundred thousand GPUs stays small. Stacked
-bar charts show memory per stage and the seconds of a step.
+All boxes of one colour become one SVG path, so that a map of 100,000 GPUs stays small.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from typing import Literal, NamedTuple
 Anchor = Literal["start", "middle", "end"]
 
 
-class Word(NamedTuple):
-    """Line of text; ``y`` is its baseline."""
+class TextLine(NamedTuple):
+    """Line of text in a figure; ``y`` is its baseline."""
 
     x: str
     y: str
@@ -25,8 +24,8 @@ class Word(NamedTuple):
     """CSS class; empty for normal text."""
 
 
-class Area(NamedTuple):
-    """Rectangle with a tooltip."""
+class TooltipArea(NamedTuple):
+    """Invisible rectangle that shows the tooltip ``title``."""
 
     x: str
     y: str
@@ -36,8 +35,8 @@ class Area(NamedTuple):
     title: str
 
 
-class Path(NamedTuple):
-    """Boxes or lines of one ink; exactly one of ``role`` and ``color`` is not empty."""
+class SvgPath(NamedTuple):
+    """Boxes or lines of one colour; exactly one of ``role`` and ``color`` is not empty."""
 
     data: str
     role: str
@@ -47,25 +46,25 @@ class Path(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """Finished figure of ``width`` x ``height`` units."""
+    """Finished figure, ``width`` x ``height`` SVG units large."""
 
     title: str
     """Label for screen readers."""
     width: int
     height: int
-    paths: tuple[Path, ...]
-    areas: tuple[Area, ...]
-    words: tuple[Word, ...]
+    paths: tuple[SvgPath, ...]
+    areas: tuple[TooltipArea, ...]
+    words: tuple[TextLine, ...]
 
 
 @dataclass(slots=True)
 class Canvas:
-    """Figure under construction; later shapes cover earlier ones."""
+    """Figure under construction, to which shapes are added; later shapes cover earlier ones."""
 
     width: int
     _paths: dict[tuple[str, str], list[str]] = field(default_factory=dict)
-    _areas: list[Area] = field(default_factory=list)
-    _words: list[Word] = field(default_factory=list)
+    _areas: list[TooltipArea] = field(default_factory=list)
+    _words: list[TextLine] = field(default_factory=list)
 
     def box(self, ink: str, x: float, y: float, width: float, height: float) -> None:
         """Fill a rectangle; ``ink`` is a CSS class, or a colour that starts with ``#``."""
@@ -74,120 +73,127 @@ class Canvas:
         self._paths.setdefault((ink, ""), []).append(data)
 
     def bar(self, ink: str, x: float, y: float, width: float, height: float) -> None:
-        """Fill a rectangle as a thick line: half the bytes, for many boxes of one height."""
+        """Fill a rectangle by drawing a thick line, which needs half the bytes of a box.
+
+        Rectangles of equal ``height`` and ``ink`` share one SVG path.
+        """
+        # The line runs through the middle of the rectangle; its stroke width is the height.
         data = f"M{svg_number(x)} {svg_number(y + height / 2)}h{svg_number(width)}"
         self._paths.setdefault((ink, svg_number(height)), []).append(data)
 
     def line(self, ink: str, x: float, y: float, to_x: float, to_y: float) -> None:
-        """Draw a straight line."""
+        """Draw a straight line from (x, y) to (to_x, to_y)."""
         data = f"M{svg_number(x)} {svg_number(y)}L{svg_number(to_x)} {svg_number(to_y)}"
         self._paths.setdefault((ink, ""), []).append(data)
 
-    def area(self, role: str, at: tuple[float, float, float, float], title: str) -> None:
-        """Add a rectangle ``at`` (x, y, width, height) with the tooltip ``title``."""
+    def add_tooltip(self, role: str, at: tuple[float, float, float, float], title: str) -> None:
+        """Add a rectangle with the tooltip ``title``; ``at`` is (x, y, width, height)."""
         x, y, width, height = map(svg_number, at)
-        self._areas.append(Area(x, y, width, height, role, title))
+        self._areas.append(TooltipArea(x, y, width, height, role, title))
 
-    def word(
+    def write_text(
         self, x: float, y: float, text: str, anchor: Anchor = "start", *, role: str = ""
     ) -> None:
-        """Write ``text``; ``y`` is the baseline."""
-        self._words.append(Word(svg_number(x), svg_number(y), text, anchor, role))
+        """Write ``text`` at (x, y); ``y`` is the baseline of the line of text."""
+        self._words.append(TextLine(svg_number(x), svg_number(y), text, anchor, role))
 
-    def figure(self, title: str, height: float) -> Figure:
-        """Build the figure from everything drawn so far."""
+    def build_figure(self, title: str, height: float) -> Figure:
+        """Return a figure of the given height with everything drawn so far."""
         paths = tuple(
-            Path("".join(parts), *(("", ink) if ink[0] == "#" else (ink, "")), thick)
+            SvgPath("".join(parts), *(("", ink) if ink[0] == "#" else (ink, "")), thick)
             for (ink, thick), parts in self._paths.items()
         )
+        # Rounded up, so that the lowest shape is not cut off.
         whole = int(height) + (height > int(height))
         return Figure(title, self.width, whole, paths, tuple(self._areas), tuple(self._words))
 
 
 @lru_cache(maxsize=4096)
 def svg_number(number: float) -> str:
-    """Return ``number`` with one decimal, or none if it is zero.
+    """Return ``number`` with one decimal, or as a whole number if that decimal is zero.
 
-    The results are cached, because the coordinates of rows and columns repeat often.
+    Results are cached, because the coordinates of rows and columns repeat often.
     """
     text = f"{number:.1f}"
     return text[:-2] if text.endswith(".0") else text
 
 
 def clip_text(text: str, length: int) -> str:
-    """Return ``text`` on one line, clipped to ``length`` characters."""
+    """Return ``text`` on one line; text longer than ``length`` characters ends in an ellipsis."""
     plain = " ".join(text.split())
     return plain if len(plain) <= length else plain[: length - 1] + "\u2026"
 
 
-class Grid(NamedTuple):
-    """Table with a head. The columns in ``prose`` hold text, the other columns numbers."""
+class HtmlTable(NamedTuple):
+    """Content of an HTML table: the columns in ``prose`` hold text, all other columns numbers."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     prose: tuple[int, ...] = (0,)
     strong: int = -1
-    """Index of the highlighted row; -1 if there is none."""
+    """Index of the highlighted row; -1 if no row is highlighted."""
 
     @property
     def wide(self) -> bool:
-        """True if the table needs the full width, because a later column holds text."""
+        """True if a column after the first holds text, so that the table needs the full width."""
         return any(self.prose[1:])
 
 
-def grid(
+def html_table(
     head: Sequence[str],
     rows: Iterable[Sequence[str]],
     prose: tuple[int, ...] = (0,),
     strong: int = -1,
-) -> Grid:
-    """Return a table of ``rows``, each as long as ``head``."""
-    return Grid(tuple(head), tuple(tuple(row) for row in rows), prose, strong)
+) -> HtmlTable:
+    """Return a table with the given head and rows; each row has as many cells as ``head``."""
+    return HtmlTable(tuple(head), tuple(tuple(row) for row in rows), prose, strong)
 
 
 WIDTH = 1080
 DARK = ("k1", "k5", "k9", "f0", "w0")
 """CSS classes of boxes on which text is white."""
 LEFT, RIGHT, TOP, HEIGHT, FOOT = 62, 150, 12, 250, 34
+"""Margins of a bar chart, and the height of its plotting area, in SVG units."""
 
 
-class Column(NamedTuple):
-    """Bar of a chart: its name, and the size of each item in the unit of the scale."""
+class Bar(NamedTuple):
+    """Stacked bar of a chart: its name, and the size of each item in the unit of the chart."""
 
     name: str
     sizes: tuple[float, ...]
     title: str
 
 
-class Mark(NamedTuple):
-    """Line across all bars, such as a limit."""
+class LimitLine(NamedTuple):
+    """Horizontal line across all bars of a chart, such as a memory limit."""
 
     size: float
     text: str
     role: str
 
 
-class Chart(NamedTuple):
-    """Content of a bar chart; ``inks`` are the CSS classes of the items."""
+class BarChart(NamedTuple):
+    """Content of a stacked bar chart; ``inks`` are the CSS classes of the items, bottom first."""
 
     title: str
     unit: str
     below: str
     """Label of the axis below the bars."""
     inks: tuple[str, ...]
-    columns: tuple[Column, ...]
-    marks: tuple[Mark, ...]
+    columns: tuple[Bar, ...]
+    marks: tuple[LimitLine, ...]
 
 
-def bar_chart(chart: Chart) -> Figure:
-    """Draw vertical bars with the first item at the bottom, and the lines of ``marks``."""
+def bar_chart(chart: BarChart) -> Figure:
+    """Draw a chart of stacked vertical bars, its scale, and the limit lines in ``marks``."""
     canvas = Canvas(WIDTH)
     sizes = [sum(column.sizes) for column in chart.columns] + [mark.size for mark in chart.marks]
-    step = nice_step(max(sizes), 6)
+    step = tick_distance(max(sizes), 6)
+    # Negated floor division rounds up: the scale ends at the first tick at or above all bars.
     top = step * -(-max(sizes) // step)
     scale = HEIGHT / top
     base = TOP + HEIGHT
-    _scale(canvas, chart.unit, step, top)
+    _draw_scale(canvas, chart.unit, step, top)
     slot = (WIDTH - LEFT - RIGHT) / len(chart.columns)
     wide = min(56.0, slot * 0.78)
     # Label only every n-th bar if the labels need more than the width.
@@ -198,34 +204,35 @@ def bar_chart(chart: Chart) -> Figure:
             y -= size * scale
             if size * scale >= 0.05:  # thinner boxes are invisible
                 canvas.box(ink, x, y, wide, size * scale)
-        canvas.area("hit", (x, y, wide, base - y), column.title)
+        canvas.add_tooltip("hit", (x, y, wide, base - y), column.title)
         if index % every == 0:
-            canvas.word(x + wide / 2, base + 14, column.name, "middle", role="small")
-    canvas.word((LEFT + WIDTH - RIGHT) / 2, base + 30, chart.below, "middle", role="small")
-    _marks(canvas, chart.marks, scale)
-    return canvas.figure(chart.title, base + FOOT)
+            canvas.write_text(x + wide / 2, base + 14, column.name, "middle", role="small")
+    canvas.write_text((LEFT + WIDTH - RIGHT) / 2, base + 30, chart.below, "middle", role="small")
+    _draw_limit_lines(canvas, chart.marks, scale)
+    return canvas.build_figure(chart.title, base + FOOT)
 
 
-def _scale(canvas: Canvas, unit: str, step: float, top: float) -> None:
+def _draw_scale(canvas: Canvas, unit: str, step: float, top: float) -> None:
     for index in range(round(top / step) + 1):
         y = TOP + HEIGHT * (1 - index * step / top)
         canvas.line("grid", LEFT, y, WIDTH - RIGHT, y)
-        canvas.word(LEFT - 6, y + 4, f"{index * step:g}", "end", role="small")
-    canvas.word(0, TOP + 4, unit, role="small")
+        canvas.write_text(LEFT - 6, y + 4, f"{index * step:g}", "end", role="small")
+    canvas.write_text(0, TOP + 4, unit, role="small")
 
 
-def _marks(canvas: Canvas, marks: Sequence[Mark], scale: float) -> None:
-    """Draw the marks with their text at the right, without overlaps of text."""
+def _draw_limit_lines(canvas: Canvas, marks: Sequence[LimitLine], scale: float) -> None:
+    """Draw the lines of ``marks``, and their labels on the right without overlaps."""
     lowest = 0.0
     for mark in sorted(marks, key=lambda one: -one.size):
         y = TOP + HEIGHT - mark.size * scale
         canvas.line(mark.role, LEFT, y, WIDTH - RIGHT + 4, y)
+        # Labels are at least 15 units apart; a label that is too close to the one above moves down.
         lowest = max(y + 4, lowest + 15)
-        canvas.word(WIDTH - RIGHT + 8, lowest, mark.text, role="small")
+        canvas.write_text(WIDTH - RIGHT + 8, lowest, mark.text, role="small")
 
 
-def flat_bar(title: str, inks: Sequence[str], sizes: Sequence[float]) -> Figure:
-    """Draw one horizontal bar over the full width, its parts in order."""
+def stacked_bar(title: str, inks: Sequence[str], sizes: Sequence[float]) -> Figure:
+    """Draw one stacked horizontal bar over the full width; wide parts show their percentage."""
     canvas = Canvas(WIDTH)
     whole = sum(sizes)
     x = 0.0
@@ -233,26 +240,34 @@ def flat_bar(title: str, inks: Sequence[str], sizes: Sequence[float]) -> Figure:
         wide = WIDTH * size / whole if whole else 0.0
         if wide >= 0.05:
             canvas.box(ink, x, 0, wide, 26)
-        if wide >= 44:
-            canvas.word(
-                x + wide / 2, 17, f"{100 * size / whole:.0f} %", "middle", role=text_class(ink)
+        if wide >= 44:  # "100 %" fits
+            canvas.write_text(
+                x + wide / 2, 17, f"{100 * size / whole:.0f} %", "middle", role=text_css_class(ink)
             )
         x += wide
-    return canvas.figure(title, 26)
+    return canvas.build_figure(title, 26)
 
 
-def text_class(ink: str) -> str:
-    """Return the CSS class of text on a box of ``ink``: white, black, or the colour of the page."""
+def text_css_class(ink: str) -> str:
+    """Return the CSS class of readable text on a box of the CSS class ``ink``.
+
+    The text is white on dark boxes, black on light boxes, and in the page's text colour on idle
+    boxes.
+    """
     if ink == "idle":
         return "small"
     return "white" if ink in DARK else "black"
 
 
-def nice_step(largest: float, steps: int) -> float:
-    """Return the smallest distance (1, 2 or 5 x a power of ten) with at most ``steps`` ticks."""
+def tick_distance(largest: float, steps: int) -> float:
+    """Return a round distance between ticks: 1, 2 or 5 times a power of ten.
+
+    It is the smallest one with which an axis from 0 to ``largest`` has at most ``steps`` steps.
+    """
     step = 1e-9
     while True:
         for factor in (1, 2, 5):
             if step * factor * steps >= largest:
                 return step * factor
+        # Rounding to one digit keeps the step an exact power of ten after many multiplications.
         step = float(f"{step * 10:.0e}")

@@ -1,7 +1,7 @@
-"""Hosts of a plan by rack, with state, node rank and mesh coordinates, and maps of them.
+"""Maps of the hosts of a plan by rack, coloured by mesh coordinate.
 
-In the map of a large cluster, each rack is a block of cells and each host a cell. In the map of a
-small one, each rack is a column of hosts and each host a row of GPUs.
+In the map of a large cluster, each rack is a block of cells and each host is a cell. In the map of
+a small cluster, each rack is a column of hosts and each host is a row of GPUs.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from parc.compiler.report.page.figure import Canvas, clip_text
 
 State = Literal["used", "idle", "spare", "unavailable"]
 UNKNOWN_RACK = ""
-"""Rack of an unavailable host, of which only the name is known."""
+"""Rack of unavailable hosts, whose real racks are unknown."""
 
 
-class Cell(NamedTuple):
+class HostCell(NamedTuple):
     """Host on the map; ``node`` is its node rank, or -1 if no rank runs on it."""
 
     name: str
@@ -28,14 +28,14 @@ class Cell(NamedTuple):
 
 
 class RackCells(NamedTuple):
-    """Hosts of one rack."""
+    """Rack on the map, with its hosts."""
 
     name: str
-    cells: tuple[Cell, ...]
+    cells: tuple[HostCell, ...]
 
 
 class MapStyle(NamedTuple):
-    """Settings that both kinds of map share."""
+    """Settings that both kinds of map share: the coloured axis, its colours, and sizes."""
 
     plan: AnyPlan
     axis: Axis
@@ -46,39 +46,47 @@ class MapStyle(NamedTuple):
 
 
 def rack_cells(plan: AnyPlan) -> list[RackCells]:
-    """Return all hosts of the spec by rack; unavailable hosts, whose rack is unknown, come last."""
+    """Return all hosts of the spec by rack.
+
+    Unavailable hosts come last, because only their names are known and not their racks.
+    """
     cluster = plan.problem.cluster
     nodes = {host.name: node for node, host in enumerate(plan.placement.hosts)}
-    racks: dict[str, list[Cell]] = {}
+    racks: dict[str, list[HostCell]] = {}
     for rack in cluster.racks:
-        racks[rack.name] = [_cell(host, nodes) for host in rack.hosts]
+        racks[rack.name] = [_used_or_idle_cell(host, nodes) for host in rack.hosts]
     for host in cluster.spare:
-        cell = Cell(host.name, host.nvlink_domain, "spare", -1)
+        cell = HostCell(host.name, host.nvlink_domain, "spare", -1)
+        # A rack that consists only of spare hosts is not among cluster.racks.
         racks.setdefault(host.rack, []).append(cell)
-    away = tuple(Cell(name, name, "unavailable", -1) for name in cluster.unavailable)
+    away = tuple(HostCell(name, name, "unavailable", -1) for name in cluster.unavailable)
     known = [RackCells(name, tuple(cells)) for name, cells in racks.items()]
     return [*known, RackCells(UNKNOWN_RACK, away)] if away else known
 
 
-def _cell(host: Host, nodes: dict[str, int]) -> Cell:
+def _used_or_idle_cell(host: Host, nodes: dict[str, int]) -> HostCell:
     node = nodes.get(host.name, -1)
-    return Cell(host.name, host.nvlink_domain, "used" if node >= 0 else "idle", node)
+    return HostCell(host.name, host.nvlink_domain, "used" if node >= 0 else "idle", node)
 
 
 def colored_axis(placement: Placement) -> Axis:
-    """Return the axis that sets the colours: pp, or the slowest-varying axis of size 2 or more."""
+    """Return the mesh axis that the colours show.
+
+    It is pp; without a pipeline it is the slowest-varying axis with more than one coordinate.
+    """
     pipeline = placement.dense.axis("pp")
     if pipeline.size > 1:
         return pipeline
+    # Axes are ordered from the fastest-varying to the slowest-varying.
     split = [axis for axis in placement.dense.axes if axis.size > 1]
     return split[-1] if split else pipeline
 
 
 def coordinate_runs(axis: Axis, first: int, count: int) -> Iterator[tuple[int, int]]:
-    """Yield (coordinate, number of ranks) of consecutive ranks with one coordinate on ``axis``.
+    """Yield (coordinate, number of ranks) for each run of ranks with one coordinate on ``axis``.
 
-    The ranks are ``first`` to ``first + count - 1``. Each step goes to the end of a stride, so that
-    a host inside one stage costs one step.
+    The runs cover the ranks ``first`` to ``first + count - 1``. The loop steps from run to run and
+    not from rank to rank, so a host inside one pipeline stage takes one step.
     """
     rank, end = first, first + count
     while rank < end:
@@ -88,8 +96,12 @@ def coordinate_runs(axis: Axis, first: int, count: int) -> Iterator[tuple[int, i
 
 
 def starts_new_group(mesh: Mesh, name: str, first: int, count: int) -> list[bool]:
-    """Return per rank: True if its ``name`` group differs from that of the previous rank."""
+    """Return for each of ``count`` ranks from ``first`` on whether a new group starts at the rank.
+
+    A group along the axis ``name`` starts at a rank if the previous rank is in another group.
+    """
     axis = mesh.axis(name)
+    # A group lies inside a block of stride x size ranks and is a residue modulo the stride.
     wide = axis.stride * axis.size
     numbers = [
         (rank // wide, rank % axis.stride) if axis.size > 1 else (rank, 0)
@@ -103,42 +115,46 @@ def rack_name(rack: RackCells, length: int) -> str:
     return "unavailable" if rack.name == UNKNOWN_RACK else clip_text(rack.name, length)
 
 
-def draw_cells(canvas: Canvas, look: MapStyle, racks: list[RackCells]) -> float:
-    """Draw each rack as a block of cells and each host as a cell; return the height.
+def draw_racks_as_blocks(canvas: Canvas, look: MapStyle, racks: list[RackCells]) -> float:
+    """Draw each rack as a block of cells, one cell per host; return the height of the drawing.
 
-    A host with several coordinates is striped.
+    A host whose ranks have several coordinates is striped.
     """
     side, named = look.side, look.named
     most = max(len(rack.cells) for rack in racks)
-    across = _across(most, side if named else 0)
+    across = _cells_per_row(most, side if named else 0)
+    # Negated floor division rounds up, so that a last row that is not full counts.
     deep = -(-most // across)
     pad, head = (4, 15) if named else (2, 0)
     wide, high = across * (side + 1) + 2 * pad - 1, deep * (side + 1) + 2 * pad - 1 + head
     columns = max(1, (canvas.width + 6) // (wide + 6))
     for index, rack in enumerate(racks):
         x, y = index % columns * (wide + 6), index // columns * (high + 6)
-        canvas.area("rack", (x + 0.5, y + 0.5, wide - 1, high - 1), _rack_title(look, rack))
+        canvas.add_tooltip(
+            "rack", (x + 0.5, y + 0.5, wide - 1, high - 1), _rack_tooltip(look, rack)
+        )
         if named:
-            canvas.word(x + pad, y + 13, rack_name(rack, wide // 6), role="small")
+            canvas.write_text(x + pad, y + 13, rack_name(rack, wide // 6), role="small")
         for number, cell in enumerate(rack.cells):
             left = x + pad + number % across * (side + 1)
             top = y + pad + head + number // across * (side + 1)
-            _host_cell(canvas, look, cell, (left, top))
+            _draw_host_cell(canvas, look, cell, (left, top))
     return float(-(-len(racks) // columns) * (high + 6) - 6)
 
 
-def _across(cells: int, side: int) -> int:
-    """Return the number of cells per row of a rack.
+def _cells_per_row(cells: int, side: int) -> int:
+    """Return the number of cells per row of a rack with ``cells`` hosts.
 
     The block is about square, at least as wide as the name of the rack, and its last row is full if
-    possible. ``side`` is the side of a cell, or 0 if no names are drawn.
+    possible. ``side`` is the width of a cell, or 0 if no names are drawn.
     """
+    # 46 units are enough for the name of a rack, which is about eight characters long.
     least = max(1, round(cells**0.5), min(cells, -(-46 // (side + 1)) if side else 1))
     return next((wide for wide in range(least, 2 * least + 1) if cells % wide == 0), least)
 
 
-def _rack_title(look: MapStyle, rack: RackCells) -> str:
-    """Return the tooltip of a rack: ``r01: 16 hosts, node ranks 0 to 15, pp 0 to 3``."""
+def _rack_tooltip(look: MapStyle, rack: RackCells) -> str:
+    """Return the tooltip of a rack, such as ``r01: 16 hosts, node ranks 0 to 15, pp 0 to 3``."""
     used = [cell for cell in rack.cells if cell.node >= 0]
     text = f"{rack_name(rack, 60)}: {len(rack.cells)} hosts"
     if not used:
@@ -154,7 +170,9 @@ def _rack_title(look: MapStyle, rack: RackCells) -> str:
     return f"{text}, node ranks {min(nodes)} to {max(nodes)}, {look.axis.name} {several}"
 
 
-def _host_cell(canvas: Canvas, look: MapStyle, cell: Cell, at: tuple[float, float]) -> None:
+def _draw_host_cell(
+    canvas: Canvas, look: MapStyle, cell: HostCell, at: tuple[float, float]
+) -> None:
     x, y = at
     side, per_node = look.side, look.plan.placement.ranks_per_node
     if cell.node < 0:  # no ranks: the colour shows the state
@@ -171,8 +189,8 @@ GPU, GAP, GROUP_GAP = 12, 4, 1
 NAME_WIDTH = 84
 
 
-def draw_rows(canvas: Canvas, look: MapStyle, racks: list[RackCells]) -> float:
-    """Draw each rack as a column of hosts and each host as a row of GPUs; return the height."""
+def draw_racks_as_columns(canvas: Canvas, look: MapStyle, racks: list[RackCells]) -> float:
+    """Draw each rack as a column of hosts, each host as a row of GPUs; return the total height."""
     per_node = look.plan.placement.ranks_per_node
     row = GPU + 5
     wide = NAME_WIDTH + per_node * (GPU + GAP) + 16
@@ -182,19 +200,23 @@ def draw_rows(canvas: Canvas, look: MapStyle, racks: list[RackCells]) -> float:
         line = racks[start : start + columns]
         for place, rack in enumerate(line):
             x = place * (wide + 14)
-            canvas.area("rack", (x + 0.5, top + 0.5, wide - 1, 25 + len(rack.cells) * row), "")
-            canvas.word(x + 8, top + 15, rack_name(rack, 28), role="strong")
+            canvas.add_tooltip(
+                "rack", (x + 0.5, top + 0.5, wide - 1, 25 + len(rack.cells) * row), ""
+            )
+            canvas.write_text(x + 8, top + 15, rack_name(rack, 28), role="strong")
             for index, cell in enumerate(rack.cells):
-                _host_row(canvas, look, cell, (x + 8, top + 22 + index * row))
-            _domains(canvas, rack, (x + 3, top + 20, wide - 6, row))
+                _draw_host_row(canvas, look, cell, (x + 8, top + 22 + index * row))
+            _draw_nvlink_domains(canvas, rack, (x + 3, top + 20, wide - 6, row))
         top += 38 + max(len(rack.cells) for rack in line) * row
     return top - 10
 
 
-def _domains(canvas: Canvas, rack: RackCells, at: tuple[float, float, float, float]) -> None:
+def _draw_nvlink_domains(
+    canvas: Canvas, rack: RackCells, at: tuple[float, float, float, float]
+) -> None:
     """Draw a frame around consecutive hosts of one NVLink domain.
 
-    ``at`` is x, y, width and row height.
+    ``at`` is (x, y, width, height of a row).
     """
     x, y, width, row = at
     start = 0
@@ -202,18 +224,21 @@ def _domains(canvas: Canvas, rack: RackCells, at: tuple[float, float, float, flo
         same = index < len(rack.cells) and rack.cells[index].domain == rack.cells[start].domain
         if same:
             continue
+        # A frame around a single host would repeat the host's own row.
         if index - start > 1:
             title = f"NVLink domain {rack.cells[start].domain}: {index - start} hosts"
-            canvas.area("domain", (x, y + start * row, width, (index - start) * row - 1), title)
+            canvas.add_tooltip(
+                "domain", (x, y + start * row, width, (index - start) * row - 1), title
+            )
         start = index
 
 
-def _host_row(canvas: Canvas, look: MapStyle, cell: Cell, at: tuple[float, float]) -> None:
-    """Draw the name and the GPUs of a host; GPUs of one tensor parallel group have no gap."""
+def _draw_host_row(canvas: Canvas, look: MapStyle, cell: HostCell, at: tuple[float, float]) -> None:
+    """Draw the name and the GPUs of a host, with gaps between tensor parallel groups."""
     x, y = at
     placement = look.plan.placement
     per_node = placement.ranks_per_node
-    canvas.word(x, y + GPU - 2, clip_text(cell.name, 13), role="small")
+    canvas.write_text(x, y + GPU - 2, clip_text(cell.name, 13), role="small")
     x += NAME_WIDTH
     first = cell.node * per_node
     if cell.node < 0:
@@ -232,12 +257,12 @@ def _host_row(canvas: Canvas, look: MapStyle, cell: Cell, at: tuple[float, float
             left += (GAP if starts[index] else GROUP_GAP) if index else 0
             canvas.bar(ink, left, y, GPU, GPU)
             left += GPU
-        title = _title(look, cell)
-    canvas.area("hit", (at[0], y - 2, NAME_WIDTH + per_node * (GPU + GAP), GPU + 4), title)
+        title = _host_tooltip(look, cell)
+    canvas.add_tooltip("hit", (at[0], y - 2, NAME_WIDTH + per_node * (GPU + GAP), GPU + 4), title)
 
 
-def _title(look: MapStyle, cell: Cell) -> str:
-    """Return the tooltip of a host: ``r01n01: node rank 0, ranks 0 to 7, pp 0``."""
+def _host_tooltip(look: MapStyle, cell: HostCell) -> str:
+    """Return the tooltip of a host, such as ``r01n01: node rank 0, ranks 0 to 7, pp 0``."""
     per_node = look.plan.placement.ranks_per_node
     first = cell.node * per_node
     coordinates = sorted(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from parc.compiler.cost.step.terms import TERMS
 from parc.compiler.ir import Plan, ServingPlan, StageMemory
 from parc.compiler.report.formatting import GIB, gib
-from parc.compiler.report.page.figure import Chart, Column, Figure, Mark, bar_chart
+from parc.compiler.report.page.figure import Bar, BarChart, Figure, LimitLine, bar_chart
 
 INKS = {
     "weights_bytes": "k1",
@@ -28,49 +28,54 @@ MAX_COLUMNS = 160
 
 
 class MemoryChart(NamedTuple):
-    """Figure with its legend: (name, CSS class) from the bottom up."""
+    """Memory figure and its legend, which lists (name, CSS class) from the bottom item up."""
 
     figure: Figure
     legend: tuple[tuple[str, str], ...]
     left_out: int
-    """Number of stages that are not drawn."""
+    """Number of stages that are not drawn, because MAX_COLUMNS are drawn at most."""
 
 
 def memory_chart(plan: Plan) -> MemoryChart:
     """Draw the memory of each pipeline stage as a bar, with a line at the memory of the GPU.
 
-    If the spec sets ``goals.memory_headroom``, a second line shows the limit that results.
+    If the spec sets ``goals.memory_headroom``, a second line shows the memory that this headroom
+    leaves.
     """
     estimate = plan.estimate
     gpu = plan.problem.cluster.gpu.memory_bytes
     used = [name for name in INKS if any(getattr(one, name) for one in estimate.memory)]
-    bars = tuple(_stage(stage, used) for stage in estimate.memory[:MAX_COLUMNS])
-    marks = [Mark(gpu / GIB, f"GPU {gib(gpu)}", "edge")]
+    bars = tuple(_stage_bar(stage, used) for stage in estimate.memory[:MAX_COLUMNS])
+    marks = [LimitLine(gpu / GIB, f"GPU {gib(gpu)}", "edge")]
+    # Without a required headroom the limit equals the memory of the GPU.
     if plan.problem.goals.memory_headroom:
-        marks.append(Mark(estimate.limit_bytes / GIB, f"limit {gib(estimate.limit_bytes)}", "mark"))
+        marks.append(
+            LimitLine(estimate.limit_bytes / GIB, f"limit {gib(estimate.limit_bytes)}", "mark")
+        )
     title = f"memory per GPU by pipeline stage, at most {gib(estimate.peak.total_bytes)}"
     inks = tuple(INKS[name] for name in used)
-    chart = Chart(title, "GiB", "pipeline stage", inks, bars, tuple(marks))
+    chart = BarChart(title, "GiB", "pipeline stage", inks, bars, tuple(marks))
     legend = tuple((TERMS[name].title, INKS[name]) for name in used)
     return MemoryChart(bar_chart(chart), legend, max(0, len(estimate.memory) - MAX_COLUMNS))
 
 
-def _stage(stage: StageMemory, names: list[str]) -> Column:
+def _stage_bar(stage: StageMemory, names: list[str]) -> Bar:
     sizes = tuple(getattr(stage, name) / GIB for name in names)
     parts = ", ".join(
         f"{TERMS[name].title} {gib(getattr(stage, name))}" for name in names if getattr(stage, name)
     )
-    return Column(
-        str(stage.stage), sizes, f"stage {stage.stage}: {gib(stage.total_bytes)}; {parts}"
-    )
+    return Bar(str(stage.stage), sizes, f"stage {stage.stage}: {gib(stage.total_bytes)}; {parts}")
 
 
 def cache_chart(plan: ServingPlan) -> MemoryChart:
-    """Draw one bar per pipeline stage of an engine: weights, step and buffers, KV cache."""
+    """Draw the memory of each pipeline stage of a serving engine as a bar.
+
+    A bar stacks weights, step and buffers, and KV cache.
+    """
     gpu = plan.problem.cluster.gpu.memory_bytes
     budget = gpu * plan.limits.gpu_memory_utilization
     bars = tuple(
-        Column(
+        Bar(
             str(stage.stage),
             tuple(
                 size / GIB
@@ -82,9 +87,9 @@ def cache_chart(plan: ServingPlan) -> MemoryChart:
         for stage in plan.stages[:MAX_COLUMNS]
     )
     marks = (
-        Mark(gpu / GIB, f"GPU {gib(gpu)}", "edge"),
-        Mark(budget / GIB, f"budget {gib(budget)}", "mark"),
+        LimitLine(gpu / GIB, f"GPU {gib(gpu)}", "edge"),
+        LimitLine(budget / GIB, f"budget {gib(budget)}", "mark"),
     )
     inks = tuple(ink for _, ink in CACHE_INKS)
-    chart = Chart("memory per GPU by pipeline stage", "GiB", "pipeline stage", inks, bars, marks)
+    chart = BarChart("memory per GPU by pipeline stage", "GiB", "pipeline stage", inks, bars, marks)
     return MemoryChart(bar_chart(chart), CACHE_INKS, max(0, len(plan.stages) - MAX_COLUMNS))

@@ -1,4 +1,4 @@
-"""report.html: key figures, figures and tables of a plan, built only from the plan."""
+"""The page report.html: key figures, charts and tables, built only from the plan."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from parc.compiler.report.formatting import gib, percent, quantity, seconds
 from parc.compiler.report.page.cluster_map import cluster_map
 from parc.compiler.report.page.memory import cache_chart, memory_chart
 from parc.compiler.report.page.tables import (
-    candidate_grid,
-    dropped_grid,
-    group_grid,
-    memory_grid,
-    step_bar,
-    time_grid,
+    best_candidate_table,
+    memory_table,
+    process_group_table,
+    rejected_layout_table,
+    step_time_bar,
+    step_time_table,
 )
 from parc.compiler.report.page.timeline import timeline_chart
 from parc.compiler.report.page.traffic import traffic_chart
@@ -24,38 +24,41 @@ from parc.compiler.report.text.layout_text import format_layout, format_serving_
 from parc.compiler.report.text.summary import describe_job, describe_service, format_placement
 
 
-class Card(NamedTuple):
-    """Key figure: its name, its value, and a note."""
+class KeyFigure(NamedTuple):
+    """Key figure at the top of the page: its name, its value, and a note."""
 
     name: str
     value: str
     note: str
 
 
-class Head(NamedTuple):
-    """Name, subject, layout and key figures of a plan."""
+class PageHead(NamedTuple):
+    """Head of the page: the plan's name, its model and hardware, its layout and key figures."""
 
     name: str
     subject: str
     layout: str
-    cards: tuple[Card, ...]
+    cards: tuple[KeyFigure, ...]
 
 
-def page_head(plan: AnyPlan) -> Head:
-    """Return the head of a plan."""
+def page_head(plan: AnyPlan) -> PageHead:
+    """Return the head of the report page: name, hardware, layout and key figures of ``plan``."""
     problem = plan.problem
     version = problem.version(problem.framework)
     if isinstance(plan, ServingPlan):
         text = f"{describe_service(plan)} {version}"
-        return Head(problem.name, text, format_serving_layout(plan.layout), _serving(plan))
+        return PageHead(
+            problem.name, text, format_serving_layout(plan.layout), _serving_key_figures(plan)
+        )
     text = f"{describe_job(plan)}, for {problem.framework} {version}"
-    return Head(problem.name, text, format_layout(plan.layout), _training(plan))
+    return PageHead(problem.name, text, format_layout(plan.layout), _training_key_figures(plan))
 
 
-def _training(plan: Plan) -> tuple[Card, ...]:
+def _training_key_figures(plan: Plan) -> tuple[KeyFigure, ...]:
     estimate, job = plan.estimate, plan.problem.job
     step, peak = estimate.time.total_seconds, estimate.peak
     gpu = plan.problem.cluster.gpu.memory_bytes
+    # The same relative band applies to all plans; docs/accuracy.md has the errors behind it.
     low, high = seconds(step * (1 - STEP_BAND)), seconds(step * (1 + STEP_BAND))
     batch = f"{job.global_batch:,} sequences of {job.sequence_length:,} tokens"
     flops = f"{quantity(estimate.model_flops_per_step, 'FLOP')} per step"
@@ -63,43 +66,47 @@ def _training(plan: Plan) -> tuple[Card, ...]:
     required = percent(plan.problem.goals.memory_headroom)
     verdict = {"fits": "fits", "close": "may not fit", "exceeds": "does not fit"}[estimate.verdict]
     return (
-        Card("step time (estimate)", seconds(step), f"{low} to {high}; {batch}"),
-        Card("MFU", percent(estimate.mfu), flops),
-        Card("throughput", quantity(estimate.tokens_per_second, " tokens/s"), job.precision),
-        Card(
+        KeyFigure("step time (estimate)", seconds(step), f"{low} to {high}; {batch}"),
+        KeyFigure("MFU", percent(estimate.mfu), flops),
+        KeyFigure("throughput", quantity(estimate.tokens_per_second, " tokens/s"), job.precision),
+        KeyFigure(
             f"memory of stage {peak.stage}",
             gib(peak.total_bytes),
             f"{gib(peak.low_bytes)} to {gib(peak.high_bytes)} of {gib(gpu)}: {verdict}",
         ),
-        Card("memory headroom", free, f"goal: at least {required}"),
-        Card("placement", plan.placement.proof.quality, format_placement(plan)),
+        KeyFigure("memory headroom", free, f"goal: at least {required}"),
+        KeyFigure("placement", plan.placement.proof.quality, format_placement(plan)),
     )
 
 
-def _serving(plan: ServingPlan) -> tuple[Card, ...]:
+def _serving_key_figures(plan: ServingPlan) -> tuple[KeyFigure, ...]:
     estimate, limits, goals = plan.estimate, plan.limits, plan.problem.goals
     return (
-        Card(
+        KeyFigure(
             "time to first token", seconds(estimate.ttft_seconds), _format_limit(goals.ttft_seconds)
         ),
-        Card("time per token", seconds(estimate.tpot_seconds), _format_limit(goals.tpot_seconds)),
-        Card(
+        KeyFigure(
+            "time per token", seconds(estimate.tpot_seconds), _format_limit(goals.tpot_seconds)
+        ),
+        KeyFigure(
             "output",
             quantity(estimate.tokens_per_second, " tokens/s"),
             f"{quantity(estimate.tokens_per_second_per_gpu, ' tokens/s')} per GPU",
         ),
-        Card(
+        KeyFigure(
             "KV cache",
             quantity(limits.cache_tokens, " tokens"),
             f"per data parallel rank, enough for {limits.full_requests:.1f} requests of "
             f"{limits.max_model_len:,} tokens",
         ),
-        Card(
+        KeyFigure(
             "max concurrent requests",
             f"{estimate.max_concurrency:,.0f}",
             "in all engines, at their mean length",
         ),
-        Card("engines", f"{plan.layout.replicas:,}", f"of {plan.layout.engine_gpus:,} GPUs each"),
+        KeyFigure(
+            "engines", f"{plan.layout.replicas:,}", f"of {plan.layout.engine_gpus:,} GPUs each"
+        ),
     )
 
 
@@ -111,33 +118,33 @@ REPORT_PATH = "report.html"
 
 
 def report_artifact(plan: AnyPlan) -> Artifact:
-    """Return the page: a single file that needs no other file, no script and no network."""
-    return Artifact(REPORT_PATH, render("report", "report.html.j2", _values(plan)))
+    """Return report.html, a page that loads no other file, no script and nothing from a network."""
+    return Artifact(REPORT_PATH, render("report", "report.html.j2", _template_values(plan)))
 
 
-def _values(plan: AnyPlan) -> dict[str, Any]:
-    """Return the values of the template; sections that do not apply to the plan are None."""
-    bar, legend = step_bar(plan)
+def _template_values(plan: AnyPlan) -> dict[str, Any]:
+    """Return the values for the page template; sections that do not apply to the plan are None."""
+    bar, legend = step_time_bar(plan)
     serving = isinstance(plan, ServingPlan)
     values = {
         "head": page_head(plan),
         "named": plan.problem.cluster.named,
         "serving": serving,
         "map": cluster_map(plan),
-        "groups": group_grid(plan),
+        "groups": process_group_table(plan),
         "memory": cache_chart(plan) if isinstance(plan, ServingPlan) else memory_chart(plan),
         "timeline": None,
         "traffic": None,
         "step": bar,
         "step_legend": legend,
-        "times": time_grid(plan),
+        "times": step_time_table(plan),
         "items": None,
-        "candidates": candidate_grid(plan),
-        "dropped": dropped_grid(plan),
+        "candidates": best_candidate_table(plan),
+        "dropped": rejected_layout_table(plan),
         "enumerated": f"{plan.search.enumerated:,}",
     }
     if not isinstance(plan, ServingPlan):
-        values["items"] = memory_grid(plan)
+        values["items"] = memory_table(plan)
         values["timeline"] = timeline_chart(plan)
         values["traffic"] = traffic_chart(plan)
         values["stages"] = plan.layout.pp

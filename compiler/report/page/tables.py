@@ -1,4 +1,4 @@
-"""Tables of the page: terms of the estimate, process groups, candidates, rejected layouts."""
+"""Tables of report.html: estimate terms, process groups, candidates, rejected layouts."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from parc.compiler.cost.step.terms import TERMS
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan, StageMemory, StepTime
 from parc.compiler.ir.serving import StepTerms
 from parc.compiler.report.formatting import gib, percent, seconds
-from parc.compiler.report.page.figure import Figure, Grid, flat_bar, grid
-from parc.compiler.report.text.search_table import candidate_table, drop_reason
-from parc.compiler.report.text.serving_tables import SERVING_HEAD, serving_row
+from parc.compiler.report.page.figure import Figure, HtmlTable, html_table, stacked_bar
+from parc.compiler.report.text.search_table import candidate_table, rejection_reason
+from parc.compiler.report.text.serving_tables import SERVING_HEAD, serving_candidate_row
 
 SHOWN = 10
-"""Number of candidates in the table."""
+"""Number of candidates that the table of candidates shows."""
 TIME_INKS: tuple[str, ...] = ("k1", "k2", "k3", "k5", "k6", "k4", "idle", "k7", "k9")
 """CSS classes of the terms of a step, in the order of StepTime."""
 STEP_INKS: tuple[str, ...] = ("k1", "k5", "k6", "k4", "k9", "k7", "k11")
 
 
-def step_bar(plan: AnyPlan) -> tuple[Figure, tuple[tuple[str, str], ...]]:
-    """Draw one bar with the time components of a training or decode step, and its legend."""
+def step_time_bar(plan: AnyPlan) -> tuple[Figure, tuple[tuple[str, str], ...]]:
+    """Draw the time of a training or decode step as one stacked bar; return bar and legend."""
     if isinstance(plan, ServingPlan):
         decode = plan.estimate.decode
         rows = [(field.name, getattr(decode, field.name)) for field in fields(StepTerms)]
@@ -34,28 +34,30 @@ def step_bar(plan: AnyPlan) -> tuple[Figure, tuple[tuple[str, str], ...]]:
         rows = [(TERMS[one.name].title, getattr(time, one.name)) for one in fields(StepTime)]
         inks = TIME_INKS
         title = f"Time of one step: {seconds(time.total_seconds)}"
-    figure = flat_bar(title, inks, [spent for _, spent in rows])
+    figure = stacked_bar(title, inks, [spent for _, spent in rows])
     legend = tuple((name, ink) for (name, spent), ink in zip(rows, inks, strict=True) if spent)
     return figure, legend
 
 
-def time_grid(plan: AnyPlan) -> Grid:
-    """Return the terms of the step time with their formulas."""
+def step_time_table(plan: AnyPlan) -> HtmlTable:
+    """Return the table of step time terms; for a serving job, the table of latencies and memory."""
     head = ("term", "time", "share", "formula", "details")
     if isinstance(plan, ServingPlan):
-        return _serving_terms(plan)
+        return _serving_terms_table(plan)
     time = plan.estimate.time
     rows = []
     for one in fields(StepTime):
         spent, term = getattr(time, one.name), TERMS[one.name]
         share = percent(spent / time.total_seconds)
         if spent:
-            rows.append((term.title, seconds(spent), share, term.formula, explain(one.name)))
+            rows.append(
+                (term.title, seconds(spent), share, term.formula, explain_command(one.name))
+            )
     rows.append(("total", seconds(time.total_seconds), "", "sum of the terms", ""))
-    return grid(head, rows, prose=(0, 3, 4), strong=len(rows) - 1)
+    return html_table(head, rows, prose=(0, 3, 4), strong=len(rows) - 1)
 
 
-def _serving_terms(plan: ServingPlan) -> Grid:
+def _serving_terms_table(plan: ServingPlan) -> HtmlTable:
     estimate = plan.estimate
     values = {
         "ttft_seconds": seconds(estimate.ttft_seconds),
@@ -68,34 +70,45 @@ def _serving_terms(plan: ServingPlan) -> Grid:
         "overhead_bytes": gib(max(stage.overhead_bytes for stage in plan.stages)),
     }
     rows = [
-        (term.title, values[name], term.formula, explain(name))
+        (term.title, values[name], term.formula, explain_command(name))
         for name, term in SERVING_TERMS.items()
     ]
-    return grid(("term", "value", "formula", "details"), rows, prose=(0, 2, 3))
+    return html_table(("term", "value", "formula", "details"), rows, prose=(0, 2, 3))
 
 
-def memory_grid(plan: Plan) -> Grid:
-    """Return the memory terms of the fullest stage, the largest first."""
+def memory_table(plan: Plan) -> HtmlTable:
+    """Return the table of memory terms on the fullest pipeline stage, the largest term first."""
     peak, gpu = plan.estimate.peak, plan.problem.cluster.gpu.memory_bytes
     names = [one.name for one in fields(StageMemory) if one.name != "stage"]
     found = sorted(((getattr(peak, name), name) for name in names), reverse=True)
     rows = [
-        (TERMS[name].title, gib(size), percent(size / gpu), TERMS[name].formula, explain(name))
+        (
+            TERMS[name].title,
+            gib(size),
+            percent(size / gpu),
+            TERMS[name].formula,
+            explain_command(name),
+        )
         for size, name in found
         if size
     ]
     rows.append(("total", gib(peak.total_bytes), percent(peak.total_bytes / gpu), "", ""))
     head = ("item", "size", "share of GPU", "formula", "details")
-    return grid(head, rows, prose=(0, 3, 4), strong=len(rows) - 1)
+    return html_table(head, rows, prose=(0, 3, 4), strong=len(rows) - 1)
 
 
-def explain(term: str) -> str:
-    """Return the command that explains a term."""
-    return f"parc explain {term.removesuffix('_seconds').removesuffix('_bytes')}"
+def explain_command(term: str) -> str:
+    """Return the ``parc explain`` command that explains the cost model term ``term``."""
+    return f"parc explain_command {term.removesuffix('_seconds').removesuffix('_bytes')}"
 
 
-def group_grid(plan: AnyPlan) -> Grid:
-    """Return the process groups, counted by the smallest unit that contains each of them."""
+def process_group_table(plan: AnyPlan) -> HtmlTable:
+    """Return the table of process groups.
+
+    The groups of each axis are counted by the smallest unit that contains a group: host, NVLink
+    domain or rack.
+    """
+    # A serving job has one mesh, so its expert groups are among the axes of the dense mesh.
     routed = plan.problem.model.experts is not None and not isinstance(plan, ServingPlan)
     head = (
         "group",
@@ -106,22 +119,24 @@ def group_grid(plan: AnyPlan) -> Grid:
         "several racks",
         "max racks",
     )
-    return grid(head, (group_cells(span) for span in group_spans(plan.placement, routed)))
+    return html_table(head, (group_cells(span) for span in group_spans(plan.placement, routed)))
 
 
-def candidate_grid(plan: AnyPlan) -> Grid:
-    """Return the best candidates, the chosen one first."""
+def best_candidate_table(plan: AnyPlan) -> HtmlTable:
+    """Return the table of the best layouts that the search found; the chosen layout is first."""
     if isinstance(plan, ServingPlan):
         services = plan.search.ranked[:SHOWN]
         best = services[0].tokens_per_second
-        rows = [serving_row(rank, one, best) for rank, one in enumerate(services, start=1)]
-        return grid(SERVING_HEAD, rows, prose=(), strong=0)
+        rows = [
+            serving_candidate_row(rank, one, best) for rank, one in enumerate(services, start=1)
+        ]
+        return html_table(SERVING_HEAD, rows, prose=(), strong=0)
     head, rows = candidate_table(plan.search, SHOWN)
-    return grid(head, rows, prose=(head.index("recompute"), head.index("split")), strong=0)
+    return html_table(head, rows, prose=(head.index("recompute"), head.index("split")), strong=0)
 
 
-def dropped_grid(plan: AnyPlan) -> Grid:
-    """Return the rules that rejected layouts, with counts, the largest count first."""
+def rejected_layout_table(plan: AnyPlan) -> HtmlTable:
+    """Return the table of rules that rejected layouts, the rule with the most layouts first."""
     dropped = sorted(plan.search.dropped, key=lambda pair: (-pair[1], pair[0]))
-    rows = [(*drop_reason(code), f"{count:,}") for code, count in dropped]
-    return grid(("code", "rule", "layouts"), rows, prose=(0, 1))
+    rows = [(*rejection_reason(code), f"{count:,}") for code, count in dropped]
+    return html_table(("code", "rule", "layouts"), rows, prose=(0, 1))

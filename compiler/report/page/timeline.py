@@ -1,4 +1,4 @@
-"""Timeline of one step of a pipeline: the actions of each rank, and its idle time."""
+"""Timeline of one training step of a pipeline: actions and idle time of each rank."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from parc.compiler.cost.schedules.table import Action, Pair
 from parc.compiler.cost.step.schedule_preview import Preview, preview
 from parc.compiler.ir import Plan
 from parc.compiler.report.formatting import percent, seconds
-from parc.compiler.report.page.figure import Canvas, Figure, nice_step, text_class
+from parc.compiler.report.page.figure import Canvas, Figure, text_css_class, tick_distance
 from parc.compiler.resolve.resolve_kernels import pricing_for
 
 WIDTH = 1080
@@ -19,7 +19,7 @@ LEFT, TOP, BREAK = 58, 6, 26
 MAX_BOXES = 4_000
 MAX_ROWS = 16
 MAX_NUMBERS = 1_000
-"""Largest number of boxes with which micro-batch numbers are drawn."""
+"""Largest number of boxes for which micro-batch numbers are drawn."""
 INKS = {"F": "f", "B": "b", "I": "b", "W": "w"}
 """Kind of action -> prefix of its CSS class; 0 or 1 follows for early and late chunks."""
 WORDS = {
@@ -31,7 +31,7 @@ WORDS = {
 
 
 class TimelineChart(NamedTuple):
-    """Figure of the timeline with its legend and caption."""
+    """Figure of the timeline with its legend and caption, as values for the page template."""
 
     figure: Figure
     legend: tuple[tuple[str, str], ...]
@@ -39,51 +39,54 @@ class TimelineChart(NamedTuple):
     caption: str
 
 
-class _Axis(NamedTuple):
-    """Scale from seconds to units; times after ``cut`` move right by the width of the break."""
+class _TimeAxis(NamedTuple):
+    """Scale from seconds to SVG units; times from ``cut`` on move right by the width of the gap."""
 
     scale: float
     cut: float
     broken: bool
 
     def x(self, at_seconds: float) -> float:
-        """Return the distance from the left in units."""
+        """Return the x coordinate of a time, in SVG units from the left edge."""
         moved = BREAK if self.broken and self.after(at_seconds) else 0
         return LEFT + at_seconds * self.scale + moved
 
     def after(self, at_seconds: float) -> bool:
-        """Return True if the time is to the right of the gap in a broken time axis."""
+        """Return True if a time is to the right of the gap in a broken time axis."""
         return at_seconds >= self.cut
 
 
 def timeline_chart(plan: Plan) -> TimelineChart | None:
-    """Draw the schedule of ``plan`` with the estimated durations; None without a pipeline."""
+    """Draw the pipeline schedule of ``plan`` to scale; return None if ``plan`` has no pipeline."""
     if plan.layout.pp == 1:
         return None
+    # The plan has only the totals of the step, so the schedule is simulated again for the figure.
     pricing = pricing_for(plan.problem, framework_of(plan.problem))
     shown = preview(pricing, plan.layout)
-    ranks = _ranks(shown)
+    ranks = _ranks_to_draw(shown)
     makespan = shown.timeline.makespan_seconds
     broken = shown.left_out > 0
-    axis = _Axis((WIDTH - LEFT - (BREAK if broken else 0)) / makespan, _cut(shown), broken)
+    axis = _TimeAxis(
+        (WIDTH - LEFT - (BREAK if broken else 0)) / makespan, _gap_seconds(shown), broken
+    )
     high = 22 if len(ranks) <= 8 else 16
     canvas = Canvas(WIDTH)
     bottom = TOP + len(ranks) * (high + 3)
-    _ticks(canvas, axis, makespan, bottom)
+    _draw_time_axis(canvas, axis, makespan, bottom)
     for row, rank in enumerate(ranks):
-        _row(canvas, shown, axis, (rank, TOP + row * (high + 3), high))
+        _draw_rank(canvas, shown, axis, (rank, TOP + row * (high + 3), high))
     if broken:
-        _break(canvas, axis, shown.left_out, bottom)
+        _draw_gap(canvas, axis, shown.left_out, bottom)
     title = f"{SCHEDULES[plan.layout.schedule].title} of {plan.layout.pp} pipeline ranks"
     return TimelineChart(
-        figure=canvas.figure(title, bottom + 36),
-        legend=_legend(shown),
-        caption=_caption(plan, shown, len(ranks)),
+        figure=canvas.build_figure(title, bottom + 36),
+        legend=_timeline_legend(shown),
+        caption=_timeline_caption(plan, shown, len(ranks)),
     )
 
 
-def _caption(plan: Plan, shown: Preview, rows: int) -> str:
-    """Return the text about schedule, bubble, and parts that are not drawn."""
+def _timeline_caption(plan: Plan, shown: Preview, rows: int) -> str:
+    """Return the caption: the schedule, its bubble, and what the figure leaves out."""
     layout, time = plan.layout, plan.estimate.time
     whole = shown.micro_batches + shown.left_out
     chunks = f" of {layout.vpp} model chunks" if layout.vpp > 1 else ""
@@ -103,57 +106,82 @@ def _caption(plan: Plan, shown: Preview, rows: int) -> str:
     return text
 
 
-def _ranks(shown: Preview) -> list[int]:
-    """Return the ranks to draw: all of them, or a sample at even distances with first and last."""
+def _ranks_to_draw(shown: Preview) -> list[int]:
+    """Return the pipeline ranks to draw.
+
+    These are all ranks, or an evenly spaced sample that includes the first and the last rank. The
+    sample limits the rows to MAX_ROWS and the boxes to about MAX_BOXES.
+    """
     count = len(shown.table.rows)
+    # At least four rows show how the pipeline fills and drains, even if the boxes become many.
     most = max(4, min(MAX_ROWS, MAX_BOXES // max(map(len, shown.table.rows))))
     if count <= most:
         return list(range(count))
     return sorted({round(index * (count - 1) / (most - 1)) for index in range(most)})
 
 
-def _cut(shown: Preview) -> float:
-    """Return the time of the break: the start of an action of the first rank, near mid-step."""
+def _gap_seconds(shown: Preview) -> float:
+    """Return the time of the gap in the time axis.
+
+    An action of pipeline rank 0 starts at this time, which is near the middle of the step.
+    """
     starts = shown.timeline.start_seconds[0]
     middle = bisect_left(starts, shown.timeline.makespan_seconds / 2)
     return starts[min(middle, len(starts) - 1)]
 
 
-def _row(canvas: Canvas, shown: Preview, axis: _Axis, at: tuple[int, float, float]) -> None:
-    """Draw the actions of one rank on an idle background; ``at`` is rank, top and height."""
+def _draw_rank(
+    canvas: Canvas, shown: Preview, axis: _TimeAxis, at: tuple[int, float, float]
+) -> None:
+    """Draw the actions of one pipeline rank on a background in the colour of idle time.
+
+    ``at`` is (rank, top, height).
+    """
     rank, y, high = at
     end = axis.x(shown.timeline.makespan_seconds)
-    canvas.word(LEFT - 8, y + high - (high - 10) / 2 - 1, f"stage {rank}", "end", role="small")
+    canvas.write_text(
+        LEFT - 8, y + high - (high - 10) / 2 - 1, f"stage {rank}", "end", role="small"
+    )
     canvas.box("idle", LEFT, y, end - LEFT, high)
     for item, start in zip(shown.table.rows[rank], shown.timeline.start_seconds[rank], strict=True):
         actions = item if isinstance(item, Pair) else (item,)
+        # The two actions of a pair run at the same time, so each gets half of the height.
         tall = high / len(actions)
         for part, action in enumerate(actions):
-            _box(canvas, shown, axis, (action, start, _seconds(shown, item), y + part * tall, tall))
+            _draw_action(
+                canvas,
+                shown,
+                axis,
+                (action, start, _action_seconds(shown, item), y + part * tall, tall),
+            )
 
 
-def _box(
-    canvas: Canvas, shown: Preview, axis: _Axis, at: tuple[Action, float, float, float, float]
+def _draw_action(
+    canvas: Canvas, shown: Preview, axis: _TimeAxis, at: tuple[Action, float, float, float, float]
 ) -> None:
-    """Draw one action, with the number of its micro-batch if it fits.
+    """Draw one action as a box, with the number of its micro-batch if the number fits.
 
-    ``at`` is action, start, seconds, top and height.
+    ``at`` is (action, start in seconds, duration in seconds, top, height).
     """
     action, start, spent, y, high = at
     end = start + spent
     # An action across the break ends at the break.
     if axis.broken and not axis.after(start):
         end = min(end, axis.cut)
-    x, ink = axis.x(start), _ink(shown, action)
+    x, ink = axis.x(start), _action_css_class(shown, action)
+    # Very short actions keep a width of 0.3 units, so that they stay visible.
     wide = max((end - start) * axis.scale - 0.7, 0.3)  # a gap of 0.7 separates actions
     canvas.bar(ink, x, y, wide, high)
+    # A text element needs far more bytes than a box, so large figures have no numbers.
     many = sum(map(len, shown.table.rows)) > MAX_NUMBERS
     if wide >= 15 and not many:
         number = action.micro_batch + (shown.left_out if axis.after(start) else 0)
-        canvas.word(x + wide / 2, y + high / 2 + 3.5, f"{number}", "middle", role=text_class(ink))
+        canvas.write_text(
+            x + wide / 2, y + high / 2 + 3.5, f"{number}", "middle", role=text_css_class(ink)
+        )
 
 
-def _seconds(shown: Preview, item: Action | Pair) -> float:
+def _action_seconds(shown: Preview, item: Action | Pair) -> float:
     if isinstance(item, Pair):
         return shown.costs.pair_seconds(item)
     stage = shown.costs.stages[item.stage % shown.table.depth]
@@ -165,14 +193,17 @@ def _seconds(shown: Preview, item: Action | Pair) -> float:
     }[item.computation]
 
 
-def _ink(shown: Preview, action: Action) -> str:
-    """Return the CSS class; its digit is 0 for the first half of a rank's chunks, else 1."""
+def _action_css_class(shown: Preview, action: Action) -> str:
+    """Return the CSS class of an action: a letter for its kind, and 0 or 1.
+
+    The digit is 1 for the second half of a rank's model chunks, which get a different shade.
+    """
     later = action.stage % shown.table.depth >= shown.table.depth / 2
     split = shown.table.depth > len(shown.table.rows)
     return f"{INKS[action.computation]}{int(later and split)}"
 
 
-def _legend(shown: Preview) -> tuple[tuple[str, str], ...]:
+def _timeline_legend(shown: Preview) -> tuple[tuple[str, str], ...]:
     kinds = {action.computation for action in shown.table.actions(0)}
     split = shown.table.depth > len(shown.table.rows)
     entries = []
@@ -183,35 +214,39 @@ def _legend(shown: Preview) -> tuple[tuple[str, str], ...]:
     return (*entries, ("idle (bubble)", "idle"))
 
 
-def _ticks(canvas: Canvas, axis: _Axis, makespan: float, y: float) -> None:
-    """Draw the time axis: time from the start before the break, time to the end after it."""
-    step = nice_step(makespan, 10)
+def _draw_time_axis(canvas: Canvas, axis: _TimeAxis, makespan: float, y: float) -> None:
+    """Draw the ticks of the time axis, with labels.
+
+    Labels left of a gap count from the start of the step; labels right of it count back from the
+    end.
+    """
+    step = tick_distance(makespan, 10)
     until = axis.cut if axis.broken else makespan
     for index in range(int(until / step) + 1):
         at = index * step
         if not axis.broken or axis.cut - at > step / 4 or index == 0:
-            _tick(canvas, axis.x(at), y, seconds(at) if at else "0")
+            _draw_tick(canvas, axis.x(at), y, seconds(at) if at else "0")
     if axis.broken:
         for index in range(int((makespan - axis.cut) / step) + 1):
             at = makespan - index * step
             if at - axis.cut > step / 4 or index == 0:
-                _tick(
+                _draw_tick(
                     canvas, axis.x(at), y, f"end \u2212 {seconds(index * step)}" if index else "end"
                 )
 
 
-def _tick(canvas: Canvas, x: float, y: float, text: str) -> None:
+def _draw_tick(canvas: Canvas, x: float, y: float, text: str) -> None:
     canvas.line("grid", x, TOP, x, y + 4)
-    canvas.word(
+    canvas.write_text(
         min(x, WIDTH - 1), y + 16, text, "end" if x > WIDTH - 40 else "middle", role="small"
     )
 
 
-def _break(canvas: Canvas, axis: _Axis, left_out: int, y: float) -> None:
+def _draw_gap(canvas: Canvas, axis: _TimeAxis, left_out: int, y: float) -> None:
     x = LEFT + axis.cut * axis.scale + BREAK / 2
     for side in (-4, 4):
         canvas.line("cut", x + side, TOP - 4, x + side, y + 2)
     many = "" if left_out == 1 else "es"
-    canvas.word(
+    canvas.write_text(
         x, y + 31, f"{left_out:,} more micro-batch{many} like these", "middle", role="small"
     )

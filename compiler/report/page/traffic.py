@@ -1,4 +1,4 @@
-"""Traffic of one step by group family and topology level, and its exposed time."""
+"""Network traffic of one step by group family and network level, and its exposed time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from parc.compiler.ir import Layout, Plan
 from parc.compiler.placement.build_placement_problem import TERMS, traffic_flows
 from parc.compiler.report.formatting import quantity, seconds, without_exponent
-from parc.compiler.report.page.figure import WIDTH, Canvas, Figure, Grid, grid
+from parc.compiler.report.page.figure import WIDTH, Canvas, Figure, HtmlTable, html_table
 from parc.compiler.topology.tree import uplink_gb_per_s, zones
 from parc.compiler.topology.uplinks import Flow, host_egress, zone_egress
 
@@ -40,64 +40,74 @@ TITLES = {
     "edp": "data of experts",
     "edp_shard": "data of experts, shards",
 }
-"""Axis of the estimate -> name of the group family."""
+"""Axis name in the estimate -> name of the group family on the page."""
 
 
-class Link(NamedTuple):
-    """Level of the topology: its name, the rate of its busiest link, and the bytes on that link."""
+class LinkTraffic(NamedTuple):
+    """Traffic on one level of the network: the name of the level, and its busiest link."""
 
     name: str
     gb_per_s: float
     sent: tuple[float, ...]
-    """Bytes per step by family: per GPU for NVLink, else on the busiest link of the level."""
+    """Bytes per step by group family: per GPU for NVLink, otherwise on the busiest link."""
 
 
 class TrafficChart(NamedTuple):
-    """Figure of the traffic, with its tables."""
+    """Figure of the network traffic, with its legend and two tables."""
 
     figure: Figure
     legend: tuple[tuple[str, str], ...]
-    links: Grid
-    """Rows of level, rate, and bytes of every family."""
-    exposed: Grid
-    """Rows of family, bytes sent per GPU and step, and exposed time. Several families may share one
-    term of the estimate."""
+    links: HtmlTable
+    """One row per network level: its rate, and the bytes of each group family."""
+    exposed: HtmlTable
+    """One row per group family: bytes sent per GPU and step, and exposed time. Several families may
+    share one term of the estimate."""
 
 
 def traffic_chart(plan: Plan) -> TrafficChart | None:
-    """Draw the busy time of the busiest link per level and family; None without traffic."""
+    """Draw for each network level how long its busiest link is busy in one step.
+
+    Each bar is split by group family, such as tensor or data parallel groups. Return None if a step
+    has no traffic.
+    """
     families = [one.axis for one in plan.estimate.traffic if one.bytes_per_rank]
     if not families:
         return None
-    links = _links(plan, families)
+    links = _traffic_by_link(plan, families)
     titles = tuple(TITLES[name] for name in families)
     return TrafficChart(
-        figure=_figure(links, [INKS[name] for name in families]),
+        figure=_busy_time_figure(links, [INKS[name] for name in families]),
         legend=tuple((TITLES[name], INKS[name]) for name in families),
-        links=grid(("level", "rate", *titles), map(_cells, links)),
-        exposed=grid(("family", "sent per GPU", "exposed time"), _exposed(plan, families)),
+        links=html_table(("level", "rate", *titles), map(_link_cells, links)),
+        exposed=html_table(
+            ("family", "sent per GPU", "exposed time"), _exposed_time_rows(plan, families)
+        ),
     )
 
 
-def _cells(link: Link) -> tuple[str, ...]:
+def _link_cells(link: LinkTraffic) -> tuple[str, ...]:
     bytes_sent = (quantity(sent, "B") if sent else "-" for sent in link.sent)
     return (link.name, f"{without_exponent(link.gb_per_s)} GB/s", *bytes_sent)
 
 
-def _exposed(plan: Plan, families: list[str]) -> list[tuple[str, str, str]]:
+def _exposed_time_rows(plan: Plan, families: list[str]) -> list[tuple[str, str, str]]:
     time = plan.estimate.time
     sent = {one.axis: one.bytes_per_rank for one in plan.estimate.traffic}
     rows, shown = [], set()
     for name in families:
         term = TERMS[name]
+        # The estimate has one exposed time for such families, which must not be listed twice.
         text = "included in the row above" if term in shown else seconds(getattr(time, term))
         shown.add(term)
         rows.append((TITLES[name], quantity(sent[name], "B"), text))
     return rows
 
 
-def _links(plan: Plan, families: list[str]) -> list[Link]:
-    """Return NVLink, the NICs of hosts, and the uplinks of each level with several switches."""
+def _traffic_by_link(plan: Plan, families: list[str]) -> list[LinkTraffic]:
+    """Return the traffic on NVLink, on the NICs of the busiest host, and on uplinks.
+
+    Each level of the network with more than one switch gives one entry: its busiest uplink.
+    """
     placement, cluster = plan.placement, plan.problem.cluster
     node, per_node = cluster.node, placement.ranks_per_node
     meshes = (placement.dense, placement.expert)
@@ -106,59 +116,73 @@ def _links(plan: Plan, families: list[str]) -> list[Link]:
     hosts = placement.hosts
     numbers: dict[str, int] = {}
     domain = [numbers.setdefault(host.nvlink_domain, len(numbers)) for host in hosts]
-    out = [_by_host(flows.get(name), domain) for name in families]
+    out = [_egress_bytes_by_host(flows.get(name), domain) for name in families]
     # Traffic that does not leave the NVLink domain of its host, per GPU.
     inside = tuple(
-        whole[name] * max(0.0, 1 - sum(sent) / _sent(plan.layout, name, whole[name]))
+        whole[name]
+        * max(0.0, 1 - sum(sent) / _bytes_sent_by_all_gpus(plan.layout, name, whole[name]))
         for name, sent in zip(families, out, strict=True)
     )
     kind = {"nvlink": "NVLink", "xgmi": "xGMI", "pcie": "PCIe"}[node.link_kind]
-    links = [Link(f"{kind}, per GPU", node.link_gb_per_s, inside)]
+    links = [LinkTraffic(f"{kind}, per GPU", node.link_gb_per_s, inside)]
     if len(hosts) > 1:
         fullest = tuple(max(sent, default=0.0) for sent in out)
-        links.append(Link("NICs of the busiest host", node.nics * node.nic_gbps / 8, fullest))
+        links.append(
+            LinkTraffic("NICs of the busiest host", node.nics * node.nic_gbps / 8, fullest)
+        )
     for level, tier in enumerate(cluster.levels):
         zone = zones(hosts, level)
+        # All hosts are below one switch of this level, so nothing crosses its uplinks.
         if len(set(zone)) < 2:
             continue
         largest = max(Counter(zone).values())
         rate = uplink_gb_per_s(cluster, largest, level)
-        sent = tuple(_fullest_zone(flows.get(name), zone) for name in families)
-        links.append(Link(f"busiest uplink of a {tier.name}", rate, sent))
+        sent = tuple(_busiest_zone_bytes(flows.get(name), zone) for name in families)
+        links.append(LinkTraffic(f"busiest uplink of a {tier.name}", rate, sent))
     return links
 
 
-def _sent(layout: Layout, name: str, rank_bytes: float) -> float:
-    """Return the bytes that all GPUs send; first and last pipeline stages have one neighbour."""
+def _bytes_sent_by_all_gpus(layout: Layout, name: str, rank_bytes: float) -> float:
+    """Return the bytes that all GPUs together send per step in the group family ``name``.
+
+    ``rank_bytes`` is the traffic of a rank with two pipeline neighbours. The first and the last
+    stage have one neighbour, unless virtual stages connect the last stage with the first.
+    """
     open_ends = name == "pp" and layout.vpp == 1
     return rank_bytes * layout.world * ((layout.pp - 1) / layout.pp if open_ends else 1)
 
 
-def _by_host(flow: Flow | None, zone: list[int]) -> list[float]:
-    """Return the bytes per host that leave its zone."""
+def _egress_bytes_by_host(flow: Flow | None, zone: list[int]) -> list[float]:
+    """Return the bytes per step that each host sends out of its NVLink domain.
+
+    ``zone`` has the number of the NVLink domain of each host.
+    """
     if flow is None:
         return []
     return [messages * flow.unit_bytes for messages in host_egress(flow, zone).values()]
 
 
-def _fullest_zone(flow: Flow | None, zone: tuple[int, ...]) -> float:
+def _busiest_zone_bytes(flow: Flow | None, zone: tuple[int, ...]) -> float:
     return max(zone_egress(flow, zone).values(), default=0) * flow.unit_bytes if flow else 0.0
 
 
-def _figure(links: list[Link], inks: list[str]) -> Figure:
-    """Draw one bar per level: the busy time of its busiest link in one step, by family."""
+def _busy_time_figure(links: list[LinkTraffic], inks: list[str]) -> Figure:
+    """Draw one bar per network level: how long its busiest link is busy in one step.
+
+    The bar is split by group family.
+    """
     canvas = Canvas(WIDTH)
     left, right, row = 190, 90, 34
     busy = [sum(link.sent) / (link.gb_per_s * 1e9) if link.gb_per_s else 0.0 for link in links]
     scale = (WIDTH - left - right) / (max(busy) or 1.0)
     for index, link in enumerate(links):
         y, x = index * row + 4, float(left)
-        canvas.word(left - 10, y + 17, link.name, "end", role="small")
+        canvas.write_text(left - 10, y + 17, link.name, "end", role="small")
         canvas.box("idle", left, y, WIDTH - left - right, 24)
         for ink, sent in zip(inks, link.sent, strict=True):
             wide = scale * sent / (link.gb_per_s * 1e9) if link.gb_per_s else 0.0
             if wide >= 0.05:
                 canvas.box(ink, x, y, wide, 24)
             x += wide
-        canvas.word(x + 6, y + 17, seconds(busy[index]), role="small")
-    return canvas.figure("busy time of links in one step, by level", len(links) * row)
+        canvas.write_text(x + 6, y + 17, seconds(busy[index]), role="small")
+    return canvas.build_figure("busy time of links in one step, by level", len(links) * row)

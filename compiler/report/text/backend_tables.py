@@ -1,9 +1,9 @@
-"""Tables of ``parc backends``: the list of backends, and strategy x target.
+"""Tables of ``parc backends``: the list of backends, and the strategies of each target.
 
-The list also reports the defects of installed plugins. Strategy x target shows how each framework
-and engine expresses each parallelism strategy.
+The list also reports defects of installed plugins. The second table shows how each framework and
+engine expresses each parallelism strategy.
 
-``python -m parc.compiler.report.text.backend_tables README.md`` rewrites the block of that file.
+``python -m parc.compiler.report.text.backend_tables README.md`` rewrites the table in README.md.
 """
 
 from __future__ import annotations
@@ -33,24 +33,28 @@ from parc.compiler.report.formatting import table
 
 
 def backend_records(sink: Sink) -> list[dict[str, Any]]:
-    """Return name, description, versions and roles per usable backend, sorted by name.
+    """Return one record per usable backend: its name, description, versions and job types.
 
-    Plugins with a defect are reported as X23.
+    Records are sorted by name. Plugins with a defect are reported as X23 (plugin cannot be used).
     """
     records = []
     for name in all_names():
         found = find(name)
         if isinstance(found, Declaration):
-            records.append(_record(found))
+            records.append(_backend_record(found))
         elif found is not None:
             sink.report("X23", found.finding())
+    # A plugin with the name of a built-in backend is never loaded, so it is not in all_names().
     for problem in shadowed(tuple(one.name for one in BUILT_IN)):
         sink.report("X23", problem.finding())
     return records
 
 
 def backend_text(sink: Sink) -> str:
-    """Return the table of the backends for a terminal; plugins with a defect are reported."""
+    """Return the table of backends for a terminal.
+
+    Plugins with a defect are reported as X23 (plugin cannot be used).
+    """
     rows = [
         (
             one["name"],
@@ -64,7 +68,7 @@ def backend_text(sink: Sink) -> str:
     return table(("name", "versions", "default", "jobs", "emits"), rows, left=5)
 
 
-def _record(found: Declaration) -> dict[str, Any]:
+def _backend_record(found: Declaration) -> dict[str, Any]:
     versions, default = versions_of(found.name)
     about = (import_module(found.package).__doc__ or "").strip().partition(": ")[2]
     return {
@@ -82,10 +86,11 @@ END = "<!-- end of strategies -->"
 
 
 def strategies_by_target(plugins: bool = False) -> dict[str, dict[str, str]]:
-    """Return target -> strategy -> the setting that expresses it; others are not supported.
+    """Return target -> strategy -> the setting that expresses the strategy in that target.
 
-    Targets are frameworks, pairs of a front and a framework, and engines; those of installed
-    packages only with ``plugins``, because the README must not depend on them.
+    Strategies that a target does not support are left out. Targets are frameworks, engines, and
+    pairs of a front and the framework that it starts. Targets of installed plugins are included
+    only with ``plugins``, because the README must not depend on them.
     """
     declared = installed if plugins else built_in
     frameworks = declared("framework")
@@ -97,7 +102,10 @@ def strategies_by_target(plugins: bool = False) -> dict[str, dict[str, str]]:
 
 
 def matrix_text() -> str:
-    """Return the matrix for a terminal: one row per strategy, ``yes`` if a target supports it."""
+    """Return the table of strategies and targets for a terminal.
+
+    Each strategy has one row; ``yes`` means that the target supports it.
+    """
     columns = strategies_by_target(plugins=True)
     rows = [
         (one.title, *("yes" if one.name in columns[name] else "-" for name in columns))
@@ -107,35 +115,43 @@ def matrix_text() -> str:
 
 
 def matrix_markdown() -> str:
-    """Return the matrix for the README: one row per strategy, with the setting per target."""
+    """Return the table of strategies and targets for the README.
+
+    Each strategy has one row with the setting that each target uses.
+    """
     columns = strategies_by_target()
     head = ["strategy", *columns]
     rows = [
-        [one.title, *(_cell(columns[name].get(one.name)) for name in columns)] for one in STRATEGIES
+        [one.title, *(_markdown_cell(columns[name].get(one.name)) for name in columns)]
+        for one in STRATEGIES
     ]
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _cell(setting: str | None) -> str:
-    """Return flags and keys as code, sentences as text; empty if not supported."""
+def _markdown_cell(setting: str | None) -> str:
+    """Return a table cell: flags and keys as code, sentences as text, empty for None."""
     if setting is None:
         return ""
     return setting if " " in setting and not setting.startswith("-") else f"`{setting}`"
 
 
 def with_matrix(text: str) -> str:
-    """Return ``text`` with its block rewritten; ValueError if it has no block."""
+    """Return ``text`` with the table between BEGIN and END replaced by the current one.
+
+    Raise ValueError if ``text`` does not contain both markers.
+    """
     before, found, rest = text.partition(BEGIN)
     _, ended, after = rest.partition(END)
     if not found or not ended:
-        raise ValueError(f"there is no {BEGIN} ... {END}")
+        raise ValueError(f"the text does not contain the markers {BEGIN} and {END}")
     return f"{before}{BEGIN}\n{matrix_markdown()}{END}{after}"
 
 
 def main() -> None:
-    """Rewrite the file that the command line names."""
+    """Rewrite the table of strategies in the file that the command line names."""
     path = Path(sys.argv[1])
+    # newline="\n" keeps the file identical on Windows.
     path.write_text(with_matrix(path.read_text("utf-8")), encoding="utf-8", newline="\n")
 
 

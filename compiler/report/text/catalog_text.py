@@ -1,4 +1,4 @@
-"""Catalog entries as text."""
+"""Text of ``parc catalog``: lists of entries, single entries, and unknown names."""
 
 from __future__ import annotations
 
@@ -17,43 +17,45 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "models": ("family", "layers", "hidden", "heads", "vocab"),
     "clusters": ("node", "nodes"),
 }
-"""Fields that a list shows, per kind of entry."""
+"""Kind of catalog entry -> fields that are columns in the list of these entries."""
 
 
 def list_text(kind: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a table with one line per entry."""
+    """Return a table with one row per catalog entry of the given kind."""
+    # A column in which no entry has a value would be empty.
     columns = [name for name in COLUMNS[kind] if any(entry.get(name) for entry in entries.values())]
     rows = [
-        (name, *(_cell(entry.get(column)) for column in columns))
+        (name, *(_format_cell(entry.get(column)) for column in columns))
         for name, entry in sorted(entries.items())
     ]
     return table(("name", *columns), rows)
 
 
 def entry_text(name: str, entry: Mapping[str, Any]) -> str:
-    """Return all fields of one entry with its sources; nested fields are indented."""
-    return "\n".join([name, *_lines(entry, "  ")]) + "\n"
+    """Return all fields of one catalog entry, including its sources; nested fields are indented."""
+    return "\n".join([name, *_field_lines(entry, "  ")]) + "\n"
 
 
 def unknown_name(kind: str, name: str, names: Sequence[str]) -> str:
-    """Return the message for a name that the catalog lacks, with similar names."""
+    """Return the error message for a name that the catalog lacks, with names that are similar."""
     near = get_close_matches(name, names, n=3, cutoff=0.4)
     hint = f"Did you mean {', '.join(near)}?" if near else f"To list all: parc catalog {kind}"
     return f"The catalog has no {name!r} in {kind}. {hint}"
 
 
-def _lines(entry: Mapping[str, Any], indent: str) -> Iterator[str]:
+def _field_lines(entry: Mapping[str, Any], indent: str) -> Iterator[str]:
     for key, value in entry.items():
         if isinstance(value, Mapping):
             yield f"{indent}{key}:"
-            yield from _lines(value, indent + "  ")
+            yield from _field_lines(value, indent + "  ")
         else:
-            yield f"{indent}{key}: {_cell(value)}"
+            yield f"{indent}{key}: {_format_cell(value)}"
 
 
-def _cell(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     if value is None:
         return ""
+    # Booleans are integers in Python but are printed as in JSON: true, not True.
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         return str(value)
     return json.dumps(value, default=str)

@@ -43,26 +43,26 @@ without an error or a warning.
 """
 
 
-def page() -> str:
-    """Return the page: a table of all codes, then one section per letter."""
+def diagnostics_page() -> str:
+    """Return docs/diagnostics.md: a table of all codes, then one section per first letter."""
     codes = all_codes()
-    parts = [HEAD, "\n".join(_contents(codes)) + "\n"]
+    parts = [HEAD, "\n".join(_table_of_codes(codes)) + "\n"]
     for letter, members in groupby(codes, key=lambda info: info.code[0]):
         parts.append(f"## {letter}: {FAMILIES.get(letter, 'Other')}\n")
-        parts += [_section(info) for info in members]
+        parts += [_code_section(info) for info in members]
     return "\n".join(parts)
 
 
-def _contents(codes: tuple[CodeInfo, ...]) -> Iterator[str]:
+def _table_of_codes(codes: tuple[CodeInfo, ...]) -> Iterator[str]:
     yield "| code | severity | problem |"
     yield "| --- | --- | --- |"
     for info in codes:
         severity = info.severity + (", silent" if info.silent else "")
         anchor = f"parc-{info.code.lower()}"
-        yield f"| [PARC-{info.code}](#{anchor}) | {severity} | {_cell(info.title)} |"
+        yield f"| [PARC-{info.code}](#{anchor}) | {severity} | {_escape_cell(info.title)} |"
 
 
-def _section(info: CodeInfo) -> str:
+def _code_section(info: CodeInfo) -> str:
     lines = [f"### PARC-{info.code}\n", f"**{info.title}** ({info.severity})\n"]
     if info.silent:
         lines.append("*Silent: the framework reports no error and no warning.*\n")
@@ -76,9 +76,10 @@ def _section(info: CodeInfo) -> str:
     return "\n".join(lines)
 
 
-def _cell(text: str) -> str:
+def _escape_cell(text: str) -> str:
+    # A bare vertical bar would end the table cell.
     return text.replace("|", "\\|")
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page())
+    sys.stdout.write(diagnostics_page())

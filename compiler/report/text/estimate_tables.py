@@ -1,7 +1,4 @@
-"""Estimates of memory, step time and traffic, term by term, as text and as JSON types.
-
-The levels of the cluster are a table too.
-"""
+"""Tables of ``parc estimate`` for training: memory, step time, traffic and network levels."""
 
 from __future__ import annotations
 
@@ -30,11 +27,14 @@ from parc.compiler.report.text.summary import format_placement
 from parc.compiler.topology.tree import tree_levels
 
 INSIDE = {"device": "GPU", "nvlink_domain": "NVLink domain"}
-"""Level -> text, if the name of the level is not used as it is."""
+"""Name of a network level -> its text in the table; other levels keep their names."""
 
 
 def tree_text(cluster: Cluster) -> str:
-    """Return a table with one row per level, innermost first, and the NICs per host."""
+    """Return a table of the cluster's network levels, innermost first, one row per level.
+
+    The title states the number and speed of the NICs per host.
+    """
     node = cluster.node
     rows = [
         (
@@ -52,8 +52,8 @@ def tree_text(cluster: Cluster) -> str:
     return title + table(head, rows)
 
 
-def tree_document(cluster: Cluster) -> list[dict[str, Any]]:
-    """Return the levels as JSON types."""
+def cluster_level_records(cluster: Cluster) -> list[dict[str, Any]]:
+    """Return the network levels of the cluster as JSON types, innermost first."""
     return [as_json(level) for level in tree_levels(cluster)]
 
 
@@ -67,34 +67,38 @@ LEVELS = {
 
 
 def estimate_text(plan: AnyPlan) -> str:
-    """Return tables of memory, step time, traffic and cluster levels, and the totals."""
+    """Return the tables that ``parc estimate`` prints.
+
+    For a training job they show memory, step time, traffic and network levels.
+    """
     if isinstance(plan, ServingPlan):
         return serving_estimate_text(plan)
     estimate = plan.estimate
     parts = (
         f"{plan.problem.name}: {format_layout(plan.layout)}\n",
         "Memory per GPU in GiB, by pipeline stage "
-        f"(limit {_gib(estimate.limit_bytes)}, * is the fullest stage)\n" + _memory(estimate),
-        "Step time, as exposed on the critical path\n" + _time(estimate),
-        "Traffic that one GPU sends per step\n" + _traffic(estimate),
+        f"(limit {_format_gib(estimate.limit_bytes)}, * is the fullest stage)\n"
+        + _memory_table(estimate),
+        "Step time, as exposed on the critical path\n" + _step_time_table(estimate),
+        "Traffic that one GPU sends per step\n" + _traffic_table(estimate),
         tree_text(plan.problem.cluster),
         f"placement: {format_placement(plan)}\n",
         f"MFU {percent(estimate.mfu)}, {quantity(estimate.tokens_per_second, ' tokens/s')}, "
         f"{quantity(estimate.model_flops_per_step, 'FLOP')} per step\n"
-        + _calibrated(plan)
+        + _calibration_line(plan)
         + "Formula of a term: parc explain TERM, for example parc explain activations_bytes\n",
     )
     return "\n".join(parts)
 
 
-def _calibrated(plan: Plan) -> str:
+def _calibration_line(plan: Plan) -> str:
     """Return a line with the number of calibrated parameters; empty if there are none."""
     count = len(plan.problem.calibration)
     return f"{count} cost model parameters come from cluster.calibration\n" if count else ""
 
 
 def estimate_document(plan: AnyPlan) -> dict[str, Any]:
-    """Return the estimate as JSON types, with totals."""
+    """Return the estimate of ``plan`` as JSON types, with the totals of memory and time."""
     if isinstance(plan, ServingPlan):
         return serving_estimate_document(plan)
     estimate = plan.estimate
@@ -113,29 +117,33 @@ def estimate_document(plan: AnyPlan) -> dict[str, Any]:
         "fits": estimate.fits,
         "verdict": estimate.verdict,
         "placement": as_json(plan.placement.proof),
-        "levels": tree_document(plan.problem.cluster),
+        "levels": cluster_level_records(plan.problem.cluster),
     }
     return dict(round_tree(document))
 
 
-def _memory(estimate: Estimate) -> str:
-    """Return a table with one row per range of equal stages; the fullest is marked by *."""
+def _memory_table(estimate: Estimate) -> str:
+    """Return the table of memory terms; stages with equal memory share a row.
+
+    An asterisk marks the fullest stage.
+    """
+    # Field order of the IR type, so that a new term needs no change here.
     terms = [field.name for field in fields(StageMemory) if field.name != "stage"]
     rows = [
         (
             number_range(first, last) + ("*" if first <= estimate.peak.stage <= last else ""),
-            *(_gib(getattr(stage, term)) for term in terms),
-            _gib(stage.total_bytes),
-            f"{_gib(stage.low_bytes)}-{_gib(stage.high_bytes)}",
+            *(_format_gib(getattr(stage, term)) for term in terms),
+            _format_gib(stage.total_bytes),
+            f"{_format_gib(stage.low_bytes)}-{_format_gib(stage.high_bytes)}",
         )
-        for first, last, stage in _equal_stages(estimate.memory)
+        for first, last, stage in _fold_equal_stages(estimate.memory)
     ]
     head = ["stage", *(term.removesuffix("_bytes") for term in terms), "total", "band"]
     return table(head, rows)
 
 
-def _equal_stages(memory: tuple[StageMemory, ...]) -> list[tuple[int, int, StageMemory]]:
-    """Return (first stage, last stage, memory) of consecutive stages with equal memory."""
+def _fold_equal_stages(memory: tuple[StageMemory, ...]) -> list[tuple[int, int, StageMemory]]:
+    """Return (first stage, last stage, memory) for each run of stages with equal memory."""
     runs: list[tuple[int, int, StageMemory]] = []
     for stage in memory:
         if runs and replace(runs[-1][2], stage=stage.stage) == stage:
@@ -145,7 +153,7 @@ def _equal_stages(memory: tuple[StageMemory, ...]) -> list[tuple[int, int, Stage
     return runs
 
 
-def _time(estimate: Estimate) -> str:
+def _step_time_table(estimate: Estimate) -> str:
     total = estimate.time.total_seconds
     terms = [(field.name, getattr(estimate.time, field.name)) for field in fields(estimate.time)]
     rows = [
@@ -155,7 +163,7 @@ def _time(estimate: Estimate) -> str:
     return table(("term", "time", "share"), rows)
 
 
-def _traffic(estimate: Estimate) -> str:
+def _traffic_table(estimate: Estimate) -> str:
     rows = [
         (
             axis.axis,
@@ -168,5 +176,5 @@ def _traffic(estimate: Estimate) -> str:
     return table(("axis", "within", "bytes", "GB/s"), rows, left=2)
 
 
-def _gib(count_bytes: float) -> str:
+def _format_gib(count_bytes: float) -> str:
     return f"{count_bytes / GIB:.2f}"

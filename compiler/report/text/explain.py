@@ -1,4 +1,4 @@
-"""Text of ``parc explain`` for codes, spec fields, cost terms and passes."""
+"""Text of ``parc explain`` for diagnostic codes, spec fields, cost terms and passes."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from typing import Any
 from parc.compiler.diagnostics.codes import CodeInfo, all_codes, code_info
 
 PASS_PACKAGES = ("resolve", "search", "evaluate", "placement", "checks", "verify")
-"""Sub-packages of ``parc.compiler`` that hold passes, in the order of the pipeline."""
+"""Packages below ``parc.compiler`` that contain passes, in the order of the pipeline."""
 PUBLIC_FUNCTION = re.compile(r"^def ([a-z]\w*)\(", re.MULTILINE)
 CODE = re.compile(r"(?:PARC-)?([A-Z]\d+[a-z]?)", re.IGNORECASE)
 
 
 class UnknownTopic(LookupError):
-    """There is no such topic; the message lists similar topics."""
+    """The given name is not a topic of ``parc explain``; the message lists similar topics."""
 
 
 def explain(topic: str) -> str:
-    """Return the explanation of ``topic``.
+    """Return the explanation of a topic: a diagnostic code, spec field, cost term or pass.
 
     Raises:
         UnknownTopic: there is no code, field, term or pass with that name.
     """
-    for find in (_code, _field, _term, _pass):
+    # The order matters only if names collide: a diagnostic code is never a field, term or pass.
+    for find in (_explain_code, _explain_field, _explain_cost_term, _explain_pass):
         text = find(topic)
         if text is not None:
             return text
@@ -38,61 +39,66 @@ def explain(topic: str) -> str:
 
 
 def topics() -> list[str]:
-    """Return all topics that ``explain`` accepts."""
+    """Return the names of all topics that ``explain`` accepts."""
     codes = [f"PARC-{info.code}" for info in all_codes()]
-    return [*codes, *sorted(_fields()), *sorted(_terms()), *pass_names()]
+    return [*codes, *sorted(_spec_fields()), *sorted(_cost_terms()), *pass_names()]
 
 
-def _code(topic: str) -> str | None:
+def _explain_code(topic: str) -> str | None:
     match = CODE.fullmatch(topic)
     if match is None:
         return None
+    # Codes may end in a lower-case letter, so that only the first letter is raised.
     code = match[1][0].upper() + match[1][1:]
     try:
-        return code_text(code_info(code))
+        return diagnostic_text(code_info(code))
     except KeyError:
         return None
 
 
-def code_text(info: CodeInfo) -> str:
-    """Return the explanation of a diagnostic: title, rule, reason, fix, examples and sources."""
+def diagnostic_text(info: CodeInfo) -> str:
+    """Return the explanation of a diagnostic code: title, rule, reason, fix, examples, sources."""
     silent = "; silent: the framework reports nothing" if info.silent else ""
     parts = [
         f"PARC-{info.code}: {info.title} ({info.severity}{silent})",
-        _prose("rule", info.rule),
-        _prose("why", info.why),
-        _prose("fix", info.fix),
+        _labelled_paragraph("rule", info.rule),
+        _labelled_paragraph("why", info.why),
+        _labelled_paragraph("fix", info.fix),
     ]
-    parts += [_example(name, text) for name, text in (("bad", info.bad), ("good", info.good))]
+    parts += [
+        _indented_example(name, text) for name, text in (("bad", info.bad), ("good", info.good))
+    ]
     if info.sources:
         parts.append("source:\n" + "\n".join(f"  {source}" for source in info.sources))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _prose(name: str, text: str) -> str:
-    """Return a wrapped paragraph with a hanging label: ``why:  ...``."""
+def _labelled_paragraph(name: str, text: str) -> str:
+    """Return ``text`` as a wrapped paragraph, indented behind a label such as ``why:``."""
     return fill(text.strip(), 88, initial_indent=f"{name}:".ljust(6), subsequent_indent=" " * 6)
 
 
-def _example(name: str, text: str) -> str:
+def _indented_example(name: str, text: str) -> str:
     if not text:
         return ""
     return f"{name}:\n" + "\n".join(f"  {line}" for line in text.rstrip().splitlines())
 
 
-def _fields() -> dict[str, Any]:
+def _spec_fields() -> dict[str, Any]:
+    # Imported only here, because this module imports pydantic, which slows down every start.
     from parc.compiler.spec.schema import fields
 
     return dict(fields())
 
 
-def _field(topic: str) -> str | None:
+def _explain_field(topic: str) -> str | None:
+    # An index such as emit[0] stands for any entry of the list.
     path = re.sub(r"\[\d+\]", "[]", topic)
-    found = _fields().get(path) or _fields().get(topic)
+    found = _spec_fields().get(path) or _spec_fields().get(topic)
     if found is None:
         return None
     serving = _serving_difference(path, found)
-    below = [name for name in _fields() if name.startswith((f"{path}.", f"{path}["))]
+    below = [name for name in _spec_fields() if name.startswith((f"{path}.", f"{path}["))]
     default = "none, the field is required" if found.required else _format_default(found.default)
     lines = [f"{topic}: {found.description}", f"type:    {found.type}", f"default: {default}"]
     lines += [serving] if serving else []
@@ -101,7 +107,10 @@ def _field(topic: str) -> str | None:
 
 
 def _serving_difference(path: str, found: Any) -> str:
-    """Return type and default of the field in a service; empty if they are the same."""
+    """Return description, type and default of a spec field for serving jobs.
+
+    Return an empty string if they are the same as for training jobs.
+    """
     from parc.compiler.spec.schema import serving_fields
 
     other = serving_fields().get(path)
@@ -116,15 +125,15 @@ def _format_default(default: Any) -> str:
     return default if isinstance(default, str) else json.dumps(default, default=str)
 
 
-def _terms() -> dict[str, Any]:
+def _cost_terms() -> dict[str, Any]:
     from parc.compiler.cost.serving.terms import SERVING_TERMS
     from parc.compiler.cost.step.terms import TERMS
 
     return {**SERVING_TERMS, **TERMS}
 
 
-def _term(topic: str) -> str | None:
-    terms = _terms()
+def _explain_cost_term(topic: str) -> str | None:
+    terms = _cost_terms()
     names: tuple[str, ...] = (topic, f"{topic}_bytes", f"{topic}_seconds")
     term = next((terms[name] for name in names if name in terms), None)
     if term is None:
@@ -133,20 +142,23 @@ def _term(topic: str) -> str | None:
 
 
 def pass_names() -> list[str]:
-    """Return the names of the passes: public functions of the packages of the pipeline."""
+    """Return the names of all compiler passes: the public functions of PASS_PACKAGES."""
     return sorted(_pass_sources())
 
 
 def _pass_sources() -> dict[str, str]:
-    """Return name -> source text of the module, for every pass."""
+    """Return pass name -> source text of the module that defines the pass."""
     folders = (files(f"parc.compiler.{package}") for package in PASS_PACKAGES)
     entries = (entry for folder in folders for entry in folder.iterdir())
     texts = [entry.read_text("utf-8") for entry in entries if entry.name.endswith(".py")]
     return {name: text for text in texts for name in PUBLIC_FUNCTION.findall(text)}
 
 
-def _pass(topic: str) -> str | None:
-    """Return the docstrings of a pass, read from source without importing the module."""
+def _explain_pass(topic: str) -> str | None:
+    """Return signature and docstrings of a pass; None if no pass has the name ``topic``.
+
+    They are read from the source text, so that no module is imported.
+    """
     text = _pass_sources().get(topic)
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""Layouts in one line of text."""
+"""Texts of one line for layouts and their parts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ DEGREES = ("tp", "pcp", "pp", "dp", "ep", "dcp")
 
 
 def format_layout(layout: Layout) -> str:
-    """Return ``tp 8, pp 4, dp 8, micro-batch 1, recompute none``; most degrees of 1 are omitted."""
+    """Return a training layout as text: ``tp 8, pp 4, dp 8, micro-batch 1, recompute none``.
+
+    Parallel sizes of 1 are left out, except tp, pp and dp, and ep and etp if experts are split.
+    """
+    # Without experts etp equals tp and ep is 1.
     experts = layout.ep > 1 or layout.etp != layout.tp
     always = {"tp", "pp", "dp"} | ({"ep", "etp"} if experts else set())
     names = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp")
@@ -23,7 +27,10 @@ def format_layout(layout: Layout) -> str:
 
 
 def format_cp_exchange(layout: Layout) -> list[str]:
-    """Return how context parallel ranks exchange keys: ``cp by a2a+p2p 4 x 2``; empty for rings."""
+    """Return how context parallel ranks exchange keys and values: ``["cp by a2a+p2p 4 x 2"]``.
+
+    The list is empty if cp is 1, or if the ranks exchange keys and values in a ring, the default.
+    """
     if layout.cp == 1 or layout.cp_comm == "p2p":
         return []
     levels = f" {layout.cp_a2a} x {layout.cp_p2p}" if layout.cp_a2a > 1 else ""
@@ -31,31 +38,40 @@ def format_cp_exchange(layout: Layout) -> list[str]:
 
 
 def format_zero_and_offload(layout: Layout) -> list[str]:
-    """Return ``ZeRO-3``, ``optimizer on cpu``: a ZeRO stage above 1, and offloaded states."""
+    """Return texts for a ZeRO stage above 1 and for offloaded state.
+
+    For example, the list is ``["ZeRO-3", "optimizer on cpu"]``.
+    """
     away = {"optimizer": layout.offload.optimizer, "weights": layout.offload.parameters}
     stage = [f"ZeRO-{layout.zero_stage}"] if layout.zero_stage > 1 else []
     return stage + [f"{what} on {device}" for what, device in away.items() if device != "none"]
 
 
 def format_stage(stage: int, stages: int) -> str:
-    """Return ``, pipeline stage 0 of 4``; empty without a pipeline."""
+    """Return ``, pipeline stage 0 of 4``, or an empty string if there is only one stage."""
     return f", pipeline stage {stage} of {stages}" if stages > 1 else ""
 
 
 def format_recompute(recompute: Recompute) -> str:
-    """Return ``none``, ``selective core_attn+mlp`` or ``full uniform 1``."""
+    """Return a recompute setting as text, such as ``selective core_attn+mlp``.
+
+    Other examples are ``none`` and ``full uniform 1``.
+    """
     detail = ["+".join(recompute.modules), recompute.method or "", str(recompute.layers or "")]
     return " ".join(word for word in (recompute.granularity, *detail) if word)
 
 
 def format_serving_layout(layout: ServingLayout) -> str:
-    """Return ``tp 8, pp 2, 2 replicas``; most degrees of 1 are omitted."""
-    words = [f"{name} {getattr(layout, name)}" for name in DEGREES if _shown(layout, name)]
+    """Return a serving layout as text: ``tp 8, pp 2, 2 replicas``.
+
+    Parallel sizes of 1 are left out, except tp and pp.
+    """
+    words = [f"{name} {getattr(layout, name)}" for name in DEGREES if _is_size_shown(layout, name)]
     words.append(plural(layout.replicas, "replica"))
     if layout.pp > 1 and len(set(layout.stages)) > 1:
         words.append(f"layers {'+'.join(map(str, layout.stages))}")
     return ", ".join(words)
 
 
-def _shown(layout: ServingLayout, name: str) -> bool:
+def _is_size_shown(layout: ServingLayout, name: str) -> bool:
     return name in ALWAYS or getattr(layout, name) > 1

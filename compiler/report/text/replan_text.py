@@ -1,4 +1,4 @@
-"""Result of a replan as text and as JSON types."""
+"""Result of ``parc replan`` as text and as JSON types."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from parc.compiler.topology.tree import meeting_level
 
 AnyReplanned = Replanned | ReplannedService
 SHOWN = 16
-"""Listed moves and replicas; further ones are only counted."""
+"""Largest number of moves, and of replicas, that are listed; further ones are only counted."""
 
 
 def replan_text(found: AnyReplanned, origin: str) -> str:
-    """Return the moves of ranks, and the network load before and after them."""
+    """Return the ranks that a replan moves, and the network traffic before and after the moves."""
     world = found.plan.placement.dense.world
     ranks = sum(move.last_rank - move.first_rank + 1 for move in found.moves)
     share = percent(ranks / world)
@@ -27,15 +27,15 @@ def replan_text(found: AnyReplanned, origin: str) -> str:
         ("replan", f"{found.plan.problem.name}: drain {drained}"),
         ("from", origin),
         ("moves", f"{ranks:,} of {world:,} ranks ({share}) on {plural(len(found.moves), 'host')}"),
-        *(("", _move(move, found)) for move in found.moves[:SHOWN]),
+        *(("", _format_move(move, found)) for move in found.moves[:SHOWN]),
     ]
     if len(found.moves) > SHOWN:
         rows.append(("", f"and {len(found.moves) - SHOWN} more hosts"))
-    rows += _links(found) if isinstance(found, Replanned) else _engines(found)
+    rows += _link_load_lines(found) if isinstance(found, Replanned) else _engine_lines(found)
     return "".join(f"{name:<9} {text}\n" for name, text in rows)
 
 
-def _links(found: Replanned) -> list[tuple[str, str]]:
+def _link_load_lines(found: Replanned) -> list[tuple[str, str]]:
     before, after = found.before, found.after
     return [
         (
@@ -52,10 +52,10 @@ def _links(found: Replanned) -> list[tuple[str, str]]:
     ]
 
 
-def _engines(found: ReplannedService) -> list[tuple[str, str]]:
-    """Return the replicas that must restart, and how many switches the engines span."""
+def _engine_lines(found: ReplannedService) -> list[tuple[str, str]]:
+    """Return two lines: the replicas that must restart, and how many switches the engines span."""
     replicas, engines = found.plan.layout.replicas, found.engines
-    numbers = f": {_numbers(engines)}" if engines else ""
+    numbers = f": {_format_replicas(engines)}" if engines else ""
     changed = f"{len(engines)} of {plural(replicas, 'replica')} restart on other hosts{numbers}"
     before, after = found.before, found.after
     words = f"additional switches that engines span: {before.switches} -> {after.switches}"
@@ -64,20 +64,23 @@ def _engines(found: ReplannedService) -> list[tuple[str, str]]:
     return [("engines", changed), ("spread", words)]
 
 
-def _numbers(engines: tuple[int, ...]) -> str:
+def _format_replicas(engines: tuple[int, ...]) -> str:
     more = f" and {len(engines) - SHOWN} more" if len(engines) > SHOWN else ""
     return ", ".join(map(str, engines[:SHOWN])) + more
 
 
 def replan_document(found: AnyReplanned, origin: str) -> dict[str, Any]:
-    """Return the result of the replan as JSON types."""
+    """Return the result of a replan as JSON types.
+
+    ``origin`` names the plan from which the replan started.
+    """
     moves = [
         {
             "node_rank": move.node_rank,
             "ranks": [move.first_rank, move.last_rank],
             "old": move.old.name,
             "new": move.new.name,
-            "meet": _meeting(move, found),
+            "meet": _lowest_common_level(move, found),
         }
         for move in found.moves
     ]
@@ -96,15 +99,20 @@ def replan_document(found: AnyReplanned, origin: str) -> dict[str, Any]:
     return dict(round_tree(document))
 
 
-def _move(move: Move, found: AnyReplanned) -> str:
+def _format_move(move: Move, found: AnyReplanned) -> str:
     where = f"ranks {move.first_rank}-{move.last_rank} (node rank {move.node_rank})"
-    return f"{where}: {move.old.name} -> {move.new.name}, {_meeting(move, found)}"
+    return f"{where}: {move.old.name} -> {move.new.name}, {_lowest_common_level(move, found)}"
 
 
-def _meeting(move: Move, found: AnyReplanned) -> str:
-    """Return the lowest common level of both hosts, ``same leaf``, or ``another pod`` if none."""
+def _lowest_common_level(move: Move, found: AnyReplanned) -> str:
+    """Return how close the old and the new host of a move are, such as ``same leaf``.
+
+    The level is the lowest one at which both hosts are below one switch. If no switch is above both
+    hosts, the result is ``another`` and the highest level, such as ``another pod``.
+    """
     levels = found.plan.problem.cluster.levels
     level = meeting_level(move.old, move.new)
+    # The hosts share no switch, so they are in different subtrees of the highest level.
     if level == len(levels):
         return f"another {levels[-1].name}"
     return f"same {levels[level].name}"

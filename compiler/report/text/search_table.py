@@ -1,4 +1,4 @@
-"""Ranked candidates of a search, and the number of layouts that each rule rejected."""
+"""Result of a layout search: ranked candidates, and how many layouts each rule rejected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from parc.compiler.diagnostics.codes import code_title
 from parc.compiler.ir import AnyPlan, Candidate, Search, ServingPlan
 from parc.compiler.report.formatting import GIB, percent, rounded, seconds, table
 from parc.compiler.report.text.layout_text import format_recompute
-from parc.compiler.report.text.serving_tables import serving_records, serving_search_text
+from parc.compiler.report.text.serving_tables import serving_candidate_records, serving_search_text
 
 OTHER_REASONS = {
     "recompute": "the same layout also fits with less recompute",
@@ -18,7 +18,7 @@ OTHER_REASONS = {
     "tpot": "time per output token exceeds goals.tpot",
     "request_rate": "requests arrive faster than the service completes them",
 }
-"""Reasons to reject a layout that have no diagnostic code."""
+"""Reasons for rejecting a layout that have no diagnostic code, with their titles."""
 DEGREES = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp", "micro_batch")
 CANDIDATE_HEAD = (
     *(
@@ -35,38 +35,41 @@ CANDIDATE_HEAD = (
 )
 
 
+# The 3 % are compiler.search.rank_layouts.TIE.
 TIE_NOTE = "Step times within 3 % of the best count as equal; then the simplest layout wins.\n"
 
 
 def search_text(plan: AnyPlan, top: int) -> str:
-    """Return the table of the best ``top`` candidates, and the counts of rejected layouts."""
+    """Return the table of the best ``top`` candidates, and of the rules that rejected layouts."""
     if isinstance(plan, ServingPlan):
-        return serving_search_text(plan, top) + dropped_text(plan.search.dropped)
+        return serving_search_text(plan, top) + rejected_layouts_text(plan.search.dropped)
     search = plan.search
     head, rows = candidate_table(search, top)
+    # ranked has only the best candidates, so the number of all candidates is computed.
     kept = search.enumerated - sum(count for _, count in search.dropped)
     line = f"{plan.problem.name}: {kept:,} candidates of {search.enumerated:,} layouts"
-    return f"{line}\n\n{table(head, rows)}{TIE_NOTE}{dropped_text(search.dropped)}"
+    return f"{line}\n\n{table(head, rows)}{TIE_NOTE}{rejected_layouts_text(search.dropped)}"
 
 
 def search_document(plan: AnyPlan, top: int) -> dict[str, Any]:
-    """Return the result of the search as JSON types."""
+    """Return the result of the search as JSON types, with the best ``top`` candidates."""
     return {
         "format": 1,
         "name": plan.problem.name,
         "enumerated": plan.search.enumerated,
         "dropped": [
-            dict(zip(("code", "title"), drop_reason(code), strict=True), count=count)
+            dict(zip(("code", "title"), rejection_reason(code), strict=True), count=count)
             for code, count in plan.search.dropped
         ],
-        "candidates": _records(plan, top),
+        "candidates": _candidate_records(plan, top),
     }
 
 
 def search_csv(plan: AnyPlan, top: int) -> str:
-    """Return the best ``top`` candidates as CSV, one row per candidate."""
-    records = _records(plan, top)
+    """Return the best ``top`` candidates as CSV text, one row per candidate."""
+    records = _candidate_records(plan, top)
     out = io.StringIO()
+    # An empty search still gives a valid CSV file with a head.
     names = list(records[0]) if records else ["rank"]
     writer = csv.DictWriter(out, names, lineterminator="\n")
     writer.writeheader()
@@ -74,24 +77,24 @@ def search_csv(plan: AnyPlan, top: int) -> str:
     return out.getvalue()
 
 
-def _records(plan: AnyPlan, top: int) -> list[dict[str, Any]]:
+def _candidate_records(plan: AnyPlan, top: int) -> list[dict[str, Any]]:
     if isinstance(plan, ServingPlan):
-        return serving_records(plan, top)
-    return [_record(rank, one) for rank, one in _top(plan.search, top)]
+        return serving_candidate_records(plan, top)
+    return [_candidate_record(rank, one) for rank, one in _top_candidates(plan.search, top)]
 
 
-def _top(search: Search, top: int) -> list[tuple[int, Candidate]]:
+def _top_candidates(search: Search, top: int) -> list[tuple[int, Candidate]]:
     return list(enumerate(search.ranked[:top], start=1))
 
 
 def candidate_table(search: Search, top: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return head and rows of the best ``top`` candidates.
+    """Return the head and the rows of a table with the best ``top`` candidates.
 
-    The column ``placement`` is the time that a placement adds to the step; it is left out if no
-    placement adds any.
+    The column ``placement`` is the time that the placement of hosts adds to the step. It is left
+    out if it is zero for all shown candidates.
     """
-    shown = _top(search, top)
-    rows = [_row(rank, candidate, search.ranked[0]) for rank, candidate in shown]
+    shown = _top_candidates(search, top)
+    rows = [_candidate_row(rank, candidate, search.ranked[0]) for rank, candidate in shown]
     if any(candidate.placed_seconds for _, candidate in shown):
         return CANDIDATE_HEAD, rows
     at = CANDIDATE_HEAD.index("placement")
@@ -99,8 +102,8 @@ def candidate_table(search: Search, top: int) -> tuple[tuple[str, ...], list[tup
     return plain[0], plain[1:]
 
 
-def _row(rank: int, candidate: Candidate, best: Candidate) -> tuple[str, ...]:
-    """Return the cells of one candidate, in the order of CANDIDATE_HEAD."""
+def _candidate_row(rank: int, candidate: Candidate, best: Candidate) -> tuple[str, ...]:
+    """Return the table cells of one candidate, in the order of CANDIDATE_HEAD."""
     layout = candidate.layout
     total = best.step_seconds + best.placed_seconds
     slower = (candidate.step_seconds + candidate.placed_seconds) / total - 1
@@ -119,7 +122,7 @@ def _row(rank: int, candidate: Candidate, best: Candidate) -> tuple[str, ...]:
     )
 
 
-def _record(rank: int, candidate: Candidate) -> dict[str, Any]:
+def _candidate_record(rank: int, candidate: Candidate) -> dict[str, Any]:
     layout = candidate.layout
     return {
         "rank": rank,
@@ -137,12 +140,12 @@ def _record(rank: int, candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def dropped_text(dropped: tuple[tuple[str, int], ...]) -> str:
-    """Return the table of rejected layouts per rule; empty if none was rejected."""
+def rejected_layouts_text(dropped: tuple[tuple[str, int], ...]) -> str:
+    """Return a table of the number of layouts that each rule rejected; empty without any."""
     if not dropped:
         return ""
     rows = [
-        (*drop_reason(code), f"{count:,}")
+        (*rejection_reason(code), f"{count:,}")
         for code, count in sorted(dropped, key=lambda pair: (-pair[1], pair[0]))
     ]
     return "\nRejected layouts, by the first rule that each one violates\n" + table(
@@ -150,8 +153,11 @@ def dropped_text(dropped: tuple[tuple[str, int], ...]) -> str:
     )
 
 
-def drop_reason(code: str) -> tuple[str, str]:
-    """Return (``PARC-D01``, title) of the reason why a layout was rejected; some have no code."""
+def rejection_reason(code: str) -> tuple[str, str]:
+    """Return (code, title) of the reason why the search rejected a layout, such as ``PARC-D01``.
+
+    Reasons without a diagnostic code are returned under their own names.
+    """
     if code in OTHER_REASONS:
         return code, OTHER_REASONS[code]
     try:

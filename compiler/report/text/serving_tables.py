@@ -1,4 +1,4 @@
-"""Estimates of a service, term by term, and the candidates of its search."""
+"""Tables of ``parc estimate`` and ``parc search`` for serving jobs."""
 
 from __future__ import annotations
 
@@ -28,20 +28,22 @@ SERVING_HEAD = (
 
 
 def serving_estimate_text(plan: ServingPlan) -> str:
-    """Return tables of memory by stage, the decode step by term, and latencies."""
+    """Return the tables of a serving estimate: memory, decode step, latency and throughput."""
+    # vLLM divides this share of the device memory between weights, step and KV cache.
     budget = plan.problem.cluster.gpu.memory_bytes * plan.limits.gpu_memory_utilization
     parts = (
         f"{plan.problem.name}: {format_serving_layout(plan.layout)}\n",
-        f"Memory per GPU in GiB, by pipeline stage (budget {budget / GIB:.2f})\n" + _memory(plan),
+        f"Memory per GPU in GiB, by pipeline stage (budget {budget / GIB:.2f})\n"
+        + _memory_table(plan),
         f"One decode step with {plan.estimate.running:,.1f} running requests per engine\n"
-        + _step(plan),
-        "Latency and throughput\n" + _users(plan),
+        + _decode_step_table(plan),
+        "Latency and throughput\n" + _latency_table(plan),
         "Formula of a term: parc explain TERM, for example parc explain tpot\n",
     )
     return "\n".join(parts)
 
 
-def _memory(plan: ServingPlan) -> str:
+def _memory_table(plan: ServingPlan) -> str:
     rows = [
         (
             str(stage.stage),
@@ -68,7 +70,7 @@ def _memory(plan: ServingPlan) -> str:
     return table(head, rows)
 
 
-def _step(plan: ServingPlan) -> str:
+def _decode_step_table(plan: ServingPlan) -> str:
     decode = plan.estimate.decode
     total = decode.total_seconds
     terms = [(field.name, getattr(decode, field.name)) for field in fields(decode)]
@@ -79,11 +81,11 @@ def _step(plan: ServingPlan) -> str:
     return table(("term", "time", "share"), rows)
 
 
-def _users(plan: ServingPlan) -> str:
+def _latency_table(plan: ServingPlan) -> str:
     estimate, limits, goals = plan.estimate, plan.limits, plan.problem.goals
     rows = [
-        ("ttft", seconds(estimate.ttft_seconds), _limit(goals.ttft_seconds)),
-        ("tpot", seconds(estimate.tpot_seconds), _limit(goals.tpot_seconds)),
+        ("ttft", seconds(estimate.ttft_seconds), _format_limit(goals.ttft_seconds)),
+        ("tpot", seconds(estimate.tpot_seconds), _format_limit(goals.tpot_seconds)),
         ("prefill of a prompt", seconds(estimate.prefill_seconds), ""),
         ("output", quantity(estimate.tokens_per_second, " tokens/s"), ""),
         ("output per GPU", quantity(estimate.tokens_per_second_per_gpu, " tokens/s"), ""),
@@ -99,12 +101,12 @@ def _users(plan: ServingPlan) -> str:
     return table(("", "estimated", "limit"), rows)
 
 
-def _limit(limit_seconds: float | None) -> str:
+def _format_limit(limit_seconds: float | None) -> str:
     return "" if limit_seconds is None else seconds(limit_seconds)
 
 
 def serving_estimate_document(plan: ServingPlan) -> dict[str, Any]:
-    """Return the estimate as JSON types, with totals."""
+    """Return the serving estimate as JSON types, with layout, limits and memory per stage."""
     document = {
         "format": 1,
         "name": plan.problem.name,
@@ -117,17 +119,23 @@ def serving_estimate_document(plan: ServingPlan) -> dict[str, Any]:
 
 
 def serving_search_text(plan: ServingPlan, top: int) -> str:
-    """Return the table of the best ``top`` candidates."""
+    """Return the table of the best ``top`` candidates for a serving job."""
     search = plan.search
     kept = search.enumerated - sum(count for _, count in search.dropped)
     best = search.ranked[0].tokens_per_second
-    rows = [serving_row(rank, one, best) for rank, one in enumerate(search.ranked[:top], start=1)]
+    rows = [
+        serving_candidate_row(rank, one, best)
+        for rank, one in enumerate(search.ranked[:top], start=1)
+    ]
     line = f"{plan.problem.name}: {kept:,} candidates of {search.enumerated:,} layouts"
     return f"{line}\n\n" + table(SERVING_HEAD, rows)
 
 
-def serving_row(rank: int, one: ServingCandidate, best: float) -> tuple[str, ...]:
-    """Return the cells of one candidate, in the order of SERVING_HEAD."""
+def serving_candidate_row(rank: int, one: ServingCandidate, best: float) -> tuple[str, ...]:
+    """Return the table cells of one serving candidate, in the order of SERVING_HEAD.
+
+    ``best`` is the throughput of the chosen candidate, in tokens per second.
+    """
     share = one.tokens_per_second / best - 1
     return (
         str(rank),
@@ -141,8 +149,8 @@ def serving_row(rank: int, one: ServingCandidate, best: float) -> tuple[str, ...
     )
 
 
-def serving_records(plan: ServingPlan, top: int) -> list[dict[str, Any]]:
-    """Return the best ``top`` candidates as JSON types."""
+def serving_candidate_records(plan: ServingPlan, top: int) -> list[dict[str, Any]]:
+    """Return the best ``top`` serving candidates as JSON types."""
     return [
         {
             "rank": rank,

@@ -1,4 +1,4 @@
-"""Summary that ``parc compile`` prints for a training run or a service."""
+"""Summary that ``parc compile`` prints for a training job or a serving job."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from parc.compiler.report.text.layout_text import format_layout, format_serving_
 
 
 def serving_summary(plan: ServingPlan) -> str:
-    """Return six lines: plan, layout, memory, cache, latencies and search."""
+    """Return the six lines that ``parc compile`` prints for a serving job."""
     estimate, limits, search = plan.estimate, plan.limits, plan.search
+    # The stage with the fewest cache blocks limits the number of requests of the engine.
     stage = min(plan.stages, key=lambda one: one.blocks)
     dropped = sum(count for _, count in search.dropped)
     rows = (
@@ -50,7 +51,7 @@ def serving_summary(plan: ServingPlan) -> str:
 
 
 def describe_service(plan: ServingPlan) -> str:
-    """Return model, GPUs, hosts and engine as text."""
+    """Return a line with the model, the GPUs, the number of hosts, and the engine."""
     problem, hosts = plan.problem, len(plan.placement.hosts)
     return (
         f"{problem.model.name} on {plan.layout.gpus:,} x {problem.cluster.gpu.name}, "
@@ -59,7 +60,7 @@ def describe_service(plan: ServingPlan) -> str:
 
 
 def serving_summary_document(plan: ServingPlan) -> dict[str, Any]:
-    """Return the summary as JSON types."""
+    """Return the summary of a serving plan as JSON types."""
     estimate = plan.estimate
     document = {
         "name": plan.problem.name,
@@ -78,11 +79,11 @@ def serving_summary_document(plan: ServingPlan) -> dict[str, Any]:
 
 
 SHOWN_SHARE = 0.01
-"""Fraction of the step time from which the summary shows the time that a placement adds."""
+"""The summary shows the time that a placement adds if it is at least this fraction of the step."""
 
 
 def summary_text(plan: AnyPlan) -> str:
-    """Return six lines: plan, layout, memory, step time, placement and search."""
+    """Return the six lines that ``parc compile`` prints for a plan."""
     if isinstance(plan, ServingPlan):
         return serving_summary(plan)
     estimate, search = plan.estimate, plan.search
@@ -109,14 +110,16 @@ def summary_text(plan: AnyPlan) -> str:
 
 
 def format_placement(plan: Plan) -> str:
-    """Return the order of the hosts, its exposed time on shared links, and how good the order is.
+    """Return the host order, its exposed time on shared links, and how good the order is.
 
-    The time that the placement adds to the step is included if it is at least SHOWN_SHARE of it.
+    The time that the placement adds to the step is included if it is at least SHOWN_SHARE of the
+    step time.
     """
     placement = plan.placement
     if len(placement.hosts) == 1:
         return "one host"
     chosen = next((one for one in placement.alternatives if one.chosen), None)
+    # A plan from a lock has no chosen alternative: its hosts were given.
     name = chosen.name if chosen is not None else "as given"
     if len({host.rack for host in placement.hosts}) == 1:
         name = "one rack"
@@ -130,7 +133,7 @@ def format_placement(plan: Plan) -> str:
 
 
 def describe_job(plan: Plan) -> str:
-    """Return model, GPUs, hosts and racks as text."""
+    """Return a line with the model, the GPUs, and the number of hosts and racks."""
     problem, placement = plan.problem, plan.placement
     racks = len({host.rack for host in placement.hosts})
     return (
@@ -140,7 +143,7 @@ def describe_job(plan: Plan) -> str:
 
 
 def summary_document(plan: AnyPlan) -> dict[str, Any]:
-    """Return the summary as JSON types."""
+    """Return the summary of a training or serving plan as JSON types."""
     if isinstance(plan, ServingPlan):
         return serving_summary_document(plan)
     estimate = plan.estimate
