@@ -145,7 +145,9 @@ def _check_contents(folder: _EmittedFolder) -> bool:
 def _verify_decisions(folder: _EmittedFolder) -> None:
     """Report A14 for settings that differ from ``plan.json``; nothing if it was not emitted."""
     artifacts, sink = folder.artifacts, folder.sink
-    plan = _report_malformed(lambda: read_plan(artifacts[PLAN]), sink) if PLAN in artifacts else None
+    plan = (
+        _report_malformed(lambda: read_plan(artifacts[PLAN]), sink) if PLAN in artifacts else None
+    )
     if plan is None:
         return
 
