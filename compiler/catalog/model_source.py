@@ -1,4 +1,4 @@
-"""Find the facts of a model in the catalog or in a config.json of the user."""
+"""Look-up of a model in the catalog, or in a Hugging Face config.json of the user."""
 
 from __future__ import annotations
 
@@ -14,27 +14,30 @@ if TYPE_CHECKING:
     from parc.compiler.catalog.huggingface.config import ConfigReading
 
 KIND = "models"
+# Far above the size of any config.json; it bounds the time that a wrong file costs.
 _LARGEST_CHARACTERS = 4_000_000
 
 
 class Library(Protocol):
-    """Catalog entries by name, and files of the user."""
+    """Interface to the entries of the catalog and the files of the user."""
 
     def names(self, kind: str) -> tuple[str, ...]:
-        """Return the names of all entries of ``kind``, sorted."""
+        """Return the names of all catalog entries of ``kind``, sorted."""
 
     def entry(self, kind: str, name: str) -> dict[str, Any]:
-        """Return one entry; KeyError if there is none."""
+        """Return a catalog entry; raise KeyError if there is none of this name."""
 
     def text(self, path: str) -> str:
-        """Return a file of the user, relative to the spec; OSError if it cannot be read."""
+        """Return the text of a user's file relative to the spec; raise OSError if unreadable."""
 
 
 def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, Any] | None:
-    """Return the ``ModelSpec`` mapping that ``name``, written at ``at``, refers to; None after K01.
+    """Return the ``ModelSpec`` mapping of the model that ``name`` at spec path ``at`` refers to.
 
-    A catalog name takes precedence over a file. A name with a slash or ``.json`` is a path; text
-    after ``.json#`` names the part of the file that describes the model.
+    Return None after reporting a finding: K01 (no such catalog entry), K07 (file cannot be read),
+    or an error in the config. A catalog name takes precedence over a file. A name with a slash or
+    ``.json`` is a path; text after ``.json#`` gives the key of the part of the file that describes
+    the model.
     """
     if name in library.names(KIND):
         return {"name": name} | library.entry(KIND, name)
@@ -48,7 +51,9 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
         Finding(
             message=f"the catalog has no model {name!r}",
             label="not in the catalog",
-            help=f"did you mean {', '.join(near)}?" if near else "see: parc catalog models",
+            help=f"did you mean {', '.join(near)}?"
+            if near
+            else "`parc catalog models` lists the valid names",
             fix=f"{at}: {near[0]}" if near else "",
         ),
         at=at,
@@ -57,7 +62,7 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
 
 
 def _from_file(name: str, library: Library, sink: Sink, at: str) -> dict[str, Any] | None:
-    """Return the facts in the user's config.json; None after an error."""
+    """Return the ``ModelSpec`` mapping read from the user's config.json; None after an error."""
     # Imported on first use: most specs name a catalog model.
     from parc.compiler.catalog.huggingface.config import model_spec_from_config, split_part
 
@@ -66,31 +71,38 @@ def _from_file(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
         text = library.text(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        sink.report("K07", Finding(f"{path} cannot be read: {reason}", label="named here"), at=at)
+        sink.report(
+            "K07",
+            Finding(f"{path} cannot be read: {reason}", label="the spec names the file here"),
+            at=at,
+        )
         return None
     config = _parse(path, text, sink, at)
     if config is None:
         return None
-    reading = model_spec_from_config(config, _stem(path), part)
-    _report((path, part), text, reading, sink)
+    reading = model_spec_from_config(config, _model_name(path), part)
+    _report_notes((path, part), text, reading, sink)
     return None if reading.failed else reading.mapping | {"source": name}
 
 
-def _stem(path: str) -> str:
-    """Return the model name: qwen3-8b for ``qwen3-8b/config.json`` and ``qwen3-8b.json``."""
+def _model_name(path: str) -> str:
+    """Return the model name for a path.
+
+    The name is qwen3-8b for ``qwen3-8b/config.json`` and for ``qwen3-8b.json``.
+    """
     pure = PurePath(path.replace("\\", "/"))
     folder = pure.parent.name
     return folder if pure.stem == "config" and folder not in ("", "..") else pure.stem
 
 
 def _parse(path: str, text: str, sink: Sink, at: str) -> dict[str, Any] | None:
-    """Return the JSON mapping in ``text``; None after K07 at the invalid line."""
+    """Return the JSON object in ``text``; None after reporting K07 (invalid file) at its line."""
     span = None
     if len(text) > _LARGEST_CHARACTERS:
-        reason = f"it has {len(text)} characters, the limit is {_LARGEST_CHARACTERS}"
+        reason = f"its length of {len(text)} characters exceeds the limit {_LARGEST_CHARACTERS}"
     else:
         try:
-            tree = json.loads(text, object_pairs_hook=_unique)
+            tree = json.loads(text, object_pairs_hook=_dict_without_repeated_keys)
         except json.JSONDecodeError as error:
             span = Span(path, error.lineno, error.colno)
             reason = error.msg
@@ -101,14 +113,18 @@ def _parse(path: str, text: str, sink: Sink, at: str) -> dict[str, Any] | None:
         else:
             if isinstance(tree, dict):
                 return tree
-            reason = "it is not a mapping"
+            reason = "it is not a JSON object"
     _show_lines(path, text, sink)
-    sink.report("K07", f"{path} is not a valid config: {reason}", at=at, span=span)
+    sink.report("K07", f"{path} is not a valid config.json: {reason}", at=at, span=span)
     return None
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the mapping; ValueError for a repeated key."""
+def _dict_without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the key-value pairs of a JSON object as a dict.
+
+    Raises:
+        ValueError: a key is repeated.
+    """
     tree = dict(pairs)
     if len(tree) != len(pairs):
         names = [key for key, _ in pairs]
@@ -117,8 +133,11 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return tree
 
 
-def _report(place: tuple[str, str], text: str, reading: ConfigReading, sink: Sink) -> None:
-    """Report the notes of the reading at their lines; ``place``: path and part of the config."""
+def _report_notes(place: tuple[str, str], text: str, reading: ConfigReading, sink: Sink) -> None:
+    """Report the notes on a config at their lines in the file.
+
+    ``place`` is the path of the file and the dotted key of the part that was read.
+    """
     path, part = place
     if reading.notes:
         _show_lines(path, text, sink)
@@ -129,9 +148,10 @@ def _report(place: tuple[str, str], text: str, reading: ConfigReading, sink: Sin
 
 
 def _span_of(path: str, text: str, keys: tuple[str, ...]) -> Span:
-    """Return the span of a nested key; the beginning of the file if the text lacks it.
+    """Return the span of a nested key in JSON text; the start of the file if it is not found.
 
-    ``keys``: the keys that lead to it, outermost first. Each is searched after the previous one.
+    ``keys`` are the keys that lead to it, outermost first. Each key is searched behind the previous
+    one.
     """
     start, found = 0, None
     for key in keys:
@@ -145,6 +165,6 @@ def _span_of(path: str, text: str, keys: tuple[str, ...]) -> Span:
 
 
 def _show_lines(path: str, text: str, sink: Sink) -> None:
-    """Add the lines of the file to the sink, so that findings can show them."""
+    """Add the lines of a file to the sink, so that findings can show them."""
     lines = {**sink.positions.lines, path: tuple(text.splitlines())}
     sink.positions = replace(sink.positions, lines=lines)

@@ -1,4 +1,4 @@
-"""Text of a spec -> ``Spec`` or ``ServingSpec``, or a report of all mistakes in it."""
+"""Load a spec: parse and validate its text, and report all mistakes in it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from parc.compiler.spec.spec import Spec, TaskSpec
 
 
 def load_spec(source: Source, overrides: Sequence[str], sink: Sink) -> TaskSpec | None:
-    """Return the spec with ``overrides`` applied; None after an error.
+    """Return the validated spec with ``overrides`` applied; None if it has a mistake.
 
-    Set ``sink.positions``, so that later passes can report at spec paths. All mistakes are reported
-    in one run, unless the text is not valid YAML.
+    ``sink.positions`` is set, so that later passes can report findings at spec paths. All mistakes
+    are reported in one run, unless the text is not valid YAML.
     """
     sink.positions = Positions(source.name, lines={source.name: split_lines(source.text)})
     tree = read_tree(source.text, source.name, sink)
@@ -57,7 +57,7 @@ def _validate(tree: dict[str, Any], sink: Sink) -> TaskSpec | None:
 
 
 def _root_model(tree: dict[str, Any]) -> type[TaskSpec]:
-    """Return the root model that ``job.kind`` selects."""
+    """Return the pydantic model of the whole spec: for training, or for ``job.kind: serve``."""
     job = tree.get("job")
     if not isinstance(job, dict) or job.get("kind") != "serve":
         return Spec
@@ -68,10 +68,10 @@ def _root_model(tree: dict[str, Any]) -> type[TaskSpec]:
 
 
 def salvage_sections(source: Source, overrides: Sequence[str]) -> dict[str, Any]:
-    """Return the valid ones of the sections ``model`` and ``cluster`` of a spec that did not load.
+    """Return those of the sections ``model`` and ``cluster`` of an invalid spec that are valid.
 
-    The caller resolves them, so that one run also reports mistakes that only the catalog can show.
-    Reports no findings.
+    The caller resolves them, so that the same run also reports mistakes that need the catalog. This
+    function reports no findings.
     """
     from pydantic import TypeAdapter, ValidationError
 

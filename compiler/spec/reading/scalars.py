@@ -1,4 +1,4 @@
-"""Scalars of the YAML 1.2 core schema: ``yes``, dates and ``1_000`` are text."""
+"""Values of YAML scalars in the YAML 1.2 core schema: ``yes``, dates and ``1_000`` are text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import re
 Scalar = str | int | float | bool | None
 
 MAX_DIGITS = 400
-"""Maximum length of a number. Python does not convert much longer integers by default."""
+"""Maximum length of a number in characters. Python refuses to convert integers of more than 4300
+digits."""
 
 # YAML 1.2.2, section 10.3.2 (tag resolution of the core schema)
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
@@ -25,7 +26,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
 
 def plain_scalar(text: str) -> Scalar:
-    """Return the value of an unquoted scalar.
+    """Return the value of an unquoted scalar: None, bool, int, float or text.
 
     Raises:
         ValueError: the number is infinite, NaN or too long.
@@ -51,14 +52,14 @@ def _number(text: str) -> Scalar:
         return text
     value = float(text)
     if math.isinf(value):
-        raise ValueError(f"{text} is too large for a number")
+        raise ValueError(f"{text} is too large for a 64-bit floating-point number")
     return value
 
 
 def quoted_scalar(text: str) -> str:
-    r"""Return the text of a quoted scalar, with surrogate pairs (``\ud83d\ude00``) joined.
+    r"""Return the text of a quoted scalar, with surrogate pairs joined to one character.
 
-    YAML that was written as JSON contains such pairs.
+    YAML that was written as JSON contains surrogate pairs, such as ``\ud83d\ude00``.
 
     Raises:
         ValueError: the text contains a control character or half of a surrogate pair.
