@@ -1,7 +1,7 @@
-"""Read the attention and the layer pattern of a Hugging Face config.
+"""Attention and layer pattern of a Hugging Face config, as fields of ``ModelSpec``.
 
-Attention: sliding windows, latent projections, special heads. Hybrid models: gated DeltaNet layers
-and patterns of layer types.
+Attention: sliding windows, latent projections, special numbers of heads. Hybrid models: Gated
+DeltaNet layers, and lists of layer types.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ _FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
 def read_latent(keys: Keys, names: Mapping[str, str]) -> dict[str, int]:
-    """Return ``latent`` of the spec; a null ``q_lora_rank`` means full-rank queries."""
+    """Return section ``latent`` of ``ModelSpec``.
+
+    If ``q_lora_rank`` is null, the field is left out, which means full-rank queries.
+    """
     found = {
         field: keys.optional_size(key) if field == "q_lora_rank" else keys.size(key)
         for field, key in names.items()
@@ -24,95 +27,113 @@ def read_latent(keys: Keys, names: Mapping[str, str]) -> dict[str, int]:
 
 
 def _window_by_layer_types(keys: Keys, layers: int) -> dict[str, Any]:
-    """Read a window that always counts (Mistral, Gemma)."""
-    return _window(keys, layers, leading=0, enabled=True)
+    """Return the window of a family in which the config key ``sliding_window`` always applies.
+
+    Examples are Mistral and Gemma.
+    """
+    return _window_fields(keys, layers, leading=0, enabled=True)
 
 
 def _window_by_switch(keys: Keys, layers: int) -> dict[str, Any]:
-    """Read a window that counts if ``use_sliding_window`` is true (Qwen2, Qwen3).
+    """Return the window of a family in which it applies only if ``use_sliding_window`` is true.
 
-    ``max_window_layers`` is the number of leading layers with full attention.
+    Examples are Qwen2 and Qwen3. There ``max_window_layers`` is the number of leading layers with
+    full attention.
     """
     enabled = keys.flag("use_sliding_window")
     leading = keys.size("max_window_layers", least=0) if enabled else 0
-    return _window(keys, layers, leading, enabled)
+    return _window_fields(keys, layers, leading, enabled)
 
 
 WINDOW_FORMS: dict[str, Callable[[Keys, int], dict[str, Any]]] = {
     "by_layer_types": _window_by_layer_types,
     "by_switch": _window_by_switch,
 }
-"""Values of ``window`` in a family file."""
+"""Name of a reader of sliding windows (``window`` in a family file) -> function."""
 
 # gemma3_text writes the key with an underscore, or leaves it to its class.
 _PATTERN_KEYS = ("_sliding_window_pattern", "sliding_window_pattern")
 
 
-def _window(keys: Keys, layers: int, leading: int, enabled: bool) -> dict[str, Any]:
-    """Return ``window`` and ``full_attention_every``; empty if all layers attend fully."""
+def _window_fields(keys: Keys, layers: int, leading: int, enabled: bool) -> dict[str, Any]:
+    """Return ``window`` and ``full_attention_every``; empty if all layers have full attention."""
     keys.ignore(_PATTERN_KEYS)  # layer_types takes precedence
     every = full_attention_every(keys, _SLIDING, layers)
     if keys.raw("sliding_window") is None or every == 1 or not enabled:
         return {}
     if every is None:
-        every = _from_pattern(keys, layers, leading)
+        every = _period_from_pattern(keys, layers, leading)
     if every == 1:
         return {}
     found: dict[str, Any] = {"window": keys.size("sliding_window")}
     return found | {"full_attention_every": every} if every else found
 
 
-def _from_pattern(keys: Keys, layers: int, leading: int) -> int:
-    """Return n if every n-th layer attends fully; 0: no layer, 1: all layers."""
+def _period_from_pattern(keys: Keys, layers: int, leading: int) -> int:
+    """Return n if every n-th layer has full attention; 0 for no layer, 1 for all layers.
+
+    The pattern is read from ``sliding_window_pattern``, a number or letters.
+    """
     if leading >= layers:
         return 1
     if leading:
-        message = f"the first {leading} of {layers} layers attend fully, the other layers slide"
+        message = f"{leading} of {layers} layers have full attention, the other layers a window"
         keys.note("K02", "max_window_layers", message, f"valid values: 0, {layers} or more")
     for key in _PATTERN_KEYS:
         pattern = keys.raw(key)
         if isinstance(pattern, str):
-            return _from_letters(keys, key, pattern)
+            return _period_from_letters(keys, key, pattern)
         if pattern is not None:
             return keys.size(key, least=0)
     return 0
 
 
-def _from_letters(keys: Keys, key: str, pattern: str) -> int:
-    """Return the period of EXAONE's ``LLLG``: three local layers, then a global one."""
+def _period_from_letters(keys: Keys, key: str, pattern: str) -> int:
+    """Return the length of a pattern such as EXAONE's ``LLLG``.
+
+    It means three layers with a local window, then one with full attention.
+    """
     if pattern != "L" * (len(pattern) - 1) + "G":
         keys.note("K02", key, f"{key} is {shown(pattern)}, must be L...LG", "for example: LLLG")
     return len(pattern)
 
 
 def full_attention_every(keys: Keys, other: str, layers: int) -> int | None:
-    """Return n if every n-th entry of ``layer_types`` is full attention; None if it is absent.
+    """Return n if every n-th entry of ``layer_types`` is full attention.
 
-    0: no layer, 1: all layers. ``other``: the only valid type of the layers between.
+    The result is 0 if no entry is, 1 if all entries are, None if the key is absent. ``other`` is
+    the only valid type of the remaining layers.
     """
     types = keys.raw("layer_types")
     if types is None:
         return None
     if not isinstance(types, list) or len(types) != layers:
         keys.note(
-            "K03", "layer_types", f"layer_types must list one type for each of {layers} layers"
+            "K03", "layer_types", f"layer_types must list one type for each of the {layers} layers"
         )
         return 0
     strange = sorted({shown(name) for name in types if name not in (_FULL, other)})
     if strange:
-        message = f"unsupported layer types: {', '.join(strange[:3])}"
+        message = f"layer_types has unsupported types: {', '.join(strange[:3])}"
         keys.note("K02", "layer_types", message, f"valid values: {_FULL}, {other}")
         return 0
     if _FULL not in types:
         return 0
     every = types.index(_FULL) + 1
     if [name == _FULL for name in types] != [(i + 1) % every == 0 for i in range(len(types))]:
-        keys.note("K02", "layer_types", "full-attention layers are not evenly spaced")
+        keys.note(
+            "K02",
+            "layer_types",
+            "the layers with full attention are not evenly spaced in layer_types",
+        )
     return every
 
 
 def _falcon_heads(keys: Keys, found: dict[str, Any]) -> dict[str, Any]:
-    """Return heads and norms of Falcon's three blocks: new (40B), parallel (7B) and serial."""
+    """Return heads and norms of Falcon, for its three kinds of block.
+
+    The kinds are the new block (40B), the parallel block (7B) and the serial block.
+    """
     heads = found["heads"]
     grouped = keys.optional_size("num_kv_heads") or heads
     norms = keys.optional_size("num_ln_in_parallel_attn")
@@ -127,7 +148,10 @@ def _falcon_heads(keys: Keys, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _attention_as_wide_as_hidden(keys: Keys, found: dict[str, Any]) -> dict[str, Any]:
-    """Record K03 unless heads x head_dim is the hidden size (Helium's output projection)."""
+    """Add a note (K03) if heads x head_dim differs from the hidden size.
+
+    Helium's output projection requires that they are equal.
+    """
     width = found["heads"] * found.get("head_dim", 0)
     if width and width != found["hidden"]:
         message = f"heads x head_dim is {width}, must be hidden_size {found['hidden']}"
@@ -136,11 +160,15 @@ def _attention_as_wide_as_hidden(keys: Keys, found: dict[str, Any]) -> dict[str,
 
 
 def _attention_layers_only(keys: Keys, found: dict[str, Any]) -> dict[str, Any]:
-    """Record K02 unless ``layer_types`` lists only attention layers (Granite 4)."""
+    """Add a note (K02) if ``layer_types`` lists anything but attention layers (Granite 4)."""
     types = keys.raw("layer_types")
     complete = isinstance(types, list) and len(types) == found["layers"]
     if not complete or any(name not in ("attention", _FULL) for name in types):
-        keys.note("K02", "layer_types", "Mamba layers between attention layers are not supported")
+        keys.note(
+            "K02",
+            "layer_types",
+            "layer_types lists Mamba layers, which PARC does not support in this family",
+        )
     return {}
 
 
@@ -149,9 +177,10 @@ SPECIAL_READERS: dict[str, Callable[[Keys, dict[str, Any]], dict[str, Any]]] = {
     "attention_layers_only": _attention_layers_only,
     "falcon_heads": _falcon_heads,
 }
-"""Values of ``readers`` in a family file: rules that the other sections cannot express.
+"""Name of a special reader (``readers`` in a family file) -> function.
 
-Each gets the fields that were read before and returns fields to add or replace.
+The functions implement rules that the other sections cannot express. Each gets the fields that were
+read before, and returns the fields to add or replace.
 """
 
 
@@ -163,20 +192,28 @@ _LETTERS = {
     "mlp": "-",
     "moe": "E",
 }
-"""Layer type in ``layers_block_type`` (names before and since transformers 5) -> pattern letter."""
+"""Layer type in ``layers_block_type``, under its names before and since transformers 5 -> letter of
+the pattern."""
 
 
 def read_linear_attention(keys: Keys, names: Mapping[str, str], layers: int) -> dict[str, Any]:
-    """Return ``linear_attention`` of the spec; ``layer_types`` overrides the interval key."""
+    """Return section ``linear_attention`` of ``ModelSpec``.
+
+    If the config has ``layer_types``, the interval of full attention is read from it instead of
+    from the interval key.
+    """
     found = {field: keys.size(key) for field, key in names.items()}
     every = full_attention_every(keys, "linear_attention", layers)
     if every == 0:
-        keys.note("K02", "layer_types", "no layer has full attention")
+        keys.note("K02", "layer_types", "layer_types lists no layer with full attention")
     return found | {"full_attention_every": every or found["full_attention_every"]}
 
 
 def read_layer_pattern(keys: Keys, names: Mapping[str, str]) -> str:
-    """Return one letter per layer, as Megatron writes them; empty, with a note, if invalid."""
+    """Return the layer pattern in Megatron's letters, one per layer.
+
+    If the pattern is invalid, add a note and return an empty text.
+    """
     letters, types = keys.raw(names["letters"]), keys.raw(names["types"])
     layers = keys.optional_size(names["layers"])
     key = names["letters"] if types is None else names["types"]
@@ -192,6 +229,6 @@ def read_layer_pattern(keys: Keys, names: Mapping[str, str]) -> str:
         keys.note("K02", key, f"{key} has unsupported layer types", listed(valid))
         return ""
     if layers not in (None, len(letters)):
-        message = f"{key} has {len(letters)} layers, but {names['layers']} is {layers}"
+        message = f"{key} lists {len(letters)} layers, but {names['layers']} is {layers}"
         keys.note("K03", names["layers"], message)
     return letters

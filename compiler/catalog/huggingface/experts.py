@@ -1,4 +1,7 @@
-"""Read mixture-of-experts layers of a Hugging Face config, as section ``experts`` declares them."""
+"""Mixture-of-experts layers of a Hugging Face config, as fields of ``ExpertsSpec``.
+
+Section ``experts`` of a family file declares which keys are read, and how.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,11 @@ _SOFTMAX_METHODS = {"greedy": "all", "group_limited_greedy": "groups"}
 _SIGMOID_METHODS = {"noaux_tc": "buffer"}
 
 Names = Mapping[str, Any]
-"""Section ``experts`` of a family file: field -> config key."""
+"""Section ``experts`` of a family file: field of ``ExpertsSpec`` -> config key."""
 
 
 def read_experts(keys: Keys, names: Names, layers: int) -> dict[str, Any] | None:
-    """Return ``experts`` of the spec; None if the config is a dense model of the family."""
+    """Return section ``experts`` of ``ModelSpec``; None if the config describes a dense model."""
     count = keys.raw(names["count"])
     if (names.get("dense_if_null") and count is None) or (
         names.get("dense_if_zero") and keys.size(names["count"], least=0) == 0
@@ -50,10 +53,11 @@ _OPTIONAL: dict[str, Callable[[Keys, str], Any]] = {
 
 
 def _shared_size(keys: Keys, names: Names, size: int) -> int:
-    """Return the total width of the shared experts.
+    """Return the total hidden width of the shared experts.
 
-    It is the value of key ``shared_size``, or ``shared_count`` (a key or a number) times the width
-    of one shared expert. That width is the key ``shared_width``, or the width of a routed expert.
+    The width is the value of config key ``shared_size``. Without that key it is ``shared_count``, a
+    key or a number, times the width of one shared expert: the key ``shared_width``, or else the
+    width of a routed expert.
     """
     if "shared_size" in names:
         return keys.size(names["shared_size"], least=0)
@@ -65,7 +69,11 @@ def _shared_size(keys: Keys, names: Names, size: int) -> int:
 
 
 def _dense_layers(keys: Keys, names: Names, layers: int) -> dict[str, Any]:
-    """Return ``first_dense_layers`` and check the keys that list or bound layers with experts."""
+    """Return ``first_dense_layers``, the number of leading dense layers.
+
+    Add notes if the layers with experts are distributed in a way that ``ExpertsSpec`` cannot
+    express.
+    """
     found: dict[str, Any] = {}
     if "first_dense_layers" in names:
         found["first_dense_layers"] = keys.size(names["first_dense_layers"], least=0)
@@ -82,12 +90,15 @@ def _dense_layers(keys: Keys, names: Names, layers: int) -> dict[str, Any]:
 
 
 def _dense_by_type(keys: Keys, key: str, layers: int) -> int | None:
-    """Return the number of leading ``dense`` entries in a list of layer types; None if absent."""
+    """Return the number of leading ``dense`` entries in the list of layer types at ``key``.
+
+    The result is None if the config has no such list.
+    """
     types = keys.raw(key)
     if types is None:
         return None
     if not isinstance(types, list) or len(types) != layers:
-        keys.note("K03", key, f"{key} must list one type for each of {layers} layers")
+        keys.note("K03", key, f"{key} must list one type for each of the {layers} layers")
         return 0
     dense = types.index("sparse") if "sparse" in types else layers
     if types != ["dense"] * dense + ["sparse"] * (layers - dense):
@@ -96,87 +107,101 @@ def _dense_by_type(keys: Keys, key: str, layers: int) -> int | None:
 
 
 def _dense_by_index(keys: Keys, key: str) -> int:
-    """Return the number of leading layers that a list of dense layers names."""
+    """Return the number of dense layers, from a config key that lists their indexes.
+
+    The dense layers must be the first layers of the model.
+    """
     dense = keys.raw(key) or []
     if not isinstance(dense, list) or dense != list(range(len(dense))):
-        message = f"{key} lists dense layers that are not the first ones"
+        message = f"{key} must list the first layers of the model, without gaps"
         keys.note("K02", key, message, "for example: [0, 1, 2]")
         return 0
     return len(dense)
 
 
 def _check_every_nth(keys: Keys, key: str, every_key: str, layers: int) -> None:
-    """Record K02 unless the list of layers with experts names every n-th layer (Llama 4)."""
+    """Add a note (K02) if the layers with experts are not every n-th layer (Llama 4).
+
+    ``key`` is the config key that lists these layers, ``every_key`` the key of n.
+    """
     listed, every = keys.raw(key), keys.size(every_key)
     expected = range(every - 1, layers, every)
     complete = isinstance(listed, list) and len(listed) == len(expected)
     if listed not in (None, []) and not (complete and all(map(eq, listed, expected))):
-        message = f"{key} does not list every n-th layer, but {every_key} is {every}"
+        message = f"{key} must list every n-th layer with n = {every_key} = {every}"
         keys.note("K02", key, message)
 
 
 def _check_last_layer(keys: Keys, key: str, layers: int) -> None:
-    """Record K02 if dense layers follow the last layer with experts (ERNIE)."""
+    """Add a note (K02) if dense layers follow the last layer with experts (ERNIE)."""
     last = keys.raw(key)
     if last not in (None, -1) and keys.size(key, least=0) < layers - 1:
-        message = f"the layers after {shown(last)} are dense again"
+        message = f"{key} is {shown(last)}, so the layers after it would be dense again"
         keys.note("K02", key, message, f"valid values: -1, {layers - 1}")
 
 
 def _softmax(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a softmax router.
+    """Return the fields of a softmax router.
 
-    Softmax over all experts, then top-k, then normalization equals top-k, then softmax. So scores
-    that are not normalized again need ``pre_softmax``.
+    Top-k after a softmax, with normalization of the selected scores, equals a softmax over the
+    top-k logits. So ``pre_softmax`` is needed only if the config does not normalize the selected
+    scores.
     """
     return {"pre_softmax": not keys.flag(names["normalized"])}
 
 
 def _softmax_grouped(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return DeepSeek-V2's softmax router, with or without expert groups."""
+    """Return the fields of DeepSeek-V2's softmax router, with or without expert groups."""
     router = _softmax(keys, names, found)
     grouped = keys.word(names["method"], _SOFTMAX_METHODS) == "groups"
-    groups = _groups(keys, names) if grouped else {}
+    groups = _group_fields(keys, names) if grouped else {}
     keys.ignore((names["groups"], names["group_top_k"]))
     return router | groups
 
 
 def _sigmoid(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return DeepSeek-V3's router: sigmoid scores and a load-balancing bias (arXiv:2412.19437).
+    """Return the fields of DeepSeek-V3's router: sigmoid scores and a load-balancing bias.
 
-    The bias is a buffer, not a trained parameter.
+    The bias is a buffer, not a trained parameter (arXiv:2412.19437).
     """
     if not keys.flag(names["normalized"]):
         key = names["normalized"]
-        keys.note("K02", key, "sigmoid scores that are not normalized", "valid value: true")
-    return {"router_bias": keys.word(names["method"], _SIGMOID_METHODS)} | _groups(keys, names)
+        keys.note(
+            "K02",
+            key,
+            f"{key} is false; PARC supports sigmoid routers only with normalized scores",
+            "valid value: true",
+        )
+    return {"router_bias": keys.word(names["method"], _SIGMOID_METHODS)} | _group_fields(
+        keys, names
+    )
 
 
 def _by_score(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the softmax router of Ling 1.5 or the sigmoid router of Ling 2.0."""
+    """Return the fields of Ling's router: softmax (Ling 1.5) or sigmoid (Ling 2.0)."""
     sigmoid = found["score_function"] == "sigmoid"
     keys.require(names["expert_bias"], sigmoid)
     return (_sigmoid if sigmoid else _softmax)(keys, names, found)
 
 
-def _plain_groups(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the expert groups; all other router settings are constants of the family."""
-    return _groups(keys, names)
+def _groups_only(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the expert groups; the family file gives all other router fields as constants."""
+    return _group_fields(keys, names)
 
 
-def _groups(keys: Keys, names: Names) -> dict[str, Any]:
-    """Return expert groups; null means one group."""
+def _group_fields(keys: Keys, names: Names) -> dict[str, Any]:
+    """Return ``groups`` and ``group_top_k``; null in the config means one group."""
     return {field: keys.optional_size(names[field]) or 1 for field in ("groups", "group_top_k")}
 
 
 ROUTERS: dict[str, Callable[[Keys, Names, Mapping[str, Any]], dict[str, Any]]] = {
     "by_score": _by_score,
-    "groups": _plain_groups,
+    "groups": _groups_only,
     "sigmoid": _sigmoid,
     "softmax": _softmax,
     "softmax_grouped": _softmax_grouped,
 }
-"""Values of ``experts.router`` in a family file."""
+"""Name of a router (``experts.router`` in a family file) -> function that reads its fields."""
 ROUTER_FIELDS = {
     "by_score": ("normalized", "method", "groups", "group_top_k", "score_function", "expert_bias"),
     "groups": ("groups", "group_top_k"),
@@ -184,4 +209,4 @@ ROUTER_FIELDS = {
     "softmax": ("normalized",),
     "softmax_grouped": ("normalized", "method", "groups", "group_top_k"),
 }
-"""Router -> fields of section ``experts`` that it needs."""
+"""Name of a router -> fields of section ``experts`` that the router needs."""

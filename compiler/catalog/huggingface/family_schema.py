@@ -1,4 +1,4 @@
-"""Check that the facts of a Hugging Face family are complete and valid."""
+"""Check that a Hugging Face family file is complete and valid."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NESTED_FIELDS = {
     "experts": ("count", "top_k", "size"),
     "position": ("form", "max_positions"),
 }
-"""Section -> its fields; all are needed if the section is present."""
+"""Section of a family file -> its required keys, if the section is present."""
 _OPTIONAL_FIELDS = {
     "experts": (
         *("shared_size", "shared_count", "shared_width", "shared_gate", "first_dense_layers"),
@@ -49,16 +49,17 @@ _OTHER_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     "shared_count": ((int, str), "be a whole number or name a config key"),
     "requires": (dict, "be a mapping"),
 }
-"""Fields of nested sections that are not names of config keys -> their type."""
+"""Keys of nested sections whose values are not names of config keys -> type of the value, in Python
+and in words."""
 _POSITION_FIELDS = {"rope": ("base",), "alpha_rope": ("base",), "rope_or_none": ("base", "type")}
-"""Form of positions -> further fields that it needs."""
+"""Form of position encoding -> additional keys that the form needs."""
 
 
 def check_family(tree: Mapping[str, Any], file: str) -> None:
-    """Check the merged sections of a family file.
+    """Check the sections of a family file, after they were merged with those of its base file.
 
     Raises:
-        FamilyError: the first key that is missing, unknown or of the wrong type.
+        FamilyError: a key is missing, unknown or of the wrong type; the error names the first one.
     """
     _check_names(file, "", tree, _SECTIONS)
     _check_types(tree, file)
@@ -74,7 +75,7 @@ def check_family(tree: Mapping[str, Any], file: str) -> None:
 
 
 def _check_types(tree: Mapping[str, Any], file: str) -> None:
-    """Check that sections are mappings, lists or texts, and that config keys are texts."""
+    """Check that each section has its type, and that config keys are given as text."""
     wanted: dict[str, tuple[type, str]] = {
         **dict.fromkeys(_MAPPINGS, (dict, "a mapping")),
         **dict.fromkeys(_LISTS, (list, "a list")),
@@ -93,7 +94,7 @@ def _check_types(tree: Mapping[str, Any], file: str) -> None:
 
 
 def _check_keys(tree: Mapping[str, Any], file: str) -> None:
-    """Check section ``keys``: known fields, and all that a model needs."""
+    """Check that section ``keys`` has only valid fields, and all fields that a model needs."""
     keys, constants = tree["keys"], tree.get("constants", {})
     _check_names(file, "keys", keys, FIELD_READERS)
     extra = "ffn" if "layer_pattern" in tree else "layers"
@@ -107,7 +108,7 @@ def _check_keys(tree: Mapping[str, Any], file: str) -> None:
 
 
 def _check_readers(tree: Mapping[str, Any], file: str) -> None:
-    """Check that every named reader exists and has the fields that it needs."""
+    """Check that the named readers exist, and that the keys which they need are present."""
     position, experts = tree["position"], tree.get("experts", {})
     _check_name(file, "position.form", position["form"], POSITION_FORMS)
     _check_needed(file, "position", position, _POSITION_FIELDS.get(position["form"], ()))
@@ -127,7 +128,7 @@ def _check_readers(tree: Mapping[str, Any], file: str) -> None:
 
 
 def _check_constants(tree: Mapping[str, Any], file: str) -> None:
-    """Check the names and values of constants against ``ModelSpec``."""
+    """Check that constants are valid values of fields of ``ModelSpec``."""
     for key, value in tree.get("constants", {}).items():
         _check_fields(file, f"constants.{key}", {key: value})
     for key, branches in tree.get("switches", {}).items():
@@ -140,7 +141,7 @@ def _check_constants(tree: Mapping[str, Any], file: str) -> None:
 
 
 def _check_fields(file: str, key: str, fields: Any) -> None:
-    """Check that ``fields`` are fields of ``ModelSpec`` with valid values."""
+    """Check that the mapping ``fields`` contains valid fields and values of ``ModelSpec``."""
     from pydantic import ValidationError
 
     from parc.compiler.spec.model_spec import ModelSpec

@@ -1,4 +1,4 @@
-"""Read a Hugging Face config into the fields of ``ModelSpec``, as its family file declares."""
+"""Conversion of a Hugging Face config to the fields of ``ModelSpec``, driven by its family file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ACTIVATIONS = {
     "relu": "relu",
     "relu2": "relu2",
 }
-"""Activation in transformers -> activation in the spec."""
+"""Name of an activation function in transformers -> name in the spec."""
 
 FIELD_READERS: dict[str, Callable[[Keys, str], Any]] = {
     "layers": Keys.size,
@@ -44,13 +44,14 @@ FIELD_READERS: dict[str, Callable[[Keys, str], Any]] = {
     "attention_output_bias": Keys.flag,
     "mlp_bias": Keys.flag,
 }
-"""Fields of ``ModelSpec`` that section ``keys`` may declare -> how the config key is read."""
+"""Field of ``ModelSpec`` that section ``keys`` can declare -> function that reads its config
+key."""
 
 
 def read_model(keys: Keys, family: Family) -> dict[str, Any]:
-    """Return the fields of ``ModelSpec``; problems become notes of ``keys``."""
+    """Return the fields of ``ModelSpec`` for a config; add notes on problems to ``keys``."""
     keys.ignore(family.ignored_keys)
-    _check_values(keys, family)
+    _check_required_values(keys, family)
     found = _plain_fields(keys, family)
     if family.layer_pattern:
         found |= _pattern_fields(keys, family)
@@ -69,16 +70,16 @@ def read_model(keys: Keys, family: Family) -> dict[str, Any]:
     return _with_constants(keys, family, found)
 
 
-def _check_values(keys: Keys, family: Family) -> None:
-    """Check the keys that have one supported or one assumed value."""
-    _require(keys, family.requires)
+def _check_required_values(keys: Keys, family: Family) -> None:
+    """Add notes on keys that do not have the value which the family requires or assumes."""
+    _check_requires(keys, family.requires)
     for key, value in family.assumed.items():
         if keys.raw(key) != value:
-            message = f"{key} is {shown(keys.raw(key))}; the spec has no field for it"
-            keys.note("K06", key, message, f"the target assumes {shown(value)}")
+            message = f"{key} is {shown(keys.raw(key))}, but the spec has no field for {key}"
+            keys.note("K06", key, message, f"the training framework assumes {shown(value)}")
 
 
-def _require(keys: Keys, requires: Mapping[str, Any]) -> None:
+def _check_requires(keys: Keys, requires: Mapping[str, Any]) -> None:
     for key, rule in requires.items():
         if not isinstance(rule, dict):
             keys.require(key, rule)
@@ -89,13 +90,16 @@ def _require(keys: Keys, requires: Mapping[str, Any]) -> None:
 
 
 def _plain_fields(keys: Keys, family: Family) -> dict[str, Any]:
-    """Read section ``keys``; optional fields that a config does not set are left out."""
+    """Return the fields that section ``keys`` declares.
+
+    Optional fields without a value in the config are left out.
+    """
     found: dict[str, Any] = {}
     fields = family.keys.items()
     if family.layer_pattern:  # only some patterns have an MLP, others may lack its width
         fields = {field: key for field, key in fields if field != "ffn"}.items()
     for field, names in fields:
-        key = names if isinstance(names, str) else _first_set(keys, names)
+        key = names if isinstance(names, str) else _first_key_with_value(keys, names)
         if field == "ffn" and family.ffn_to_hidden and keys.raw(key) is None:
             found[field] = family.ffn_to_hidden * found["hidden"]
         elif (value := FIELD_READERS[field](keys, key)) is not None:
@@ -103,17 +107,17 @@ def _plain_fields(keys: Keys, family: Family) -> dict[str, Any]:
     return found
 
 
-def _first_set(keys: Keys, names: list[str]) -> str:
-    """Return the first of several keys that is not null; else the last one."""
+def _first_key_with_value(keys: Keys, names: list[str]) -> str:
+    """Return the first of ``names`` whose value is not null; the last one if all are null."""
     values = {name: keys.raw(name) for name in names}
     return next((name for name, value in values.items() if value is not None), names[-1])
 
 
 def _pattern_fields(keys: Keys, family: Family) -> dict[str, Any]:
-    """Return the fields that the layer pattern determines.
+    """Return the fields that follow from the layer pattern.
 
-    They are the number of layers, the pattern, and the MLP width (0 without MLP layers). If the
-    pattern has Mamba layers, their sizes are returned as well.
+    These are the number of layers, the pattern, and the MLP width (0 without MLP layers). If the
+    pattern contains Mamba layers, the Mamba dimensions are included.
     """
     pattern = read_layer_pattern(keys, family.layer_pattern)
     # Read even without Mamba layers: the class writes its defaults into every config.
@@ -126,14 +130,18 @@ def _pattern_fields(keys: Keys, family: Family) -> dict[str, Any]:
 
 
 def _expert_fields(keys: Keys, family: Family, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``experts``, and the width of dense layers that follows from it."""
+    """Return the field ``experts``, and ``ffn`` if it depends on whether the model has experts.
+
+    The MLP width ``ffn`` is 0 if all layers have experts. In a dense config of a family with
+    experts, it can be the width of the shared expert.
+    """
     names = family.experts
     requires = names.get("requires", {})
     if family.layer_pattern and "E" not in found["pattern"]:
         keys.ignore([key for key in names.values() if isinstance(key, str)])
         keys.ignore(requires)
         return {}
-    _require(keys, requires)
+    _check_requires(keys, requires)
     experts = read_experts(keys, names, found["layers"])
     if experts is None:
         shared = names.get("shared_size")
@@ -145,10 +153,9 @@ def _expert_fields(keys: Keys, family: Family, found: Mapping[str, Any]) -> dict
 
 
 def _with_constants(keys: Keys, family: Family, found: dict[str, Any]) -> dict[str, Any]:
-    """Add the constants of the family, and those that its switches select.
+    """Return ``found`` with the constants of the family and those that its switches select.
 
-    Constants of a nested section count only if the config has that section: a dense model has no
-    experts.
+    Constants of a nested section, such as experts, are added only if the config has that section.
     """
     chosen = [family.constants]
     for key, branches in family.switches.items():

@@ -1,8 +1,8 @@
-"""Read the position encoding of a Hugging Face config.
+"""Position encoding of a Hugging Face config, as fields of ``PositionSpec``.
 
-Rotary settings have two layouts. Old: ``rope_theta`` next to ``rope_scaling: {type | rope_type,
-factor, ...}``. New (transformers 5): ``rope_parameters: {rope_theta, rope_type, factor, ...}``,
-which may contain one such mapping per layer type.
+Configs contain rotary settings in two layouts. Old: ``rope_theta`` next to ``rope_scaling: {type |
+rope_type, factor, ...}``. New (transformers 5): ``rope_parameters: {rope_theta, rope_type, factor,
+...}``, which may contain one such mapping per layer type.
 """
 
 from __future__ import annotations
@@ -29,16 +29,22 @@ _ASSUMED: dict[str, dict[str, float]] = {
 }
 
 Names = Mapping[str, str]
-"""Section ``position`` of a family file: field -> config key."""
+"""Section ``position`` of a family file: field of ``PositionSpec`` -> config key."""
 
 
 def read_position(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``position`` of the spec. ``found``: fields of the model that were read before."""
+    """Return section ``position`` of ``ModelSpec``.
+
+    ``found`` contains the fields of the model that were read before.
+    """
     return POSITION_FORMS[names["form"]](keys, names, found)
 
 
 def _rope(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return rotary positions; ``dims`` is the key for the number of rotated dims per head."""
+    """Return the fields of a rotary encoding.
+
+    If ``names`` has ``dims``, it is the config key for the number of rotated dimensions per head.
+    """
     rope = _rope_mapping(keys)
     position: dict[str, Any] = {
         "kind": "rope",
@@ -51,8 +57,8 @@ def _rope(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
     elif "percent" in names:
         position["percent"] = keys.number(names["percent"])
     if "dims" in names:
-        position = _rotated_share(keys, names["dims"], found) | position
-    return position | _scaling(keys, rope)
+        position = _rotated_fraction(keys, names["dims"], found) | position
+    return position | _scaling_fields(keys, rope)
 
 
 def _base(keys: Keys, names: Names, rope: Mapping[str, Any]) -> float:
@@ -60,13 +66,16 @@ def _base(keys: Keys, names: Names, rope: Mapping[str, Any]) -> float:
     return keys.number(names["base"]) if theta is None else positive(keys, _rope_key(keys), theta)
 
 
-def _rotated_share(keys: Keys, key: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``percent`` from the number of rotated dims; empty if the key is not set."""
+def _rotated_fraction(keys: Keys, key: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``percent``, computed from the number of rotated dimensions at ``key``.
+
+    The result is empty if the config does not set the key.
+    """
     dims, width = keys.optional_size(key), _head_dim(found)
     if dims is None:
         return {}
     if dims > width:
-        keys.note("K03", key, f"{key} is {dims}, larger than the head dim {width}")
+        keys.note("K03", key, f"{key} is {dims}, which exceeds the head dim {width}")
     return {"percent": min(dims / max(width, 1), 1.0)}
 
 
@@ -76,9 +85,10 @@ def _head_dim(found: Mapping[str, Any]) -> int:
 
 
 def _alpha_rope(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return positions of Hunyuan, whose "dynamic" scaling by ``alpha`` only raises the base.
+    """Return the fields of Hunyuan's rotary encoding.
 
-    Source: transformers, modeling_hunyuan_v1_dense.py, compute_ntk_alpha_rope_parameters.
+    Its "dynamic" scaling with ``alpha`` only increases the rotary base (transformers,
+    modeling_hunyuan_v1_dense.py, compute_ntk_alpha_rope_parameters).
     """
     rope = _rope_mapping(keys)
     if rope.get("rope_type", rope.get("type")) != "dynamic" or rope.get("alpha") is None:
@@ -92,7 +102,10 @@ def _alpha_rope(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str,
 
 
 def _rope_or_none(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return rotary positions, or none if the key ``type`` is ``nope`` or null (Granite 4)."""
+    """Return the fields of a rotary encoding, or of no encoding (Granite 4).
+
+    The model has no position encoding if the config key ``type`` is ``nope`` or null.
+    """
     if keys.raw(names["type"]) == "rope":
         return _rope(keys, names, found)
     keys.require(names["type"], "nope")
@@ -115,17 +128,20 @@ POSITION_FORMS: dict[str, Callable[[Keys, Names, Mapping[str, Any]], dict[str, A
     "rope": _rope,
     "rope_or_none": _rope_or_none,
 }
-"""Values of ``position.form`` in a family file."""
+"""Name of a position encoding (``position.form`` in a family file) -> function that reads it."""
 
 
 def _rope_key(keys: Keys) -> str:
-    """Return the config key of the rotary mapping."""
+    """Return the config key of the mapping with the rotary settings."""
     new = keys.config.get("rope_parameters") is not None
     return "rope_parameters" if new else "rope_scaling"
 
 
 def _rope_mapping(keys: Keys) -> Mapping[str, Any]:
-    """Return the rotary mapping of either layout; for full attention if layer types differ."""
+    """Return the mapping with the rotary settings, in the old or the new layout.
+
+    If the settings differ between layer types, return those of full attention.
+    """
     new, old = keys.raw("rope_parameters"), keys.raw("rope_scaling")
     table, key = (old, "rope_scaling") if new is None else (new, "rope_parameters")
     if table is None:
@@ -134,17 +150,17 @@ def _rope_mapping(keys: Keys) -> Mapping[str, Any]:
         table = table["full_attention"]
     if isinstance(table, Mapping):
         return table
-    keys.note("K03", key, f"{key} is not a mapping")
+    keys.note("K03", key, f"{key} must be a mapping")
     return {}
 
 
-def _scaling(keys: Keys, rope: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of ``position`` that describe rotary scaling."""
+def _scaling_fields(keys: Keys, rope: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of ``PositionSpec`` that describe rotary scaling."""
     key = _rope_key(keys)
     named = rope.get("rope_type", rope.get("type"))
     scaling = "none" if named is None else _SCALINGS.get(named) if isinstance(named, str) else None
     if scaling is None:
-        message = f"rope type {shown(named)} is not supported"
+        message = f"{key} has rope type {shown(named)}, which PARC does not support"
         keys.note("K02", key, message, listed(_SCALINGS))
     if scaling is None or scaling == "none":
         return {}
@@ -167,9 +183,12 @@ def _scaling(keys: Keys, rope: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _note_assumed(keys: Keys, rope: Mapping[str, Any], assumed: Mapping[str, float]) -> None:
-    """Record K06 for each rotary setting that differs from the value that targets assume."""
+    """Add a note (K06) for each rotary setting that differs from the value in ``assumed``.
+
+    These are the values that training frameworks assume.
+    """
     key = _rope_key(keys)
     for name, value in assumed.items():
         if rope.get(name, value) != value:
-            message = f"{key}.{name} is {shown(rope[name])}; the spec has no field for it"
-            keys.note("K06", key, message, f"the target assumes {value:g}")
+            message = f"{key}.{name} is {shown(rope[name])}, but the spec has no field for {name}"
+            keys.note("K06", key, message, f"the training framework assumes {value:g}")
