@@ -33,10 +33,10 @@ def find_generation(name: str, library: Library, sink: Sink, at: str) -> Generat
     cannot be read), or K08 (a key is missing or invalid).
     """
     entry = look_up(KIND, name, library, sink, at)
-    return None if entry is None else _Reader(entry, library, sink, at).generation()
+    return None if entry is None else _GenerationReader(entry, library, sink, at).generation()
 
 
-class _Reader:
+class _GenerationReader:
     """Reader of the file of a GPU generation, and of the files to which its rows refer."""
 
     def __init__(self, entry: Entry, library: Library, sink: Sink, at: str) -> None:
@@ -44,6 +44,7 @@ class _Reader:
         self._library = library
         self._sink = sink
         self._at = at
+        # Files that were read already, so that two rows with the same ``like`` read it once.
         self._entries: dict[str, Entry | None] = {entry.file or entry.name: entry}
         self._is_valid = True
 
@@ -52,17 +53,18 @@ class _Reader:
         facts = self._entry.facts
         top = [field for field in fields(Generation) if field.name not in _READ_ELSEWHERE]
         own = {key: value for key, value in facts.items() if key not in ("serving", "efficiency")}
-        values = self._values(self._entry, "", own, Generation, dict(_OPTIONAL))
-        serving = self._mapping(self._entry, "serving")
-        shares = self._values(self._entry, "serving", serving, ServingEfficiency, {})
-        stacks = self._mapping(self._entry, "efficiency")
+        values = self._checked_values(self._entry, "", own, Generation, dict(_OPTIONAL))
+        serving = self._section(self._entry, "serving")
+        shares = self._checked_values(self._entry, "serving", serving, ServingEfficiency, {})
+        stacks = self._section(self._entry, "efficiency")
+        # Checked here, because a wrong name would otherwise fail only in the cost model.
         if (like := values.get("kernels_like")) and like not in self._library.names("kernels"):
             self._report_invalid(
                 self._entry,
                 "kernels_like",
                 f"is {like}, but catalog/kernels has no file of this name",
             )
-        rows = {str(stack): self._row(self._entry, str(stack), ()) for stack in stacks}
+        rows = {str(stack): self._efficiency_row(self._entry, str(stack), ()) for stack in stacks}
         if not self._is_valid:
             return None
         return Generation(
@@ -73,28 +75,29 @@ class _Reader:
             **{field.name: values[field.name] for field in top},
         )
 
-    def _mapping(self, entry: Entry, key: str) -> Mapping[str, Any]:
+    def _section(self, entry: Entry, key: str) -> Mapping[str, Any]:
         value = entry.facts.get(key)
         if isinstance(value, dict):
             return value
         self._report_invalid(entry, key, "is missing" if value is None else "must be a mapping")
         return {}
 
-    def _row(self, entry: Entry, stack: str, path: tuple[str, ...]) -> Efficiency | None:
+    def _efficiency_row(self, entry: Entry, stack: str, path: tuple[str, ...]) -> Efficiency | None:
         """Return the efficiency row of ``stack`` in ``entry``; None after reporting a finding.
 
         ``path`` lists the rows through which this row was reached by ``like``, to detect a cycle.
         """
         key, here = f"efficiency.{stack}", f"{entry.file or entry.name}/{stack}"
-        facts = self._mapping(entry, "efficiency").get(stack)
+        facts = self._section(entry, "efficiency").get(stack)
         if not isinstance(facts, dict):
             self._report_invalid(entry, key, "is missing" if facts is None else "must be a mapping")
             return None
         like = facts.get("like", "")
         own = {name: value for name, value in facts.items() if name not in ABOUT_ROWS}
         if not like:
+            # Flags may be omitted; fitted parameters of a row without ``like`` must all be given.
             flags = {one.name: one.default for one in fields(Efficiency) if one.type == "bool"}
-            return self._efficiency(entry, key, own, flags)
+            return self._build_efficiency(entry, key, own, flags)
         base = (
             Efficiency()
             if like == PRIOR
@@ -103,13 +106,14 @@ class _Reader:
         if base is None:
             return None
         inherited = {one.name: getattr(base, one.name) for one in fields(Efficiency)}
-        return self._efficiency(entry, key, own, inherited)
+        return self._build_efficiency(entry, key, own, inherited)
 
     def _referenced_row(
         self, entry: Entry, key: str, like: str, path: tuple[str, ...]
     ) -> Efficiency | None:
         """Return the row that the value of ``like`` names; None after reporting a finding."""
         generation, _, stack = like.rpartition("/")
+        # Two rows that refer to each other would otherwise recurse forever.
         if like in path:
             self._report_invalid(
                 entry, f"{key}.like", f"refers to itself through {', '.join(path)}"
@@ -122,21 +126,21 @@ class _Reader:
         if other is None:
             self._is_valid = False
             return None
-        rows = self._mapping(other, "efficiency")
+        rows = self._section(other, "efficiency")
         if stack not in rows:
             problem = f"is {like}, but {other.label} has only {', '.join(rows)}"
             self._report_invalid(entry, f"{key}.like", problem)
             return None
-        return self._row(other, stack, path)
+        return self._efficiency_row(other, stack, path)
 
-    def _efficiency(
+    def _build_efficiency(
         self, entry: Entry, key: str, own: Mapping[str, Any], inherited: Mapping[str, Any]
     ) -> Efficiency | None:
-        values = self._values(entry, key, own, Efficiency, inherited)
+        values = self._checked_values(entry, key, own, Efficiency, inherited)
         complete = len(values) == len(fields(Efficiency))
         return replace(Efficiency(), **values) if complete else None
 
-    def _values(
+    def _checked_values(
         self,
         entry: Entry,
         above: str,
@@ -156,15 +160,15 @@ class _Reader:
         }
         values: dict[str, Any] = {}
         for name in own.keys() - types.keys():
-            self._report_unknown_key(entry, _join(above, str(name)), tuple(types))
+            self._report_unknown_key(entry, _join_keys(above, str(name)), tuple(types))
         for name, type_ in types.items():
             wanted, accepts, convert = _TYPES[type_]
             value = own.get(name, inherited.get(name, MISSING))
             if value is MISSING:
-                self._report_invalid(entry, _join(above, name), "is missing")
+                self._report_invalid(entry, _join_keys(above, name), "is missing")
             elif not accepts(value):
                 self._report_invalid(
-                    entry, _join(above, name), f"is {str(value)[:40]}, must be {wanted}"
+                    entry, _join_keys(above, name), f"is {str(value)[:40]}, must be {wanted}"
                 )
             else:
                 values[name] = convert(value)
@@ -190,24 +194,25 @@ class _Reader:
         entry.report(key, finding, self._sink, self._at)
 
 
-def _join(above: str, name: str) -> str:
+def _join_keys(above: str, name: str) -> str:
     return f"{above}.{name}" if above else name
 
 
-def _is_number(value: Any) -> bool:
+def _is_non_negative_number(value: Any) -> bool:
+    # bool is a subclass of int in Python.
     plain = isinstance(value, int | float) and not isinstance(value, bool)
     return plain and isfinite(value) and value >= 0
 
 
-def _is_texts(value: Any) -> bool:
+def _is_list_of_texts(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
 
 
 _TYPES: dict[str, tuple[str, Callable[[Any], bool], Callable[[Any], Any]]] = {
-    "float": ("a number of at least 0", _is_number, float),
+    "float": ("a number of at least 0", _is_non_negative_number, float),
     "bool": ("true or false", lambda value: isinstance(value, bool), bool),
     "str": ("text", lambda value: isinstance(value, str), str),
-    "tuple[str, ...]": ("a list of quoted texts", _is_texts, tuple),
+    "tuple[str, ...]": ("a list of quoted texts", _is_list_of_texts, tuple),
 }
 """Annotation of a field, as text -> (the type in words, function that checks a value, function that
 converts it)."""

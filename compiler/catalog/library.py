@@ -39,7 +39,7 @@ class Library:
 
     def names(self, kind: str) -> tuple[str, ...]:
         """Return the names of all catalog entries of ``kind`` (one of KINDS), sorted."""
-        return _names(kind)
+        return _catalog_names(kind)
 
     def entry(self, kind: str, name: str) -> dict[str, Any]:
         """Return the content of a catalog entry as plain JSON types.
@@ -47,7 +47,7 @@ class Library:
         Raises:
             KeyError: the catalog has no entry of this name.
         """
-        return deepcopy(_entry(kind, name))
+        return deepcopy(_catalog_entry(kind, name))
 
     def text(self, path: str) -> str:
         """Return the text of a user's file.
@@ -56,11 +56,11 @@ class Library:
             OSError: the file is missing, not UTF-8, or longer than LIMIT_BYTES.
         """
         try:
-            return self._read(Path(path)).decode("utf-8-sig")
+            return self._read_bytes(Path(path)).decode("utf-8-sig")
         except ValueError as error:  # not UTF-8, or a NUL in the path
             raise OSError(errno.EILSEQ, "it is not a UTF-8 text file", path) from error
 
-    def _read(self, path: Path) -> bytes:
+    def _read_bytes(self, path: Path) -> bytes:
         full = (self._folder or Path()) / path
         if full.exists() and not full.is_file():  # a pipe would block, a device never ends
             raise OSError(errno.EINVAL, "it is not a regular file", str(path))
@@ -72,7 +72,7 @@ class Library:
 
 
 @cache
-def _names(kind: str) -> tuple[str, ...]:
+def _catalog_names(kind: str) -> tuple[str, ...]:
     folder = files("parc.compiler.catalog") / kind
     if kind not in KINDS or not folder.is_dir():
         return ()
@@ -81,7 +81,7 @@ def _names(kind: str) -> tuple[str, ...]:
 
 
 @cache
-def _entry(kind: str, name: str) -> dict[str, Any]:
+def _catalog_entry(kind: str, name: str) -> dict[str, Any]:
     # the pattern keeps ``name`` inside the folder: no slash, no leading dot
     if kind not in KINDS or not _NAME.fullmatch(name):
         raise KeyError(name)
@@ -141,11 +141,11 @@ def look_up(kind: str, name: str, library: Library, sink: Sink, at: str) -> Entr
     (file cannot be read), K08 (file is not a mapping), or X06 (invalid YAML) and other X codes.
     """
     if kind in USER_FILES and is_path(name):
-        return _read_file(kind, name, library, sink, at)
+        return _read_user_file(kind, name, library, sink, at)
     try:
         return Entry(kind, name, library.entry(kind, name))
     except KeyError:
-        sink.report("K01", _unknown(kind, name, library.names(kind), at), at=at)
+        sink.report("K01", _unknown_entry_finding(kind, name, library.names(kind), at), at=at)
         return None
 
 
@@ -154,7 +154,7 @@ def is_path(name: str) -> bool:
     return "/" in name or "\\" in name or name.endswith((".yaml", ".yml"))
 
 
-def _read_file(kind: str, path: str, library: Library, sink: Sink, at: str) -> Entry | None:
+def _read_user_file(kind: str, path: str, library: Library, sink: Sink, at: str) -> Entry | None:
     # The position-keeping YAML reader is imported on first use: most specs name no file.
     from parc.compiler.spec.reading.yaml_tree import read_tree, split_lines
 
@@ -180,7 +180,7 @@ def _read_file(kind: str, path: str, library: Library, sink: Sink, at: str) -> E
     return replace(entry, facts=tree.value)
 
 
-def _unknown(kind: str, name: str, names: tuple[str, ...], at: str) -> Finding:
+def _unknown_entry_finding(kind: str, name: str, names: tuple[str, ...], at: str) -> Finding:
     from difflib import get_close_matches
 
     near = get_close_matches(name[:100].lower(), names, n=3, cutoff=0.5)

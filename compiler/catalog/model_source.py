@@ -42,7 +42,7 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
     if name in library.names(KIND):
         return {"name": name} | library.entry(KIND, name)
     if "/" in name or "\\" in name or ".json#" in name or name.endswith(".json"):
-        return _from_file(name, library, sink, at)
+        return _read_config_file(name, library, sink, at)
     from difflib import get_close_matches
 
     near = get_close_matches(name.lower(), library.names(KIND), n=3, cutoff=0.5)
@@ -61,7 +61,7 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
     return None
 
 
-def _from_file(name: str, library: Library, sink: Sink, at: str) -> dict[str, Any] | None:
+def _read_config_file(name: str, library: Library, sink: Sink, at: str) -> dict[str, Any] | None:
     """Return the ``ModelSpec`` mapping read from the user's config.json; None after an error."""
     # Imported on first use: most specs name a catalog model.
     from parc.compiler.catalog.huggingface.config import model_spec_from_config, split_part
@@ -77,7 +77,7 @@ def _from_file(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
             at=at,
         )
         return None
-    config = _parse(path, text, sink, at)
+    config = _parse_json(path, text, sink, at)
     if config is None:
         return None
     reading = model_spec_from_config(config, _model_name(path), part)
@@ -92,10 +92,11 @@ def _model_name(path: str) -> str:
     """
     pure = PurePath(path.replace("\\", "/"))
     folder = pure.parent.name
+    # Downloaded checkpoints are folders named after the model that contain config.json.
     return folder if pure.stem == "config" and folder not in ("", "..") else pure.stem
 
 
-def _parse(path: str, text: str, sink: Sink, at: str) -> dict[str, Any] | None:
+def _parse_json(path: str, text: str, sink: Sink, at: str) -> dict[str, Any] | None:
     """Return the JSON object in ``text``; None after reporting K07 (invalid file) at its line."""
     span = None
     if len(text) > _LARGEST_CHARACTERS:
@@ -114,7 +115,7 @@ def _parse(path: str, text: str, sink: Sink, at: str) -> dict[str, Any] | None:
             if isinstance(tree, dict):
                 return tree
             reason = "it is not a JSON object"
-    _show_lines(path, text, sink)
+    _add_lines_to_sink(path, text, sink)
     sink.report("K07", f"{path} is not a valid config.json: {reason}", at=at, span=span)
     return None
 
@@ -125,6 +126,7 @@ def _dict_without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     Raises:
         ValueError: a key is repeated.
     """
+    # json.loads would silently keep the last of two equal keys.
     tree = dict(pairs)
     if len(tree) != len(pairs):
         names = [key for key, _ in pairs]
@@ -140,19 +142,20 @@ def _report_notes(place: tuple[str, str], text: str, reading: ConfigReading, sin
     """
     path, part = place
     if reading.notes:
-        _show_lines(path, text, sink)
+        _add_lines_to_sink(path, text, sink)
     for note in reading.notes:
         finding = Finding(message=f"{path}: {note.message}", help=note.help)
         keys = (*part.split("."), *note.path) if part else note.path
-        sink.report(note.code, finding, at="model", span=_span_of(path, text, keys))
+        sink.report(note.code, finding, at="model", span=_span_of_key(path, text, keys))
 
 
-def _span_of(path: str, text: str, keys: tuple[str, ...]) -> Span:
+def _span_of_key(path: str, text: str, keys: tuple[str, ...]) -> Span:
     """Return the span of a nested key in JSON text; the start of the file if it is not found.
 
     ``keys`` are the keys that lead to it, outermost first. Each key is searched behind the previous
     one.
     """
+    # A text search, because json.loads keeps no positions.
     start, found = 0, None
     for key in keys:
         found = re.compile(rf'"{re.escape(key)}"\s*:').search(text, start)
@@ -164,7 +167,7 @@ def _span_of(path: str, text: str, keys: tuple[str, ...]) -> Span:
     return Span(path, line, column, len(keys[-1]) + 2)
 
 
-def _show_lines(path: str, text: str, sink: Sink) -> None:
+def _add_lines_to_sink(path: str, text: str, sink: Sink) -> None:
     """Add the lines of a file to the sink, so that findings can show them."""
     lines = {**sink.positions.lines, path: tuple(text.splitlines())}
     sink.positions = replace(sink.positions, lines=lines)

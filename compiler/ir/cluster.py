@@ -44,6 +44,7 @@ class Gpu:
 
     def peak(self, precision: str) -> float | None:
         """Return the dense peak TFLOP/s at ``precision``; None if the GPU does not support it."""
+        # A tuple of pairs instead of a dict keeps the dataclass hashable.
         return dict(self.peak_tflops).get(precision)
 
 
@@ -117,6 +118,7 @@ class NodeType:
 
         These are the GPUs of one NVLink domain, or of one host if there is no NVLink.
         """
+        # Without NVLink, the GPUs of a host still communicate over PCIe.
         return self.nvlink_domain if self.nvlink_domain > 1 else self.gpus
 
 
@@ -174,6 +176,7 @@ class Cluster:
 
         Hosts without a common switch in the last tier are connected by an unnamed core network.
         """
+        # The leaf tier has no entry of its own, because the fabric gives its values.
         leaf = Level("leaf", self.fabric.oversubscription, self.fabric.latency_seconds)
         return (leaf, *self.upper)
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+# Engines apply their memory fraction to different quantities (see EngineMemoryConstants.budget).
 MemoryBudget = Literal["total", "static", "free"]
+# vLLM's distributed/utils.py (get_pp_indices) gives extra layers to the stages before the last.
 ExtraLayers = Literal["first", "before_last"]
 
 
@@ -28,6 +30,7 @@ class SchedulingConstants:
     sequence_seconds: float
     """Additional host work per step for each running request: sampling, detokenizing and
     bookkeeping."""
+    # Separate from step_seconds, because it grows with the number of layers that have experts.
     routed_layer_seconds: float
     """Idle GPU time per step and layer with routed experts, in the gaps between its small
     kernels."""
@@ -75,6 +78,7 @@ class EngineMemoryConstants:
     """Quantity to which the share applies. ``total``: all device memory, activations included
     (vLLM); ``static``: all device memory, for weights and cache only (SGLang); ``free``: the memory
     left by weights and activations (TensorRT-LLM)."""
+    # Some engines define the memory that stays free instead of the fraction that may be used.
     reserve_bytes: float | None
     """Memory kept free if ``default_share`` is None; None otherwise."""
     reserve_device_share: float | None

@@ -51,6 +51,7 @@ class StageMemory:
     @property
     def dynamic_bytes(self) -> float:
         """Bytes of everything except weights, gradients and optimizer state; an estimate."""
+        # Computed as a difference, so that static and dynamic bytes always add up to the total.
         return self.total_bytes - self.static_bytes
 
     @property
@@ -73,6 +74,7 @@ class StageMemory:
     @property
     def device_bytes(self) -> float:
         """Bytes that nvidia-smi shows: reserved memory, NCCL buffers and the CUDA context."""
+        # NCCL and the CUDA context allocate outside of torch's caching allocator.
         return self.reserved_bytes + self.communication_bytes + self.framework_bytes
 
     @property
@@ -83,6 +85,7 @@ class StageMemory:
     @property
     def low_bytes(self) -> float:
         """Low end of the memory estimate: exact static bytes plus 90 % of the dynamic bytes."""
+        # Only the dynamic bytes are uncertain, so the band does not scale with the whole estimate.
         return self.total_bytes - DYNAMIC_BAND * self.dynamic_bytes
 
     @property
@@ -168,6 +171,7 @@ class Estimate:
         uncertainty band. ``exceeds``: even the low end is above the limit.
         """
         peak, limit = self.peak, self.limit_bytes
+        # The verdict uses the band; ``fits`` uses only its centre.
         if peak.high_bytes <= limit:
             return "fits"
         return "close" if peak.low_bytes <= limit else "exceeds"

@@ -47,6 +47,7 @@ class Positions:
         while path:
             if path in table:
                 return table[path]
+            # A missing value is shown at the key of the mapping that should contain it.
             if path in self.keys:
                 return self.keys[path]
             path = parent_path(path)
@@ -121,11 +122,13 @@ class Diagnostic:
     @property
     def sort_key(self) -> tuple[str, int, int, str, str]:
         """Sort key that orders diagnostics by file, line, column, code and message."""
+        # Diagnostics without a position come first.
         span = self.span or Span("", 0, 0)
         return (span.file, span.line, span.column, self.code, self.finding.message)
 
     def to_json(self) -> dict[str, Any]:
         """Return the diagnostic as a dict that ``json.dumps`` accepts."""
+        # Imported here, because a run without diagnostics in JSON does not need it.
         from parc.compiler.ir.serialize import as_json
 
         return {

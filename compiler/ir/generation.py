@@ -20,6 +20,7 @@ class Efficiency:
     no published run determines keeps its default.
     """
 
+    # Relative times, fitted for each kernel stack and generation (docs/cost-model.md).
     gemm: float = 1.10
     """Time of 16-bit matrix multiplications in a step, relative to the same kernels in a
     benchmark."""
@@ -63,6 +64,7 @@ class Efficiency:
     routed_seconds: float = 2e-3
     """Host time that launches the forward pass of one layer with routed experts in 16 bit, in
     seconds; the layer cannot be faster."""
+    # Properties of the kernels, not fitted.
     unfused: bool = False
     """True if attention scores are written to memory, as in frameworks that predate
     FlashAttention."""
@@ -130,6 +132,7 @@ class Generation:
     needed too; otherwise 1."""
     source: str
     serving: ServingEfficiency
+    # hash=False, because a mapping is not hashable; the name identifies a generation.
     efficiency: Mapping[str, Efficiency] = field(hash=False)
     """Factors per kernel stack, the class of training kernels that several frameworks share."""
     file: str = ""
@@ -154,4 +157,5 @@ class Stack:
 
     def row(self, generation: Generation) -> Efficiency | None:
         """Return the efficiency factors of this stack on ``generation``; None if there are none."""
+        # The backend's own measurements are more specific than the catalog's.
         return self.rows.get(generation.name) or generation.efficiency.get(self.name)

@@ -163,6 +163,7 @@ class Layout:
     @cached_property
     def dp(self) -> int:
         """Data-parallel size of the dense layers: dp_replicate x dp_shard."""
+        # Cached, because the search reads these sizes for every candidate.
         return self.dp_replicate * self.dp_shard
 
     @cached_property
@@ -178,6 +179,7 @@ class Layout:
     @cached_property
     def edp(self) -> int:
         """Data-parallel size of the expert layers: world / (etp x ep x pp)."""
+        # Expert layers have no context-parallel axis, so cp does not appear here.
         return self.world // (self.etp * self.ep * self.pp)
 
     def tokens(self, sequence_length: int) -> float:
@@ -186,6 +188,8 @@ class Layout:
         Sequence parallelism splits these tokens further over the tp ranks, which is not counted
         here.
         """
+        # A float, because candidates whose sequence length is not a multiple of cp are
+        # rejected later.
         return sequence_length * self.micro_batch / self.cp
 
     def micro_batches(self, global_batch: int) -> int:
@@ -198,4 +202,5 @@ def bubble_fraction(pp: int, vpp: int, micro_batches: int) -> float:
 
     Formula: (pp - 1) / (micro_batches x vpp), from arXiv:2104.04473, section 2.2.
     """
+    # vpp model chunks per rank make each bubble vpp times shorter (interleaved schedule).
     return (pp - 1) / (micro_batches * vpp)

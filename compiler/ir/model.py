@@ -38,6 +38,7 @@ LAYER_LETTERS = {
 }
 """Letters of ``Model.pattern``, equal to those of Megatron-Core's hybrid layer pattern."""
 KINDS = (DENSE, ROUTED, LayerKind("linear", "dense"), LayerKind("linear", "experts"))
+# A fixed order makes reports and golden files independent of set iteration.
 KIND_ORDER = {kind: index for index, kind in enumerate((*KINDS, *LAYER_LETTERS.values()))}
 """Position of each layer kind in ``Model.kinds``; contains all kinds that exist."""
 
@@ -132,6 +133,8 @@ class LinearAttention:
         The projection computes queries, keys, values and the gate, and two numbers per value head:
         the decay and the update rate.
         """
+        # 2 x key_width: queries and keys; 2 x inner: values and gate;
+        # 2 x value_heads: decay and update rate.
         return 2 * self.key_width + 2 * self.inner + 2 * self.value_heads
 
     @property
@@ -160,6 +163,7 @@ class Mamba:
     @property
     def conv_channels(self) -> int:
         """Number of channels of the convolution: the inner width, plus B and C of all groups."""
+        # B and C have state_size entries per group each.
         return self.inner + 2 * self.groups * self.state_size
 
     @property
@@ -280,6 +284,7 @@ class Model:
         """Kinds of all decoder layers, from the first layer to the last."""
         if self.pattern:
             return tuple(LAYER_LETTERS[letter] for letter in self.pattern)
+        # Period 1 means that every layer has softmax attention.
         every = self.linear.full_attention_every if self.linear else 1
         routed = self.experts.pattern if self.experts else (False,) * self.layers
         return tuple(
@@ -310,6 +315,7 @@ class Model:
         TransformerEngine can fuse a norm only into a single projection, but latent attention and
         experts start with several (Megatron-Core 0.19, models/gpt/gpt_layer_specs.py).
         """
+        # The query and key-value projections of latent attention are separate linear layers.
         latent = kind.mixer == "attention" and self.attention.latent is not None
         return kind.mixer != "none" and not latent, kind.mlp == "dense"
 

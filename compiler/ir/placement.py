@@ -67,6 +67,7 @@ class Mesh:
 
         If the mesh splits an axis of ``SUB_AXES``, the name of that axis selects both of its parts.
         """
+        # Callers name dp or cp without checking whether this mesh splits the axis.
         wanted = {*names, *(part for name in names for part in SUB_AXES.get(name, ()))}
         return tuple(axis for axis in self.axes if axis.name in wanted)
 
@@ -96,6 +97,7 @@ def _ranks_along(axes: Iterable[Axis]) -> list[int]:
     """Return the ranks that differ from rank 0 only along ``axes``, the first axis fastest."""
     ranks = [0]
     for axis in axes:
+        # The later axis is the outer loop, so the first axis varies fastest.
         ranks = [step * axis.stride + rank for step in range(axis.size) for rank in ranks]
     return ranks
 
@@ -176,6 +178,7 @@ class Proof:
                 if self.quality == "bounded"
                 else "heuristic"
             )
+        # The exposed time is minimal here; only the bytes over uplinks can still be improved.
         near = self.bytes_gap <= HEURISTIC_GAP
         bytes_ = _within_percent(self.bytes_gap) if near else "heuristic"
         return f"exposes least (proved), uplink bytes {bytes_}"
@@ -188,6 +191,7 @@ def _within_percent(gap: float) -> str:
 
 def _relative_excess(value: float, bound: float) -> float:
     """Return how far ``value`` exceeds ``bound``, relative to ``bound``; 0 for rounding errors."""
+    # The bound and the value are sums of floats in different orders, hence the tolerance.
     if value <= bound * (1 + 1e-9):
         return 0.0
     return value / bound - 1 if bound else float("inf")
@@ -235,6 +239,7 @@ class Placement:
     @property
     def one_mesh(self) -> bool:
         """True if expert groups are groups of the dense mesh, because experts have no own mesh."""
+        # Identity, not equality: equal sizes with separate expert groups are two meshes.
         return self.expert is self.dense
 
     def host_of(self, rank: int) -> Host:
@@ -263,6 +268,7 @@ def group_indexes(mesh: Mesh, names: tuple[str, ...]) -> list[int]:
     """
     column, factor = [0] * mesh.world, 1
     for axis in mesh.select_axes(*names):
+        # Along one axis, the coordinate repeats each value ``stride`` times, then starts again.
         period = [step * factor for step in range(axis.size) for _ in range(axis.stride)]
         digits = period * (mesh.world // len(period))
         column = digits if factor == 1 else [a + b for a, b in zip(column, digits, strict=True)]

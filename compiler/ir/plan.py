@@ -68,6 +68,7 @@ class Artifact:
 class LockedPlan:
     """Layout and hosts of an earlier compile, as stored in a lock file."""
 
+    # Lock files of training and serving jobs have the same form.
     layout: Layout | ServingLayout
     hosts: tuple[str, ...]
     """Host names in the order of their node ranks."""

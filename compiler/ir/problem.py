@@ -71,6 +71,7 @@ class Job:
     @property
     def deduplicates_dispatch(self) -> bool:
         """True if a token is sent only once to an NVLink domain that has several of its experts."""
+        # DeepEP and HybridEP forward a token inside the NVLink domain instead of sending it again.
         return self.moe_dispatcher in ("deepep", "hybridep")
 
     @property
@@ -81,6 +82,7 @@ class Job:
     @property
     def gradient_bytes(self) -> float:
         """Bytes per gradient value, both in memory and in communication."""
+        # fp16 ignores gradient_precision: its gradients are always 16-bit.
         return 2.0 if self.precision == "fp16" or self.gradient_precision == "bf16" else 4.0
 
 

@@ -52,18 +52,23 @@ class StateBytes:
         """
         parts = self.weight, self.gradient, self.optimizer
         weight, gradient, optimizer = (
+            # Weights are sharded from stage 3 on, gradients from 2, optimizer state from 1.
             part / shards if zero_stage >= stage else part
             for part, stage in zip(parts, (3, 2, 1), strict=True)
         )
+        # FSDP2 shards the parameters themselves also at stage 2, and keeps a gathered copy.
         if self.gathered and (zero_stage == 2 or (pipelined and zero_stage == 3)):
             weight = self.weight / shards + self.gathered
+        # Pipelines of torch reduce-scatter only after the last micro-batch.
         if self.gathered and pipelined and zero_stage >= 2:
             gradient = self.gradient
         if offload.optimizer != "none":
             # Gradients that wait for the move to the host are 16-bit: at most 2 bytes each.
             gradient, optimizer = (0.0 if zero_stage >= 2 else min(gradient, 2.0)), 0.0
+        # Gathered layers are counted in gathered_units, not here.
         if offload.parameters != "none":
             weight = 0.0
+        # The second copy is sharded only over hpz ranks, usually those of one host.
         if hpz > 1 and zero_stage >= 3:
             weight += self.weight / hpz
         return weight, gradient, optimizer

@@ -63,6 +63,7 @@ def from_json(hint: Any, tree: Any) -> Any:
     if origin is Literal:
         fits = tree in parts
     elif hint is float:
+        # JSON does not distinguish 1 and 1.0.
         fits = type(tree) in (int, float)
     else:
         # type() and not isinstance(), because True is an int in Python
@@ -83,6 +84,7 @@ def _read_dataclass(cls: type, tree: Any) -> Any:
         raise ValueError(f"{tree!r:.60} is not of type {cls.__name__}")
     hints = get_type_hints(cls)
     known = {field.name for field in fields(cls)}
+    # A lock file of a newer version may have fields that this version does not have.
     if not tree.keys() <= known:
         raise ValueError(f"{cls.__name__} has no field {sorted(tree.keys() - known)[0]}")
     try:
@@ -94,6 +96,7 @@ def _read_dataclass(cls: type, tree: Any) -> Any:
 def _read_tuple(parts: tuple[Any, ...], tree: Any) -> tuple[Any, ...]:
     if not isinstance(tree, list):
         raise ValueError(f"{tree!r:.60} is not a list")
+    # tuple[X, ...] has any length; tuple[X, Y] has exactly two items.
     if parts[-1] is Ellipsis:
         return tuple(from_json(parts[0], item) for item in tree)
     if len(parts) != len(tree):
@@ -102,6 +105,7 @@ def _read_tuple(parts: tuple[Any, ...], tree: Any) -> tuple[Any, ...]:
 
 
 def _read_union(hints: tuple[Any, ...], tree: Any) -> Any:
+    # The first member that accepts the tree wins; unions of the IR are unambiguous.
     for hint in hints:
         try:
             return from_json(hint, tree)

@@ -70,6 +70,7 @@ def even_stages(layers: int, pp: int, extra: ExtraLayers) -> tuple[int, ...]:
     """
     stages = [layers // pp] * pp
     for one in range(layers % pp):
+        # -2 - one: backwards from the last stage but one; the last stage has the output head too.
         stages[one if extra == "first" else -2 - one] += 1
     return tuple(stages)
 
@@ -108,6 +109,7 @@ class ServingSetup:
 
         The number is 1 if weights have no scales.
         """
+        # 16-bit formats have no scales.
         return WEIGHT_BLOCKS.get(self.weights, 1) if self.block is None else self.block
 
 
@@ -209,6 +211,7 @@ class ServingEstimate:
     @property
     def kv_tokens(self) -> float:
         """Number of tokens that the KV caches of all replicas can store together."""
+        # kv_tokens of ServingMemory is per data-parallel rank.
         return self.memory.kv_tokens * self.layout.dp * self.layout.replicas
 
     @property

@@ -118,6 +118,7 @@ class StageCache:
     @property
     def blocks(self) -> int:
         """Number of whole KV-cache blocks that fit into ``cache_bytes``."""
+        # Rounded down: an engine allocates only whole blocks.
         return int(self.cache_bytes // self.block_bytes)
 
 
@@ -147,6 +148,7 @@ class EngineLimits:
 
         If recurrent states occupy blocks, the number holds for requests of the maximum length.
         """
+        # Recurrent states occupy blocks independently of the number of tokens.
         if self.longest_blocks:
             return self.blocks * self.max_model_len // self.longest_blocks
         return self.blocks * self.block_tokens * self.shards

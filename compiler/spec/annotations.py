@@ -42,7 +42,7 @@ def branches(annotation: Any) -> tuple[Any, ...]:
 
     For an annotation that is not a union, return only the annotation itself.
     """
-    if get_origin(annotation) is Annotated and not _quantity(annotation):
+    if get_origin(annotation) is Annotated and not _quantity_of_branch(annotation):
         inner = get_args(annotation)[0]
         return branches(inner) if get_origin(inner) in {Union, UnionType} else (annotation,)
     if get_origin(annotation) in {Union, UnionType}:
@@ -83,11 +83,12 @@ def plain_types(annotation: Any) -> tuple[Any, ...]:
 def expected(annotation: Any) -> str:
     """Return the values that ``annotation`` accepts, described in words for messages."""
     words = [_expected_by_branch(branch) for branch in branches(annotation)]
+    # dict.fromkeys removes repeated descriptions and keeps their order.
     return " or ".join(dict.fromkeys(words))
 
 
 def _expected_by_branch(branch: Any) -> str:
-    quantity = _quantity(branch)
+    quantity = _quantity_of_branch(branch)
     if quantity:
         return quantity.expected
     bare = _without_metadata(branch)
@@ -130,13 +131,14 @@ def _metadata(branch: Any) -> Iterator[Any]:
         yield from item.metadata if isinstance(item, FieldInfo) else (item,)
 
 
-def _quantity(branch: Any) -> Quantity | None:
+def _quantity_of_branch(branch: Any) -> Quantity | None:
+    # pydantic keeps the Quantity of Percent, Seconds and others as metadata of Annotated.
     return next((item for item in _metadata(branch) if isinstance(item, Quantity)), None)
 
 
 def is_percentage(annotation: Any) -> bool:
     """Return True if ``annotation`` accepts a number with a percent sign."""
-    quantities = (_quantity(branch) for branch in branches(annotation))
+    quantities = (_quantity_of_branch(branch) for branch in branches(annotation))
     return any("%" in quantity.factors for quantity in quantities if quantity)
 
 
@@ -158,18 +160,20 @@ def locate_error(
     for part in loc:
         members = branches(location.annotation)
         if len(members) < 2:
-            location = _descend(location, part)
+            location = _locate_child(location, part)
             continue
-        intended = [branch for branch in members if _is_intended(branch, location.value)]
+        intended = [branch for branch in members if _is_intended_branch(branch, location.value)]
+        # A scalar that matches no branch: the union as a whole is wrong.
         if not intended:
             return location
+        # The error belongs to another branch than the one that the user meant.
         if not _names_branch(part, intended[0]):
             return None
         location = ErrorLocation(location.path, intended[0], location.value)
     return location
 
 
-def _is_intended(branch: Any, value: Any) -> bool:
+def _is_intended_branch(branch: Any, value: Any) -> bool:
     if isinstance(value, dict):
         return model_of(branch) is not None or get_origin(branch) is dict
     return isinstance(value, list) and get_origin(branch) is tuple
@@ -181,7 +185,7 @@ def _names_branch(part: int | str, branch: Any) -> bool:
     return part == model.__name__ if model else str(part).startswith(("tuple", "dict"))
 
 
-def _descend(location: ErrorLocation, part: int | str) -> ErrorLocation:
+def _locate_child(location: ErrorLocation, part: int | str) -> ErrorLocation:
     """Return the location of the key or list entry ``part`` inside ``location``."""
     annotation = location.annotation
     for branch in branches(annotation):  # a single branch; the loop strips None

@@ -19,10 +19,12 @@ class StrictModel(BaseModel):
     `parc explain FIELD`.
     """
 
+    # strict: without it, pydantic would accept the text "8" as a number.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 def _reject_bool(value: object) -> object:
+    # bool is a subclass of int in Python.
     if isinstance(value, bool):
         raise PydanticCustomError("not_a_number", "true or false is not a number")
     return value

@@ -21,6 +21,7 @@ TopologyFormat = Literal[
 """Formats of `parc import` whose files list hosts and the switches above them."""
 
 
+# All fields of hardware models are optional, because ``base`` or the catalog can supply them.
 class GpuSpec(StrictModel):
     """GPU type; one GPU is one device of the framework."""
 

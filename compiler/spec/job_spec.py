@@ -51,6 +51,7 @@ class JobSpec(StrictModel):
     """Peak learning rate, reached at the end of the warm-up."""
     min_learning_rate: NonNegativeFloat | None = None
     """Learning rate at the end of the decay. If absent, a tenth of job.learning_rate."""
+    # An integer is a number of steps; a float or a percentage is a fraction.
     warmup_steps: NonNegativeInt | Percent = 0.01
     """Number of steps during which the learning rate rises linearly from 0, or a percentage of
     job.lr_decay_steps: 1%."""

@@ -109,6 +109,7 @@ def unknown_key(location: ErrorLocation) -> Finding:
     meant = meant or sorted(elsewhere, key=lambda path: (path.count("."), path))[:3]
     meant = meant or [f"{prefix}{name}" for name in did_you_mean(key, valid)]
     listed = f"valid keys: {', '.join(valid)}"
+    # A long list would hide the suggestion.
     if len(valid) > _MAX_LISTED_KEYS:
         listed = f"`parc explain {re.sub(_INDEX, '[]', parent)}` lists the valid keys"
     return Finding(
@@ -127,6 +128,7 @@ def _explain_wrong_job_kind(location: ErrorLocation) -> Finding | None:
     from parc.compiler.spec.schema import serving_fields, training_fields
 
     path = re.sub(_INDEX, "[]", location.path)
+    # If both are False, the key exists in neither kind of job and is a plain mistake.
     trains, serves = path in training_fields(), path in serving_fields()
     if not (trains or serves):
         return None

@@ -20,17 +20,18 @@ def load_spec(source: Source, overrides: Sequence[str], sink: Sink) -> TaskSpec 
     ``sink.positions`` is set, so that later passes can report findings at spec paths. All mistakes
     are reported in one run, unless the text is not valid YAML.
     """
+    # Set before parsing, so that syntax errors can show their lines too.
     sink.positions = Positions(source.name, lines={source.name: split_lines(source.text)})
     tree = read_tree(source.text, source.name, sink)
-    if tree is None or _report_no_mapping(tree, source.name, sink):
+    if tree is None or _is_reported_as_no_mapping(tree, source.name, sink):
         return None
     tree = apply_overrides(tree, overrides, sink)
     sink.positions = with_overrides(sink.positions, tree, overrides)
-    spec = _validate(tree.value, sink)
+    spec = _validate_tree(tree.value, sink)
     return None if sink.failed() else spec
 
 
-def _report_no_mapping(tree: Tree, file: str, sink: Sink) -> bool:
+def _is_reported_as_no_mapping(tree: Tree, file: str, sink: Sink) -> bool:
     if isinstance(tree.value, dict):
         return False
     what = "is empty" if tree.value is None else "is not a mapping of keys to values"
@@ -41,7 +42,7 @@ def _report_no_mapping(tree: Tree, file: str, sink: Sink) -> bool:
     return True
 
 
-def _validate(tree: dict[str, Any], sink: Sink) -> TaskSpec | None:
+def _validate_tree(tree: dict[str, Any], sink: Sink) -> TaskSpec | None:
     from pydantic import ValidationError
 
     root = _root_model(tree)

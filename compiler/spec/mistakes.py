@@ -23,6 +23,7 @@ from parc.compiler.spec.keys import missing_key, unknown_key
 from parc.compiler.spec.nearest import did_you_mean
 from parc.compiler.spec.reading.scalars import plain_scalar
 
+# YAML 1.1 read these words as bools, and many users still write them.
 _YES_NO = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 _TYPE_NAMES = {bool: "a true/false value", str: "text", dict: "a mapping", list: "a list"}
 
@@ -41,10 +42,10 @@ def report_mistakes(
         if mistake not in chosen or _violated_bound(error):
             chosen[mistake] = (error, location)
     for error, location in chosen.values():
-        _report(error, location, sink)
+        _report_mistake(error, location, sink)
 
 
-def _report(error: ErrorDetails, location: ErrorLocation, sink: Sink) -> None:
+def _report_mistake(error: ErrorDetails, location: ErrorLocation, sink: Sink) -> None:
     kind = error["type"]
     # a missing key has no position, so the finding points at the mapping around it
     span = sink.positions.values.get(location.parent) if kind == "missing" else None
@@ -52,18 +53,21 @@ def _report(error: ErrorDetails, location: ErrorLocation, sink: Sink) -> None:
         sink.report("X01", unknown_key(location), at=location.path, key=True)
     elif location.path == "parc":
         sink.report(
-            "X13", _wrong_version(location, missing=kind == "missing"), at="parc", span=span
+            "X13",
+            _wrong_spec_version_finding(location, missing=kind == "missing"),
+            at="parc",
+            span=span,
         )
     elif kind == "missing":
         sink.report("X08", missing_key(location), at=location.path, span=span)
     elif kind == "quantity":
-        sink.report("X07", _wrong_quantity(location, error), at=location.path)
+        sink.report("X07", _wrong_quantity_finding(location, error), at=location.path)
     elif kind == "string_too_long":
-        sink.report("X11", _too_long(location, error), at=location.path)
+        sink.report("X11", _too_long_text_finding(location, error), at=location.path)
     elif kind == "string_pattern_mismatch" and location.path == "model.pattern":
-        sink.report("X09", _wrong_pattern(location), at=location.path)
+        sink.report("X09", _wrong_layer_pattern_finding(location), at=location.path)
     elif kind == "string_pattern_mismatch":
-        sink.report("X12", _wrong_name(location), at=location.path)
+        sink.report("X12", _wrong_run_name_finding(location), at=location.path)
     else:
         code = _code_for_value(location)
         sink.report(code, _FINDINGS[code](location, error, sink), at=location.path)
@@ -82,23 +86,23 @@ def _code_for_value(location: ErrorLocation) -> str:
         float in types or (int in types and value == value // 1)
     ):
         return "X02" if isinstance(value, float) and float not in types else "X11"
-    if isinstance(value, str) and (_read_number(value) or _read_bool(location)):
+    if isinstance(value, str) and (_number_in_text(value) or _bool_in_text(location)):
         return "X02"
     listed = any(type(choice) is type(value) for choice in literals(location.annotation))
     return "X09" if listed else "X02"
 
 
-def _wrong_type(location: ErrorLocation, error: ErrorDetails, sink: Sink) -> Finding:
+def _wrong_type_finding(location: ErrorLocation, error: ErrorDetails, sink: Sink) -> Finding:
     written = _text_in_file(location, sink)
     wanted = expected(location.annotation)
     return Finding(
-        f"{location.path} is {_describe(location.value)}, expected {wanted}",
-        label=f"the value is {_describe(location.value)}",
+        f"{location.path} is {_describe_value(location.value)}, expected {wanted}",
+        label=f"the value is {_describe_value(location.value)}",
         fix=_suggest_value(location, written),
     )
 
 
-def _describe(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     if value is None:
         return "empty"
     if isinstance(value, str):
@@ -124,12 +128,12 @@ def _suggest_value(location: ErrorLocation, written: str) -> str:
     """Return an edit that keeps the intended value; empty if the intention is unclear."""
     types, value = plain_types(location.annotation), location.value
     numeric = bool({int, float} & set(types))
-    if isinstance(value, str) and numeric and _read_number(value):
-        return f"{location.path}: {_read_number(value)}"
+    if isinstance(value, str) and numeric and _number_in_text(value):
+        return f"{location.path}: {_number_in_text(value)}"
     if isinstance(value, float) and value.is_integer() and int in types:
         return f"{location.path}: {int(value)}"
-    if _read_bool(location):
-        return f"{location.path}: {_read_bool(location)}"
+    if _bool_in_text(location):
+        return f"{location.path}: {_bool_in_text(location)}"
     scalar = value is not None and not isinstance(value, dict | list)
     if str in types and scalar and not isinstance(value, str):
         return f'{location.path}: "{written or json.dumps(value)}"'
@@ -138,7 +142,7 @@ def _suggest_value(location: ErrorLocation, written: str) -> str:
     return f"remove {location.path}" if value is None else ""
 
 
-def _read_number(value: Any) -> str:
+def _number_in_text(value: Any) -> str:
     """Return text such as ``"8"`` or ``"1_000"`` as a YAML number; empty if it is not a number."""
     text = str(value).strip().replace("_", "").replace(",", "")
     try:
@@ -149,7 +153,7 @@ def _read_number(value: Any) -> str:
     return text if is_number else ""
 
 
-def _read_bool(location: ErrorLocation) -> str:
+def _bool_in_text(location: ErrorLocation) -> str:
     """Return true or false for words such as ``yes`` and ``off``, which YAML 1.2 reads as text.
 
     The result is empty for any other word, or if the field does not accept a bool.
@@ -161,18 +165,18 @@ def _read_bool(location: ErrorLocation) -> str:
     )
 
 
-def _not_listed(location: ErrorLocation, error: ErrorDetails, sink: Sink) -> Finding:
+def _not_listed_finding(location: ErrorLocation, error: ErrorDetails, sink: Sink) -> Finding:
     listed = [str(choice) for choice in literals(location.annotation)]
     near = did_you_mean(str(location.value), listed)
     return Finding(
-        f"{location.path} cannot be {_describe(location.value)}",
+        f"{location.path} cannot be {_describe_value(location.value)}",
         label=f"did you mean {near[0]}?" if near else "not one of the valid values",
         help=f"valid values: {expected(location.annotation)}",
         fix=f"{location.path}: {near[0]}" if near else "",
     )
 
 
-def _out_of_range(location: ErrorLocation, error: ErrorDetails, sink: Sink) -> Finding:
+def _out_of_range_finding(location: ErrorLocation, error: ErrorDetails, sink: Sink) -> Finding:
     limit = _violated_bound(error)
     wanted = limit or expected(location.annotation)
     return Finding(
@@ -193,22 +197,24 @@ def _violated_bound(error: ErrorDetails) -> str:
     return next((f"{words[name]} {context[name]}" for name in words if name in context), "")
 
 
-_FINDINGS = {"X02": _wrong_type, "X09": _not_listed, "X11": _out_of_range}
+_FINDINGS = {"X02": _wrong_type_finding, "X09": _not_listed_finding, "X11": _out_of_range_finding}
 
 
-def _wrong_quantity(location: ErrorLocation, error: ErrorDetails) -> Finding:
+def _wrong_quantity_finding(location: ErrorLocation, error: ErrorDetails) -> Finding:
     reason, value = error["msg"], location.value
     number = isinstance(value, int | float) and not isinstance(value, bool)
+    # A number such as 8 for memory_headroom almost certainly means 8 %.
     percent = number and is_percentage(location.annotation) and 1 < value < 95
     return Finding(
-        f"{location.path}: {_describe(location.value)} {reason}",
+        f"{location.path}: {_describe_value(location.value)} {reason}",
         label=f"the value {reason}",
         help=f"expected {expected(location.annotation)}",
         fix=f"{location.path}: {value}%" if percent else "",
     )
 
 
-def _wrong_name(location: ErrorLocation) -> Finding:
+def _wrong_run_name_finding(location: ErrorLocation) -> Finding:
+    # Suggest a valid name: replace each run of invalid characters by one dash.
     near = re.sub(r"[^A-Za-z0-9._-]+", "-", str(location.value)).strip("._-")[:128]
     written = json.dumps(str(location.value)[:60], ensure_ascii=False)
     return Finding(
@@ -219,7 +225,7 @@ def _wrong_name(location: ErrorLocation) -> Finding:
     )
 
 
-def _too_long(location: ErrorLocation, error: ErrorDetails) -> Finding:
+def _too_long_text_finding(location: ErrorLocation, error: ErrorDetails) -> Finding:
     most = error["ctx"]["max_length"]
     return Finding(
         f"{location.path} has {len(str(location.value))} characters",
@@ -227,8 +233,9 @@ def _too_long(location: ErrorLocation, error: ErrorDetails) -> Finding:
     )
 
 
-def _wrong_pattern(location: ErrorLocation) -> Finding:
+def _wrong_layer_pattern_finding(location: ErrorLocation) -> Finding:
     text = str(location.value)
+    # Each invalid letter once, in order of appearance.
     bad = "".join(dict.fromkeys(re.sub(r"[M*E-]", "", text)))
     return Finding(
         f"the layer pattern has invalid letters: {', '.join(bad[:20])}"
@@ -242,8 +249,8 @@ def _wrong_pattern(location: ErrorLocation) -> Finding:
     )
 
 
-def _wrong_version(location: ErrorLocation, *, missing: bool) -> Finding:
-    written = "is missing" if missing else f"is {_describe(location.value)}"
+def _wrong_spec_version_finding(location: ErrorLocation, *, missing: bool) -> Finding:
+    written = "is missing" if missing else f"is {_describe_value(location.value)}"
     return Finding(
         f"parc, the version of the spec language, {written}; this version of PARC supports only 1",
         help="every spec must set the version of the spec language",

@@ -137,6 +137,7 @@ class ModelSpec(StrictModel):
     """Name to show in reports."""
     family: str | None = None
     """Hugging Face model_type of the architecture."""
+    # Fields are None if absent, so that ``base`` supplies them; defaults apply after that.
     layers: Count | None = None
     """Number of decoder layers, not counting multi-token-prediction layers."""
     hidden: PositiveInt | None = None

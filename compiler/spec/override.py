@@ -22,7 +22,7 @@ _FORM = "write --set PATH=VALUE, for example layout.tp=4 or cluster.racks[0].nam
 _MISSING = object()
 
 
-class _NoSuchPath(Exception):
+class _NoSuchPathError(Exception):
     """Error: the path of an override does not exist in the spec; the message gives the reason."""
 
 
@@ -45,10 +45,11 @@ def apply_overrides(tree: Tree, overrides: Sequence[str], sink: Sink) -> Tree:
         if new is None:
             continue
         try:
-            _set_value(value, parts, new.value)
-        except _NoSuchPath as error:
+            _set_value_at_path(value, parts, new.value)
+        except _NoSuchPathError as error:
             sink.report("X15", Finding(str(error), help=_FORM), at=where, span=span)
             continue
+        # The old value is gone, and so are the positions inside it.
         for table in (values, keys):
             _remove_spans(table, where)
         values |= new.values
@@ -71,6 +72,7 @@ def _parse_value(text: str, number: int, where: str, sink: Sink) -> Tree | None:
     number.
     """
     path, _, value = text.partition("=")
+    # Spans of the parsed value then point into the virtual file of overrides.
     padded = "\n" * (number - 1) + " " * (len(path) + 1) + value
     return read_tree(padded, FILE, sink, path=where)
 
@@ -101,16 +103,18 @@ def _join_path(parts: Sequence[str | int]) -> str:
     return path
 
 
-def _set_value(tree: Any, parts: Sequence[str | int], value: Any) -> None:
+def _set_value_at_path(tree: Any, parts: Sequence[str | int], value: Any) -> None:
     node = tree
     for depth, part in enumerate(parts[:-1], start=1):
         inner = _get_child(node, part, parts[: depth - 1])
         if inner is _MISSING or inner is None:
             if isinstance(parts[depth], int):
-                raise _NoSuchPath(
+                raise _NoSuchPathError(
                     f"{_join_path(parts[:depth])} is not in the spec, so it has no entries"
                 )
             inner = {}
+        # For example, ``model: llama-3-8b`` with ``--set model.layers=4`` becomes
+        # ``model: {base: llama-3-8b, layers: 4}``.
         if isinstance(inner, str) and _NAMES.fullmatch(_join_path(parts[:depth])):
             inner = {"base": inner}
         node[part] = inner
@@ -123,17 +127,17 @@ def _get_child(node: Any, part: str | int, parents: Sequence[str | int]) -> Any:
     """Return the value of key or index ``part`` in ``node``; ``_MISSING`` for an absent key.
 
     Raises:
-        _NoSuchPath: an index is out of range, or ``node`` is not a list or mapping.
+        _NoSuchPathError: an index is out of range, or ``node`` is not a list or mapping.
     """
     where = _join_path(parents)
     if isinstance(part, int):
         if not isinstance(node, list):
-            raise _NoSuchPath(f"{where} is not a list")
+            raise _NoSuchPathError(f"{where} is not a list")
         if part >= len(node):
-            raise _NoSuchPath(f"{where} has no entry [{part}]; its length is {len(node)}")
+            raise _NoSuchPathError(f"{where} has no entry [{part}]; its length is {len(node)}")
         return node[part]
     if not isinstance(node, dict):
-        raise _NoSuchPath(f"{where} is not a mapping, so {part} cannot be set in it")
+        raise _NoSuchPathError(f"{where} is not a mapping, so {part} cannot be set in it")
     return node.get(part, _MISSING)
 
 

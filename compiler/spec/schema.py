@@ -34,6 +34,7 @@ def field_docs(model: type[BaseModel]) -> dict[str, str]:
     Fields without a docstring are left out.
     """
     docs: dict[str, str] = {}
+    # Reversed, so that a subclass overrides the docstring of its base class.
     for owner in reversed(model.__mro__):
         if issubclass(owner, BaseModel) and owner is not BaseModel:
             docs.update(_declared_docs(owner))
@@ -77,6 +78,7 @@ def spec_schema() -> dict[str, Any]:
     The value of ``job.kind`` selects between the schemas of training and serving specs.
     """
     train, serve = Spec.model_json_schema(), ServingSpec.model_json_schema()
+    # Sections that both kinds of job share have equal definitions in both schemas.
     definitions = {**train.pop("$defs"), **serve.pop("$defs")}
     definitions |= {"Spec": train, "ServingSpec": serve}
     _set_descriptions(definitions)
@@ -121,11 +123,13 @@ def _remove_titles_and_section_defaults(node: Any) -> None:
             _remove_titles_and_section_defaults(item)
     if not isinstance(node, dict):
         return
+    # A property called title would be a mapping, not text.
     if isinstance(node.get("title"), str):
         del node["title"]
     if isinstance(node.get("default"), dict):
         del node["default"]
     for key, value in node.items():
+        # Below ``properties``, keys are names of fields and not keywords of JSON Schema.
         if key != "properties":
             _remove_titles_and_section_defaults(value)
             continue

@@ -34,6 +34,7 @@ class TaskSpec(StrictModel):
     versions: dict[str, str] = Field(default_factory=dict)
     """Target version of each backend: {megatron: "0.19", slurm: "24.11"}. A backend that is not
     listed has the default version that `parc backends` prints."""
+    # None instead of a list, because the default depends on the kind of the job.
     emit: tuple[str, ...] | None = None
     """Backends that write output files. If absent: megatron, preflight, rankmap, slurm and torchrun
     for a training job; rankmap and vllm for a serving job."""

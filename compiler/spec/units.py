@@ -47,42 +47,48 @@ class Quantity:
     def parse(self, value: Any) -> float:
         """Return ``value`` converted to the base unit, as an int if ``whole`` is True."""
         if isinstance(value, bool) or not isinstance(value, int | float | str):
-            raise self._error(f"is not {self.what}")
+            raise self._quantity_error(f"is not {self.what}")
         if isinstance(value, str):
-            number = self._with_unit(value)
+            number = self._parse_with_unit(value)
         elif value != value or abs(value) > self.high:  # NaN, or hundreds of digits
-            raise self._error(f"is not between {self.low} and {self.high:g} {self.base}".rstrip())
+            raise self._quantity_error(
+                f"is not between {self.low} and {self.high:g} {self.base}".rstrip()
+            )
         else:
             number = Decimal(str(value))
-        return self._in_range(number)
+        return self._checked_range(number)
 
-    def _with_unit(self, text: str) -> Decimal:
+    def _parse_with_unit(self, text: str) -> Decimal:
         match = _WORDS.fullmatch(text.strip())
         if match is None:
-            raise self._error("is not a number followed by a unit")
+            raise self._quantity_error("is not a number followed by a unit")
         number, unit = match.groups()
         if unit not in self.factors:
-            raise self._error(f"has an unknown unit {unit[:20]!r}")
+            raise self._quantity_error(f"has an unknown unit {unit[:20]!r}")
+        # Decimal arithmetic is exact, so 16.1M tokens is recognized as a whole number.
         return Decimal(number) * Decimal(self.factors[unit])
 
-    def _in_range(self, number: Decimal) -> float:
+    def _checked_range(self, number: Decimal) -> float:
         if number > Decimal(str(self.high)):
-            raise self._error(f"is more than {self.high:g} {self.base}".rstrip())
+            raise self._quantity_error(f"is more than {self.high:g} {self.base}".rstrip())
         if number < self.low or (self.above and number == self.low):
-            raise self._error(f"is not {'above' if self.above else 'at least'} {self.low:g}")
+            raise self._quantity_error(
+                f"is not {'above' if self.above else 'at least'} {self.low:g}"
+            )
         if not self.whole:
             return float(number)
         if number != number.to_integral_value():
-            raise self._error(f"is not a whole number of {self.base}")
+            raise self._quantity_error(f"is not a whole number of {self.base}")
         return int(number)
 
-    def _error(self, reason: str) -> PydanticCustomError:
+    def _quantity_error(self, reason: str) -> PydanticCustomError:
         return PydanticCustomError("quantity", "{reason}", {"reason": reason})
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> core_schema.CoreSchema:
         """Return a pydantic schema that validates a value by calling ``parse``."""
+        # A plain validator replaces pydantic's own checks, so that all errors come from ``parse``.
         return core_schema.no_info_plain_validator_function(self.parse)
 
     def __get_pydantic_json_schema__(

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from parc.compiler.catalog.huggingface.keys import Keys, listed, shown
+from parc.compiler.catalog.huggingface.keys import ConfigKeys, listed, shown
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
-def read_latent(keys: Keys, names: Mapping[str, str]) -> dict[str, int]:
+def read_latent(keys: ConfigKeys, names: Mapping[str, str]) -> dict[str, int]:
     """Return section ``latent`` of ``ModelSpec``.
 
     If ``q_lora_rank`` is null, the field is left out, which means full-rank queries.
@@ -26,7 +26,7 @@ def read_latent(keys: Keys, names: Mapping[str, str]) -> dict[str, int]:
     return {field: value for field, value in found.items() if value is not None}
 
 
-def _window_by_layer_types(keys: Keys, layers: int) -> dict[str, Any]:
+def _window_by_layer_types(keys: ConfigKeys, layers: int) -> dict[str, Any]:
     """Return the window of a family in which the config key ``sliding_window`` always applies.
 
     Examples are Mistral and Gemma.
@@ -34,7 +34,7 @@ def _window_by_layer_types(keys: Keys, layers: int) -> dict[str, Any]:
     return _window_fields(keys, layers, leading=0, enabled=True)
 
 
-def _window_by_switch(keys: Keys, layers: int) -> dict[str, Any]:
+def _window_by_switch(keys: ConfigKeys, layers: int) -> dict[str, Any]:
     """Return the window of a family in which it applies only if ``use_sliding_window`` is true.
 
     Examples are Qwen2 and Qwen3. There ``max_window_layers`` is the number of leading layers with
@@ -45,7 +45,7 @@ def _window_by_switch(keys: Keys, layers: int) -> dict[str, Any]:
     return _window_fields(keys, layers, leading, enabled)
 
 
-WINDOW_FORMS: dict[str, Callable[[Keys, int], dict[str, Any]]] = {
+WINDOW_FORMS: dict[str, Callable[[ConfigKeys, int], dict[str, Any]]] = {
     "by_layer_types": _window_by_layer_types,
     "by_switch": _window_by_switch,
 }
@@ -55,10 +55,11 @@ WINDOW_FORMS: dict[str, Callable[[Keys, int], dict[str, Any]]] = {
 _PATTERN_KEYS = ("_sliding_window_pattern", "sliding_window_pattern")
 
 
-def _window_fields(keys: Keys, layers: int, leading: int, enabled: bool) -> dict[str, Any]:
+def _window_fields(keys: ConfigKeys, layers: int, leading: int, enabled: bool) -> dict[str, Any]:
     """Return ``window`` and ``full_attention_every``; empty if all layers have full attention."""
     keys.ignore(_PATTERN_KEYS)  # layer_types takes precedence
     every = full_attention_every(keys, _SLIDING, layers)
+    # A null window, full attention in all layers, or use_sliding_window: false.
     if keys.raw("sliding_window") is None or every == 1 or not enabled:
         return {}
     if every is None:
@@ -69,7 +70,7 @@ def _window_fields(keys: Keys, layers: int, leading: int, enabled: bool) -> dict
     return found | {"full_attention_every": every} if every else found
 
 
-def _period_from_pattern(keys: Keys, layers: int, leading: int) -> int:
+def _period_from_pattern(keys: ConfigKeys, layers: int, leading: int) -> int:
     """Return n if every n-th layer has full attention; 0 for no layer, 1 for all layers.
 
     The pattern is read from ``sliding_window_pattern``, a number or letters.
@@ -88,7 +89,7 @@ def _period_from_pattern(keys: Keys, layers: int, leading: int) -> int:
     return 0
 
 
-def _period_from_letters(keys: Keys, key: str, pattern: str) -> int:
+def _period_from_letters(keys: ConfigKeys, key: str, pattern: str) -> int:
     """Return the length of a pattern such as EXAONE's ``LLLG``.
 
     It means three layers with a local window, then one with full attention.
@@ -98,7 +99,7 @@ def _period_from_letters(keys: Keys, key: str, pattern: str) -> int:
     return len(pattern)
 
 
-def full_attention_every(keys: Keys, other: str, layers: int) -> int | None:
+def full_attention_every(keys: ConfigKeys, other: str, layers: int) -> int | None:
     """Return n if every n-th entry of ``layer_types`` is full attention.
 
     The result is 0 if no entry is, 1 if all entries are, None if the key is absent. ``other`` is
@@ -119,6 +120,7 @@ def full_attention_every(keys: Keys, other: str, layers: int) -> int | None:
         return 0
     if _FULL not in types:
         return 0
+    # The first full-attention layer determines the period; the comparison below checks the others.
     every = types.index(_FULL) + 1
     if [name == _FULL for name in types] != [(i + 1) % every == 0 for i in range(len(types))]:
         keys.note(
@@ -129,7 +131,7 @@ def full_attention_every(keys: Keys, other: str, layers: int) -> int | None:
     return every
 
 
-def _falcon_heads(keys: Keys, found: dict[str, Any]) -> dict[str, Any]:
+def _falcon_heads(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
     """Return heads and norms of Falcon, for its three kinds of block.
 
     The kinds are the new block (40B), the parallel block (7B) and the serial block.
@@ -139,15 +141,18 @@ def _falcon_heads(keys: Keys, found: dict[str, Any]) -> dict[str, Any]:
     norms = keys.optional_size("num_ln_in_parallel_attn")
     multi, parallel = keys.flag("multi_query"), keys.flag("parallel_attn")
     if keys.flag("new_decoder_architecture"):
+        # transformers, FalconDecoderLayer: the new block has two norms unless the config
+        # sets one.
         two = not parallel or norms in (None, 2)
         return {"kv_heads": grouped, "norms_per_layer": 2 if two else 1}
+    # Without the new block, Falcon has multi-query or multi-head attention.
     kv_heads = 1 if multi else heads
     if parallel:
         return {"kv_heads": kv_heads, "norms_per_layer": 2 if norms == 2 else 1}
     return {"kv_heads": kv_heads, "norms_per_layer": 2, "family": "falcon-serial"}
 
 
-def _attention_as_wide_as_hidden(keys: Keys, found: dict[str, Any]) -> dict[str, Any]:
+def _attention_as_wide_as_hidden(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
     """Add a note (K03) if heads x head_dim differs from the hidden size.
 
     Helium's output projection requires that they are equal.
@@ -159,7 +164,7 @@ def _attention_as_wide_as_hidden(keys: Keys, found: dict[str, Any]) -> dict[str,
     return {}
 
 
-def _attention_layers_only(keys: Keys, found: dict[str, Any]) -> dict[str, Any]:
+def _attention_layers_only(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
     """Add a note (K02) if ``layer_types`` lists anything but attention layers (Granite 4)."""
     types = keys.raw("layer_types")
     complete = isinstance(types, list) and len(types) == found["layers"]
@@ -172,7 +177,7 @@ def _attention_layers_only(keys: Keys, found: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-SPECIAL_READERS: dict[str, Callable[[Keys, dict[str, Any]], dict[str, Any]]] = {
+SPECIAL_READERS: dict[str, Callable[[ConfigKeys, dict[str, Any]], dict[str, Any]]] = {
     "attention_as_wide_as_hidden": _attention_as_wide_as_hidden,
     "attention_layers_only": _attention_layers_only,
     "falcon_heads": _falcon_heads,
@@ -196,7 +201,9 @@ _LETTERS = {
 the pattern."""
 
 
-def read_linear_attention(keys: Keys, names: Mapping[str, str], layers: int) -> dict[str, Any]:
+def read_linear_attention(
+    keys: ConfigKeys, names: Mapping[str, str], layers: int
+) -> dict[str, Any]:
     """Return section ``linear_attention`` of ``ModelSpec``.
 
     If the config has ``layer_types``, the interval of full attention is read from it instead of
@@ -209,7 +216,7 @@ def read_linear_attention(keys: Keys, names: Mapping[str, str], layers: int) -> 
     return found | {"full_attention_every": every or found["full_attention_every"]}
 
 
-def read_layer_pattern(keys: Keys, names: Mapping[str, str]) -> str:
+def read_layer_pattern(keys: ConfigKeys, names: Mapping[str, str]) -> str:
     """Return the layer pattern in Megatron's letters, one per layer.
 
     If the pattern is invalid, add a note and return an empty text.

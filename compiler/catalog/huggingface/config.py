@@ -16,7 +16,7 @@ from typing import Any
 
 from parc.compiler.catalog.huggingface.family import FamilyError
 from parc.compiler.catalog.huggingface.family_files import FamilyFiles, shipped_families
-from parc.compiler.catalog.huggingface.keys import ConfigNote, Keys, note_unread, shown
+from parc.compiler.catalog.huggingface.keys import ConfigKeys, ConfigNote, note_unread, shown
 from parc.compiler.catalog.huggingface.model_fields import read_model
 
 TEXT_PARTS = ("text_config", "llm_config", "language_config")
@@ -45,6 +45,7 @@ def text_part(config: Mapping[str, Any], part: str) -> Mapping[str, Any]:
     Raises:
         KeyError: there is no such mapping.
     """
+    # Users can write #text_config for every multi-modal family, also for the old flat configs.
     if part == TEXT_PARTS[0] and is_flat(config):
         return {**config, "vision_config": None, "model_type": _FLAT[config["model_type"]]}
     found: Any = config
@@ -76,12 +77,10 @@ def explain_family(config: Mapping[str, Any], families: FamilyFiles) -> ConfigNo
     inner = next((key for key in TEXT_PARTS if isinstance(config.get(key), Mapping)), "")
     if inner or is_flat(config):
         part = inner or TEXT_PARTS[0]
-        message = (
-            f"model_type {shown(model_type)} is a model with several parts; select the text decoder"
-        )
+        message = f"model_type {shown(model_type)} contains several models"
         help = _explain_text_decoder(text_part(config, part), part, families)
         return ConfigNote("K02", "model_type", message, help)
-    reason = families.refusal(model_type)
+    reason = families.reason_unsupported(model_type)
     message = f"model_type {shown(model_type)} is not supported{reason and f': {reason}'}"
     return ConfigNote("K02", "model_type", message, _help_on_families(model_type, families))
 
@@ -98,9 +97,9 @@ def _explain_text_decoder(config: Mapping[str, Any], part: str, families: Family
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
         return f"the text decoder under {part} has no model_type, so PARC cannot read it"
-    if families.is_readable(model_type):
+    if families.is_supported(model_type):
         return f"to read only the text decoder, append #{part} to the file: config.json#{part}"
-    reason = families.refusal(model_type)
+    reason = families.reason_unsupported(model_type)
     return f"its {part} is {shown(model_type)}, which is not supported{reason and f': {reason}'}"
 
 
@@ -145,15 +144,17 @@ def model_spec_from_config(
         return ConfigReading({}, (explain_part(config, part),))
     model_type = config.get("model_type")
     try:
-        if not isinstance(model_type, str) or not families.is_readable(model_type):
+        if not isinstance(model_type, str) or not families.is_supported(model_type):
             return ConfigReading({}, (explain_family(config, families),))
         family = families.family(model_type)
     except FamilyError as error:
         return ConfigReading({}, (ConfigNote("K02", "model_type", str(error), _INCOMPLETE),))
-    keys = Keys(config, family.defaults, family.file)
+    keys = ConfigKeys(config, family.defaults, family.file)
+    # The family has been selected with it already.
     keys.ignore(("model_type",))
     mapping = {"name": name, "family": model_type} | read_model(keys, family)
     note_unread(keys)
+    # A key that is read twice would give the same note twice.
     return ConfigReading(mapping, tuple(dict.fromkeys(keys.notes)))
 
 

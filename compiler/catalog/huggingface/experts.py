@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from operator import eq
 from typing import Any
 
-from parc.compiler.catalog.huggingface.keys import Keys, shown
+from parc.compiler.catalog.huggingface.keys import ConfigKeys, shown
 
 _SCORES = {"softmax": "softmax", "sigmoid": "sigmoid"}
 _SOFTMAX_METHODS = {"greedy": "all", "group_limited_greedy": "groups"}
@@ -19,7 +19,7 @@ Names = Mapping[str, Any]
 """Section ``experts`` of a family file: field of ``ExpertsSpec`` -> config key."""
 
 
-def read_experts(keys: Keys, names: Names, layers: int) -> dict[str, Any] | None:
+def read_experts(keys: ConfigKeys, names: Names, layers: int) -> dict[str, Any] | None:
     """Return section ``experts`` of ``ModelSpec``; None if the config describes a dense model."""
     count = keys.raw(names["count"])
     if (names.get("dense_if_null") and count is None) or (
@@ -31,28 +31,28 @@ def read_experts(keys: Keys, names: Names, layers: int) -> dict[str, Any] | None
         "count": keys.uniform(names["count"]),
         "top_k": keys.uniform(names["top_k"]),
         "size": size,
-        "shared_size": _shared_size(keys, names, size),
+        "shared_size": _shared_expert_width(keys, names, size),
     }
     for field, read in _OPTIONAL.items():
         if field in names:
             found[field] = read(keys, names[field])
     if names.get("shared_gate"):
         found["shared_gate"] = found["shared_size"] > 0
-    found |= _dense_layers(keys, names, layers)
+    found |= _leading_dense_layers(keys, names, layers)
     if "router" in names:
         found |= ROUTERS[names["router"]](keys, names, found)
     return found
 
 
-_OPTIONAL: dict[str, Callable[[Keys, str], Any]] = {
-    "aux_loss_coefficient": Keys.weight,
-    "every": Keys.size,
-    "scaling_factor": Keys.number,
+_OPTIONAL: dict[str, Callable[[ConfigKeys, str], Any]] = {
+    "aux_loss_coefficient": ConfigKeys.weight,
+    "every": ConfigKeys.size,
+    "scaling_factor": ConfigKeys.number,
     "score_function": lambda keys, key: keys.word(key, _SCORES),
 }
 
 
-def _shared_size(keys: Keys, names: Names, size: int) -> int:
+def _shared_expert_width(keys: ConfigKeys, names: Names, size: int) -> int:
     """Return the total hidden width of the shared experts.
 
     The width is the value of config key ``shared_size``. Without that key it is ``shared_count``, a
@@ -68,7 +68,7 @@ def _shared_size(keys: Keys, names: Names, size: int) -> int:
     return int(count) * (width or size)
 
 
-def _dense_layers(keys: Keys, names: Names, layers: int) -> dict[str, Any]:
+def _leading_dense_layers(keys: ConfigKeys, names: Names, layers: int) -> dict[str, Any]:
     """Return ``first_dense_layers``, the number of leading dense layers.
 
     Add notes if the layers with experts are distributed in a way that ``ExpertsSpec`` cannot
@@ -78,10 +78,10 @@ def _dense_layers(keys: Keys, names: Names, layers: int) -> dict[str, Any]:
     if "first_dense_layers" in names:
         found["first_dense_layers"] = keys.size(names["first_dense_layers"], least=0)
     if "layer_types" in names:
-        dense = _dense_by_type(keys, names["layer_types"], layers)
+        dense = _dense_layers_by_type(keys, names["layer_types"], layers)
         found |= {} if dense is None else {"first_dense_layers": dense}
     if "dense_layers" in names:
-        found["first_dense_layers"] = _dense_by_index(keys, names["dense_layers"])
+        found["first_dense_layers"] = _dense_layers_by_index(keys, names["dense_layers"])
     if "expert_layers" in names:
         _check_every_nth(keys, names["expert_layers"], names["every"], layers)
     if "last_layer" in names:
@@ -89,7 +89,7 @@ def _dense_layers(keys: Keys, names: Names, layers: int) -> dict[str, Any]:
     return found
 
 
-def _dense_by_type(keys: Keys, key: str, layers: int) -> int | None:
+def _dense_layers_by_type(keys: ConfigKeys, key: str, layers: int) -> int | None:
     """Return the number of leading ``dense`` entries in the list of layer types at ``key``.
 
     The result is None if the config has no such list.
@@ -106,7 +106,7 @@ def _dense_by_type(keys: Keys, key: str, layers: int) -> int | None:
     return dense
 
 
-def _dense_by_index(keys: Keys, key: str) -> int:
+def _dense_layers_by_index(keys: ConfigKeys, key: str) -> int:
     """Return the number of dense layers, from a config key that lists their indexes.
 
     The dense layers must be the first layers of the model.
@@ -119,12 +119,13 @@ def _dense_by_index(keys: Keys, key: str) -> int:
     return len(dense)
 
 
-def _check_every_nth(keys: Keys, key: str, every_key: str, layers: int) -> None:
+def _check_every_nth(keys: ConfigKeys, key: str, every_key: str, layers: int) -> None:
     """Add a note (K02) if the layers with experts are not every n-th layer (Llama 4).
 
     ``key`` is the config key that lists these layers, ``every_key`` the key of n.
     """
     listed, every = keys.raw(key), keys.size(every_key)
+    # 0-based indexes: with every = 2, the layers 1, 3, 5, ...
     expected = range(every - 1, layers, every)
     complete = isinstance(listed, list) and len(listed) == len(expected)
     if listed not in (None, []) and not (complete and all(map(eq, listed, expected))):
@@ -132,15 +133,16 @@ def _check_every_nth(keys: Keys, key: str, every_key: str, layers: int) -> None:
         keys.note("K02", key, message)
 
 
-def _check_last_layer(keys: Keys, key: str, layers: int) -> None:
+def _check_last_layer(keys: ConfigKeys, key: str, layers: int) -> None:
     """Add a note (K02) if dense layers follow the last layer with experts (ERNIE)."""
     last = keys.raw(key)
+    # -1 means the last layer of the model (ERNIE's moe_layer_end_index).
     if last not in (None, -1) and keys.size(key, least=0) < layers - 1:
         message = f"{key} is {shown(last)}, so the layers after it would be dense again"
         keys.note("K02", key, message, f"valid values: -1, {layers - 1}")
 
 
-def _softmax(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
+def _softmax_router(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a softmax router.
 
     Top-k after a softmax, with normalization of the selected scores, equals a softmax over the
@@ -150,16 +152,19 @@ def _softmax(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, An
     return {"pre_softmax": not keys.flag(names["normalized"])}
 
 
-def _softmax_grouped(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
+def _grouped_softmax_router(
+    keys: ConfigKeys, names: Names, found: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the fields of DeepSeek-V2's softmax router, with or without expert groups."""
-    router = _softmax(keys, names, found)
+    router = _softmax_router(keys, names, found)
     grouped = keys.word(names["method"], _SOFTMAX_METHODS) == "groups"
     groups = _group_fields(keys, names) if grouped else {}
+    # Configs without grouped routing contain these keys too, without effect.
     keys.ignore((names["groups"], names["group_top_k"]))
     return router | groups
 
 
-def _sigmoid(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
+def _sigmoid_router(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of DeepSeek-V3's router: sigmoid scores and a load-balancing bias.
 
     The bias is a buffer, not a trained parameter (arXiv:2412.19437).
@@ -177,29 +182,29 @@ def _sigmoid(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, An
     )
 
 
-def _by_score(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
+def _router_by_score(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of Ling's router: softmax (Ling 1.5) or sigmoid (Ling 2.0)."""
     sigmoid = found["score_function"] == "sigmoid"
     keys.require(names["expert_bias"], sigmoid)
-    return (_sigmoid if sigmoid else _softmax)(keys, names, found)
+    return (_sigmoid_router if sigmoid else _softmax_router)(keys, names, found)
 
 
-def _groups_only(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
+def _groups_only(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the expert groups; the family file gives all other router fields as constants."""
     return _group_fields(keys, names)
 
 
-def _group_fields(keys: Keys, names: Names) -> dict[str, Any]:
+def _group_fields(keys: ConfigKeys, names: Names) -> dict[str, Any]:
     """Return ``groups`` and ``group_top_k``; null in the config means one group."""
     return {field: keys.optional_size(names[field]) or 1 for field in ("groups", "group_top_k")}
 
 
-ROUTERS: dict[str, Callable[[Keys, Names, Mapping[str, Any]], dict[str, Any]]] = {
-    "by_score": _by_score,
+ROUTERS: dict[str, Callable[[ConfigKeys, Names, Mapping[str, Any]], dict[str, Any]]] = {
+    "by_score": _router_by_score,
     "groups": _groups_only,
-    "sigmoid": _sigmoid,
-    "softmax": _softmax,
-    "softmax_grouped": _softmax_grouped,
+    "sigmoid": _sigmoid_router,
+    "softmax": _softmax_router,
+    "softmax_grouped": _grouped_softmax_router,
 }
 """Name of a router (``experts.router`` in a family file) -> function that reads its fields."""
 ROUTER_FIELDS = {

@@ -28,6 +28,7 @@ class Family:
     """Name of the family file, for messages."""
     source: str
     """Page or source file from which the defaults are taken."""
+    # A config may lack keys, for example those that its class gained after it was written.
     defaults: Mapping[str, Any]
     """Config key -> value that the transformers class uses if a config lacks the key."""
     keys: Mapping[str, str | list[str]]

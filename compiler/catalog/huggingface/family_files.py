@@ -37,20 +37,22 @@ class FamilyFiles:
         """Return the names of all supported families, sorted."""
         files = (file for folder in self._folders for file in (folder / "families").iterdir())
         names = {file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml")}
-        return tuple(sorted(name for name in names if self.is_readable(name)))
+        return tuple(sorted(name for name in names if self.is_supported(name)))
 
-    def is_readable(self, model_type: str) -> bool:
+    def is_supported(self, model_type: str) -> bool:
         """Return True if PARC can read configs of this family.
 
         This is the case if a file for ``model_type`` exists and does not contain ``refused``.
         """
-        return self._exists(model_type) and "refused" not in self._tree(f"families/{model_type}")
+        return self._has_file(model_type) and "refused" not in self._parsed_file(
+            f"families/{model_type}"
+        )
 
-    def refusal(self, model_type: str) -> str:
+    def reason_unsupported(self, model_type: str) -> str:
         """Return why PARC cannot read configs of this family; empty if no reason is recorded."""
-        if self._exists(model_type):
-            return str(self._tree(f"families/{model_type}").get("refused", ""))
-        return str(self._tree("refused_families").get(model_type, ""))
+        if self._has_file(model_type):
+            return str(self._parsed_file(f"families/{model_type}").get("refused", ""))
+        return str(self._parsed_file("refused_families").get(model_type, ""))
 
     def unsupported_parts(self, model_type: str) -> str:
         """Return a description of computations of this family that ``ModelSpec`` cannot express.
@@ -58,9 +60,9 @@ class FamilyFiles:
         Raises:
             FamilyError: the family file exists, but cannot be read.
         """
-        if not self._exists(model_type):
+        if not self._has_file(model_type):
             return ""
-        tree, _ = self._merged(f"families/{model_type}", ())
+        tree, _ = self._merge_with_base(f"families/{model_type}", ())
         return str(tree.get("unsupported_parts", ""))
 
     def family(self, model_type: str) -> Family:
@@ -73,48 +75,48 @@ class FamilyFiles:
             # Imported on first use: a compile of a catalog model needs only unsupported_parts.
             from parc.compiler.catalog.huggingface.family_schema import check_family
 
-            tree, file = self._merged(f"families/{model_type}", ())
+            tree, file = self._merge_with_base(f"families/{model_type}", ())
             check_family(tree, file)
             sections = {key: _list_to_tuple(value) for key, value in tree.items()}
             self._families[model_type] = Family(file=file, **sections)
         return self._families[model_type]
 
-    def _exists(self, model_type: str) -> bool:
+    def _has_file(self, model_type: str) -> bool:
         # The pattern keeps the name inside the folder: no slash, no leading dot.
         named = _NAME.fullmatch(model_type) is not None
-        return named and self._find(f"families/{model_type}") is not None
+        return named and self._find_file(f"families/{model_type}") is not None
 
-    def _find(self, name: str) -> Traversable | None:
+    def _find_file(self, name: str) -> Traversable | None:
         paths = (folder / f"{name}.yaml" for folder in self._folders)
         return next((path for path in paths if path.is_file()), None)
 
-    def _merged(self, name: str, path: tuple[str, ...]) -> tuple[dict[str, Any], str]:
+    def _merge_with_base(self, name: str, path: tuple[str, ...]) -> tuple[dict[str, Any], str]:
         """Return the sections of a family file, and the name of the file.
 
         They are merged over the sections of its base file. The base is the file that ``extends`` or
         ``form`` names. ``path`` contains the files that led here, to detect a cycle.
         """
         file = f"{name}.yaml"
-        tree = dict(self._tree(name))
+        tree = dict(self._parsed_file(name))
         bases = [(key, str(tree.pop(key))) for key in ("extends", "form") if key in tree]
         if len(bases) > 1:
             raise FamilyError(file, "form", "cannot be combined with extends")
         for key, base in bases:
             target = f"{'families' if key == 'extends' else 'forms'}/{base}"
-            if target in path or self._find(target) is None:
+            if target in path or self._find_file(target) is None:
                 raise FamilyError(
                     file,
                     key,
                     f"is {base}, but {target}.yaml does not exist, or refers back to this file",
                 )
-            below, _ = self._merged(target, (*path, name, target))
+            below, _ = self._merge_with_base(target, (*path, name, target))
             tree = _merge_sections(below, tree)
         return tree, file
 
-    def _tree(self, name: str) -> dict[str, Any]:
+    def _parsed_file(self, name: str) -> dict[str, Any]:
         """Return the content of a file, which is parsed only once."""
         if name not in self._trees:
-            path = self._find(name)
+            path = self._find_file(name)
             try:
                 tree = parse_table(path.read_text("utf-8")) if path else {}
             except Exception as error:  # ruamel raises many types

@@ -1,6 +1,6 @@
 """Typed access to the keys of a Hugging Face config; problems become notes.
 
-Readers access every key through ``Keys``, which records the access. ``unread`` then lists the
+Readers access every key through ``ConfigKeys``, which records the access. ``unread`` then lists the
 remaining keys, so that no key of a config is silently ignored; ``note_unread`` adds notes on them,
 with the explanations in ``known_keys.yaml``. A dotted key such as ``ffn_config.moe_top_k`` means a
 key of a nested mapping.
@@ -40,7 +40,7 @@ class ConfigNote:
         return tuple(self.key.split(".")) if self.nested else (self.key,)
 
 
-class Keys:
+class ConfigKeys:
     """Keys of one config, with the defaults of its transformers class."""
 
     def __init__(
@@ -60,10 +60,10 @@ class Keys:
         """Return the value of ``key`` in the config, or else its default, or else None."""
         self._read.add(key)
         parent, _, name = key.rpartition(".")
-        mapping = self._nested(parent) if parent else self.config
+        mapping = self._nested_mapping(parent) if parent else self.config
         return mapping.get(name, self.defaults.get(key))
 
-    def _nested(self, key: str) -> Mapping[str, Any]:
+    def _nested_mapping(self, key: str) -> Mapping[str, Any]:
         """Return the mapping at ``key``; empty if the key is absent.
 
         If the value is not a mapping, add a note and return an empty mapping.
@@ -83,6 +83,7 @@ class Keys:
 
     def note(self, code: str, key: str, message: str, help: str = "") -> None:
         """Add a note about ``key`` with a diagnostic code."""
+        # Some configs have keys that contain a dot themselves, such as transformers.js_config.
         nested = key not in self.config and "." in key
         self.notes.append(ConfigNote(code, key, message, help, nested))
 
@@ -92,7 +93,7 @@ class Keys:
         For any other value, add a note and return ``least``.
         """
         value = self.raw(key)
-        return least if self._rejects(key, value, least) else int(value)
+        return least if self._is_rejected(key, value, least) else int(value)
 
     def optional_size(self, key: str) -> int | None:
         """Return the value of ``key`` as a whole number; None if it is null or has no value."""
@@ -114,9 +115,9 @@ class Keys:
                 "PARC supports one number for all layers",
             )
             return least
-        return least if self._rejects(key, value[0], least) else int(value[0])
+        return least if self._is_rejected(key, value[0], least) else int(value[0])
 
-    def _rejects(self, key: str, value: Any, least: int) -> bool:
+    def _is_rejected(self, key: str, value: Any, least: int) -> bool:
         """Return True, and add a note, if ``value`` is not a whole number in the valid range.
 
         The valid range is from ``least`` to LARGEST.
@@ -180,6 +181,7 @@ class Keys:
         given = self.raw(key)
         if given is None and (key not in self.defaults or not value):
             return
+        # Some configs write one value per layer, also if all layers are equal.
         one = given[0] if isinstance(given, list) and given and given != value else given
         uniform = one is given or all(same(other, one) for other in given)
         if uniform and same(one, value):
@@ -192,8 +194,9 @@ class Keys:
     def unread(self) -> list[str]:
         """Return the keys that have a value in the config but were not read, sorted."""
         found = _unread_keys(self.config, "", self._read)
+        # Nested mappings are searched only if some of their keys are read.
         for key in {key.rpartition(".")[0] for key in self._read} - {""}:
-            found += _unread_keys(self._nested(key), f"{key}.", self._read)
+            found += _unread_keys(self._nested_mapping(key), f"{key}.", self._read)
         return sorted(found)
 
 
@@ -211,7 +214,7 @@ def same(one: Any, other: Any) -> bool:
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
-def positive(keys: Keys, key: str, value: Any, *, label: str = "") -> float:
+def positive(keys: ConfigKeys, key: str, value: Any, *, label: str = "") -> float:
     """Return ``value`` as a float if it is a positive finite number.
 
     Otherwise add a note about ``key`` and return 1.0. ``label`` replaces ``key`` in the message,
@@ -248,7 +251,7 @@ def shown(value: Any) -> str:
 _HARMLESS_ENDINGS = ("_token_id", "dropout", "_pdrop")
 
 
-def note_unread(keys: Keys) -> None:
+def note_unread(keys: ConfigKeys) -> None:
     """Add one note for each key that has a value but was not read.
 
     K04: users may expect an effect that the key does not have. K02: the key changes the structure

@@ -14,7 +14,7 @@ from parc.compiler.catalog.huggingface.attention import (
 )
 from parc.compiler.catalog.huggingface.experts import read_experts
 from parc.compiler.catalog.huggingface.family import Family
-from parc.compiler.catalog.huggingface.keys import Keys, shown
+from parc.compiler.catalog.huggingface.keys import ConfigKeys, shown
 from parc.compiler.catalog.huggingface.position import read_position
 
 ACTIVATIONS = {
@@ -29,26 +29,26 @@ ACTIVATIONS = {
 }
 """Name of an activation function in transformers -> name in the spec."""
 
-FIELD_READERS: dict[str, Callable[[Keys, str], Any]] = {
-    "layers": Keys.size,
-    "hidden": Keys.size,
-    "ffn": Keys.size,
-    "vocab": Keys.size,
-    "heads": Keys.size,
-    "kv_heads": Keys.optional_size,
-    "head_dim": Keys.optional_size,
+FIELD_READERS: dict[str, Callable[[ConfigKeys, str], Any]] = {
+    "layers": ConfigKeys.size,
+    "hidden": ConfigKeys.size,
+    "ffn": ConfigKeys.size,
+    "vocab": ConfigKeys.size,
+    "heads": ConfigKeys.size,
+    "kv_heads": ConfigKeys.optional_size,
+    "head_dim": ConfigKeys.optional_size,
     "activation": lambda keys, key: keys.word(key, ACTIVATIONS),
-    "norm_epsilon": Keys.number,
-    "tied_embeddings": Keys.flag,
-    "qkv_bias": Keys.flag,
-    "attention_output_bias": Keys.flag,
-    "mlp_bias": Keys.flag,
+    "norm_epsilon": ConfigKeys.number,
+    "tied_embeddings": ConfigKeys.flag,
+    "qkv_bias": ConfigKeys.flag,
+    "attention_output_bias": ConfigKeys.flag,
+    "mlp_bias": ConfigKeys.flag,
 }
 """Field of ``ModelSpec`` that section ``keys`` can declare -> function that reads its config
 key."""
 
 
-def read_model(keys: Keys, family: Family) -> dict[str, Any]:
+def read_model(keys: ConfigKeys, family: Family) -> dict[str, Any]:
     """Return the fields of ``ModelSpec`` for a config; add notes on problems to ``keys``."""
     keys.ignore(family.ignored_keys)
     _check_required_values(keys, family)
@@ -70,7 +70,7 @@ def read_model(keys: Keys, family: Family) -> dict[str, Any]:
     return _with_constants(keys, family, found)
 
 
-def _check_required_values(keys: Keys, family: Family) -> None:
+def _check_required_values(keys: ConfigKeys, family: Family) -> None:
     """Add notes on keys that do not have the value which the family requires or assumes."""
     _check_requires(keys, family.requires)
     for key, value in family.assumed.items():
@@ -79,7 +79,7 @@ def _check_required_values(keys: Keys, family: Family) -> None:
             keys.note("K06", key, message, f"the training framework assumes {shown(value)}")
 
 
-def _check_requires(keys: Keys, requires: Mapping[str, Any]) -> None:
+def _check_requires(keys: ConfigKeys, requires: Mapping[str, Any]) -> None:
     for key, rule in requires.items():
         if not isinstance(rule, dict):
             keys.require(key, rule)
@@ -89,7 +89,7 @@ def _check_requires(keys: Keys, requires: Mapping[str, Any]) -> None:
             keys.require(key, keys.raw(rule["same_as"]), rule.get("reason", ""))
 
 
-def _plain_fields(keys: Keys, family: Family) -> dict[str, Any]:
+def _plain_fields(keys: ConfigKeys, family: Family) -> dict[str, Any]:
     """Return the fields that section ``keys`` declares.
 
     Optional fields without a value in the config are left out.
@@ -107,13 +107,13 @@ def _plain_fields(keys: Keys, family: Family) -> dict[str, Any]:
     return found
 
 
-def _first_key_with_value(keys: Keys, names: list[str]) -> str:
+def _first_key_with_value(keys: ConfigKeys, names: list[str]) -> str:
     """Return the first of ``names`` whose value is not null; the last one if all are null."""
     values = {name: keys.raw(name) for name in names}
     return next((name for name, value in values.items() if value is not None), names[-1])
 
 
-def _pattern_fields(keys: Keys, family: Family) -> dict[str, Any]:
+def _pattern_fields(keys: ConfigKeys, family: Family) -> dict[str, Any]:
     """Return the fields that follow from the layer pattern.
 
     These are the number of layers, the pattern, and the MLP width (0 without MLP layers). If the
@@ -129,7 +129,7 @@ def _pattern_fields(keys: Keys, family: Family) -> dict[str, Any]:
     return fields | ({"mamba": mamba} if "M" in pattern else {})
 
 
-def _expert_fields(keys: Keys, family: Family, found: Mapping[str, Any]) -> dict[str, Any]:
+def _expert_fields(keys: ConfigKeys, family: Family, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the field ``experts``, and ``ffn`` if it depends on whether the model has experts.
 
     The MLP width ``ffn`` is 0 if all layers have experts. In a dense config of a family with
@@ -138,6 +138,7 @@ def _expert_fields(keys: Keys, family: Family, found: Mapping[str, Any]) -> dict
     names = family.experts
     requires = names.get("requires", {})
     if family.layer_pattern and "E" not in found["pattern"]:
+        # The transformers class writes these keys into every config, also without experts.
         keys.ignore([key for key in names.values() if isinstance(key, str)])
         keys.ignore(requires)
         return {}
@@ -148,11 +149,12 @@ def _expert_fields(keys: Keys, family: Family, found: Mapping[str, Any]) -> dict
         return {"ffn": keys.size(shared, least=0)} if shared else {}
     if family.layer_pattern:
         return {"experts": experts}
+    # Such configs often contain an MLP width that no layer uses.
     no_dense_layer = experts.get("first_dense_layers", 0) == 0 and experts.get("every", 1) == 1
     return {"experts": experts} | ({"ffn": 0} if no_dense_layer else {})
 
 
-def _with_constants(keys: Keys, family: Family, found: dict[str, Any]) -> dict[str, Any]:
+def _with_constants(keys: ConfigKeys, family: Family, found: dict[str, Any]) -> dict[str, Any]:
     """Return ``found`` with the constants of the family and those that its switches select.
 
     Constants of a nested section, such as experts, are added only if the config has that section.
@@ -162,6 +164,7 @@ def _with_constants(keys: Keys, family: Family, found: dict[str, Any]) -> dict[s
         chosen.append(branches.get("set" if keys.flag(key) else "unset", {}))
     for constants in chosen:
         for field, value in constants.items():
+            # A mapping is merged into a section, and only if the config has that section.
             if not isinstance(value, dict):
                 found[field] = value
             elif field in found:

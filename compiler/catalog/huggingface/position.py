@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from parc.compiler.catalog.huggingface.keys import Keys, listed, positive, shown
+from parc.compiler.catalog.huggingface.keys import ConfigKeys, listed, positive, shown
 
 # All three parts of "mrope" have the same position for text tokens, so it is no scaling.
 _SCALINGS = {
@@ -32,7 +32,7 @@ Names = Mapping[str, str]
 """Section ``position`` of a family file: field of ``PositionSpec`` -> config key."""
 
 
-def read_position(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
+def read_position(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return section ``position`` of ``ModelSpec``.
 
     ``found`` contains the fields of the model that were read before.
@@ -40,7 +40,7 @@ def read_position(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[st
     return POSITION_FORMS[names["form"]](keys, names, found)
 
 
-def _rope(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
+def _rotary_positions(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a rotary encoding.
 
     If ``names`` has ``dims``, it is the config key for the number of rotated dimensions per head.
@@ -48,7 +48,7 @@ def _rope(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
     rope = _rope_mapping(keys)
     position: dict[str, Any] = {
         "kind": "rope",
-        "base": _base(keys, names, rope),
+        "base": _rotary_base(keys, names, rope),
         "max_positions": keys.size(names["max_positions"]),
     }
     share = rope.get("partial_rotary_factor")
@@ -61,12 +61,12 @@ def _rope(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
     return position | _scaling_fields(keys, rope)
 
 
-def _base(keys: Keys, names: Names, rope: Mapping[str, Any]) -> float:
+def _rotary_base(keys: ConfigKeys, names: Names, rope: Mapping[str, Any]) -> float:
     theta = rope.get("rope_theta")
     return keys.number(names["base"]) if theta is None else positive(keys, _rope_key(keys), theta)
 
 
-def _rotated_fraction(keys: Keys, key: str, found: Mapping[str, Any]) -> dict[str, Any]:
+def _rotated_fraction(keys: ConfigKeys, key: str, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``percent``, computed from the number of rotated dimensions at ``key``.
 
     The result is empty if the config does not set the key.
@@ -84,7 +84,9 @@ def _head_dim(found: Mapping[str, Any]) -> int:
     return width
 
 
-def _alpha_rope(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
+def _rotary_positions_with_alpha(
+    keys: ConfigKeys, names: Names, found: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the fields of Hunyuan's rotary encoding.
 
     Its "dynamic" scaling with ``alpha`` only increases the rotary base (transformers,
@@ -92,52 +94,55 @@ def _alpha_rope(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str,
     """
     rope = _rope_mapping(keys)
     if rope.get("rope_type", rope.get("type")) != "dynamic" or rope.get("alpha") is None:
-        return _rope(keys, names, found)
-    base, head_dim = _base(keys, names, rope), _head_dim(found)
+        return _rotary_positions(keys, names, found)
+    base, head_dim = _rotary_base(keys, names, rope), _head_dim(found)
     if head_dim <= 2:
         keys.note("K03", "head_dim", f"head_dim is {head_dim}; alpha scaling needs more than 2")
         head_dim = 4
+    # NTK-aware scaling of the base: alpha ** (d / (d - 2)) with head dim d.
     base *= positive(keys, _rope_key(keys), rope["alpha"]) ** (head_dim / (head_dim - 2))
     return {"kind": "rope", "base": base, "max_positions": keys.size(names["max_positions"])}
 
 
-def _rope_or_none(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
+def _rotary_or_no_positions(
+    keys: ConfigKeys, names: Names, found: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the fields of a rotary encoding, or of no encoding (Granite 4).
 
     The model has no position encoding if the config key ``type`` is ``nope`` or null.
     """
     if keys.raw(names["type"]) == "rope":
-        return _rope(keys, names, found)
+        return _rotary_positions(keys, names, found)
     keys.require(names["type"], "nope")
-    _rope(keys, names, found)  # reads and checks the rotary keys, which have no effect
-    return _none(keys, names, found)
+    _rotary_positions(keys, names, found)  # reads and checks the rotary keys, which have no effect
+    return _no_positions(keys, names, found)
 
 
-def _learned(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
+def _learned_positions(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
     return {"kind": "learned", "max_positions": keys.size(names["max_positions"])}
 
 
-def _none(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
+def _no_positions(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
     return {"kind": "none", "max_positions": keys.size(names["max_positions"])}
 
 
-POSITION_FORMS: dict[str, Callable[[Keys, Names, Mapping[str, Any]], dict[str, Any]]] = {
-    "alpha_rope": _alpha_rope,
-    "learned": _learned,
-    "none": _none,
-    "rope": _rope,
-    "rope_or_none": _rope_or_none,
+POSITION_FORMS: dict[str, Callable[[ConfigKeys, Names, Mapping[str, Any]], dict[str, Any]]] = {
+    "alpha_rope": _rotary_positions_with_alpha,
+    "learned": _learned_positions,
+    "none": _no_positions,
+    "rope": _rotary_positions,
+    "rope_or_none": _rotary_or_no_positions,
 }
 """Name of a position encoding (``position.form`` in a family file) -> function that reads it."""
 
 
-def _rope_key(keys: Keys) -> str:
+def _rope_key(keys: ConfigKeys) -> str:
     """Return the config key of the mapping with the rotary settings."""
     new = keys.config.get("rope_parameters") is not None
     return "rope_parameters" if new else "rope_scaling"
 
 
-def _rope_mapping(keys: Keys) -> Mapping[str, Any]:
+def _rope_mapping(keys: ConfigKeys) -> Mapping[str, Any]:
     """Return the mapping with the rotary settings, in the old or the new layout.
 
     If the settings differ between layer types, return those of full attention.
@@ -146,6 +151,7 @@ def _rope_mapping(keys: Keys) -> Mapping[str, Any]:
     table, key = (old, "rope_scaling") if new is None else (new, "rope_parameters")
     if table is None:
         return {}
+    # Sliding layers may have another base; the spec has one position encoding for all layers.
     if isinstance(table, Mapping) and "full_attention" in table:
         table = table["full_attention"]
     if isinstance(table, Mapping):
@@ -154,7 +160,7 @@ def _rope_mapping(keys: Keys) -> Mapping[str, Any]:
     return {}
 
 
-def _scaling_fields(keys: Keys, rope: Mapping[str, Any]) -> dict[str, Any]:
+def _scaling_fields(keys: ConfigKeys, rope: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of ``PositionSpec`` that describe rotary scaling."""
     key = _rope_key(keys)
     named = rope.get("rope_type", rope.get("type"))
@@ -182,7 +188,7 @@ def _scaling_fields(keys: Keys, rope: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _note_assumed(keys: Keys, rope: Mapping[str, Any], assumed: Mapping[str, float]) -> None:
+def _note_assumed(keys: ConfigKeys, rope: Mapping[str, Any], assumed: Mapping[str, float]) -> None:
     """Add a note (K06) for each rotary setting that differs from the value in ``assumed``.
 
     These are the values that training frameworks assume.

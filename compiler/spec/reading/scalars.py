@@ -35,12 +35,13 @@ def plain_scalar(text: str) -> Scalar:
         return None
     if text in _BOOLS:
         return _BOOLS[text]
-    return _number(text)
+    return _number_or_text(text)
 
 
-def _number(text: str) -> Scalar:
+def _number_or_text(text: str) -> Scalar:
     if _NOT_FINITE.fullmatch(text):
         raise ValueError(f"{text} is not a finite number")
+    # Checked before int(), which raises an error for much longer texts.
     if len(text) > MAX_DIGITS:
         if _FLOAT.fullmatch(text):
             raise ValueError(f"a number with {len(text)} digits is too long")
@@ -66,6 +67,7 @@ def quoted_scalar(text: str) -> str:
     """
     if not _UNPRINTABLE.search(text):
         return text
+    # UTF-16 joins surrogate pairs; a lone surrogate becomes U+FFFD.
     joined = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if "\ufffd" in joined or _UNPRINTABLE.search(joined):
         raise ValueError("the value contains a control character or half of a surrogate pair")

@@ -37,16 +37,16 @@ def read_source(path_or_dash: str, most: int = MAX_TEXT_BYTES) -> Source:
         Unreadable: the file does not exist, is a folder, or the user may not read it.
     """
     if path_or_dash == "-":
-        return Source("<stdin>", _text(sys.stdin.buffer, most), Path())
+        return Source("<stdin>", _read_utf8(sys.stdin.buffer, most), Path())
     try:
         with Path(path_or_dash).open("rb") as stream:
-            text = _text(stream, most)
+            text = _read_utf8(stream, most)
     except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
         reason = getattr(error, "strerror", None) or str(error)
         raise Unreadable(f"cannot read {path_or_dash!r}: {reason}") from error
     return Source(path_or_dash, text, Path(path_or_dash).parent)
 
 
-def _text(stream: BinaryIO, most: int) -> str:
+def _read_utf8(stream: BinaryIO, most: int) -> str:
     # one byte above the limit, so that the loader can detect it without reading all of /dev/zero
     return stream.read(most + 1).decode("utf-8", errors="replace").removeprefix("\ufeff")

@@ -13,7 +13,7 @@ from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.spec.reading.source import MAX_TEXT_BYTES
-from parc.compiler.spec.reading.tree_builder import InvalidText, TreeBuilder
+from parc.compiler.spec.reading.tree_builder import InvalidTextError, TreeBuilder
 
 # YAML 1.2.2, section 5.1 (c-printable), without U+FFFD, which marks bytes that are not UTF-8
 _PRINTABLE = "\t\n\r\x20-\x7e"
@@ -48,22 +48,23 @@ def read_tree(text: str, file: str, sink: Sink, *, path: str = "") -> Tree | Non
     """
     builder = TreeBuilder(file, path, sink)
     try:
-        _check_text(text)
-        for event in _events(text):
+        _check_characters(text)
+        for event in _parser_events(text):
             builder.feed(event)
         value = builder.document()
-    except InvalidText as error:
+    except InvalidTextError as error:
         line, column = error.at
         sink.report(error.code, error.finding, span=Span(file, line, column), at=path)
         return None
     return Tree(value, builder.values, builder.keys)
 
 
-def _check_text(text: str) -> None:
+def _check_characters(text: str) -> None:
+    # Encoding the text is only needed if it has characters of several bytes.
     size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
     if size > MAX_TEXT_BYTES:
         message = f"the file is longer than {MAX_TEXT_BYTES} bytes"
-        raise InvalidText(
+        raise InvalidTextError(
             "X14", Finding(message, help="a spec that lists 16,384 hosts has about 300 kB")
         )
     # A character class beyond ASCII takes milliseconds to compile, so use it only if needed.
@@ -77,32 +78,33 @@ def _check_text(text: str) -> None:
     if character == "\ufffd":
         message = "these bytes are not valid UTF-8"
     finding = Finding(message, help="save the file as UTF-8 text without control characters")
-    raise InvalidText("X06", finding, (len(before), len(before[-1]) + 1))
+    raise InvalidTextError("X06", finding, (len(before), len(before[-1]) + 1))
 
 
-def _events(text: str) -> Iterator[Any]:
+def _parser_events(text: str) -> Iterator[Any]:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError
 
     at = (1, 1)
     try:
+        # pure: the C parser implements YAML 1.1.
         for event in YAML(typ="safe", pure=True).parse(text):
             at = (event.end_mark.line + 1, event.end_mark.column + 1)
             yield event
-    except InvalidText:
+    except InvalidTextError:
         raise
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         at = (mark.line + 1, mark.column + 1) if mark else at
         finding = _explain_syntax(error.problem or error.context or "", at, text)
-        raise InvalidText("X06", finding, at) from error
+        raise InvalidTextError("X06", finding, at) from error
     # For some invalid texts ruamel.yaml raises other exceptions: from chr() of an escape, int() of
     # a directive, or an index past the end.
     except Exception as error:
         finding = Finding(
             "this is not valid YAML: it cannot be parsed from here on", label=str(error)[:80]
         )
-        raise InvalidText("X06", finding, at) from error
+        raise InvalidTextError("X06", finding, at) from error
 
 
 def _explain_syntax(problem: str, at: tuple[int, int], text: str) -> Finding:
