@@ -83,9 +83,9 @@ class _GenerationReader:
         return {}
 
     def _efficiency_row(self, entry: Entry, stack: str, path: tuple[str, ...]) -> Efficiency | None:
-        """Return the efficiency row of ``stack`` in ``entry``; None after reporting a finding.
+        """Return the efficiency factors of a kernel stack in ``entry``; None after a finding.
 
-        ``path`` lists the rows through which this row was reached by ``like``, to detect a cycle.
+        ``path`` lists the rows of factors whose ``like`` led to this row, to detect a cycle.
         """
         key, here = f"efficiency.{stack}", f"{entry.file or entry.name}/{stack}"
         facts = self._section(entry, "efficiency").get(stack)
@@ -111,7 +111,7 @@ class _GenerationReader:
     def _referenced_row(
         self, entry: Entry, key: str, like: str, path: tuple[str, ...]
     ) -> Efficiency | None:
-        """Return the row that the value of ``like`` names; None after reporting a finding."""
+        """Return the efficiency factors that the value of ``like`` names; None after a finding."""
         generation, _, stack = like.rpartition("/")
         # Two rows that refer to each other would otherwise recurse forever.
         if like in path:
@@ -150,8 +150,8 @@ class _GenerationReader:
     ) -> dict[str, Any]:
         """Return the values of the fields of ``record``, from ``own`` or else from ``inherited``.
 
-        Report unknown keys, missing keys and values of the wrong type, as keys of section
-        ``above``.
+        Report unknown keys, missing keys and values of the wrong type. In these findings, the name
+        of section ``above`` precedes the key.
         """
         types = {
             field.name: str(field.type)
@@ -182,7 +182,7 @@ class _GenerationReader:
         self._report_invalid(entry, key, "is not a valid key", hint)
 
     def _report_invalid(self, entry: Entry, key: str, problem: str, hint: str = "") -> None:
-        """Report an invalid fact ``key`` (K08), so that no generation is returned."""
+        """Report an invalid or missing key (K08); the reader then returns no generation."""
         self._is_valid = False
         finding = Finding(
             f"{entry.label}: {key} {problem}",

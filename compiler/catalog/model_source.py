@@ -25,10 +25,18 @@ class Library(Protocol):
         """Return the names of all catalog entries of ``kind``, sorted."""
 
     def entry(self, kind: str, name: str) -> dict[str, Any]:
-        """Return a catalog entry; raise KeyError if there is none of this name."""
+        """Return the content of a catalog entry.
+
+        Raises:
+            KeyError: the catalog has no entry of this name.
+        """
 
     def text(self, path: str) -> str:
-        """Return the text of a user's file relative to the spec; raise OSError if unreadable."""
+        """Return the text of a user's file, whose path is relative to the spec.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
 
 
 def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, Any] | None:

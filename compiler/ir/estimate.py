@@ -50,7 +50,7 @@ class StageMemory:
 
     @property
     def dynamic_bytes(self) -> float:
-        """Bytes of everything except weights, gradients and optimizer state; an estimate."""
+        """Estimated bytes of all memory except weights, gradients and optimizer state."""
         # Computed as a difference, so that static and dynamic bytes always add up to the total.
         return self.total_bytes - self.static_bytes
 

@@ -38,10 +38,10 @@ class Positions:
     lines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def span_of(self, path: str, *, key: bool = False) -> Span | None:
-        """Return the span of the value, or of the key, at ``path``.
+        """Return the span of the value, or of the key, at ``path`` in the spec file.
 
-        If the file does not contain ``path``, return the span of the nearest parent that it
-        contains; None if it contains no parent either.
+        If the file does not contain ``path``, return the span of the nearest parent of ``path`` in
+        the file; None if there is no such parent.
         """
         table = self.keys if key else self.values
         while path:

@@ -88,10 +88,10 @@ class Attention:
         return (2 if self.gate else 1) * self.heads
 
     def swaps(self, ranks: int, tp: int) -> bool:
-        """Return True if ``ranks`` ranks can exchange heads for tokens (Ulysses).
+        """Return True if ``ranks`` ranks can exchange attention heads for tokens (Ulysses).
 
-        Both the query heads and the key-value heads of one of the ``tp`` tensor-parallel ranks must
-        be divisible by ``ranks``.
+        This requires that the query heads and the key-value heads on one tensor-parallel rank are
+        both divisible by ``ranks``. ``tp`` is the tensor parallel size.
         """
         # With fewer key-value heads than tp ranks, every rank has a copy of one head, hence max().
         own = (self.heads // tp, max(self.kv_heads // tp, 1))
@@ -305,15 +305,15 @@ class Model:
     def recurrent(self, kind: LayerKind) -> LinearAttention | Mamba | None:
         """Return the dimensions of the recurrent token mixer of a layer of ``kind``.
 
-        None if the layer has attention or no token mixer.
+        The result is None if the layer has attention or no token mixer.
         """
         return {"linear": self.linear, "mamba": self.mamba}.get(kind.mixer)
 
     def fused_norms(self, kind: LayerKind) -> tuple[bool, bool]:
-        """Return two flags, for token mixer and MLP: True if the norm before the part is fused.
+        """Return two flags (token mixer, MLP): True if the norm before that sub-layer is fused.
 
         TransformerEngine can fuse a norm only into a single projection, but latent attention and
-        experts start with several (Megatron-Core 0.19, models/gpt/gpt_layer_specs.py).
+        experts start with several projections (Megatron-Core 0.19, models/gpt/gpt_layer_specs.py).
         """
         # The query and key-value projections of latent attention are separate linear layers.
         latent = kind.mixer == "attention" and self.attention.latent is not None

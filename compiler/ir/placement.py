@@ -150,7 +150,7 @@ class Proof:
 
     @property
     def gap(self) -> float:
-        """Relative excess of the exposed time over lower bound plus tolerance; 0.0 if not above."""
+        """Relative excess of the exposed time over ``bound_seconds + tie_seconds``, or 0.0."""
         return _relative_excess(self.exposed_seconds, self.bound_seconds + self.tie_seconds)
 
     @property
@@ -190,7 +190,7 @@ def _within_percent(gap: float) -> str:
 
 
 def _relative_excess(value: float, bound: float) -> float:
-    """Return how far ``value`` exceeds ``bound``, relative to ``bound``; 0 for rounding errors."""
+    """Return (value - bound) / bound; 0 if ``value`` exceeds ``bound`` only by rounding."""
     # The bound and the value are sums of floats in different orders, hence the tolerance.
     if value <= bound * (1 + 1e-9):
         return 0.0
@@ -252,7 +252,7 @@ class Placement:
 
     @cached_property
     def columns(self) -> dict[str, list[int]]:
-        """Coordinate columns of the rank map: column name -> one coordinate per rank.
+        """Coordinate columns of the rank map, by column name; a column has one coordinate per rank.
 
         The columns are in the order of ``families``.
         """

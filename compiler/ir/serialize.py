@@ -48,7 +48,7 @@ def field_names(cls: Any) -> tuple[str, ...]:
 
 
 def from_json(hint: Any, tree: Any) -> Any:
-    """Return the value of type ``hint`` from ``tree``, the output of ``as_json`` for that value.
+    """Return an object of type ``hint`` with the content of ``tree``, which ``as_json`` wrote.
 
     Raises:
         ValueError: the tree does not match the type; the message names the first mismatch.

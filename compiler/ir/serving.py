@@ -152,7 +152,7 @@ class StepTerms:
     def scaled(self, times: float) -> StepTerms:
         """Return a copy in which every time is multiplied by ``times``.
 
-        A request that passes ``times`` pipeline stages one after another takes this long.
+        The result is the time of a request that passes ``times`` pipeline stages one after another.
         """
         return StepTerms(
             self.projections * times,

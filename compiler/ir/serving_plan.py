@@ -36,8 +36,8 @@ class Service:
     def longest(self) -> int:
         """Number of tokens that the KV cache must be able to store for a single request.
 
-        It is ``max_model_len`` if set; otherwise the mean prompt plus the mean output, at most
-        ``context``.
+        The number is ``max_model_len`` if set. Otherwise it is the mean prompt length plus the mean
+        output length, but at most ``context``.
         """
         traffic = self.traffic
         needed = int(traffic.input_tokens + traffic.output_tokens)

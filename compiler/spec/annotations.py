@@ -40,7 +40,7 @@ class ErrorLocation:
 def branches(annotation: Any) -> tuple[Any, ...]:
     """Return the members of a union annotation except None; nested unions are flattened.
 
-    For an annotation that is not a union, return only the annotation itself.
+    For an annotation that is not a union, return a tuple with only the annotation itself.
     """
     if get_origin(annotation) is Annotated and not _quantity_of_branch(annotation):
         inner = get_args(annotation)[0]
@@ -52,7 +52,7 @@ def branches(annotation: Any) -> tuple[Any, ...]:
 
 
 def model_of(annotation: Any) -> type[BaseModel] | None:
-    """Return the pydantic model among the branches of ``annotation``; None if there is none.
+    """Return the pydantic model among the union members of ``annotation``; None if there is none.
 
     No annotation of the spec has more than one model.
     """
@@ -63,14 +63,14 @@ def model_of(annotation: Any) -> type[BaseModel] | None:
 
 
 def literals(annotation: Any) -> tuple[Any, ...]:
-    """Return the values of all Literal branches of ``annotation``, in order."""
+    """Return the values of all Literal types in the union ``annotation``, in order."""
     members = (_without_metadata(branch) for branch in branches(annotation))
     listed = (member for member in members if get_origin(member) is Literal)
     return tuple(value for member in listed for value in get_args(member))
 
 
 def plain_types(annotation: Any) -> tuple[Any, ...]:
-    """Return the type of each branch of ``annotation`` without metadata and type arguments.
+    """Return the type of each union member of ``annotation``, without metadata and type arguments.
 
     The types are int, float, str, bool, tuple, dict, Literal, or a pydantic model.
     """
@@ -126,7 +126,10 @@ def _numeric_bounds(branch: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _metadata(branch: Any) -> Iterator[Any]:
-    """Yield the metadata of an Annotated type, with those inside a pydantic FieldInfo."""
+    """Yield the metadata of an Annotated type.
+
+    A pydantic FieldInfo is replaced by the metadata inside it.
+    """
     for item in get_args(branch)[1:] if get_origin(branch) is Annotated else ():
         yield from item.metadata if isinstance(item, FieldInfo) else (item,)
 
@@ -149,12 +152,12 @@ def _without_metadata(branch: Any) -> Any:
 def locate_error(
     root: type[BaseModel], tree: Any, loc: tuple[int | str, ...]
 ) -> ErrorLocation | None:
-    """Return the location of a pydantic error; None if the user did not mean that branch.
+    """Return the location of a pydantic error; None for an unintended union member.
 
-    For a union, pydantic reports one error per branch and adds the name of the branch to ``loc``. A
-    mapping in the spec is taken as the model of the union, and a list as its tuple; errors about
-    other branches are dropped. Any other value that matches no branch gives a single error for the
-    whole union.
+    For a union, pydantic reports one error per member and adds the name of the member to ``loc``.
+    PARC assumes that a mapping in the spec is meant as the model in the union, and a list as the
+    tuple; errors about other members are dropped. Any other value that matches no member gives a
+    single error for the whole union.
     """
     location = ErrorLocation("", root, tree)
     for part in loc:

@@ -69,7 +69,7 @@ def _root_model(tree: dict[str, Any]) -> type[TaskSpec]:
 
 
 def salvage_sections(source: Source, overrides: Sequence[str]) -> dict[str, Any]:
-    """Return those of the sections ``model`` and ``cluster`` of an invalid spec that are valid.
+    """Return sections ``model`` and ``cluster`` of an invalid spec if they are valid themselves.
 
     The caller resolves them, so that the same run also reports mistakes that need the catalog. This
     function reports no findings.

@@ -252,7 +252,7 @@ def _wrong_layer_pattern_finding(location: ErrorLocation) -> Finding:
 def _wrong_spec_version_finding(location: ErrorLocation, *, missing: bool) -> Finding:
     written = "is missing" if missing else f"is {_describe_value(location.value)}"
     return Finding(
-        f"parc, the version of the spec language, {written}; this version of PARC supports only 1",
+        f"key parc, the version of the spec language, {written}; the only valid version is 1",
         help="every spec must set the version of the spec language",
         fix="parc: 1",
     )

@@ -144,7 +144,7 @@ def _get_child(node: Any, part: str | int, parents: Sequence[str | int]) -> Any:
 def _created_positions(
     parts: Sequence[str | int], span: Span, values: dict[str, Span]
 ) -> dict[str, Span]:
-    """Return positions for the mappings above an override that the override created."""
+    """Return the spans of the parent mappings that an override created, by spec path."""
     parents = (_join_path(parts[:depth]) for depth in range(1, len(parts)))
     return {path: span for path in parents if path not in values}
 

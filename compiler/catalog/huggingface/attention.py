@@ -15,7 +15,7 @@ _FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
 def read_latent(keys: ConfigKeys, names: Mapping[str, str]) -> dict[str, int]:
-    """Return section ``latent`` of ``ModelSpec``.
+    """Return section ``latent`` of ``ModelSpec``, the dimensions of latent attention.
 
     If ``q_lora_rank`` is null, the field is left out, which means full-rank queries.
     """
@@ -27,7 +27,7 @@ def read_latent(keys: ConfigKeys, names: Mapping[str, str]) -> dict[str, int]:
 
 
 def _window_by_layer_types(keys: ConfigKeys, layers: int) -> dict[str, Any]:
-    """Return the window of a family in which the config key ``sliding_window`` always applies.
+    """Return the sliding window for a family whose config key ``sliding_window`` always applies.
 
     Examples are Mistral and Gemma.
     """
@@ -35,10 +35,10 @@ def _window_by_layer_types(keys: ConfigKeys, layers: int) -> dict[str, Any]:
 
 
 def _window_by_switch(keys: ConfigKeys, layers: int) -> dict[str, Any]:
-    """Return the window of a family in which it applies only if ``use_sliding_window`` is true.
+    """Return the sliding window for a family that needs ``use_sliding_window: true`` for it.
 
-    Examples are Qwen2 and Qwen3. There ``max_window_layers`` is the number of leading layers with
-    full attention.
+    Examples are Qwen2 and Qwen3. Their key ``max_window_layers`` is the number of leading layers
+    with full attention.
     """
     enabled = keys.flag("use_sliding_window")
     leading = keys.size("max_window_layers", least=0) if enabled else 0
@@ -56,7 +56,10 @@ _PATTERN_KEYS = ("_sliding_window_pattern", "sliding_window_pattern")
 
 
 def _window_fields(keys: ConfigKeys, layers: int, leading: int, enabled: bool) -> dict[str, Any]:
-    """Return ``window`` and ``full_attention_every``; empty if all layers have full attention."""
+    """Return the fields ``window`` and ``full_attention_every`` of ``ModelSpec``.
+
+    The result is empty if all layers have full attention.
+    """
     keys.ignore(_PATTERN_KEYS)  # layer_types takes precedence
     every = full_attention_every(keys, _SLIDING, layers)
     # A null window, full attention in all layers, or use_sliding_window: false.
@@ -90,9 +93,9 @@ def _period_from_pattern(keys: ConfigKeys, layers: int, leading: int) -> int:
 
 
 def _period_from_letters(keys: ConfigKeys, key: str, pattern: str) -> int:
-    """Return the length of a pattern such as EXAONE's ``LLLG``.
+    """Return the length of a pattern such as ``LLLG``, and add a note on any other pattern.
 
-    It means three layers with a local window, then one with full attention.
+    In EXAONE, ``LLLG`` means three layers with a local window, then one with full attention.
     """
     if pattern != "L" * (len(pattern) - 1) + "G":
         keys.note("K02", key, f"{key} is {shown(pattern)}, must be L...LG", "for example: LLLG")

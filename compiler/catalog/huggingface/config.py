@@ -38,7 +38,7 @@ def split_part(name: str) -> tuple[str, str]:
 
 
 def text_part(config: Mapping[str, Any], part: str) -> Mapping[str, Any]:
-    """Return the mapping inside ``config`` to which ``part``, keys joined by dots, leads.
+    """Return the mapping inside ``config`` at ``part``, a path of keys joined by dots.
 
     If ``part`` is empty, return ``config`` itself.
 
@@ -86,7 +86,10 @@ def explain_family(config: Mapping[str, Any], families: FamilyFiles) -> ConfigNo
 
 
 def _help_on_families(model_type: str, families: FamilyFiles) -> str:
-    """Return a help text that names supported families similar to ``model_type``."""
+    """Return a help text that refers to the list of supported families.
+
+    The text also names families that are similar to ``model_type``.
+    """
     near = ", ".join(get_close_matches(model_type[:80], families.names(), n=4, cutoff=0.6))
     listed = "docs/import.md lists the supported families"
     return f"{listed}; similar: {near}" if near else listed
@@ -104,7 +107,7 @@ def _explain_text_decoder(config: Mapping[str, Any], part: str, families: Family
 
 
 def explain_part(config: Mapping[str, Any], part: str) -> ConfigNote:
-    """Return a note that ``config`` has no mapping ``part``, which the user gave after ``#``."""
+    """Return a note that ``config`` has no mapping ``part``, the key after ``#``."""
     parts = {key: value for key, value in config.items() if isinstance(value, Mapping)}
     models = [key for key, value in parts.items() if "model_type" in value]
     listed = f"keys of the models in the config: {', '.join(map(shown, models[:8]))}"

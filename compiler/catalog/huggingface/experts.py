@@ -120,16 +120,17 @@ def _dense_layers_by_index(keys: ConfigKeys, key: str) -> int:
 
 
 def _check_every_nth(keys: ConfigKeys, key: str, every_key: str, layers: int) -> None:
-    """Add a note (K02) if the layers with experts are not every n-th layer (Llama 4).
+    """Add a note (K02) unless the layers with experts are every n-th layer, as in Llama 4.
 
-    ``key`` is the config key that lists these layers, ``every_key`` the key of n.
+    ``key`` is the config key that lists these layers, and ``every_key`` the config key whose value
+    is n.
     """
     listed, every = keys.raw(key), keys.size(every_key)
     # 0-based indexes: with every = 2, the layers 1, 3, 5, ...
     expected = range(every - 1, layers, every)
     complete = isinstance(listed, list) and len(listed) == len(expected)
     if listed not in (None, []) and not (complete and all(map(eq, listed, expected))):
-        message = f"{key} must list every n-th layer with n = {every_key} = {every}"
+        message = f"{key} must list every n-th layer, and n is {every_key} = {every}"
         keys.note("K02", key, message)
 
 
@@ -138,7 +139,7 @@ def _check_last_layer(keys: ConfigKeys, key: str, layers: int) -> None:
     last = keys.raw(key)
     # -1 means the last layer of the model (ERNIE's moe_layer_end_index).
     if last not in (None, -1) and keys.size(key, least=0) < layers - 1:
-        message = f"{key} is {shown(last)}, so the layers after it would be dense again"
+        message = f"{key} is {shown(last)}; PARC does not support dense layers after that layer"
         keys.note("K02", key, message, f"valid values: -1, {layers - 1}")
 
 

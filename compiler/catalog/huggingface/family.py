@@ -11,9 +11,10 @@ class FamilyError(Exception):
     """Error: a family file is incomplete or invalid."""
 
     def __init__(self, file: str, key: str, problem: str) -> None:
-        """Build the message from the file, the dotted ``key`` in it, and a predicate about the key.
+        """Build a message such as ``families/x.yaml: keys.ffn is missing``.
 
-        ``problem`` is the predicate, for example ``is missing``.
+        ``key`` is the dotted key in ``file``; ``problem`` is the part of the sentence after the
+        key.
         """
         super().__init__(f"{file}: {key} {problem}" if key else f"{file} {problem}")
         self.file = file

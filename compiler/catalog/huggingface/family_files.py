@@ -91,10 +91,10 @@ class FamilyFiles:
         return next((path for path in paths if path.is_file()), None)
 
     def _merge_with_base(self, name: str, path: tuple[str, ...]) -> tuple[dict[str, Any], str]:
-        """Return the sections of a family file, and the name of the file.
+        """Return the sections of a family file merged with those of its base file, and its name.
 
-        They are merged over the sections of its base file. The base is the file that ``extends`` or
-        ``form`` names. ``path`` contains the files that led here, to detect a cycle.
+        The base is the file that ``extends`` or ``form`` names. ``path`` contains the files that
+        led here, to detect a cycle.
         """
         file = f"{name}.yaml"
         tree = dict(self._parsed_file(name))

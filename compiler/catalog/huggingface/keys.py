@@ -96,7 +96,7 @@ class ConfigKeys:
         return least if self._is_rejected(key, value, least) else int(value)
 
     def optional_size(self, key: str) -> int | None:
-        """Return the value of ``key`` as a whole number; None if it is null or has no value."""
+        """Return the value of ``key`` as a whole number; None if the key is null or absent."""
         return None if self.raw(key) is None else self.size(key)
 
     def uniform(self, key: str, *, least: int = 1) -> int:
@@ -118,7 +118,7 @@ class ConfigKeys:
         return least if self._is_rejected(key, value[0], least) else int(value[0])
 
     def _is_rejected(self, key: str, value: Any, least: int) -> bool:
-        """Return True, and add a note, if ``value`` is not a whole number in the valid range.
+        """Return True, and add a note, unless ``value`` is a whole number in the valid range.
 
         The valid range is from ``least`` to LARGEST.
         """
@@ -175,8 +175,8 @@ class ConfigKeys:
     def require(self, key: str, value: Any, reason: str = "") -> None:
         """Add a note (K02) if ``key`` does not have ``value``, the only value that PARC supports.
 
-        An absent key without default is accepted, because its class has no such option. A list of
-        equal entries, one per layer, is compared by its entry.
+        An absent key without default is accepted, because its class has no such option. If the
+        config has a list of equal entries (one per layer), the entry is compared.
         """
         given = self.raw(key)
         if given is None and (key not in self.defaults or not value):
@@ -235,7 +235,7 @@ def listed(values: Iterable[str]) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return ``value`` as it is written in the config, shortened to 40 characters."""
+    """Return ``value`` as it is written in the config, shortened to at most 40 characters."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     # A JSON integer may have thousands of digits, more than Python agrees to print.

@@ -44,7 +44,7 @@ def _number_or_text(text: str) -> Scalar:
     # Checked before int(), which raises an error for much longer texts.
     if len(text) > MAX_DIGITS:
         if _FLOAT.fullmatch(text):
-            raise ValueError(f"a number with {len(text)} digits is too long")
+            raise ValueError(f"a number has {len(text)} characters, must have at most {MAX_DIGITS}")
         return text
     for pattern, base in ((_DECIMAL, 10), (_OCTAL, 8), (_HEX, 16)):
         if pattern.fullmatch(text):
