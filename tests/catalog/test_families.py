@@ -144,7 +144,7 @@ def config_of(name):
 
 
 def merged(name):
-    tree, _ = shipped_families()._merged(f"families/{name}", ())
+    tree, _ = shipped_families()._merge_with_base(f"families/{name}", ())
     return tree
 
 
