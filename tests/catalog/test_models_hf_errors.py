@@ -28,7 +28,7 @@ def findings(text, tmp_path):
         ({"model_type": "jamba"}, "Mamba layers"),
         ({"model_type": "nemotron-nas", "block_configs": [{}]}, "own width"),
         ({"model_type": "glm_moe_dsa"}, "indexer"),
-        ({"model_type": "gptj"}, "bias of vocab_size"),
+        ({"model_type": "gptj"}, "bias of the output projection"),
         ({"model_type": "brand_new"}, "not supported"),
         ({"model_type": "gemma4", "text_config": {"model_type": "gemma4_text"}}, "several models"),
         (LLAMA | {"num_local_experts": 8}, "num_local_experts"),

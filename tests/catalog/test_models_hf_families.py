@@ -132,7 +132,7 @@ def test_mimo_has_the_parameters_of_qwen2_without_token_prediction():
         ({"model_type": "minimax_m2", "scoring_func": "softmax"}, "scoring_func"),
         ({"model_type": "minimax_m2", "shared_intermediate_size": 64}, "shared_inter"),
         ({"model_type": "ernie4_5_moe", "use_bias": True}, "use_bias"),
-        ({"model_type": "ernie4_5_moe", "moe_layer_end_index": 5}, "dense again"),
+        ({"model_type": "ernie4_5_moe", "moe_layer_end_index": 5}, "dense layers after that layer"),
         ({"model_type": "hunyuan_v1_moe", "moe_topk": [1, 2]}, "differs between layers"),
         ({"model_type": "hunyuan_v1_moe", "moe_intermediate_size": 64}, "as wide as"),
         ({"model_type": "hunyuan_v1_moe", "num_shared_expert": 2}, "one shared expert"),
