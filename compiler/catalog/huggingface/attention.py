@@ -20,7 +20,7 @@ def read_latent(keys: ConfigKeys, names: Mapping[str, str]) -> dict[str, int]:
     If ``q_lora_rank`` is null, the field is left out, which means full-rank queries.
     """
     found = {
-        field: keys.optional_size(key) if field == "q_lora_rank" else keys.size(key)
+        field: keys.optional_whole_number(key) if field == "q_lora_rank" else keys.whole_number(key)
         for field, key in names.items()
     }
     return {field: value for field, value in found.items() if value is not None}
@@ -40,8 +40,8 @@ def _window_by_switch(keys: ConfigKeys, layers: int) -> dict[str, Any]:
     Examples are Qwen2 and Qwen3. Their key ``max_window_layers`` is the number of leading layers
     with full attention.
     """
-    enabled = keys.flag("use_sliding_window")
-    leading = keys.size("max_window_layers", least=0) if enabled else 0
+    enabled = keys.boolean("use_sliding_window")
+    leading = keys.whole_number("max_window_layers", least=0) if enabled else 0
     return _window_fields(keys, layers, leading, enabled)
 
 
@@ -60,7 +60,7 @@ def _window_fields(keys: ConfigKeys, layers: int, leading: int, enabled: bool) -
 
     The result is empty if all layers have full attention.
     """
-    keys.ignore(_PATTERN_KEYS)  # layer_types takes precedence
+    keys.mark_as_read(_PATTERN_KEYS)  # layer_types takes precedence
     every = full_attention_every(keys, _SLIDING, layers)
     # A null window, full attention in all layers, or use_sliding_window: false.
     if keys.raw("sliding_window") is None or every == 1 or not enabled:
@@ -69,7 +69,7 @@ def _window_fields(keys: ConfigKeys, layers: int, leading: int, enabled: bool) -
         every = _period_from_pattern(keys, layers, leading)
     if every == 1:
         return {}
-    found: dict[str, Any] = {"window": keys.size("sliding_window")}
+    found: dict[str, Any] = {"window": keys.whole_number("sliding_window")}
     return found | {"full_attention_every": every} if every else found
 
 
@@ -82,13 +82,13 @@ def _period_from_pattern(keys: ConfigKeys, layers: int, leading: int) -> int:
         return 1
     if leading:
         message = f"{leading} of {layers} layers have full attention, the other layers a window"
-        keys.note("K02", "max_window_layers", message, f"valid values: 0, {layers} or more")
+        keys.add_note("K02", "max_window_layers", message, f"valid values: 0, {layers} or more")
     for key in _PATTERN_KEYS:
         pattern = keys.raw(key)
         if isinstance(pattern, str):
             return _period_from_letters(keys, key, pattern)
         if pattern is not None:
-            return keys.size(key, least=0)
+            return keys.whole_number(key, least=0)
     return 0
 
 
@@ -98,7 +98,7 @@ def _period_from_letters(keys: ConfigKeys, key: str, pattern: str) -> int:
     In EXAONE, ``LLLG`` means three layers with a local window, then one with full attention.
     """
     if pattern != "L" * (len(pattern) - 1) + "G":
-        keys.note("K02", key, f"{key} is {shown(pattern)}, must be L...LG", "for example: LLLG")
+        keys.add_note("K02", key, f"{key} is {shown(pattern)}, must be L...LG", "for example: LLLG")
     return len(pattern)
 
 
@@ -112,21 +112,21 @@ def full_attention_every(keys: ConfigKeys, other: str, layers: int) -> int | Non
     if types is None:
         return None
     if not isinstance(types, list) or len(types) != layers:
-        keys.note(
+        keys.add_note(
             "K03", "layer_types", f"layer_types must list one type for each of the {layers} layers"
         )
         return 0
     strange = sorted({shown(name) for name in types if name not in (_FULL, other)})
     if strange:
         message = f"layer_types has unsupported types: {', '.join(strange[:3])}"
-        keys.note("K02", "layer_types", message, f"valid values: {_FULL}, {other}")
+        keys.add_note("K02", "layer_types", message, f"valid values: {_FULL}, {other}")
         return 0
     if _FULL not in types:
         return 0
     # The first full-attention layer determines the period; the comparison below checks the others.
     every = types.index(_FULL) + 1
     if [name == _FULL for name in types] != [(i + 1) % every == 0 for i in range(len(types))]:
-        keys.note(
+        keys.add_note(
             "K02",
             "layer_types",
             "the layers with full attention are not evenly spaced in layer_types",
@@ -140,10 +140,10 @@ def _falcon_heads(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
     The kinds are the new block (40B), the parallel block (7B) and the serial block.
     """
     heads = found["heads"]
-    grouped = keys.optional_size("num_kv_heads") or heads
-    norms = keys.optional_size("num_ln_in_parallel_attn")
-    multi, parallel = keys.flag("multi_query"), keys.flag("parallel_attn")
-    if keys.flag("new_decoder_architecture"):
+    grouped = keys.optional_whole_number("num_kv_heads") or heads
+    norms = keys.optional_whole_number("num_ln_in_parallel_attn")
+    multi, parallel = keys.boolean("multi_query"), keys.boolean("parallel_attn")
+    if keys.boolean("new_decoder_architecture"):
         # transformers, FalconDecoderLayer: the new block has two norms unless the config
         # sets one.
         two = not parallel or norms in (None, 2)
@@ -163,7 +163,7 @@ def _attention_as_wide_as_hidden(keys: ConfigKeys, found: dict[str, Any]) -> dic
     width = found["heads"] * found.get("head_dim", 0)
     if width and width != found["hidden"]:
         message = f"heads x head_dim is {width}, must be hidden_size {found['hidden']}"
-        keys.note("K03", "head_dim", message)
+        keys.add_note("K03", "head_dim", message)
     return {}
 
 
@@ -172,7 +172,7 @@ def _attention_layers_only(keys: ConfigKeys, found: dict[str, Any]) -> dict[str,
     types = keys.raw("layer_types")
     complete = isinstance(types, list) and len(types) == found["layers"]
     if not complete or any(name not in ("attention", _FULL) for name in types):
-        keys.note(
+        keys.add_note(
             "K02",
             "layer_types",
             "layer_types lists Mamba layers, which PARC does not support in this family",
@@ -212,10 +212,10 @@ def read_linear_attention(
     If the config has ``layer_types``, the interval of full attention is read from it instead of
     from the interval key.
     """
-    found = {field: keys.size(key) for field, key in names.items()}
+    found = {field: keys.whole_number(key) for field, key in names.items()}
     every = full_attention_every(keys, "linear_attention", layers)
     if every == 0:
-        keys.note("K02", "layer_types", "layer_types lists no layer with full attention")
+        keys.add_note("K02", "layer_types", "layer_types lists no layer with full attention")
     return found | {"full_attention_every": every or found["full_attention_every"]}
 
 
@@ -225,20 +225,20 @@ def read_layer_pattern(keys: ConfigKeys, names: Mapping[str, str]) -> str:
     If the pattern is invalid, add a note and return an empty text.
     """
     letters, types = keys.raw(names["letters"]), keys.raw(names["types"])
-    layers = keys.optional_size(names["layers"])
+    layers = keys.optional_whole_number(names["layers"])
     key = names["letters"] if types is None else names["types"]
     if isinstance(types, list):
         letters = "".join(_LETTERS.get(name, "?") for name in types if isinstance(name, str))
     elif types is not None:
         letters = None
     if letters is None or letters in ("", [], {}):
-        keys.note("K03", key, f"{key} is missing; it defines the type of each layer")
+        keys.add_note("K03", key, f"{key} is missing; it defines the type of each layer")
         return ""
     if not isinstance(letters, str) or set(letters) - {*_LETTERS.values()}:
         valid = _LETTERS if types is not None else dict.fromkeys(_LETTERS.values())
-        keys.note("K02", key, f"{key} has unsupported layer types", listed(valid))
+        keys.add_note("K02", key, f"{key} has unsupported layer types", listed(valid))
         return ""
     if layers not in (None, len(letters)):
         message = f"{key} lists {len(letters)} layers, but {names['layers']} is {layers}"
-        keys.note("K03", names["layers"], message)
+        keys.add_note("K03", names["layers"], message)
     return letters

@@ -154,7 +154,7 @@ def model_spec_from_config(
         return ConfigReading({}, (ConfigNote("K02", "model_type", str(error), _INCOMPLETE),))
     keys = ConfigKeys(config, family.defaults, family.file)
     # The family has been selected with it already.
-    keys.ignore(("model_type",))
+    keys.mark_as_read(("model_type",))
     mapping = {"name": name, "family": model_type} | read_model(keys, family)
     note_unread(keys)
     # A key that is read twice would give the same note twice.

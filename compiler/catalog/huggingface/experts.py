@@ -23,13 +23,13 @@ def read_experts(keys: ConfigKeys, names: Names, layers: int) -> dict[str, Any] 
     """Return section ``experts`` of ``ModelSpec``; None if the config describes a dense model."""
     count = keys.raw(names["count"])
     if (names.get("dense_if_null") and count is None) or (
-        names.get("dense_if_zero") and keys.size(names["count"], least=0) == 0
+        names.get("dense_if_zero") and keys.whole_number(names["count"], least=0) == 0
     ):
         return None
-    size = keys.size(names["size"])
+    size = keys.whole_number(names["size"])
     found: dict[str, Any] = {
-        "count": keys.uniform(names["count"]),
-        "top_k": keys.uniform(names["top_k"]),
+        "count": keys.uniform_whole_number(names["count"]),
+        "top_k": keys.uniform_whole_number(names["top_k"]),
         "size": size,
         "shared_size": _shared_expert_width(keys, names, size),
     }
@@ -45,10 +45,10 @@ def read_experts(keys: ConfigKeys, names: Names, layers: int) -> dict[str, Any] 
 
 
 _OPTIONAL: dict[str, Callable[[ConfigKeys, str], Any]] = {
-    "aux_loss_coefficient": ConfigKeys.weight,
-    "every": ConfigKeys.size,
-    "scaling_factor": ConfigKeys.number,
-    "score_function": lambda keys, key: keys.word(key, _SCORES),
+    "aux_loss_coefficient": ConfigKeys.non_negative_number,
+    "every": ConfigKeys.whole_number,
+    "scaling_factor": ConfigKeys.positive_number,
+    "score_function": lambda keys, key: keys.translated_choice(key, _SCORES),
 }
 
 
@@ -60,11 +60,11 @@ def _shared_expert_width(keys: ConfigKeys, names: Names, size: int) -> int:
     width of a routed expert.
     """
     if "shared_size" in names:
-        return keys.size(names["shared_size"], least=0)
+        return keys.whole_number(names["shared_size"], least=0)
     count = names.get("shared_count", 0)
     if isinstance(count, str):
-        count = 0 if keys.raw(count) is None else keys.size(count, least=0)
-    width = keys.optional_size(names["shared_width"]) if "shared_width" in names else None
+        count = 0 if keys.raw(count) is None else keys.whole_number(count, least=0)
+    width = keys.optional_whole_number(names["shared_width"]) if "shared_width" in names else None
     return int(count) * (width or size)
 
 
@@ -76,7 +76,7 @@ def _leading_dense_layers(keys: ConfigKeys, names: Names, layers: int) -> dict[s
     """
     found: dict[str, Any] = {}
     if "first_dense_layers" in names:
-        found["first_dense_layers"] = keys.size(names["first_dense_layers"], least=0)
+        found["first_dense_layers"] = keys.whole_number(names["first_dense_layers"], least=0)
     if "layer_types" in names:
         dense = _dense_layers_by_type(keys, names["layer_types"], layers)
         found |= {} if dense is None else {"first_dense_layers": dense}
@@ -98,11 +98,11 @@ def _dense_layers_by_type(keys: ConfigKeys, key: str, layers: int) -> int | None
     if types is None:
         return None
     if not isinstance(types, list) or len(types) != layers:
-        keys.note("K03", key, f"{key} must list one type for each of the {layers} layers")
+        keys.add_note("K03", key, f"{key} must list one type for each of the {layers} layers")
         return 0
     dense = types.index("sparse") if "sparse" in types else layers
     if types != ["dense"] * dense + ["sparse"] * (layers - dense):
-        keys.note("K02", key, f"{key} must list the dense layers first, then the sparse ones")
+        keys.add_note("K02", key, f"{key} must list the dense layers first, then the sparse ones")
     return dense
 
 
@@ -114,7 +114,7 @@ def _dense_layers_by_index(keys: ConfigKeys, key: str) -> int:
     dense = keys.raw(key) or []
     if not isinstance(dense, list) or dense != list(range(len(dense))):
         message = f"{key} must list the first layers of the model, without gaps"
-        keys.note("K02", key, message, "for example: [0, 1, 2]")
+        keys.add_note("K02", key, message, "for example: [0, 1, 2]")
         return 0
     return len(dense)
 
@@ -125,22 +125,22 @@ def _check_every_nth(keys: ConfigKeys, key: str, every_key: str, layers: int) ->
     ``key`` is the config key that lists these layers, and ``every_key`` the config key whose value
     is n.
     """
-    listed, every = keys.raw(key), keys.size(every_key)
+    listed, every = keys.raw(key), keys.whole_number(every_key)
     # 0-based indexes: with every = 2, the layers 1, 3, 5, ...
     expected = range(every - 1, layers, every)
     complete = isinstance(listed, list) and len(listed) == len(expected)
     if listed not in (None, []) and not (complete and all(map(eq, listed, expected))):
         message = f"{key} must list every n-th layer, and n is {every_key} = {every}"
-        keys.note("K02", key, message)
+        keys.add_note("K02", key, message)
 
 
 def _check_last_layer(keys: ConfigKeys, key: str, layers: int) -> None:
     """Add a note (K02) if dense layers follow the last layer with experts (ERNIE)."""
     last = keys.raw(key)
     # -1 means the last layer of the model (ERNIE's moe_layer_end_index).
-    if last not in (None, -1) and keys.size(key, least=0) < layers - 1:
+    if last not in (None, -1) and keys.whole_number(key, least=0) < layers - 1:
         message = f"{key} is {shown(last)}; PARC does not support dense layers after that layer"
-        keys.note("K02", key, message, f"valid values: -1, {layers - 1}")
+        keys.add_note("K02", key, message, f"valid values: -1, {layers - 1}")
 
 
 def _softmax_router(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def _softmax_router(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) ->
     top-k logits. So ``pre_softmax`` is needed only if the config does not normalize the selected
     scores.
     """
-    return {"pre_softmax": not keys.flag(names["normalized"])}
+    return {"pre_softmax": not keys.boolean(names["normalized"])}
 
 
 def _grouped_softmax_router(
@@ -158,10 +158,10 @@ def _grouped_softmax_router(
 ) -> dict[str, Any]:
     """Return the fields of DeepSeek-V2's softmax router, with or without expert groups."""
     router = _softmax_router(keys, names, found)
-    grouped = keys.word(names["method"], _SOFTMAX_METHODS) == "groups"
+    grouped = keys.translated_choice(names["method"], _SOFTMAX_METHODS) == "groups"
     groups = _group_fields(keys, names) if grouped else {}
     # Configs without grouped routing contain these keys too, without effect.
-    keys.ignore((names["groups"], names["group_top_k"]))
+    keys.mark_as_read((names["groups"], names["group_top_k"]))
     return router | groups
 
 
@@ -170,17 +170,17 @@ def _sigmoid_router(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) ->
 
     The bias is a buffer, not a trained parameter (arXiv:2412.19437).
     """
-    if not keys.flag(names["normalized"]):
+    if not keys.boolean(names["normalized"]):
         key = names["normalized"]
-        keys.note(
+        keys.add_note(
             "K02",
             key,
             f"{key} is false; PARC supports sigmoid routers only with normalized scores",
             "valid value: true",
         )
-    return {"router_bias": keys.word(names["method"], _SIGMOID_METHODS)} | _group_fields(
-        keys, names
-    )
+    return {
+        "router_bias": keys.translated_choice(names["method"], _SIGMOID_METHODS)
+    } | _group_fields(keys, names)
 
 
 def _router_by_score(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,7 +197,9 @@ def _groups_only(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> di
 
 def _group_fields(keys: ConfigKeys, names: Names) -> dict[str, Any]:
     """Return ``groups`` and ``group_top_k``; null in the config means one group."""
-    return {field: keys.optional_size(names[field]) or 1 for field in ("groups", "group_top_k")}
+    return {
+        field: keys.optional_whole_number(names[field]) or 1 for field in ("groups", "group_top_k")
+    }
 
 
 ROUTERS: dict[str, Callable[[ConfigKeys, Names, Mapping[str, Any]], dict[str, Any]]] = {

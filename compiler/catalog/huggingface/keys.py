@@ -70,10 +70,10 @@ class ConfigKeys:
         """
         value = self.raw(key)
         if value is not None and not isinstance(value, Mapping):
-            self.note("K03", key, f"{key} must be a mapping")
+            self.add_note("K03", key, f"{key} must be a mapping")
         return value if isinstance(value, Mapping) else {}
 
-    def ignore(self, keys: Iterable[str]) -> None:
+    def mark_as_read(self, keys: Iterable[str]) -> None:
         """Mark ``keys`` as read. A key that ends in ``*`` marks all keys with that prefix."""
         for key in keys:
             if key.endswith("*"):
@@ -81,13 +81,13 @@ class ConfigKeys:
             else:
                 self._read.add(key)
 
-    def note(self, code: str, key: str, message: str, help: str = "") -> None:
+    def add_note(self, code: str, key: str, message: str, help: str = "") -> None:
         """Add a note about ``key`` with a diagnostic code."""
         # Some configs have keys that contain a dot themselves, such as transformers.js_config.
         nested = key not in self.config and "." in key
         self.notes.append(ConfigNote(code, key, message, help, nested))
 
-    def size(self, key: str, *, least: int = 1) -> int:
+    def whole_number(self, key: str, *, least: int = 1) -> int:
         """Return the value of ``key``, a whole number from ``least`` to LARGEST.
 
         For any other value, add a note and return ``least``.
@@ -95,20 +95,20 @@ class ConfigKeys:
         value = self.raw(key)
         return least if self._is_rejected(key, value, least) else int(value)
 
-    def optional_size(self, key: str) -> int | None:
+    def optional_whole_number(self, key: str) -> int | None:
         """Return the value of ``key`` as a whole number; None if the key is null or absent."""
-        return None if self.raw(key) is None else self.size(key)
+        return None if self.raw(key) is None else self.whole_number(key)
 
-    def uniform(self, key: str, *, least: int = 1) -> int:
+    def uniform_whole_number(self, key: str, *, least: int = 1) -> int:
         """Return the value of ``key``, a whole number or a list of equal numbers, one per layer.
 
         For any other value, add a note and return ``least``.
         """
         value = self.raw(key)
         if not isinstance(value, list):
-            return self.size(key, least=least)
+            return self.whole_number(key, least=least)
         if not value or any(other != value[0] for other in value):
-            self.note(
+            self.add_note(
                 "K02",
                 key,
                 f"{key} differs between layers",
@@ -128,27 +128,29 @@ class ConfigKeys:
                 if key in self.config
                 else f"the family file {self._file} has no default for {key}"
             )
-            self.note("K03", key, f"{key} is missing", help if self._file else "")
+            self.add_note("K03", key, f"{key} is missing", help if self._file else "")
         elif isinstance(value, bool) or not isinstance(value, int):
-            self.note("K03", key, f"{key} is {shown(value)}, must be a whole number")
+            self.add_note("K03", key, f"{key} is {shown(value)}, must be a whole number")
         elif not least <= value <= LARGEST:
-            self.note("K03", key, f"{key} is {shown(value)}, must be between {least} and {LARGEST}")
+            self.add_note(
+                "K03", key, f"{key} is {shown(value)}, must be between {least} and {LARGEST}"
+            )
         else:
             return False
         return True
 
-    def number(self, key: str) -> float:
+    def positive_number(self, key: str) -> float:
         """Return the value of ``key`` as a positive finite number.
 
         For any other value, add a note and return 1.0.
         """
-        return positive(self, key, self.raw(key))
+        return positive_or_note(self, key, self.raw(key))
 
-    def weight(self, key: str) -> float:
+    def non_negative_number(self, key: str) -> float:
         """Return the value of ``key`` as a finite number of at least 0; null gives 0."""
-        return 0.0 if self.raw(key) in (None, 0) else self.number(key)
+        return 0.0 if self.raw(key) in (None, 0) else self.positive_number(key)
 
-    def flag(self, key: str) -> bool:
+    def boolean(self, key: str) -> bool:
         """Return the value of ``key`` as a bool; null gives False.
 
         For a value that is not a bool, add a note and return False.
@@ -156,10 +158,10 @@ class ConfigKeys:
         value = self.raw(key)
         if value is None or isinstance(value, bool):
             return bool(value)
-        self.note("K03", key, f"{key} is {shown(value)}, must be true or false")
+        self.add_note("K03", key, f"{key} is {shown(value)}, must be true or false")
         return False
 
-    def word(self, key: str, words: Mapping[str, str]) -> str:
+    def translated_choice(self, key: str, words: Mapping[str, str]) -> str:
         """Return the entry of ``words`` for the value of ``key``.
 
         If ``words`` has no such entry, add a note and return the first entry.
@@ -167,7 +169,7 @@ class ConfigKeys:
         value = self.raw(key)
         if isinstance(value, str) and value in words:
             return words[value]
-        self.note(
+        self.add_note(
             "K02", key, f"{key} is {shown(value)}, which PARC does not support", listed(words)
         )
         return next(iter(words.values()))
@@ -183,11 +185,11 @@ class ConfigKeys:
             return
         # Some configs write one value per layer, also if all layers are equal.
         one = given[0] if isinstance(given, list) and given and given != value else given
-        uniform = one is given or all(same(other, one) for other in given)
-        if uniform and same(one, value):
+        uniform = one is given or all(equal_and_same_type(other, one) for other in given)
+        if uniform and equal_and_same_type(one, value):
             return
         only = f"this family is supported only with {shown(value)}"
-        self.note(
+        self.add_note(
             "K02", key, f"{key} is {shown(given)}: {reason or only}", f"valid value: {shown(value)}"
         )
 
@@ -209,12 +211,12 @@ def _unread_keys(mapping: Mapping[str, Any], prefix: str, read: set[str]) -> lis
     return [name for name in names if name not in read]
 
 
-def same(one: Any, other: Any) -> bool:
+def equal_and_same_type(one: Any, other: Any) -> bool:
     """Return True if both values are equal; unlike in Python, 1 and true are different."""
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
-def positive(keys: ConfigKeys, key: str, value: Any, *, label: str = "") -> float:
+def positive_or_note(keys: ConfigKeys, key: str, value: Any, *, label: str = "") -> float:
     """Return ``value`` as a float if it is a positive finite number.
 
     Otherwise add a note about ``key`` and return 1.0. ``label`` replaces ``key`` in the message,
@@ -225,7 +227,7 @@ def positive(keys: ConfigKeys, key: str, value: Any, *, label: str = "") -> floa
     if number and 0 < value <= 10**18 and math.isfinite(value):
         return float(value)
     found = "missing" if value is None else shown(value)
-    keys.note("K03", key, f"{label or key} is {found}, must be a positive number")
+    keys.add_note("K03", key, f"{label or key} is {found}, must be a positive number")
     return 1.0
 
 
@@ -259,20 +261,20 @@ def note_unread(keys: ConfigKeys) -> None:
     """
     types = keys.config.get("layer_types")
     if isinstance(types, list) and all(name == "full_attention" for name in types):
-        keys.ignore(("layer_types",))  # full attention in all layers is the default
+        keys.mark_as_read(("layer_types",))  # full attention in all layers is the default
     known = _known_keys()
     for key in keys.unread():
         name = key.rpartition(".")[2] if key not in keys.config else key
         if name in known["no_effect"]:
-            keys.note("K04", key, f"{key} is not used: {known['no_effect'][name]}")
+            keys.add_note("K04", key, f"{key} is not used: {known['no_effect'][name]}")
         elif name in known["structural"]:
-            keys.note(
+            keys.add_note(
                 "K02",
                 key,
                 f"{key} changes the model structure; PARC does not support it in this family",
             )
         elif name not in known["harmless"] and not name.endswith(_HARMLESS_ENDINGS):
-            keys.note("K05", key, f"unknown key {shown(key)}; PARC ignores it")
+            keys.add_note("K05", key, f"unknown key {shown(key)}; PARC ignores it")
 
 
 @cache

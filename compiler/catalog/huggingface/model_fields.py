@@ -30,19 +30,19 @@ ACTIVATIONS = {
 """Name of an activation function in transformers -> name in the spec."""
 
 FIELD_READERS: dict[str, Callable[[ConfigKeys, str], Any]] = {
-    "layers": ConfigKeys.size,
-    "hidden": ConfigKeys.size,
-    "ffn": ConfigKeys.size,
-    "vocab": ConfigKeys.size,
-    "heads": ConfigKeys.size,
-    "kv_heads": ConfigKeys.optional_size,
-    "head_dim": ConfigKeys.optional_size,
-    "activation": lambda keys, key: keys.word(key, ACTIVATIONS),
-    "norm_epsilon": ConfigKeys.number,
-    "tied_embeddings": ConfigKeys.flag,
-    "qkv_bias": ConfigKeys.flag,
-    "attention_output_bias": ConfigKeys.flag,
-    "mlp_bias": ConfigKeys.flag,
+    "layers": ConfigKeys.whole_number,
+    "hidden": ConfigKeys.whole_number,
+    "ffn": ConfigKeys.whole_number,
+    "vocab": ConfigKeys.whole_number,
+    "heads": ConfigKeys.whole_number,
+    "kv_heads": ConfigKeys.optional_whole_number,
+    "head_dim": ConfigKeys.optional_whole_number,
+    "activation": lambda keys, key: keys.translated_choice(key, ACTIVATIONS),
+    "norm_epsilon": ConfigKeys.positive_number,
+    "tied_embeddings": ConfigKeys.boolean,
+    "qkv_bias": ConfigKeys.boolean,
+    "attention_output_bias": ConfigKeys.boolean,
+    "mlp_bias": ConfigKeys.boolean,
 }
 """Field of ``ModelSpec`` that section ``keys`` can declare -> function that reads its config
 key."""
@@ -50,7 +50,7 @@ key."""
 
 def read_model(keys: ConfigKeys, family: Family) -> dict[str, Any]:
     """Return the fields of ``ModelSpec`` for a config; add notes on problems to ``keys``."""
-    keys.ignore(family.ignored_keys)
+    keys.mark_as_read(family.ignored_keys)
     _check_required_values(keys, family)
     found = _plain_fields(keys, family)
     if family.layer_pattern:
@@ -76,7 +76,7 @@ def _check_required_values(keys: ConfigKeys, family: Family) -> None:
     for key, value in family.assumed.items():
         if keys.raw(key) != value:
             message = f"{key} is {shown(keys.raw(key))}, but the spec has no field for {key}"
-            keys.note("K06", key, message, f"the training framework assumes {shown(value)}")
+            keys.add_note("K06", key, message, f"the training framework assumes {shown(value)}")
 
 
 def _check_requires(keys: ConfigKeys, requires: Mapping[str, Any]) -> None:
@@ -121,10 +121,10 @@ def _pattern_fields(keys: ConfigKeys, family: Family) -> dict[str, Any]:
     """
     pattern = read_layer_pattern(keys, family.layer_pattern)
     # Read even without Mamba layers: the class writes its defaults into every config.
-    mamba = {field: keys.size(key) for field, key in family.mamba.items()}
+    mamba = {field: keys.whole_number(key) for field, key in family.mamba.items()}
     width = str(family.keys["ffn"])
-    keys.ignore((width,))
-    ffn = keys.size(width) if "-" in pattern else 0
+    keys.mark_as_read((width,))
+    ffn = keys.whole_number(width) if "-" in pattern else 0
     fields = {"layers": len(pattern), "pattern": pattern, "ffn": ffn}
     return fields | ({"mamba": mamba} if "M" in pattern else {})
 
@@ -139,14 +139,14 @@ def _expert_fields(keys: ConfigKeys, family: Family, found: Mapping[str, Any]) -
     requires = names.get("requires", {})
     if family.layer_pattern and "E" not in found["pattern"]:
         # The transformers class writes these keys into every config, also without experts.
-        keys.ignore([key for key in names.values() if isinstance(key, str)])
-        keys.ignore(requires)
+        keys.mark_as_read([key for key in names.values() if isinstance(key, str)])
+        keys.mark_as_read(requires)
         return {}
     _check_requires(keys, requires)
     experts = read_experts(keys, names, found["layers"])
     if experts is None:
         shared = names.get("shared_size")
-        return {"ffn": keys.size(shared, least=0)} if shared else {}
+        return {"ffn": keys.whole_number(shared, least=0)} if shared else {}
     if family.layer_pattern:
         return {"experts": experts}
     # Such configs often contain an MLP width that no layer uses.
@@ -161,7 +161,7 @@ def _with_constants(keys: ConfigKeys, family: Family, found: dict[str, Any]) -> 
     """
     chosen = [family.constants]
     for key, branches in family.switches.items():
-        chosen.append(branches.get("set" if keys.flag(key) else "unset", {}))
+        chosen.append(branches.get("set" if keys.boolean(key) else "unset", {}))
     for constants in chosen:
         for field, value in constants.items():
             # A mapping is merged into a section, and only if the config has that section.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from parc.compiler.catalog.huggingface.keys import ConfigKeys, listed, positive, shown
+from parc.compiler.catalog.huggingface.keys import ConfigKeys, listed, positive_or_note, shown
 
 # All three parts of "mrope" have the same position for text tokens, so it is no scaling.
 _SCALINGS = {
@@ -49,13 +49,13 @@ def _rotary_positions(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) 
     position: dict[str, Any] = {
         "kind": "rope",
         "base": _rotary_base(keys, names, rope),
-        "max_positions": keys.size(names["max_positions"]),
+        "max_positions": keys.whole_number(names["max_positions"]),
     }
     share = rope.get("partial_rotary_factor")
     if share is not None:
-        position["percent"] = positive(keys, "rope_parameters", share)
+        position["percent"] = positive_or_note(keys, "rope_parameters", share)
     elif "percent" in names:
-        position["percent"] = keys.number(names["percent"])
+        position["percent"] = keys.positive_number(names["percent"])
     if "dims" in names:
         position = _rotated_fraction(keys, names["dims"], found) | position
     return position | _scaling_fields(keys, rope)
@@ -63,7 +63,11 @@ def _rotary_positions(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) 
 
 def _rotary_base(keys: ConfigKeys, names: Names, rope: Mapping[str, Any]) -> float:
     theta = rope.get("rope_theta")
-    return keys.number(names["base"]) if theta is None else positive(keys, _rope_key(keys), theta)
+    return (
+        keys.positive_number(names["base"])
+        if theta is None
+        else positive_or_note(keys, _rope_key(keys), theta)
+    )
 
 
 def _rotated_fraction(keys: ConfigKeys, key: str, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,11 +75,11 @@ def _rotated_fraction(keys: ConfigKeys, key: str, found: Mapping[str, Any]) -> d
 
     The result is empty if the config does not set the key.
     """
-    dims, width = keys.optional_size(key), _head_dim(found)
+    dims, width = keys.optional_whole_number(key), _head_dim(found)
     if dims is None:
         return {}
     if dims > width:
-        keys.note("K03", key, f"{key} is {dims}, which exceeds the head dim {width}")
+        keys.add_note("K03", key, f"{key} is {dims}, which exceeds the head dim {width}")
     return {"percent": min(dims / max(width, 1), 1.0)}
 
 
@@ -97,11 +101,15 @@ def _rotary_positions_with_alpha(
         return _rotary_positions(keys, names, found)
     base, head_dim = _rotary_base(keys, names, rope), _head_dim(found)
     if head_dim <= 2:
-        keys.note("K03", "head_dim", f"head_dim is {head_dim}; alpha scaling needs more than 2")
+        keys.add_note("K03", "head_dim", f"head_dim is {head_dim}; alpha scaling needs more than 2")
         head_dim = 4
     # NTK-aware scaling of the base: alpha ** (d / (d - 2)) with head dim d.
-    base *= positive(keys, _rope_key(keys), rope["alpha"]) ** (head_dim / (head_dim - 2))
-    return {"kind": "rope", "base": base, "max_positions": keys.size(names["max_positions"])}
+    base *= positive_or_note(keys, _rope_key(keys), rope["alpha"]) ** (head_dim / (head_dim - 2))
+    return {
+        "kind": "rope",
+        "base": base,
+        "max_positions": keys.whole_number(names["max_positions"]),
+    }
 
 
 def _rotary_or_no_positions(
@@ -119,11 +127,11 @@ def _rotary_or_no_positions(
 
 
 def _learned_positions(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    return {"kind": "learned", "max_positions": keys.size(names["max_positions"])}
+    return {"kind": "learned", "max_positions": keys.whole_number(names["max_positions"])}
 
 
 def _no_positions(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    return {"kind": "none", "max_positions": keys.size(names["max_positions"])}
+    return {"kind": "none", "max_positions": keys.whole_number(names["max_positions"])}
 
 
 POSITION_FORMS: dict[str, Callable[[ConfigKeys, Names, Mapping[str, Any]], dict[str, Any]]] = {
@@ -156,7 +164,7 @@ def _rope_mapping(keys: ConfigKeys) -> Mapping[str, Any]:
         table = table["full_attention"]
     if isinstance(table, Mapping):
         return table
-    keys.note("K03", key, f"{key} must be a mapping")
+    keys.add_note("K03", key, f"{key} must be a mapping")
     return {}
 
 
@@ -167,24 +175,24 @@ def _scaling_fields(keys: ConfigKeys, rope: Mapping[str, Any]) -> dict[str, Any]
     scaling = "none" if named is None else _SCALINGS.get(named) if isinstance(named, str) else None
     if scaling is None:
         message = f"{key} has rope type {shown(named)}, which PARC does not support"
-        keys.note("K02", key, message, listed(_SCALINGS))
+        keys.add_note("K02", key, message, listed(_SCALINGS))
     if scaling is None or scaling == "none":
         return {}
     found: dict[str, Any] = {
         "scaling": scaling,
-        "scaling_factor": positive(keys, key, rope.get("factor"), label=f"{key}.factor"),
+        "scaling_factor": positive_or_note(keys, key, rope.get("factor"), label=f"{key}.factor"),
     }
     if scaling == "yarn":
         found["kind"] = "yarn"
         found |= {
-            name: positive(keys, key, rope[name], label=f"{key}.{name}")
+            name: positive_or_note(keys, key, rope[name], label=f"{key}.{name}")
             for name in ("mscale", "mscale_all_dim")
             if rope.get(name) not in (None, 0)
         }
     _note_assumed(keys, rope, _ASSUMED.get(scaling, {}))
     original = rope.get("original_max_position_embeddings")
     if original is not None:
-        found["original_max_positions"] = int(positive(keys, key, original))
+        found["original_max_positions"] = int(positive_or_note(keys, key, original))
     return found
 
 
@@ -197,4 +205,4 @@ def _note_assumed(keys: ConfigKeys, rope: Mapping[str, Any], assumed: Mapping[st
     for name, value in assumed.items():
         if rope.get(name, value) != value:
             message = f"{key}.{name} is {shown(rope[name])}, but the spec has no field for {name}"
-            keys.note("K06", key, message, f"the training framework assumes {value:g}")
+            keys.add_note("K06", key, message, f"the training framework assumes {value:g}")
