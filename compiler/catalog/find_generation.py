@@ -1,4 +1,4 @@
-"""Read the facts of a GPU generation, from the catalog or from a file of the user."""
+"""Facts of a GPU generation, read from the catalog or from a file of the user."""
 
 from __future__ import annotations
 
@@ -13,51 +13,59 @@ from parc.compiler.ir.generation import Efficiency, Generation, ServingEfficienc
 
 KIND = "generations"
 PRIOR = "prior"
-"""Value of ``like`` for a row without published runs: the centres of the priors."""
+"""Value of ``like`` for a row of factors without published runs; the row has the prior means of the
+fit."""
 ABOUT_ROWS = ("like", "fitted_runs", "fitted_models", "mean_error_percent")
-"""Keys of an efficiency row that are not parameters: its origin."""
+"""Keys of an efficiency row that document its origin and are not parameters."""
 _READ_ELSEWHERE = ("name", "file", "serving", "efficiency")
 _OPTIONAL = {"compute_capabilities": ()}
-"""AMD has no compute capabilities."""
+"""Keys that may be absent, with their defaults: AMD GPUs have no compute capability."""
 
 
 def find_generation(name: str, library: Library, sink: Sink, at: str) -> Generation | None:
-    """Return the generation that ``name`` refers to: a catalog name or the path of a file.
+    """Return the GPU generation that ``name`` refers to: a catalog name or the path of a file.
 
-    A row of ``efficiency`` may be ``like: <generation>/<stack>`` or ``like: prior`` with the
-    parameters that differ; every other key is required.
+    A row of ``efficiency`` may start from another row (``like: <generation>/<stack>``) or from the
+    prior means (``like: prior``), and then list only the parameters that differ. All other keys are
+    required.
 
-    None after a finding at the spec path ``at``: K01 for an unknown name, K07 for an unreadable
-    file, K08 for a missing or invalid key.
+    Return None after reporting a finding at the spec path ``at``: K01 (no such entry), K07 (file
+    cannot be read), or K08 (a key is missing or invalid).
     """
     entry = look_up(KIND, name, library, sink, at)
-    return None if entry is None else _Reader(entry, library, sink, at).generation()
+    return None if entry is None else _GenerationReader(entry, library, sink, at).generation()
 
 
-class _Reader:
-    """Reader of a generation file and of the files that its rows refer to."""
+class _GenerationReader:
+    """Reader of the file of a GPU generation, and of the files to which its rows refer."""
 
     def __init__(self, entry: Entry, library: Library, sink: Sink, at: str) -> None:
         self._entry = entry
         self._library = library
         self._sink = sink
         self._at = at
+        # Files that were read already, so that two rows with the same ``like`` read it once.
         self._entries: dict[str, Entry | None] = {entry.file or entry.name: entry}
-        self._sound = True
+        self._is_valid = True
 
     def generation(self) -> Generation | None:
-        """Return all facts; None after at least one finding."""
+        """Return the generation with all facts; None if any finding was reported."""
         facts = self._entry.facts
         top = [field for field in fields(Generation) if field.name not in _READ_ELSEWHERE]
         own = {key: value for key, value in facts.items() if key not in ("serving", "efficiency")}
-        values = self._values(self._entry, "", own, Generation, dict(_OPTIONAL))
-        serving = self._mapping(self._entry, "serving")
-        shares = self._values(self._entry, "serving", serving, ServingEfficiency, {})
-        stacks = self._mapping(self._entry, "efficiency")
+        values = self._checked_values(self._entry, "", own, Generation, dict(_OPTIONAL))
+        serving = self._section(self._entry, "serving")
+        shares = self._checked_values(self._entry, "serving", serving, ServingEfficiency, {})
+        stacks = self._section(self._entry, "efficiency")
+        # Checked here, because a wrong name would otherwise fail only in the cost model.
         if (like := values.get("kernels_like")) and like not in self._library.names("kernels"):
-            self._refuse(self._entry, "kernels_like", f"is {like}, which catalog/kernels lacks")
-        rows = {str(stack): self._row(self._entry, str(stack), ()) for stack in stacks}
-        if not self._sound:
+            self._report_invalid(
+                self._entry,
+                "kernels_like",
+                f"is {like}, but catalog/kernels has no file of this name",
+            )
+        rows = {str(stack): self._efficiency_row(self._entry, str(stack), ()) for stack in stacks}
+        if not self._is_valid:
             return None
         return Generation(
             name=self._entry.name,
@@ -67,59 +75,72 @@ class _Reader:
             **{field.name: values[field.name] for field in top},
         )
 
-    def _mapping(self, entry: Entry, key: str) -> Mapping[str, Any]:
+    def _section(self, entry: Entry, key: str) -> Mapping[str, Any]:
         value = entry.facts.get(key)
         if isinstance(value, dict):
             return value
-        self._refuse(entry, key, "is missing" if value is None else "must be a mapping")
+        self._report_invalid(entry, key, "is missing" if value is None else "must be a mapping")
         return {}
 
-    def _row(self, entry: Entry, stack: str, path: tuple[str, ...]) -> Efficiency | None:
-        """Return one row of ``efficiency``; ``path`` lists the rows that refer to it."""
+    def _efficiency_row(self, entry: Entry, stack: str, path: tuple[str, ...]) -> Efficiency | None:
+        """Return the efficiency factors of a kernel stack in ``entry``; None after a finding.
+
+        ``path`` lists the rows of factors whose ``like`` led to this row, to detect a cycle.
+        """
         key, here = f"efficiency.{stack}", f"{entry.file or entry.name}/{stack}"
-        facts = self._mapping(entry, "efficiency").get(stack)
+        facts = self._section(entry, "efficiency").get(stack)
         if not isinstance(facts, dict):
-            self._refuse(entry, key, "is missing" if facts is None else "must be a mapping")
+            self._report_invalid(entry, key, "is missing" if facts is None else "must be a mapping")
             return None
         like = facts.get("like", "")
         own = {name: value for name, value in facts.items() if name not in ABOUT_ROWS}
         if not like:
+            # Flags may be omitted; fitted parameters of a row without ``like`` must all be given.
             flags = {one.name: one.default for one in fields(Efficiency) if one.type == "bool"}
-            return self._efficiency(entry, key, own, flags)
-        base = Efficiency() if like == PRIOR else self._like(entry, key, str(like), (*path, here))
+            return self._build_efficiency(entry, key, own, flags)
+        base = (
+            Efficiency()
+            if like == PRIOR
+            else self._referenced_row(entry, key, str(like), (*path, here))
+        )
         if base is None:
             return None
         inherited = {one.name: getattr(base, one.name) for one in fields(Efficiency)}
-        return self._efficiency(entry, key, own, inherited)
+        return self._build_efficiency(entry, key, own, inherited)
 
-    def _like(self, entry: Entry, key: str, like: str, path: tuple[str, ...]) -> Efficiency | None:
-        """Return the row that ``like`` names."""
+    def _referenced_row(
+        self, entry: Entry, key: str, like: str, path: tuple[str, ...]
+    ) -> Efficiency | None:
+        """Return the efficiency factors that the value of ``like`` names; None after a finding."""
         generation, _, stack = like.rpartition("/")
+        # Two rows that refer to each other would otherwise recurse forever.
         if like in path:
-            self._refuse(entry, f"{key}.like", f"refers to itself over {', '.join(path)}")
+            self._report_invalid(
+                entry, f"{key}.like", f"refers to itself through {', '.join(path)}"
+            )
             return None
         if generation not in self._entries:
             found = look_up(KIND, generation, self._library, self._sink, self._at)
             self._entries[generation] = found
         other = self._entries[generation]
         if other is None:
-            self._sound = False
+            self._is_valid = False
             return None
-        rows = self._mapping(other, "efficiency")
+        rows = self._section(other, "efficiency")
         if stack not in rows:
             problem = f"is {like}, but {other.label} has only {', '.join(rows)}"
-            self._refuse(entry, f"{key}.like", problem)
+            self._report_invalid(entry, f"{key}.like", problem)
             return None
-        return self._row(other, stack, path)
+        return self._efficiency_row(other, stack, path)
 
-    def _efficiency(
+    def _build_efficiency(
         self, entry: Entry, key: str, own: Mapping[str, Any], inherited: Mapping[str, Any]
     ) -> Efficiency | None:
-        values = self._values(entry, key, own, Efficiency, inherited)
+        values = self._checked_values(entry, key, own, Efficiency, inherited)
         complete = len(values) == len(fields(Efficiency))
         return replace(Efficiency(), **values) if complete else None
 
-    def _values(
+    def _checked_values(
         self,
         entry: Entry,
         above: str,
@@ -127,9 +148,10 @@ class _Reader:
         record: type,
         inherited: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """Return the values of the fields of ``record``: those of ``own``, else ``inherited``.
+        """Return the values of the fields of ``record``, from ``own`` or else from ``inherited``.
 
-        Reports unknown keys, values of the wrong type and missing keys of ``above``.
+        Report unknown keys, missing keys and values of the wrong type. In these findings, the name
+        of section ``above`` precedes the key.
         """
         types = {
             field.name: str(field.type)
@@ -138,53 +160,59 @@ class _Reader:
         }
         values: dict[str, Any] = {}
         for name in own.keys() - types.keys():
-            self._unknown(entry, _join(above, str(name)), tuple(types))
+            self._report_unknown_key(entry, _join_keys(above, str(name)), tuple(types))
         for name, type_ in types.items():
             wanted, accepts, convert = _TYPES[type_]
             value = own.get(name, inherited.get(name, MISSING))
             if value is MISSING:
-                self._refuse(entry, _join(above, name), "is missing")
+                self._report_invalid(entry, _join_keys(above, name), "is missing")
             elif not accepts(value):
-                self._refuse(entry, _join(above, name), f"is {str(value)[:40]}, must be {wanted}")
+                self._report_invalid(
+                    entry, _join_keys(above, name), f"is {str(value)[:40]}, must be {wanted}"
+                )
             else:
                 values[name] = convert(value)
         return values
 
-    def _unknown(self, entry: Entry, key: str, names: tuple[str, ...]) -> None:
+    def _report_unknown_key(self, entry: Entry, key: str, names: tuple[str, ...]) -> None:
         from parc.compiler.spec.nearest import did_you_mean
 
         near = did_you_mean(key.rpartition(".")[2], names)
         hint = f"did you mean {' or '.join(near)}?" if near else f"valid keys: {', '.join(names)}"
-        self._refuse(entry, key, "is not a key of this file", hint)
+        self._report_invalid(entry, key, "is not a valid key", hint)
 
-    def _refuse(self, entry: Entry, key: str, problem: str, hint: str = "") -> None:
-        """Report K08 for ``key`` and give the generation up."""
-        self._sound = False
+    def _report_invalid(self, entry: Entry, key: str, problem: str, hint: str = "") -> None:
+        """Report an invalid or missing key (K08); the reader then returns no generation."""
+        self._is_valid = False
         finding = Finding(
             f"{entry.label}: {key} {problem}",
-            label=problem if entry.file else f"read from the catalog's {entry.label}",
-            help=hint or f"compare: parc catalog {KIND} hopper",
+            label=problem
+            if entry.file
+            else f"the catalog file {entry.label} is read for this value",
+            help=hint or f"`parc catalog {KIND} hopper` prints a complete example",
         )
         entry.report(key, finding, self._sink, self._at)
 
 
-def _join(above: str, name: str) -> str:
+def _join_keys(above: str, name: str) -> str:
     return f"{above}.{name}" if above else name
 
 
-def _is_number(value: Any) -> bool:
+def _is_non_negative_number(value: Any) -> bool:
+    # bool is a subclass of int in Python.
     plain = isinstance(value, int | float) and not isinstance(value, bool)
     return plain and isfinite(value) and value >= 0
 
 
-def _is_texts(value: Any) -> bool:
+def _is_list_of_texts(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
 
 
 _TYPES: dict[str, tuple[str, Callable[[Any], bool], Callable[[Any], Any]]] = {
-    "float": ("a number of at least 0", _is_number, float),
+    "float": ("a number of at least 0", _is_non_negative_number, float),
     "bool": ("true or false", lambda value: isinstance(value, bool), bool),
     "str": ("text", lambda value: isinstance(value, str), str),
-    "tuple[str, ...]": ("a list of quoted texts", _is_texts, tuple),
+    "tuple[str, ...]": ("a list of quoted texts", _is_list_of_texts, tuple),
 }
-"""Annotation of a field -> (the type in words, its check, its conversion)."""
+"""Annotation of a field, as text -> (the type in words, function that checks a value, function that
+converts it)."""

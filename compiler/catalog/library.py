@@ -1,11 +1,11 @@
-"""Catalog of facts by kind and name, and look-up of the entries that a spec names.
+"""Catalog of hardware and models, and look-up of the entries that a spec refers to.
 
-The entries of the package are read on first use. The look-up reports missing and malformed entries.
+The entries are read on first use. The look-up reports missing and malformed entries.
 
 Users extend the catalog with files: a value with a slash, or one that ends in ``.yaml``, is the
-path of an entry, relative to the folder of the spec. The file has the same keys as the entries of
+path of a file, relative to the folder of the spec. The file has the same keys as the entries of
 ``compiler/catalog/<kind>``. A GPU of a new generation needs two such files and no code:
-``cluster.gpu: gpus/r100.yaml``, and in it ``generation: generations/rubin.yaml``.
+``cluster.gpu: gpus/r100.yaml``, and in that file ``generation: generations/rubin.yaml``.
 """
 
 from __future__ import annotations
@@ -24,46 +24,55 @@ from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.diagnostics.table_yaml import parse_table
 
 KINDS = ("clusters", "fabrics", "generations", "gpus", "kernels", "models", "nodes")
+"""Kinds of catalog entries, which are also the names of the folders."""
 LIMIT_BYTES = 4 * 1024 * 1024
-"""Size limit for files of users; far above that of any config.json."""
+"""Size limit of a user's file in bytes, far above the size of any config.json."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
 
 
 class Library:
-    """Catalog entries by name, and files of the user relative to the folder of the spec."""
+    """Entries of the catalog by name, and files of the user relative to the folder of the spec."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Resolve relative paths against ``folder``; None: the current directory."""
+        """Read relative paths of user files from ``folder``; from the current folder if None."""
         self._folder = folder
 
     def names(self, kind: str) -> tuple[str, ...]:
-        """Return the names of all entries of ``kind`` (one of KINDS), sorted."""
-        return _names(kind)
+        """Return the names of all catalog entries of ``kind`` (one of KINDS), sorted."""
+        return _catalog_names(kind)
 
     def entry(self, kind: str, name: str) -> dict[str, Any]:
-        """Return the facts of one entry as plain JSON types; KeyError for an unknown name."""
-        return deepcopy(_entry(kind, name))
+        """Return the content of a catalog entry as plain JSON types.
+
+        Raises:
+            KeyError: the catalog has no entry of this name.
+        """
+        return deepcopy(_catalog_entry(kind, name))
 
     def text(self, path: str) -> str:
-        """Return a user's file as text; OSError if it is missing, not UTF-8 or too long."""
-        try:
-            return self._read(Path(path)).decode("utf-8-sig")
-        except ValueError as error:  # not UTF-8, or a NUL in the path
-            raise OSError(errno.EILSEQ, "not a UTF-8 text file", path) from error
+        """Return the text of a user's file.
 
-    def _read(self, path: Path) -> bytes:
+        Raises:
+            OSError: the file is missing, not UTF-8, or longer than LIMIT_BYTES.
+        """
+        try:
+            return self._read_bytes(Path(path)).decode("utf-8-sig")
+        except ValueError as error:  # not UTF-8, or a NUL in the path
+            raise OSError(errno.EILSEQ, "it is not a UTF-8 text file", path) from error
+
+    def _read_bytes(self, path: Path) -> bytes:
         full = (self._folder or Path()) / path
         if full.exists() and not full.is_file():  # a pipe would block, a device never ends
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
         with full.open("rb") as file:
             data = file.read(LIMIT_BYTES + 1)
         if len(data) > LIMIT_BYTES:
-            raise OSError(errno.EFBIG, f"longer than {LIMIT_BYTES} bytes", str(path))
+            raise OSError(errno.EFBIG, f"the file is longer than {LIMIT_BYTES} bytes", str(path))
         return data
 
 
 @cache
-def _names(kind: str) -> tuple[str, ...]:
+def _catalog_names(kind: str) -> tuple[str, ...]:
     folder = files("parc.compiler.catalog") / kind
     if kind not in KINDS or not folder.is_dir():
         return ()
@@ -72,7 +81,7 @@ def _names(kind: str) -> tuple[str, ...]:
 
 
 @cache
-def _entry(kind: str, name: str) -> dict[str, Any]:
+def _catalog_entry(kind: str, name: str) -> dict[str, Any]:
     # the pattern keeps ``name`` inside the folder: no slash, no leading dot
     if kind not in KINDS or not _NAME.fullmatch(name):
         raise KeyError(name)
@@ -91,57 +100,61 @@ LABELS = {
     "models": "model",
     "nodes": "node type",
 }
-"""Kind of the catalog -> label of one entry in messages."""
+"""Kind of catalog entries -> words for one entry in messages."""
 USER_FILES = ("fabrics", "generations", "gpus", "nodes")
-"""Kinds whose entries may also be files of the user."""
+"""Kinds whose entries can also be files of the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Facts of one entry and the file that they are from."""
+    """Content of a catalog entry or of a user's file, with the origin of the content."""
 
     kind: str
     name: str
-    """Name in the catalog; for a file of the user, its name without ``.yaml``."""
+    """Name in the catalog; for a user's file, the file name without ``.yaml``."""
     facts: Mapping[str, Any]
     file: str = ""
-    """Path of the user's file, as the spec names it; empty for an entry of the catalog."""
+    """Path of the user's file, as written in the spec; empty for an entry of the catalog."""
     spans: Mapping[str, Span] = field(default_factory=dict)
-    """Positions of keys in the user's file, by dotted path."""
+    """Positions of the keys in the user's file, by dotted path of the key."""
 
     @property
     def label(self) -> str:
-        """File to name in messages."""
+        """Name of the file for messages: the user's path, or the path in the catalog."""
         return self.file or f"{self.kind}/{self.name}.yaml"
 
     def report(self, key: str, finding: Finding, sink: Sink, at: str) -> None:
-        """Report K08 about ``key``, in the user's file or else at the spec path ``at``."""
+        """Report an invalid or missing fact ``key`` (K08).
+
+        The finding points to the key in the user's file; for a catalog entry, to the spec path
+        ``at``.
+        """
         above = self.spans.get(key.rpartition(".")[0])  # a missing key is shown at its mapping
         beginning = Span(self.file, 1, 1) if self.file else None
         sink.report("K08", finding, at=at, span=self.spans.get(key) or above or beginning)
 
 
 def look_up(kind: str, name: str, library: Library, sink: Sink, at: str) -> Entry | None:
-    """Return the entry that ``name``, written at the spec path ``at``, refers to.
+    """Return the catalog entry or user's file that ``name`` at the spec path ``at`` refers to.
 
-    None after K01 with at most three similar names, K07 for a file that cannot be read, K08 for a
-    file that is not a mapping, or X06 and the like for a file that is not valid YAML.
+    Return None after reporting a finding: K01 (no such entry) with up to three similar names, K07
+    (file cannot be read), K08 (file is not a mapping), or X06 (invalid YAML) and other X codes.
     """
     if kind in USER_FILES and is_path(name):
-        return _read_file(kind, name, library, sink, at)
+        return _read_user_file(kind, name, library, sink, at)
     try:
         return Entry(kind, name, library.entry(kind, name))
     except KeyError:
-        sink.report("K01", _unknown(kind, name, library.names(kind), at), at=at)
+        sink.report("K01", _unknown_entry_finding(kind, name, library.names(kind), at), at=at)
         return None
 
 
 def is_path(name: str) -> bool:
-    """Return True if ``name`` is the path of a file instead of a catalog name."""
+    """Return True if ``name`` is the path of a user's file instead of the name of an entry."""
     return "/" in name or "\\" in name or name.endswith((".yaml", ".yml"))
 
 
-def _read_file(kind: str, path: str, library: Library, sink: Sink, at: str) -> Entry | None:
+def _read_user_file(kind: str, path: str, library: Library, sink: Sink, at: str) -> Entry | None:
     # The position-keeping YAML reader is imported on first use: most specs name no file.
     from parc.compiler.spec.reading.yaml_tree import read_tree, split_lines
 
@@ -149,7 +162,11 @@ def _read_file(kind: str, path: str, library: Library, sink: Sink, at: str) -> E
         text = library.text(path)
     except OSError as error:
         reason = error.strerror or str(error)
-        sink.report("K07", Finding(f"{path} cannot be read: {reason}", "named here"), at=at)
+        sink.report(
+            "K07",
+            Finding(f"{path} cannot be read: {reason}", "the spec names the file here"),
+            at=at,
+        )
         return None
     lines = {**sink.positions.lines, path: split_lines(text)}
     sink.positions = replace(sink.positions, lines=lines)
@@ -158,19 +175,21 @@ def _read_file(kind: str, path: str, library: Library, sink: Sink, at: str) -> E
         return None
     entry = Entry(kind, PurePath(path.replace("\\", "/")).stem, {}, path, tree.keys)
     if not isinstance(tree.value, dict):
-        entry.report("", Finding(f"{path} is not a mapping of keys to facts"), sink, at)
+        entry.report("", Finding(f"{path} must be a mapping of keys to values"), sink, at)
         return None
     return replace(entry, facts=tree.value)
 
 
-def _unknown(kind: str, name: str, names: tuple[str, ...], at: str) -> Finding:
+def _unknown_entry_finding(kind: str, name: str, names: tuple[str, ...], at: str) -> Finding:
     from difflib import get_close_matches
 
     near = get_close_matches(name[:100].lower(), names, n=3, cutoff=0.5)
     near = near or [other for other in names if name and other.startswith(name.lower())][:3]
     return Finding(
         message=f"the catalog has no {LABELS[kind]} {name[:100]!r}",
-        label="no such entry",
-        help=f"did you mean {' or '.join(near)}?" if near else f"see: parc catalog {kind}",
+        label="not in the catalog",
+        help=f"did you mean {' or '.join(near)}?"
+        if near
+        else f"`parc catalog {kind}` lists the valid names",
         fix=f"{at}: {near[0]}" if near else "",
     )

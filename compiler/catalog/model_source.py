@@ -1,4 +1,4 @@
-"""Find the facts of a model in the catalog or in a config.json of the user."""
+"""Look-up of a model in the catalog, or in a Hugging Face config.json of the user."""
 
 from __future__ import annotations
 
@@ -14,32 +14,43 @@ if TYPE_CHECKING:
     from parc.compiler.catalog.huggingface.config import ConfigReading
 
 KIND = "models"
+# Far above the size of any config.json; it bounds the time that a wrong file costs.
 _LARGEST_CHARACTERS = 4_000_000
 
 
 class Library(Protocol):
-    """Catalog entries by name, and files of the user."""
+    """Interface to the entries of the catalog and the files of the user."""
 
     def names(self, kind: str) -> tuple[str, ...]:
-        """Return the names of all entries of ``kind``, sorted."""
+        """Return the names of all catalog entries of ``kind``, sorted."""
 
     def entry(self, kind: str, name: str) -> dict[str, Any]:
-        """Return one entry; KeyError if there is none."""
+        """Return the content of a catalog entry.
+
+        Raises:
+            KeyError: the catalog has no entry of this name.
+        """
 
     def text(self, path: str) -> str:
-        """Return a file of the user, relative to the spec; OSError if it cannot be read."""
+        """Return the text of a user's file, whose path is relative to the spec.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
 
 
 def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, Any] | None:
-    """Return the ``ModelSpec`` mapping that ``name``, written at ``at``, refers to; None after K01.
+    """Return the ``ModelSpec`` mapping of the model that ``name`` at spec path ``at`` refers to.
 
-    A catalog name takes precedence over a file. A name with a slash or ``.json`` is a path; text
-    after ``.json#`` names the part of the file that describes the model.
+    Return None after reporting a finding: K01 (no such catalog entry), K07 (file cannot be read),
+    or an error in the config. A catalog name takes precedence over a file. A name with a slash or
+    ``.json`` is a path; text after ``.json#`` gives the key of the part of the file that describes
+    the model.
     """
     if name in library.names(KIND):
         return {"name": name} | library.entry(KIND, name)
     if "/" in name or "\\" in name or ".json#" in name or name.endswith(".json"):
-        return _from_file(name, library, sink, at)
+        return _read_config_file(name, library, sink, at)
     from difflib import get_close_matches
 
     near = get_close_matches(name.lower(), library.names(KIND), n=3, cutoff=0.5)
@@ -48,7 +59,9 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
         Finding(
             message=f"the catalog has no model {name!r}",
             label="not in the catalog",
-            help=f"did you mean {', '.join(near)}?" if near else "see: parc catalog models",
+            help=f"did you mean {', '.join(near)}?"
+            if near
+            else "`parc catalog models` lists the valid names",
             fix=f"{at}: {near[0]}" if near else "",
         ),
         at=at,
@@ -56,8 +69,8 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
     return None
 
 
-def _from_file(name: str, library: Library, sink: Sink, at: str) -> dict[str, Any] | None:
-    """Return the facts in the user's config.json; None after an error."""
+def _read_config_file(name: str, library: Library, sink: Sink, at: str) -> dict[str, Any] | None:
+    """Return the ``ModelSpec`` mapping read from the user's config.json; None after an error."""
     # Imported on first use: most specs name a catalog model.
     from parc.compiler.catalog.huggingface.config import model_spec_from_config, split_part
 
@@ -66,31 +79,39 @@ def _from_file(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
         text = library.text(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        sink.report("K07", Finding(f"{path} cannot be read: {reason}", label="named here"), at=at)
+        sink.report(
+            "K07",
+            Finding(f"{path} cannot be read: {reason}", label="the spec names the file here"),
+            at=at,
+        )
         return None
-    config = _parse(path, text, sink, at)
+    config = _parse_json(path, text, sink, at)
     if config is None:
         return None
-    reading = model_spec_from_config(config, _stem(path), part)
-    _report((path, part), text, reading, sink)
+    reading = model_spec_from_config(config, _model_name(path), part)
+    _report_notes((path, part), text, reading, sink)
     return None if reading.failed else reading.mapping | {"source": name}
 
 
-def _stem(path: str) -> str:
-    """Return the model name: qwen3-8b for ``qwen3-8b/config.json`` and ``qwen3-8b.json``."""
+def _model_name(path: str) -> str:
+    """Return the model name for a path.
+
+    The name is qwen3-8b for ``qwen3-8b/config.json`` and for ``qwen3-8b.json``.
+    """
     pure = PurePath(path.replace("\\", "/"))
     folder = pure.parent.name
+    # Downloaded checkpoints are folders named after the model that contain config.json.
     return folder if pure.stem == "config" and folder not in ("", "..") else pure.stem
 
 
-def _parse(path: str, text: str, sink: Sink, at: str) -> dict[str, Any] | None:
-    """Return the JSON mapping in ``text``; None after K07 at the invalid line."""
+def _parse_json(path: str, text: str, sink: Sink, at: str) -> dict[str, Any] | None:
+    """Return the JSON object in ``text``; None after reporting K07 (invalid file) at its line."""
     span = None
     if len(text) > _LARGEST_CHARACTERS:
-        reason = f"it has {len(text)} characters, the limit is {_LARGEST_CHARACTERS}"
+        reason = f"its length of {len(text)} characters exceeds the limit {_LARGEST_CHARACTERS}"
     else:
         try:
-            tree = json.loads(text, object_pairs_hook=_unique)
+            tree = json.loads(text, object_pairs_hook=_dict_without_repeated_keys)
         except json.JSONDecodeError as error:
             span = Span(path, error.lineno, error.colno)
             reason = error.msg
@@ -101,14 +122,19 @@ def _parse(path: str, text: str, sink: Sink, at: str) -> dict[str, Any] | None:
         else:
             if isinstance(tree, dict):
                 return tree
-            reason = "it is not a mapping"
-    _show_lines(path, text, sink)
-    sink.report("K07", f"{path} is not a valid config: {reason}", at=at, span=span)
+            reason = "it is not a JSON object"
+    _add_lines_to_sink(path, text, sink)
+    sink.report("K07", f"{path} is not a valid config.json: {reason}", at=at, span=span)
     return None
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the mapping; ValueError for a repeated key."""
+def _dict_without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the key-value pairs of a JSON object as a dict.
+
+    Raises:
+        ValueError: a key is repeated.
+    """
+    # json.loads would silently keep the last of two equal keys.
     tree = dict(pairs)
     if len(tree) != len(pairs):
         names = [key for key, _ in pairs]
@@ -117,22 +143,27 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return tree
 
 
-def _report(place: tuple[str, str], text: str, reading: ConfigReading, sink: Sink) -> None:
-    """Report the notes of the reading at their lines; ``place``: path and part of the config."""
+def _report_notes(place: tuple[str, str], text: str, reading: ConfigReading, sink: Sink) -> None:
+    """Report the notes on a config at their lines in the file.
+
+    ``place`` is the path of the file and the dotted key of the part that was read.
+    """
     path, part = place
     if reading.notes:
-        _show_lines(path, text, sink)
+        _add_lines_to_sink(path, text, sink)
     for note in reading.notes:
         finding = Finding(message=f"{path}: {note.message}", help=note.help)
         keys = (*part.split("."), *note.path) if part else note.path
-        sink.report(note.code, finding, at="model", span=_span_of(path, text, keys))
+        sink.report(note.code, finding, at="model", span=_span_of_key(path, text, keys))
 
 
-def _span_of(path: str, text: str, keys: tuple[str, ...]) -> Span:
-    """Return the span of a nested key; the beginning of the file if the text lacks it.
+def _span_of_key(path: str, text: str, keys: tuple[str, ...]) -> Span:
+    """Return the span of a nested key in JSON text; the start of the file if it is not found.
 
-    ``keys``: the keys that lead to it, outermost first. Each is searched after the previous one.
+    ``keys`` are the keys that lead to it, outermost first. Each key is searched behind the previous
+    one.
     """
+    # A text search, because json.loads keeps no positions.
     start, found = 0, None
     for key in keys:
         found = re.compile(rf'"{re.escape(key)}"\s*:').search(text, start)
@@ -144,7 +175,7 @@ def _span_of(path: str, text: str, keys: tuple[str, ...]) -> Span:
     return Span(path, line, column, len(keys[-1]) + 2)
 
 
-def _show_lines(path: str, text: str, sink: Sink) -> None:
-    """Add the lines of the file to the sink, so that findings can show them."""
+def _add_lines_to_sink(path: str, text: str, sink: Sink) -> None:
+    """Add the lines of a file to the sink, so that findings can show them."""
     lines = {**sink.positions.lines, path: tuple(text.splitlines())}
     sink.positions = replace(sink.positions, lines=lines)

@@ -1,4 +1,7 @@
-"""Hardware of a job: GPUs, hosts, racks and the network between them, in the order of the spec."""
+"""Hardware of a job: GPUs, hosts, racks and the network that connects them.
+
+Hosts and racks keep the order in which the spec lists them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ CHANGED_SUFFIX = " (changed)"
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """GPU as the framework sees it: one device (on MI250X, one GCD)."""
+    """GPU type of a cluster; one object describes one device of the framework.
+
+    An MI250X card has two devices, its two dies (GCDs).
+    """
 
     name: str
     vendor: Literal["nvidia", "amd"]
@@ -23,25 +29,28 @@ class Gpu:
     compute_capability: tuple[int, int]
     """CUDA compute capability; (0, 0) on AMD."""
     memory_bytes: int
-    """Usable memory as the driver reports it, which is less than the marketing figure."""
+    """Usable device memory in bytes, as the driver reports it; less than the advertised size."""
     memory_gb_per_s: float
+    """Peak memory bandwidth of the data sheet, in decimal GB/s."""
     peak_tflops: tuple[tuple[str, float], ...]
     """Dense peak per precision: (("bf16", 989.4), ("fp8", 1978.9), ...), sorted by name."""
     source: str
+    """Document or page from which the numbers are taken."""
 
     @property
     def catalog_name(self) -> str:
-        """Name of the catalog entry, also if the spec changed some of its values."""
+        """Name of the GPU in the catalog, without the mark for values that the spec changed."""
         return self.name.removesuffix(CHANGED_SUFFIX)
 
     def peak(self, precision: str) -> float | None:
-        """Return the dense TFLOP/s at ``precision``, or None if the GPU does not support it."""
+        """Return the dense peak TFLOP/s at ``precision``; None if the GPU does not support it."""
+        # A tuple of pairs instead of a dict keeps the dataclass hashable.
         return dict(self.peak_tflops).get(precision)
 
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """Network between hosts."""
+    """Network technology between hosts, with latency and oversubscription of a leaf switch."""
 
     name: str
     kind: Literal["infiniband", "roce", "efa", "slingshot", "ethernet"]
@@ -51,37 +60,44 @@ class Fabric:
     """Bandwidth below a leaf switch divided by the bandwidth above it; 1.0 = full bisection."""
     source: str
     rails: int
-    """Leaf switches to which each host connects its NICs (rail-optimized); 0 = one leaf."""
+    """Number of leaf switches to which each host connects its NICs in a rail-optimized network; 0
+    if all NICs of a host connect to one leaf switch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Tier of switches; ``Host.path[i]`` is the name of a switch of ``Cluster.levels[i]``."""
+    """Tier of switches, such as leaf or spine.
+
+    In a cluster, ``Host.path[i]`` names the switch of tier ``Cluster.levels[i]`` above the host.
+    """
 
     name: str
-    """Name of the tier: leaf, pod, spine, core, or a name that the site uses."""
+    """Name of the tier: leaf, pod, spine, core, or any other name that the spec uses."""
     oversubscription: float
     """Bandwidth below a switch of this tier divided by the bandwidth above it."""
     latency_seconds: float
-    """One-way latency of a small message between two hosts whose path turns at this tier."""
+    """One-way latency of a small message between two hosts whose lowest common switch is in this
+    tier."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeType:
-    """Host type: its GPUs, their links and its NICs."""
+    """Host type: number of GPUs, links between the GPUs, and NICs."""
 
     name: str
     gpus: int
     nvlink_domain: int
-    """GPUs connected by NVLink or xGMI (8 on HGX, 72 on NVL72, 1 on PCIe)."""
+    """Number of GPUs that NVLink or xGMI connects (8 on HGX, 72 on NVL72); 1 if GPUs are connected
+    by PCIe only."""
     link_gb_per_s: float
-    """GB/s per GPU, one direction, in the NVLink domain; over PCIe if there is no NVLink."""
+    """Bandwidth per GPU inside the NVLink domain, one direction, in decimal GB/s; bandwidth of PCIe
+    if there is no NVLink."""
     link_kind: Literal["nvlink", "xgmi", "pcie"]
     nics: int
     nic_gbps: float
     """Gbit/s of one NIC, one direction."""
     nic_names: tuple[str, ...]
-    """Device names for NCCL_IB_HCA; empty if they differ between sites."""
+    """Device names for NCCL_IB_HCA; empty if the names differ between sites."""
     cpu_cores: int
     source: str
     host_memory_bytes: int | None
@@ -93,12 +109,16 @@ class NodeType:
 
     @property
     def network_gb_per_s_per_gpu(self) -> float:
-        """Decimal GB/s, one direction, of the host's NICs divided by its GPUs."""
-        return self.nics * self.nic_gbps / 8 / self.gpus
+        """Network bandwidth per GPU of a host, one direction, in decimal GB/s."""
+        return self.nics * self.nic_gbps / 8 / self.gpus  # 8 bits per byte
 
     @property
     def near_gpus(self) -> int:
-        """GPUs that communicate without the network: the NVLink domain, or else the host."""
+        """Number of GPUs that communicate without NICs.
+
+        These are the GPUs of one NVLink domain, or of one host if there is no NVLink.
+        """
+        # Without NVLink, the GPUs of a host still communicate over PCIe.
         return self.nvlink_domain if self.nvlink_domain > 1 else self.gpus
 
 
@@ -109,13 +129,14 @@ class Host:
     name: str
     rack: str
     nvlink_domain: str
-    """Name of the NVLink domain; the host's name if the domain does not extend beyond the host."""
+    """Name of the NVLink domain; equal to the host name if the domain contains only this host."""
     above: tuple[str, ...]
-    """Switches above the leaf, nearest first; equally many for all hosts of a cluster."""
+    """Names of the switches above the leaf switch, nearest first. The number of names is equal for
+    all hosts of a cluster."""
 
     @property
     def path(self) -> tuple[str, ...]:
-        """Names of the switches above the host, the leaf first, one per level."""
+        """Names of all switches above the host, one per tier, from the leaf switch upwards."""
         return (self.rack, *self.above)
 
 
@@ -129,42 +150,47 @@ class Rack:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Hosts that a job can use; spare and unavailable hosts are listed separately."""
+    """Hosts on which a job may run; spare and unavailable hosts are listed separately."""
 
     gpu: Gpu
     node: NodeType
     fabric: Fabric
     racks: tuple[Rack, ...]
-    """Racks with their usable hosts only. Empty racks are dropped."""
+    """Racks that have usable hosts, each with its usable hosts only."""
     spare: tuple[Host, ...]
+    """Hosts that stay idle as replacements for failed hosts."""
     unavailable: tuple[str, ...]
+    """Names of the hosts that are drained or broken."""
     named: bool
-    """False if the spec gives a number of hosts; their names are placeholders then."""
+    """True if the spec names the hosts; False if it gives only their number, so that host names are
+    placeholders."""
     generation: Generation = field(metadata=NOT_SERIALIZED)
-    """Facts of the GPU's generation."""
+    """Facts about the architecture of the GPU."""
     upper: tuple[Level, ...]
-    """Levels above the leaf, nearest first; empty if the spec describes nothing above racks."""
+    """Tiers of switches above the leaf tier, nearest first; empty if the spec describes only
+    racks."""
 
     @property
     def levels(self) -> tuple[Level, ...]:
-        """Tiers of switches, the leaf first: one per entry of ``Host.path``.
+        """Tiers of switches from the leaf tier upwards, one per name in ``Host.path``.
 
-        Hosts that share no switch of the last level are connected by a core that has no name.
+        Hosts without a common switch in the last tier are connected by an unnamed core network.
         """
+        # The leaf tier has no entry of its own, because the fabric gives its values.
         leaf = Level("leaf", self.fabric.oversubscription, self.fabric.latency_seconds)
         return (leaf, *self.upper)
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """Usable hosts, rack by rack."""
+        """Usable hosts, grouped by rack in the order of ``racks``."""
         return tuple(host for rack in self.racks for host in rack.hosts)
 
     @property
     def nodes(self) -> int:
-        """Number of usable hosts."""
+        """Number of usable hosts in the cluster."""
         return sum(len(rack.hosts) for rack in self.racks)
 
     @property
     def gpus(self) -> int:
-        """Number of usable GPUs."""
+        """Number of GPUs in all usable hosts of the cluster."""
         return self.nodes * self.node.gpus

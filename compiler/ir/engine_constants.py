@@ -1,7 +1,7 @@
-"""Constants that a serving engine declares so that the cost model can estimate it.
+"""Constants that a serving engine declares so that the cost model can estimate its speed.
 
 An engine backend declares all of them, usually in ``backends/<name>/constants.yaml``. There are no
-defaults: values of one engine are wrong for another.
+defaults, because values measured on one engine are wrong for another.
 """
 
 from __future__ import annotations
@@ -9,30 +9,35 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+# Engines apply their memory fraction to different quantities (see EngineMemoryConstants.budget).
 MemoryBudget = Literal["total", "static", "free"]
+# vLLM's distributed/utils.py (get_pp_indices) gives extra layers to the stages before the last.
 ExtraLayers = Literal["first", "before_last"]
 
 
 class UndeclaredConstantsError(ValueError):
-    """An engine's table of constants lacks keys, or has values of another type."""
+    """Error: an engine's table of constants lacks keys, or has values of a wrong type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulingConstants:
-    """Host time per engine step, and the scheduler's default limits."""
+    """Host time per engine step, and default limits of the engine's scheduler."""
 
     source: str
     """Origin of the values."""
     step_seconds: float
     """Host work per step during which the GPU waits."""
     sequence_seconds: float
-    """Further host work per step and running request: sampling, detokenizing, bookkeeping."""
+    """Additional host work per step for each running request: sampling, detokenizing and
+    bookkeeping."""
+    # Separate from step_seconds, because it grows with the number of layers that have experts.
     routed_layer_seconds: float
-    """Gaps between the small kernels of one routed layer, per step."""
+    """Idle GPU time per step and layer with routed experts, in the gaps between its small
+    kernels."""
     max_running: int
-    """Default limit of requests that decode together in one engine."""
+    """Default limit on the number of requests that decode together in one engine."""
     max_batched_tokens: int
-    """Default limit of tokens per step."""
+    """Default limit on the number of tokens per step."""
     reserves_output: bool
     """True if a request is admitted only when the cache has space for its whole output, so that
     it is never evicted."""
@@ -40,46 +45,50 @@ class SchedulingConstants:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrivalConstants:
-    """Delays between the arrival of a request and its first token, apart from computation."""
+    """Delays between the arrival of a request and its first token, without GPU computation."""
 
     source: str
     """Origin of the values."""
     later_share: float
-    """Fraction of the other prompts of a round that delay a request's later tokens. The remaining
-    prompts run before its first token."""
+    """In a closed loop (each finished request is replaced by a new one), fraction of the other
+    requests' prompts that run between the first and the last token of a given request. The
+    remaining prompts run before the first token."""
     wait_share: float
-    """Fraction of the other prompts of a round that run before the request's own prompt."""
+    """In a closed loop, fraction of the other requests' prompts that run between the arrival of a
+    given request and its own prompt."""
     poll_steps: float
-    """Steps until a busy engine accepts new requests and returns a first token, in a closed loop.
-    An idle engine does both at once."""
+    """In a closed loop, number of engine steps that pass until a busy engine accepts a new request
+    and returns the first token. An idle engine does both at once."""
     front_seconds: float
     """Time from the network to the scheduler and back: HTTP and tokenization of the prompt."""
     admission_seconds: float
-    """Mean delay that each further request adds if several requests arrive together."""
+    """Mean delay that each additional request causes if several requests arrive together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineMemoryConstants:
-    """Device memory that an engine uses for itself and leaves for the key-value cache."""
+    """Device memory that an engine needs itself, and the part that remains for the KV cache."""
 
     source: str
     """Origin of the values."""
     default_share: float | None
-    """Default of ``ServingSetup.memory_share``; None: all memory except the reserve below."""
+    """Default of ``ServingSetup.memory_share``; None if the engine uses all memory except
+    ``reserve_bytes``."""
     budget: MemoryBudget
     """Quantity to which the share applies. ``total``: all device memory, activations included
     (vLLM); ``static``: all device memory, for weights and cache only (SGLang); ``free``: the memory
     left by weights and activations (TensorRT-LLM)."""
+    # Some engines define the memory that stays free instead of the fraction that may be used.
     reserve_bytes: float | None
     """Memory kept free if ``default_share`` is None; None otherwise."""
     reserve_device_share: float | None
     """Upper bound of the reserve as a fraction of device memory; None without a reserve."""
     context_bytes: float
-    """CUDA context, NCCL buffers and CUDA graphs."""
+    """Bytes of the CUDA context, NCCL buffers and CUDA graphs."""
     workspace_bytes_per_element: float
-    """Bytes per element of the intermediate tensors of the largest step."""
+    """Bytes per element of the intermediate tensors in the step with the most tokens."""
     default_block_tokens: int
-    """Tokens per block of the paged cache if nothing else is specified."""
+    """Tokens per block of the paged KV cache if the user sets no block size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,54 +100,57 @@ class ShardingConstants:
     vocab_multiple: int
     """The vocabulary is padded to a multiple of this number of rows."""
     copies_shared_experts: bool
-    """True if shared experts are repeated on every tensor rank when the tokens of a routed layer
-    are split over the ranks of several tensor groups."""
+    """True if every tensor-parallel rank stores all shared experts when the tokens of a routed
+    layer are distributed over several tensor-parallel groups."""
     extra_layers: ExtraLayers
-    """Pipeline stages that receive the remaining layers if the number of layers is not divisible by
-    the number of stages. ``first``: one each from the first stage on; ``before_last``: one each
-    from the last but one stage backwards."""
+    """Pipeline stages that receive one additional layer each if the number of layers is not
+    divisible by the number of stages. ``first``: the first stages; ``before_last``: the stages
+    before the last one, counted backwards."""
     full_vocabulary_families: tuple[str, ...]
-    """Model families that build embedding and output projection on every pipeline stage."""
+    """Model families that store the embedding and the output projection on every pipeline stage."""
     full_embedding_families: tuple[str, ...]
-    """Model families that build only the embedding on every pipeline stage."""
+    """Model families that store the embedding, but not the output projection, on every pipeline
+    stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatePageConstants:
-    """Policy of an engine that stores recurrent states in the blocks of its key-value cache.
+    """Policy of an engine that stores recurrent states in the blocks of its KV cache.
 
-    The tokens per block are raised until a state fits into one page (one layer's part of a block).
+    The engine raises the tokens per block until a state fits into one page. A page is the part of a
+    block that belongs to one layer.
     """
 
     kernel_tokens: int
     """Tokens of the shortest block that the attention kernels support."""
     prefix_chunk_tokens: int
-    """Block lengths are multiples of this for Gated DeltaNet, whose kernels return states for the
-    prefix cache only at these positions."""
+    """The block length of Gated DeltaNet is a multiple of this number of tokens, because the
+    kernels return states for the prefix cache only at multiples of it."""
     blocks_per_request: int
     """Maximum number of blocks that one request occupies in a group of recurrent layers."""
     single_group_below: float
-    """Ratio of the more frequent to the rarer layer type below which each type forms one group."""
+    """Ratio of the two layer counts (attention and recurrent layers, larger by smaller). Below this
+    ratio each of the two layer types forms one group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateConstants:
-    """Constants for the recurrent states of linear attention and Mamba layers in an engine."""
+    """Constants for the recurrent states that linear-attention and Mamba layers keep."""
 
     source: str
     """Origin of the values."""
     bytes_per_element: float
     """Bytes per element of a recurrent state."""
     activation_width_families: tuple[str, ...]
-    """Model families whose states are stored in 16 bit, like activations."""
+    """Model families whose recurrent states are stored in 16 bit, as activations are."""
     pages: StatePageConstants | None
-    """Policy for states in cache blocks; None: states are stored outside of the paged cache, for
-    which PARC cannot plan the cache of a model with recurrent layers."""
+    """Policy for states in cache blocks; None if the engine stores states outside of the paged
+    cache. In that case PARC cannot plan the cache of a model with recurrent layers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConstants:
-    """Constants of one serving engine."""
+    """Constants of one serving engine, grouped by the part of the cost model that reads them."""
 
     name: str
     """Name of the engine."""

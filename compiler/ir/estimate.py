@@ -1,4 +1,4 @@
-"""Cost of a layout: memory per stage, time per term, traffic per axis."""
+"""Estimated cost of a layout: memory per pipeline stage, time per step, traffic per axis."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ from dataclasses import dataclass
 from typing import Literal
 
 DYNAMIC_BAND = 0.1
-"""Relative half width of the uncertainty band around all bytes except parameters and their state.
+"""Relative half width of the uncertainty band around all bytes except weights, gradients and
+optimizer state.
 
-On 120 published readings (benchmarks/accuracy) about eight in ten are inside this band.
+Of 120 published readings (benchmarks/accuracy), about eight in ten lie inside this band.
 """
 STEP_BAND = 0.1
 """Relative half width of the uncertainty band around the step time. It is the mean error on
-published runs of held-out models (docs/accuracy.md: 9.5 % dense, 10.4 % mixture of experts)."""
+published runs of models that were not used for fitting (docs/accuracy.md: 9.5 % for dense models,
+10.4 % for mixtures of experts)."""
 STAGE_TOTALS = ("static_bytes", "total_bytes", "low_bytes", "high_bytes")
-"""Sums of StageMemory that reports write in addition to its terms."""
+"""Names of the sums in ``StageMemory`` that reports show in addition to the single terms."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageMemory:
-    """Peak bytes per rank of pipeline stage ``stage``; the fields are the terms of ``explain``."""
+    """Peak memory in bytes on a rank of pipeline stage ``stage``, split into terms.
+
+    The stored fields are the terms that ``parc explain`` prints; the properties are sums.
+    """
 
     stage: int
     weights_bytes: float
@@ -31,25 +36,27 @@ class StageMemory:
     framework_bytes: float
     fragmentation_bytes: float
     casts_bytes: float
-    """Quantized copies of weights."""
+    """Copies of weights in a quantized format."""
     gathered_bytes: float
-    """Weights that ZeRO-3 or FSDP have gathered at the peak."""
+    """Weights that ZeRO-3 or FSDP have gathered from other ranks when memory is at its peak."""
     workspace_bytes: float
-    """Library workspaces, communication buckets and pipeline buffers in the caching allocator."""
+    """Library workspaces, communication buckets and pipeline buffers that torch's caching allocator
+    provides."""
 
     @property
     def static_bytes(self) -> float:
-        """Weights, gradients and optimizer state."""
+        """Bytes of weights, gradients and optimizer state, which the layout determines exactly."""
         return self.weights_bytes + self.gradients_bytes + self.optimizer_bytes
 
     @property
     def dynamic_bytes(self) -> float:
-        """Bytes that vary within a step, or that do not follow from the parameter count."""
+        """Estimated bytes of all memory except weights, gradients and optimizer state."""
+        # Computed as a difference, so that static and dynamic bytes always add up to the total.
         return self.total_bytes - self.static_bytes
 
     @property
     def allocated_bytes(self) -> float:
-        """Peak of torch.cuda.max_memory_allocated: all tensors."""
+        """Peak bytes of all tensors, as torch.cuda.max_memory_allocated reports them."""
         return (
             self.static_bytes
             + self.casts_bytes
@@ -61,33 +68,35 @@ class StageMemory:
 
     @property
     def reserved_bytes(self) -> float:
-        """Peak of torch.cuda.max_memory_reserved: tensors and fragmentation."""
+        """Peak bytes of tensors and fragmentation (torch.cuda.max_memory_reserved)."""
         return self.allocated_bytes + self.fragmentation_bytes
 
     @property
     def device_bytes(self) -> float:
-        """Memory that nvidia-smi shows: allocator, communicators and the driver's context."""
+        """Bytes that nvidia-smi shows: reserved memory, NCCL buffers and the CUDA context."""
+        # NCCL and the CUDA context allocate outside of torch's caching allocator.
         return self.reserved_bytes + self.communication_bytes + self.framework_bytes
 
     @property
     def total_bytes(self) -> float:
-        """Sum of all terms, which must fit into device memory."""
+        """Sum of all memory terms in bytes; the sum must not exceed the device memory."""
         return self.device_bytes
 
     @property
     def low_bytes(self) -> float:
-        """Low end of the band: static bytes are exact, dynamic bytes are 10 % smaller."""
+        """Low end of the memory estimate: exact static bytes plus 90 % of the dynamic bytes."""
+        # Only the dynamic bytes are uncertain, so the band does not scale with the whole estimate.
         return self.total_bytes - DYNAMIC_BAND * self.dynamic_bytes
 
     @property
     def high_bytes(self) -> float:
-        """High end of the band: static bytes are exact, dynamic bytes are 10 % larger."""
+        """High end of the memory estimate: exact static bytes plus 110 % of the dynamic bytes."""
         return self.total_bytes + DYNAMIC_BAND * self.dynamic_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Seconds of one optimizer step on the critical path; overlapped time is not included."""
+    """Seconds of one optimizer step by activity; time hidden behind other work is not counted."""
 
     compute_seconds: float
     recompute_seconds: float
@@ -101,7 +110,7 @@ class StepTime:
 
     @property
     def total_seconds(self) -> float:
-        """Step time: the sum of all terms."""
+        """Step time in seconds: the sum of the times of all activities."""
         return (
             self.compute_seconds
             + self.recompute_seconds
@@ -117,19 +126,20 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True)
 class AxisTraffic:
-    """Bytes that one rank sends per step along one axis."""
+    """Bytes that one rank sends per step along one axis of the device mesh."""
 
     axis: str
     bytes_per_rank: float
     level: str
-    """Widest level that a group of the axis spans: device, nvlink, host, rack, fabric."""
+    """Widest network level that a process group of the axis spans: device, nvlink, host, rack or
+    fabric."""
     gb_per_s: float
-    """GB/s per GPU, one direction, that the estimate used."""
+    """Bandwidth per GPU that the estimate used, one direction, in decimal GB/s."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Memory, time and traffic of one layout."""
+    """Estimated memory, step time and traffic of one layout."""
 
     memory: tuple[StageMemory, ...]
     limit_bytes: float
@@ -137,24 +147,31 @@ class Estimate:
     time: StepTime
     traffic: tuple[AxisTraffic, ...]
     model_flops_per_step: float
-    """3 x forward FLOPs, with causal attention counted as half and without recomputation."""
+    """FLOPs per step from which MFU is computed: three times the forward pass, causal attention
+    counted as half, no recomputation."""
     mfu: float
     tokens_per_second: float
 
     @property
     def peak(self) -> StageMemory:
-        """Stage with the highest peak; the first one if several are equal."""
+        """Memory of the pipeline stage with the highest peak; on a tie, of the first such stage."""
+        # The second key makes the lowest stage number win a tie.
         return max(self.memory, key=lambda stage: (stage.total_bytes, -stage.stage))
 
     @property
     def fits(self) -> bool:
-        """True if the stage with the highest peak is within the limit."""
+        """True if the pipeline stage with the highest peak needs at most ``limit_bytes``."""
         return self.peak.total_bytes <= self.limit_bytes
 
     @property
     def verdict(self) -> Literal["fits", "close", "exceeds"]:
-        """Position of the limit relative to the highest stage's band: above, inside or below."""
+        """Result of comparing the memory limit with the estimate of the fullest stage.
+
+        ``fits``: even the high end is below the limit. ``close``: the limit is inside the
+        uncertainty band. ``exceeds``: even the low end is above the limit.
+        """
         peak, limit = self.peak, self.limit_bytes
+        # The verdict uses the band; ``fits`` uses only its centre.
         if peak.high_bytes <= limit:
             return "fits"
         return "close" if peak.low_bytes <= limit else "exceeds"

@@ -1,8 +1,7 @@
-"""Diagnostics as data: findings and the source positions to which they point.
+"""Findings and diagnostics, and the positions in source files to which they point.
 
-Source positions: spans, and the map from spec paths to spans.
-
-Findings: the finding of a rule, and the finding with its code and position.
+A rule returns a finding; a diagnostic is a finding with code, severity and position. A span is a
+part of one line, and ``Positions`` maps spec paths to spans.
 """
 
 from __future__ import annotations
@@ -15,7 +14,10 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True, order=True)
 class Span:
-    """Part of one line of a file. Lines and columns count from 1; ``file`` is shown unchanged."""
+    """Part of one line of a file. Lines and columns count from 1.
+
+    ``file`` is the name that is printed, unchanged.
+    """
 
     file: str
     line: int
@@ -27,7 +29,7 @@ class Span:
 class Positions:
     """Map from spec paths (``cluster.racks[0].nodes``) to the spans of their values and keys.
 
-    ``lines`` holds the text of each file for the renderers.
+    ``lines`` contains the lines of each file, which the renderers print below a finding.
     """
 
     file: str = "<spec>"
@@ -36,31 +38,38 @@ class Positions:
     lines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def span_of(self, path: str, *, key: bool = False) -> Span | None:
-        """Return the span of the value (or key) at ``path``.
+        """Return the span of the value, or of the key, at ``path`` in the spec file.
 
-        If the user did not write ``path``, return the span of its nearest parent in the file, or
-        None if there is none.
+        If the file does not contain ``path``, return the span of the nearest parent of ``path`` in
+        the file; None if there is no such parent.
         """
         table = self.keys if key else self.values
         while path:
             if path in table:
                 return table[path]
+            # A missing value is shown at the key of the mapping that should contain it.
             if path in self.keys:
                 return self.keys[path]
             path = parent_path(path)
         return None
 
     def is_written(self, path: str) -> bool:
-        """Return True if the user wrote ``path`` itself, not only a parent of it."""
+        """Return True if the spec file contains ``path`` itself, not only a parent of ``path``."""
         return path in self.values or path in self.keys
 
     def first_written(self, paths: Sequence[str]) -> str:
-        """Return the first of ``paths`` that the user wrote; if there is none, the first path."""
+        """Return the first of ``paths`` that the spec file contains.
+
+        If the file contains none of them, return the first path.
+        """
         return next((path for path in paths if self.is_written(path)), paths[0])
 
 
 def parent_path(path: str) -> str:
-    """Return the parent of a spec path: ``a.b[2]`` -> ``a.b`` -> ``a`` -> ``""``."""
+    """Return the parent of a spec path: ``a.b`` for ``a.b[2]``, ``a`` for ``a.b``.
+
+    The parent of a top-level key is the empty path.
+    """
     shorter = re.sub(r"(\[\d+\]|\.?[^.\[\]]+)$", "", path)
     # Keys of users may contain any character, so the pattern may not match: stop at the root then.
     return shorter if len(shorter) < len(path) else ""
@@ -71,7 +80,7 @@ Severity = Literal["error", "warning", "advice"]
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Another place in the spec that contributes to the problem, with a text to print there."""
+    """Second place in the spec that contributes to a problem, with the text to print there."""
 
     path: str
     text: str
@@ -80,27 +89,31 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Explanation of a broken rule, without position and severity, which the sink adds."""
+    """Explanation of a problem for the user, without code, severity and position.
+
+    The sink adds code, severity and position when a rule reports the finding.
+    """
 
     message: str
-    """Problem with its numbers: ``64 attention heads cannot be split over tp=6``."""
+    """Problem with its numbers, for example ``64 attention heads cannot be split over tp=6``."""
     label: str = ""
-    """Formula with its numbers, printed under the marked text: ``64 % 6 = 4, must be 0``."""
+    """Formula with its numbers, printed below the marked text, for example ``64 % 6 = 4, must be
+    0``."""
     help: str = ""
-    """Valid values."""
+    """Text after ``help:``, usually the valid values."""
     fix: str = ""
-    """Suggested edit: ``layout.tp: 8``."""
+    """Edit of the spec that solves the problem, for example ``layout.tp: 8``."""
     causes: tuple[Cause, ...] = ()
     targets: tuple[str, ...] = ()
-    """Backends to which the problem applies; empty means all."""
+    """Names of the backends to which the problem applies; empty if it applies to all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """Finding with its code, severity and position."""
+    """Finding together with its code, its severity and its position in the spec."""
 
     code: str
-    """``PARC-D01``. Codes are stable and never reused for another problem."""
+    """Code such as ``PARC-D01``. Codes are stable and are never reused for another problem."""
     severity: Severity
     finding: Finding
     path: str
@@ -108,12 +121,14 @@ class Diagnostic:
 
     @property
     def sort_key(self) -> tuple[str, int, int, str, str]:
-        """File, line, column, code and message."""
+        """Sort key that orders diagnostics by file, line, column, code and message."""
+        # Diagnostics without a position come first.
         span = self.span or Span("", 0, 0)
         return (span.file, span.line, span.column, self.code, self.finding.message)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the diagnostic as a mapping of JSON types."""
+        """Return the diagnostic as a dict that ``json.dumps`` accepts."""
+        # Imported here, because a run without diagnostics in JSON does not need it.
         from parc.compiler.ir.serialize import as_json
 
         return {

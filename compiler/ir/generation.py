@@ -1,4 +1,7 @@
-"""Facts of a GPU generation: precisions, overheads, and measured shares of data-sheet rates."""
+"""Facts of a GPU generation: precisions, fixed overheads, and efficiency factors.
+
+An efficiency factor is a measured rate relative to the data sheet or to a single kernel.
+"""
 
 from __future__ import annotations
 
@@ -8,124 +11,154 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """Step-level factors of one kernel stack on one GPU generation, on top of kernel timings.
+    """Factors that convert timings of single kernels to the time of a whole training step.
 
-    Kernels and collectives have fits from timings of single kernels. These factors carry the
-    difference between such a timing and a whole step: casts and gaps between kernels, overlap,
-    shared NICs. Factors on kernel times are 1 if a step equals the single kernel. The defaults are
-    the centres of the priors that fits start from; a parameter that no published run shows keeps
-    its default.
+    The times of kernels and collectives are fitted to benchmarks of single kernels. In a step they
+    take longer, because of casts, gaps between kernels, overlap and shared NICs. The factors are
+    fitted for each combination of kernel stack and GPU generation; 1 means that a kernel is as fast
+    in a step as in its benchmark. The defaults are the prior means of the fit, and a parameter that
+    no published run determines keeps its default.
     """
 
+    # Relative times, fitted for each kernel stack and generation (docs/cost-model.md).
     gemm: float = 1.10
-    """16-bit matrix multiplications of a step over those of single kernels: gaps, clocks."""
+    """Time of 16-bit matrix multiplications in a step, relative to the same kernels in a
+    benchmark."""
     gemm_low: float = 1.15
-    """The same in 8 and 4 bit, with the casts."""
+    """Time of 8-bit and 4-bit matrix multiplications in a step including casts, relative to the
+    same kernels in a benchmark."""
     attention: float = 1.2
-    """Attention core of a step over the fitted forward kernel."""
+    """Time of the attention core in a step, relative to its time fitted to kernel benchmarks."""
     stream: float = 1.3
-    """Memory traffic of norms, activations and residuals over its bytes at data-sheet rate."""
+    """Time of norms, activations and residuals, relative to their memory traffic at the bandwidth
+    of the data sheet."""
     layer_seconds: float = 6e-4
-    """Host launch of one layer's forward; a floor under its time."""
+    """Host time that launches the forward pass of one layer, in seconds; the layer cannot be
+    faster."""
     tp: float = 0.8
-    """Tensor-parallel collectives that are exposed, over their time alone."""
+    """Time of tensor-parallel collectives that computation does not hide, relative to the time of
+    the same collectives in a benchmark."""
     network: float = 0.75
-    """Share of the NIC rate that large messages between hosts get."""
+    """Fraction of the NIC rate that large messages between hosts achieve."""
     hop_seconds: float = 3e-5
-    """Latency of one hop between hosts, launch included."""
+    """Latency of one message between hosts including its launch, in seconds."""
     dp_overlap: float = 0.7
-    """Share of a micro-batch that gradient and parameter traffic can hide behind."""
+    """Fraction of the time of a micro-batch that can hide data-parallel communication of gradients
+    and parameters."""
     pp: float = 0.6
-    """Pipeline messages that are exposed, over their time alone."""
+    """Time of pipeline messages that computation does not hide, relative to the time of the same
+    messages in a benchmark."""
     ep: float = 1.0
-    """Expert all-to-all that is exposed, over its time alone."""
+    """Time of expert all-to-alls that computation does not hide, relative to the time of the same
+    all-to-alls in a benchmark."""
     step_seconds: float = 0.02
-    """Once a step: optimizer launch, logging, data."""
+    """Fixed time per step in seconds: optimizer launch, logging and data loading."""
     straggler: float = 0.003
-    """Growth of the step with every doubling of hosts."""
+    """Relative increase of the step time each time the number of hosts doubles."""
     accumulate: float = 1.0
-    """Memory traffic of adding up gradients over its bytes at data-sheet rate."""
+    """Time of gradient accumulation, relative to its memory traffic at the bandwidth of the data
+    sheet."""
     experts: float = 1.3
-    """Multiplications of routed experts in a step over one kernel of all their rows."""
+    """Time of the matrix multiplications of all routed experts in a step, relative to one kernel
+    that multiplies all their rows."""
     routed_seconds: float = 2e-3
-    """Host launch of one routed layer's forward in 16 bit; a floor under its time."""
+    """Host time that launches the forward pass of one layer with routed experts in 16 bit, in
+    seconds; the layer cannot be faster."""
+    # Properties of the kernels, not fitted.
     unfused: bool = False
-    """Attention scores go through memory: frameworks from before FlashAttention."""
+    """True if attention scores are written to memory, as in frameworks that predate
+    FlashAttention."""
     fused_routing: bool = True
-    """Permutation of routed tokens is one kernel (--moe-permute-fusion, without token dropping)."""
+    """True if one kernel permutes the routed tokens (Megatron's --moe-permute-fusion, which
+    excludes token dropping)."""
     fused_experts: bool = False
-    """Both multiplications of the experts, activation and casts are one kernel."""
+    """True if one kernel computes both matrix multiplications of the experts, the activation and
+    the casts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServingEfficiency:
-    """Shares of data-sheet rates that serving kernels reach, and fixed costs in seconds."""
+    """Fractions of data-sheet rates that serving kernels achieve, and fixed times in seconds."""
 
     memory: float
-    """Weight and cache streaming over memory bandwidth."""
+    """Fraction of the memory bandwidth at which weights and the KV cache are read."""
     memory_fp4: float
-    """The same for 4-bit weights."""
+    """Fraction of the memory bandwidth at which 4-bit weights are read."""
     gemm: float
-    """Large GEMMs over dense peak, 16 bit."""
+    """Fraction of the dense 16-bit peak that large matrix multiplications achieve."""
     gemm_fp8: float
-    """The same in 8 bit, activations cast on the way."""
+    """Fraction of the dense 8-bit peak that large matrix multiplications achieve, including the
+    casts of activations."""
     gemm_fp4: float
-    """The same in 4 bit."""
+    """Fraction of the dense 4-bit peak that large matrix multiplications achieve, including the
+    casts of activations."""
     attention: float
-    """Prefill attention over dense 16-bit peak."""
+    """Fraction of the dense 16-bit peak that prefill attention achieves."""
     kernel_seconds: float
-    """One kernel of a captured graph, beside its traffic."""
+    """Fixed time of one kernel of a CUDA graph in seconds, in addition to its memory traffic."""
     collective_seconds: float
-    """One all-reduce of a few KB inside a domain."""
+    """Time of one all-reduce of a few KB inside an NVLink domain, in seconds."""
     link: float
-    """Large collectives over the one-way link rate."""
+    """Fraction of the one-way link rate that large collectives achieve."""
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """Facts that all GPUs of one architecture share; one file of ``catalog/generations``."""
+    """Facts that all GPUs of one architecture share, as in one file of ``catalog/generations``."""
 
     name: str
     vendor: str
     compute_capabilities: tuple[str, ...]
-    """CUDA compute capabilities of its GPUs ("9.0"); empty for AMD."""
+    """CUDA compute capabilities of the architecture as text, such as 9.0; empty for AMD."""
     precisions: tuple[str, ...]
-    """Formats that its matrix units multiply, in the order in which they are suggested."""
+    """Number formats that the matrix units multiply, in the order in which PARC suggests them."""
     kernels_like: str
-    """GPU whose kernel timings, scaled by data sheet, price a GPU without an entry in
-    ``catalog/kernels``."""
+    """Name of the GPU whose kernel timings replace those of a GPU without an entry in
+    ``catalog/kernels``; they are scaled by the data sheets of the two GPUs."""
     driver_context_mb: float
-    """Driver context and loaded modules on each GPU, outside of any allocator, decimal MB."""
+    """Memory per GPU that the driver context and loaded modules occupy outside of torch's
+    allocator, in decimal MB."""
     host_link_gb_per_s: float
-    """Rate between one GPU and the memory of its host while all GPUs of the host transfer, decimal
-    GB/s, one direction."""
+    """Bandwidth between one GPU and the host memory while all GPUs of the host transfer data, one
+    direction, in decimal GB/s."""
     matmul_workspace_kib: float
-    """Workspace that torch gives cuBLAS or hipBLASLt for each thread, unless
-    CUBLAS_WORKSPACE_CONFIG changes it."""
+    """Workspace in KiB that torch gives cuBLAS or hipBLASLt per thread, unless
+    CUBLAS_WORKSPACE_CONFIG sets another size."""
     transformer_engine_workspace_kib: float
-    """Workspace of TransformerEngine for each stream of matrix products."""
+    """Workspace in KiB that TransformerEngine allocates per stream of matrix multiplications."""
     fp8_cast_bytes: float
-    """Bytes per weight of the per-tensor fp8 copies that TransformerEngine keeps: 2 if the matrix
-    units multiply 8-bit operands in one memory layout only, so that a transposed copy is kept."""
+    """Bytes per weight of the copies that TransformerEngine keeps with per-tensor fp8 scaling: 2 if
+    the matrix units read 8-bit operands in only one memory layout, so that a transposed copy is
+    needed too; otherwise 1."""
     source: str
     serving: ServingEfficiency
+    # hash=False, because a mapping is not hashable; the name identifies a generation.
     efficiency: Mapping[str, Efficiency] = field(hash=False)
-    """Rows by stack, a class of training kernels and overlap that several frameworks share."""
+    """Factors per kernel stack, the class of training kernels that several frameworks share."""
     file: str = ""
-    """Path of the user's file, as the spec names it; empty for a generation of the catalog."""
+    """Path of the user's file, as written in the spec; empty for a generation of the catalog."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Class of kernels and overlap of a training framework, under which runs are fitted."""
+    """Kernel stack: the class of kernels and overlap to which a training framework belongs.
+
+    Efficiency factors are fitted for each stack separately.
+    """
 
     name: str
-    """Key of ``efficiency`` in the files of ``catalog/generations``: ``transformer-engine``
-    (fused kernels, gradients overlapped with the backward pass) or ``torch-native`` (kernels of
-    torch, sharded data parallelism); another name for a stack that the backend itself measured."""
+    """Key of ``efficiency`` in the files of ``catalog/generations``: ``transformer-engine`` (fused
+    kernels, gradient communication overlapped with the backward pass) or ``torch-native`` (kernels
+    of torch, sharded data parallelism). A backend that measured its own factors uses another
+    name."""
     rows: Mapping[str, Efficiency] = field(default_factory=dict, hash=False)
-    """The backend's own rows by name of the GPU generation; they win over the catalog's."""
+    """Factors that the backend measured itself, by name of the GPU generation; they take precedence
+    over the catalog."""
 
     def row(self, generation: Generation) -> Efficiency | None:
-        """Return the row that prices ``generation``; None if neither side has one."""
+        """Return the efficiency factors of this kernel stack on a GPU ``generation``.
+
+        The result is None if neither the backend nor the catalog has factors for both.
+        """
+        # The backend's own measurements are more specific than the catalog's.
         return self.rows.get(generation.name) or generation.efficiency.get(self.name)

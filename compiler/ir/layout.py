@@ -1,4 +1,4 @@
-"""Layout of a training job: degrees, micro-batch, schedule, recomputation and stage split."""
+"""Layout of a training job: parallel sizes, micro-batch, schedule, recomputation, stage split."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Recompute:
-    """Activation recomputation, in Megatron's terms."""
+    """Choice of the activations that the backward pass recomputes, in Megatron's terms."""
 
     granularity: Literal["none", "selective", "full"]
     modules: tuple[str, ...]
-    """With ``selective``: recomputed modules, in Megatron any of core_attn, mlp, moe, moe_act,
-    layernorm, mla_up_proj and shared_experts."""
+    """Modules to recompute if ``granularity`` is ``selective``. Megatron accepts core_attn, mlp,
+    moe, moe_act, layernorm, mla_up_proj and shared_experts."""
     method: Literal["uniform", "block"] | None
-    """With ``full``: all layers in blocks of ``layers`` (uniform), or only the first ``layers``
-    layers of each model chunk (block)."""
+    """Distribution of full recomputation: over all layers in blocks of ``layers`` (uniform), or
+    only over the first ``layers`` layers of each model chunk (block). None unless ``granularity``
+    is ``full``."""
     layers: int | None
-    """With ``full``: layers per block (uniform), or recomputed layers per model chunk (block)."""
+    """Layers per block (uniform), or recomputed layers per model chunk (block). None unless
+    ``granularity`` is ``full``."""
 
     @classmethod
     def selective(cls, modules: tuple[str, ...]) -> Recompute:
-        """Return recomputation of ``modules`` only."""
+        """Return the setting that recomputes only ``modules`` of each layer."""
         return cls("selective", modules, None, None)
 
 
@@ -32,10 +34,11 @@ NO_RECOMPUTE = Recompute("none", (), None, None)
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Model chunk: the part of the model in one virtual stage of one pipeline rank."""
+    """Model chunk: the layers that one pipeline rank runs in one of its virtual stages."""
 
     first_layer: int
-    """0-based index of the first decoder layer; of the next one if the chunk has no layers."""
+    """0-based index of the first decoder layer. If the chunk has no layers, index of the next layer
+    after it in the model."""
     layers: int
     embedding: bool
     mtp_layers: int
@@ -44,34 +47,41 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Distribution of the layers over model chunks: ``chunks[pipeline rank][virtual stage]``."""
+    """Distribution of the model over pipeline stages: ``chunks[pipeline rank][virtual stage]``."""
 
     form: Literal["even", "counted", "first-last", "string"]
-    """Encoding for the framework: no flag (even), account-for-embedding/loss flags (counted),
-    layer counts of the first and last stage (first-last), or a layout string."""
+    """Notation in the framework's arguments: no argument (even), flags that count the embedding or
+    the loss as a layer (counted), numbers of layers of the first and the last stage (first-last),
+    or a pipeline layout string (string)."""
     count_embedding: bool
     count_loss: bool
     text: str
-    """Layout string (``Et*3|(tt|)*29,m|L``); empty unless ``form`` is ``string``."""
+    """Pipeline layout string in Megatron's notation (``Et*3|(tt|)*29,m|L``); empty unless ``form``
+    is ``string``."""
     chunks: tuple[tuple[Chunk, ...], ...]
 
     def stage_layers(self, stage: int) -> int:
-        """Return the decoder layers of pipeline rank ``stage``, summed over its virtual stages."""
+        """Return the number of decoder layers on pipeline rank ``stage``, in all virtual stages."""
         return sum(chunk.layers for chunk in self.chunks[stage])
 
 
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v"]
-"""Pipeline schedules that a framework can run; ``cost/schedules`` has their cost."""
+"""Pipeline schedules that a framework can run; ``cost/schedules`` contains the cost model of
+each."""
 ContextComm = Literal["p2p", "all_gather", "a2a", "a2a+p2p"]
-"""Communication of context parallelism: a ring of keys and values (p2p), an all-gather, an
-all-to-all that exchanges heads for tokens (Ulysses), or Ulysses among neighbours and a ring between
-those (hierarchical)."""
+"""Communication of context parallelism. ``p2p``: keys and values circulate in a ring;
+``all_gather``: every rank gathers all keys and values; ``a2a``: an all-to-all exchanges heads for
+tokens (Ulysses); ``a2a+p2p``: Ulysses inside groups of neighbouring ranks, and a ring between these
+groups."""
 OffloadTarget = Literal["none", "cpu", "nvme"]
 
 
 @dataclass(frozen=True, slots=True)
 class Offload:
-    """Memory in which optimizer state and weights are kept between uses; ``none`` = GPU memory."""
+    """Devices that store optimizer state and weights between uses.
+
+    ``none`` is GPU memory, ``cpu`` host memory, ``nvme`` a local disk.
+    """
 
     optimizer: OffloadTarget
     parameters: OffloadTarget
@@ -83,11 +93,11 @@ NO_OFFLOAD = Offload("none", "none", "")
 
 @dataclass(frozen=True, slots=True)
 class ZeroPlus:
-    """ZeRO++ (arXiv:2306.10209): a secondary copy of the weights, and quantized communication."""
+    """Settings of ZeRO++ (arXiv:2306.10209): a second copy of the weights, and quantization."""
 
     hpz: int
-    """Consecutive ranks that share a secondary copy of the weights for the backward pass (hpZ);
-    1 = no copy."""
+    """Number of consecutive ranks that share a second copy of the weights, which the backward pass
+    reads (hpZ); 1 = no second copy."""
     quantized_weights: bool
     quantized_gradients: bool
 
@@ -97,24 +107,28 @@ NO_ZERO_PLUS = ZeroPlus(hpz=1, quantized_weights=False, quantized_gradients=Fals
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Options in addition to degrees that a framework offers; the search evaluates each variant."""
+    """Combination of options of a framework, apart from parallel sizes.
+
+    The search evaluates the variants that the framework offers.
+    """
 
     zero_stage: int = 1
     dp_shard: int = 0
-    """Data-parallel ranks that shard one copy of the state; 0 = all of them."""
+    """Number of data-parallel ranks that together store one copy of the sharded state; 0 = all
+    data-parallel ranks."""
     schedule: Schedule | None = None
-    """None: 1f1b, or interleaved with virtual stages."""
+    """Pipeline schedule; None = interleaved if there are virtual stages, otherwise 1f1b."""
     cp_comm: ContextComm | None = "p2p"
-    """None: the fastest exchange that the framework supports."""
+    """Communication of context parallelism; None = the fastest one that the framework supports."""
     offload: Offload = NO_OFFLOAD
     zero_plus: ZeroPlus = NO_ZERO_PLUS
     last_resort: bool = False
-    """Evaluated only if no other variant fits into memory."""
+    """True if the search evaluates the variant only when no other variant fits into memory."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Degrees and options that determine the computation of each of the ``world`` ranks."""
+    """Parallel sizes and options that determine what each of the ``world`` ranks computes."""
 
     tp: int
     cp: int
@@ -123,56 +137,70 @@ class Layout:
     """Virtual stages (model chunks) per pipeline rank; 1 = no interleaving."""
     dp_replicate: int
     dp_shard: int
-    """Data-parallel ranks that shard one copy of the state; dp = dp_replicate x dp_shard."""
+    """Number of data-parallel ranks that together store one copy of the sharded state. The
+    data-parallel size is dp_replicate x dp_shard."""
     ep: int
     etp: int
     micro_batch: int
     schedule: Schedule
     sequence_parallel: bool
     zero_stage: int
-    """ZeRO stage: 0 shards nothing, 1 the optimizer state, 2 gradients too, 3 weights too.
-    Megatron's distributed optimizer is stage 1; FSDP is stage 3, or 2 without resharding after the
-    forward pass."""
+    """ZeRO stage: 0 shards nothing, 1 the optimizer state, 2 also the gradients, 3 also the
+    weights. Megatron's distributed optimizer is stage 1. FSDP is stage 3, or stage 2 if it does not
+    reshard weights after the forward pass."""
     recompute: Recompute
     split: Split
     order: str
-    """Rank order of the framework, fastest axis first: ``tp-cp-ep-dp-pp``."""
+    """Order in which ranks vary along the axes, fastest axis first, in the notation of the
+    framework: ``tp-cp-ep-dp-pp``."""
     cp_comm: ContextComm
     cp_a2a: int
-    """With ``a2a+p2p``: neighbouring ranks that exchange heads for tokens; the ring has
-    cp / cp_a2a members."""
+    """Number of neighbouring ranks that exchange heads for tokens if ``cp_comm`` is ``a2a+p2p``.
+    The ring between these groups has cp / cp_a2a members."""
     offload: Offload
     zero_plus: ZeroPlus
 
     @cached_property
     def dp(self) -> int:
-        """Data-parallel size of the dense mesh."""
+        """Data-parallel size of the dense layers: dp_replicate x dp_shard."""
+        # Cached, because the search reads these sizes for every candidate.
         return self.dp_replicate * self.dp_shard
 
     @cached_property
     def cp_p2p(self) -> int:
-        """Members of a context-parallel ring: with ``a2a+p2p``, one per group of neighbours."""
+        """Number of ranks in a context-parallel ring: cp / cp_a2a."""
         return self.cp // self.cp_a2a
 
     @cached_property
     def world(self) -> int:
-        """Number of ranks: tp x cp x dp x pp."""
+        """World size: the number of ranks, tp x cp x dp x pp."""
         return self.tp * self.cp * self.dp * self.pp
 
     @cached_property
     def edp(self) -> int:
-        """Data-parallel size of the expert mesh: world / (etp x ep x pp)."""
+        """Data-parallel size of the expert layers: world / (etp x ep x pp)."""
+        # Expert layers have no context-parallel axis, so cp does not appear here.
         return self.world // (self.etp * self.ep * self.pp)
 
     def tokens(self, sequence_length: int) -> float:
-        """Return the tokens per rank of one micro-batch, before sequence parallelism."""
+        """Return the number of tokens of one micro-batch on one context-parallel rank.
+
+        Sequence parallelism splits these tokens further over the tp ranks, which is not counted
+        here.
+        """
+        # A float, because candidates whose sequence length is not a multiple of cp are
+        # rejected later.
         return sequence_length * self.micro_batch / self.cp
 
     def micro_batches(self, global_batch: int) -> int:
-        """Return the micro-batches per pipeline and step."""
+        """Return the number of micro-batches that each pipeline runs per step."""
         return global_batch // (self.micro_batch * self.dp)
 
 
 def bubble_fraction(pp: int, vpp: int, micro_batches: int) -> float:
-    """Return the idle share of the ideal step: (p - 1) / (m v) (arXiv:2104.04473, section 2.2)."""
+    """Return the pipeline bubble relative to the time of a step without bubble.
+
+    Formula: (pp - 1) / (micro_batches x vpp), from arXiv:2104.04473, section 2.2.
+    """
+    # vpp model chunks per rank make each bubble vpp times shorter (interleaved schedule).
     return (pp - 1) / (micro_batches * vpp)

@@ -1,4 +1,4 @@
-"""Dimensions of a decoder-only model, with all defaults of the spec applied."""
+"""Dimensions of a decoder-only model, after the defaults of the spec have been applied."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ from typing import Literal, NamedTuple
 
 
 class LayerKind(NamedTuple):
-    """Composition of a decoder layer; layers of equal kind have equal memory and cost."""
+    """Composition of a decoder layer: a token mixer and an MLP, either of which may be absent.
+
+    Layers of the same kind have the same memory and cost.
+    """
 
     mixer: Literal["attention", "linear", "mamba", "none"]
-    """Token mixer: softmax attention, linear attention, a state space model, or none."""
+    """Token mixer: softmax attention, linear attention, Mamba (a state space model), or none."""
     mlp: Literal["dense", "experts", "none"]
 
     @property
     def routed(self) -> bool:
-        """True if the layer sends tokens to experts."""
+        """True if a layer of this kind routes tokens to experts."""
         return self.mlp == "experts"
 
     @property
     def parts(self) -> int:
-        """Number of sub-layers; each has a separate residual connection."""
+        """Number of sub-layers (token mixer, MLP); each has its own residual connection."""
         return (self.mixer != "none") + (self.mlp != "none")
 
 
@@ -33,18 +36,19 @@ LAYER_LETTERS = {
     "-": LayerKind("none", "dense"),
     "E": LayerKind("none", "experts"),
 }
-"""Letters of ``Model.pattern``, which are those of Megatron-Core's hybrid layer pattern."""
+"""Letters of ``Model.pattern``, equal to those of Megatron-Core's hybrid layer pattern."""
 KINDS = (DENSE, ROUTED, LayerKind("linear", "dense"), LayerKind("linear", "experts"))
+# A fixed order makes reports and golden files independent of set iteration.
 KIND_ORDER = {kind: index for index, kind in enumerate((*KINDS, *LAYER_LETTERS.values()))}
-"""Sort key of ``Model.kinds``: all kinds that exist, in order."""
+"""Position of each layer kind in ``Model.kinds``; contains all kinds that exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class LatentAttention:
-    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): LoRA ranks and head dims."""
+    """Dimensions of multi-head latent attention (DeepSeek-V2, arXiv:2405.04434)."""
 
     q_lora_rank: int | None
-    """Rank of the query projection; None = full rank."""
+    """LoRA rank of the query projection; None if the projection has full rank."""
     kv_lora_rank: int
     qk_nope_dim: int
     qk_rope_dim: int
@@ -53,7 +57,10 @@ class LatentAttention:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Softmax attention; ``latent`` replaces the projections of grouped-query attention."""
+    """Dimensions of softmax attention, either grouped-query or latent.
+
+    If ``latent`` is set, its projections replace those of grouped-query attention.
+    """
 
     heads: int
     kv_heads: int
@@ -61,103 +68,119 @@ class Attention:
     qkv_bias: bool
     output_bias: bool
     qk_norm: Literal["none", "head", "full"]
-    """Norm of queries and keys: per head with head_dim weights (Qwen3), or over all heads."""
+    """Normalization of queries and keys: none, per head with head_dim weights (Qwen3), or over all
+    heads together (full)."""
     window: int | None
     """Sliding-window length in tokens; None = full causal attention."""
     latent: LatentAttention | None
     sinks: bool
     """True if each head has a learned sink logit (gpt-oss)."""
     full_attention_every: int
-    """Period n of the layers that ignore ``window`` (Gemma 2: 2, Gemma 3: 6); 0 = none."""
+    """Every n-th layer ignores ``window`` and attends to the full context (Gemma 2: n = 2, Gemma 3:
+    n = 6); 0 if no layer does."""
     gate: bool
-    """True if a sigmoid of an equally wide projection gates the output (Qwen3-Next)."""
+    """True if a sigmoid gate scales the attention output; the gate has a projection as wide as the
+    queries (Qwen3-Next)."""
 
     @property
     def projected_heads(self) -> int:
-        """Output heads of the query projection: the queries, and the gate if there is one."""
+        """Output heads of the query projection: the query heads, plus as many heads for a gate."""
         return (2 if self.gate else 1) * self.heads
 
     def swaps(self, ranks: int, tp: int) -> bool:
-        """Return True if ``ranks`` ranks can exchange heads for tokens (Ulysses).
+        """Return True if ``ranks`` ranks can exchange attention heads for tokens (Ulysses).
 
-        Both the query heads and the key-value heads per tensor-parallel rank must be divisible by
-        ``ranks``.
+        This requires that the query heads and the key-value heads on one tensor-parallel rank are
+        both divisible by ``ranks``. ``tp`` is the tensor parallel size.
         """
+        # With fewer key-value heads than tp ranks, every rank has a copy of one head, hence max().
         own = (self.heads // tp, max(self.kv_heads // tp, 1))
         return not any(heads % ranks for heads in own)
 
 
 @dataclass(frozen=True, slots=True)
 class LinearAttention:
-    """Gated DeltaNet (arXiv:2412.06464), in all layers except the attention layers."""
+    """Dimensions of linear attention (Gated DeltaNet, arXiv:2412.06464).
+
+    All layers except every ``full_attention_every``-th have linear attention.
+    """
 
     key_heads: int
-    """Number of query heads and of key heads; several value heads share one of them."""
+    """Number of query heads, equal to the number of key heads. Several value heads share one query
+    head and one key head."""
     value_heads: int
     key_dim: int
     value_dim: int
     conv_size: int
     """Width of the causal convolution over queries, keys and values."""
     full_attention_every: int
-    """Period n of the layers that have softmax attention instead (Qwen3-Next: 4)."""
+    """Every n-th layer has softmax attention instead of linear attention (Qwen3-Next: n = 4)."""
 
     @property
     def key_width(self) -> int:
-        """Width of all query heads together, which is also the width of all key heads."""
+        """Total width of the query heads, equal to the total width of the key heads."""
         return self.key_heads * self.key_dim
 
     @property
     def inner(self) -> int:
-        """Width of all value heads together, of the gate and of the output projection's input."""
+        """Total width of the value heads, equal to the width of the gate."""
         return self.value_heads * self.value_dim
 
     @property
     def projected(self) -> int:
-        """Output width of the input projection.
+        """Output width of the input projection of linear attention.
 
-        It has queries, keys, values, gate, and two numbers per value head: decay, update rate.
+        The projection computes queries, keys, values and the gate, and two numbers per value head:
+        the decay and the update rate.
         """
+        # 2 x key_width: queries and keys; 2 x inner: values and gate;
+        # 2 x value_heads: decay and update rate.
         return 2 * self.key_width + 2 * self.inner + 2 * self.value_heads
 
     @property
     def conv_channels(self) -> int:
-        """Channels of the convolution: queries, keys and values."""
+        """Number of channels of the causal convolution: those of queries, keys and values."""
         return 2 * self.key_width + self.inner
 
 
 @dataclass(frozen=True, slots=True)
 class Mamba:
-    """Mamba-2 (arXiv:2405.21060): a state space model with ``state_size`` states per channel."""
+    """Dimensions of a Mamba-2 layer (arXiv:2405.21060), a state space model."""
 
     heads: int
     head_dim: int
     state_size: int
     groups: int
-    """Groups of heads that share the input and output matrices (B and C) of the state."""
+    """Number of groups of heads; the heads of a group share the input matrix B and the output
+    matrix C of the state."""
     conv_size: int
 
     @property
     def inner(self) -> int:
-        """Inner width of the layer: heads x head_dim."""
+        """Inner width of the Mamba layer: heads x head_dim."""
         return self.heads * self.head_dim
 
     @property
     def conv_channels(self) -> int:
-        """Channels of the convolution: the inner width, and the matrices B and C of all groups."""
+        """Number of channels of the convolution: the inner width, plus B and C of all groups."""
+        # B and C have state_size entries per group each.
         return self.inner + 2 * self.groups * self.state_size
 
     @property
     def projected(self) -> int:
-        """Output width of the input projection: convolution channels, gate, step size per head."""
+        """Output width of the input projection of a Mamba layer.
+
+        The projection computes the input of the convolution, the gate, and one step size per head.
+        """
         return self.conv_channels + self.inner + self.heads
 
 
 @dataclass(frozen=True, slots=True)
 class FeedForward:
-    """Dense MLP; experts use the same activation."""
+    """Dense MLP of a layer; experts use the same activation function."""
 
     size: int
-    """Hidden width; 0 if no layer is dense (Mixtral, Qwen3-MoE)."""
+    """Hidden width of the MLP; 0 if no layer has a dense MLP (Mixtral, Qwen3-MoE)."""
     gated: bool
     activation: Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "clamped_silu"]
     bias: bool
@@ -165,7 +188,7 @@ class FeedForward:
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """Routed and shared experts of the layers for which ``pattern`` is True."""
+    """Routed and shared experts of a mixture-of-experts model."""
 
     count: int
     top_k: int
@@ -175,18 +198,19 @@ class Experts:
     """Total hidden width of the shared experts; 0 = none."""
     shared_gate: bool
     pattern: tuple[bool, ...]
-    """True for each decoder layer with routed experts, False for the other layers."""
+    """One value per decoder layer: True if the layer has routed experts."""
     bias: bool
     """True if experts have biases (gpt-oss)."""
     score_function: Literal["softmax", "sigmoid"]
     pre_softmax: bool
     """True if scores are normalized before the top-k selection instead of after it."""
     groups: int
-    """Expert groups of group-limited routing; 1 = routing is not limited."""
+    """Number of expert groups for group-limited routing; 1 = routing is not limited to groups."""
     group_top_k: int
-    """Expert groups to which one token can be routed."""
+    """Number of expert groups to which one token can be routed."""
     router_bias: Literal["none", "parameter", "buffer"]
-    """``buffer``: load-balancing bias of DeepSeek-V3, which Megatron does not train."""
+    """Bias of the router: none, a trained parameter, or the load-balancing buffer of DeepSeek-V3,
+    which Megatron does not train."""
     scaling_factor: float
     """Factor on the combined output of the routed experts."""
     aux_loss_coefficient: float
@@ -194,18 +218,18 @@ class Experts:
 
     @property
     def layers(self) -> int:
-        """Number of layers with routed experts."""
+        """Number of decoder layers with routed experts."""
         return sum(self.pattern)
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Position encoding. ``learned`` adds an embedding of ``max_positions`` rows."""
+    """Position encoding; ``learned`` adds an embedding table of ``max_positions`` rows."""
 
     kind: Literal["rope", "yarn", "learned", "none"]
     base: float
     percent: float
-    """Share of the head dim to which the rotation applies."""
+    """Fraction of the head dim that is rotated."""
     scaling: Literal["none", "llama3", "linear", "yarn"]
     scaling_factor: float
     max_positions: int
@@ -216,13 +240,13 @@ class Position:
 
 @dataclass(frozen=True)  # no slots, because cached_property needs a __dict__
 class Model:
-    """Decoder-only model with all dimensions."""
+    """Decoder-only model with the values of all dimensions."""
 
     name: str
     family: str
     """Hugging Face ``model_type`` of the architecture (llama, mixtral, qwen3_moe, ...)."""
     layers: int
-    """Decoder layers without multi-token-prediction layers."""
+    """Number of decoder layers; multi-token-prediction layers are counted in ``mtp_layers``."""
     hidden: int
     vocab: int
     attention: Attention
@@ -231,33 +255,36 @@ class Model:
     norm: Literal["rmsnorm", "layernorm"]
     norm_epsilon: float
     norms_per_layer: int
-    """1 for a parallel block, 2 for pre-norm, 4 if sub-layer outputs are normalized too (Gemma 2
-    and 3)."""
+    """Number of norms per layer: 1 for a parallel block, 2 for pre-norm, 4 if the outputs of the
+    sub-layers are normalized too (Gemma 2 and 3)."""
     final_norm: bool
     position: Position
     tied_embeddings: bool
     mtp_layers: int
-    """Multi-token-prediction layers that are trained (DeepSeek-V3: 1); 0 = none."""
+    """Number of multi-token-prediction layers that are trained (DeepSeek-V3: 1); 0 = none."""
     source: str
-    """Origin of the numbers: a page, or a file of the user."""
+    """Origin of the numbers: a web page, or a file of the user."""
     left_out: str
-    """Description of the family's computations that have no field here; tensor shapes are exact."""
+    """Description of computations of the model family that no field here represents; empty if there
+    are none. Tensor shapes are exact in any case."""
     linear: LinearAttention | None
     mamba: Mamba | None
     pattern: str
-    """Layer pattern of a model whose layers have a single part (Nemotron-H), one letter per layer:
-    M = Mamba, * = attention, - = dense MLP, E = experts. Empty for any other model."""
+    """Layer pattern of a model in which each layer is either a token mixer or an MLP (Nemotron-H),
+    one letter per layer: M = Mamba, * = attention, - = dense MLP, E = experts. Empty for any other
+    model."""
 
     @property
     def moe_layers(self) -> int:
-        """Number of layers with routed experts; 0 for a dense model."""
+        """Number of decoder layers with routed experts; 0 for a dense model."""
         return self.experts.layers if self.experts else 0
 
     @cached_property
     def layer_kinds(self) -> tuple[LayerKind, ...]:
-        """Kind of each decoder layer, in order."""
+        """Kinds of all decoder layers, from the first layer to the last."""
         if self.pattern:
             return tuple(LAYER_LETTERS[letter] for letter in self.pattern)
+        # Period 1 means that every layer has softmax attention.
         every = self.linear.full_attention_every if self.linear else 1
         routed = self.experts.pattern if self.experts else (False,) * self.layers
         return tuple(
@@ -267,28 +294,32 @@ class Model:
 
     @cached_property
     def kinds(self) -> tuple[LayerKind, ...]:
-        """Distinct kinds of the layers, dense kinds first."""
+        """Distinct layer kinds of the model, dense kinds first."""
         return tuple(sorted(set(self.layer_kinds), key=KIND_ORDER.__getitem__))
 
     @property
     def dense_layers(self) -> int:
-        """Number of layers with a dense MLP."""
+        """Number of decoder layers with a dense MLP."""
         return sum(kind.mlp == "dense" for kind in self.layer_kinds)
 
     def recurrent(self, kind: LayerKind) -> LinearAttention | Mamba | None:
-        """Return the recurrent token mixer of a layer of ``kind``, or None if it has none."""
+        """Return the dimensions of the recurrent token mixer of a layer of ``kind``.
+
+        The result is None if the layer has attention or no token mixer.
+        """
         return {"linear": self.linear, "mamba": self.mamba}.get(kind.mixer)
 
     def fused_norms(self, kind: LayerKind) -> tuple[bool, bool]:
-        """Return (mixer, MLP): True if TransformerEngine fuses the norm into the next projection.
+        """Return two flags (token mixer, MLP): True if the norm before that sub-layer is fused.
 
-        It can only fuse a norm into a single projection; latent attention and experts have several
-        (Megatron-Core 0.19, models/gpt/gpt_layer_specs.py).
+        TransformerEngine can fuse a norm only into a single projection, but latent attention and
+        experts start with several projections (Megatron-Core 0.19, models/gpt/gpt_layer_specs.py).
         """
+        # The query and key-value projections of latent attention are separate linear layers.
         latent = kind.mixer == "attention" and self.attention.latent is not None
         return kind.mixer != "none" and not latent, kind.mlp == "dense"
 
     @property
     def last_kind(self) -> LayerKind:
-        """Kind of the last decoder layer, which multi-token-prediction layers copy."""
+        """Kind of the last decoder layer, which multi-token-prediction layers have too."""
         return self.layer_kinds[-1]

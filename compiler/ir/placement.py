@@ -1,4 +1,4 @@
-"""Placement of the ranks: mesh coordinates, process groups, host and device of each rank."""
+"""Placement of the ranks: host, device and mesh coordinates of each rank, and process groups."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from parc.compiler.ir.cluster import Host
 SUB_AXES = {"dp": ("dp_shard", "dp_replicate"), "cp": ("cp_a2a", "cp_p2p")}
 """Axis -> the two axes into which a mesh can split it, fastest first.
 
-``dp`` is split if only some of the data-parallel ranks shard one copy of the state, ``cp`` if
-context parallelism uses all-to-all among neighbours and a ring between those groups.
+``dp`` is split if only some of the data-parallel ranks shard one copy of the state. ``cp`` is split
+if context parallelism uses all-to-all inside groups of neighbours and a ring between these groups.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Mesh axis of ``size`` ranks; rank numbers of neighbours differ by ``stride``."""
+    """Axis of a device mesh with ``size`` ranks.
+
+    The rank numbers of two neighbours along the axis differ by ``stride``.
+    """
 
     name: str
     size: int
@@ -29,13 +32,13 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """Device mesh: a mixed-radix numbering of the ranks, with ``axes`` from fastest to slowest."""
+    """Device mesh: numbering of the ranks by coordinates, with ``axes`` from fastest to slowest."""
 
     axes: tuple[Axis, ...]
 
     @classmethod
     def of(cls, sizes: tuple[tuple[str, int], ...]) -> Mesh:
-        """Return the mesh with axes of these (name, size) pairs, fastest first."""
+        """Return the mesh whose axes have the given (name, size) pairs, fastest axis first."""
         axes, stride = [], 1
         for name, size in sizes:
             axes.append(Axis(name, size, stride))
@@ -44,15 +47,15 @@ class Mesh:
 
     @property
     def world(self) -> int:
-        """Number of ranks."""
+        """Number of ranks in the mesh."""
         last = self.axes[-1]
         return last.size * last.stride
 
     def axis(self, name: str) -> Axis:
-        """Return the axis with this name.
+        """Return the axis called ``name``.
 
         Raises:
-            KeyError: the mesh has no such axis.
+            KeyError: the mesh has no axis of this name.
         """
         for axis in self.axes:
             if axis.name == name:
@@ -60,76 +63,82 @@ class Mesh:
         raise KeyError(name)
 
     def select_axes(self, *names: str) -> tuple[Axis, ...]:
-        """Return the axes with these names, fastest first.
+        """Return the axes called ``names``, fastest axis first.
 
-        The name of an axis that the mesh splits selects both of its ``SUB_AXES``.
+        If the mesh splits an axis of ``SUB_AXES``, the name of that axis selects both of its parts.
         """
+        # Callers name dp or cp without checking whether this mesh splits the axis.
         wanted = {*names, *(part for name in names for part in SUB_AXES.get(name, ()))}
         return tuple(axis for axis in self.axes if axis.name in wanted)
 
     def size(self, *names: str) -> int:
-        """Return the size of a group over the axes ``names``."""
+        """Return the number of ranks in a process group that spans the axes ``names``."""
         return prod(axis.size for axis in self.select_axes(*names))
 
     def coordinate(self, rank: int, name: str) -> int:
-        """Return the 0-based coordinate of ``rank`` along the axis ``name``."""
+        """Return the 0-based coordinate of ``rank`` along the axis called ``name``."""
         axis = self.axis(name)
         return rank // axis.stride % axis.size
 
     def groups(self, *names: str) -> list[list[int]]:
-        """Return all groups that span the axes ``names``, as lists of ranks.
+        """Return the process groups that span the axes ``names``, each as a list of ranks.
 
-        The order of ``names`` does not matter: inside a group the faster mesh axis varies faster,
-        and groups are numbered along the remaining axes, also the faster one first. This equals
+        The order of ``names`` does not matter. Ranks inside a group are ordered with the fastest
+        mesh axis first, and so are the groups along the remaining axes. The result equals that of
         Megatron's ``RankGenerator.get_ranks`` (megatron/core/parallel_state.py).
         """
         inside = self.select_axes(*names)
-        members = _span(inside)
-        bases = _span(axis for axis in self.axes if axis not in inside)
+        members = _ranks_along(inside)
+        bases = _ranks_along(axis for axis in self.axes if axis not in inside)
         return [[base + member for member in members] for base in bases]
 
 
-def _span(axes: Iterable[Axis]) -> list[int]:
+def _ranks_along(axes: Iterable[Axis]) -> list[int]:
     """Return the ranks that differ from rank 0 only along ``axes``, the first axis fastest."""
     ranks = [0]
     for axis in axes:
+        # The later axis is the outer loop, so the first axis varies fastest.
         ranks = [step * axis.stride + rank for step in range(axis.size) for rank in ranks]
     return ranks
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementAlternative:
-    """Traffic over shared links under one host order."""
+    """Traffic over shared links under one order of the hosts."""
 
     name: str
     """Name of the host order: ``stages across racks``, ``replicas across racks``, ``name order``,
-    ``hosts as locked``, a nesting of boxes (``boxes of 4 in 16 hosts``), or another rank order."""
+    ``hosts as locked``, nested boxes of hosts (``boxes of 4 in 16 hosts``), or the name of another
+    rank order."""
     uplink_bytes: float
     """Bytes per step over the busiest uplink of a switch, one direction."""
     exposed_seconds: float
-    """Seconds per step that ranks wait for shared links: the sum over all phases of exposed share x
-    bytes over the busiest link / bandwidth of that link."""
+    """Seconds per step that ranks wait for shared links. It is a sum over all phases of a step:
+    fraction that computation does not hide x bytes over the busiest link / bandwidth of that
+    link."""
     chosen: bool
 
 
 HEURISTIC_GAP = 0.5
-"""Largest relative distance to a lower bound at which the bound is reported; a bound further
-away gives no information about the order."""
+"""Largest relative distance between a result and its lower bound at which reports show the bound. A
+bound further away does not tell whether the order is good."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Quality of the chosen host order, with lower bounds for all orders of these hosts."""
+    """Quality of the chosen host order, relative to lower bounds for all orders."""
 
     quality: Literal["optimal", "bounded", "heuristic"]
-    """``optimal``: no order is better. ``bounded``: the gap to the bound is at most HEURISTIC_GAP.
-    ``heuristic``: the bounds give no information."""
+    """``optimal``: no host order is better. ``bounded``: the relative distance to the lower bound
+    is at most HEURISTIC_GAP. ``heuristic``: the distance is larger, so the bound gives no
+    information."""
     exposed_seconds: float
     """Seconds per step that ranks wait for shared links."""
     bound_seconds: float
-    """Lower bound on ``exposed_seconds`` for all orders."""
+    """Lower bound on ``exposed_seconds`` for all host orders."""
     tie_seconds: float
-    """Orders whose exposed time is within this of the minimum count as equal; bytes decide then."""
+    """Tolerance in seconds: host orders whose exposed times differ by at most this count as equal,
+    and the bytes over uplinks decide between them."""
     uplink_bytes: float
     """Bytes per step over the busiest uplink of a switch."""
     bound_uplink_bytes: float
@@ -141,47 +150,55 @@ class Proof:
 
     @property
     def gap(self) -> float:
-        """Relative excess of the exposed time over bound plus tie; 0.0 if there is none."""
-        return _excess(self.exposed_seconds, self.bound_seconds + self.tie_seconds)
+        """Relative excess of the exposed time over ``bound_seconds + tie_seconds``, or 0.0."""
+        return _relative_excess(self.exposed_seconds, self.bound_seconds + self.tie_seconds)
 
     @property
     def bytes_gap(self) -> float:
-        """Relative excess of the bytes over their bound.
+        """Relative excess of the uplink bytes over their lower bound.
 
-        It is that of the busiest uplink, or of all uplinks if the busiest one meets its bound.
+        The bytes are those over the busiest uplink, or over all uplinks if the busiest uplink meets
+        its lower bound.
         """
-        busiest = _excess(self.uplink_bytes, self.bound_uplink_bytes)
-        return busiest or _excess(self.total_bytes, self.bound_total_bytes)
+        busiest = _relative_excess(self.uplink_bytes, self.bound_uplink_bytes)
+        return busiest or _relative_excess(self.total_bytes, self.bound_total_bytes)
 
     @property
     def summary(self) -> str:
         """Text for reports: ``optimal (proved)``, ``within 3.2 % of the bound`` or ``heuristic``.
 
-        If the exposed time is proved minimal and only the bytes are above their bound, the text
-        starts with ``exposes least (proved)``.
+        If the exposed time is proved minimal and only the bytes exceed their bound, the text starts
+        with ``exposes least (proved)``.
         """
         if self.quality == "optimal":
             return "optimal (proved)"
         if self.gap:
-            return f"{_near(self.gap)} of the bound" if self.quality == "bounded" else "heuristic"
+            return (
+                f"{_within_percent(self.gap)} of the bound"
+                if self.quality == "bounded"
+                else "heuristic"
+            )
+        # The exposed time is minimal here; only the bytes over uplinks can still be improved.
         near = self.bytes_gap <= HEURISTIC_GAP
-        bytes_ = _near(self.bytes_gap) if near else "heuristic"
+        bytes_ = _within_percent(self.bytes_gap) if near else "heuristic"
         return f"exposes least (proved), uplink bytes {bytes_}"
 
 
-def _near(gap: float) -> str:
+def _within_percent(gap: float) -> str:
+    # A gap below 0.1 % must not be printed as "within 0.0 %", which would mean optimal.
     return f"within {max(gap * 100, 0.1):.1f} %"
 
 
-def _excess(value: float, bound: float) -> float:
-    """Return the relative excess of ``value`` over ``bound``; rounding errors count as 0."""
+def _relative_excess(value: float, bound: float) -> float:
+    """Return (value - bound) / bound; 0 if ``value`` exceeds ``bound`` only by rounding."""
+    # The bound and the value are sums of floats in different orders, hence the tolerance.
     if value <= bound * (1 + 1e-9):
         return 0.0
     return value / bound - 1 if bound else float("inf")
 
 
 NO_PROOF = Proof("heuristic", 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-"""Proof of a host order that was not searched, such as one from a lock file."""
+"""Proof of a host order that was given instead of searched, such as that of a lock file."""
 
 
 MeshName = Literal["dense", "expert"]
@@ -189,37 +206,40 @@ MeshName = Literal["dense", "expert"]
 
 @dataclass(frozen=True, slots=True)
 class GroupFamily:
-    """Process groups of one kind: all groups over ``axes`` of one of the framework's meshes."""
+    """Process groups of one kind: all groups over ``axes`` of the dense or the expert mesh."""
 
     name: str
-    """Name that users of the framework know: ``tp``, ``dp-cp``, ``ep``."""
+    """Name of the groups in the framework: ``tp``, ``dp-cp``, ``ep``."""
     mesh: MeshName
     axes: tuple[str, ...]
     column: bool = False
-    """True if the index of a rank in its group is a column of the rank map."""
+    """True if the rank map has a column with the index of each rank in its group."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Host and device of each rank, and the meshes that define its groups."""
+    """Host and device of each rank, and the device meshes from which its process groups follow."""
 
     order: str
     dense: Mesh
     """Axes tp, cp, dp, pp in the framework's order; cp and dp can be split into their SUB_AXES."""
     expert: Mesh
-    """Mesh of the experts; without experts it has the dense sizes (etp = tp, ep = 1)."""
+    """Mesh of the expert layers. For a model without experts it has the sizes of the dense mesh
+    (etp = tp, ep = 1)."""
     families: tuple[GroupFamily, ...]
     hosts: tuple[Host, ...]
-    """Hosts by node rank; rank = node rank x ranks_per_node + local rank."""
+    """Hosts in the order of their node ranks; rank = node rank x ranks_per_node + local rank."""
     ranks_per_node: int
     alternatives: tuple[PlacementAlternative, ...]
     proof: Proof = NO_PROOF
     devices: tuple[int, ...] = ()
-    """Device of each local rank, equal on all hosts; empty = device number is the local rank."""
+    """Device number of each local rank, equal on all hosts; empty if the device number is the local
+    rank."""
 
     @property
     def one_mesh(self) -> bool:
-        """True if experts have no separate mesh; their groups are groups of the dense mesh."""
+        """True if expert groups are groups of the dense mesh, because experts have no own mesh."""
+        # Identity, not equality: equal sizes with separate expert groups are two meshes.
         return self.expert is self.dense
 
     def host_of(self, rank: int) -> Host:
@@ -227,24 +247,28 @@ class Placement:
         return self.hosts[rank // self.ranks_per_node]
 
     def mesh(self, name: MeshName) -> Mesh:
-        """Return the dense or the expert mesh."""
+        """Return the dense mesh or the expert mesh, by name."""
         return self.dense if name == "dense" else self.expert
 
     @cached_property
     def columns(self) -> dict[str, list[int]]:
-        """Column of the rank map -> coordinate of each rank, in the order of ``families``."""
+        """Coordinate columns of the rank map, by column name; a column has one coordinate per rank.
+
+        The columns are in the order of ``families``.
+        """
         shown = (one for one in self.families if one.column)
         return {one.name: group_indexes(self.mesh(one.mesh), one.axes) for one in shown}
 
 
 def group_indexes(mesh: Mesh, names: tuple[str, ...]) -> list[int]:
-    """Return the index of each rank in its group over the axes ``names``, fastest axis first.
+    """Return the index of each rank in its process group over the axes called ``names``.
 
-    Built from repeated patterns instead of a division per rank, because rank maps have up to
-    131,072 ranks.
+    The fastest axis varies first. The list is built from repeated patterns instead of a division
+    per rank, because rank maps have up to 131,072 ranks.
     """
     column, factor = [0] * mesh.world, 1
     for axis in mesh.select_axes(*names):
+        # Along one axis, the coordinate repeats each value ``stride`` times, then starts again.
         period = [step * factor for step in range(axis.size) for _ in range(axis.stride)]
         digits = period * (mesh.world // len(period))
         column = digits if factor == 1 else [a + b for a, b in zip(column, digits, strict=True)]

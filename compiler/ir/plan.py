@@ -1,8 +1,8 @@
-"""Result of a compile, and the part of it that a lock file stores.
+"""Result of a compile, and the part of the result that a lock file stores.
 
-Plan: the chosen layout, its cost and placement, and the runners-up.
-
-Locked plan: enough to run the plan of a training or serving layout again on the same hosts.
+A plan contains the chosen layout, its cost and placement, and the next best candidates. A locked
+plan contains what is needed to use the same layout on the same hosts again, for training or
+serving.
 """
 
 from __future__ import annotations
@@ -18,30 +18,32 @@ from parc.compiler.ir.serving import ServingLayout
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Layout that was evaluated with the cost model."""
+    """Layout that the search evaluated, with its estimated step time, memory and MFU."""
 
     layout: Layout
     step_seconds: float
     peak_bytes: float
     mfu: float
     placed_seconds: float = 0.0
-    """Seconds per step that the best host order found adds; 0 if no order was tried."""
+    """Seconds per step that communication over shared links adds under the best host order found; 0
+    if no order was tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Statistics of the search: layouts enumerated, layouts dropped per rule, best candidates."""
+    """Statistics of the search: layouts enumerated, layouts rejected per rule, best candidates."""
 
     enumerated: int
     dropped: tuple[tuple[str, int], ...]
-    """(rule code, count) pairs, sorted by code; a layout counts for the first rule it violates."""
+    """(rule code, number of rejected layouts) pairs, sorted by code. A layout is counted for the
+    first rule that it violates."""
     ranked: tuple[Candidate, ...]
-    """Best candidates, fastest first; the first is the chosen layout."""
+    """Best candidates, fastest first; the first one is the chosen layout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Complete result of a compile; the only input of the backends."""
+    """Complete result of a compile, and the only input of the backends."""
 
     problem: Problem
     layout: Layout
@@ -52,7 +54,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """Output file: ``path`` is relative with forward slashes, ``text`` ends in a newline."""
+    """Output file: its path relative to the output folder, and its text.
+
+    The path has forward slashes, and the text ends in a newline.
+    """
 
     path: str
     text: str
@@ -61,11 +66,12 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class LockedPlan:
-    """A layout and the hosts on which it was placed."""
+    """Layout and hosts of an earlier compile, as stored in a lock file."""
 
+    # Lock files of training and serving jobs have the same form.
     layout: Layout | ServingLayout
     hosts: tuple[str, ...]
-    """Host name of every node rank."""
+    """Host names in the order of their node ranks."""
     ranks_per_node: int
     unavailable: tuple[str, ...]
-    """Hosts that were unavailable or drained when the lock was written."""
+    """Names of the hosts that were unavailable or drained when the lock file was written."""

@@ -1,7 +1,7 @@
-"""Training problem: the model, the hardware and all options of the job, fully resolved.
+"""Training problem: model, hardware and all options of a training job, after resolution.
 
-No field has a default: defaults are in the models of ``spec/`` only, and the passes of ``resolve/``
-apply them. The fields of ``Pins`` are None if the user left the decision to the search.
+Except in ``Pins``, no field has a default: defaults are defined in the models of ``spec/``, and the
+passes of ``resolve/`` apply them. A field of ``Pins`` is None if the search decides the value.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ LrDecay = Literal["cosine", "linear", "constant", "inverse-square-root", "wsd"]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Training run: batch in sequences, length in tokens, hyperparameters, data, checkpoints."""
+    """Training run: batch, precision, hyperparameters, data and checkpoints.
+
+    ``global_batch`` is in sequences, ``sequence_length`` in tokens.
+    """
 
     kind: Literal["pretrain", "finetune"]
     sequence_length: int
@@ -30,91 +33,98 @@ class Job:
     steps: int
     learning_rate: float
     data: tuple[str, ...]
-    """Data paths for the framework; empty = mock data."""
+    """Paths of the training data, in the notation of the framework; empty = mock data."""
     tokenizer_type: str
     tokenizer_model: str | None
     checkpoint_dir: str | None
     checkpoint_interval: int
     load_dir: str | None
     gradient_precision: Literal["fp32", "bf16"]
-    """Format in which gradients are accumulated and reduced. With fp16 they are always 16-bit."""
+    """Number format in which gradients are accumulated and reduced; ignored if ``precision`` is
+    fp16, because gradients are 16-bit then."""
     moe_dispatcher: Dispatcher
-    """Library that sends tokens to their experts and back; auto = all-to-all."""
+    """Library that sends tokens to their experts and back; ``auto`` is a plain all-to-all."""
     moe_overlap: bool
-    """Dispatch and combine overlap with the computation of another micro-batch."""
+    """True if sending tokens to experts and back overlaps with the computation of another
+    micro-batch."""
     min_learning_rate: float
-    """Learning rate at the end of its decay."""
+    """Learning rate after the decay."""
     warmup_steps: int
-    """Steps in which the learning rate rises linearly from 0."""
+    """Number of steps during which the learning rate rises linearly from 0."""
     warmup_fraction: float | None
-    """Warm-up as a fraction of ``lr_decay_steps``; None if the spec gives a number of steps."""
+    """Warm-up as a fraction of ``lr_decay_steps``; None if the spec gives the number of steps."""
     lr_decay: LrDecay
     lr_decay_steps: int
     """Step at which the decay ends, counted from the first step of the run."""
     wsd_decay_steps: int
-    """Length of the final decay of ``lr_decay`` wsd, in steps; 0 for any other ``lr_decay``."""
+    """Number of steps of the final decay if ``lr_decay`` is wsd (warm-up, stable, decay); otherwise
+    0."""
     weight_decay: float
     adam_beta1: float
     adam_beta2: float
     adam_epsilon: float
     gradient_clipping: float
-    """Largest global gradient norm; gradients above it are scaled down. 0 = no clipping."""
+    """Largest global gradient norm; gradients with a larger norm are scaled down. 0 = no
+    clipping."""
     seed: int
 
     @property
     def deduplicates_dispatch(self) -> bool:
-        """True if a token is sent only once to an NVLink domain with several of its experts."""
+        """True if a token is sent only once to an NVLink domain that has several of its experts."""
+        # DeepEP and HybridEP forward a token inside the NVLink domain instead of sending it again.
         return self.moe_dispatcher in ("deepep", "hybridep")
 
     @property
     def is_low_precision(self) -> bool:
-        """True if matrix multiplications are in 8 or 4 bit."""
+        """True if the inputs of matrix multiplications have 8 or 4 bits."""
         return self.precision not in ("bf16", "fp16")
 
     @property
     def gradient_bytes(self) -> float:
-        """Bytes per gradient, in memory and in communication."""
+        """Bytes per gradient value, both in memory and in communication."""
+        # fp16 ignores gradient_precision: its gradients are always 16-bit.
         return 2.0 if self.precision == "fp16" or self.gradient_precision == "bf16" else 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Restriction of the degrees that the search can choose on one axis."""
+    """Limit on the sizes that the search may choose on one axis."""
 
     axis: str
-    """tp, cp, pp, vpp, dp, ep, etp or micro_batch."""
+    """Axis to which the limit applies: tp, cp, pp, vpp, dp, ep, etp or micro_batch."""
     smallest: int
     largest: int | None
     only: tuple[int, ...]
-    """Degrees that are allowed; empty = all."""
+    """Allowed sizes; empty if all sizes between ``smallest`` and ``largest`` are allowed."""
     banned: tuple[int, ...]
+    """Sizes that are not allowed."""
 
     def allows(self, degree: int) -> bool:
-        """Return True if ``degree`` meets all conditions of the limit."""
+        """Return True if an axis of size ``degree`` meets every condition of the limit."""
         if degree < self.smallest or (self.largest is not None and degree > self.largest):
             return False
         return degree not in self.banned and (not self.only or degree in self.only)
 
 
 def allowed(limits: Iterable[Limit], axis: str, degree: int) -> bool:
-    """Return True if all of ``limits`` on ``axis`` allow ``degree``."""
+    """Return True if every one of ``limits`` on ``axis`` allows the size ``degree``."""
     return all(limit.allows(degree) for limit in limits if limit.axis == axis)
 
 
 @dataclass(frozen=True, slots=True)
 class Goals:
-    """Objective of the search, and constraints on its result."""
+    """Objective by which the search ranks layouts, and constraints on the chosen layout."""
 
     maximize: Literal["throughput", "fewest-gpus", "latency"]
     memory_headroom: float
-    """Share of device memory to keep free: 0.08 for 8 %."""
+    """Fraction of device memory that must stay free, for example 0.08 for 8 %."""
     limits: tuple[Limit, ...]
-    """At most one per axis; layouts that exceed one are not enumerated."""
+    """At most one limit per axis; layouts that violate a limit are not enumerated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """Section ``layout`` of the spec. None: the search decides."""
+    """Values that section ``layout`` of the spec sets; None if the search decides the value."""
 
     tp: int | None = None
     cp: int | None = None
@@ -143,7 +153,10 @@ class Pins:
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """Directives of the batch script in addition to nodes and tasks; None: no directive."""
+    """Directives of the Slurm batch script in addition to hosts and tasks.
+
+    None means that the script does not contain the directive.
+    """
 
     version: str
     partition: str | None
@@ -160,21 +173,24 @@ class SlurmJob:
 
 @dataclass(frozen=True, slots=True)
 class KubernetesJob:
-    """Settings of the Kubernetes objects in addition to the plan; pairs are sorted by name."""
+    """Settings of the Kubernetes objects that do not follow from the plan.
+
+    Fields that contain pairs are sorted by name.
+    """
 
     image: str
-    """Container image; empty if the spec has none."""
+    """Name of the container image; empty if the spec sets none."""
     namespace: str
     queue: str
-    """Kueue queue; empty = no queue."""
+    """Name of the Kueue queue; empty if the spec sets none."""
     rack_label: str
     domain_label: str
     gpu_resource: str
-    """Resource name of a GPU; empty = the resource of the GPU's vendor."""
+    """Kubernetes resource name of a GPU; empty = the resource name of the GPU's vendor."""
     resources: tuple[tuple[str, str], ...]
     node_selector: tuple[tuple[str, str], ...]
     claims: tuple[tuple[str, str], ...]
-    """(PersistentVolumeClaim, mount path) pairs."""
+    """(name of a PersistentVolumeClaim, mount path) pairs."""
     host_network: bool
     shared_memory: str
     max_restarts: int
@@ -182,48 +198,51 @@ class KubernetesJob:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Start of the program: script, arguments, environment, and the schedulers' settings."""
+    """Program to start, its arguments and environment, and settings of the schedulers."""
 
     program: str
-    """Script to start; empty = the script that the framework's backend emits."""
+    """Script to start on each rank; empty = the script that the framework's backend emits."""
     args: tuple[str, ...]
-    """Extra arguments for the framework, which follow the arguments of the plan."""
+    """Extra arguments for the framework, appended to the arguments of the plan."""
     env: tuple[tuple[str, str], ...]
     master_port: int
     network_interface: str | None
-    """Value of NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME; None = not set."""
+    """Value of NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME; None if PARC does not set them."""
     slurm: SlurmJob
     kubernetes: KubernetesJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Common part of training and serving problems: model, hosts and emitted targets."""
+    """Fields that training and serving problems share: model, cluster, launch and backends."""
 
     name: str
     model: Model
     cluster: Cluster
     launch: Launch
     emit: tuple[str, ...]
-    """Backends to emit, sorted, without duplicates."""
+    """Names of the backends that write files, sorted and without duplicates."""
     framework: str
-    """Backend whose rank order and rules apply to the layout (``megatron``, ``vllm``)."""
+    """Name of the backend whose rank order and rules apply to the layout (``megatron``,
+    ``vllm``)."""
     versions: tuple[tuple[str, str], ...]
-    """Version per backend, sorted by name."""
+    """Target version of each backend, as pairs sorted by name."""
     digest: str
-    """SHA-256 of the canonical spec: the written values, and the facts that its names refer to."""
+    """SHA-256 of the spec in canonical form, including the catalog facts and files to which the
+    spec refers."""
 
     def version(self, backend: str) -> str:
-        """Return the target version of ``backend``, as ``major.minor``."""
+        """Return the target version of ``backend`` as ``major.minor``."""
         return dict(self.versions)[backend]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem(Task):
-    """Training problem; the only input of the passes after ``resolve``."""
+    """Training problem; the passes after ``resolve`` read only this object."""
 
     job: Job
     goals: Goals
     pins: Pins
     calibration: tuple[tuple[str, float], ...]
-    """Cost-model parameters that the user measured (``parc calibrate``), sorted by name."""
+    """Parameters of the cost model that the user measured with ``parc calibrate``, sorted by
+    name."""

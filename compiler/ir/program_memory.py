@@ -1,4 +1,4 @@
-"""Memory model of a training program: number formats, saved tensors, buffers, and its allocator."""
+"""Memory model of a training program: number formats, saved tensors, buffers and allocator."""
 
 from __future__ import annotations
 
@@ -7,28 +7,31 @@ from dataclasses import dataclass
 from parc.compiler.ir.layout import NO_OFFLOAD, Offload
 
 FRAGMENTATION = 0.08
-"""Share of dynamic memory that torch's caching allocator loses; fitted to 85 readings of reserved
-and device memory of three programs. Published: 5 to 10 %."""
+"""Fraction of the dynamic memory that torch's caching allocator loses to fragmentation. The value
+is fitted to 85 readings of reserved and device memory from three programs; publications report 5 to
+10 %."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateBytes:
-    """Bytes per parameter of model states before sharding; ZeRO stages shard them."""
+    """Bytes per parameter of weights, gradients and optimizer state, before ZeRO shards them."""
 
     weight: float
     gradient: float
     optimizer: float
     cast: float = 0.0
-    """Low-precision copies of a linear weight, kept between micro-batches; never sharded."""
+    """Bytes per weight of low-precision copies of linear layers, which are kept between
+    micro-batches and never sharded."""
     casts_head: bool = False
-    """The output projection has such a copy too."""
+    """True if the output projection has a low-precision copy too."""
     step: float = 0.0
-    """fp32 gradients that the optimizer copies from 16-bit ones after the backward pass; sharded
-    like the optimizer state. In fp16 they are part of ``optimizer``, as Megatron-LM counts."""
+    """Bytes per parameter of the fp32 gradients that the optimizer copies from 16-bit gradients
+    after the backward pass; sharded like the optimizer state. In fp16 these copies are counted in
+    ``optimizer``, as in Megatron-LM's own memory report."""
     gathered: float = 0.0
-    """Copy of the weights that FSDP2 without resharding keeps gathered from the forward to the
-    backward pass at stage 2, while the weights themselves are sharded; 0: no such copy. In a
-    pipeline it stays at stage 3 too, and gradients are added up unsharded until the last
+    """Bytes per parameter of the gathered weights that FSDP2 keeps from the forward to the backward
+    pass at stage 2, while the weights themselves are sharded; 0 if there is no such copy. In a
+    pipeline this copy exists at stage 3 too, and gradients are accumulated unsharded until the last
     micro-batch (torch.distributed.pipelining/stage.py, backward_maybe_with_nosync)."""
 
     def on_rank(
@@ -39,26 +42,34 @@ class StateBytes:
         offload: Offload = NO_OFFLOAD,
         hpz: int = 1,
     ) -> tuple[float, float, float]:
-        """Return (weight, gradient, optimizer) bytes per parameter in the GPU of one rank.
+        """Return the bytes per parameter of weights, gradients and optimizer state.
 
-        Stage 1 shards the optimizer over ``shards`` ranks, 2 the gradients too, 3 the weights too
-        (ZeRO, arXiv:1910.02054, figure 1). Megatron's distributed optimizer is stage 1. If the
-        optimizer is on the host, gradients move there as they are reduced (arXiv:2101.06840), at
-        stage 1 once per step. ``hpz`` ranks keep a second copy of the weights (arXiv:2306.10209).
+        The three values are those in GPU memory on one rank. ZeRO stage 1 divides the optimizer
+        state by ``shards``, stage 2 also the gradients, stage 3 also the weights (arXiv:1910.02054,
+        figure 1). Megatron's distributed optimizer is stage 1. With an offloaded optimizer,
+        gradients move to the host while they are reduced (arXiv:2101.06840); at stage 1 this
+        happens once per step. With ``hpz`` above 1 at stage 3, groups of ``hpz`` ranks share a
+        second copy of the weights (arXiv:2306.10209).
         """
         parts = self.weight, self.gradient, self.optimizer
         weight, gradient, optimizer = (
+            # Weights are sharded from stage 3 on, gradients from 2, optimizer state from 1.
             part / shards if zero_stage >= stage else part
             for part, stage in zip(parts, (3, 2, 1), strict=True)
         )
+        # FSDP2 shards the parameters themselves also at stage 2, and keeps a gathered copy.
         if self.gathered and (zero_stage == 2 or (pipelined and zero_stage == 3)):
             weight = self.weight / shards + self.gathered
+        # Pipelines of torch reduce-scatter only after the last micro-batch.
         if self.gathered and pipelined and zero_stage >= 2:
             gradient = self.gradient
         if offload.optimizer != "none":
+            # Gradients that wait for the move to the host are 16-bit: at most 2 bytes each.
             gradient, optimizer = (0.0 if zero_stage >= 2 else min(gradient, 2.0)), 0.0
+        # Gathered layers are counted in gathered_units, not here.
         if offload.parameters != "none":
             weight = 0.0
+        # The second copy is sharded only over hpz ranks, usually those of one host.
         if hpz > 1 and zero_stage >= 3:
             weight += self.weight / hpz
         return weight, gradient, optimizer
@@ -66,101 +77,118 @@ class StateBytes:
 
 @dataclass(frozen=True, slots=True)
 class ProgramMemory:
-    """Memory of one training program beyond the sizes that its layout determines.
+    """Memory of a training program that does not follow from the layout alone.
 
-    The defaults describe fused 16-bit kernels of TransformerEngine. "Bytes per element" of saved
-    tensors follow from the tensors that autograd saves for one layer.
+    The defaults describe the fused 16-bit kernels of TransformerEngine. Values in bytes per element
+    count the tensors that autograd saves for one layer.
     """
 
     name: str
-    """Key of the memo: unique among the programs that are evaluated for one problem."""
+    """Key under which estimates are cached; unique among the programs that are evaluated for one
+    problem."""
     state: StateBytes
     saved_bytes: float = 2.0
-    """Bytes per element that a linear layer saves for its weight gradient; fp8: 1."""
+    """Bytes per element that a linear layer saves of its input, to compute the weight gradient; 1
+    for fp8."""
     fused_attention: bool = True
-    """False: the attention matrix is saved (Korthikanti's 5 a s^2 b / t)."""
+    """False if the attention matrix is saved (the term 5 a s^2 b / t of Korthikanti et al.,
+    arXiv:2205.05198: a heads, s sequence length, b micro-batch, t tensor-parallel size)."""
     attention_dropout: bool = False
     hidden_dropout: bool = False
     residual_bytes: float = 2.0
-    """Bytes per element of the residual stream; under autocast, with fp32 weights: 4."""
+    """Bytes per element of the residual stream; 4 with fp32 weights under autocast."""
     norm_copies: float = 1.0
-    """Copies of the residual stream that a norm saves; unfused RMSNorm in fp32: 3."""
+    """Number of copies of the residual stream that a norm saves; 3 for an unfused RMSNorm that
+    computes in fp32."""
     fused_norms: bool = True
-    """A norm is fused into the following linear layer (TransformerEngine's LayerNormLinear), which
-    saves the norm's output under every recompute level. Norms before latent attention and before
-    experts are never fused."""
+    """True if a norm is fused into the linear layer after it (TransformerEngine's LayerNormLinear),
+    which saves the output of the norm at every recompute level. Norms before latent attention and
+    before experts are never fused."""
     input_copies: float = 1.0
-    """16-bit copies of a norm's output if each product casts its own input."""
+    """Number of 16-bit copies of the output of a norm; above 1 if each matrix multiplication casts
+    its own input."""
     rotary_copies: float = 0.0
-    """16-bit copies of queries and keys that unfused rotary embedding saves."""
+    """Number of 16-bit copies of queries and keys that an unfused rotary embedding saves."""
     output_copies: float = 0.0
-    """16-bit copies of the attention output if its memory layout is not that of the projection."""
+    """Number of 16-bit copies of the attention output; above 0 if the projection needs another
+    memory layout."""
     activation_copies: float = 0.0
-    """16-bit tensors of width ffn that an unfused gated activation saves besides its inputs."""
+    """Number of 16-bit tensors of the MLP's hidden width that an unfused gated activation saves in
+    addition to its inputs."""
     repeats_keys: bool = False
-    """Keys and values are saved once per query head."""
+    """True if keys and values are saved once per query head instead of once per key-value head."""
     gathers_again: bool = True
-    """The backward pass gathers sequence-parallel inputs again; DTensor keeps them gathered."""
+    """True if the backward pass gathers sequence-parallel inputs again; False if they stay
+    gathered, as with DTensor."""
     last_product: bool = False
-    """Selective recompute by operator saves the layer's last product, which the backward pass never
-    reads; a compiler would drop it."""
+    """True if selective recomputation by operator saves the output of the layer's last matrix
+    multiplication. The backward pass never reads it, and a compiler would remove it."""
     fused_projection: bool = False
-    """Queries, keys and values are one product, so that this recompute level saves all of it."""
+    """True if queries, keys and values are computed by one matrix multiplication, so that selective
+    recomputation by operator saves all three."""
     keeps_reduced: bool = False
-    """This recompute level also saves the outputs of tensor parallelism's reduce-scatters, two per
-    layer."""
+    """True if selective recomputation by operator also saves the outputs of the two reduce-scatters
+    of tensor parallelism in each layer."""
     loss_bytes: float = 6.0
-    """Bytes per logit at the peak: 16-bit logits and fp32 softmax; Megatron's fused loss: 10."""
+    """Bytes per logit at the memory peak: 6 for 16-bit logits and an fp32 softmax; 10 for
+    Megatron's fused loss."""
     split_loss_bytes: float = 0.0
-    """``loss_bytes`` if tensor parallelism splits the vocabulary; 0: equal to ``loss_bytes``."""
+    """Value of ``loss_bytes`` if tensor parallelism splits the vocabulary; 0 if it is the same."""
     whole_logits: bool = False
-    """Tensor-parallel ranks gather the logits, and each computes the loss over the vocabulary."""
+    """True if tensor-parallel ranks gather the logits, so that each computes the loss over the
+    whole vocabulary."""
     loss_parts: int = 1
-    """Parts of a micro-batch whose logits and loss are computed one after the other."""
+    """Number of parts into which a micro-batch is divided for logits and loss, which are computed
+    part by part."""
     head_input_bytes: float = 4.0
-    """Bytes per element that the final norm saves and the output projection reads."""
+    """Bytes per element that are saved as the input of the output projection, including those of
+    the final norm."""
     loss_kept_bytes: float = 4.0
-    """Part of ``loss_bytes`` that stays until the backward pass: the softmax. With several heads
-    only one is at its peak."""
+    """Part of ``loss_bytes`` that stays allocated until the backward pass, which is the softmax. If
+    there are several output heads, only one of them is at its peak at a time."""
     gathered_units: float = 2.0
-    """Layers that ZeRO-3 or FSDP hold gathered: the current one and the prefetched one."""
+    """Number of layers whose weights ZeRO-3 or FSDP keep gathered at a time: the current layer and
+    the prefetched one."""
     unit_bytes: float = 2.0
     """Bytes per parameter of a gathered layer."""
     head_unit_bytes: float = 0.0
-    """``unit_bytes`` of the output projection; 0: equal to ``unit_bytes``."""
+    """Value of ``unit_bytes`` for the output projection; 0 if it is the same."""
     root_bytes: float = 0.0
-    """Bytes per parameter of an untied embedding that is gathered with the output projection."""
+    """Bytes per parameter of an untied embedding that is gathered together with the output
+    projection."""
     live_parameters: float = 0.0
-    """Parameters that stay gathered in any case, up to those of the stage."""
+    """Number of parameters that stay gathered all the time, at most as many as the stage has."""
     workspace_bytes: float = 0.0
-    """Workspaces and buckets inside the caching allocator."""
+    """Bytes of library workspaces and communication buckets inside torch's caching allocator."""
     grouped_workspace_bytes: float = 0.0
-    """Additional workspaces if experts are multiplied as a group."""
+    """Additional workspace bytes if one grouped kernel multiplies all experts."""
     placeholder_bytes: float = 0.0
-    """Bytes per element of placeholder gradients, which autograd needs if a GEMM adds the weight
-    gradient to its sum itself; 0: gradients are added up by other kernels."""
+    """Bytes per element of placeholder gradients. Autograd needs them if the matrix multiplication
+    itself adds the weight gradient to the accumulated one; 0 if another kernel adds it."""
     keeps_head_input: bool = False
-    """The gathered input of the output projection stays allocated."""
+    """True if the gathered input of the output projection stays allocated."""
     fragmentation: float = FRAGMENTATION
-    """Share of the bytes of activations and logits that the caching allocator loses."""
+    """Fraction of the bytes of activations and logits that the caching allocator loses to
+    fragmentation."""
     replicated: ProgramMemory | None = None
-    """Memory of the program without any sharding, if it differs."""
+    """Memory model of the program at ZeRO stage 0, if it differs from the one with sharding."""
 
     def for_zero_stage(self, zero_stage: int) -> ProgramMemory:
-        """Return the memory model of the program at a ZeRO stage."""
+        """Return the memory model that applies to the program at ``zero_stage``."""
         return self.replicated if self.replicated is not None and not zero_stage else self
 
 
 @dataclass(frozen=True, slots=True)
 class GradientExchange:
-    """Points in time at which a framework reduces gradients and gathers weights."""
+    """Times at which a framework reduces gradients and gathers weights."""
 
     reduces_replicas_once: bool = False
-    """Copies of a hybrid shard reduce their gradients once per step, although micro-batches scatter
-    gradients (ZeRO stages 2 and 3); False: with every micro-batch."""
+    """True if the replicas of a hybrid shard all-reduce gradients once per step, although ZeRO
+    stages 2 and 3 reduce-scatter them after every micro-batch; False if replicas all-reduce after
+    every micro-batch too."""
     keeps_pipeline_gradients: bool = False
-    """In a pipeline, gradients stay unsharded until the last micro-batch, also at ZeRO stages 2
-    and 3 (torch.distributed.pipelining)."""
+    """True if gradients in a pipeline stay unsharded until the last micro-batch, even at ZeRO
+    stages 2 and 3 (torch.distributed.pipelining)."""
     gathers_once_at_stage_2: bool = False
-    """ZeRO stage 2 scatters gradients with every micro-batch but gathers weights once, after the
-    optimizer step."""
+    """True if ZeRO stage 2 reduce-scatters gradients after every micro-batch, but gathers weights
+    only once, after the optimizer step."""

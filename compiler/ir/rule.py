@@ -1,4 +1,4 @@
-"""Rule for valid layouts, as data that the search and the diagnostics share."""
+"""Validity rule of training layouts, which the search and the diagnostics share."""
 
 from __future__ import annotations
 
@@ -10,25 +10,27 @@ from parc.compiler.ir.layout import Layout
 from parc.compiler.ir.problem import Problem
 
 ALL_LAYOUT_FIELDS = tuple(field.name for field in fields(Layout))
-"""Names of all fields of a layout."""
+"""Names of all fields of ``Layout``."""
 WORLD_FIELDS = ("tp", "cp", "pp", "dp_replicate", "dp_shard")
-"""Fields that determine ``Layout.world``."""
+"""Names of the fields from which ``Layout.world`` is computed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Predicate that drops invalid layouts, with an explanation for the user.
+    """Condition that makes a layout invalid, and the explanation for the user.
 
-    ``broken`` must be cheap, because it runs for all candidates; ``explain`` only runs for layouts
+    ``broken`` must be fast, because it runs for every candidate. ``explain`` runs only for layouts
     that are reported.
     """
 
     code: str
-    """Short code, ``D01``."""
+    """Diagnostic code without prefix, such as ``D01``."""
     fields: tuple[str, ...]
-    """Spec paths that the rule reads, the most likely cause first."""
+    """Spec paths of the values that the rule reads, the most likely cause first."""
     broken: Callable[[Problem, Layout], bool]
+    """Predicate that is True if the layout violates the rule."""
     explain: Callable[[Problem, Layout], Finding]
+    """Function that returns the finding for a layout that violates the rule."""
     reads: tuple[str, ...] = ALL_LAYOUT_FIELDS
-    """Fields of the layout that ``broken`` reads. The search calls it once per combination of their
-    values, so a list that is too short gives wrong results."""
+    """Names of the layout fields that ``broken`` reads. The search evaluates ``broken`` once per
+    combination of their values, so a missing name gives wrong results."""

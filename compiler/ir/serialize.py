@@ -1,4 +1,4 @@
-"""Conversion between IR types and JSON types: dataclasses are mappings, tuples are lists."""
+"""Conversion between IR objects and JSON types: dataclasses become dicts, tuples become lists."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 NOT_SERIALIZED = {"serialized": False}
-"""Metadata of a field that ``as_json`` leaves out, because another field holds its name."""
+"""Metadata of a dataclass field that ``as_json`` omits because another field contains its name,
+from which it can be looked up."""
 PLAIN = frozenset((str, int, float, bool, NoneType))
-"""Types that need no conversion. Most values have one of them, so they are tested first."""
+"""Types that need no conversion. They are tested first, because most values have one of them."""
 
 
 def as_json(value: Any, optional: frozenset[str] = frozenset()) -> Any:
-    """Return ``value`` as a tree of dict, list, str, int, float, bool and None.
+    """Return ``value`` converted to dict, list, str, int, float, bool and None, recursively.
 
-    Fields whose names are in ``optional`` are omitted if they are empty.
+    Dataclass fields whose names are in ``optional`` are omitted if their value is empty.
     """
     cls = value.__class__
     if cls in PLAIN:
@@ -37,14 +38,17 @@ def as_json(value: Any, optional: frozenset[str] = frozenset()) -> Any:
 
 @cache
 def field_names(cls: Any) -> tuple[str, ...]:
-    """Return the names of the serialized fields of a dataclass; empty for any other type."""
+    """Return the names of the fields of a dataclass that ``as_json`` writes.
+
+    The result is empty for a type that is not a dataclass.
+    """
     if not is_dataclass(cls):
         return ()
     return tuple(one.name for one in fields(cls) if one.metadata.get("serialized", True))
 
 
 def from_json(hint: Any, tree: Any) -> Any:
-    """Return the value of type ``hint`` that ``as_json`` converted to ``tree``.
+    """Return an object of type ``hint`` with the content of ``tree``, which ``as_json`` wrote.
 
     Raises:
         ValueError: the tree does not match the type; the message names the first mismatch.
@@ -59,6 +63,7 @@ def from_json(hint: Any, tree: Any) -> Any:
     if origin is Literal:
         fits = tree in parts
     elif hint is float:
+        # JSON does not distinguish 1 and 1.0.
         fits = type(tree) in (int, float)
     else:
         # type() and not isinstance(), because True is an int in Python
@@ -79,6 +84,7 @@ def _read_dataclass(cls: type, tree: Any) -> Any:
         raise ValueError(f"{tree!r:.60} is not of type {cls.__name__}")
     hints = get_type_hints(cls)
     known = {field.name for field in fields(cls)}
+    # A lock file of a newer version may have fields that this version does not have.
     if not tree.keys() <= known:
         raise ValueError(f"{cls.__name__} has no field {sorted(tree.keys() - known)[0]}")
     try:
@@ -90,17 +96,19 @@ def _read_dataclass(cls: type, tree: Any) -> Any:
 def _read_tuple(parts: tuple[Any, ...], tree: Any) -> tuple[Any, ...]:
     if not isinstance(tree, list):
         raise ValueError(f"{tree!r:.60} is not a list")
+    # tuple[X, ...] has any length; tuple[X, Y] has exactly two items.
     if parts[-1] is Ellipsis:
         return tuple(from_json(parts[0], item) for item in tree)
     if len(parts) != len(tree):
-        raise ValueError(f"the list has {len(tree)} items, must be {len(parts)}")
+        raise ValueError(f"the list has {len(tree)} items, must have {len(parts)}")
     return tuple(from_json(part, item) for part, item in zip(parts, tree, strict=True))
 
 
 def _read_union(hints: tuple[Any, ...], tree: Any) -> Any:
+    # The first member that accepts the tree wins; unions of the IR are unambiguous.
     for hint in hints:
         try:
             return from_json(hint, tree)
         except ValueError:
             continue
-    raise ValueError(f"{tree!r:.60} has none of the expected types")
+    raise ValueError(f"{tree!r:.60} matches none of the expected types")

@@ -1,4 +1,4 @@
-"""IR types of serving: layout, number formats, traffic, and the estimate."""
+"""Types that describe serving: layout, number formats, traffic and estimate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from parc.compiler.ir.engine_constants import EngineConstants, ExtraLayers
 
 WeightPrecision = Literal["bf16", "fp16", "fp8", "int4", "nvfp4"]
 WEIGHT_BLOCKS = {"fp8": 128, "int4": 128, "nvfp4": 16}
-"""Weights per scale along a split width (DeepSeek's fp8, AWQ and GPTQ, NVIDIA)."""
+"""Weights that share one scale along a split dimension: DeepSeek's format for fp8, AWQ and GPTQ for
+int4, NVIDIA's format for nvfp4."""
 KvPrecision = Literal["bf16", "fp16", "fp8"]
 
 
@@ -17,9 +18,9 @@ KvPrecision = Literal["bf16", "fp16", "fp8"]
 class ServingLayout:
     """Parallel sizes of one serving deployment.
 
-    Attention is split over ``tp`` and repeated over ``dp``. The experts of a routed layer are
-    distributed over the ``tp x pcp x dp`` ranks of a stage: each of ``ep`` groups stores whole
-    experts, which the ranks of the group split.
+    Attention is split over ``tp`` ranks and repeated on each of the ``dp`` data-parallel ranks. The
+    experts of a layer are distributed over the ``tp x pcp x dp`` ranks of a pipeline stage. These
+    ranks form ``ep`` groups; each group stores whole experts, which its ranks split.
     """
 
     tp: int = 1
@@ -27,106 +28,116 @@ class ServingLayout:
     dp: int = 1
     ep: int = 1
     replicas: int = 1
-    """Independent engines behind a load balancer."""
+    """Number of independent engines behind a load balancer."""
     pcp: int = 1
-    """Prefill context parallel size: ranks that share the tokens of a prompt."""
+    """Prefill context parallel size: number of ranks that share the tokens of a prompt."""
     dcp: int = 1
-    """Decode context parallel size: ranks of tp and pcp that share a request's cache."""
+    """Decode context parallel size: number of ranks, of the tp x pcp ranks, that share the KV cache
+    of a request."""
     stages: tuple[int, ...] = ()
-    """Decoder layers per pipeline stage; empty: the engine's default split."""
+    """Number of decoder layers per pipeline stage; empty if the engine's default split is used."""
     redundant_experts: int = 0
-    """Additional copies of busy experts per routed layer."""
+    """Number of additional copies of busy experts in each layer with routed experts."""
 
     @property
     def rank_gpus(self) -> int:
-        """Number of GPUs per data-parallel rank."""
+        """Number of GPUs per data-parallel rank: tp x pcp x pp."""
         return self.tp * self.pcp * self.pp
 
     @property
     def engine_gpus(self) -> int:
-        """Number of GPUs per engine."""
+        """Number of GPUs per engine: tp x pcp x pp x dp."""
         return self.rank_gpus * self.dp
 
     @property
     def gpus(self) -> int:
-        """Number of GPUs of all engines."""
+        """Number of GPUs of all engines together."""
         return self.engine_gpus * self.replicas
 
     @property
     def expert_tp(self) -> int:
-        """Number of ranks that split one expert."""
+        """Number of ranks that split the weights of one expert."""
         return max(self.tp * self.pcp * self.dp // self.ep, 1)
 
 
 def even_stages(layers: int, pp: int, extra: ExtraLayers) -> tuple[int, ...]:
-    """Return the layers per pipeline stage, split as evenly as possible.
+    """Return the number of layers per pipeline stage, split as evenly as possible.
 
     Args:
-        layers: decoder layers of the model.
+        layers: number of decoder layers of the model.
         pp: number of stages.
-        extra: stages that get one layer more if ``layers`` is not divisible by ``pp``.
+        extra: stages that get one more layer if ``layers`` is not divisible by ``pp``.
     """
     stages = [layers // pp] * pp
     for one in range(layers % pp):
+        # -2 - one: backwards from the last stage but one; the last stage has the output head too.
         stages[one if extra == "first" else -2 - one] += 1
     return tuple(stages)
 
 
 @dataclass(frozen=True, slots=True)
 class ServingSetup:
-    """Number formats, constants and limits of an engine."""
+    """Number formats, measured constants and limits with which an engine serves a model."""
 
     engine: EngineConstants
     """Constants that the engine declares."""
     weights: WeightPrecision = "bf16"
     kv: KvPrecision = "bf16"
     memory_share: float | None = None
-    """Share of device memory for the engine; ``EngineMemoryConstants.budget`` defines the quantity
-    to which it applies. None: the engine's default."""
+    """Fraction of device memory that the engine may use; ``EngineMemoryConstants.budget`` defines
+    of which memory. None: the engine's default."""
     max_running: int | None = None
     """Maximum number of requests that decode together; None: the engine's default."""
     max_batched_tokens: int | None = None
     """Maximum number of tokens per step; None: the engine's default."""
     overhead_bytes: float | None = None
-    """Bytes per rank of activations, graphs and buffers, if measured; None: estimated."""
+    """Measured bytes per rank of activations, CUDA graphs and buffers; None if PARC estimates
+    them."""
     prefill_apart: bool = False
-    """True if prompts run on other GPUs (disaggregated serving), so that steps only decode."""
+    """True if other GPUs process the prompts (disaggregated serving), so that steps only decode."""
     accepted_tokens: float = 1.0
-    """Mean tokens per decode step and request; above 1 with speculative decoding."""
+    """Mean number of tokens per decode step and request; above 1 with speculative decoding."""
     draft_tokens: int = 0
-    """Further tokens that a step verifies per request (speculative decoding)."""
+    """Number of draft tokens per request that a step verifies (speculative decoding)."""
     block: int | None = None
-    """Weights per scale along a split width; None: the usual number of the format."""
+    """Number of weights that share one scale along a split dimension; None: the usual number of the
+    format."""
 
     @property
     def block_size(self) -> int:
-        """Weights along a split width that must not be separated; 1 without blocks of scales."""
+        """Number of consecutive weights that must stay on one rank because they share a scale.
+
+        The number is 1 if weights have no scales.
+        """
+        # 16-bit formats have no scales.
         return WEIGHT_BLOCKS.get(self.weights, 1) if self.block is None else self.block
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Requests that arrive; at most one of ``concurrency`` and ``request_rate`` is set.
+    """Lengths and arrival pattern of requests.
 
-    If neither is set, as many requests run at a time as fit in memory (offline).
+    At most one of ``concurrency`` and ``request_rate`` is set. If neither is set, as many requests
+    run at a time as fit in memory (offline inference).
     """
 
     input_tokens: float
     output_tokens: float
     concurrency: float | None = None
-    """Requests in the system over all replicas; each is replaced when it ends."""
+    """Number of requests in the system at any time, summed over all replicas. A new request
+    replaces each one that ends."""
     request_rate: float | None = None
-    """Requests per second over all replicas, Poisson arrivals."""
+    """Mean requests per second, summed over all replicas; arrivals are Poisson-distributed."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepTerms:
-    """Seconds of one engine step on its slowest rank, by activity."""
+    """Seconds of one engine step on its slowest rank, split by activity."""
 
     projections: float = 0.0
     attention: float = 0.0
     mlp: float = 0.0
-    """Dense MLPs and experts."""
+    """Seconds in dense MLPs and experts."""
     communication: float = 0.0
     launch: float = 0.0
     head: float = 0.0
@@ -134,14 +145,14 @@ class StepTerms:
 
     @property
     def total_seconds(self) -> float:
-        """Sum of all terms."""
+        """Seconds of one engine step: the sum over all activities."""
         parts = (self.projections, self.attention, self.mlp, self.communication)
         return sum(parts) + self.launch + self.head + self.host
 
     def scaled(self, times: float) -> StepTerms:
-        """Return a copy with all times multiplied by ``times``.
+        """Return a copy in which every time is multiplied by ``times``.
 
-        Used for a request that passes ``times`` pipeline stages one after another.
+        The result is the time of a request that passes ``times`` pipeline stages one after another.
         """
         return StepTerms(
             self.projections * times,
@@ -156,48 +167,54 @@ class StepTerms:
 
 @dataclass(frozen=True, slots=True)
 class ServingMemory:
-    """Bytes on the fullest rank of one engine, and the tokens that its KV cache stores."""
+    """Memory in bytes of the fullest rank of an engine, and the capacity of its KV cache."""
 
     weights_bytes: float
     overhead_bytes: float
-    """Activations of the largest step, graphs, communication buffers, context."""
+    """Bytes of the activations of the largest step, CUDA graphs, communication buffers and the CUDA
+    context."""
     kv_bytes: float
-    """Bytes left for the cache; 0 if weights and overhead do not fit."""
+    """Bytes that remain for the KV cache; 0 if weights and overhead do not fit."""
     kv_bytes_per_token: float
-    """Bytes per token and rank, all layers of its stage."""
+    """KV-cache bytes per token on one rank, for all layers of its pipeline stage."""
     kv_tokens: float
-    """Tokens that the cache of one data-parallel rank stores."""
+    """Number of tokens that the KV cache of one data-parallel rank can store."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServingEstimate:
-    """Latency and throughput of a deployment. ``fits`` is False if no request can run."""
+    """Estimated latency and throughput of a deployment.
+
+    ``fits`` is False if not even one request can run in the available memory.
+    """
 
     layout: ServingLayout
     fits: bool
     ttft_seconds: float
-    """Mean time to the first token, including the wait for a slot."""
+    """Mean time to the first token, including the time in which the request waits for a free
+    slot."""
     tpot_seconds: float
-    """Mean time per output token after the first."""
+    """Mean time per output token after the first one."""
     tokens_per_second: float
-    """Output tokens per second, all replicas."""
+    """Output tokens per second, summed over all replicas."""
     requests_per_second: float
     running: float
-    """Requests that decode together in one engine."""
+    """Mean number of requests that decode together in one engine."""
     max_concurrency: float
-    """Requests of mean length that fit into the KV caches of all replicas."""
+    """Number of requests of mean length that fit into the KV caches of all replicas together."""
     memory: ServingMemory
     decode: StepTerms
-    """Decode step without prefill."""
+    """Time of a decode step that contains no prefill."""
     prefill_seconds: float
-    """Seconds that the prefill of one request adds to its steps."""
+    """Seconds by which the prefill of one request lengthens the engine's steps."""
 
     @property
     def kv_tokens(self) -> float:
-        """Tokens that all KV caches store."""
+        """Number of tokens that the KV caches of all replicas can store together."""
+        # kv_tokens of ServingMemory is per data-parallel rank.
         return self.memory.kv_tokens * self.layout.dp * self.layout.replicas
 
     @property
     def tokens_per_second_per_gpu(self) -> float:
-        """Output tokens per second and GPU."""
+        """Output tokens per second per GPU."""
         return self.tokens_per_second / self.layout.gpus

@@ -1,4 +1,4 @@
-"""Problem and plan of a serving job; ``Problem`` and ``Plan`` are their training counterparts."""
+"""Problem and plan of a serving job, which correspond to ``Problem`` and ``Plan`` of training."""
 
 from __future__ import annotations
 
@@ -16,25 +16,29 @@ LoadBalancer = Literal["internal", "hybrid", "external"]
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Checkpoint to serve, its number formats, and the requests that arrive."""
+    """Checkpoint to serve, its number formats, and the traffic."""
 
     checkpoint: str
-    """Repository on a model hub, or folder that exists on all hosts."""
+    """Name of a repository on a model hub, or path of a folder that exists on all hosts."""
     traffic: Traffic
     setup: ServingSetup
-    """Number formats and limits of the engine, with its defaults filled in."""
+    """Number formats and limits of the engine, in which defaults have been applied."""
     quantize: bool
-    """True if the engine quantizes a 16-bit checkpoint while it loads."""
+    """True if the checkpoint is 16-bit and the engine quantizes the weights while it loads them."""
     max_model_len: int | None
-    """Maximum tokens per request, prompt and output; None: as many as fit."""
+    """Maximum number of tokens per request (prompt and output); None: as many as fit in memory."""
     context: int
     """Context length of the model in tokens, as the engine derives it."""
     block_tokens: int
-    """Tokens per block of the paged cache."""
+    """Number of tokens per block of the paged KV cache."""
 
     @property
     def longest(self) -> int:
-        """Tokens that one request must be able to have: max_model_len, else mean traffic."""
+        """Number of tokens that the KV cache must be able to store for a single request.
+
+        The number is ``max_model_len`` if set. Otherwise it is the mean prompt length plus the mean
+        output length, but at most ``context``.
+        """
         traffic = self.traffic
         needed = int(traffic.input_tokens + traffic.output_tokens)
         return min(needed, self.context) if self.max_model_len is None else self.max_model_len
@@ -42,31 +46,32 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Ports and load balancing of the API servers."""
+    """Ports of the API servers, and load balancing between data-parallel ranks."""
 
     port: int
-    """Port of the first server of a host; further servers count up."""
+    """Port of the first API server on a host; each further server uses the next port."""
     load_balancer: LoadBalancer
-    """Load balancer over data-parallel ranks: the engine, each host, or the user's own."""
+    """Component that distributes requests over data-parallel ranks: the engine (internal), one load
+    balancer per host (hybrid), or a load balancer of the user (external)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServingGoals:
-    """Objective of the search, and limits on latency and memory."""
+    """Objective by which the search ranks layouts, and limits on latency and memory."""
 
     maximize: Literal["throughput", "fewest-gpus", "latency"]
     ttft_seconds: float | None
-    """Longest mean time to the first token; None: no limit."""
+    """Upper limit on the mean time to the first token; None: no limit."""
     tpot_seconds: float | None
-    """Longest mean time per output token; None: no limit."""
+    """Upper limit on the mean time per output token; None: no limit."""
     memory_headroom: float
-    """Fraction of device memory that the engine must not use, 0.08 for 8 %."""
+    """Fraction of device memory that the engine must leave free, for example 0.08 for 8 %."""
     limits: tuple[Limit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ServingPins:
-    """Pins from the spec's ``layout``; None: PARC decides."""
+    """Values that section ``layout`` of a serving spec sets; None if PARC decides the value."""
 
     tp: int | None = None
     pp: int | None = None
@@ -77,14 +82,15 @@ class ServingPins:
     replicas: int | None = None
     stages: tuple[int, ...] | None = None
     all2all: str | None = None
-    """Backend of the all-to-all exchange to experts, by the engine's name for it."""
+    """Backend of the all-to-all exchange with experts, under the engine's name for it."""
     redundant_experts: int | None = None
-    """Copies of busy experts that the engine moves by load; None: no balancing."""
+    """Number of additional copies of busy experts, which the engine places by load; None if the
+    engine does not balance experts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingProblem(Task):
-    """Complete serving problem: passes after ``resolve`` read only this."""
+    """Serving problem; the passes after ``resolve`` read only this object."""
 
     service: Service
     goals: ServingGoals
@@ -94,70 +100,79 @@ class ServingProblem(Task):
 
 @dataclass(frozen=True, slots=True)
 class StageCache:
-    """Memory of one rank of a pipeline stage, and its cache."""
+    """Memory of one rank of a pipeline stage, and the size of its KV cache."""
 
     stage: int
     layers: int
     weights_bytes: float
     overhead_bytes: float
-    """Activations of the largest step, graphs, communication buffers, context."""
+    """Bytes of the activations of the largest step, CUDA graphs, communication buffers and the CUDA
+    context."""
     cache_bytes: float
-    """Bytes left for the cache; may be 0."""
+    """Bytes that remain for the KV cache; may be 0."""
     block_bytes: float
-    """Bytes per block of the cache, all layers of the stage."""
+    """Bytes per block of the KV cache, summed over the layers of the stage."""
     longest_bytes: float
-    """Cache bytes of one request of the maximum length."""
+    """KV-cache bytes of one request of the maximum length."""
 
     @property
     def blocks(self) -> int:
-        """Number of whole blocks that fit."""
+        """Number of whole KV-cache blocks that fit into ``cache_bytes``."""
+        # Rounded down: an engine allocates only whole blocks.
         return int(self.cache_bytes // self.block_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """Limits with which the engine is started, and the cache blocks that result."""
+    """Limits with which the engine is started, and the number of KV-cache blocks that results."""
 
     max_model_len: int
     max_num_seqs: int
     max_num_batched_tokens: int
     gpu_memory_utilization: float
     block_tokens: int
-    """Tokens per block of the cache: as configured, or more if a state must fit into a block."""
+    """Number of tokens per block of the KV cache: the configured number, or more if a recurrent
+    state must fit into a block."""
     blocks: int
-    """Cache blocks of one data-parallel rank, on its fullest stage."""
+    """Number of KV-cache blocks per data-parallel rank, on the pipeline stage with the fewest."""
     shards: int = 1
-    """Ranks that share the tokens of a request; each stores every ``shards``-th token."""
+    """Number of ranks that share the tokens of a request; each rank stores every ``shards``-th
+    token."""
     longest_blocks: int = 0
-    """Blocks of a request of the maximum length if layers store states in blocks, else 0."""
+    """Number of blocks that a request of the maximum length occupies, if recurrent layers store
+    their states in blocks; otherwise 0."""
 
     @property
     def cache_tokens(self) -> int:
-        """Tokens in the cache of one data-parallel rank, for requests of the maximum length."""
+        """Number of tokens that the KV cache of one data-parallel rank can store.
+
+        If recurrent states occupy blocks, the number holds for requests of the maximum length.
+        """
+        # Recurrent states occupy blocks independently of the number of tokens.
         if self.longest_blocks:
             return self.blocks * self.max_model_len // self.longest_blocks
         return self.blocks * self.block_tokens * self.shards
 
     @property
     def full_requests(self) -> float:
-        """Requests of the maximum length that fit on one data-parallel rank."""
+        """Number of requests of the maximum length that fit on one data-parallel rank."""
         return self.cache_tokens / self.max_model_len
 
 
 @dataclass(frozen=True, slots=True)
 class ServingCandidate:
-    """A layout that fits and meets all limits."""
+    """Layout that fits in memory and meets all goals, with its estimated figures."""
 
     layout: ServingLayout
     ttft_seconds: float
     tpot_seconds: float
     tokens_per_second: float
     weights_bytes: float
-    """Bytes of weights on the fullest rank."""
+    """Bytes of the weights on the fullest rank."""
 
     @classmethod
     def of(cls, found: ServingEstimate) -> ServingCandidate:
-        """Take over the figures of an estimate."""
+        """Return the candidate for the layout and the figures of an estimate."""
         return cls(
             found.layout,
             found.ttft_seconds,
@@ -169,20 +184,22 @@ class ServingCandidate:
 
 @dataclass(frozen=True, slots=True)
 class ServingSearch:
-    """Record of a search: layouts enumerated, layouts dropped per rule, best candidates."""
+    """Statistics of the search: layouts enumerated, layouts rejected per rule, best candidates."""
 
     enumerated: int
     dropped: tuple[tuple[str, int], ...]
-    """(rule code, count), sorted by code; a layout counts only under the first rule it violates."""
+    """(rule code, number of rejected layouts) pairs, sorted by code. A layout is counted for the
+    first rule that it violates."""
     ranked: tuple[ServingCandidate, ...]
-    """Best candidates, best first; the first one is chosen."""
+    """Best candidates, best first; the first one is the chosen layout."""
     rejected: tuple[ServingCandidate, ...] = ()
-    """Best candidate per tp other than the chosen one's, to explain the choice."""
+    """For each tensor-parallel size other than the chosen one, the best candidate; reports compare
+    them with the choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServingPlan:
-    """The decisions of a serving job; backends read only this."""
+    """Complete result of planning a serving job, and the only input of the backends."""
 
     problem: ServingProblem
     layout: ServingLayout
@@ -195,13 +212,14 @@ class ServingPlan:
 
 @dataclass(frozen=True, slots=True)
 class ServingRule:
-    """A rule that a serving layout must satisfy, shared by the search and the diagnostics."""
+    """Validity rule of serving layouts, which the search and the diagnostics share."""
 
     code: str
-    """Short code of the diagnostic, ``D01``."""
+    """Diagnostic code without prefix, such as ``D01``."""
     fields: tuple[str, ...]
-    """Spec paths that the rule reads, the likeliest culprit first."""
+    """Spec paths of the values that the rule reads, the most likely cause first."""
     broken: Callable[[ServingProblem, ServingLayout], bool]
-    """Return True if the layout violates the rule; it runs for every candidate and must be fast."""
+    """Predicate that is True if the layout violates the rule; it must be fast, because it runs for
+    every candidate."""
     explain: Callable[[ServingProblem, ServingLayout], Finding]
-    """Return the finding for a layout that violates the rule."""
+    """Function that returns the finding for a layout that violates the rule."""

@@ -1,6 +1,7 @@
-"""Base class of all models of the spec, and number types with bounds that no real job reaches.
+"""Base class of all spec models, and number types with upper bounds.
 
-The bounds keep later computations finite: they exclude lists of 10^18 hosts and overflows.
+No real job reaches the bounds. They keep later computations finite, for example by excluding lists
+of 10^18 hosts and overflows.
 """
 
 from __future__ import annotations
@@ -11,37 +12,41 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 
-class Strict(BaseModel):
-    """Frozen model without type coercion or unknown keys.
+class StrictModel(BaseModel):
+    """Base class of spec models: frozen, without type coercion, without unknown keys.
 
-    Docstrings under its fields are the hover text in editors and the text of `parc explain FIELD`.
+    The docstrings below the fields of its subclasses are shown by editors (as hover text) and by
+    `parc explain FIELD`.
     """
 
+    # strict: without it, pydantic would accept the text "8" as a number.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-def _refuse_bool(value: object) -> object:
+def _reject_bool(value: object) -> object:
+    # bool is a subclass of int in Python.
     if isinstance(value, bool):
-        raise PydanticCustomError("not_a_number", "true/false is not a number")
+        raise PydanticCustomError("not_a_number", "true or false is not a number")
     return value
 
 
-NotBool = BeforeValidator(_refuse_bool)
-"""Validator for a Literal of integers, because pydantic would accept ``true`` as 1."""
+NotBool = BeforeValidator(_reject_bool)
+"""Validator that rejects true and false for a Literal of integers, because pydantic would accept
+``true`` as 1."""
 
 Count = Annotated[int, Field(ge=1, le=2**20)]
 """Parallel size, or a count of hosts, GPUs, layers or heads; at most 2^20."""
 PositiveInt = Annotated[int, Field(ge=1, le=10**9)]
 """Width, length in tokens, batch in sequences, or number of steps; at most 10^9."""
 CountOrZero = Annotated[int, Field(ge=0, le=2**20)]
-"""Count that can be 0."""
+"""Count that can be 0; at most 2^20."""
 NonNegativeInt = Annotated[int, Field(ge=0, le=10**9)]
-"""Width or number of steps that can be 0."""
+"""Width or number of steps that can be 0; at most 10^9."""
 Port = Annotated[int, Field(ge=1, le=65535)]
 """TCP port."""
 PositiveFloat = Annotated[float, Field(gt=0, le=1e12)]
-"""Factor, rate or bandwidth."""
+"""Factor, rate or bandwidth above 0."""
 NonNegativeFloat = Annotated[float, Field(ge=0, le=1e12)]
 """Factor or rate that can be 0."""
 Beta = Annotated[float, Field(ge=0, lt=1)]
-"""Decay rate of a running mean, at least 0 and below 1."""
+"""Decay rate of a moving average, at least 0 and below 1."""

@@ -1,10 +1,10 @@
-"""Section ``cluster``; catalog files of GPUs, node types and fabrics use the same models."""
+"""Models of section ``cluster``. Catalog files of GPUs, node types and fabrics use them too."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from parc.compiler.spec.base import Count, CountOrZero, PositiveFloat, Strict
+from parc.compiler.spec.base import Count, CountOrZero, PositiveFloat, StrictModel
 from parc.compiler.spec.units import Gigabits, Gigabytes, Seconds
 
 TopologyFormat = Literal[
@@ -18,153 +18,169 @@ TopologyFormat = Literal[
     "lambda",
     "ibnetdiscover",
 ]
-"""Kinds of `parc import` that list hosts and their switches."""
+"""Formats of `parc import` whose files list hosts and the switches above them."""
 
 
-class GpuSpec(Strict):
-    """GPU as the framework sees it: one device."""
+# All fields of hardware models are optional, because ``base`` or the catalog can supply them.
+class GpuSpec(StrictModel):
+    """GPU type; one GPU is one device of the framework."""
 
     base: str | None = None
-    """Catalog name to start from. The other keys override its values."""
+    """Name of a catalog entry to start from. Keys that are set here override the values of that
+    entry."""
     name: str | None = None
-    """Name in reports."""
+    """Name to show in reports."""
     vendor: Literal["nvidia", "amd"] | None = None
     """Vendor of the GPU."""
     generation: str | None = None
-    """Architecture: catalog name (`parc catalog generations`), or the path of a YAML file with the
-    same keys, relative to the spec. Determines the supported precisions and the efficiency."""
+    """Architecture of the GPU: a name that `parc catalog generations` lists, or the path of a YAML
+    file with the same keys as a generation of the catalog, relative to the spec. The generation
+    determines the supported precisions and the efficiency factors."""
     compute_capability: str | None = None
-    """CUDA compute capability, in quotes: "9.0". Absent for AMD."""
+    """CUDA compute capability as quoted text, such as "9.0". Not set for AMD GPUs."""
     memory: Gigabytes | None = None
-    """Usable device memory as the driver reports it, in decimal GB."""
+    """Usable device memory that the driver reports, in decimal GB."""
     memory_gb_per_s: PositiveFloat | None = None
     """Memory bandwidth, in decimal GB/s."""
     peak_tflops: dict[str, PositiveFloat] | None = None
     """Dense peak TFLOP/s per precision: {bf16: 989.4, fp8: 1978.9}."""
     source: str | None = None
-    """Origin of the numbers."""
+    """Document or page from which the numbers are taken."""
 
 
-class NodeSpec(Strict):
-    """Host type: its GPUs, their links and its NICs."""
+class NodeSpec(StrictModel):
+    """Host type: number of GPUs, links between the GPUs, and NICs."""
 
     base: str | None = None
-    """Catalog name to start from. The other keys override its values."""
+    """Name of a catalog entry to start from. Keys that are set here override the values of that
+    entry."""
     name: str | None = None
-    """Name in reports."""
+    """Name to show in reports."""
     gpu: str | None = None
-    """Catalog name of the GPU in this host type. cluster.gpu overrides it."""
+    """Catalog name of the GPU in this host type. If cluster.gpu is set, it is used instead."""
     gpus_per_node: Count | None = None
-    """GPUs per host."""
+    """Number of GPUs per host."""
     nvlink_domain: Count | None = None
-    """GPUs connected by NVLink or xGMI: 8 on HGX, 72 on NVL72, 1 on PCIe."""
+    """Number of GPUs that NVLink or xGMI connects: 8 on HGX, 72 on NVL72, 1 with PCIe only."""
     link_gb_per_s: PositiveFloat | None = None
-    """Bandwidth per GPU inside the NVLink domain (of PCIe if there is no NVLink), one direction, in
-    decimal GB/s."""
+    """Bandwidth per GPU inside the NVLink domain, one direction, in decimal GB/s. If there is no
+    NVLink, the bandwidth of PCIe."""
     link_kind: Literal["nvlink", "xgmi", "pcie"] | None = None
-    """Kind of the link between GPUs of a host."""
+    """Kind of the link between the GPUs of a host."""
     nics: CountOrZero | None = None
-    """NICs per host for the compute network."""
+    """Number of NICs per host that connect to the compute network."""
     nic_speed: Gigabits | None = None
-    """Speed of one NIC, in Gbit/s."""
+    """Speed of one NIC, one direction, in Gbit/s."""
     nic_names: tuple[str, ...] | None = None
-    """Device names for NCCL_IB_HCA, as ibstat prints them."""
+    """Device names of the NICs for NCCL_IB_HCA, as ibstat prints them."""
     gpu_numa: tuple[CountOrZero, ...] | None = None
     """NUMA node of each GPU, in device order."""
     gpu_nics: tuple[str, ...] | None = None
-    """Nearest NIC of each GPU, in device order."""
+    """Name of the NIC nearest to each GPU, in device order."""
     cpu_cores: Count | None = None
-    """Physical CPU cores per host."""
+    """Number of physical CPU cores per host."""
     host_memory: Gigabytes | None = None
-    """Memory per host, in decimal GB. If absent, offload is not checked against it."""
+    """Memory per host, in decimal GB. If absent, PARC does not check whether offloaded state fits
+    in host memory."""
     fabric: str | None = None
-    """Catalog name of the fabric of this host type. cluster.fabric overrides it."""
+    """Catalog name of the fabric of this host type. If cluster.fabric is set, it is used
+    instead."""
     source: str | None = None
-    """Origin of the numbers."""
+    """Document or page from which the numbers are taken."""
 
 
-class FabricSpec(Strict):
-    """Network between hosts."""
+class FabricSpec(StrictModel):
+    """Network between hosts: technology, latency and oversubscription."""
 
     base: str | None = None
-    """Catalog name to start from. The other keys override its values."""
+    """Name of a catalog entry to start from. Keys that are set here override the values of that
+    entry."""
     name: str | None = None
-    """Name in reports."""
+    """Name to show in reports."""
     kind: Literal["infiniband", "roce", "efa", "slingshot", "ethernet"] | None = None
-    """Network technology. It determines the environment variables of NCCL."""
+    """Network technology. NCCL's environment variables depend on it."""
     latency: Seconds | None = None
-    """One-way latency of a small message between hosts under one leaf switch."""
+    """One-way latency of a small message between two hosts below the same leaf switch."""
     oversubscription: PositiveFloat | None = None
-    """Bandwidth below a leaf switch divided by the bandwidth above it. 1 is full bisection."""
+    """Bandwidth below a leaf switch divided by the bandwidth above it. 1 means full bisection
+    bandwidth."""
     rails: Count | None = None
-    """Leaf switches to which each host of a rack connects its NICs, in rail-optimized networks. If
-    absent, all NICs of a host connect to one leaf."""
+    """Number of leaf switches to which each host of a rack connects its NICs in a rail-optimized
+    network. If absent, all NICs of a host connect to one leaf switch."""
     source: str | None = None
-    """Origin of the numbers."""
+    """Document or page from which the numbers are taken."""
 
 
-class RackSpec(Strict):
-    """Hosts under one leaf switch."""
+class RackSpec(StrictModel):
+    """Rack: the hosts below one leaf switch."""
 
     name: str
     """Name of the rack."""
     nodes: str | tuple[str, ...]
-    """Slurm host list, or a list of host lists: r01n[01-16]. Zero padding is kept."""
+    """Hosts of the rack, as a Slurm host list (r01n[01-16]) or a list of host lists. Leading zeros
+    are part of the names."""
     nvlink_domain: str | None = None
-    """Name of the NVLink domain that all hosts of the rack share. If absent, the domains follow
-    from the node type."""
+    """Name of the NVLink domain to which all hosts of the rack belong. If absent, PARC derives the
+    domains from the node type."""
     nvlink_domains: dict[str, str | tuple[str, ...]] | None = None
-    """NVLink domains of a rack that has several: name of the domain -> host list."""
+    """NVLink domains of a rack that has several, as a mapping from the name of the domain to its
+    host list."""
     above: tuple[str, ...] | None = None
-    """Switches above the leaf, nearest first: [pod1, core]. All racks must list equally many."""
+    """Names of the switches above the leaf switch, nearest first: [pod1, core]. The number of names
+    must be equal for all racks."""
 
 
-class LevelSpec(Strict):
-    """Tier of switches."""
+class LevelSpec(StrictModel):
+    """Tier of switches, such as leaf or spine."""
 
     name: str
-    """Name of the tier: leaf, pod, spine, core."""
+    """Name of the tier: leaf, pod, spine, core, or any other name."""
     oversubscription: PositiveFloat | None = None
-    """Bandwidth below a switch of the tier divided by the bandwidth above it. If absent, 1, or for
-    the leaf tier the value of the fabric."""
+    """Bandwidth below a switch of this tier divided by the bandwidth above it. If absent, the
+    fabric's value for the leaf tier, and 1 for any other tier."""
     latency: Seconds | None = None
-    """One-way latency between hosts that communicate through this tier. If absent, the latency of
-    the fabric."""
+    """One-way latency between two hosts whose lowest common switch is in this tier. If absent, the
+    latency of the fabric."""
 
 
-class ClusterSpec(Strict):
-    """Hosts on which the job can run, and their network."""
+class ClusterSpec(StrictModel):
+    """Hosts on which the job can run, and the network between them."""
 
     base: str | None = None
-    """Catalog name of a cluster to start from. The other keys override its values."""
+    """Name of a cluster in the catalog to start from. Keys that are set here override the values of
+    that cluster."""
     gpu: str | GpuSpec | None = None
-    """Catalog name, a mapping, or the path of a YAML file with the same keys; absent: the GPU that
-    the node type is sold with."""
+    """GPU type: a catalog name, a mapping, or the path of a YAML file with the keys of such a
+    mapping. If absent, the GPU of the node type."""
     node: str | NodeSpec | None = None
-    """Catalog name of the node type, or a mapping."""
+    """Node type: a catalog name, a mapping, or the path of a YAML file with the keys of such a
+    mapping."""
     fabric: str | FabricSpec | None = None
-    """Catalog name of the fabric, or a mapping. If absent, the fabric of the node type."""
+    """Fabric: a catalog name, a mapping, or the path of a YAML file with the keys of such a
+    mapping. If absent, the fabric of the node type."""
     nodes: Count | None = None
-    """Number of hosts, for clusters whose host names are not known yet. Set exactly one of nodes,
+    """Number of hosts, for a cluster whose host names are not known yet. Set exactly one of nodes,
     racks and topology."""
     nodes_per_rack: Count | None = None
-    """With nodes: hosts per leaf switch. If absent, all hosts are under one leaf."""
+    """Number of hosts per leaf switch, if nodes is set. If absent, all hosts are below one leaf
+    switch."""
     racks: tuple[RackSpec, ...] | None = None
-    """Hosts by rack. Their order breaks ties in the placement, so keep it to get stable results.
-    Set exactly one of nodes, racks and topology."""
+    """Racks with their hosts. The order of the racks breaks ties in the placement, so keep it to
+    get the same result again. Set exactly one of nodes, racks and topology."""
     topology: str | None = None
-    """File of another tool that lists hosts and switches, in a format of `parc import`. Set exactly
-    one of nodes, racks and topology."""
+    """Path of a file that another tool wrote and that lists hosts and switches, in a format of
+    `parc import`. Set exactly one of nodes, racks and topology."""
     topology_format: TopologyFormat | None = None
-    """Format of the topology file. If absent, it is auto-detected from the content."""
+    """Format of the topology file. If absent, PARC detects the format from the content."""
     levels: tuple[LevelSpec, ...] | None = None
-    """Tiers of switches, the leaf first. If absent, the tiers follow from racks or topology."""
+    """Tiers of switches, from the leaf tier upwards. If absent, PARC derives the tiers from racks
+    or topology."""
     spare: str | tuple[str, ...] = ()
-    """Host lists of hosts that stay idle as replacements."""
+    """Host lists of the hosts that stay idle as replacements for failed hosts."""
     unavailable: str | tuple[str, ...] = ()
-    """Host lists of hosts that are drained or broken."""
+    """Host lists of the hosts that are drained or broken."""
     calibration: str | None = None
-    """File written by `parc calibrate`, with cost-model parameters measured on this cluster. If
-    absent, the shipped parameters are used."""
+    """Path of a file that `parc calibrate` wrote, with cost-model parameters measured on this
+    cluster. If absent, PARC uses the parameters that it ships."""
     source: str | None = None
-    """Origin of the numbers, in catalog entries."""
+    """Document or page from which the numbers of a catalog entry are taken."""

@@ -1,4 +1,4 @@
-"""Sections ``job`` and ``goals`` of a training job."""
+"""Models of the sections ``job`` and ``goals`` of a training spec."""
 
 from __future__ import annotations
 
@@ -10,95 +10,100 @@ from parc.compiler.spec.base import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
-    Strict,
+    StrictModel,
 )
 from parc.compiler.spec.layout_spec import LimitsSpec
 from parc.compiler.spec.units import Percent, Tokens
 
 
-class BatchInTokens(Strict):
-    """Global batch in tokens."""
+class BatchInTokens(StrictModel):
+    """Global batch size, given in tokens instead of sequences."""
 
     tokens: Tokens
-    """Tokens per step: 16M. Must be a multiple of job.sequence_length."""
+    """Tokens per optimizer step, such as 16M. The number must be a multiple of
+    job.sequence_length."""
 
 
-class JobSpec(Strict):
+class JobSpec(StrictModel):
     """Training run: batch, precision, hyperparameters, data and checkpoints."""
 
     kind: Literal["pretrain", "finetune", "serve"] = "pretrain"
-    """Kind of the job. pretrain and finetune train a model; finetune starts from load_dir. serve
-    answers requests and has other keys."""
+    """Kind of the job. pretrain and finetune train a model; finetune starts from the checkpoint in
+    load_dir. A job of kind serve answers requests and has other keys."""
     sequence_length: PositiveInt
-    """Tokens per sequence."""
+    """Number of tokens per sequence."""
     global_batch: PositiveInt | BatchInTokens
-    """Sequences per optimizer step, or {tokens: 16M}."""
+    """Number of sequences per optimizer step, or a mapping that gives it in tokens: {tokens:
+    16M}."""
     precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"] = "bf16"
     """Number format of the matrix multiplications. The GPU must support it."""
     gradient_precision: Literal["fp32", "bf16"] = "fp32"
-    """Format in which gradients are accumulated and reduced. bf16 halves their memory and
-    traffic."""
+    """Number format in which gradients are accumulated and reduced. bf16 halves the memory and the
+    communication of gradients."""
     moe_dispatcher: Literal["auto", "alltoall", "deepep", "hybridep"] = "auto"
-    """Library that sends tokens to their experts. auto is all-to-all; deepep and hybridep must be
-    installed on the hosts."""
+    """Library that sends tokens to their experts. auto uses a plain all-to-all; deepep and hybridep
+    must be installed on the hosts."""
     moe_overlap: bool = False
-    """Overlap the dispatch of tokens to experts with the computation of another micro-batch."""
+    """Send tokens to experts while another micro-batch is computed."""
     steps: PositiveInt = 1000
-    """Optimizer steps of the run."""
+    """Number of optimizer steps of the run."""
     learning_rate: PositiveFloat = 1.0e-4
     """Peak learning rate, reached at the end of the warm-up."""
     min_learning_rate: NonNegativeFloat | None = None
-    """Learning rate at the end of the decay. If absent, a tenth of learning_rate."""
+    """Learning rate at the end of the decay. If absent, a tenth of job.learning_rate."""
+    # An integer is a number of steps; a float or a percentage is a fraction.
     warmup_steps: NonNegativeInt | Percent = 0.01
-    """Steps in which the learning rate rises linearly from 0, or their share of lr_decay_steps:
-    1%."""
+    """Number of steps during which the learning rate rises linearly from 0, or a percentage of
+    job.lr_decay_steps: 1%."""
     lr_decay: Literal["cosine", "linear", "constant", "inverse-square-root", "wsd"] = "cosine"
-    """Decay of the learning rate after the warm-up. wsd (warm-up, stable, decay) keeps the peak,
-    then decays linearly in the last wsd_decay_steps steps."""
+    """Decay of the learning rate after the warm-up. wsd (warm-up, stable, decay) keeps the peak
+    learning rate, then decays it linearly during the last wsd_decay_steps steps."""
     lr_decay_steps: PositiveInt | None = None
-    """Step at which the decay ends, counted from the start of the run. If absent, job.steps."""
+    """Step at which the decay ends, counted from the start of the run. If absent, the number of
+    job.steps."""
     wsd_decay_steps: PositiveInt | None = None
-    """Length of the final decay in steps, only for lr_decay: wsd. If absent, a tenth of
-    lr_decay_steps."""
+    """Number of steps of the final decay. Only valid with lr_decay: wsd. If absent, a tenth of
+    job.lr_decay_steps."""
     weight_decay: NonNegativeFloat = 0.1
     """Decoupled weight decay of AdamW."""
     adam_beta1: Beta = 0.9
-    """Decay rate of Adam's running mean of gradients."""
+    """Decay rate of Adam's moving average of gradients."""
     adam_beta2: Beta = 0.95
-    """Decay rate of Adam's running mean of squared gradients."""
+    """Decay rate of Adam's moving average of squared gradients."""
     adam_epsilon: PositiveFloat = 1.0e-8
-    """Adam epsilon, added to the denominator."""
+    """Epsilon of Adam, which is added to the denominator."""
     gradient_clipping: NonNegativeFloat = 1.0
-    """Largest global gradient norm. Gradients above it are scaled down to it; 0 turns clipping
-    off."""
+    """Largest global gradient norm. Gradients with a larger norm are scaled down to it. 0 turns
+    clipping off."""
     seed: PositiveInt = 1234
     """Random seed of the initial weights, and of the data if it is mock data."""
     data: tuple[str, ...] = ()
-    """Paths of the training data, in the format of the framework. If empty, the framework trains
+    """Paths of the training data, in the notation of the framework. If empty, the framework trains
     on mock data."""
     tokenizer: str = "NullTokenizer"
-    """Tokenizer type of the framework."""
+    """Tokenizer type, under the framework's name for it."""
     tokenizer_model: str | None = None
-    """File or name of the tokenizer."""
+    """Path or name of the tokenizer model."""
     checkpoint_dir: str | None = None
-    """Folder for checkpoints, on a file system that all hosts share. If absent, no checkpoint is
+    """Folder for checkpoints, on a file system that all hosts share. If absent, no checkpoints are
     saved."""
     checkpoint_interval: PositiveInt = 500
-    """Steps between two checkpoints."""
+    """Number of steps between two checkpoints."""
     load_dir: str | None = None
-    """Folder of the checkpoint to start from. Required for kind: finetune."""
+    """Folder of the checkpoint from which the run starts. Required if kind is finetune."""
 
 
-class GoalsSpec(Strict):
-    """Objective of the search, and constraints on its result."""
+class GoalsSpec(StrictModel):
+    """Objective by which the search ranks layouts, and constraints on the chosen layout."""
 
     maximize: Literal["throughput", "fewest-gpus", "latency"] = "throughput"
-    """Objective that ranks the valid layouts that fit in memory.
+    """Objective by which PARC ranks the valid layouts that fit in memory.
 
-    For training, throughput and latency both select the shortest step, because the batch is fixed.
+    For training, throughput and latency both select the shortest step, because the batch size is
+    fixed.
     """
     memory_headroom: Percent = 0.08
-    """Share of device memory to keep free: 8%. Layouts whose estimated peak exceeds the remaining
-    memory are rejected."""
+    """Percentage of device memory that must stay free: 8%. Layouts whose estimated peak memory
+    exceeds the remaining memory are rejected."""
     limits: LimitsSpec | None = None
-    """Limits on parallel sizes, by axis: {tp: {max: 4}, pp: {ban: [3, 6]}}."""
+    """Limits on the parallel sizes, by axis: {tp: {max: 4}, pp: {ban: [3, 6]}}."""

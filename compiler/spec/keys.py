@@ -1,4 +1,4 @@
-"""Findings for unknown and missing keys, with suggestions."""
+"""Findings for unknown and missing keys of the spec, with suggestions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from parc.compiler.spec.annotations import ErrorLocation, expected, model_of
 from parc.compiler.spec.nearest import did_you_mean
 
 _MAX_LISTED_KEYS = 12
-"""Longest list of valid keys in a message; for longer ones the message refers to parc explain."""
+"""Largest number of valid keys that a message lists; above it, the message refers to ``parc
+explain``."""
 
 _INDEX = r"\[\d+\]"
 
@@ -73,7 +74,8 @@ FOREIGN_KEYS: dict[str, str] = {
     "backends": "emit",
     "targets": "emit",
 }
-"""Option of Megatron-LM, DeepSpeed, vLLM or Hugging Face -> spec path of the same option."""
+"""Name of an option in Megatron-LM, DeepSpeed, vLLM or Hugging Face -> spec path of the same
+option."""
 
 EXAMPLES: dict[str, str] = {
     "name": "name: my-run",
@@ -84,11 +86,14 @@ EXAMPLES: dict[str, str] = {
     "job.sequence_length": "sequence_length: 8192",
     "job.global_batch": "global_batch: 1024",
 }
-"""Missing key -> example line for the fix."""
+"""Spec path of a missing key -> example line, shown as the fix."""
 
 
 def unknown_key(location: ErrorLocation) -> Finding:
-    """Return the finding X01; ``location.annotation`` is the model that does not have the key."""
+    """Return the finding for an unknown key (X01), with the most likely intended key.
+
+    ``location.annotation`` is the pydantic model that does not have the key.
+    """
     from parc.compiler.spec.schema import fields
 
     parent, key = location.parent, location.key
@@ -104,37 +109,45 @@ def unknown_key(location: ErrorLocation) -> Finding:
     meant = meant or sorted(elsewhere, key=lambda path: (path.count("."), path))[:3]
     meant = meant or [f"{prefix}{name}" for name in did_you_mean(key, valid)]
     listed = f"valid keys: {', '.join(valid)}"
+    # A long list would hide the suggestion.
     if len(valid) > _MAX_LISTED_KEYS:
         listed = f"`parc explain {re.sub(_INDEX, '[]', parent)}` lists the valid keys"
     return Finding(
         f"unknown key {key[:60]}" + (f" in {parent}" if parent else ""),
         label=f"did you mean {' or '.join(meant)}?" if meant else "this key does not exist",
         help=listed,
-        fix=f"{meant[0]}: {_shown(location.value)}" if meant else f"remove {prefix}{key[:60]}",
+        fix=f"{meant[0]}: {_yaml_text(location.value)}" if meant else f"remove {prefix}{key[:60]}",
     )
 
 
 def _explain_wrong_job_kind(location: ErrorLocation) -> Finding | None:
-    """Return a finding for a key of training jobs in a serving job or vice versa, else None."""
+    """Return a finding if the key is valid only for another kind of job; otherwise None.
+
+    Examples are a key of training jobs in a serving job, and the reverse.
+    """
     from parc.compiler.spec.schema import serving_fields, training_fields
 
     path = re.sub(_INDEX, "[]", location.path)
+    # If both are False, the key exists in neither kind of job and is a plain mistake.
     trains, serves = path in training_fields(), path in serving_fields()
     if not (trains or serves):
         return None
-    kinds = "pretrain and finetune" if trains else "serve"
+    kinds = "pretrain or finetune" if trains else "serve"
     this = "a serving job" if trains else "a training job"
     return Finding(
         f"{location.path} is not a key of {this}",
-        label=f"only for job.kind {kinds}",
+        label=f"this key is valid only if job.kind is {kinds}",
         help=f"`parc explain {location.parent or 'job'}` lists the valid keys",
         fix=f"remove {location.path}",
-        causes=(Cause("job.kind", "the kind of the job is set here"),),
+        causes=(Cause("job.kind", "job.kind is set here"),),
     )
 
 
 def missing_key(location: ErrorLocation) -> Finding:
-    """Return the finding X08; ``location.annotation`` is the type of the missing key."""
+    """Return the finding for a missing required key (X08).
+
+    ``location.annotation`` is the type of the missing key.
+    """
     parent, key = location.parent, location.key
     return Finding(
         f"{key} is missing" + (f" in {parent}" if parent else ""),
@@ -143,8 +156,8 @@ def missing_key(location: ErrorLocation) -> Finding:
     )
 
 
-def _shown(value: Any) -> str:
-    """Return a plain value as written in YAML; ``...`` for other values."""
+def _yaml_text(value: Any) -> str:
+    """Return a number, a bool or a single word as written in YAML; ``...`` for any other value."""
     if isinstance(value, bool):
         return str(value).lower()
     plain = isinstance(value, int | float) or (isinstance(value, str) and value.isidentifier())

@@ -1,83 +1,89 @@
-"""Section ``launch``: program, environment, and settings of the schedulers."""
+"""Models of section ``launch``: program, environment, and settings of the schedulers."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
-from parc.compiler.spec.base import Port, PositiveInt, Strict
+from parc.compiler.spec.base import Port, PositiveInt, StrictModel
 from parc.compiler.spec.units import Seconds
 
 
-class SlurmSpec(Strict):
-    """Directives of the batch script in addition to nodes and tasks."""
+class SlurmSpec(StrictModel):
+    """Directives of the Slurm batch script in addition to hosts and tasks."""
 
     partition: str | None = None
-    """Value of --partition."""
+    """Value of Slurm's option --partition."""
     account: str | None = None
-    """Value of --account."""
+    """Value of Slurm's option --account."""
     qos: str | None = None
-    """Value of --qos."""
+    """Value of Slurm's option --qos."""
     time_limit: str | None = None
-    """Value of --time, in a format of Slurm: 1-00:00:00."""
+    """Value of Slurm's option --time, in one of Slurm's formats: 1-00:00:00."""
     reservation: str | None = None
-    """Value of --reservation."""
+    """Value of Slurm's option --reservation."""
     container_image: str | None = None
-    """Value of --container-image (pyxis). If absent, the program runs without a container."""
+    """Value of pyxis's option --container-image. If absent, the program runs without a
+    container."""
     container_mounts: tuple[str, ...] = ()
-    """Values of --container-mounts (pyxis): src:dst."""
+    """Values of pyxis's option --container-mounts, each as source:destination."""
     requeue: bool = True
-    """Let Slurm requeue the job after a node failure."""
+    """Put the job into the Slurm queue again after a host failure."""
     signal: Seconds = 300.0
-    """Time before the time limit at which Slurm signals the job, so that it can save: 300s."""
+    """Warning time: Slurm signals the job this long before the time limit, so that the job can save
+    a checkpoint. Example: 300s."""
     log_dir: str = "logs"
-    """Folder of the logs, relative to the directory in which sbatch runs."""
+    """Folder of the log files, relative to the directory in which sbatch runs."""
 
 
-class KubernetesSpec(Strict):
-    """Settings of the Kubernetes objects in addition to the plan."""
+class KubernetesSpec(StrictModel):
+    """Settings of the Kubernetes objects that do not follow from the plan."""
 
     image: str | None = None
-    """Container image with the framework. Required for emit: [kubernetes]."""
+    """Name of the container image with the framework. Required if emit contains kubernetes."""
     namespace: str | None = None
-    """Namespace of the objects. If absent, the namespace of the kubectl context is used."""
+    """Namespace of the objects. If absent, kubectl uses the namespace of its current context."""
     queue: str | None = None
-    """Kueue queue. If set, topology-aware scheduling of Kueue places the pods in racks."""
+    """Name of a Kueue queue. If set, Kueue's topology-aware scheduling chooses the racks of the
+    pods."""
     rack_label: str = "network.topology.nvidia.com/leaf"
-    """Node label whose value is the rack. The default is the label that topograph sets."""
+    """Node label whose value is the name of the rack. The default is the label that topograph
+    sets."""
     domain_label: str = "network.topology.nvidia.com/accelerator"
-    """Node label whose value is the NVLink domain, for domains that span hosts. The default is the
-    label that topograph sets."""
+    """Node label whose value is the name of the NVLink domain, for domains with several hosts. The
+    default is the label that topograph sets."""
     gpu_resource: str | None = None
-    """Resource name of a GPU. If absent, nvidia.com/gpu or amd.com/gpu, by the GPU's vendor."""
+    """Kubernetes resource name of a GPU. If absent, nvidia.com/gpu or amd.com/gpu, depending on the
+    vendor of the GPU."""
     resources: dict[str, str] = Field(default_factory=dict)
-    """Additional resources per pod: {rdma/hca: "8", memory: 1Ti}."""
+    """Additional resources that each pod requests: {rdma/hca: "8", memory: 1Ti}."""
     node_selector: dict[str, str] = Field(default_factory=dict)
-    """Labels that a node must have."""
+    """Labels that a Kubernetes node must have to run a pod of the job."""
     claims: dict[str, str] = Field(default_factory=dict)
-    """PersistentVolumeClaim -> path at which it is mounted."""
+    """Mapping from the name of a PersistentVolumeClaim to the path at which it is mounted."""
     host_network: bool = False
-    """Use the network of the host instead of a pod network."""
+    """Use the network of the host instead of the pod network."""
     shared_memory: str = "64Gi"
-    """Size of /dev/shm, as a Kubernetes quantity."""
+    """Size of /dev/shm in each pod, as a Kubernetes quantity."""
     max_restarts: PositiveInt = 3
-    """Number of times that all pods are restarted after a failure."""
+    """Maximum number of times that Kubernetes restarts all pods after a failure."""
 
 
-class LaunchSpec(Strict):
-    """Start of the program: script, arguments, environment and schedulers."""
+class LaunchSpec(StrictModel):
+    """Program to start, its arguments and environment, and settings of the schedulers."""
 
     program: str | None = None
-    """Script that runs on each rank. If absent, the framework's script (pretrain_gpt.py or
-    pretrain_hybrid.py of Megatron-LM), or the script that PARC emits."""
+    """Script that runs on each rank. If absent, the framework's own script (pretrain_gpt.py or
+    pretrain_hybrid.py of Megatron-LM), or a script that PARC emits."""
     args: tuple[str, ...] = ()
-    """Extra arguments for the framework. Arguments that the plan determines are an error."""
+    """Extra arguments for the framework. An argument that the plan determines is an error."""
     env: dict[str, str] = Field(default_factory=dict)
-    """Extra environment variables. They override variables that PARC sets."""
+    """Extra environment variables. They override the variables that PARC sets."""
     master_port: Port = 29500
-    """Rendezvous port of torchrun. Slurm jobs derive the port from the job id instead."""
+    """Rendezvous port of torchrun. In Slurm jobs, the emitted script derives the port from the job
+    id instead."""
     network_interface: str | None = None
-    """Network interface for the bootstrap of NCCL and Gloo, with the same name on all hosts. If
-    absent, NCCL and Gloo choose one."""
+    """Network interface over which NCCL and Gloo connect at startup. It must have the same name on
+    all hosts. If absent, NCCL and Gloo choose an interface."""
     slurm: SlurmSpec = SlurmSpec()
     """Settings of the Slurm batch script."""
     kubernetes: KubernetesSpec = KubernetesSpec()

@@ -1,148 +1,151 @@
-"""Sections ``layout`` and ``goals.limits``: pinned values, and limits of the search.
+"""Models of the sections ``layout`` and ``goals.limits``.
 
-The search decides all keys of ``layout`` that are absent or ``auto``. ``goals.limits`` are the
-parallel sizes from which it can choose, by axis.
+A value in ``layout`` fixes a decision; the search decides all values that are absent or ``auto``.
+``goals.limits`` restricts, by axis, the parallel sizes that the search can choose.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from parc.compiler.spec.base import Count, NotBool, Strict
+from parc.compiler.spec.base import Count, NotBool, StrictModel
 
 Auto = Literal["auto"]
 
 
-class RecomputeSpec(Strict):
-    """Activation recomputation, in Megatron's terms."""
+class RecomputeSpec(StrictModel):
+    """Choice of the activations that the backward pass recomputes, in Megatron's terms."""
 
     granularity: Literal["none", "selective", "full"]
-    """Parts of a layer that the backward pass computes again: none, the listed modules, or the
-    whole layer."""
+    """Parts of a layer that the backward pass recomputes: none, the modules listed under modules
+    (selective), or the whole layer (full)."""
     modules: tuple[str, ...] = ()
-    """With selective: modules to recompute, any of core_attn, mlp, moe, moe_act, layernorm,
-    mla_up_proj, shared_experts."""
+    """Modules to recompute, only valid with granularity: selective. Valid values: core_attn, mlp,
+    moe, moe_act, layernorm, mla_up_proj, shared_experts."""
     method: Literal["uniform", "block"] | None = None
-    """With full: recompute all layers in blocks (uniform), or the first layers of each model chunk
-    (block)."""
+    """Layers to recompute, only valid with granularity: full. uniform recomputes all layers in
+    blocks; block recomputes only the first layers of each model chunk."""
     layers: Count | None = None
-    """With full: layers per block (uniform), or recomputed layers per model chunk (block)."""
+    """Number of layers per block (method: uniform), or of recomputed layers per model chunk
+    (method: block). Only valid with granularity: full."""
 
 
-class OffloadSpec(Strict):
-    """Memory in which optimizer state and weights are kept between uses."""
+class OffloadSpec(StrictModel):
+    """Devices that store optimizer state and weights between uses."""
 
     optimizer: Literal["none", "cpu", "nvme"] = "none"
-    """Memory of the optimizer state, which is also updated there: GPU memory (none), host memory
-    (cpu) or NVMe."""
+    """Device that stores the optimizer state: the GPU (none), host memory (cpu) or a local NVMe
+    disk (nvme). With cpu and nvme, the CPU runs the optimizer."""
     parameters: Literal["none", "cpu", "nvme"] = "none"
-    """Memory of the weights, which are fetched layer by layer: GPU memory (none), host memory (cpu)
-    or NVMe. Only for ZeRO-3 and FSDP."""
+    """Device that stores the weights, which are copied to the GPU layer by layer: the GPU (none),
+    host memory (cpu) or a local NVMe disk (nvme). cpu and nvme require ZeRO stage 3 (FSDP
+    included)."""
     nvme_path: str = ""
-    """Folder on the local NVMe of each host. Required if optimizer or parameters is nvme."""
+    """Folder on the local NVMe disk of each host. Required if optimizer or parameters is nvme."""
 
 
-class ZeroPlusSpec(Strict):
-    """ZeRO++ of DeepSpeed; requires zero_stage: 3."""
+class ZeroPlusSpec(StrictModel):
+    """ZeRO++ of DeepSpeed, which requires zero_stage: 3."""
 
     hpz: Count = 1
-    """Ranks that share a secondary copy of the weights (hpZ). Valid values: the number of GPUs per
-    host, or 1 for no copy."""
+    """Number of ranks that share a second copy of the weights (hpZ). Valid values: the number of
+    GPUs per host, or 1 for no second copy."""
     quantized_weights: bool = False
-    """Gather weights in 8 bit (qwZ)."""
+    """Gather weights in 8-bit format (qwZ)."""
     quantized_gradients: bool = False
-    """Reduce gradients in 4 bit (qgZ)."""
+    """Reduce gradients in 4-bit format (qgZ)."""
 
 
-class LayoutSpec(Strict):
-    """Pinned values of the layout. The search decides keys that are absent or auto."""
+class LayoutSpec(StrictModel):
+    """Fixed values of the layout. The search decides values that are absent or auto."""
 
     tp: Count | Auto = "auto"
-    """Tensor parallel size."""
+    """Tensor parallel size: number of ranks that split each weight matrix."""
     cp: Count | Auto = "auto"
-    """Context parallel size."""
+    """Context parallel size: number of ranks that split each sequence."""
     pp: Count | Auto = "auto"
     """Pipeline parallel size: number of pipeline stages."""
     vpp: Count | Auto = "auto"
-    """Virtual pipeline size: model chunks per pipeline rank. 1 turns interleaving off."""
+    """Virtual pipeline size: number of model chunks per pipeline rank. 1 means no interleaving."""
     dp: Count | Auto = "auto"
-    """Data parallel size. It usually follows from the GPUs and the other sizes:
-    GPUs / (tp x cp x pp)."""
+    """Data parallel size: number of model replicas. It usually follows from the number of GPUs and
+    the other sizes: GPUs / (tp x cp x pp)."""
     ep: Count | Auto = "auto"
-    """Expert parallel size."""
+    """Expert parallel size: number of ranks over which the experts of a layer are distributed."""
     etp: Count | Auto = "auto"
-    """Tensor parallel size inside an expert."""
+    """Expert tensor parallel size: number of ranks that split each expert."""
     micro_batch: Count | Auto = "auto"
-    """Sequences per micro-batch."""
+    """Number of sequences per micro-batch."""
     sequence_parallel: bool | Auto = "auto"
-    """Megatron's sequence parallelism. auto turns it on if tp > 1."""
+    """Use Megatron's sequence parallelism. auto uses it if tp > 1."""
     recompute: Literal["auto", "none", "selective", "full"] | RecomputeSpec = "auto"
-    """Activation recomputation. selective recomputes core_attn, full recomputes each layer; a
-    mapping selects modules or layers."""
+    """Activation recomputation. selective recomputes the attention core (core_attn), full
+    recomputes each layer. A mapping selects modules or layers."""
     zero_stage: Annotated[Literal[0, 1, 2, 3], NotBool] | Auto = "auto"
-    """ZeRO stage: 0 shards nothing, 1 the optimizer state, 2 gradients too, 3 weights too. Megatron
-    supports 0 and 1; FSDP is 3, or 2 if weights are not resharded after the forward pass."""
+    """ZeRO stage: 0 shards nothing, 1 the optimizer state, 2 also the gradients, 3 also the
+    weights. Megatron supports 0 and 1. FSDP is stage 3, or stage 2 if it does not reshard weights
+    after the forward pass."""
     dp_shard: Count | Auto = "auto"
-    """Data-parallel ranks that shard one copy of the state. A value below dp is hybrid sharding
-    (HSDP)."""
+    """Number of data-parallel ranks that together store one copy of the sharded state. A value
+    below dp selects hybrid sharding (HSDP)."""
     schedule: Literal["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v"] | Auto = "auto"
-    """Pipeline schedule. auto is 1f1b, or interleaved if vpp > 1."""
+    """Pipeline schedule. auto selects interleaved if vpp > 1, otherwise 1f1b."""
     cp_comm: Literal["p2p", "all_gather", "a2a", "a2a+p2p"] | Auto = "auto"
-    """Communication of context parallelism: a ring (p2p), an all-gather of keys and values, an
-    all-to-all that exchanges heads for tokens (a2a, Ulysses), or a2a among neighbours and a ring
-    between those groups (a2a+p2p)."""
+    """Communication of context parallelism. p2p: keys and values circulate in a ring; all_gather:
+    every rank gathers all keys and values; a2a: an all-to-all exchanges heads for tokens (Ulysses);
+    a2a+p2p: a2a inside groups of neighbouring ranks, and a ring between these groups."""
     cp_a2a: Count | Auto = "auto"
-    """With cp_comm: a2a+p2p, the neighbouring ranks that exchange heads for tokens. auto is as many
-    as share an NVLink domain with their tensor-parallel ranks."""
+    """Number of neighbouring ranks that exchange heads for tokens, for cp_comm: a2a+p2p. auto uses
+    as many as fit into an NVLink domain together with their tensor-parallel ranks."""
     offload: Literal["none", "cpu"] | OffloadSpec | Auto = "auto"
-    """Offload of optimizer state and weights. cpu offloads the optimizer state. auto offloads only
-    with frameworks that support it, and only if no other layout fits in memory."""
+    """Offload of optimizer state and weights. cpu offloads only the optimizer state, to host
+    memory. auto offloads only if the framework supports it and no other layout fits in memory."""
     zero_plus: ZeroPlusSpec | None = None
-    """ZeRO++ of DeepSpeed. If absent, it is not used."""
+    """ZeRO++ of DeepSpeed. If absent, ZeRO++ is not used."""
     first_stage_layers: Count | Auto = "auto"
-    """Decoder layers on the first pipeline rank."""
+    """Number of decoder layers on the first pipeline rank."""
     last_stage_layers: Count | Auto = "auto"
-    """Decoder layers on the last pipeline rank."""
+    """Number of decoder layers on the last pipeline rank."""
     pipeline_layout: str | None = None
-    """Megatron's layout string, which assigns layers to stages: Et*3|(tt|)*29,m|L."""
+    """Megatron's pipeline layout string, which assigns layers to stages: Et*3|(tt|)*29,m|L."""
     count_embedding: bool | Auto = "auto"
-    """Count the embedding as a layer when the layers are split evenly over stages."""
+    """Count the embedding as one layer when PARC splits the layers evenly over the stages."""
     count_loss: bool | Auto = "auto"
-    """Count the output layer with the loss as a layer when the layers are split evenly over
+    """Count the output layer and the loss as one layer when PARC splits the layers evenly over the
     stages."""
     order: Literal["auto", "tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"] = "auto"
-    """Rank order of Megatron, fastest axis first."""
+    """Rank order of Megatron, fastest-varying axis first."""
 
 
-class AxisLimit(Strict):
-    """Limit of one axis; all conditions that are set must be met."""
+class AxisLimit(StrictModel):
+    """Limit on the size of one axis. A size must meet every condition that is set."""
 
     min: Count | None = None
-    """Smallest value. If absent, 1."""
+    """Smallest allowed size. If absent, 1."""
     max: Count | None = None
-    """Largest value. If absent, there is no upper limit."""
+    """Largest allowed size. If absent, there is no upper limit."""
     only: tuple[Count, ...] = ()
-    """Allowed values. If empty, all values are allowed."""
+    """Allowed sizes. If empty, every size is allowed."""
     ban: tuple[Count, ...] = ()
-    """Values that are not allowed."""
+    """Sizes that are not allowed."""
 
 
-class LimitsSpec(Strict):
-    """Limits of the axes that the search decides. Pinned values must meet them too."""
+class LimitsSpec(StrictModel):
+    """Limits on the parallel sizes, by axis. Sizes that layout fixes must meet the limits too."""
 
     tp: AxisLimit | None = None
-    """Limit of the tensor parallel size."""
+    """Limit on the tensor parallel size."""
     cp: AxisLimit | None = None
-    """Limit of the context parallel size."""
+    """Limit on the context parallel size."""
     pp: AxisLimit | None = None
-    """Limit of the pipeline parallel size."""
+    """Limit on the pipeline parallel size."""
     vpp: AxisLimit | None = None
-    """Limit of the virtual pipeline size (model chunks per pipeline rank)."""
+    """Limit on the virtual pipeline size (model chunks per pipeline rank)."""
     dp: AxisLimit | None = None
-    """Limit of the data parallel size."""
+    """Limit on the data parallel size."""
     ep: AxisLimit | None = None
-    """Limit of the expert parallel size."""
+    """Limit on the expert parallel size."""
     etp: AxisLimit | None = None
-    """Limit of the tensor parallel size inside an expert."""
+    """Limit on the expert tensor parallel size."""
     micro_batch: AxisLimit | None = None
-    """Limit of the sequences per micro-batch."""
+    """Limit on the number of sequences per micro-batch."""

@@ -1,4 +1,4 @@
-"""Text of a spec -> ``Spec`` or ``ServingSpec``, or a report of all mistakes in it."""
+"""Load a spec: parse and validate its text, and report all mistakes in it."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from parc.compiler.spec.spec import Spec, TaskSpec
 
 
 def load_spec(source: Source, overrides: Sequence[str], sink: Sink) -> TaskSpec | None:
-    """Return the spec with ``overrides`` applied; None after an error.
+    """Return the validated spec with ``overrides`` applied; None if it has a mistake.
 
-    Set ``sink.positions``, so that later passes can report at spec paths. All mistakes are reported
-    in one run, unless the text is not valid YAML.
+    ``sink.positions`` is set, so that later passes can report findings at spec paths. All mistakes
+    are reported in one run, unless the text is not valid YAML.
     """
+    # Set before parsing, so that syntax errors can show their lines too.
     sink.positions = Positions(source.name, lines={source.name: split_lines(source.text)})
     tree = read_tree(source.text, source.name, sink)
-    if tree is None or _report_no_mapping(tree, source.name, sink):
+    if tree is None or _is_reported_as_no_mapping(tree, source.name, sink):
         return None
     tree = apply_overrides(tree, overrides, sink)
     sink.positions = with_overrides(sink.positions, tree, overrides)
-    spec = _validate(tree.value, sink)
+    spec = _validate_tree(tree.value, sink)
     return None if sink.failed() else spec
 
 
-def _report_no_mapping(tree: Tree, file: str, sink: Sink) -> bool:
+def _is_reported_as_no_mapping(tree: Tree, file: str, sink: Sink) -> bool:
     if isinstance(tree.value, dict):
         return False
     what = "is empty" if tree.value is None else "is not a mapping of keys to values"
@@ -41,7 +42,7 @@ def _report_no_mapping(tree: Tree, file: str, sink: Sink) -> bool:
     return True
 
 
-def _validate(tree: dict[str, Any], sink: Sink) -> TaskSpec | None:
+def _validate_tree(tree: dict[str, Any], sink: Sink) -> TaskSpec | None:
     from pydantic import ValidationError
 
     root = _root_model(tree)
@@ -57,7 +58,7 @@ def _validate(tree: dict[str, Any], sink: Sink) -> TaskSpec | None:
 
 
 def _root_model(tree: dict[str, Any]) -> type[TaskSpec]:
-    """Return the root model that ``job.kind`` selects."""
+    """Return the pydantic model of the whole spec: for training, or for ``job.kind: serve``."""
     job = tree.get("job")
     if not isinstance(job, dict) or job.get("kind") != "serve":
         return Spec
@@ -68,10 +69,10 @@ def _root_model(tree: dict[str, Any]) -> type[TaskSpec]:
 
 
 def salvage_sections(source: Source, overrides: Sequence[str]) -> dict[str, Any]:
-    """Return the valid ones of the sections ``model`` and ``cluster`` of a spec that did not load.
+    """Return sections ``model`` and ``cluster`` of an invalid spec if they are valid themselves.
 
-    The caller resolves them, so that one run also reports mistakes that only the catalog can show.
-    Reports no findings.
+    The caller resolves them, so that the same run also reports mistakes that need the catalog. This
+    function reports no findings.
     """
     from pydantic import TypeAdapter, ValidationError
 

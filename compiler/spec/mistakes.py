@@ -1,4 +1,4 @@
-"""Conversion of pydantic's errors to findings: one per mistake, in terms of the spec."""
+"""Convert pydantic's validation errors to findings, one finding per mistake in the spec."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from parc.compiler.spec.keys import missing_key, unknown_key
 from parc.compiler.spec.nearest import did_you_mean
 from parc.compiler.spec.reading.scalars import plain_scalar
 
+# YAML 1.1 read these words as bools, and many users still write them.
 _YES_NO = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 _TYPE_NAMES = {bool: "a true/false value", str: "text", dict: "a mapping", list: "a list"}
 
@@ -30,7 +31,7 @@ _TYPE_NAMES = {bool: "a true/false value", str: "text", dict: "a mapping", list:
 def report_mistakes(
     root: type[BaseModel], tree: Any, errors: Sequence[ErrorDetails], sink: Sink
 ) -> None:
-    """Report all mistakes behind pydantic's ``errors`` about ``tree``, each mistake once."""
+    """Report every mistake in ``tree`` once, given the ``errors`` of pydantic for ``tree``."""
     chosen: dict[tuple[str, bool], tuple[ErrorDetails, ErrorLocation]] = {}
     for error in errors:
         location = locate_error(root, tree, error["loc"])
@@ -41,36 +42,43 @@ def report_mistakes(
         if mistake not in chosen or _violated_bound(error):
             chosen[mistake] = (error, location)
     for error, location in chosen.values():
-        _report(error, location, sink)
+        _report_mistake(error, location, sink)
 
 
-def _report(error: ErrorDetails, location: ErrorLocation, sink: Sink) -> None:
+def _report_mistake(error: ErrorDetails, location: ErrorLocation, sink: Sink) -> None:
     kind = error["type"]
-    # a missing key has no position, so the finding points at the mapping
+    # a missing key has no position, so the finding points at the mapping around it
     span = sink.positions.values.get(location.parent) if kind == "missing" else None
     if kind == "extra_forbidden":
         sink.report("X01", unknown_key(location), at=location.path, key=True)
     elif location.path == "parc":
         sink.report(
-            "X13", _wrong_version(location, missing=kind == "missing"), at="parc", span=span
+            "X13",
+            _wrong_spec_version_finding(location, missing=kind == "missing"),
+            at="parc",
+            span=span,
         )
     elif kind == "missing":
         sink.report("X08", missing_key(location), at=location.path, span=span)
     elif kind == "quantity":
-        sink.report("X07", _wrong_quantity(location, error), at=location.path)
+        sink.report("X07", _wrong_quantity_finding(location, error), at=location.path)
     elif kind == "string_too_long":
-        sink.report("X11", _too_long(location, error), at=location.path)
+        sink.report("X11", _too_long_text_finding(location, error), at=location.path)
     elif kind == "string_pattern_mismatch" and location.path == "model.pattern":
-        sink.report("X09", _wrong_pattern(location), at=location.path)
+        sink.report("X09", _wrong_layer_pattern_finding(location), at=location.path)
     elif kind == "string_pattern_mismatch":
-        sink.report("X12", _wrong_name(location), at=location.path)
+        sink.report("X12", _wrong_run_name_finding(location), at=location.path)
     else:
-        code = _code_of(location)
+        code = _code_for_value(location)
         sink.report(code, _FINDINGS[code](location, error, sink), at=location.path)
 
 
-def _code_of(location: ErrorLocation) -> str:
-    """Return X09 for a value that is not in the list, X11 if out of range, else X02."""
+def _code_for_value(location: ErrorLocation) -> str:
+    """Return the code of a mistake in a value: X09, X11 or X02.
+
+    X09: the value is not one of the listed values. X11: a number is out of range. X02: the value
+    has the wrong type.
+    """
     types, value = plain_types(location.annotation), location.value
     if isinstance(value, bool):
         return "X02"
@@ -78,23 +86,23 @@ def _code_of(location: ErrorLocation) -> str:
         float in types or (int in types and value == value // 1)
     ):
         return "X02" if isinstance(value, float) and float not in types else "X11"
-    if isinstance(value, str) and (_read_number(value) or _read_bool(location)):
+    if isinstance(value, str) and (_number_in_text(value) or _bool_in_text(location)):
         return "X02"
     listed = any(type(choice) is type(value) for choice in literals(location.annotation))
     return "X09" if listed else "X02"
 
 
-def _wrong_type(location: ErrorLocation, error: ErrorDetails, sink: Sink) -> Finding:
-    written = _written(location, sink)
+def _wrong_type_finding(location: ErrorLocation, error: ErrorDetails, sink: Sink) -> Finding:
+    written = _text_in_file(location, sink)
     wanted = expected(location.annotation)
     return Finding(
-        f"{location.path} is {_describe(location.value)}, expected {wanted}",
-        label=f"this is {_describe(location.value)}",
+        f"{location.path} is {_describe_value(location.value)}, expected {wanted}",
+        label=f"the value is {_describe_value(location.value)}",
         fix=_suggest_value(location, written),
     )
 
 
-def _describe(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     if value is None:
         return "empty"
     if isinstance(value, str):
@@ -104,8 +112,11 @@ def _describe(value: Any) -> str:
     return _TYPE_NAMES[type(value)]
 
 
-def _written(location: ErrorLocation, sink: Sink) -> str:
-    """Return the value as written (0.20, not 0.2); empty if it is not on a single line."""
+def _text_in_file(location: ErrorLocation, sink: Sink) -> str:
+    """Return the text of the value in the file, such as 0.20 instead of 0.2.
+
+    The result is empty if the value is not on a single line.
+    """
     span = sink.positions.values.get(location.path)
     lines = sink.positions.lines.get(span.file, ()) if span else ()
     if span is None or not 0 < span.line <= len(lines):
@@ -114,15 +125,15 @@ def _written(location: ErrorLocation, sink: Sink) -> str:
 
 
 def _suggest_value(location: ErrorLocation, written: str) -> str:
-    """Return the edit that keeps the intended value; empty if the intention is not clear."""
+    """Return an edit that keeps the intended value; empty if the intention is unclear."""
     types, value = plain_types(location.annotation), location.value
     numeric = bool({int, float} & set(types))
-    if isinstance(value, str) and numeric and _read_number(value):
-        return f"{location.path}: {_read_number(value)}"
+    if isinstance(value, str) and numeric and _number_in_text(value):
+        return f"{location.path}: {_number_in_text(value)}"
     if isinstance(value, float) and value.is_integer() and int in types:
         return f"{location.path}: {int(value)}"
-    if _read_bool(location):
-        return f"{location.path}: {_read_bool(location)}"
+    if _bool_in_text(location):
+        return f"{location.path}: {_bool_in_text(location)}"
     scalar = value is not None and not isinstance(value, dict | list)
     if str in types and scalar and not isinstance(value, str):
         return f'{location.path}: "{written or json.dumps(value)}"'
@@ -131,8 +142,8 @@ def _suggest_value(location: ErrorLocation, written: str) -> str:
     return f"remove {location.path}" if value is None else ""
 
 
-def _read_number(value: Any) -> str:
-    """Return text such as ``"8"`` or ``"1_000"`` as a YAML number; empty for other text."""
+def _number_in_text(value: Any) -> str:
+    """Return text such as ``"8"`` or ``"1_000"`` as a YAML number; empty if it is not a number."""
     text = str(value).strip().replace("_", "").replace(",", "")
     try:
         number = plain_scalar(text)
@@ -142,8 +153,11 @@ def _read_number(value: Any) -> str:
     return text if is_number else ""
 
 
-def _read_bool(location: ErrorLocation) -> str:
-    """Return the bool meant by ``yes``, ``off`` and so on (text in YAML 1.2); else empty."""
+def _bool_in_text(location: ErrorLocation) -> str:
+    """Return true or false for words such as ``yes`` and ``off``, which YAML 1.2 reads as text.
+
+    The result is empty for any other word, or if the field does not accept a bool.
+    """
     return (
         _YES_NO.get(str(location.value).lower(), "")
         if bool in plain_types(location.annotation)
@@ -151,84 +165,94 @@ def _read_bool(location: ErrorLocation) -> str:
     )
 
 
-def _not_listed(location: ErrorLocation, error: ErrorDetails, sink: Sink) -> Finding:
+def _not_listed_finding(location: ErrorLocation, error: ErrorDetails, sink: Sink) -> Finding:
     listed = [str(choice) for choice in literals(location.annotation)]
     near = did_you_mean(str(location.value), listed)
     return Finding(
-        f"{location.path} cannot be {_describe(location.value)}",
+        f"{location.path} cannot be {_describe_value(location.value)}",
         label=f"did you mean {near[0]}?" if near else "not one of the valid values",
         help=f"valid values: {expected(location.annotation)}",
         fix=f"{location.path}: {near[0]}" if near else "",
     )
 
 
-def _out_of_range(location: ErrorLocation, error: ErrorDetails, sink: Sink) -> Finding:
+def _out_of_range_finding(location: ErrorLocation, error: ErrorDetails, sink: Sink) -> Finding:
     limit = _violated_bound(error)
     wanted = limit or expected(location.annotation)
     return Finding(
         f"{location.path} is {str(location.value)[:40]}, must be {wanted}",
-        label=f"must be {wanted}",
+        label=f"{location.path} must be {wanted}",
         help=f"valid values: {expected(location.annotation)}",
         fix=f"{location.path}: {limit.split()[-1]}" if limit.startswith("at ") else "",
     )
 
 
 def _violated_bound(error: ErrorDetails) -> str:
-    """Return the violated bound, such as ``at most 65535``; empty for other errors."""
+    """Return the bound that a number violates, such as ``at most 65535``.
+
+    The result is empty if ``error`` is not about a bound.
+    """
     context = error.get("ctx", {})
     words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
     return next((f"{words[name]} {context[name]}" for name in words if name in context), "")
 
 
-_FINDINGS = {"X02": _wrong_type, "X09": _not_listed, "X11": _out_of_range}
+_FINDINGS = {"X02": _wrong_type_finding, "X09": _not_listed_finding, "X11": _out_of_range_finding}
 
 
-def _wrong_quantity(location: ErrorLocation, error: ErrorDetails) -> Finding:
+def _wrong_quantity_finding(location: ErrorLocation, error: ErrorDetails) -> Finding:
     reason, value = error["msg"], location.value
     number = isinstance(value, int | float) and not isinstance(value, bool)
+    # A number such as 8 for memory_headroom almost certainly means 8 %.
     percent = number and is_percentage(location.annotation) and 1 < value < 95
     return Finding(
-        f"{location.path}: {_describe(location.value)} {reason}",
-        label=reason,
+        f"{location.path}: {_describe_value(location.value)} {reason}",
+        label=f"the value {reason}",
         help=f"expected {expected(location.annotation)}",
         fix=f"{location.path}: {value}%" if percent else "",
     )
 
 
-def _wrong_name(location: ErrorLocation) -> Finding:
+def _wrong_run_name_finding(location: ErrorLocation) -> Finding:
+    # Suggest a valid name: replace each run of invalid characters by one dash.
     near = re.sub(r"[^A-Za-z0-9._-]+", "-", str(location.value)).strip("._-")[:128]
     written = json.dumps(str(location.value)[:60], ensure_ascii=False)
     return Finding(
         f"{written} is not a valid folder name",
-        label="letters, digits, dot, dash, underscore; starts with letter or digit; at most 128",
-        help="output files are written to a folder with the name of the run",
+        label="use letters, digits, . - _ (at most 128); the first must be a letter or digit",
+        help="PARC writes the output files to a folder that has the name of the run",
         fix=f"name: {near}" if near else "",
     )
 
 
-def _too_long(location: ErrorLocation, error: ErrorDetails) -> Finding:
+def _too_long_text_finding(location: ErrorLocation, error: ErrorDetails) -> Finding:
     most = error["ctx"]["max_length"]
     return Finding(
         f"{location.path} has {len(str(location.value))} characters",
-        label=f"must be at most {most}",
+        label=f"the text must have at most {most} characters",
     )
 
 
-def _wrong_pattern(location: ErrorLocation) -> Finding:
+def _wrong_layer_pattern_finding(location: ErrorLocation) -> Finding:
     text = str(location.value)
+    # Each invalid letter once, in order of appearance.
     bad = "".join(dict.fromkeys(re.sub(r"[M*E-]", "", text)))
     return Finding(
-        f"invalid letters: {', '.join(bad[:20])}" if bad else "the pattern has no letters",
-        label="one letter per layer: M = Mamba, * = attention, - = dense MLP, E = experts",
-        help="set stage boundaries in layout.pipeline_layout, not here" if "|" in bad else "",
+        f"the layer pattern has invalid letters: {', '.join(bad[:20])}"
+        if bad
+        else "the layer pattern is empty",
+        label="write one letter per layer: M = Mamba, * = attention, - = dense MLP, E = experts",
+        help="set the boundaries of pipeline stages in layout.pipeline_layout"
+        if "|" in bad
+        else "",
         fix=f'{location.path}: "{text.replace("|", "")}"' if bad == "|" else "",
     )
 
 
-def _wrong_version(location: ErrorLocation, *, missing: bool) -> Finding:
-    written = "is missing" if missing else f"is {_describe(location.value)}"
+def _wrong_spec_version_finding(location: ErrorLocation, *, missing: bool) -> Finding:
+    written = "is missing" if missing else f"is {_describe_value(location.value)}"
     return Finding(
-        f"the version of the spec language {written}; this PARC supports version 1",
-        help="a spec must state the version of the spec language",
+        f"key parc, the version of the spec language, {written}; the only valid version is 1",
+        help="every spec must set the version of the spec language",
         fix="parc: 1",
     )

@@ -1,4 +1,4 @@
-"""Section ``model``; catalog files and Hugging Face configs are converted to the same models."""
+"""Models of section ``model``. Catalog files and Hugging Face configs are converted to them."""
 
 from __future__ import annotations
 
@@ -14,32 +14,35 @@ from parc.compiler.spec.base import (
     NotBool,
     PositiveFloat,
     PositiveInt,
-    Strict,
+    StrictModel,
 )
 
 
-class LatentSpec(Strict):
-    """Multi-head latent attention (MLA)."""
+class LatentSpec(StrictModel):
+    """Dimensions of multi-head latent attention (MLA)."""
 
     q_lora_rank: PositiveInt | None = None
     """LoRA rank of the query projection. If absent, the projection has full rank."""
     kv_lora_rank: PositiveInt | None = None
     """LoRA rank of the shared key-value projection. Required unless base sets it."""
     qk_nope_dim: PositiveInt | None = None
-    """Head dim of queries and keys without position encoding. Required unless base sets it."""
+    """Dimensions per head of queries and keys that are not rotated. Required unless base sets
+    it."""
     qk_rope_dim: PositiveInt | None = None
-    """Head dim of queries and keys with rotary position encoding. Required unless base sets it."""
+    """Dimensions per head of queries and keys that carry the rotary position encoding. Required
+    unless base sets it."""
     v_dim: PositiveInt | None = None
     """Head dim of values. Required unless base sets it."""
 
 
-class LinearAttentionSpec(Strict):
-    """Linear attention (Gated DeltaNet), in all layers except each full_attention_every-th."""
+class LinearAttentionSpec(StrictModel):
+    """Linear attention (Gated DeltaNet), in all layers except every full_attention_every-th."""
 
     key_heads: Count | None = None
-    """Number of query heads and of key heads. Required unless base sets it."""
+    """Number of query heads, equal to the number of key heads. Required unless base sets it."""
     value_heads: Count | None = None
-    """Number of value heads, a multiple of key_heads. Required unless base sets it."""
+    """Number of value heads, which must be a multiple of key_heads. Required unless base sets
+    it."""
     key_dim: PositiveInt | None = None
     """Head dim of queries and keys. Required unless base sets it."""
     value_dim: PositiveInt | None = None
@@ -47,31 +50,31 @@ class LinearAttentionSpec(Strict):
     conv_size: Count = 4
     """Kernel width of the causal convolution over queries, keys and values."""
     full_attention_every: Count = 4
-    """Period n of the layers that have softmax attention."""
+    """Every n-th layer has softmax attention instead of linear attention."""
 
 
-class MambaSpec(Strict):
-    """Mamba-2 layers, which are the layers with letter M in the pattern."""
+class MambaSpec(StrictModel):
+    """Dimensions of the Mamba-2 layers, which are the letters M of the layer pattern."""
 
     heads: Count | None = None
     """Number of heads. Required unless base sets it."""
     head_dim: PositiveInt | None = None
     """Width of a head. Required unless base sets it."""
     state_size: PositiveInt | None = None
-    """States per channel. Required unless base sets it."""
+    """Number of states per channel. Required unless base sets it."""
     groups: Count = 1
-    """Groups of heads that share the matrices B and C of the state."""
+    """Number of groups of heads. The heads of a group share the matrices B and C of the state."""
     conv_size: Count = 4
     """Kernel width of the causal convolution."""
 
 
-class ExpertsSpec(Strict):
-    """Mixture of experts."""
+class ExpertsSpec(StrictModel):
+    """Mixture of experts: routed experts, shared experts and the router."""
 
     count: Count | None = None
-    """Routed experts per layer. Required unless base sets it."""
+    """Number of routed experts per layer. Required unless base sets it."""
     top_k: Count | None = None
-    """Routed experts per token. Required unless base sets it."""
+    """Number of routed experts to which each token is sent. Required unless base sets it."""
     size: PositiveInt | None = None
     """Hidden width of one routed expert. Required unless base sets it."""
     shared_size: NonNegativeInt = 0
@@ -81,17 +84,17 @@ class ExpertsSpec(Strict):
     first_dense_layers: CountOrZero = 0
     """Number of leading layers without routed experts."""
     every: Count = 1
-    """Period n of the layers with routed experts; layer n is the first of them."""
+    """Every n-th layer has routed experts; layer n is the first of them."""
     bias: bool = False
-    """Biases in the experts."""
+    """True if the experts have biases."""
     score_function: Literal["softmax", "sigmoid"] = "softmax"
     """Function that converts router logits to scores."""
     pre_softmax: bool = False
     """Normalize scores before the top-k selection instead of after it."""
     groups: Count = 1
-    """Expert groups of group-limited routing. 1 does not limit the routing."""
+    """Number of expert groups for group-limited routing. 1 means that routing is not limited."""
     group_top_k: Count = 1
-    """Expert groups to which one token can be routed."""
+    """Number of expert groups to which one token can be routed."""
     router_bias: Literal["none", "parameter", "buffer"] = "none"
     """Bias of the router: none, a trained parameter, or the load-balancing buffer of
     DeepSeek-V3."""
@@ -101,83 +104,87 @@ class ExpertsSpec(Strict):
     """Weight of the load-balancing loss. 0 turns it off."""
 
 
-class PositionSpec(Strict):
-    """Position encoding."""
+class PositionSpec(StrictModel):
+    """Position encoding: kind, rotary base and scaling for long contexts."""
 
     kind: Literal["rope", "yarn", "learned", "none"] = "rope"
     """Position encoding: rotary, rotary with YaRN, a learned table, or none."""
     base: PositiveFloat = 10000.0
     """Rotary base (rope_theta)."""
     percent: PositiveFloat = 1.0
-    """Share of the head dim to which the rotation applies."""
+    """Fraction of the head dim that is rotated."""
     scaling: Literal["none", "llama3", "linear", "yarn"] = "none"
     """Scaling of the rotary frequencies for long contexts."""
     scaling_factor: PositiveFloat = 1.0
-    """Factor of the scaling."""
+    """Factor by which the scaling extends the context."""
     max_positions: PositiveInt | None = None
-    """Longest context, in tokens. Required unless base sets it."""
+    """Maximum context length, in tokens. Required unless base sets it."""
     original_max_positions: PositiveInt | None = None
-    """Context before scaling, in tokens. If absent, max_positions."""
+    """Context length before scaling, in tokens. If absent, max_positions."""
     mscale: PositiveFloat = 1.0
-    """YaRN attention scale."""
+    """Attention scale of YaRN (mscale)."""
     mscale_all_dim: NonNegativeFloat = 0.0
-    """YaRN attention scale that applies to all dims."""
+    """Attention scale of YaRN that applies to all dimensions of a head (mscale_all_dim)."""
 
 
-class ModelSpec(Strict):
-    """Decoder-only transformer. Keys that are absent are taken from base, if it is set."""
+class ModelSpec(StrictModel):
+    """Decoder-only model. If base is set, absent keys have the values of base."""
 
     base: str | None = None
-    """Catalog name, or path of a config.json, to start from. The other keys override its values."""
+    """Name of a catalog model, or path of a Hugging Face config.json, to start from. Keys that are
+    set here override its values."""
     name: str | None = None
-    """Name in reports."""
+    """Name to show in reports."""
     family: str | None = None
     """Hugging Face model_type of the architecture."""
+    # Fields are None if absent, so that ``base`` supplies them; defaults apply after that.
     layers: Count | None = None
-    """Decoder layers without multi-token-prediction layers."""
+    """Number of decoder layers, not counting multi-token-prediction layers."""
     hidden: PositiveInt | None = None
     """Hidden size: width of the residual stream."""
     ffn: NonNegativeInt | None = None
     """Hidden width of the dense MLP. 0 if all layers have routed experts."""
     heads: Count | None = None
-    """Attention heads."""
+    """Number of attention heads."""
     kv_heads: Count | None = None
-    """Key-value heads. If absent, the number of heads (no grouped queries)."""
+    """Number of key-value heads. If absent, equal to the number of attention heads."""
     head_dim: PositiveInt | None = None
     """Width of one head. If absent, hidden / heads."""
     vocab: PositiveInt | None = None
     """Vocabulary size before padding."""
     gated: bool | None = None
-    """Use an MLP with a gate (SwiGLU, GeGLU). If absent, true."""
+    """True if the MLP has a gate (SwiGLU, GeGLU). If absent, true."""
     activation: Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "clamped_silu"] | None = None
     """Activation function of the MLP. If absent, silu."""
     mlp_bias: bool | None = None
-    """Biases in the MLP. If absent, false."""
+    """True if the linear layers of the MLP have biases. If absent, false."""
     qkv_bias: bool | None = None
-    """Biases on queries, keys and values. If absent, false."""
+    """True if the projections of queries, keys and values have biases. If absent, false."""
     attention_output_bias: bool | None = None
-    """Bias on the attention output. If absent, false."""
+    """True if the output projection of attention has a bias. If absent, false."""
     qk_norm: Literal["none", "head", "full"] | None = None
-    """Norm of queries and keys: per head, or over all heads (full). If absent, none."""
+    """Norm of queries and keys: none, per head (head), or over all heads together (full). If
+    absent, none."""
     window: PositiveInt | None = None
-    """Sliding-window length, in tokens. If absent, full causal attention."""
+    """Length of the sliding attention window, in tokens. If absent, attention is fully causal."""
     full_attention_every: PositiveInt | None = None
-    """Period n of the layers that ignore the window (Gemma 2: 2). If absent, all layers use it."""
+    """Every n-th layer ignores the window and has full attention (Gemma 2: n = 2). If absent, all
+    layers use the window."""
     sinks: bool | None = None
-    """Learned attention sinks, one per head (gpt-oss). If absent, false."""
+    """True if each head has a learned attention sink (gpt-oss). If absent, false."""
     latent: LatentSpec | None = None
-    """Multi-head latent attention. If absent, grouped-query attention."""
+    """Multi-head latent attention. If absent, the model has grouped-query attention."""
     attention_gate: bool | None = None
-    """Sigmoid gate on the attention output (Qwen3-Next). If absent, false."""
+    """True if a sigmoid gate scales the attention output (Qwen3-Next). If absent, false."""
     linear_attention: LinearAttentionSpec | None = None
-    """Linear attention layers between the softmax attention layers (Qwen3-Next). If absent,
-    none."""
+    """Linear attention layers between the softmax attention layers (Qwen3-Next). If absent, the
+    model has none."""
     mamba: MambaSpec | None = None
-    """Mamba-2 layers (Nemotron-H). Requires a pattern. If absent, none."""
+    """Mamba-2 layers (Nemotron-H), which require pattern. If absent, the model has none."""
     pattern: Annotated[str, StringConstraints(pattern=r"^[M*E-]+$", max_length=4096)] | None = None
-    """Layer pattern of a model whose layers have a single part, one letter per layer: M for Mamba,
-    * for attention, - for a dense MLP, E for experts. If absent, each layer has a token mixer and
-    an MLP."""
+    """Layer pattern of a model in which each layer is either a token mixer or an MLP, one letter
+    per layer: M for Mamba, * for attention, - for a dense MLP, E for experts. If absent, each layer
+    has a token mixer and an MLP."""
     experts: ExpertsSpec | None = None
     """Mixture of experts. If absent, all layers are dense."""
     norm: Literal["rmsnorm", "layernorm"] | None = None
@@ -185,15 +192,15 @@ class ModelSpec(Strict):
     norm_epsilon: PositiveFloat | None = None
     """Epsilon of the norms. If absent, 1e-5."""
     norms_per_layer: Annotated[Literal[1, 2, 4], NotBool] | None = None
-    """Norms per layer: 2 for pre-norm, 1 for a parallel block, 4 if sub-layer outputs are
-    normalized too (Gemma 2). If absent, 2."""
+    """Number of norms per layer: 2 for pre-norm, 1 for a parallel block, 4 if the outputs of the
+    sub-layers are normalized too (Gemma 2). If absent, 2."""
     final_norm: bool | None = None
-    """Norm after the last layer. If absent, true."""
+    """True if a norm follows the last layer. If absent, true."""
     position: PositionSpec | None = None
-    """Position encoding."""
+    """Position encoding: kind, rotary base and scaling for long contexts."""
     tied_embeddings: bool | None = None
-    """Input and output embeddings share one matrix. If absent, false."""
+    """True if the input and output embeddings share one matrix. If absent, false."""
     mtp_layers: CountOrZero | None = None
-    """Multi-token-prediction layers to train. If absent, 0."""
+    """Number of multi-token-prediction layers to train. If absent, 0."""
     source: str | None = None
-    """Origin of the numbers."""
+    """Document or page from which the numbers are taken."""

@@ -1,4 +1,4 @@
-"""Overrides ``--set PATH=VALUE``, applied to the tree before validation."""
+"""Overrides of spec values by ``--set PATH=VALUE``, applied before validation."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from parc.compiler.spec.reading.tree_builder import join
 from parc.compiler.spec.reading.yaml_tree import Tree, read_tree
 
 FILE = "--set"
-"""File name in the positions of overrides; the n-th override is line n of this file."""
+"""File name in the positions of overrides; the n-th override is line n of this virtual file."""
 
 _PART = re.compile(r'\.?(?:([\w-]+)|"([^"\\]*)"|\[([0-9]{1,6})\])')
 _NAMES = re.compile(r"model|cluster(\.(gpu|node|fabric))?")
-"""Fields whose value can be a name, which an override below them converts to ``base:``."""
-_FORM = "use --set PATH=VALUE: layout.tp=4, cluster.racks[0].name=r01"
+"""Spec paths at which a name is an abbreviation of a mapping: an override of a key below replaces
+the name NAME by ``{base: NAME}``."""
+_FORM = "write --set PATH=VALUE, for example layout.tp=4 or cluster.racks[0].name=r01"
+# A marker instead of None, because a key may be set to null.
 _MISSING = object()
 
 
-class _NoSuchPath(Exception):
-    """Path of an override that does not exist in the spec; the message is the reason."""
+class _NoSuchPathError(Exception):
+    """Error: the path of an override does not exist in the spec; the message gives the reason."""
 
 
 def apply_overrides(tree: Tree, overrides: Sequence[str], sink: Sink) -> Tree:
-    """Return the tree with all overrides applied, in order; report invalid ones (X15)."""
+    """Return the spec tree with all overrides applied in order; report invalid overrides (X15)."""
     # YAML aliases share nodes, and an override of one must not change the other
     value = _copy_tree(tree.value) if overrides else tree.value
     values, keys = dict(tree.values), dict(tree.keys)
@@ -34,26 +36,29 @@ def apply_overrides(tree: Tree, overrides: Sequence[str], sink: Sink) -> Tree:
         span = Span(FILE, number, 1, max(1, len(path)))
         parts = _split_path(path)
         if not equals or not parts or "\n" in text:
-            sink.report("X15", Finding(f"cannot read {text[:80]!r}", help=_FORM), span=span)
+            sink.report(
+                "X15", Finding(f"--set {text[:80]!r} is not PATH=VALUE", help=_FORM), span=span
+            )
             continue
         where = _join_path(parts)
         new = _parse_value(text, number, where, sink)
         if new is None:
             continue
         try:
-            _set_value(value, parts, new.value)
-        except _NoSuchPath as error:
+            _set_value_at_path(value, parts, new.value)
+        except _NoSuchPathError as error:
             sink.report("X15", Finding(str(error), help=_FORM), at=where, span=span)
             continue
+        # The old value is gone, and so are the positions inside it.
         for table in (values, keys):
-            _forget(table, where)
+            _remove_spans(table, where)
         values |= new.values
         keys |= {**_created_positions(parts, span, values), **keys, **new.keys, where: span}
     return Tree(value, values, keys)
 
 
 def with_overrides(positions: Positions, tree: Tree, overrides: Sequence[str]) -> Positions:
-    """Return ``positions`` with the spans of ``tree`` and the overrides as lines of a file."""
+    """Return ``positions`` with the spans of ``tree``, and the overrides as a virtual file."""
     lines = {**positions.lines}
     if overrides:
         lines[FILE] = tuple(overrides)
@@ -61,14 +66,22 @@ def with_overrides(positions: Positions, tree: Tree, overrides: Sequence[str]) -
 
 
 def _parse_value(text: str, number: int, where: str, sink: Sink) -> Tree | None:
-    """Parse the value of override ``number``, padded so that its positions are on that line."""
+    """Return the parsed value of an override; None if it is not valid YAML.
+
+    The text is padded with empty lines, so that positions in override ``number`` have that line
+    number.
+    """
     path, _, value = text.partition("=")
+    # Spans of the parsed value then point into the virtual file of overrides.
     padded = "\n" * (number - 1) + " " * (len(path) + 1) + value
     return read_tree(padded, FILE, sink, path=where)
 
 
 def _split_path(path: str) -> list[str | int]:
-    """Split ``cluster.racks[0].name`` into cluster, racks, 0, name; empty if it is not a path."""
+    """Split a spec path into keys and indexes; empty if the text is not a spec path.
+
+    For example, ``cluster.racks[0].name`` gives cluster, racks, 0, name.
+    """
     parts: list[str | int] = []
     at = 0
     while at < len(path):
@@ -90,53 +103,59 @@ def _join_path(parts: Sequence[str | int]) -> str:
     return path
 
 
-def _set_value(tree: Any, parts: Sequence[str | int], value: Any) -> None:
+def _set_value_at_path(tree: Any, parts: Sequence[str | int], value: Any) -> None:
     node = tree
     for depth, part in enumerate(parts[:-1], start=1):
-        inner = _get(node, part, parts[: depth - 1])
+        inner = _get_child(node, part, parts[: depth - 1])
         if inner is _MISSING or inner is None:
             if isinstance(parts[depth], int):
-                raise _NoSuchPath(
+                raise _NoSuchPathError(
                     f"{_join_path(parts[:depth])} is not in the spec, so it has no entries"
                 )
             inner = {}
+        # For example, ``model: llama-3-8b`` with ``--set model.layers=4`` becomes
+        # ``model: {base: llama-3-8b, layers: 4}``.
         if isinstance(inner, str) and _NAMES.fullmatch(_join_path(parts[:depth])):
             inner = {"base": inner}
         node[part] = inner
         node = inner
-    _get(node, parts[-1], parts[:-1])  # raises if the parent is not a mapping or list
+    _get_child(node, parts[-1], parts[:-1])  # raises if the parent is not a mapping or list
     node[parts[-1]] = value
 
 
-def _get(node: Any, part: str | int, parents: Sequence[str | int]) -> Any:
-    """Return the value at ``part``, or ``_MISSING`` if a mapping does not have the key."""
+def _get_child(node: Any, part: str | int, parents: Sequence[str | int]) -> Any:
+    """Return the value of key or index ``part`` in ``node``; ``_MISSING`` for an absent key.
+
+    Raises:
+        _NoSuchPathError: an index is out of range, or ``node`` is not a list or mapping.
+    """
     where = _join_path(parents)
     if isinstance(part, int):
         if not isinstance(node, list):
-            raise _NoSuchPath(f"{where} is not a list")
+            raise _NoSuchPathError(f"{where} is not a list")
         if part >= len(node):
-            raise _NoSuchPath(f"{where} has no entry [{part}]; its length is {len(node)}")
+            raise _NoSuchPathError(f"{where} has no entry [{part}]; its length is {len(node)}")
         return node[part]
     if not isinstance(node, dict):
-        raise _NoSuchPath(f"{where} is not a mapping, so {part} cannot be set in it")
+        raise _NoSuchPathError(f"{where} is not a mapping, so {part} cannot be set in it")
     return node.get(part, _MISSING)
 
 
 def _created_positions(
     parts: Sequence[str | int], span: Span, values: dict[str, Span]
 ) -> dict[str, Span]:
-    """Return the positions of parent mappings that only exist because of the override."""
+    """Return the spans of the parent mappings that an override created, by spec path."""
     parents = (_join_path(parts[:depth]) for depth in range(1, len(parts)))
     return {path: span for path in parents if path not in values}
 
 
-def _forget(table: dict[str, Span], where: str) -> None:
-    """Remove the spans at and below ``where``."""
-    for path in [path for path in table if path == where or _below(path, where)]:
+def _remove_spans(table: dict[str, Span], where: str) -> None:
+    """Remove the spans of ``where`` and of all paths below it from ``table``."""
+    for path in [path for path in table if path == where or _is_below(path, where)]:
         del table[path]
 
 
-def _below(path: str, where: str) -> bool:
+def _is_below(path: str, where: str) -> bool:
     return path.startswith((f"{where}.", f"{where}["))
 
 

@@ -1,8 +1,8 @@
-"""JSON Schema of the spec for editors, and table of its fields for ``parc explain``.
+"""JSON Schema of the spec for editors, and table of the spec fields for ``parc explain``.
 
 The docstrings of the fields are read from the source code on demand. pydantic could read them when
-it builds the models, but that would slow down the start of all commands, and only the schema and
-``parc explain`` need them.
+it builds the models, but that would slow down the start of every command, although only the schema
+and ``parc explain`` need them.
 """
 
 from __future__ import annotations
@@ -29,16 +29,23 @@ from parc.compiler.spec.spec import Spec
 
 @cache
 def field_docs(model: type[BaseModel]) -> dict[str, str]:
-    """Return field -> docstring, including inherited fields, for all fields that have one."""
+    """Return the docstrings of the fields of ``model`` by field name, with inherited fields.
+
+    Fields without a docstring are left out.
+    """
     docs: dict[str, str] = {}
+    # Reversed, so that a subclass overrides the docstring of its base class.
     for owner in reversed(model.__mro__):
         if issubclass(owner, BaseModel) and owner is not BaseModel:
-            docs.update(_own(owner))
+            docs.update(_declared_docs(owner))
     return {name: docs[name] for name in model.model_fields if name in docs}
 
 
-def _own(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
-    """Yield (field, docstring): a string literal after an annotated name documents that field."""
+def _declared_docs(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
+    """Yield (field, docstring) for the fields that ``model`` declares itself.
+
+    A string literal directly after an annotated name is the docstring of that field.
+    """
     (body,) = ast.parse(dedent(getsource(model))).body
     assert isinstance(body, ast.ClassDef)
     for pair in pairwise(body.body):
@@ -52,28 +59,30 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 @dataclass(frozen=True, slots=True)
 class FieldDoc:
-    """Documentation of a spec field."""
+    """Documentation of one field of the spec."""
 
     path: str
-    """Path such as ``cluster.racks[].nodes``, with brackets for list entries."""
+    """Spec path of the field; brackets mark list entries, as in ``cluster.racks[].nodes``."""
     type: str
-    """Description of the accepted values."""
+    """Description of the accepted values in words."""
     required: bool
     default: Any
-    """JSON value; None if the field is required, or if its default is a whole section."""
+    """Default as a JSON value; None if the field is required, or if its default is a whole
+    section."""
     description: str
 
 
 def spec_schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of a spec, with a description for each property.
+    """Return the JSON Schema (draft 2020-12) of a spec, with a description of each property.
 
-    ``job.kind`` selects the schema of training jobs or of serving jobs.
+    The value of ``job.kind`` selects between the schemas of training and serving specs.
     """
     train, serve = Spec.model_json_schema(), ServingSpec.model_json_schema()
+    # Sections that both kinds of job share have equal definitions in both schemas.
     definitions = {**train.pop("$defs"), **serve.pop("$defs")}
     definitions |= {"Spec": train, "ServingSpec": serve}
-    _describe(definitions)
-    _tidy(definitions)
+    _set_descriptions(definitions)
+    _remove_titles_and_section_defaults(definitions)
     serves = {"properties": {"kind": {"const": "serve"}}, "required": ["kind"]}
     return {
         "$schema": DRAFT,
@@ -85,66 +94,71 @@ def spec_schema() -> dict[str, Any]:
     }
 
 
-def _describe(definitions: dict[str, Any]) -> None:
-    """Set the description of each property to the docstring of its field."""
-    for model in {*_models(Spec), *_models(ServingSpec)}:
+def _set_descriptions(definitions: dict[str, Any]) -> None:
+    """Set the description of each property in ``definitions`` to the docstring of its field."""
+    for model in {*_models_below(Spec), *_models_below(ServingSpec)}:
         properties = definitions[model.__name__]["properties"]
         for name, text in field_docs(model).items():
             properties[name]["description"] = text
 
 
-def _models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    """Yield the model and the models of its fields, recursively."""
+def _models_below(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """Yield ``model`` and, recursively, the models of its fields."""
     yield model
     for info in model.model_fields.values():
-        inner, _ = _inner(info.rebuild_annotation())
+        inner, _ = _model_of_field(info.rebuild_annotation())
         if inner is not None:
-            yield from _models(inner)
+            yield from _models_below(inner)
 
 
 def schema_text() -> str:
-    """Return the text of schemas/spec.schema.json: sorted keys, LF, final newline."""
+    """Return the text of schemas/spec.schema.json, with sorted keys and a final newline."""
     return json.dumps(spec_schema(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def _tidy(node: Any) -> None:
-    """Remove titles that pydantic generates (``Tp``) and defaults that are whole sections."""
+def _remove_titles_and_section_defaults(node: Any) -> None:
+    """Remove titles that pydantic generates (``Tp``), and defaults that are whole sections."""
     if isinstance(node, list):
         for item in node:
-            _tidy(item)
+            _remove_titles_and_section_defaults(item)
     if not isinstance(node, dict):
         return
+    # A property called title would be a mapping, not text.
     if isinstance(node.get("title"), str):
         del node["title"]
     if isinstance(node.get("default"), dict):
         del node["default"]
     for key, value in node.items():
+        # Below ``properties``, keys are names of fields and not keywords of JSON Schema.
         if key != "properties":
-            _tidy(value)
+            _remove_titles_and_section_defaults(value)
             continue
         for prop in value.values():
-            _tidy(prop)
+            _remove_titles_and_section_defaults(prop)
 
 
 @cache
 def fields() -> Mapping[str, FieldDoc]:
-    """Return all fields by path, parents first. Training fields win over equal serving fields."""
+    """Return the documentation of all spec fields by path, parents before children.
+
+    If a training field and a serving field have the same path, the training field is returned.
+    """
     return MappingProxyType({**serving_fields(), **training_fields()})
 
 
 @cache
 def training_fields() -> Mapping[str, FieldDoc]:
-    """Return all fields of a training spec by path."""
-    return MappingProxyType({doc.path: doc for doc in _walk(Spec, "")})
+    """Return the documentation of all fields of a training spec by path."""
+    return MappingProxyType({doc.path: doc for doc in _field_docs_below(Spec, "")})
 
 
 @cache
 def serving_fields() -> Mapping[str, FieldDoc]:
-    """Return all fields of a serving spec by path."""
-    return MappingProxyType({doc.path: doc for doc in _walk(ServingSpec, "")})
+    """Return the documentation of all fields of a serving spec by path."""
+    return MappingProxyType({doc.path: doc for doc in _field_docs_below(ServingSpec, "")})
 
 
-def _walk(model: type[BaseModel], above: str) -> Iterator[FieldDoc]:
+def _field_docs_below(model: type[BaseModel], above: str) -> Iterator[FieldDoc]:
     for name, info in model.model_fields.items():
         path = f"{above}.{name}" if above else name
         annotation = info.rebuild_annotation()
@@ -152,15 +166,15 @@ def _walk(model: type[BaseModel], above: str) -> Iterator[FieldDoc]:
             path=path,
             type=expected(annotation),
             required=info.is_required(),
-            default=_default(info),
+            default=_json_default(info),
             description=field_docs(model).get(name, ""),
         )
-        inner, suffix = _inner(annotation)
+        inner, suffix = _model_of_field(annotation)
         if inner is not None:
-            yield from _walk(inner, path + suffix)
+            yield from _field_docs_below(inner, path + suffix)
 
 
-def _default(info: FieldInfo) -> Any:
+def _json_default(info: FieldInfo) -> Any:
     if info.is_required():
         return None
     default = info.get_default(call_default_factory=True)
@@ -169,8 +183,11 @@ def _default(info: FieldInfo) -> Any:
     return list(default) if isinstance(default, tuple) else default
 
 
-def _inner(annotation: Any) -> tuple[type[BaseModel] | None, str]:
-    """Return the model of a field, or None, and ``[]`` if the field is a list of that model."""
+def _model_of_field(annotation: Any) -> tuple[type[BaseModel] | None, str]:
+    """Return the pydantic model of a field, and ``[]`` if the field is a list of that model.
+
+    The model is None, and the text empty, for any other field.
+    """
     model = model_of(annotation)
     if model is not None:
         return model, ""

@@ -1,112 +1,120 @@
-"""Spec of a serving job: ``job``, ``goals``, ``layout`` and ``launch``."""
+"""Models of a serving spec: the sections ``job``, ``goals``, ``layout`` and ``launch``."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from parc.compiler.spec.base import Count, Port, PositiveFloat, PositiveInt, Strict
+from parc.compiler.spec.base import Count, Port, PositiveFloat, PositiveInt, StrictModel
 from parc.compiler.spec.launch_spec import LaunchSpec
 from parc.compiler.spec.layout_spec import Auto, AxisLimit
 from parc.compiler.spec.spec import TaskSpec
 from parc.compiler.spec.units import Percent, Seconds
 
 
-class TrafficSpec(Strict):
-    """Requests that arrive, with at most one of concurrency and request_rate.
+class TrafficSpec(StrictModel):
+    """Lengths and arrival pattern of requests.
 
-    If neither is set, as many requests run at a time as fit in memory.
+    Set at most one of concurrency and request_rate. If neither is set, PARC assumes as many
+    concurrent requests as fit in memory.
     """
 
     input_tokens: PositiveInt
-    """Mean length of a prompt."""
+    """Mean length of a prompt, in tokens."""
     output_tokens: PositiveInt
-    """Mean length of an answer."""
+    """Mean length of an answer, in tokens."""
     concurrency: Count | None = None
-    """Requests in the system at all times; each is replaced when it ends."""
+    """Number of requests in the system at any time. A new request replaces each one that ends."""
     request_rate: PositiveFloat | None = None
-    """Requests per second, Poisson arrivals."""
+    """Mean number of requests per second, with Poisson-distributed arrivals."""
 
 
-class ServiceSpec(Strict):
-    """Model to serve, its number formats, and the traffic."""
+class ServiceSpec(StrictModel):
+    """Serving job: checkpoint, number formats, traffic, and limits of the engine."""
 
     kind: Literal["serve"]
-    """serve: the job answers requests."""
+    """Kind of the job. A job of kind serve answers requests."""
     traffic: TrafficSpec
-    """Lengths and number of the requests."""
+    """Lengths and arrival pattern of the requests."""
     precision: Literal["bf16", "fp16", "fp8", "int4", "nvfp4"] = "bf16"
-    """Number format of the weights in the checkpoint."""
+    """Number format in which the weights are served. The checkpoint has this format too, unless
+    quantize is true."""
     quantize: bool = False
-    """With precision fp8: the checkpoint has 16 bit, and the engine quantizes it while it loads."""
+    """Let the engine quantize a 16-bit checkpoint to fp8 while it loads the weights. Only valid
+    with precision: fp8."""
     kv_precision: Literal["auto", "bf16", "fp16", "fp8"] = "auto"
-    """Number format of the key-value cache; auto: the format of the activations."""
+    """Number format of the KV cache. auto uses the format of the activations."""
     checkpoint: str | None = None
-    """Repository on a model hub, or folder that exists on all hosts, from which the engine loads
-    the model; absent: the repository that the catalog names as the model's source."""
+    """Checkpoint from which the engine loads the model: a repository on a model hub, or a folder
+    that exists on all hosts. If absent, the repository that the catalog names as the source of the
+    model."""
     max_model_len: PositiveInt | Auto = "auto"
-    """Maximum tokens per request, prompt and answer; auto: the context, or as many as fit."""
+    """Maximum number of tokens per request, prompt and answer together. auto uses the context
+    length of the model, or less if the KV cache cannot store that many tokens."""
     max_num_seqs: Count | Auto = "auto"
-    """Maximum number of requests that one data-parallel rank runs at a time; auto: the engine's
-    default."""
+    """Maximum number of requests that one data-parallel rank runs at a time. auto uses the default
+    of the engine."""
     max_num_batched_tokens: PositiveInt | Auto = "auto"
-    """Maximum number of tokens per step; auto: the engine's default."""
+    """Maximum number of tokens per engine step. auto uses the default of the engine."""
     block_tokens: Literal[1, 8, 16, 32, 64, 128] = 16
-    """Tokens per block of the cache."""
+    """Number of tokens per block of the KV cache."""
 
 
-class ServingLimitsSpec(Strict):
-    """Limits on the parallel sizes; pins must satisfy them too."""
+class ServingLimitsSpec(StrictModel):
+    """Limits on the parallel sizes, by axis. Sizes that layout fixes must meet the limits too."""
 
     tp: AxisLimit | None = None
-    """Tensor parallelism."""
+    """Limit on the tensor parallel size."""
     pp: AxisLimit | None = None
-    """Pipeline parallelism."""
+    """Limit on the pipeline parallel size."""
     dp: AxisLimit | None = None
-    """Data parallelism of attention, inside an engine."""
+    """Limit on the data parallel size of attention inside an engine."""
     ep: AxisLimit | None = None
-    """Expert parallelism."""
+    """Limit on the expert parallel size."""
     pcp: AxisLimit | None = None
-    """Prefill context parallelism, if it is auto."""
+    """Limit on the prefill context parallel size, used if layout.pcp is auto."""
     dcp: AxisLimit | None = None
-    """Decode context parallelism."""
+    """Limit on the decode context parallel size."""
     replicas: AxisLimit | None = None
-    """Independent engines."""
+    """Limit on the number of independent engines."""
 
 
-class ServingGoalsSpec(Strict):
-    """Objective of the search, and limits on latency and memory."""
+class ServingGoalsSpec(StrictModel):
+    """Objective by which the search ranks layouts, and limits on latency and memory."""
 
     maximize: Literal["throughput", "fewest-gpus", "latency"] = "throughput"
-    """Objective among layouts that are valid, fit and meet the limits."""
+    """Objective by which PARC ranks the layouts that are valid, fit in memory and meet the
+    limits."""
     ttft: Seconds | None = None
-    """Longest mean time to the first token: 300ms."""
+    """Upper limit on the mean time to the first token: 300ms."""
     tpot: Seconds | None = None
-    """Longest mean time per output token: 20ms."""
+    """Upper limit on the mean time per output token: 20ms."""
     memory_headroom: Percent = 0.08
-    """Share of device memory that the engine must not use."""
+    """Percentage of device memory that the engine must leave free: 8%."""
     limits: ServingLimitsSpec | None = None
-    """Bounds and bans by axis: {tp: {max: 4}, pp: {ban: [3, 6]}}."""
+    """Limits on the parallel sizes, by axis: {tp: {max: 4}, pp: {ban: [3, 6]}}."""
 
 
-class ServingLayoutSpec(Strict):
-    """Pins of a serving job. PARC decides values that are absent or auto."""
+class ServingLayoutSpec(StrictModel):
+    """Fixed values of a serving layout. PARC decides values that are absent or auto."""
 
     tp: Count | Auto = "auto"
-    """Tensor parallelism."""
+    """Tensor parallel size: number of ranks that split each weight matrix."""
     pp: Count | Auto = "auto"
-    """Pipeline parallelism."""
+    """Pipeline parallel size: number of pipeline stages."""
     dp: Count | Auto = "auto"
-    """Data parallelism of attention inside one engine; models with experts only."""
+    """Data parallel size of attention inside one engine. Only valid for models with experts."""
     ep: Count | Literal["auto", "on", "off"] = "auto"
-    """Expert parallelism: on, off, or its degree; vLLM supports only tp x pcp x dp."""
+    """Expert parallelism: on, off, or the number of ranks over which experts are distributed. vLLM
+    supports only the number tp x pcp x dp."""
     pcp: Count | Auto = 1
-    """Prefill context parallelism; models with latent attention only."""
+    """Prefill context parallel size: number of ranks that share the tokens of a prompt. Values
+    above 1 are only valid for models with latent attention."""
     dcp: Count | Auto = "auto"
-    """Decode context parallelism: number of ranks that share a request's cache."""
+    """Decode context parallel size: number of ranks that share the KV cache of a request."""
     replicas: Count | Auto = "auto"
-    """Independent engines behind a load balancer."""
+    """Number of independent engines behind a load balancer."""
     stage_layers: tuple[Count, ...] | Auto = "auto"
-    """Decoder layers per pipeline stage: [19, 21, 21, 19]."""
+    """Number of decoder layers on each pipeline stage: [19, 21, 21, 19]."""
     all2all: Literal[
         "auto",
         "allgather_reducescatter",
@@ -116,31 +124,33 @@ class ServingLayoutSpec(Strict):
         "flashinfer_nvlink_one_sided",
         "flashinfer_nvlink_two_sided",
     ] = "auto"
-    """Backend of the all-to-all exchange to experts, by vLLM's name for it; auto: its default."""
+    """Backend of the all-to-all exchange with experts, under vLLM's name for it. auto uses vLLM's
+    default."""
     redundant_experts: int | None = None
-    """Number of copies of busy experts. If set, the engine balances experts by load (EPLB)."""
+    """Number of additional copies of busy experts. If set, the engine balances experts by load
+    (EPLB)."""
 
 
 class ServingLaunchSpec(LaunchSpec):
-    """Ports, load balancing and start of the servers."""
+    """Ports, load balancing, and launch settings of the API servers."""
 
     master_port: Port = 29501
     """Port over which the hosts of one engine connect."""
     port: Port = 8000
-    """Port of the first API server of a host; further servers count up."""
+    """Port of the first API server on a host. Each further server uses the next port."""
     load_balancer: Literal["internal", "hybrid", "external"] = "internal"
-    """Load balancing over data-parallel ranks: internal has one API server for all ranks, hybrid
-    one per host, external one per rank."""
+    """Load balancing over data-parallel ranks. internal has one API server for all ranks, hybrid
+    one API server per host, external one API server per rank."""
 
 
 class ServingSpec(TaskSpec):
-    """Model to serve, hardware, layout, start, and files to emit."""
+    """Spec of a serving job: model, hardware, service, layout, launch, and backends to emit."""
 
     job: ServiceSpec
-    """Model, number formats and traffic."""
+    """Serving job: checkpoint, number formats, traffic, and limits of the engine."""
     goals: ServingGoalsSpec = ServingGoalsSpec()
     """Objective of the search, and limits on latency and memory."""
     layout: ServingLayoutSpec = ServingLayoutSpec()
-    """Pins; PARC decides the other values."""
+    """Fixed values of the layout. PARC decides all other values."""
     launch: ServingLaunchSpec = ServingLaunchSpec()
-    """Ports, extra arguments and environment, and the Slurm directives."""
+    """Ports, extra arguments, environment, and settings of the schedulers."""

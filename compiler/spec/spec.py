@@ -1,4 +1,4 @@
-"""Root models of the spec, version 1."""
+"""Root models of a spec, version 1 of the spec language."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from parc.compiler.spec.base import NotBool, Strict
+from parc.compiler.spec.base import NotBool, StrictModel
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.spec.job_spec import GoalsSpec, JobSpec
 from parc.compiler.spec.launch_spec import LaunchSpec
@@ -14,27 +14,30 @@ from parc.compiler.spec.layout_spec import LayoutSpec
 from parc.compiler.spec.model_spec import ModelSpec
 
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
-"""Name of a run, which must be a valid folder name: neither a path nor a dot."""
+"""Name of a run, which must be a valid folder name: it contains no slash and does not start with a
+dot."""
 
 
-class TaskSpec(Strict):
-    """Common part of training and serving specs."""
+class TaskSpec(StrictModel):
+    """Keys that training specs and serving specs share."""
 
     parc: Annotated[Literal[1], NotBool]
-    """Version of the spec language. Valid value: 1."""
+    """Version of the spec language. The only valid value is 1."""
     name: RunName
-    """Name of the run, and of the output folder. Valid characters: letters, digits, dot, dash,
-    underscore."""
+    """Name of the run and of its output folder. Valid characters: letters, digits, dot, dash,
+    underscore; the first one must be a letter or a digit."""
     model: str | ModelSpec
-    """Catalog name, path to a Hugging Face config.json, or a mapping (with base: to change one)."""
+    """Model: a catalog name, the path of a Hugging Face config.json, or a mapping. A mapping with
+    base changes some values of another model."""
     cluster: str | ClusterSpec
-    """Catalog name of a cluster, or a mapping."""
+    """Cluster: a catalog name, or a mapping."""
     versions: dict[str, str] = Field(default_factory=dict)
-    """Target version per backend: {megatron: "0.19", slurm: "24.11"}. If absent, the default
-    version that `parc backends` lists."""
+    """Target version of each backend: {megatron: "0.19", slurm: "24.11"}. A backend that is not
+    listed has the default version that `parc backends` prints."""
+    # None instead of a list, because the default depends on the kind of the job.
     emit: tuple[str, ...] | None = None
-    """Backends whose files are written. If absent, megatron, preflight, rankmap, slurm and torchrun
-    for a training job, rankmap and vllm for a serving job."""
+    """Backends that write output files. If absent: megatron, preflight, rankmap, slurm and torchrun
+    for a training job; rankmap and vllm for a serving job."""
 
 
 class Spec(TaskSpec):
@@ -45,6 +48,6 @@ class Spec(TaskSpec):
     goals: GoalsSpec = GoalsSpec()
     """Objective of the search, memory headroom, and limits on parallel sizes."""
     layout: LayoutSpec = LayoutSpec()
-    """Pinned values of the layout. The search decides all other values."""
+    """Fixed values of the layout. The search decides all other values."""
     launch: LaunchSpec = LaunchSpec()
     """Program, extra arguments, environment, and settings of the schedulers."""

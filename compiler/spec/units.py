@@ -16,21 +16,21 @@ _WORDS = re.compile(r"([0-9]{1,30}(?:\.[0-9]{1,30})?) ?([A-Za-z%/]+)")
 
 @dataclass(frozen=True)
 class Quantity:
-    """Kind of quantity: written as a plain number in the base unit, or as text with a unit.
+    """Kind of quantity, such as a time: a number in the base unit, or text with a unit.
 
-    Used as a pydantic annotation, it rejects booleans and quoted numbers without a unit, with the
-    pydantic error ``quantity``.
+    As the metadata of an Annotated type, it makes pydantic reject bools, and quoted numbers without
+    a unit, with an error of type ``quantity``.
     """
 
     what: str
-    """Name of the quantity in messages: ``a time``."""
+    """Name of the quantity with its article, for messages: ``a time``."""
     base: str
-    """Unit of a plain number: ``seconds``; empty for a share of 1."""
+    """Unit of a number without a unit: ``seconds``; empty for a fraction."""
     factors: Mapping[str, str] = field(hash=False)
-    """Unit -> factor to the base unit, as an exact decimal number."""
+    """Unit -> factor that converts it to the base unit, as decimal text, which is exact."""
     examples: tuple[str, ...]
     low: int
-    """Lower bound, which is itself invalid if ``above`` is True."""
+    """Lower bound; the bound itself is valid unless ``above`` is True."""
     high: float
     """Largest valid value."""
     above: bool = True
@@ -39,56 +39,62 @@ class Quantity:
 
     @property
     def expected(self) -> str:
-        """Description of the valid forms, for messages."""
+        """Description of the valid values, for messages."""
         number = "a whole number" if self.whole else "a number"
-        bare = f"{number} of {self.base}" if self.base else "a share of 1 as a number: 0.08"
+        bare = f"{number} of {self.base}" if self.base else "a fraction such as 0.08"
         return f"{self.what}, like {' or '.join(self.examples)}, or {bare}"
 
     def parse(self, value: Any) -> float:
-        """Return ``value`` in the base unit, as an int if ``whole`` is True."""
+        """Return ``value`` converted to the base unit, as an int if ``whole`` is True."""
         if isinstance(value, bool) or not isinstance(value, int | float | str):
-            raise self._error("is not a quantity")
+            raise self._quantity_error(f"is not {self.what}")
         if isinstance(value, str):
-            number = self._with_unit(value)
+            number = self._parse_with_unit(value)
         elif value != value or abs(value) > self.high:  # NaN, or hundreds of digits
-            raise self._error(f"is not between {self.low} and {self.high:g} {self.base}".rstrip())
+            raise self._quantity_error(
+                f"is not between {self.low} and {self.high:g} {self.base}".rstrip()
+            )
         else:
             number = Decimal(str(value))
-        return self._in_range(number)
+        return self._checked_range(number)
 
-    def _with_unit(self, text: str) -> Decimal:
+    def _parse_with_unit(self, text: str) -> Decimal:
         match = _WORDS.fullmatch(text.strip())
         if match is None:
-            raise self._error("is not a number with a unit")
+            raise self._quantity_error("is not a number followed by a unit")
         number, unit = match.groups()
         if unit not in self.factors:
-            raise self._error(f"has an unknown unit {unit[:20]!r}")
+            raise self._quantity_error(f"has an unknown unit {unit[:20]!r}")
+        # Decimal arithmetic is exact, so 16.1M tokens is recognized as a whole number.
         return Decimal(number) * Decimal(self.factors[unit])
 
-    def _in_range(self, number: Decimal) -> float:
+    def _checked_range(self, number: Decimal) -> float:
         if number > Decimal(str(self.high)):
-            raise self._error(f"is more than {self.high:g} {self.base}".rstrip())
+            raise self._quantity_error(f"is more than {self.high:g} {self.base}".rstrip())
         if number < self.low or (self.above and number == self.low):
-            raise self._error(f"is not {'above' if self.above else 'at least'} {self.low:g}")
+            raise self._quantity_error(
+                f"is not {'above' if self.above else 'at least'} {self.low:g}"
+            )
         if not self.whole:
             return float(number)
         if number != number.to_integral_value():
-            raise self._error(f"is not a whole number of {self.base}")
+            raise self._quantity_error(f"is not a whole number of {self.base}")
         return int(number)
 
-    def _error(self, reason: str) -> PydanticCustomError:
+    def _quantity_error(self, reason: str) -> PydanticCustomError:
         return PydanticCustomError("quantity", "{reason}", {"reason": reason})
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> core_schema.CoreSchema:
-        """Return a schema that calls ``parse`` instead of validating a plain number."""
+        """Return a pydantic schema that validates a value by calling ``parse``."""
+        # A plain validator replaces pydantic's own checks, so that all errors come from ``parse``.
         return core_schema.no_info_plain_validator_function(self.parse)
 
     def __get_pydantic_json_schema__(
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        """Return the JSON Schema: a number in range, or text with one of the units."""
+        """Return the JSON Schema of the quantity: a number in range, or text with a unit."""
         units = "|".join(re.escape(unit) for unit in self.factors)
         bound = "exclusiveMinimum" if self.above else "minimum"
         number = {"type": "integer" if self.whole else "number", bound: self.low}
@@ -143,7 +149,7 @@ _GIGABITS = Quantity(
 )
 
 Percent = Annotated[float, _PERCENT]
-"""Share of 1, from 0 to 0.95."""
+"""Fraction from 0 to 0.95, written as a percentage or as a number."""
 Seconds = Annotated[float, _SECONDS]
 """Seconds, above 0."""
 Tokens = Annotated[int, _TOKENS]

@@ -9,7 +9,7 @@ import pytest
 from parc.compiler.catalog.huggingface.config import model_spec_from_config
 from parc.compiler.catalog.huggingface.family import FamilyError
 from parc.compiler.catalog.huggingface.family_files import FamilyFiles, shipped_families
-from parc.compiler.catalog.huggingface.keys import Keys
+from parc.compiler.catalog.huggingface.keys import ConfigKeys
 from parc.compiler.catalog.huggingface.model_fields import read_model
 from parc.compiler.spec.model_spec import ModelSpec
 from tests.catalog.configs_hybrid import NEMOTRON_3_NANO
@@ -85,7 +85,7 @@ def test_a_key_without_a_default_names_the_file_that_lacks_it(tmp_path):
     families = folder(tmp_path, INVENTED.replace("  vocab_size: 32000\n", ""))
     (note,) = model_spec_from_config(CONFIG, "x", families=families).notes
     assert (note.code, note.key) == ("K03", "vocab_size")
-    assert note.help == "families/zephyrus.yaml has no default for it"
+    assert note.help == "the family file families/zephyrus.yaml has no default for vocab_size"
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,17 @@ def test_a_key_without_a_default_names_the_file_that_lacks_it(tmp_path):
     [
         ("source:", "sauce:", "sauce is not a valid key; valid values: source"),
         ("form: rms_norm\n", "", "position is missing"),
-        ("form: rms_norm", "form: rms", "form is rms, but forms/rms.yaml is not another file"),
-        ("form: rms_norm", "extends: llama2", "extends is llama2, but families/llama2.yaml is"),
-        ("form: rms_norm", "extends: zephyrus", "families/zephyrus.yaml is not another file"),
+        ("form: rms_norm", "form: rms", "form is rms, but forms/rms.yaml does not exist, "),
+        (
+            "form: rms_norm",
+            "extends: llama2",
+            "extends is llama2, but families/llama2.yaml does not exist",
+        ),
+        (
+            "form: rms_norm",
+            "extends: zephyrus",
+            "families/zephyrus.yaml does not exist, or refers back to this file",
+        ),
         ("hidden: dim", "hiden: dim", "keys.hiden is not a valid key; valid values: hidden"),
         ("hidden: dim", "hidden: null", "keys.hidden is missing"),
         ("hidden: dim", "hidden: 7", "keys.hidden must name a config key"),
@@ -136,7 +144,7 @@ def config_of(name):
 
 
 def merged(name):
-    tree, _ = shipped_families()._merged(f"families/{name}", ())
+    tree, _ = shipped_families()._merge_with_base(f"families/{name}", ())
     return tree
 
 
@@ -198,12 +206,12 @@ SWITCHES = (
 
 def bases(name):
     """Return ``name`` and the families that it extends, directly or not."""
-    base = shipped_families()._tree(f"families/{name}").get("extends")
+    base = shipped_families()._parsed_file(f"families/{name}").get("extends")
     return [name, *(bases(base) if base else ())]
 
 
-class Recorder(Keys):
-    """Keys that record which of them a reader accesses."""
+class Recorder(ConfigKeys):
+    """ConfigKeys that record which of them a reader accesses."""
 
     def __init__(self, config, family):
         super().__init__(config, family.defaults)
@@ -223,7 +231,7 @@ def test_a_family_has_defaults_only_for_keys_that_it_or_a_family_based_on_it_rea
             keys = Recorder(config_of(other) | switch, family)
             read_model(keys, family)
             accessed |= keys.accessed
-    unused = set(shipped_families()._tree(f"families/{name}").get("defaults", {})) - accessed
+    unused = set(shipped_families()._parsed_file(f"families/{name}").get("defaults", {})) - accessed
     assert unused == set()
 
 
@@ -235,7 +243,7 @@ def test_every_family_names_the_source_of_its_defaults():
 
 
 def test_a_family_that_is_refused_cannot_be_loaded():
-    assert not shipped_families().is_readable("bloom")
-    assert "norm after the embedding" in shipped_families().refusal("bloom")
+    assert not shipped_families().is_supported("bloom")
+    assert "norm after the embedding" in shipped_families().reason_unsupported("bloom")
     with pytest.raises(FamilyError, match=r"families/bloom\.yaml: refused is not a valid key"):
         shipped_families().family("bloom")

@@ -23,12 +23,12 @@ def findings(text, tmp_path):
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({}, "no model_type"),
-        ({"model_type": 7}, "no model_type"),
+        ({}, "no key model_type"),
+        ({"model_type": 7}, "no key model_type"),
         ({"model_type": "jamba"}, "Mamba layers"),
         ({"model_type": "nemotron-nas", "block_configs": [{}]}, "own width"),
         ({"model_type": "glm_moe_dsa"}, "indexer"),
-        ({"model_type": "gptj"}, "bias of vocab_size"),
+        ({"model_type": "gptj"}, "bias of the output projection"),
         ({"model_type": "brand_new"}, "not supported"),
         ({"model_type": "gemma4", "text_config": {"model_type": "gemma4_text"}}, "several models"),
         (LLAMA | {"num_local_experts": 8}, "num_local_experts"),
@@ -40,9 +40,9 @@ def findings(text, tmp_path):
         (QWEN3_MOE | {"use_sliding_window": True, "sliding_window": 4096}, "use_sliding_window"),
         (DEEPSEEK_V3 | {"mlp_bias": True}, "mlp_bias"),
         (DEEPSEEK_V3 | {"moe_layer_freq": 2}, "moe_layer_freq"),
-        (DEEPSEEK_V3 | {"norm_topk_prob": False}, "not normalized"),
+        (DEEPSEEK_V3 | {"norm_topk_prob": False}, "only with normalized scores"),
         (DEEPSEEK_V3 | {"attention_bias": True}, "biases"),
-        ({"model_type": "qwen2", "use_sliding_window": True}, "slide"),
+        ({"model_type": "qwen2", "use_sliding_window": True}, "the other layers a window"),
         (
             {"model_type": "gpt_oss", "num_hidden_layers": 3}
             | {"layer_types": ["full_attention", "sliding_attention", "sliding_attention"]},
@@ -64,7 +64,7 @@ def test_a_supported_text_part_is_suggested():
 
 def test_a_part_of_a_config_of_one_model_is_rejected() -> None:
     (note,) = model_spec_from_config(LLAMA, "x", part="text_config").notes
-    assert "remove the part after #" in note.help
+    assert "remove # and the key after it" in note.help
 
 
 @pytest.mark.parametrize(
@@ -73,15 +73,15 @@ def test_a_part_of_a_config_of_one_model_is_rejected() -> None:
         ("hidden_size", True, "true"),
         ("hidden_size", "8192", "'8192'"),
         ("hidden_size", 8192.0, "8192.0"),
-        ("hidden_size", -1, "not between"),
-        ("hidden_size", 10**12, "not between"),
+        ("hidden_size", -1, "must be between"),
+        ("hidden_size", 10**12, "must be between"),
         ("hidden_size", 10**400, "enormous"),
         ("hidden_size", None, "missing"),
         ("rms_norm_eps", float("nan"), "nan"),
         ("rope_theta", float("inf"), "inf"),
         ("rope_theta", 10**400, "enormous"),
         ("tie_word_embeddings", 1, "true or false"),
-        ("rope_scaling", [8.0], "not a mapping"),
+        ("rope_scaling", [8.0], "must be a mapping"),
         ("rope_scaling", {"type": "linear"}, "rope_scaling.factor is missing"),
         ("rope_scaling", {"type": "linear", "factor": "8"}, "rope_scaling.factor is '8'"),
     ],

@@ -117,7 +117,7 @@ def test_explain_describes_every_code() -> None:
     ("topic", "part"),
     [
         ("d01", "heads % tp == 0"),
-        ("layout.tp", "Tensor parallelism"),
+        ("layout.tp", "Tensor parallel size"),
         ("cluster.racks[0].nodes", "Slurm host list"),
         ("job", "job.global_batch"),
         ("activations_bytes", "source:"),

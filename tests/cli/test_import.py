@@ -73,7 +73,7 @@ def test_the_text_decoder_of_a_vision_model_is_selected_after_its_file_name(tmp_
     assert refused.exit_code == 1
     assert "#text_config" in refused.stderr
     absent = parc("import", "hf-config", f"{whole}#text")
-    assert "the config has no mapping 'text'" in absent.stderr
+    assert "the config has no mapping under the key 'text'" in absent.stderr
 
 
 def test_json_has_the_same_fragment_and_the_notes(tmp_path: Path) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from parc.compiler.spec.base import Strict
+from parc.compiler.spec.base import StrictModel
 from parc.compiler.spec.schema import field_docs
 
 
-class Base(Strict):
+class Base(StrictModel):
     """Model with documented and undocumented fields."""
 
     documented: int = 1

@@ -167,5 +167,8 @@ def test_a_pattern_that_is_too_long_is_reported_with_its_length() -> None:
     model = f"{{base: nemotron-h-8b, pattern: {'M' * 5000}}}"
     _, sink = load(HEAD.replace("llama-3-70b", model))
     (found,) = sink.diagnostics
-    assert (found.code, found.finding.label) == ("PARC-X11", "must be at most 4096")
+    assert (found.code, found.finding.label) == (
+        "PARC-X11",
+        "the text must have at most 4096 characters",
+    )
     assert found.finding.message == "model.pattern has 5000 characters"

@@ -42,7 +42,7 @@ def test_bytes_that_are_not_utf8_are_reported_with_line_and_column(tmp_path):
     sink = Sink()
     assert load_spec(read_source(str(path)), (), sink) is None
     (found,) = sink.diagnostics
-    assert (found.code, found.finding.message) == ("PARC-X06", "the bytes here are not UTF-8")
+    assert (found.code, found.finding.message) == ("PARC-X06", "these bytes are not valid UTF-8")
     assert (found.span.line, found.span.column) == (2, 7)
 
 

@@ -1,7 +1,7 @@
-"""Read the attention and the layer pattern of a Hugging Face config.
+"""Attention and layer pattern of a Hugging Face config, as fields of ``ModelSpec``.
 
-Attention: sliding windows, latent projections, special heads. Hybrid models: gated DeltaNet layers
-and patterns of layer types.
+Attention: sliding windows, latent projections, special numbers of heads. Hybrid models: Gated
+DeltaNet layers, and lists of layer types.
 """
 
 from __future__ import annotations
@@ -9,149 +9,186 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from parc.compiler.catalog.huggingface.keys import Keys, listed, shown
+from parc.compiler.catalog.huggingface.keys import ConfigKeys, listed, shown
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
-def read_latent(keys: Keys, names: Mapping[str, str]) -> dict[str, int]:
-    """Return ``latent`` of the spec; a null ``q_lora_rank`` means full-rank queries."""
+def read_latent(keys: ConfigKeys, names: Mapping[str, str]) -> dict[str, int]:
+    """Return section ``latent`` of ``ModelSpec``, the dimensions of latent attention.
+
+    If ``q_lora_rank`` is null, the field is left out, which means full-rank queries.
+    """
     found = {
-        field: keys.optional_size(key) if field == "q_lora_rank" else keys.size(key)
+        field: keys.optional_whole_number(key) if field == "q_lora_rank" else keys.whole_number(key)
         for field, key in names.items()
     }
     return {field: value for field, value in found.items() if value is not None}
 
 
-def _window_by_layer_types(keys: Keys, layers: int) -> dict[str, Any]:
-    """Read a window that always counts (Mistral, Gemma)."""
-    return _window(keys, layers, leading=0, enabled=True)
+def _window_by_layer_types(keys: ConfigKeys, layers: int) -> dict[str, Any]:
+    """Return the sliding window for a family whose config key ``sliding_window`` always applies.
 
-
-def _window_by_switch(keys: Keys, layers: int) -> dict[str, Any]:
-    """Read a window that counts if ``use_sliding_window`` is true (Qwen2, Qwen3).
-
-    ``max_window_layers`` is the number of leading layers with full attention.
+    Examples are Mistral and Gemma.
     """
-    enabled = keys.flag("use_sliding_window")
-    leading = keys.size("max_window_layers", least=0) if enabled else 0
-    return _window(keys, layers, leading, enabled)
+    return _window_fields(keys, layers, leading=0, enabled=True)
 
 
-WINDOW_FORMS: dict[str, Callable[[Keys, int], dict[str, Any]]] = {
+def _window_by_switch(keys: ConfigKeys, layers: int) -> dict[str, Any]:
+    """Return the sliding window for a family that needs ``use_sliding_window: true`` for it.
+
+    Examples are Qwen2 and Qwen3. Their key ``max_window_layers`` is the number of leading layers
+    with full attention.
+    """
+    enabled = keys.boolean("use_sliding_window")
+    leading = keys.whole_number("max_window_layers", least=0) if enabled else 0
+    return _window_fields(keys, layers, leading, enabled)
+
+
+WINDOW_FORMS: dict[str, Callable[[ConfigKeys, int], dict[str, Any]]] = {
     "by_layer_types": _window_by_layer_types,
     "by_switch": _window_by_switch,
 }
-"""Values of ``window`` in a family file."""
+"""Name of a reader of sliding windows (``window`` in a family file) -> function."""
 
 # gemma3_text writes the key with an underscore, or leaves it to its class.
 _PATTERN_KEYS = ("_sliding_window_pattern", "sliding_window_pattern")
 
 
-def _window(keys: Keys, layers: int, leading: int, enabled: bool) -> dict[str, Any]:
-    """Return ``window`` and ``full_attention_every``; empty if all layers attend fully."""
-    keys.ignore(_PATTERN_KEYS)  # layer_types takes precedence
+def _window_fields(keys: ConfigKeys, layers: int, leading: int, enabled: bool) -> dict[str, Any]:
+    """Return the fields ``window`` and ``full_attention_every`` of ``ModelSpec``.
+
+    The result is empty if all layers have full attention.
+    """
+    keys.mark_as_read(_PATTERN_KEYS)  # layer_types takes precedence
     every = full_attention_every(keys, _SLIDING, layers)
+    # A null window, full attention in all layers, or use_sliding_window: false.
     if keys.raw("sliding_window") is None or every == 1 or not enabled:
         return {}
     if every is None:
-        every = _from_pattern(keys, layers, leading)
+        every = _period_from_pattern(keys, layers, leading)
     if every == 1:
         return {}
-    found: dict[str, Any] = {"window": keys.size("sliding_window")}
+    found: dict[str, Any] = {"window": keys.whole_number("sliding_window")}
     return found | {"full_attention_every": every} if every else found
 
 
-def _from_pattern(keys: Keys, layers: int, leading: int) -> int:
-    """Return n if every n-th layer attends fully; 0: no layer, 1: all layers."""
+def _period_from_pattern(keys: ConfigKeys, layers: int, leading: int) -> int:
+    """Return n if every n-th layer has full attention; 0 for no layer, 1 for all layers.
+
+    The pattern is read from ``sliding_window_pattern``, a number or letters.
+    """
     if leading >= layers:
         return 1
     if leading:
-        message = f"the first {leading} of {layers} layers attend fully, the other layers slide"
-        keys.note("K02", "max_window_layers", message, f"valid values: 0, {layers} or more")
+        message = f"{leading} of {layers} layers have full attention, the other layers a window"
+        keys.add_note("K02", "max_window_layers", message, f"valid values: 0, {layers} or more")
     for key in _PATTERN_KEYS:
         pattern = keys.raw(key)
         if isinstance(pattern, str):
-            return _from_letters(keys, key, pattern)
+            return _period_from_letters(keys, key, pattern)
         if pattern is not None:
-            return keys.size(key, least=0)
+            return keys.whole_number(key, least=0)
     return 0
 
 
-def _from_letters(keys: Keys, key: str, pattern: str) -> int:
-    """Return the period of EXAONE's ``LLLG``: three local layers, then a global one."""
+def _period_from_letters(keys: ConfigKeys, key: str, pattern: str) -> int:
+    """Return the length of a pattern such as ``LLLG``, and add a note on any other pattern.
+
+    In EXAONE, ``LLLG`` means three layers with a local window, then one with full attention.
+    """
     if pattern != "L" * (len(pattern) - 1) + "G":
-        keys.note("K02", key, f"{key} is {shown(pattern)}, must be L...LG", "for example: LLLG")
+        keys.add_note("K02", key, f"{key} is {shown(pattern)}, must be L...LG", "for example: LLLG")
     return len(pattern)
 
 
-def full_attention_every(keys: Keys, other: str, layers: int) -> int | None:
-    """Return n if every n-th entry of ``layer_types`` is full attention; None if it is absent.
+def full_attention_every(keys: ConfigKeys, other: str, layers: int) -> int | None:
+    """Return n if every n-th entry of ``layer_types`` is full attention.
 
-    0: no layer, 1: all layers. ``other``: the only valid type of the layers between.
+    The result is 0 if no entry is, 1 if all entries are, None if the key is absent. ``other`` is
+    the only valid type of the remaining layers.
     """
     types = keys.raw("layer_types")
     if types is None:
         return None
     if not isinstance(types, list) or len(types) != layers:
-        keys.note(
-            "K03", "layer_types", f"layer_types must list one type for each of {layers} layers"
+        keys.add_note(
+            "K03", "layer_types", f"layer_types must list one type for each of the {layers} layers"
         )
         return 0
     strange = sorted({shown(name) for name in types if name not in (_FULL, other)})
     if strange:
-        message = f"unsupported layer types: {', '.join(strange[:3])}"
-        keys.note("K02", "layer_types", message, f"valid values: {_FULL}, {other}")
+        message = f"layer_types has unsupported types: {', '.join(strange[:3])}"
+        keys.add_note("K02", "layer_types", message, f"valid values: {_FULL}, {other}")
         return 0
     if _FULL not in types:
         return 0
+    # The first full-attention layer determines the period; the comparison below checks the others.
     every = types.index(_FULL) + 1
     if [name == _FULL for name in types] != [(i + 1) % every == 0 for i in range(len(types))]:
-        keys.note("K02", "layer_types", "full-attention layers are not evenly spaced")
+        keys.add_note(
+            "K02",
+            "layer_types",
+            "the layers with full attention are not evenly spaced in layer_types",
+        )
     return every
 
 
-def _falcon_heads(keys: Keys, found: dict[str, Any]) -> dict[str, Any]:
-    """Return heads and norms of Falcon's three blocks: new (40B), parallel (7B) and serial."""
+def _falcon_heads(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+    """Return heads and norms of Falcon, for its three kinds of block.
+
+    The kinds are the new block (40B), the parallel block (7B) and the serial block.
+    """
     heads = found["heads"]
-    grouped = keys.optional_size("num_kv_heads") or heads
-    norms = keys.optional_size("num_ln_in_parallel_attn")
-    multi, parallel = keys.flag("multi_query"), keys.flag("parallel_attn")
-    if keys.flag("new_decoder_architecture"):
+    grouped = keys.optional_whole_number("num_kv_heads") or heads
+    norms = keys.optional_whole_number("num_ln_in_parallel_attn")
+    multi, parallel = keys.boolean("multi_query"), keys.boolean("parallel_attn")
+    if keys.boolean("new_decoder_architecture"):
+        # transformers, FalconDecoderLayer: the new block has two norms unless the config
+        # sets one.
         two = not parallel or norms in (None, 2)
         return {"kv_heads": grouped, "norms_per_layer": 2 if two else 1}
+    # Without the new block, Falcon has multi-query or multi-head attention.
     kv_heads = 1 if multi else heads
     if parallel:
         return {"kv_heads": kv_heads, "norms_per_layer": 2 if norms == 2 else 1}
     return {"kv_heads": kv_heads, "norms_per_layer": 2, "family": "falcon-serial"}
 
 
-def _attention_as_wide_as_hidden(keys: Keys, found: dict[str, Any]) -> dict[str, Any]:
-    """Record K03 unless heads x head_dim is the hidden size (Helium's output projection)."""
+def _attention_as_wide_as_hidden(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+    """Add a note (K03) if heads x head_dim differs from the hidden size.
+
+    Helium's output projection requires that they are equal.
+    """
     width = found["heads"] * found.get("head_dim", 0)
     if width and width != found["hidden"]:
         message = f"heads x head_dim is {width}, must be hidden_size {found['hidden']}"
-        keys.note("K03", "head_dim", message)
+        keys.add_note("K03", "head_dim", message)
     return {}
 
 
-def _attention_layers_only(keys: Keys, found: dict[str, Any]) -> dict[str, Any]:
-    """Record K02 unless ``layer_types`` lists only attention layers (Granite 4)."""
+def _attention_layers_only(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+    """Add a note (K02) if ``layer_types`` lists anything but attention layers (Granite 4)."""
     types = keys.raw("layer_types")
     complete = isinstance(types, list) and len(types) == found["layers"]
     if not complete or any(name not in ("attention", _FULL) for name in types):
-        keys.note("K02", "layer_types", "Mamba layers between attention layers are not supported")
+        keys.add_note(
+            "K02",
+            "layer_types",
+            "layer_types lists Mamba layers, which PARC does not support in this family",
+        )
     return {}
 
 
-SPECIAL_READERS: dict[str, Callable[[Keys, dict[str, Any]], dict[str, Any]]] = {
+SPECIAL_READERS: dict[str, Callable[[ConfigKeys, dict[str, Any]], dict[str, Any]]] = {
     "attention_as_wide_as_hidden": _attention_as_wide_as_hidden,
     "attention_layers_only": _attention_layers_only,
     "falcon_heads": _falcon_heads,
 }
-"""Values of ``readers`` in a family file: rules that the other sections cannot express.
+"""Name of a special reader (``readers`` in a family file) -> function.
 
-Each gets the fields that were read before and returns fields to add or replace.
+The functions implement rules that the other sections cannot express. Each gets the fields that were
+read before, and returns the fields to add or replace.
 """
 
 
@@ -163,35 +200,45 @@ _LETTERS = {
     "mlp": "-",
     "moe": "E",
 }
-"""Layer type in ``layers_block_type`` (names before and since transformers 5) -> pattern letter."""
+"""Layer type in ``layers_block_type``, under its names before and since transformers 5 -> letter of
+the pattern."""
 
 
-def read_linear_attention(keys: Keys, names: Mapping[str, str], layers: int) -> dict[str, Any]:
-    """Return ``linear_attention`` of the spec; ``layer_types`` overrides the interval key."""
-    found = {field: keys.size(key) for field, key in names.items()}
+def read_linear_attention(
+    keys: ConfigKeys, names: Mapping[str, str], layers: int
+) -> dict[str, Any]:
+    """Return section ``linear_attention`` of ``ModelSpec``.
+
+    If the config has ``layer_types``, the interval of full attention is read from it instead of
+    from the interval key.
+    """
+    found = {field: keys.whole_number(key) for field, key in names.items()}
     every = full_attention_every(keys, "linear_attention", layers)
     if every == 0:
-        keys.note("K02", "layer_types", "no layer has full attention")
+        keys.add_note("K02", "layer_types", "layer_types lists no layer with full attention")
     return found | {"full_attention_every": every or found["full_attention_every"]}
 
 
-def read_layer_pattern(keys: Keys, names: Mapping[str, str]) -> str:
-    """Return one letter per layer, as Megatron writes them; empty, with a note, if invalid."""
+def read_layer_pattern(keys: ConfigKeys, names: Mapping[str, str]) -> str:
+    """Return the layer pattern in Megatron's letters, one per layer.
+
+    If the pattern is invalid, add a note and return an empty text.
+    """
     letters, types = keys.raw(names["letters"]), keys.raw(names["types"])
-    layers = keys.optional_size(names["layers"])
+    layers = keys.optional_whole_number(names["layers"])
     key = names["letters"] if types is None else names["types"]
     if isinstance(types, list):
         letters = "".join(_LETTERS.get(name, "?") for name in types if isinstance(name, str))
     elif types is not None:
         letters = None
     if letters is None or letters in ("", [], {}):
-        keys.note("K03", key, f"{key} is missing; it defines the type of each layer")
+        keys.add_note("K03", key, f"{key} is missing; it defines the type of each layer")
         return ""
     if not isinstance(letters, str) or set(letters) - {*_LETTERS.values()}:
         valid = _LETTERS if types is not None else dict.fromkeys(_LETTERS.values())
-        keys.note("K02", key, f"{key} has unsupported layer types", listed(valid))
+        keys.add_note("K02", key, f"{key} has unsupported layer types", listed(valid))
         return ""
     if layers not in (None, len(letters)):
-        message = f"{key} has {len(letters)} layers, but {names['layers']} is {layers}"
-        keys.note("K03", names["layers"], message)
+        message = f"{key} lists {len(letters)} layers, but {names['layers']} is {layers}"
+        keys.add_note("K03", names["layers"], message)
     return letters

@@ -1,4 +1,7 @@
-"""Read mixture-of-experts layers of a Hugging Face config, as section ``experts`` declares them."""
+"""Mixture-of-experts layers of a Hugging Face config, as fields of ``ExpertsSpec``.
+
+Section ``experts`` of a family file declares which keys are read, and how.
+"""
 
 from __future__ import annotations
 
@@ -6,74 +9,79 @@ from collections.abc import Callable, Mapping
 from operator import eq
 from typing import Any
 
-from parc.compiler.catalog.huggingface.keys import Keys, shown
+from parc.compiler.catalog.huggingface.keys import ConfigKeys, shown
 
 _SCORES = {"softmax": "softmax", "sigmoid": "sigmoid"}
 _SOFTMAX_METHODS = {"greedy": "all", "group_limited_greedy": "groups"}
 _SIGMOID_METHODS = {"noaux_tc": "buffer"}
 
 Names = Mapping[str, Any]
-"""Section ``experts`` of a family file: field -> config key."""
+"""Section ``experts`` of a family file: field of ``ExpertsSpec`` -> config key."""
 
 
-def read_experts(keys: Keys, names: Names, layers: int) -> dict[str, Any] | None:
-    """Return ``experts`` of the spec; None if the config is a dense model of the family."""
+def read_experts(keys: ConfigKeys, names: Names, layers: int) -> dict[str, Any] | None:
+    """Return section ``experts`` of ``ModelSpec``; None if the config describes a dense model."""
     count = keys.raw(names["count"])
     if (names.get("dense_if_null") and count is None) or (
-        names.get("dense_if_zero") and keys.size(names["count"], least=0) == 0
+        names.get("dense_if_zero") and keys.whole_number(names["count"], least=0) == 0
     ):
         return None
-    size = keys.size(names["size"])
+    size = keys.whole_number(names["size"])
     found: dict[str, Any] = {
-        "count": keys.uniform(names["count"]),
-        "top_k": keys.uniform(names["top_k"]),
+        "count": keys.uniform_whole_number(names["count"]),
+        "top_k": keys.uniform_whole_number(names["top_k"]),
         "size": size,
-        "shared_size": _shared_size(keys, names, size),
+        "shared_size": _shared_expert_width(keys, names, size),
     }
     for field, read in _OPTIONAL.items():
         if field in names:
             found[field] = read(keys, names[field])
     if names.get("shared_gate"):
         found["shared_gate"] = found["shared_size"] > 0
-    found |= _dense_layers(keys, names, layers)
+    found |= _leading_dense_layers(keys, names, layers)
     if "router" in names:
         found |= ROUTERS[names["router"]](keys, names, found)
     return found
 
 
-_OPTIONAL: dict[str, Callable[[Keys, str], Any]] = {
-    "aux_loss_coefficient": Keys.weight,
-    "every": Keys.size,
-    "scaling_factor": Keys.number,
-    "score_function": lambda keys, key: keys.word(key, _SCORES),
+_OPTIONAL: dict[str, Callable[[ConfigKeys, str], Any]] = {
+    "aux_loss_coefficient": ConfigKeys.non_negative_number,
+    "every": ConfigKeys.whole_number,
+    "scaling_factor": ConfigKeys.positive_number,
+    "score_function": lambda keys, key: keys.translated_choice(key, _SCORES),
 }
 
 
-def _shared_size(keys: Keys, names: Names, size: int) -> int:
-    """Return the total width of the shared experts.
+def _shared_expert_width(keys: ConfigKeys, names: Names, size: int) -> int:
+    """Return the total hidden width of the shared experts.
 
-    It is the value of key ``shared_size``, or ``shared_count`` (a key or a number) times the width
-    of one shared expert. That width is the key ``shared_width``, or the width of a routed expert.
+    The width is the value of config key ``shared_size``. Without that key it is ``shared_count``, a
+    key or a number, times the width of one shared expert: the key ``shared_width``, or else the
+    width of a routed expert.
     """
     if "shared_size" in names:
-        return keys.size(names["shared_size"], least=0)
+        return keys.whole_number(names["shared_size"], least=0)
     count = names.get("shared_count", 0)
     if isinstance(count, str):
-        count = 0 if keys.raw(count) is None else keys.size(count, least=0)
-    width = keys.optional_size(names["shared_width"]) if "shared_width" in names else None
+        count = 0 if keys.raw(count) is None else keys.whole_number(count, least=0)
+    width = keys.optional_whole_number(names["shared_width"]) if "shared_width" in names else None
     return int(count) * (width or size)
 
 
-def _dense_layers(keys: Keys, names: Names, layers: int) -> dict[str, Any]:
-    """Return ``first_dense_layers`` and check the keys that list or bound layers with experts."""
+def _leading_dense_layers(keys: ConfigKeys, names: Names, layers: int) -> dict[str, Any]:
+    """Return ``first_dense_layers``, the number of leading dense layers.
+
+    Add notes if the layers with experts are distributed in a way that ``ExpertsSpec`` cannot
+    express.
+    """
     found: dict[str, Any] = {}
     if "first_dense_layers" in names:
-        found["first_dense_layers"] = keys.size(names["first_dense_layers"], least=0)
+        found["first_dense_layers"] = keys.whole_number(names["first_dense_layers"], least=0)
     if "layer_types" in names:
-        dense = _dense_by_type(keys, names["layer_types"], layers)
+        dense = _dense_layers_by_type(keys, names["layer_types"], layers)
         found |= {} if dense is None else {"first_dense_layers": dense}
     if "dense_layers" in names:
-        found["first_dense_layers"] = _dense_by_index(keys, names["dense_layers"])
+        found["first_dense_layers"] = _dense_layers_by_index(keys, names["dense_layers"])
     if "expert_layers" in names:
         _check_every_nth(keys, names["expert_layers"], names["every"], layers)
     if "last_layer" in names:
@@ -81,102 +89,127 @@ def _dense_layers(keys: Keys, names: Names, layers: int) -> dict[str, Any]:
     return found
 
 
-def _dense_by_type(keys: Keys, key: str, layers: int) -> int | None:
-    """Return the number of leading ``dense`` entries in a list of layer types; None if absent."""
+def _dense_layers_by_type(keys: ConfigKeys, key: str, layers: int) -> int | None:
+    """Return the number of leading ``dense`` entries in the list of layer types at ``key``.
+
+    The result is None if the config has no such list.
+    """
     types = keys.raw(key)
     if types is None:
         return None
     if not isinstance(types, list) or len(types) != layers:
-        keys.note("K03", key, f"{key} must list one type for each of {layers} layers")
+        keys.add_note("K03", key, f"{key} must list one type for each of the {layers} layers")
         return 0
     dense = types.index("sparse") if "sparse" in types else layers
     if types != ["dense"] * dense + ["sparse"] * (layers - dense):
-        keys.note("K02", key, f"{key} must list the dense layers first, then the sparse ones")
+        keys.add_note("K02", key, f"{key} must list the dense layers first, then the sparse ones")
     return dense
 
 
-def _dense_by_index(keys: Keys, key: str) -> int:
-    """Return the number of leading layers that a list of dense layers names."""
+def _dense_layers_by_index(keys: ConfigKeys, key: str) -> int:
+    """Return the number of dense layers, from a config key that lists their indexes.
+
+    The dense layers must be the first layers of the model.
+    """
     dense = keys.raw(key) or []
     if not isinstance(dense, list) or dense != list(range(len(dense))):
-        message = f"{key} lists dense layers that are not the first ones"
-        keys.note("K02", key, message, "for example: [0, 1, 2]")
+        message = f"{key} must list the first layers of the model, without gaps"
+        keys.add_note("K02", key, message, "for example: [0, 1, 2]")
         return 0
     return len(dense)
 
 
-def _check_every_nth(keys: Keys, key: str, every_key: str, layers: int) -> None:
-    """Record K02 unless the list of layers with experts names every n-th layer (Llama 4)."""
-    listed, every = keys.raw(key), keys.size(every_key)
+def _check_every_nth(keys: ConfigKeys, key: str, every_key: str, layers: int) -> None:
+    """Add a note (K02) unless the layers with experts are every n-th layer, as in Llama 4.
+
+    ``key`` is the config key that lists these layers, and ``every_key`` the config key whose value
+    is n.
+    """
+    listed, every = keys.raw(key), keys.whole_number(every_key)
+    # 0-based indexes: with every = 2, the layers 1, 3, 5, ...
     expected = range(every - 1, layers, every)
     complete = isinstance(listed, list) and len(listed) == len(expected)
     if listed not in (None, []) and not (complete and all(map(eq, listed, expected))):
-        message = f"{key} does not list every n-th layer, but {every_key} is {every}"
-        keys.note("K02", key, message)
+        message = f"{key} must list every n-th layer, and n is {every_key} = {every}"
+        keys.add_note("K02", key, message)
 
 
-def _check_last_layer(keys: Keys, key: str, layers: int) -> None:
-    """Record K02 if dense layers follow the last layer with experts (ERNIE)."""
+def _check_last_layer(keys: ConfigKeys, key: str, layers: int) -> None:
+    """Add a note (K02) if dense layers follow the last layer with experts (ERNIE)."""
     last = keys.raw(key)
-    if last not in (None, -1) and keys.size(key, least=0) < layers - 1:
-        message = f"the layers after {shown(last)} are dense again"
-        keys.note("K02", key, message, f"valid values: -1, {layers - 1}")
+    # -1 means the last layer of the model (ERNIE's moe_layer_end_index).
+    if last not in (None, -1) and keys.whole_number(key, least=0) < layers - 1:
+        message = f"{key} is {shown(last)}; PARC does not support dense layers after that layer"
+        keys.add_note("K02", key, message, f"valid values: -1, {layers - 1}")
 
 
-def _softmax(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a softmax router.
+def _softmax_router(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a softmax router.
 
-    Softmax over all experts, then top-k, then normalization equals top-k, then softmax. So scores
-    that are not normalized again need ``pre_softmax``.
+    Top-k after a softmax, with normalization of the selected scores, equals a softmax over the
+    top-k logits. So ``pre_softmax`` is needed only if the config does not normalize the selected
+    scores.
     """
-    return {"pre_softmax": not keys.flag(names["normalized"])}
+    return {"pre_softmax": not keys.boolean(names["normalized"])}
 
 
-def _softmax_grouped(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return DeepSeek-V2's softmax router, with or without expert groups."""
-    router = _softmax(keys, names, found)
-    grouped = keys.word(names["method"], _SOFTMAX_METHODS) == "groups"
-    groups = _groups(keys, names) if grouped else {}
-    keys.ignore((names["groups"], names["group_top_k"]))
+def _grouped_softmax_router(
+    keys: ConfigKeys, names: Names, found: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the fields of DeepSeek-V2's softmax router, with or without expert groups."""
+    router = _softmax_router(keys, names, found)
+    grouped = keys.translated_choice(names["method"], _SOFTMAX_METHODS) == "groups"
+    groups = _group_fields(keys, names) if grouped else {}
+    # Configs without grouped routing contain these keys too, without effect.
+    keys.mark_as_read((names["groups"], names["group_top_k"]))
     return router | groups
 
 
-def _sigmoid(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return DeepSeek-V3's router: sigmoid scores and a load-balancing bias (arXiv:2412.19437).
+def _sigmoid_router(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of DeepSeek-V3's router: sigmoid scores and a load-balancing bias.
 
-    The bias is a buffer, not a trained parameter.
+    The bias is a buffer, not a trained parameter (arXiv:2412.19437).
     """
-    if not keys.flag(names["normalized"]):
+    if not keys.boolean(names["normalized"]):
         key = names["normalized"]
-        keys.note("K02", key, "sigmoid scores that are not normalized", "valid value: true")
-    return {"router_bias": keys.word(names["method"], _SIGMOID_METHODS)} | _groups(keys, names)
+        keys.add_note(
+            "K02",
+            key,
+            f"{key} is false; PARC supports sigmoid routers only with normalized scores",
+            "valid value: true",
+        )
+    return {
+        "router_bias": keys.translated_choice(names["method"], _SIGMOID_METHODS)
+    } | _group_fields(keys, names)
 
 
-def _by_score(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the softmax router of Ling 1.5 or the sigmoid router of Ling 2.0."""
+def _router_by_score(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of Ling's router: softmax (Ling 1.5) or sigmoid (Ling 2.0)."""
     sigmoid = found["score_function"] == "sigmoid"
     keys.require(names["expert_bias"], sigmoid)
-    return (_sigmoid if sigmoid else _softmax)(keys, names, found)
+    return (_sigmoid_router if sigmoid else _softmax_router)(keys, names, found)
 
 
-def _plain_groups(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the expert groups; all other router settings are constants of the family."""
-    return _groups(keys, names)
+def _groups_only(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the expert groups; the family file gives all other router fields as constants."""
+    return _group_fields(keys, names)
 
 
-def _groups(keys: Keys, names: Names) -> dict[str, Any]:
-    """Return expert groups; null means one group."""
-    return {field: keys.optional_size(names[field]) or 1 for field in ("groups", "group_top_k")}
+def _group_fields(keys: ConfigKeys, names: Names) -> dict[str, Any]:
+    """Return ``groups`` and ``group_top_k``; null in the config means one group."""
+    return {
+        field: keys.optional_whole_number(names[field]) or 1 for field in ("groups", "group_top_k")
+    }
 
 
-ROUTERS: dict[str, Callable[[Keys, Names, Mapping[str, Any]], dict[str, Any]]] = {
-    "by_score": _by_score,
-    "groups": _plain_groups,
-    "sigmoid": _sigmoid,
-    "softmax": _softmax,
-    "softmax_grouped": _softmax_grouped,
+ROUTERS: dict[str, Callable[[ConfigKeys, Names, Mapping[str, Any]], dict[str, Any]]] = {
+    "by_score": _router_by_score,
+    "groups": _groups_only,
+    "sigmoid": _sigmoid_router,
+    "softmax": _softmax_router,
+    "softmax_grouped": _grouped_softmax_router,
 }
-"""Values of ``experts.router`` in a family file."""
+"""Name of a router (``experts.router`` in a family file) -> function that reads its fields."""
 ROUTER_FIELDS = {
     "by_score": ("normalized", "method", "groups", "group_top_k", "score_function", "expert_bias"),
     "groups": ("groups", "group_top_k"),
@@ -184,4 +217,4 @@ ROUTER_FIELDS = {
     "softmax": ("normalized",),
     "softmax_grouped": ("normalized", "method", "groups", "group_top_k"),
 }
-"""Router -> fields of section ``experts`` that it needs."""
+"""Name of a router -> fields of section ``experts`` that the router needs."""

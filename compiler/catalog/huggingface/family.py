@@ -1,4 +1,4 @@
-"""The facts of one Hugging Face model family, as declared in ``families/<model_type>.yaml``."""
+"""Facts of one Hugging Face model family, as declared in ``families/<model_type>.yaml``."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from typing import Any
 
 
 class FamilyError(Exception):
-    """A family file that is incomplete or invalid."""
+    """Error: a family file is incomplete or invalid."""
 
     def __init__(self, file: str, key: str, problem: str) -> None:
-        """``key`` is the dotted key in ``file``; ``problem`` continues the sentence about it."""
+        """Build a message such as ``families/x.yaml: keys.ffn is missing``.
+
+        ``key`` is the dotted key in ``file``; ``problem`` is the part of the sentence after the
+        key.
+        """
         super().__init__(f"{file}: {key} {problem}" if key else f"{file} {problem}")
         self.file = file
         self.key = key
@@ -19,51 +23,60 @@ class FamilyError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Facts of one family; absent sections are empty."""
+    """Declarations of one family file; sections that the file lacks are empty."""
 
     file: str
-    """Name of the file, for messages."""
+    """Name of the family file, for messages."""
     source: str
-    """Page or source file that the defaults are from."""
+    """Page or source file from which the defaults are taken."""
+    # A config may lack keys, for example those that its class gained after it was written.
     defaults: Mapping[str, Any]
     """Config key -> value that the transformers class uses if a config lacks the key."""
     keys: Mapping[str, str | list[str]]
-    """Field of ``ModelSpec`` -> config key; of several keys the first that is not null counts."""
+    """Field of ``ModelSpec`` -> config key, or a list of keys of which the first that is not null
+    is read."""
     position: Mapping[str, str]
-    """``form`` (a key of POSITION_FORMS) and the config keys that it reads."""
+    """``form`` (a key of POSITION_FORMS) and the config keys that this form reads."""
     constants: Mapping[str, Any] = field(default_factory=dict)
     """Field of ``ModelSpec`` -> value that does not depend on the config."""
     switches: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     """Boolean config key -> constants if it is true (``set``) or not (``unset``)."""
     window: str = ""
-    """Reader of sliding windows (a key of WINDOW_FORMS); empty for full attention."""
+    """Reader of sliding windows (a key of WINDOW_FORMS); empty if the family has full attention."""
     ffn_to_hidden: int = 0
-    """MLP width / hidden size if the config sets no width; 0 if the config must set it."""
+    """Ratio of MLP width to hidden size if the config sets no MLP width; 0 if the config must set
+    it."""
     latent: Mapping[str, str] = field(default_factory=dict)
     """Field of ``LatentSpec`` -> config key."""
     linear_attention: Mapping[str, str] = field(default_factory=dict)
-    """Field of ``LinearAttentionSpec`` -> config key; the other layers have full attention."""
+    """Field of ``LinearAttentionSpec`` -> config key; layers without linear attention have full
+    attention."""
     mamba: Mapping[str, str] = field(default_factory=dict)
-    """Field of ``MambaSpec`` -> config key; needs ``layer_pattern``."""
+    """Field of ``MambaSpec`` -> config key; requires section ``layer_pattern``."""
     layer_pattern: Mapping[str, str] = field(default_factory=dict)
-    """Config keys of a layer pattern: ``letters`` (text) or ``types`` (list), and ``layers``."""
+    """Config keys of a layer pattern: ``letters`` (text) or ``types`` (list), and the number of
+    ``layers``."""
     experts: Mapping[str, Any] = field(default_factory=dict)
-    """Field of ``ExpertsSpec`` -> config key, and keys with other meanings.
+    """Field of ``ExpertsSpec`` -> config key, and the following keys.
 
-    ``router``: reader of the router (a key of ROUTERS), with its keys ``normalized``, ``method``
-    and ``expert_bias``. ``shared_count`` (a key or a number) and ``shared_width``: number and width
-    of shared experts. ``layer_types``, ``dense_layers``, ``expert_layers``, ``last_layer``: keys
-    that list or bound the layers with experts. ``shared_gate``: the shared expert has a gate.
-    ``dense_if_null`` and ``dense_if_zero``: the model is dense if ``count`` is null or 0.
-    ``requires``: like the section, for configs with experts.
+    ``router``: reader of the router (a key of ROUTERS), with the config keys ``normalized``,
+    ``method`` and ``expert_bias``. ``shared_count`` (a key or a number) and ``shared_width``:
+    number and width of shared experts. ``layer_types``, ``dense_layers``, ``expert_layers``,
+    ``last_layer``: keys that list or bound the layers with experts. ``shared_gate``: true if the
+    shared expert has a gate. ``dense_if_null`` and ``dense_if_zero``: true if the model is dense
+    when ``count`` is null or 0. ``requires``: like section ``requires``, but only for configs with
+    experts.
     """
     readers: tuple[str, ...] = ()
-    """Readers for what other sections cannot express (keys of SPECIAL_READERS)."""
+    """Special readers (keys of SPECIAL_READERS), for rules that other sections cannot express."""
     requires: Mapping[str, Any] = field(default_factory=dict)
-    """Config key -> only supported value, or ``{value, reason}``, or ``{same_as: key, reason}``."""
+    """Config key -> the only supported value, or ``{value, reason}``, or ``{same_as: key,
+    reason}``."""
     assumed: Mapping[str, Any] = field(default_factory=dict)
-    """Config key -> value that targets assume; another value is a warning (K06)."""
+    """Config key -> the value that training frameworks assume; any other value is a warning
+    (K06)."""
     ignored_keys: tuple[str, ...] = ()
-    """Config keys that change nothing that PARC models; ``*`` at the end matches any ending."""
+    """Config keys that do not affect anything that PARC models; ``*`` at the end matches any
+    ending."""
     unsupported_parts: str = ""
-    """Computations of the family for which ``ModelSpec`` has no field, in words."""
+    """Description of the computations of this family that no field of ``ModelSpec`` represents."""

@@ -1,8 +1,8 @@
-"""Load and check the facts of Hugging Face model families (``families/*.yaml``).
+"""Reader of the family files of Hugging Face models (``families/*.yaml``).
 
-A family is a ``model_type`` of transformers. Its file declares which config keys hold which fields
-of ``ModelSpec``, which generic readers interpret them, and the defaults of the transformers class.
-A new family is one YAML file; ``docs/import.md`` describes its sections.
+A family is a ``model_type`` of transformers. Its file declares from which config key each field of
+``ModelSpec`` is read, which generic readers interpret the keys, and the defaults of the
+transformers class. A new family needs one YAML file; ``docs/import.md`` describes its sections.
 """
 
 from __future__ import annotations
@@ -22,43 +22,51 @@ _PACKAGE = "parc.compiler.catalog.huggingface"
 
 
 class FamilyFiles:
-    """The family files of one or more folders."""
+    """Family files in one or more folders."""
 
     def __init__(self, *folders: Traversable) -> None:
-        """``folders`` contain ``families/*.yaml`` and ``forms/*.yaml``; the first file counts."""
+        """Read ``families/*.yaml`` and ``forms/*.yaml`` in ``folders``.
+
+        If several folders contain a file of the same name, the first one is used.
+        """
         self._folders = folders
         self._trees: dict[str, dict[str, Any]] = {}
         self._families: dict[str, Family] = {}
 
     def names(self) -> tuple[str, ...]:
-        """Return the families whose configs can be read, sorted."""
+        """Return the names of all supported families, sorted."""
         files = (file for folder in self._folders for file in (folder / "families").iterdir())
         names = {file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml")}
-        return tuple(sorted(name for name in names if self.is_readable(name)))
+        return tuple(sorted(name for name in names if self.is_supported(name)))
 
-    def is_readable(self, model_type: str) -> bool:
-        """Return True if the file of this family exists and describes how to read its configs."""
-        return self._exists(model_type) and "refused" not in self._tree(f"families/{model_type}")
+    def is_supported(self, model_type: str) -> bool:
+        """Return True if PARC can read configs of this family.
 
-    def refusal(self, model_type: str) -> str:
+        This is the case if a file for ``model_type`` exists and does not contain ``refused``.
+        """
+        return self._has_file(model_type) and "refused" not in self._parsed_file(
+            f"families/{model_type}"
+        )
+
+    def reason_unsupported(self, model_type: str) -> str:
         """Return why PARC cannot read configs of this family; empty if no reason is recorded."""
-        if self._exists(model_type):
-            return str(self._tree(f"families/{model_type}").get("refused", ""))
-        return str(self._tree("refused_families").get(model_type, ""))
+        if self._has_file(model_type):
+            return str(self._parsed_file(f"families/{model_type}").get("refused", ""))
+        return str(self._parsed_file("refused_families").get(model_type, ""))
 
     def unsupported_parts(self, model_type: str) -> str:
-        """Return the computations of this family for which ``ModelSpec`` has no field, in words.
+        """Return a description of computations of this family that ``ModelSpec`` cannot express.
 
         Raises:
-            FamilyError: the file exists, but cannot be read.
+            FamilyError: the family file exists, but cannot be read.
         """
-        if not self._exists(model_type):
+        if not self._has_file(model_type):
             return ""
-        tree, _ = self._merged(f"families/{model_type}", ())
+        tree, _ = self._merge_with_base(f"families/{model_type}", ())
         return str(tree.get("unsupported_parts", ""))
 
     def family(self, model_type: str) -> Family:
-        """Return the facts of a family that exists.
+        """Return the declarations of a family whose file exists.
 
         Raises:
             FamilyError: a section or key is missing, unknown or of the wrong type.
@@ -67,55 +75,64 @@ class FamilyFiles:
             # Imported on first use: a compile of a catalog model needs only unsupported_parts.
             from parc.compiler.catalog.huggingface.family_schema import check_family
 
-            tree, file = self._merged(f"families/{model_type}", ())
+            tree, file = self._merge_with_base(f"families/{model_type}", ())
             check_family(tree, file)
-            sections = {key: _tuple(value) for key, value in tree.items()}
+            sections = {key: _list_to_tuple(value) for key, value in tree.items()}
             self._families[model_type] = Family(file=file, **sections)
         return self._families[model_type]
 
-    def _exists(self, model_type: str) -> bool:
+    def _has_file(self, model_type: str) -> bool:
         # The pattern keeps the name inside the folder: no slash, no leading dot.
         named = _NAME.fullmatch(model_type) is not None
-        return named and self._find(f"families/{model_type}") is not None
+        return named and self._find_file(f"families/{model_type}") is not None
 
-    def _find(self, name: str) -> Traversable | None:
+    def _find_file(self, name: str) -> Traversable | None:
         paths = (folder / f"{name}.yaml" for folder in self._folders)
         return next((path for path in paths if path.is_file()), None)
 
-    def _merged(self, name: str, path: tuple[str, ...]) -> tuple[dict[str, Any], str]:
-        """Return the facts of a file over those of the file that it is based on, and its label."""
+    def _merge_with_base(self, name: str, path: tuple[str, ...]) -> tuple[dict[str, Any], str]:
+        """Return the sections of a family file merged with those of its base file, and its name.
+
+        The base is the file that ``extends`` or ``form`` names. ``path`` contains the files that
+        led here, to detect a cycle.
+        """
         file = f"{name}.yaml"
-        tree = dict(self._tree(name))
+        tree = dict(self._parsed_file(name))
         bases = [(key, str(tree.pop(key))) for key in ("extends", "form") if key in tree]
         if len(bases) > 1:
-            raise FamilyError(file, "form", "and extends exclude each other")
+            raise FamilyError(file, "form", "cannot be combined with extends")
         for key, base in bases:
             target = f"{'families' if key == 'extends' else 'forms'}/{base}"
-            if target in path or self._find(target) is None:
-                raise FamilyError(file, key, f"is {base}, but {target}.yaml is not another file")
-            below, _ = self._merged(target, (*path, name, target))
-            tree = _over(below, tree)
+            if target in path or self._find_file(target) is None:
+                raise FamilyError(
+                    file,
+                    key,
+                    f"is {base}, but {target}.yaml does not exist, or refers back to this file",
+                )
+            below, _ = self._merge_with_base(target, (*path, name, target))
+            tree = _merge_sections(below, tree)
         return tree, file
 
-    def _tree(self, name: str) -> dict[str, Any]:
-        """Return the content of a file, parsed once."""
+    def _parsed_file(self, name: str) -> dict[str, Any]:
+        """Return the content of a file, which is parsed only once."""
         if name not in self._trees:
-            path = self._find(name)
+            path = self._find_file(name)
             try:
                 tree = parse_table(path.read_text("utf-8")) if path else {}
             except Exception as error:  # ruamel raises many types
                 reason = str(error).splitlines()[0][:100]
                 raise FamilyError(f"{name}.yaml", "", f"cannot be read: {reason}") from error
             if not isinstance(tree, dict):
-                raise FamilyError(f"{name}.yaml", "", "is not a mapping")
+                raise FamilyError(f"{name}.yaml", "", "must be a mapping")
             self._trees[name] = tree
         return self._trees[name]
 
 
-def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``below`` with the sections of ``above``, merged key by key; null removes a key.
+def _merge_sections(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sections of ``below``, overridden key by key by those of ``above``.
 
-    ``defaults`` keep null, which is a valid default. Lists of ``ignored_keys`` are joined.
+    A null in ``above`` removes the key, except in ``defaults``, where null is a valid default. The
+    lists ``ignored_keys`` of both are joined.
     """
     found = dict(below)
     for section, value in above.items():
@@ -133,11 +150,11 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _tuple(value: Any) -> Any:
+def _list_to_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
 @cache
 def shipped_families() -> FamilyFiles:
-    """Return the family files of this package, read once per process."""
+    """Return the family files of this package; the result is cached."""
     return FamilyFiles(files(_PACKAGE))

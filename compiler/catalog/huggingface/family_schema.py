@@ -1,4 +1,4 @@
-"""Check that the facts of a Hugging Face family are complete and valid."""
+"""Check that a Hugging Face family file is complete and valid."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NESTED_FIELDS = {
     "experts": ("count", "top_k", "size"),
     "position": ("form", "max_positions"),
 }
-"""Section -> its fields; all are needed if the section is present."""
+"""Section of a family file -> its required keys, if the section is present."""
 _OPTIONAL_FIELDS = {
     "experts": (
         *("shared_size", "shared_count", "shared_width", "shared_gate", "first_dense_layers"),
@@ -49,32 +49,33 @@ _OTHER_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     "shared_count": ((int, str), "be a whole number or name a config key"),
     "requires": (dict, "be a mapping"),
 }
-"""Fields of nested sections that are not names of config keys -> their type."""
+"""Keys of nested sections whose values are not names of config keys -> type of the value, in Python
+and in words."""
 _POSITION_FIELDS = {"rope": ("base",), "alpha_rope": ("base",), "rope_or_none": ("base", "type")}
-"""Form of positions -> further fields that it needs."""
+"""Form of position encoding -> additional keys that the form needs."""
 
 
 def check_family(tree: Mapping[str, Any], file: str) -> None:
-    """Check the merged sections of a family file.
+    """Check the sections of a family file, after they were merged with those of its base file.
 
     Raises:
-        FamilyError: the first key that is missing, unknown or of the wrong type.
+        FamilyError: a key is missing, unknown or of the wrong type; the error names the first one.
     """
-    _check_names(file, "", tree, _SECTIONS)
-    _check_types(tree, file)
-    _check_needed(file, "", tree, _NEEDED_SECTIONS)
-    _check_keys(tree, file)
+    _check_key_names(file, "", tree, _SECTIONS)
+    _check_section_types(tree, file)
+    _check_needed_keys(file, "", tree, _NEEDED_SECTIONS)
+    _check_section_keys(tree, file)
     for section, needed in _NESTED_FIELDS.items():
         if section in tree:
             fields = tree[section]
-            _check_names(file, section, fields, (*needed, *_OPTIONAL_FIELDS.get(section, ())))
-            _check_needed(file, section, fields, needed)
+            _check_key_names(file, section, fields, (*needed, *_OPTIONAL_FIELDS.get(section, ())))
+            _check_needed_keys(file, section, fields, needed)
     _check_readers(tree, file)
     _check_constants(tree, file)
 
 
-def _check_types(tree: Mapping[str, Any], file: str) -> None:
-    """Check that sections are mappings, lists or texts, and that config keys are texts."""
+def _check_section_types(tree: Mapping[str, Any], file: str) -> None:
+    """Check that each section has its type, and that config keys are given as text."""
     wanted: dict[str, tuple[type, str]] = {
         **dict.fromkeys(_MAPPINGS, (dict, "a mapping")),
         **dict.fromkeys(_LISTS, (list, "a list")),
@@ -92,12 +93,13 @@ def _check_types(tree: Mapping[str, Any], file: str) -> None:
                 raise FamilyError(file, f"{section}.{field}", f"must {words}")
 
 
-def _check_keys(tree: Mapping[str, Any], file: str) -> None:
-    """Check section ``keys``: known fields, and all that a model needs."""
+def _check_section_keys(tree: Mapping[str, Any], file: str) -> None:
+    """Check that section ``keys`` has only valid fields, and all fields that a model needs."""
     keys, constants = tree["keys"], tree.get("constants", {})
-    _check_names(file, "keys", keys, FIELD_READERS)
+    _check_key_names(file, "keys", keys, FIELD_READERS)
+    # With a layer pattern, the number of layers is the length of the pattern.
     extra = "ffn" if "layer_pattern" in tree else "layers"
-    _check_needed(file, "keys", keys, (*_NEEDED_FIELDS, extra))
+    _check_needed_keys(file, "keys", keys, (*_NEEDED_FIELDS, extra))
     if "ffn" not in keys and "ffn" not in constants:
         raise FamilyError(file, "keys.ffn", "is missing")
     for field, names in keys.items():
@@ -107,40 +109,40 @@ def _check_keys(tree: Mapping[str, Any], file: str) -> None:
 
 
 def _check_readers(tree: Mapping[str, Any], file: str) -> None:
-    """Check that every named reader exists and has the fields that it needs."""
+    """Check that the named readers exist, and that the keys which they need are present."""
     position, experts = tree["position"], tree.get("experts", {})
-    _check_name(file, "position.form", position["form"], POSITION_FORMS)
-    _check_needed(file, "position", position, _POSITION_FIELDS.get(position["form"], ()))
+    _check_valid_name(file, "position.form", position["form"], POSITION_FORMS)
+    _check_needed_keys(file, "position", position, _POSITION_FIELDS.get(position["form"], ()))
     if "window" in tree:
-        _check_name(file, "window", tree["window"], WINDOW_FORMS)
+        _check_valid_name(file, "window", tree["window"], WINDOW_FORMS)
     for name in tree.get("readers", ()):
-        _check_name(file, "readers", name, SPECIAL_READERS)
+        _check_valid_name(file, "readers", name, SPECIAL_READERS)
     if "router" in experts:
-        _check_name(file, "experts.router", experts["router"], ROUTERS)
-        _check_needed(file, "experts", experts, ROUTER_FIELDS[experts["router"]])
+        _check_valid_name(file, "experts.router", experts["router"], ROUTERS)
+        _check_needed_keys(file, "experts", experts, ROUTER_FIELDS[experts["router"]])
     for rules in (tree.get("requires", {}), experts.get("requires", {})):
         for key, rule in rules.items():
             if isinstance(rule, dict):
-                _check_names(file, f"requires.{key}", rule, ("value", "same_as", "reason"))
+                _check_key_names(file, f"requires.{key}", rule, ("value", "same_as", "reason"))
     if "expert_layers" in experts:
-        _check_needed(file, "experts", experts, ("every",))
+        _check_needed_keys(file, "experts", experts, ("every",))
 
 
 def _check_constants(tree: Mapping[str, Any], file: str) -> None:
-    """Check the names and values of constants against ``ModelSpec``."""
+    """Check that constants are valid values of fields of ``ModelSpec``."""
     for key, value in tree.get("constants", {}).items():
-        _check_fields(file, f"constants.{key}", {key: value})
+        _check_model_fields(file, f"constants.{key}", {key: value})
     for key, branches in tree.get("switches", {}).items():
         name = f"switches.{key}"
         if not isinstance(branches, dict):
             raise FamilyError(file, name, "must be a mapping")
-        _check_names(file, name, branches, ("set", "unset"))
+        _check_key_names(file, name, branches, ("set", "unset"))
         for branch, fields in branches.items():
-            _check_fields(file, f"{name}.{branch}", fields)
+            _check_model_fields(file, f"{name}.{branch}", fields)
 
 
-def _check_fields(file: str, key: str, fields: Any) -> None:
-    """Check that ``fields`` are fields of ``ModelSpec`` with valid values."""
+def _check_model_fields(file: str, key: str, fields: Any) -> None:
+    """Check that the mapping ``fields`` contains valid fields and values of ``ModelSpec``."""
     from pydantic import ValidationError
 
     from parc.compiler.spec.model_spec import ModelSpec
@@ -148,26 +150,34 @@ def _check_fields(file: str, key: str, fields: Any) -> None:
     if isinstance(fields, dict) and None in fields.values():
         raise FamilyError(file, key, "must not be null")
     try:
+        # The spec model checks names and values, so that no second list of fields is needed here.
         ModelSpec.model_validate(fields)
     except ValidationError as error:
         raise FamilyError(file, key, f"is invalid: {error.errors()[0]['msg']}") from error
 
 
-def _check_names(file: str, key: str, mapping: Any, valid: Collection[str]) -> None:
+def _check_key_names(file: str, key: str, mapping: Any, valid: Collection[str]) -> None:
     if not isinstance(mapping, Mapping):
         raise FamilyError(file, key, "must be a mapping")
     for name in mapping:
-        _check_name(file, f"{key}.{name}".lstrip("."), name, valid, known="is not a valid key")
+        _check_valid_name(
+            file, f"{key}.{name}".lstrip("."), name, valid, known="is not a valid key"
+        )
 
 
-def _check_name(file: str, key: str, name: Any, valid: Collection[str], known: str = "") -> None:
+def _check_valid_name(
+    file: str, key: str, name: Any, valid: Collection[str], known: str = ""
+) -> None:
     if name not in valid:
+        # If no valid name is similar, list all of them.
         near = get_close_matches(str(name)[:80], sorted(valid), n=4, cutoff=0.6) or sorted(valid)
         problem = known or f"is {name!r}"
         raise FamilyError(file, key, f"{problem}; valid values: {', '.join(near)}")
 
 
-def _check_needed(file: str, key: str, mapping: Mapping[str, Any], needed: Collection[str]) -> None:
+def _check_needed_keys(
+    file: str, key: str, mapping: Mapping[str, Any], needed: Collection[str]
+) -> None:
     for name in needed:
         if name not in mapping:
             raise FamilyError(file, f"{key}.{name}".lstrip("."), "is missing")

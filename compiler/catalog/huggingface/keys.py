@@ -1,9 +1,9 @@
 """Typed access to the keys of a Hugging Face config; problems become notes.
 
-Readers access every key through ``Keys``, which records it. ``unread`` then lists the remaining
-keys, so that no key of a config is ignored silently; ``note_unread`` reports them
-with the help of ``known_keys.yaml``. A dotted key such as ``ffn_config.moe_top_k`` names a key of a
-nested mapping.
+Readers access every key through ``ConfigKeys``, which records the access. ``unread`` then lists the
+remaining keys, so that no key of a config is silently ignored; ``note_unread`` adds notes on them,
+with the explanations in ``known_keys.yaml``. A dotted key such as ``ffn_config.moe_top_k`` means a
+key of a nested mapping.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from parc.compiler.diagnostics.table_yaml import parse_table
 
 _EMPTY: tuple[Any, ...] = (None, False, 0, "", [], {})
 LARGEST = 10**9
-"""Upper bound of a model dimension; a larger number is a typing error."""
+"""Upper bound of a model dimension; a larger number must be a typo."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigNote:
-    """Remark on one key of a config."""
+    """Problem with one key of a config, which is later reported as a finding."""
 
     code: str
     """Diagnostic code: K02 to K06."""
@@ -36,17 +36,20 @@ class ConfigNote:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """Keys that lead to the value, outermost first."""
+        """Keys that lead to the value that the note is about, outermost key first."""
         return tuple(self.key.split(".")) if self.nested else (self.key,)
 
 
-class Keys:
-    """The keys of one config, with the defaults of its transformers class."""
+class ConfigKeys:
+    """Keys of one config, with the defaults of its transformers class."""
 
     def __init__(
         self, config: Mapping[str, Any], defaults: Mapping[str, Any], file: str = ""
     ) -> None:
-        """``file``: the family file with ``defaults``, for help texts."""
+        """Read keys from ``config``, or else from ``defaults``.
+
+        ``file`` is the family file that contains the defaults; help texts name it.
+        """
         self.config = config
         self.defaults = defaults
         self.notes: list[ConfigNote] = []
@@ -54,148 +57,187 @@ class Keys:
         self._read: set[str] = set()
 
     def raw(self, key: str) -> Any:
-        """Return the value in the config, else the default of the class, else None."""
+        """Return the value of ``key`` in the config, or else its default, or else None."""
         self._read.add(key)
         parent, _, name = key.rpartition(".")
-        mapping = self._nested(parent) if parent else self.config
+        mapping = self._nested_mapping(parent) if parent else self.config
         return mapping.get(name, self.defaults.get(key))
 
-    def _nested(self, key: str) -> Mapping[str, Any]:
-        """Return the mapping at ``key``; empty, with a note if it is set to something else."""
+    def _nested_mapping(self, key: str) -> Mapping[str, Any]:
+        """Return the mapping at ``key``; empty if the key is absent.
+
+        If the value is not a mapping, add a note and return an empty mapping.
+        """
         value = self.raw(key)
         if value is not None and not isinstance(value, Mapping):
-            self.note("K03", key, f"{key} is not a mapping")
+            self.add_note("K03", key, f"{key} must be a mapping")
         return value if isinstance(value, Mapping) else {}
 
-    def ignore(self, keys: Iterable[str]) -> None:
-        """Count ``keys`` as read; a key that ends in ``*`` stands for all with this beginning."""
+    def mark_as_read(self, keys: Iterable[str]) -> None:
+        """Mark ``keys`` as read. A key that ends in ``*`` marks all keys with that prefix."""
         for key in keys:
             if key.endswith("*"):
                 self._read |= {name for name in self.config if name.startswith(key[:-1])}
             else:
                 self._read.add(key)
 
-    def note(self, code: str, key: str, message: str, help: str = "") -> None:
-        """Record a remark on ``key``."""
+    def add_note(self, code: str, key: str, message: str, help: str = "") -> None:
+        """Add a note about ``key`` with a diagnostic code."""
+        # Some configs have keys that contain a dot themselves, such as transformers.js_config.
         nested = key not in self.config and "." in key
         self.notes.append(ConfigNote(code, key, message, help, nested))
 
-    def size(self, key: str, *, least: int = 1) -> int:
-        """Return a whole number from ``least`` to LARGEST; else ``least``, with a note."""
+    def whole_number(self, key: str, *, least: int = 1) -> int:
+        """Return the value of ``key``, a whole number from ``least`` to LARGEST.
+
+        For any other value, add a note and return ``least``.
+        """
         value = self.raw(key)
-        return least if self._rejects(key, value, least) else int(value)
+        return least if self._is_rejected(key, value, least) else int(value)
 
-    def optional_size(self, key: str) -> int | None:
-        """Return a whole number, or None if the key is null or absent without a default."""
-        return None if self.raw(key) is None else self.size(key)
+    def optional_whole_number(self, key: str) -> int | None:
+        """Return the value of ``key`` as a whole number; None if the key is null or absent."""
+        return None if self.raw(key) is None else self.whole_number(key)
 
-    def uniform(self, key: str, *, least: int = 1) -> int:
-        """Return a whole number; a list with one equal number per layer counts as that number."""
+    def uniform_whole_number(self, key: str, *, least: int = 1) -> int:
+        """Return the value of ``key``, a whole number or a list of equal numbers, one per layer.
+
+        For any other value, add a note and return ``least``.
+        """
         value = self.raw(key)
         if not isinstance(value, list):
-            return self.size(key, least=least)
+            return self.whole_number(key, least=least)
         if not value or any(other != value[0] for other in value):
-            self.note("K02", key, f"{key} differs from layer to layer", "one number for all layers")
+            self.add_note(
+                "K02",
+                key,
+                f"{key} differs between layers",
+                "PARC supports one number for all layers",
+            )
             return least
-        return least if self._rejects(key, value[0], least) else int(value[0])
+        return least if self._is_rejected(key, value[0], least) else int(value[0])
 
-    def _rejects(self, key: str, value: Any, least: int) -> bool:
-        """Return True, with a note, if ``value`` is not a whole number in range."""
+    def _is_rejected(self, key: str, value: Any, least: int) -> bool:
+        """Return True, and add a note, unless ``value`` is a whole number in the valid range.
+
+        The valid range is from ``least`` to LARGEST.
+        """
         if value is None:
-            help = "" if key in self.config else f"{self._file} has no default for it"
-            self.note("K03", key, f"{key} is missing", help if self._file else "")
+            help = (
+                ""
+                if key in self.config
+                else f"the family file {self._file} has no default for {key}"
+            )
+            self.add_note("K03", key, f"{key} is missing", help if self._file else "")
         elif isinstance(value, bool) or not isinstance(value, int):
-            self.note("K03", key, f"{key} is {shown(value)}, must be a whole number")
+            self.add_note("K03", key, f"{key} is {shown(value)}, must be a whole number")
         elif not least <= value <= LARGEST:
-            self.note("K03", key, f"{key} is {shown(value)}, not between {least} and {LARGEST}")
+            self.add_note(
+                "K03", key, f"{key} is {shown(value)}, must be between {least} and {LARGEST}"
+            )
         else:
             return False
         return True
 
-    def number(self, key: str) -> float:
-        """Return a positive finite number; else 1.0, with a note."""
-        return positive(self, key, self.raw(key))
+    def positive_number(self, key: str) -> float:
+        """Return the value of ``key`` as a positive finite number.
 
-    def weight(self, key: str) -> float:
-        """Return a number that may be 0; null counts as 0."""
-        return 0.0 if self.raw(key) in (None, 0) else self.number(key)
+        For any other value, add a note and return 1.0.
+        """
+        return positive_or_note(self, key, self.raw(key))
 
-    def flag(self, key: str) -> bool:
-        """Return true or false; null counts as false."""
+    def non_negative_number(self, key: str) -> float:
+        """Return the value of ``key`` as a finite number of at least 0; null gives 0."""
+        return 0.0 if self.raw(key) in (None, 0) else self.positive_number(key)
+
+    def boolean(self, key: str) -> bool:
+        """Return the value of ``key`` as a bool; null gives False.
+
+        For a value that is not a bool, add a note and return False.
+        """
         value = self.raw(key)
         if value is None or isinstance(value, bool):
             return bool(value)
-        self.note("K03", key, f"{key} is {shown(value)}, must be true or false")
+        self.add_note("K03", key, f"{key} is {shown(value)}, must be true or false")
         return False
 
-    def word(self, key: str, words: Mapping[str, str]) -> str:
-        """Return the translation of a word in ``words``; else the first one, with a note."""
+    def translated_choice(self, key: str, words: Mapping[str, str]) -> str:
+        """Return the entry of ``words`` for the value of ``key``.
+
+        If ``words`` has no such entry, add a note and return the first entry.
+        """
         value = self.raw(key)
         if isinstance(value, str) and value in words:
             return words[value]
-        self.note(
+        self.add_note(
             "K02", key, f"{key} is {shown(value)}, which PARC does not support", listed(words)
         )
         return next(iter(words.values()))
 
     def require(self, key: str, value: Any, reason: str = "") -> None:
-        """Record K02 if ``key`` has another value than ``value``, the only supported one.
+        """Add a note (K02) if ``key`` does not have ``value``, the only value that PARC supports.
 
-        An absent key without a default is accepted: the class has no such switch, or its own
-        default. A list counts as its entry if all entries are equal (one per layer).
+        An absent key without default is accepted, because its class has no such option. If the
+        config has a list of equal entries (one per layer), the entry is compared.
         """
         given = self.raw(key)
         if given is None and (key not in self.defaults or not value):
             return
+        # Some configs write one value per layer, also if all layers are equal.
         one = given[0] if isinstance(given, list) and given and given != value else given
-        uniform = one is given or all(same(other, one) for other in given)
-        if uniform and same(one, value):
+        uniform = one is given or all(equal_and_same_type(other, one) for other in given)
+        if uniform and equal_and_same_type(one, value):
             return
         only = f"this family is supported only with {shown(value)}"
-        self.note(
+        self.add_note(
             "K02", key, f"{key} is {shown(given)}: {reason or only}", f"valid value: {shown(value)}"
         )
 
     def unread(self) -> list[str]:
-        """Return the keys that are set to something and were not read, sorted."""
-        found = _unread(self.config, "", self._read)
+        """Return the keys that have a value in the config but were not read, sorted."""
+        found = _unread_keys(self.config, "", self._read)
+        # Nested mappings are searched only if some of their keys are read.
         for key in {key.rpartition(".")[0] for key in self._read} - {""}:
-            found += _unread(self._nested(key), f"{key}.", self._read)
+            found += _unread_keys(self._nested_mapping(key), f"{key}.", self._read)
         return sorted(found)
 
 
-def _unread(mapping: Mapping[str, Any], prefix: str, read: set[str]) -> list[str]:
-    """Return the keys of ``mapping``, with ``prefix``, that are set to something and not read."""
+def _unread_keys(mapping: Mapping[str, Any], prefix: str, read: set[str]) -> list[str]:
+    """Return the keys of ``mapping`` that have a value and are not in ``read``.
+
+    ``prefix`` is put before each key. Null, false, 0 and empty values count as no value.
+    """
     names = [f"{prefix}{key}" for key, value in mapping.items() if value not in _EMPTY]
     return [name for name in names if name not in read]
 
 
-def same(one: Any, other: Any) -> bool:
-    """Return True if both are equal; 1 and true differ."""
+def equal_and_same_type(one: Any, other: Any) -> bool:
+    """Return True if both values are equal; unlike in Python, 1 and true are different."""
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
-def positive(keys: Keys, key: str, value: Any, *, label: str = "") -> float:
-    """Return ``value`` as a positive finite float; else 1.0, with a note on ``key``.
+def positive_or_note(keys: ConfigKeys, key: str, value: Any, *, label: str = "") -> float:
+    """Return ``value`` as a float if it is a positive finite number.
 
-    ``label`` replaces ``key`` in the message, for a value inside the mapping at ``key``.
+    Otherwise add a note about ``key`` and return 1.0. ``label`` replaces ``key`` in the message,
+    for a value inside the mapping at ``key``.
     """
     number = isinstance(value, int | float) and not isinstance(value, bool)
     # Integers are compared before they become floats: a huge one would overflow.
     if number and 0 < value <= 10**18 and math.isfinite(value):
         return float(value)
     found = "missing" if value is None else shown(value)
-    keys.note("K03", key, f"{label or key} is {found}, must be a positive number")
+    keys.add_note("K03", key, f"{label or key} is {found}, must be a positive number")
     return 1.0
 
 
 def listed(values: Iterable[str]) -> str:
-    """Return the help text that lists valid values."""
+    """Return a help text that lists ``values`` as the valid values."""
     return f"valid values: {', '.join(values)}"
 
 
 def shown(value: Any) -> str:
-    """Return ``value`` as the config writes it, at most 40 characters long."""
+    """Return ``value`` as it is written in the config, shortened to at most 40 characters."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     # A JSON integer may have thousands of digits, more than Python agrees to print.
@@ -207,28 +249,32 @@ def shown(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
+# Token ids and dropout rates change no tensor shape, and families spell their keys differently.
 _HARMLESS_ENDINGS = ("_token_id", "dropout", "_pdrop")
 
 
-def note_unread(keys: Keys) -> None:
-    """Record one note for each key that is set but was not read.
+def note_unread(keys: ConfigKeys) -> None:
+    """Add one note for each key that has a value but was not read.
 
-    K04: users may expect an effect; K02: it changes the structure of some families; K05: unknown.
+    K04: users may expect an effect that the key does not have. K02: the key changes the structure
+    of some families. K05: the key is unknown.
     """
     types = keys.config.get("layer_types")
     if isinstance(types, list) and all(name == "full_attention" for name in types):
-        keys.ignore(("layer_types",))  # full attention in all layers is the default
+        keys.mark_as_read(("layer_types",))  # full attention in all layers is the default
     known = _known_keys()
     for key in keys.unread():
         name = key.rpartition(".")[2] if key not in keys.config else key
         if name in known["no_effect"]:
-            keys.note("K04", key, f"{key} is not used: {known['no_effect'][name]}")
+            keys.add_note("K04", key, f"{key} is not used: {known['no_effect'][name]}")
         elif name in known["structural"]:
-            keys.note(
-                "K02", key, f"{key} changes the structure; it is not supported in this family"
+            keys.add_note(
+                "K02",
+                key,
+                f"{key} changes the model structure; PARC does not support it in this family",
             )
         elif name not in known["harmless"] and not name.endswith(_HARMLESS_ENDINGS):
-            keys.note("K05", key, f"unknown key {shown(key)}; PARC ignores it")
+            keys.add_note("K05", key, f"unknown key {shown(key)}; PARC ignores it")
 
 
 @cache

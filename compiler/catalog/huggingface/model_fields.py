@@ -1,4 +1,4 @@
-"""Read a Hugging Face config into the fields of ``ModelSpec``, as its family file declares."""
+"""Conversion of a Hugging Face config to the fields of ``ModelSpec``, driven by its family file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from parc.compiler.catalog.huggingface.attention import (
 )
 from parc.compiler.catalog.huggingface.experts import read_experts
 from parc.compiler.catalog.huggingface.family import Family
-from parc.compiler.catalog.huggingface.keys import Keys, shown
+from parc.compiler.catalog.huggingface.keys import ConfigKeys, shown
 from parc.compiler.catalog.huggingface.position import read_position
 
 ACTIVATIONS = {
@@ -27,30 +27,31 @@ ACTIVATIONS = {
     "relu": "relu",
     "relu2": "relu2",
 }
-"""Activation in transformers -> activation in the spec."""
+"""Name of an activation function in transformers -> name in the spec."""
 
-FIELD_READERS: dict[str, Callable[[Keys, str], Any]] = {
-    "layers": Keys.size,
-    "hidden": Keys.size,
-    "ffn": Keys.size,
-    "vocab": Keys.size,
-    "heads": Keys.size,
-    "kv_heads": Keys.optional_size,
-    "head_dim": Keys.optional_size,
-    "activation": lambda keys, key: keys.word(key, ACTIVATIONS),
-    "norm_epsilon": Keys.number,
-    "tied_embeddings": Keys.flag,
-    "qkv_bias": Keys.flag,
-    "attention_output_bias": Keys.flag,
-    "mlp_bias": Keys.flag,
+FIELD_READERS: dict[str, Callable[[ConfigKeys, str], Any]] = {
+    "layers": ConfigKeys.whole_number,
+    "hidden": ConfigKeys.whole_number,
+    "ffn": ConfigKeys.whole_number,
+    "vocab": ConfigKeys.whole_number,
+    "heads": ConfigKeys.whole_number,
+    "kv_heads": ConfigKeys.optional_whole_number,
+    "head_dim": ConfigKeys.optional_whole_number,
+    "activation": lambda keys, key: keys.translated_choice(key, ACTIVATIONS),
+    "norm_epsilon": ConfigKeys.positive_number,
+    "tied_embeddings": ConfigKeys.boolean,
+    "qkv_bias": ConfigKeys.boolean,
+    "attention_output_bias": ConfigKeys.boolean,
+    "mlp_bias": ConfigKeys.boolean,
 }
-"""Fields of ``ModelSpec`` that section ``keys`` may declare -> how the config key is read."""
+"""Field of ``ModelSpec`` that section ``keys`` can declare -> function that reads its config
+key."""
 
 
-def read_model(keys: Keys, family: Family) -> dict[str, Any]:
-    """Return the fields of ``ModelSpec``; problems become notes of ``keys``."""
-    keys.ignore(family.ignored_keys)
-    _check_values(keys, family)
+def read_model(keys: ConfigKeys, family: Family) -> dict[str, Any]:
+    """Return the fields of ``ModelSpec`` for a config; add notes on problems to ``keys``."""
+    keys.mark_as_read(family.ignored_keys)
+    _check_required_values(keys, family)
     found = _plain_fields(keys, family)
     if family.layer_pattern:
         found |= _pattern_fields(keys, family)
@@ -69,16 +70,16 @@ def read_model(keys: Keys, family: Family) -> dict[str, Any]:
     return _with_constants(keys, family, found)
 
 
-def _check_values(keys: Keys, family: Family) -> None:
-    """Check the keys that have one supported or one assumed value."""
-    _require(keys, family.requires)
+def _check_required_values(keys: ConfigKeys, family: Family) -> None:
+    """Add notes on keys that do not have the value which the family requires or assumes."""
+    _check_requires(keys, family.requires)
     for key, value in family.assumed.items():
         if keys.raw(key) != value:
-            message = f"{key} is {shown(keys.raw(key))}; the spec has no field for it"
-            keys.note("K06", key, message, f"the target assumes {shown(value)}")
+            message = f"{key} is {shown(keys.raw(key))}, but the spec has no field for {key}"
+            keys.add_note("K06", key, message, f"the training framework assumes {shown(value)}")
 
 
-def _require(keys: Keys, requires: Mapping[str, Any]) -> None:
+def _check_requires(keys: ConfigKeys, requires: Mapping[str, Any]) -> None:
     for key, rule in requires.items():
         if not isinstance(rule, dict):
             keys.require(key, rule)
@@ -88,14 +89,17 @@ def _require(keys: Keys, requires: Mapping[str, Any]) -> None:
             keys.require(key, keys.raw(rule["same_as"]), rule.get("reason", ""))
 
 
-def _plain_fields(keys: Keys, family: Family) -> dict[str, Any]:
-    """Read section ``keys``; optional fields that a config does not set are left out."""
+def _plain_fields(keys: ConfigKeys, family: Family) -> dict[str, Any]:
+    """Return the fields that section ``keys`` declares.
+
+    Optional fields without a value in the config are left out.
+    """
     found: dict[str, Any] = {}
     fields = family.keys.items()
     if family.layer_pattern:  # only some patterns have an MLP, others may lack its width
         fields = {field: key for field, key in fields if field != "ffn"}.items()
     for field, names in fields:
-        key = names if isinstance(names, str) else _first_set(keys, names)
+        key = names if isinstance(names, str) else _first_key_with_value(keys, names)
         if field == "ffn" and family.ffn_to_hidden and keys.raw(key) is None:
             found[field] = family.ffn_to_hidden * found["hidden"]
         elif (value := FIELD_READERS[field](keys, key)) is not None:
@@ -103,58 +107,64 @@ def _plain_fields(keys: Keys, family: Family) -> dict[str, Any]:
     return found
 
 
-def _first_set(keys: Keys, names: list[str]) -> str:
-    """Return the first of several keys that is not null; else the last one."""
+def _first_key_with_value(keys: ConfigKeys, names: list[str]) -> str:
+    """Return the first of ``names`` whose value is not null; the last one if all are null."""
     values = {name: keys.raw(name) for name in names}
     return next((name for name, value in values.items() if value is not None), names[-1])
 
 
-def _pattern_fields(keys: Keys, family: Family) -> dict[str, Any]:
-    """Return the fields that the layer pattern determines.
+def _pattern_fields(keys: ConfigKeys, family: Family) -> dict[str, Any]:
+    """Return the fields that follow from the layer pattern.
 
-    They are the number of layers, the pattern, and the MLP width (0 without MLP layers). If the
-    pattern has Mamba layers, their sizes are returned as well.
+    These are the number of layers, the pattern, and the MLP width (0 without MLP layers). If the
+    pattern contains Mamba layers, the Mamba dimensions are included.
     """
     pattern = read_layer_pattern(keys, family.layer_pattern)
     # Read even without Mamba layers: the class writes its defaults into every config.
-    mamba = {field: keys.size(key) for field, key in family.mamba.items()}
+    mamba = {field: keys.whole_number(key) for field, key in family.mamba.items()}
     width = str(family.keys["ffn"])
-    keys.ignore((width,))
-    ffn = keys.size(width) if "-" in pattern else 0
+    keys.mark_as_read((width,))
+    ffn = keys.whole_number(width) if "-" in pattern else 0
     fields = {"layers": len(pattern), "pattern": pattern, "ffn": ffn}
     return fields | ({"mamba": mamba} if "M" in pattern else {})
 
 
-def _expert_fields(keys: Keys, family: Family, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``experts``, and the width of dense layers that follows from it."""
+def _expert_fields(keys: ConfigKeys, family: Family, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the field ``experts``, and ``ffn`` if it depends on whether the model has experts.
+
+    The MLP width ``ffn`` is 0 if all layers have experts. In a dense config of a family with
+    experts, it can be the width of the shared expert.
+    """
     names = family.experts
     requires = names.get("requires", {})
     if family.layer_pattern and "E" not in found["pattern"]:
-        keys.ignore([key for key in names.values() if isinstance(key, str)])
-        keys.ignore(requires)
+        # The transformers class writes these keys into every config, also without experts.
+        keys.mark_as_read([key for key in names.values() if isinstance(key, str)])
+        keys.mark_as_read(requires)
         return {}
-    _require(keys, requires)
+    _check_requires(keys, requires)
     experts = read_experts(keys, names, found["layers"])
     if experts is None:
         shared = names.get("shared_size")
-        return {"ffn": keys.size(shared, least=0)} if shared else {}
+        return {"ffn": keys.whole_number(shared, least=0)} if shared else {}
     if family.layer_pattern:
         return {"experts": experts}
+    # Such configs often contain an MLP width that no layer uses.
     no_dense_layer = experts.get("first_dense_layers", 0) == 0 and experts.get("every", 1) == 1
     return {"experts": experts} | ({"ffn": 0} if no_dense_layer else {})
 
 
-def _with_constants(keys: Keys, family: Family, found: dict[str, Any]) -> dict[str, Any]:
-    """Add the constants of the family, and those that its switches select.
+def _with_constants(keys: ConfigKeys, family: Family, found: dict[str, Any]) -> dict[str, Any]:
+    """Return ``found`` with the constants of the family and those that its switches select.
 
-    Constants of a nested section count only if the config has that section: a dense model has no
-    experts.
+    Constants of a nested section, such as experts, are added only if the config has that section.
     """
     chosen = [family.constants]
     for key, branches in family.switches.items():
-        chosen.append(branches.get("set" if keys.flag(key) else "unset", {}))
+        chosen.append(branches.get("set" if keys.boolean(key) else "unset", {}))
     for constants in chosen:
         for field, value in constants.items():
+            # A mapping is merged into a section, and only if the config has that section.
             if not isinstance(value, dict):
                 found[field] = value
             elif field in found:

@@ -1,8 +1,8 @@
-"""Read the position encoding of a Hugging Face config.
+"""Position encoding of a Hugging Face config, as fields of ``PositionSpec``.
 
-Rotary settings have two layouts. Old: ``rope_theta`` next to ``rope_scaling: {type | rope_type,
-factor, ...}``. New (transformers 5): ``rope_parameters: {rope_theta, rope_type, factor, ...}``,
-which may contain one such mapping per layer type.
+Configs contain rotary settings in two layouts. Old: ``rope_theta`` next to ``rope_scaling: {type |
+rope_type, factor, ...}``. New (transformers 5): ``rope_parameters: {rope_theta, rope_type, factor,
+...}``, which may contain one such mapping per layer type.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from parc.compiler.catalog.huggingface.keys import Keys, listed, positive, shown
+from parc.compiler.catalog.huggingface.keys import ConfigKeys, listed, positive_or_note, shown
 
 # All three parts of "mrope" have the same position for text tokens, so it is no scaling.
 _SCALINGS = {
@@ -29,44 +29,57 @@ _ASSUMED: dict[str, dict[str, float]] = {
 }
 
 Names = Mapping[str, str]
-"""Section ``position`` of a family file: field -> config key."""
+"""Section ``position`` of a family file: field of ``PositionSpec`` -> config key."""
 
 
-def read_position(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``position`` of the spec. ``found``: fields of the model that were read before."""
+def read_position(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return section ``position`` of ``ModelSpec``.
+
+    ``found`` contains the fields of the model that were read before.
+    """
     return POSITION_FORMS[names["form"]](keys, names, found)
 
 
-def _rope(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return rotary positions; ``dims`` is the key for the number of rotated dims per head."""
+def _rotary_positions(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a rotary encoding.
+
+    If ``names`` has ``dims``, it is the config key for the number of rotated dimensions per head.
+    """
     rope = _rope_mapping(keys)
     position: dict[str, Any] = {
         "kind": "rope",
-        "base": _base(keys, names, rope),
-        "max_positions": keys.size(names["max_positions"]),
+        "base": _rotary_base(keys, names, rope),
+        "max_positions": keys.whole_number(names["max_positions"]),
     }
     share = rope.get("partial_rotary_factor")
     if share is not None:
-        position["percent"] = positive(keys, "rope_parameters", share)
+        position["percent"] = positive_or_note(keys, "rope_parameters", share)
     elif "percent" in names:
-        position["percent"] = keys.number(names["percent"])
+        position["percent"] = keys.positive_number(names["percent"])
     if "dims" in names:
-        position = _rotated_share(keys, names["dims"], found) | position
-    return position | _scaling(keys, rope)
+        position = _rotated_fraction(keys, names["dims"], found) | position
+    return position | _scaling_fields(keys, rope)
 
 
-def _base(keys: Keys, names: Names, rope: Mapping[str, Any]) -> float:
+def _rotary_base(keys: ConfigKeys, names: Names, rope: Mapping[str, Any]) -> float:
     theta = rope.get("rope_theta")
-    return keys.number(names["base"]) if theta is None else positive(keys, _rope_key(keys), theta)
+    return (
+        keys.positive_number(names["base"])
+        if theta is None
+        else positive_or_note(keys, _rope_key(keys), theta)
+    )
 
 
-def _rotated_share(keys: Keys, key: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``percent`` from the number of rotated dims; empty if the key is not set."""
-    dims, width = keys.optional_size(key), _head_dim(found)
+def _rotated_fraction(keys: ConfigKeys, key: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``percent``, computed from the number of rotated dimensions at ``key``.
+
+    The result is empty if the config does not set the key.
+    """
+    dims, width = keys.optional_whole_number(key), _head_dim(found)
     if dims is None:
         return {}
     if dims > width:
-        keys.note("K03", key, f"{key} is {dims}, larger than the head dim {width}")
+        keys.add_note("K03", key, f"{key} is {dims}, which exceeds the head dim {width}")
     return {"percent": min(dims / max(width, 1), 1.0)}
 
 
@@ -75,101 +88,121 @@ def _head_dim(found: Mapping[str, Any]) -> int:
     return width
 
 
-def _alpha_rope(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return positions of Hunyuan, whose "dynamic" scaling by ``alpha`` only raises the base.
+def _rotary_positions_with_alpha(
+    keys: ConfigKeys, names: Names, found: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the fields of Hunyuan's rotary encoding.
 
-    Source: transformers, modeling_hunyuan_v1_dense.py, compute_ntk_alpha_rope_parameters.
+    Its "dynamic" scaling with ``alpha`` only increases the rotary base (transformers,
+    modeling_hunyuan_v1_dense.py, compute_ntk_alpha_rope_parameters).
     """
     rope = _rope_mapping(keys)
     if rope.get("rope_type", rope.get("type")) != "dynamic" or rope.get("alpha") is None:
-        return _rope(keys, names, found)
-    base, head_dim = _base(keys, names, rope), _head_dim(found)
+        return _rotary_positions(keys, names, found)
+    base, head_dim = _rotary_base(keys, names, rope), _head_dim(found)
     if head_dim <= 2:
-        keys.note("K03", "head_dim", f"head_dim is {head_dim}; alpha scaling needs more than 2")
+        keys.add_note("K03", "head_dim", f"head_dim is {head_dim}; alpha scaling needs more than 2")
         head_dim = 4
-    base *= positive(keys, _rope_key(keys), rope["alpha"]) ** (head_dim / (head_dim - 2))
-    return {"kind": "rope", "base": base, "max_positions": keys.size(names["max_positions"])}
+    # NTK-aware scaling of the base: alpha ** (d / (d - 2)) with head dim d.
+    base *= positive_or_note(keys, _rope_key(keys), rope["alpha"]) ** (head_dim / (head_dim - 2))
+    return {
+        "kind": "rope",
+        "base": base,
+        "max_positions": keys.whole_number(names["max_positions"]),
+    }
 
 
-def _rope_or_none(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return rotary positions, or none if the key ``type`` is ``nope`` or null (Granite 4)."""
+def _rotary_or_no_positions(
+    keys: ConfigKeys, names: Names, found: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the fields of a rotary encoding, or of no encoding (Granite 4).
+
+    The model has no position encoding if the config key ``type`` is ``nope`` or null.
+    """
     if keys.raw(names["type"]) == "rope":
-        return _rope(keys, names, found)
+        return _rotary_positions(keys, names, found)
     keys.require(names["type"], "nope")
-    _rope(keys, names, found)  # reads and checks the rotary keys, which have no effect
-    return _none(keys, names, found)
+    _rotary_positions(keys, names, found)  # reads and checks the rotary keys, which have no effect
+    return _no_positions(keys, names, found)
 
 
-def _learned(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    return {"kind": "learned", "max_positions": keys.size(names["max_positions"])}
+def _learned_positions(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
+    return {"kind": "learned", "max_positions": keys.whole_number(names["max_positions"])}
 
 
-def _none(keys: Keys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    return {"kind": "none", "max_positions": keys.size(names["max_positions"])}
+def _no_positions(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
+    return {"kind": "none", "max_positions": keys.whole_number(names["max_positions"])}
 
 
-POSITION_FORMS: dict[str, Callable[[Keys, Names, Mapping[str, Any]], dict[str, Any]]] = {
-    "alpha_rope": _alpha_rope,
-    "learned": _learned,
-    "none": _none,
-    "rope": _rope,
-    "rope_or_none": _rope_or_none,
+POSITION_FORMS: dict[str, Callable[[ConfigKeys, Names, Mapping[str, Any]], dict[str, Any]]] = {
+    "alpha_rope": _rotary_positions_with_alpha,
+    "learned": _learned_positions,
+    "none": _no_positions,
+    "rope": _rotary_positions,
+    "rope_or_none": _rotary_or_no_positions,
 }
-"""Values of ``position.form`` in a family file."""
+"""Name of a position encoding (``position.form`` in a family file) -> function that reads it."""
 
 
-def _rope_key(keys: Keys) -> str:
-    """Return the config key of the rotary mapping."""
+def _rope_key(keys: ConfigKeys) -> str:
+    """Return the config key of the mapping with the rotary settings."""
     new = keys.config.get("rope_parameters") is not None
     return "rope_parameters" if new else "rope_scaling"
 
 
-def _rope_mapping(keys: Keys) -> Mapping[str, Any]:
-    """Return the rotary mapping of either layout; for full attention if layer types differ."""
+def _rope_mapping(keys: ConfigKeys) -> Mapping[str, Any]:
+    """Return the mapping with the rotary settings, in the old or the new layout.
+
+    If the settings differ between layer types, return those of full attention.
+    """
     new, old = keys.raw("rope_parameters"), keys.raw("rope_scaling")
     table, key = (old, "rope_scaling") if new is None else (new, "rope_parameters")
     if table is None:
         return {}
+    # Sliding layers may have another base; the spec has one position encoding for all layers.
     if isinstance(table, Mapping) and "full_attention" in table:
         table = table["full_attention"]
     if isinstance(table, Mapping):
         return table
-    keys.note("K03", key, f"{key} is not a mapping")
+    keys.add_note("K03", key, f"{key} must be a mapping")
     return {}
 
 
-def _scaling(keys: Keys, rope: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of ``position`` that describe rotary scaling."""
+def _scaling_fields(keys: ConfigKeys, rope: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of ``PositionSpec`` that describe rotary scaling."""
     key = _rope_key(keys)
     named = rope.get("rope_type", rope.get("type"))
     scaling = "none" if named is None else _SCALINGS.get(named) if isinstance(named, str) else None
     if scaling is None:
-        message = f"rope type {shown(named)} is not supported"
-        keys.note("K02", key, message, listed(_SCALINGS))
+        message = f"{key} has rope type {shown(named)}, which PARC does not support"
+        keys.add_note("K02", key, message, listed(_SCALINGS))
     if scaling is None or scaling == "none":
         return {}
     found: dict[str, Any] = {
         "scaling": scaling,
-        "scaling_factor": positive(keys, key, rope.get("factor"), label=f"{key}.factor"),
+        "scaling_factor": positive_or_note(keys, key, rope.get("factor"), label=f"{key}.factor"),
     }
     if scaling == "yarn":
         found["kind"] = "yarn"
         found |= {
-            name: positive(keys, key, rope[name], label=f"{key}.{name}")
+            name: positive_or_note(keys, key, rope[name], label=f"{key}.{name}")
             for name in ("mscale", "mscale_all_dim")
             if rope.get(name) not in (None, 0)
         }
     _note_assumed(keys, rope, _ASSUMED.get(scaling, {}))
     original = rope.get("original_max_position_embeddings")
     if original is not None:
-        found["original_max_positions"] = int(positive(keys, key, original))
+        found["original_max_positions"] = int(positive_or_note(keys, key, original))
     return found
 
 
-def _note_assumed(keys: Keys, rope: Mapping[str, Any], assumed: Mapping[str, float]) -> None:
-    """Record K06 for each rotary setting that differs from the value that targets assume."""
+def _note_assumed(keys: ConfigKeys, rope: Mapping[str, Any], assumed: Mapping[str, float]) -> None:
+    """Add a note (K06) for each rotary setting that differs from the value in ``assumed``.
+
+    These are the values that training frameworks assume.
+    """
     key = _rope_key(keys)
     for name, value in assumed.items():
         if rope.get(name, value) != value:
-            message = f"{key}.{name} is {shown(rope[name])}; the spec has no field for it"
-            keys.note("K06", key, message, f"the target assumes {value:g}")
+            message = f"{key}.{name} is {shown(rope[name])}, but the spec has no field for {name}"
+            keys.add_note("K06", key, message, f"the training framework assumes {value:g}")

@@ -1,4 +1,4 @@
-"""Scalars of the YAML 1.2 core schema: ``yes``, dates and ``1_000`` are text."""
+"""Values of YAML scalars in the YAML 1.2 core schema: ``yes``, dates and ``1_000`` are text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import re
 Scalar = str | int | float | bool | None
 
 MAX_DIGITS = 400
-"""Maximum length of a number. Python does not convert much longer integers by default."""
+"""Maximum length of a number in characters. Python refuses to convert integers of more than 4300
+digits."""
 
 # YAML 1.2.2, section 10.3.2 (tag resolution of the core schema)
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
@@ -25,7 +26,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
 
 def plain_scalar(text: str) -> Scalar:
-    """Return the value of an unquoted scalar.
+    """Return the value of an unquoted scalar: None, bool, int, float or text.
 
     Raises:
         ValueError: the number is infinite, NaN or too long.
@@ -34,15 +35,16 @@ def plain_scalar(text: str) -> Scalar:
         return None
     if text in _BOOLS:
         return _BOOLS[text]
-    return _number(text)
+    return _number_or_text(text)
 
 
-def _number(text: str) -> Scalar:
+def _number_or_text(text: str) -> Scalar:
     if _NOT_FINITE.fullmatch(text):
         raise ValueError(f"{text} is not a finite number")
+    # Checked before int(), which raises an error for much longer texts.
     if len(text) > MAX_DIGITS:
         if _FLOAT.fullmatch(text):
-            raise ValueError(f"a number with {len(text)} digits is too long")
+            raise ValueError(f"a number has {len(text)} characters, must have at most {MAX_DIGITS}")
         return text
     for pattern, base in ((_DECIMAL, 10), (_OCTAL, 8), (_HEX, 16)):
         if pattern.fullmatch(text):
@@ -51,20 +53,21 @@ def _number(text: str) -> Scalar:
         return text
     value = float(text)
     if math.isinf(value):
-        raise ValueError(f"{text} is too large for a number")
+        raise ValueError(f"{text} is too large for a 64-bit floating-point number")
     return value
 
 
 def quoted_scalar(text: str) -> str:
-    r"""Return the text of a quoted scalar, with surrogate pairs (``\ud83d\ude00``) joined.
+    r"""Return the text of a quoted scalar, with surrogate pairs joined to one character.
 
-    YAML that was written as JSON contains such pairs.
+    YAML that was written as JSON contains surrogate pairs, such as ``\ud83d\ude00``.
 
     Raises:
         ValueError: the text contains a control character or half of a surrogate pair.
     """
     if not _UNPRINTABLE.search(text):
         return text
+    # UTF-16 joins surrogate pairs; a lone surrogate becomes U+FFFD.
     joined = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if "\ufffd" in joined or _UNPRINTABLE.search(joined):
         raise ValueError("the value contains a control character or half of a surrogate pair")

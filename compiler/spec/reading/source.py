@@ -1,4 +1,4 @@
-"""Source of a spec: a file, or standard input."""
+"""Text of a spec, read from a file or from standard input."""
 
 from __future__ import annotations
 
@@ -8,45 +8,45 @@ from pathlib import Path
 from typing import BinaryIO
 
 MAX_TEXT_BYTES = 1024 * 1024
-"""Size limit of a spec. A spec that lists 16,384 hosts by name has about 300 kB."""
+"""Size limit of a spec in bytes. A spec that lists 16,384 hosts by name has about 300 kB."""
 
 
 class Unreadable(Exception):
-    """File that cannot be read; the message is a single line for the user."""
+    """Error: a file cannot be read; the message is a single line for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Text of a spec, with its file name and folder."""
+    """Text of a spec, with the name and the folder of its file."""
 
     name: str
     """File name as the user wrote it, for diagnostics."""
     text: str
     """Text, with U+FFFD for bytes that are not UTF-8; the loader reports their position."""
     folder: Path | None
-    """Folder to which paths in the spec are relative; None if there is none."""
+    """Folder to which paths in the spec are relative; None if the spec has no folder."""
 
 
 def read_source(path_or_dash: str, most: int = MAX_TEXT_BYTES) -> Source:
-    """Return the text of a file; ``-`` is standard input, with the current folder as folder.
+    """Return the text of a file, or of standard input if the path is ``-``.
 
-    A text longer than ``most`` bytes is cut to ``most`` + 1 bytes, so that the loader can report
-    its length without reading all of it.
+    The folder of standard input is the current folder. At most ``most`` + 1 bytes are read, which
+    is enough for the loader to report that the text exceeds ``most`` bytes.
 
     Raises:
         Unreadable: the file does not exist, is a folder, or the user may not read it.
     """
     if path_or_dash == "-":
-        return Source("<stdin>", _text(sys.stdin.buffer, most), Path())
+        return Source("<stdin>", _read_utf8(sys.stdin.buffer, most), Path())
     try:
         with Path(path_or_dash).open("rb") as stream:
-            text = _text(stream, most)
+            text = _read_utf8(stream, most)
     except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
         reason = getattr(error, "strerror", None) or str(error)
         raise Unreadable(f"cannot read {path_or_dash!r}: {reason}") from error
     return Source(path_or_dash, text, Path(path_or_dash).parent)
 
 
-def _text(stream: BinaryIO, most: int) -> str:
+def _read_utf8(stream: BinaryIO, most: int) -> str:
     # one byte above the limit, so that the loader can detect it without reading all of /dev/zero
     return stream.read(most + 1).decode("utf-8", errors="replace").removeprefix("\ufeff")

@@ -1,4 +1,4 @@
-"""Builder of a tree with positions from YAML parser events, with size limits."""
+"""Builder of a plain tree with positions from the events of a YAML parser, with size limits."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.spec.reading.scalars import plain_scalar, quoted_scalar
 
 MAX_VALUES = 100_000
-"""Maximum number of values after alias expansion; 100 characters of text count as one more."""
+"""Maximum number of values after alias expansion; each 100 characters of a text count as one more
+value."""
 MAX_DEPTH = 64
-"""Maximum nesting depth. A valid spec has at most 6 levels."""
+"""Maximum nesting depth of the document. A valid spec has at most 6 levels."""
 MAX_KEY = 200
-"""Maximum length of a key. Names of environment variables are the longest valid keys."""
+"""Maximum length of a key in characters. The longest valid keys are names of environment
+variables."""
 
 _PLAIN_KEY = re.compile(r"[\w-]+")
 _TEXT_TAG = "tag:yaml.org,2002:str"
@@ -23,31 +25,34 @@ _MERGE = object()
 """Marker for the merge key ``<<``."""
 
 
-class InvalidText(Exception):
-    """Text that cannot be a spec; ``at`` is the 1-based (line, column)."""
+class InvalidTextError(Exception):
+    """Error: the text cannot be a spec; ``at`` is the position as (line, column), from 1."""
 
     def __init__(self, code: str, finding: Finding, at: tuple[int, int] = (1, 1)) -> None:
-        """Store the code, finding and position for the sink."""
+        """Store the code, the finding and the position, which the caller reports to the sink."""
         super().__init__(finding.message)
         self.code, self.finding, self.at = code, finding, at
 
 
 def join(path: str, key: str) -> str:
-    """Return the path ``cluster.racks`` of ``racks`` in ``cluster``; quote special characters."""
+    """Return the spec path of ``key`` below ``path``, such as ``cluster.racks``.
+
+    Keys with special characters are quoted.
+    """
     text = key if _PLAIN_KEY.fullmatch(key) else json.dumps(key)
     return f"{path}.{text}" if path else text
 
 
 @dataclass(slots=True)
-class _Frame:
-    """Mapping or list that is being filled."""
+class _OpenCollection:
+    """Mapping or list whose entries are still being read."""
 
     node: dict[str, Any] | list[Any]
     path: str
     value_path: str
-    """Path of the next value."""
+    """Spec path of the next value."""
     start: Any
-    """Event that opened the collection."""
+    """Event with which the mapping or list began."""
     values_before: int
     key: object = None
     height: int = 1
@@ -56,120 +61,147 @@ class _Frame:
 
 
 class TreeBuilder:
-    """Builder of a tree: call ``feed`` for each event, then ``document``."""
+    """Builder of a plain tree: call ``feed`` for each parser event, then ``document``."""
 
     def __init__(self, file: str, path: str, sink: Sink) -> None:
-        """Set the spec path of the document, and the sink for duplicate keys."""
+        """Start an empty tree whose root has the spec path ``path``.
+
+        Duplicate keys are reported to ``sink`` at positions in ``file``.
+        """
         self.values: dict[str, Span] = {}
         self.keys: dict[str, Span] = {}
         self._file, self._path, self._sink = file, path, sink
-        self._frames: list[_Frame] = []
+        self._frames: list[_OpenCollection] = []
         self._anchors: dict[str, tuple[Any, int, int]] = {}
         self._documents: list[Any] = []
         self._values = 0
 
     def document(self) -> Any:
-        """Return the finished tree; None for an empty text."""
+        """Return the finished tree; None if the text is empty."""
         return self._documents[0] if self._documents else None
 
     def feed(self, event: Any) -> None:
-        """Add the next event to the tree.
+        """Add the content of the next parser event to the tree.
 
         Raises:
-            InvalidText: a limit is exceeded, or a spec cannot contain this kind of event.
+            InvalidTextError: a limit is exceeded, or a spec cannot contain this kind of event.
         """
         kind = type(event).__name__
         if kind == "DocumentStartEvent" and self._documents:
-            raise InvalidText("X06", Finding("a second document starts here"), _start(event))
+            raise InvalidTextError(
+                "X06",
+                Finding("the file must contain one YAML document; a second one starts here"),
+                _start_position(event),
+            )
         if kind == "ScalarEvent":
-            self._scalar(event)
+            self._feed_scalar(event)
         elif kind == "AliasEvent":
-            self._alias(event)
+            self._feed_alias(event)
         elif kind in {"MappingStartEvent", "SequenceStartEvent"}:
-            self._open(event, {} if kind == "MappingStartEvent" else [])
+            self._open_collection(event, {} if kind == "MappingStartEvent" else [])
         elif kind in {"MappingEndEvent", "SequenceEndEvent"}:
-            self._close(event)
+            self._close_collection(event)
 
-    def _scalar(self, event: Any) -> None:
-        self._count(1 + len(event.value) // 100, event)
+    def _feed_scalar(self, event: Any) -> None:
+        # Long texts count as several values, because aliases could repeat them.
+        self._count_values(1 + len(event.value) // 100, event)
         plain = event.style is None and event.tag is None
         if event.tag not in {None, "!", _TEXT_TAG}:
-            raise InvalidText(
-                "X06", Finding(f"tag {event.tag[:60]!r} is not allowed"), _start(event)
+            raise InvalidTextError(
+                "X06",
+                Finding(f"the YAML tag {event.tag[:60]!r} is not allowed"),
+                _start_position(event),
             )
-        if self._wants_key():
-            self._key(event, plain)
+        if self._expects_key():
+            self._feed_key(event, plain)
             return
-        value = _value(event, plain)
+        value = _scalar_value(event, plain)
         if event.anchor:
             self._anchors[event.anchor] = (value, 1 + len(event.value) // 100, 0)
-        self._place(value, self._span(event), 0, event)
+        self._add_value(value, self._event_span(event), 0, event)
 
-    def _key(self, event: Any, plain: bool) -> None:
+    def _feed_key(self, event: Any, plain: bool) -> None:
         frame = self._frames[-1]
         if len(event.value) > MAX_KEY:
-            raise InvalidText(
-                "X14", Finding(f"a key is longer than {MAX_KEY} characters"), _start(event)
+            raise InvalidTextError(
+                "X14",
+                Finding(f"the key is longer than {MAX_KEY} characters"),
+                _start_position(event),
             )
         if plain and event.value == "<<":
             frame.key, frame.value_path = _MERGE, join(frame.path, "<<")
             return
-        value = _value(event, plain)
-        key, span = event.value if plain else str(value), self._span(event)
+        value = _scalar_value(event, plain)
+        key, span = event.value if plain else str(value), self._event_span(event)
         frame.key, frame.value_path = key, join(frame.path, key)
         if not isinstance(value, str):
-            finding = Finding(f"the key {key or 'null'} is not text", fix=f'"{key}":')
+            finding = Finding(f"the key {key or 'null'} must be text", fix=f'"{key}":')
             self._sink.report("X02", finding, at=frame.value_path, span=span)
+        # YAML parsers usually let the last of two equal keys win silently.
         if key in frame.written:
-            cause = Cause(frame.value_path, "first appears here", frame.written[key])
+            cause = Cause(frame.value_path, "the key appears here first", frame.written[key])
             finding = Finding(
-                f"the key {key} appears twice", help="keep one of the two", causes=(cause,)
+                f"the key {key} appears twice", help="remove one of the two keys", causes=(cause,)
             )
             self._sink.report("X05", finding, at=frame.value_path, span=span)
             frame.value_path += " (again)"  # keep the positions of the first occurrence
             return
         frame.written[key] = self.keys[frame.value_path] = span
 
-    def _alias(self, event: Any) -> None:
+    def _feed_alias(self, event: Any) -> None:
+        # The anchor is registered when its collection ends, so a self-reference is not found here.
         known = self._anchors.get(event.anchor)
         if known is None:
             inside = any(frame.start.anchor == event.anchor for frame in self._frames)
-            what = "refers to itself" if inside else "has no anchor before it"
-            raise InvalidText("X06", Finding(f"*{event.anchor[:60]} {what}"), _start(event))
+            what = "refers to itself" if inside else "refers to an anchor that is not defined above"
+            raise InvalidTextError(
+                "X06", Finding(f"the alias *{event.anchor[:60]} {what}"), _start_position(event)
+            )
         value, values, height = known
-        self._count(values, event)
-        if self._wants_key():
-            raise InvalidText("X06", Finding("an alias cannot be a key"), _start(event))
-        self._place(value, self._span(event), height, event)
+        # An alias counts as all the values that it stands for ("billion laughs" attack).
+        self._count_values(values, event)
+        if self._expects_key():
+            raise InvalidTextError(
+                "X06", Finding("a YAML alias cannot be a key"), _start_position(event)
+            )
+        self._add_value(value, self._event_span(event), height, event)
 
-    def _open(self, event: Any, node: dict[str, Any] | list[Any]) -> None:
-        self._count(1, event)
-        if self._wants_key():
-            raise InvalidText("X06", Finding("a key must be one line of text"), _start(event))
+    def _open_collection(self, event: Any, node: dict[str, Any] | list[Any]) -> None:
+        self._count_values(1, event)
+        if self._expects_key():
+            raise InvalidTextError(
+                "X06", Finding("a key must be text on a single line"), _start_position(event)
+            )
         if event.tag not in {None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}:
-            raise InvalidText(
-                "X06", Finding(f"tag {event.tag[:60]!r} is not allowed"), _start(event)
+            raise InvalidTextError(
+                "X06",
+                Finding(f"the YAML tag {event.tag[:60]!r} is not allowed"),
+                _start_position(event),
             )
         path = self._next_path()
-        self.values[path] = self._span(event) if event.flow_style else self._block(event, path)
+        self.values[path] = (
+            self._event_span(event) if event.flow_style else self._block_span(event, path)
+        )
         self._check_depth(len(self._frames) + 1, event)
-        self._frames.append(_Frame(node, path, path, event, self._values - 1))
+        self._frames.append(_OpenCollection(node, path, path, event, self._values - 1))
 
-    def _close(self, event: Any) -> None:
+    def _close_collection(self, event: Any) -> None:
         frame = self._frames.pop()
         if isinstance(frame.node, dict):
             for source in frame.merged:
+                # Keys of the mapping itself take precedence over merged keys (YAML merge key type).
                 frame.node.update({k: v for k, v in source.items() if k not in frame.node})
         if frame.start.anchor:
             values = self._values - frame.values_before
             self._anchors[frame.start.anchor] = (frame.node, values, frame.height)
+        # A collection on a single line is marked as a whole, up to its closing bracket.
         if frame.start.flow_style and event.end_mark.line == frame.start.start_mark.line:
-            line, column = _start(frame.start)
+            line, column = _start_position(frame.start)
             length = event.end_mark.column + 1 - column
             self.values[frame.path] = Span(self._file, line, column, length)
-        self._place(frame.node, self.values[frame.path], frame.height, event)
+        self._add_value(frame.node, self.values[frame.path], frame.height, event)
 
-    def _place(self, value: Any, span: Span, height: int, event: Any) -> None:
+    def _add_value(self, value: Any, span: Span, height: int, event: Any) -> None:
         path = self._next_path()
         self._check_depth(len(self._frames) + height, event)
         self.values[path] = span
@@ -181,12 +213,12 @@ class TreeBuilder:
         if isinstance(frame.node, list):
             frame.node.append(value)
         elif frame.key is _MERGE:
-            frame.merged.extend(_mappings(value, event))
+            frame.merged.extend(_merged_mappings(value, event))
         else:
             frame.node.setdefault(str(frame.key), value)
         frame.key = None
 
-    def _wants_key(self) -> bool:
+    def _expects_key(self) -> bool:
         return bool(
             self._frames
             and isinstance(self._frames[-1].node, dict)
@@ -201,25 +233,30 @@ class TreeBuilder:
             return f"{frame.path}[{len(frame.node)}]"
         return frame.value_path
 
-    def _count(self, values: int, event: Any) -> None:
+    def _count_values(self, values: int, event: Any) -> None:
         self._values += values
         if self._values > MAX_VALUES:
-            message = f"more than {MAX_VALUES} values after alias expansion"
-            finding = Finding(message, help="write racks as host lists: r01n[01-16]")
-            raise InvalidText("X14", finding, _start(event))
+            message = f"the file has more than {MAX_VALUES} values, with aliases expanded"
+            finding = Finding(
+                message, help="write the hosts of a rack as a host list, such as r01n[01-16]"
+            )
+            raise InvalidTextError("X14", finding, _start_position(event))
 
     @staticmethod
     def _check_depth(depth: int, event: Any) -> None:
         if depth > MAX_DEPTH:
-            message = f"nested more than {MAX_DEPTH} levels deep"
-            raise InvalidText("X14", Finding(message), _start(event))
+            message = f"mappings and lists are nested more than {MAX_DEPTH} levels deep"
+            raise InvalidTextError("X14", Finding(message), _start_position(event))
 
-    def _block(self, event: Any, path: str) -> Span:
-        """Return the span of the key of a block collection, or of its start if it has no key."""
-        return self.keys.get(path) or self._span(event)
+    def _block_span(self, event: Any, path: str) -> Span:
+        """Return the span to show for a mapping or list that is written over several lines.
 
-    def _span(self, event: Any) -> Span:
-        line, column = _start(event)
+        It is the span of its key, or of its first line if it has no key.
+        """
+        return self.keys.get(path) or self._event_span(event)
+
+    def _event_span(self, event: Any) -> Span:
+        line, column = _start_position(event)
         end = event.end_mark
         one_line = event.start_mark.line == end.line
         if self._frames and one_line and end.column + 1 == column:  # an empty value
@@ -228,21 +265,21 @@ class TreeBuilder:
         return Span(self._file, line, column, max(1, length))
 
 
-def _value(event: Any, plain: bool) -> Any:
+def _scalar_value(event: Any, plain: bool) -> Any:
     try:
         return plain_scalar(event.value) if plain else quoted_scalar(event.value)
     except ValueError as error:
-        raise InvalidText("X06", Finding(str(error)), _start(event)) from error
+        raise InvalidTextError("X06", Finding(str(error)), _start_position(event)) from error
 
 
-def _start(event: Any) -> tuple[int, int]:
+def _start_position(event: Any) -> tuple[int, int]:
     return event.start_mark.line + 1, event.start_mark.column + 1
 
 
-def _mappings(value: Any, event: Any) -> list[dict[str, Any]]:
-    """Return the mappings that ``<<`` merges: one mapping, or a list of them."""
+def _merged_mappings(value: Any, event: Any) -> list[dict[str, Any]]:
+    """Return the mappings that the merge key ``<<`` merges: one mapping, or a list of them."""
     sources = value if isinstance(value, list) else [value]
     if all(isinstance(source, dict) for source in sources):
         return sources
-    finding = Finding("<< must be a mapping or a list of mappings")
-    raise InvalidText("X06", finding, _start(event))
+    finding = Finding("the value of the merge key << must be a mapping or a list of mappings")
+    raise InvalidTextError("X06", finding, _start_position(event))

@@ -1,6 +1,7 @@
 """Parser of YAML text into a plain tree, with the positions of all keys and values.
 
-The tree is built from the events of the parser, so that limits apply before aliases are expanded.
+The tree is built from the events of ruamel.yaml's parser, so that size limits apply before aliases
+are expanded.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.spec.reading.source import MAX_TEXT_BYTES
-from parc.compiler.spec.reading.tree_builder import InvalidText, TreeBuilder
+from parc.compiler.spec.reading.tree_builder import InvalidTextError, TreeBuilder
 
 # YAML 1.2.2, section 5.1 (c-printable), without U+FFFD, which marks bytes that are not UTF-8
 _PRINTABLE = "\t\n\r\x20-\x7e"
@@ -24,7 +25,10 @@ _BREAK = re.compile("\r\n|[\n\r\x85]")
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Document as dict, list, str, int, float, bool and None, with the spans of its parts."""
+    """YAML document as plain Python values, with the spans of its keys and values.
+
+    The values are dict, list, str, int, float, bool and None.
+    """
 
     value: Any
     values: dict[str, Span]
@@ -32,33 +36,37 @@ class Tree:
 
 
 def split_lines(text: str) -> tuple[str, ...]:
-    """Return the lines of ``text``, split at the line breaks of YAML."""
+    """Return the lines of ``text``, split at the line breaks that YAML defines."""
     return tuple(_BREAK.split(text))
 
 
 def read_tree(text: str, file: str, sink: Sink, *, path: str = "") -> Tree | None:
-    """Return the tree of ``text``; None after an error that leaves no tree.
+    """Return the tree of a YAML text; None if the text is not valid YAML or exceeds a limit.
 
-    ``file`` is the name in positions; ``path`` is the spec path of the document (for ``--set``).
+    ``file`` is the name that positions contain. ``path`` is the spec path of the document's root,
+    which is not empty for an override (``--set``).
     """
     builder = TreeBuilder(file, path, sink)
     try:
-        _check_text(text)
-        for event in _events(text):
+        _check_characters(text)
+        for event in _parser_events(text):
             builder.feed(event)
         value = builder.document()
-    except InvalidText as error:
+    except InvalidTextError as error:
         line, column = error.at
         sink.report(error.code, error.finding, span=Span(file, line, column), at=path)
         return None
     return Tree(value, builder.values, builder.keys)
 
 
-def _check_text(text: str) -> None:
+def _check_characters(text: str) -> None:
+    # Encoding the text is only needed if it has characters of several bytes.
     size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
     if size > MAX_TEXT_BYTES:
-        message = f"the text is longer than {MAX_TEXT_BYTES} bytes"
-        raise InvalidText("X14", Finding(message, help="a spec of 16,384 hosts has about 300 kB"))
+        message = f"the file is longer than {MAX_TEXT_BYTES} bytes"
+        raise InvalidTextError(
+            "X14", Finding(message, help="a spec that lists 16,384 hosts has about 300 kB")
+        )
     # A character class beyond ASCII takes milliseconds to compile, so use it only if needed.
     allowed = _PRINTABLE if text.isascii() else _PRINTABLE + _PRINTABLE_BEYOND_ASCII
     bad = re.search(f"[^{allowed}]", text)
@@ -68,46 +76,47 @@ def _check_text(text: str) -> None:
     character = bad.group()
     message = f"character U+{ord(character):04X} is not allowed in YAML"
     if character == "\ufffd":
-        message = "the bytes here are not UTF-8"
+        message = "these bytes are not valid UTF-8"
     finding = Finding(message, help="save the file as UTF-8 text without control characters")
-    raise InvalidText("X06", finding, (len(before), len(before[-1]) + 1))
+    raise InvalidTextError("X06", finding, (len(before), len(before[-1]) + 1))
 
 
-def _events(text: str) -> Iterator[Any]:
+def _parser_events(text: str) -> Iterator[Any]:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError
 
     at = (1, 1)
     try:
+        # pure: the C parser implements YAML 1.1.
         for event in YAML(typ="safe", pure=True).parse(text):
             at = (event.end_mark.line + 1, event.end_mark.column + 1)
             yield event
-    except InvalidText:
+    except InvalidTextError:
         raise
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         at = (mark.line + 1, mark.column + 1) if mark else at
         finding = _explain_syntax(error.problem or error.context or "", at, text)
-        raise InvalidText("X06", finding, at) from error
+        raise InvalidTextError("X06", finding, at) from error
     # For some invalid texts ruamel.yaml raises other exceptions: from chr() of an escape, int() of
     # a directive, or an index past the end.
     except Exception as error:
         finding = Finding(
             "this is not valid YAML: it cannot be parsed from here on", label=str(error)[:80]
         )
-        raise InvalidText("X06", finding, at) from error
+        raise InvalidTextError("X06", finding, at) from error
 
 
 def _explain_syntax(problem: str, at: tuple[int, int], text: str) -> Finding:
-    """Return the parser's message, with the most likely correction as help."""
+    """Return a finding with the parser's message, and the most likely correction as help."""
     line = split_lines(text)[at[0] - 1 : at[0]]
     help_ = ""
     if line and "\t" in line[0][: at[1]]:
-        help_ = "YAML indents with spaces; replace the tab"
+        help_ = "replace the tab with spaces; YAML does not allow tabs as indentation"
     elif "mapping values are not allowed" in problem:
-        help_ = 'put a value that contains ": " in quotes, and a nested key on a separate line'
+        help_ = 'put a value that contains ": " in quotes; put a nested key on a separate line'
     elif "could not find expected ':'" in problem or "block mapping" in problem:
-        help_ = "each line of a mapping must be `key: value`, indented like its neighbours"
+        help_ = "write each line of a mapping as `key: value`, with equal indentation"
     elif "cannot start any token" in problem:
-        help_ = "quote a value that starts with @, ` or %"
+        help_ = "put a value that starts with @, ` or % in quotes"
     return Finding(f"this is not valid YAML: {problem[:200]}", help=help_)
