@@ -25,7 +25,7 @@ NAME = "accelerate"
 
 
 def rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return the rules that apply to ``problem``."""
+    """Return the rules that a layout must satisfy for Accelerate to run ``problem``."""
     found = [*torch_rules(problem, NAME), CONTEXT_CHUNKS, layer_blocks_rule(NAME), stages_rule({})]
     found += [_PLAIN_REPLICAS, _NOTHING, _GRADIENTS, _DDP_RECOMPUTE]
     found.append(replicas_rule(NAME, "ParallelismConfig requires a dp_shard_size above 1"))
@@ -36,8 +36,14 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
 
 
 def model_rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return E10 if the emitted program cannot build the model, with FSDP2 or DeepSpeed."""
+    """Return a rule that rejects the model (E10) if the emitted program cannot build it.
+
+    Returns no rule if the program can build the model or is not used. The rule applies with FSDP2
+    and with DeepSpeed.
+    """
     model = problem.model
+    # LlamaForCausalLM supports tied embeddings (tie_word_embeddings), but biases only on all four
+    # attention projections.
     lacks = [part for part in unsupported_parts(model) if part != "tied embeddings"]
     lacks += ["biases of queries, keys and values"] if model.attention.qkv_bias else []
     if problem.launch.program or not lacks:
@@ -47,6 +53,8 @@ def model_rules(problem: Problem) -> tuple[Rule, ...]:
 
 
 def _violates_plain_replicas(problem: Problem, layout: Layout) -> bool:
+    # ParallelismConfig supports cp only with FSDP2, and tp with replicas only if dp_shard is above
+    # 1 (parallelism_config.py). DDP splits no parameters.
     return layout.zero_stage == 0 and (layout.tp > 1 or layout.cp > 1)
 
 
@@ -54,7 +62,7 @@ def _explain_plain_replicas(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="Accelerate supports tp and cp only with FSDP2",
         label=f"zero_stage 0 with tp {layout.tp}, cp {layout.cp}",
-        help="valid: zero_stage 2 or 3, or tp 1 and cp 1",
+        help="valid: either zero_stage 2 or 3, or both tp 1 and cp 1",
         fix="layout.zero_stage: 3",
         targets=(NAME,),
     )
@@ -67,8 +75,8 @@ def _violates_shard_group(problem: Problem, layout: Layout) -> bool:
 def _explain_shard_group(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="Accelerate's FSDP2 needs more than one rank to shard over",
-        label=f"dp_shard {layout.dp_shard} x cp {layout.cp} = 1, must be 2 or more",
-        help="valid: dp_shard above 1, or zero_stage 0 with tp 1",
+        label=f"dp_shard {layout.dp_shard} x cp {layout.cp} = 1 rank, must be 2 or more",
+        help="valid: dp_shard 2 or more, or zero_stage 0 with tp 1",
         fix="layout.dp_shard: auto" if layout.dp > 1 else "layout.zero_stage: 0",
         targets=(NAME,),
     )
@@ -100,8 +108,8 @@ def _violates_ddp_recompute(problem: Problem, layout: Layout) -> bool:
 def _explain_ddp_recompute(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="Accelerate supports recompute only with FSDP",
-        label="zero_stage 0 has no fsdp_config, which contains the setting",
-        help="valid: recompute none, or zero_stage 2 or 3",
+        label="zero_stage 0 writes no fsdp_config, the section with the recompute setting",
+        help="valid: recompute none with zero_stage 0; any recompute with zero_stage 2 or 3",
         fix="layout.recompute: none",
         targets=(NAME,),
     )
@@ -115,8 +123,8 @@ def _explain_custom_program(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="the emitted program supports neither tensor nor context parallelism",
         label=f"tp {layout.tp}, cp {layout.cp}, both must be 1",
-        help="set tp and cp to 1, or name your own program, which loads the model with tp_plan "
-        "and enters accelerator.maybe_context_parallel",
+        help="set tp and cp to 1, or set launch.program to your own program; it must load the "
+        "model with a tp_plan and enter accelerator.maybe_context_parallel",
         fix="launch.program: train.py",
         targets=(NAME,),
     )

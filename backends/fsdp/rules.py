@@ -22,11 +22,11 @@ NAME = "fsdp"
 
 
 def rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return the rules that apply to ``problem``."""
+    """Return the rules that a layout must satisfy for the emitted program to train ``problem``."""
     found = [
         *torch_rules(problem, NAME),
         SEQUENCE_SHARD,
-        _BESIDE,
+        _SEQUENCE_PARALLEL,
         layer_blocks_rule(NAME),
         stages_rule({}),
     ]
@@ -40,21 +40,23 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
 
 
 def _violates_sequence_parallel(problem: Problem, layout: Layout) -> bool:
+    # The TENSOR_PLAN in parallelize.py always shards norms and the residual stream over the
+    # sequence (torch's SequenceParallel).
     return layout.sequence_parallel != (layout.tp > 1)
 
 
 def _explain_sequence_parallel(problem: Problem, layout: Layout) -> Finding:
     right = str(layout.tp > 1).lower()
     return Finding(
-        message="parallelize.py uses sequence parallelism exactly if tp is above 1",
-        label=f"sequence_parallel {str(layout.sequence_parallel).lower()} with tp={layout.tp}",
+        message="parallelize.py uses sequence parallelism if, and only if, tp is above 1",
+        label=f"sequence_parallel is {str(layout.sequence_parallel).lower()} with tp={layout.tp}",
         help="valid: sequence_parallel true with tp > 1, false with tp 1",
         fix=f"layout.sequence_parallel: {right}",
         targets=(NAME,),
     )
 
 
-_BESIDE = Rule(
+_SEQUENCE_PARALLEL = Rule(
     "E11",
     ("layout.sequence_parallel",),
     _violates_sequence_parallel,

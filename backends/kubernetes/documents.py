@@ -1,6 +1,6 @@
-"""YAML text of Kubernetes objects, with keys in conventional order and scripts as blocks.
+"""Conversion of Kubernetes objects to YAML text, with keys in conventional order.
 
-The module is separate so that only emission imports ruamel.yaml.
+The module is separate so that only emission imports ruamel.yaml, which is slow to import.
 """
 
 from __future__ import annotations
@@ -10,10 +10,14 @@ from typing import Any
 
 
 def yaml_text(documents: list[dict[str, Any]]) -> str:
-    """Return the documents separated by ``---``; multi-line strings are literal blocks."""
+    """Return the objects as YAML documents separated by ``---``.
+
+    Strings of several lines become literal blocks, so that scripts stay readable.
+    """
     from ruamel.yaml import YAML
 
     yaml = YAML()
+    # Long commands stay on one line, so that a reader can search for them.
     yaml.width = 10_000
     yaml.indent(mapping=2, sequence=4, offset=2)
     text = io.StringIO()
@@ -22,6 +26,7 @@ def yaml_text(documents: list[dict[str, Any]]) -> str:
 
 
 def _blocks(value: Any) -> Any:
+    """Return ``value`` with every string of several lines marked as a literal block."""
     from ruamel.yaml.scalarstring import LiteralScalarString
 
     if isinstance(value, dict):

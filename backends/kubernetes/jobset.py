@@ -1,4 +1,4 @@
-"""JobSet with one pod per host, whose index is the node rank."""
+"""The JobSet of a training job, with one pod per host; the index of a pod is its node rank."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JOB_INDEX = "metadata.annotations['jobset.sigs.k8s.io/job-index']"
 
 
 def objects(plan: Plan) -> list[dict[str, Any]]:
-    """Return the ConfigMap with the files, then the JobSet."""
+    """Return the Kubernetes objects of a training job: the ConfigMap, then the JobSet."""
     job, name = plan.problem.launch.kubernetes, label(plan.problem.name)
     metadata = {"namespace": job.namespace} if job.namespace else {}
     files, config = mounted(plan), f"{name}-plan"
@@ -24,12 +24,14 @@ def objects(plan: Plan) -> list[dict[str, Any]]:
 
 
 def _jobset(plan: Plan, name: str, metadata: dict[str, Any], config: str) -> dict[str, Any]:
+    """Return the JobSet ``name``, whose pods mount the ConfigMap ``config``."""
     problem, hosts = plan.problem, plan.placement.hosts
     job, cluster = problem.launch.kubernetes, problem.cluster
     count = jobs(cluster, hosts, job)
     head: dict[str, Any] = {"name": name, **metadata}
     if job.queue:
         head["labels"] = {QUEUE: job.queue}
+    # Several jobs mean one job per rack; the annotation keeps them in separate racks.
     if count > 1:
         head["annotations"] = {EXCLUSIVE: topology_label(cluster, job)}
     each = len(hosts) // count
@@ -43,6 +45,8 @@ def _jobset(plan: Plan, name: str, metadata: dict[str, Any], config: str) -> dic
         "completionMode": "Indexed",
         "completions": each,
         "parallelism": each,
+        # 0: a failed pod fails its job. JobSet then restarts all pods together, because a static
+        # rendezvous cannot readmit a single rank.
         "backoffLimit": 0,
         "template": pod,
     }
@@ -61,7 +65,10 @@ def _jobset(plan: Plan, name: str, metadata: dict[str, Any], config: str) -> dic
 
 
 def _command(plan: Plan, name: str, hosts_per_job: int) -> dict[str, Any]:
-    """Return command and environment of the container; pods are numbered job by job."""
+    """Return the command and the environment of the container in every pod.
+
+    The node rank counts the pods of all jobs, one job after another.
+    """
     start = f"NODE_RANK=$((JOB_INDEX * {hosts_per_job} + JOB_COMPLETION_INDEX))"
     line = f"{start} exec bash {MOUNT}/torchrun/launch.sh"
     port = plan.problem.launch.master_port

@@ -1,4 +1,7 @@
-"""LeaderWorkerSet with a group of pods per engine, or a pod per host if engines share hosts."""
+"""The LeaderWorkerSet of a serving job, with one group of pods per engine.
+
+If several engines share a host, a group is a single pod that runs all engines of that host.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +22,17 @@ HEALTH_SECONDS = 10
 
 
 def serving_files(plan: ServingPlan) -> tuple[Artifact, ...]:
-    """Return the file that a pod needs: the script of the engine."""
+    """Return the files that every pod mounts: the script that starts the engine."""
     return serving_backend(plan.problem.framework).emit_serving(plan)
 
 
 def group_hosts(plan: ServingPlan) -> int:
-    """Return the hosts per group: those of an engine, or 1 if a host has several engines."""
+    """Return the number of hosts per group: the hosts of an engine, 1 if engines share hosts."""
     return max(1, plan.layout.engine_gpus // plan.placement.ranks_per_node)
 
 
 def serving_objects(plan: ServingPlan) -> list[dict[str, Any]]:
-    """Return the ConfigMap with the script, the LeaderWorkerSet and its Service."""
+    """Return the ConfigMap with the script, the LeaderWorkerSet and the Service."""
     job, name = plan.problem.launch.kubernetes, label(plan.problem.name)
     metadata = {"namespace": job.namespace} if job.namespace else {}
     config = f"{name}-plan"
@@ -53,6 +56,7 @@ def pod_names(plan: ServingPlan) -> tuple[str, ...]:
 
 
 def _set(plan: ServingPlan, name: str, metadata: dict[str, Any], config: str) -> dict[str, Any]:
+    """Return the LeaderWorkerSet ``name``, whose pods mount the ConfigMap ``config``."""
     job, size = plan.problem.launch.kubernetes, group_hosts(plan)
     head: dict[str, Any] = {"name": name, **metadata}
     if job.queue:
@@ -84,7 +88,10 @@ def _set(plan: ServingPlan, name: str, metadata: dict[str, Any], config: str) ->
 
 
 def _pod(plan: ServingPlan, config: str) -> dict[str, Any]:
-    """Return the pod spec: the script with the pod's node rank and the names of all pods."""
+    """Return the spec of a worker pod, which runs the engine's script.
+
+    Its environment contains the node rank of the pod and the names of all pods.
+    """
     rank = f"NODE_RANK=$((GROUP_INDEX * {group_hosts(plan)} + LWS_WORKER_INDEX))"
     script = engine(plan.problem.framework).host_script
     command = {
@@ -97,11 +104,12 @@ def _pod(plan: ServingPlan, config: str) -> dict[str, Any]:
     }
     files = serving_files(plan)
     spec = pod_spec(plan.problem, plan.placement.ranks_per_node, files, config, command)
+    # LeaderWorkerSet creates its pods through StatefulSets, which allow only Always.
     return {**spec, "restartPolicy": "Always"}
 
 
 def _with_probe(plan: ServingPlan, spec: dict[str, Any]) -> dict[str, Any]:
-    """Return the pod spec of a leader, which is ready when its engine responds."""
+    """Return ``spec`` for the leader, which is ready once its API server responds."""
     (container,) = spec["containers"]
     path = engine(plan.problem.framework).health_path
     request = {"httpGet": {"path": path, "port": plan.problem.endpoint.port}}
@@ -110,9 +118,10 @@ def _with_probe(plan: ServingPlan, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _service(plan: ServingPlan, name: str, metadata: dict[str, Any]) -> dict[str, Any]:
-    """Return the Service of all API servers.
+    """Return the Service that sends requests to the API servers.
 
-    With the internal load balancer only leaders have an API server, otherwise all hosts.
+    With the engine's internal load balancer only leaders run an API server; otherwise every pod
+    does.
     """
     selector = {NAME_LABEL: name}
     if plan.problem.endpoint.load_balancer == "internal":

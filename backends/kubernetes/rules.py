@@ -1,4 +1,7 @@
-"""Checks of ``launch.kubernetes``: values that the API server rejects, and placement by racks."""
+"""Checks of ``launch.kubernetes``.
+
+They report values that the API server would reject, and racks to which pods cannot be bound.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,11 @@ AT = "launch.kubernetes"
 
 
 def check_kubernetes(plan: Plan, sink: Sink) -> None:
-    """Check the names, image, labels, resource quantities, size and racks of a training plan."""
+    """Check the Kubernetes settings of a training plan.
+
+    These are the names, the image, labels and resource quantities, the size of the mounted files,
+    and whether pods can be bound to the plan's racks.
+    """
     hosts = len(plan.placement.hosts)
     # JobSet names pods NAME-JOB-INDEX-INDEX-xxxxx, with five random characters.
     _check_names(plan.problem, f"-{HOSTS}-{hosts}-{hosts}-abcde", sink)
@@ -33,7 +40,7 @@ def check_kubernetes(plan: Plan, sink: Sink) -> None:
 
 
 def check_serving_objects(plan: ServingPlan, sink: Sink) -> None:
-    """Check the names, image, labels, resource quantities and size of a serving plan."""
+    """Check the names, image, labels, resource quantities and file sizes of a serving plan."""
     hosts = len(plan.placement.hosts)
     _check_names(plan.problem, f"-{hosts}-{hosts}", sink)
     _check_size(serving_files(plan), sink)
@@ -42,7 +49,7 @@ def check_serving_objects(plan: ServingPlan, sink: Sink) -> None:
 def _check_names(task: Task, suffix: str, sink: Sink) -> None:
     """Report a missing container image (L24) and invalid Kubernetes names (L25).
 
-    ``suffix`` is the longest text that follows the job name in pod names.
+    ``suffix`` is the longest text that Kubernetes appends to the job's name in the name of a pod.
     """
     job = task.launch.kubernetes
     if not job.image:
@@ -58,13 +65,16 @@ def _check_names(task: Task, suffix: str, sink: Sink) -> None:
 
 
 def _check_name(written: str, suffix: str, sink: Sink) -> None:
-    """Report L25 if the names of pods, which start with the job's name, are not DNS labels."""
+    """Report L25 if the job's name, plus ``suffix``, cannot be the name of a pod.
+
+    Names of pods must be DNS labels.
+    """
     name, limit = label(written), MOST_LABEL - len(suffix)
     if 0 < len(name) <= limit:
         return
     finding = Finding(
         f"{written!r} cannot be used in the names of pods",
-        label=f"{len(name)} characters as a DNS label, must be 1 to {limit}",
+        label=f"its DNS label has {len(name)} characters, must have 1 to {limit}",
         help="use letters, digits and dashes; dots and underscores become dashes",
         targets=TARGETS,
     )
@@ -72,10 +82,11 @@ def _check_name(written: str, suffix: str, sink: Sink) -> None:
 
 
 Malformed = tuple[str, str, str]
-"""(spec path, text, expected form)."""
+"""(spec path, invalid text, form that Kubernetes requires)."""
 
 
 def _malformed(job: KubernetesJob) -> Iterator[Malformed]:
+    """Yield every value of ``launch.kubernetes`` that lacks the form Kubernetes requires."""
     for field in ("namespace", "queue"):
         if not is_label(getattr(job, field) or "absent"):
             yield f"{AT}.{field}", getattr(job, field), "DNS label"
@@ -92,6 +103,7 @@ def _malformed(job: KubernetesJob) -> Iterator[Malformed]:
 
 
 def _resources(job: KubernetesJob) -> Iterator[Malformed]:
+    """Yield the invalid names and quantities in ``launch.kubernetes.resources``."""
     for name, quantity in job.resources:
         if not is_key(name):
             yield f"{AT}.resources", name, "resource name"
@@ -100,6 +112,7 @@ def _resources(job: KubernetesJob) -> Iterator[Malformed]:
 
 
 def _claims(job: KubernetesJob) -> Iterator[Malformed]:
+    """Yield the invalid claim names and mount paths in ``launch.kubernetes.claims``."""
     for claim, path in job.claims:
         if not is_label(claim):
             yield f"{AT}.claims", claim, "name of a PersistentVolumeClaim"
@@ -108,21 +121,22 @@ def _claims(job: KubernetesJob) -> Iterator[Malformed]:
 
 
 def _check_size(files: tuple[Artifact, ...], sink: Sink) -> None:
+    """Report L26 if the mounted files are too large for a ConfigMap."""
     size = sum(len(file.text.encode()) + len(file.path) for file in files)
     if size <= MOST_BYTES:
         return
     largest = max(files, key=lambda file: len(file.text))
     finding = Finding(
-        f"the files of the plan have {size:,} bytes, more than the {MOST_BYTES:,} of a ConfigMap",
+        f"the files of the plan have {size:,} bytes, but a ConfigMap holds at most {MOST_BYTES:,}",
         label=f"the largest file is {largest.path}",
-        help="specify a number of nodes instead of host names, and racks by nodes_per_rack",
+        help="set cluster.nodes to a number of nodes instead of host names, and set nodes_per_rack",
         targets=TARGETS,
     )
     sink.report("L26", finding, at="cluster")
 
 
 def _check_racks(plan: Plan, sink: Sink) -> None:
-    """Report L27 if the plan uses racks, but the manifests cannot bind pods to racks."""
+    """Report L27 if the plan spans racks, but neither Kueue nor JobSet can bind pods to them."""
     problem, hosts = plan.problem, plan.placement.hosts
     job, cluster = problem.launch.kubernetes, problem.cluster
     racks = len({host.rack for host in hosts})
@@ -132,8 +146,9 @@ def _check_racks(plan: Plan, sink: Sink) -> None:
         return
     finding = Finding(
         f"the plan uses {racks} racks, but the manifests cannot bind pods to racks",
-        label="racks have different numbers of consecutive node ranks",
-        help="use a Kueue queue if these numbers have a common divisor, or racks of equal size",
+        label="the racks contribute different numbers of consecutive node ranks",
+        help="use racks that contribute equal numbers of hosts; with launch.kubernetes.queue, a "
+        "common divisor of the numbers is enough",
         fix="" if job.queue else "launch.kubernetes.queue: NAME",
         causes=(Cause("cluster", f"{len(hosts)} hosts in {racks} racks"),),
         targets=TARGETS,

@@ -1,4 +1,4 @@
-"""Verifier of ``preflight/expected.json``, which the preflight program compares hosts with."""
+"""Verifier of ``preflight/expected.json``, the placement that the preflight program expects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EXPECTED, PROGRAM = "preflight/expected.json", "preflight/check_ranks.py"
 
 
 class PreflightVerifier(Verifier):
-    """Compares the expected hosts, rank counts and groups with the rank map."""
+    """Compares the expected hosts, rank counts and process groups with the rank map."""
 
     files = FileDependencies(
         always=(PROGRAM, EXPECTED),
@@ -22,7 +22,7 @@ class PreflightVerifier(Verifier):
     )
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
-        """Report A02 for other hosts, A07 for other numbers, A06 for other groups."""
+        """Report hosts (A02), rank counts (A07) and groups (A06) that differ from the rank map."""
         if EXPECTED not in artifacts or job.document is None:
             return
         keys = (("groups", dict), ("hosts", list))
@@ -34,6 +34,7 @@ class PreflightVerifier(Verifier):
 def _verify_shape(
     expected: dict[str, Any], job: JobShape, document: Mapping[str, Any], sink: Sink
 ) -> None:
+    """Report hosts (A02) and rank counts (A07) that differ from the rank map."""
     named, span = expected["hosts"], Span(EXPECTED, 1, 1)
     if named and named != job.hosts:  # empty if the cluster's hosts have no names
         message = f"the hosts of {EXPECTED} differ from those of the rank map"
@@ -46,7 +47,11 @@ def _verify_shape(
 
 
 def _verify_groups(expected: dict[str, Any], groups: dict[str, Any], sink: Sink) -> None:
-    """Report A06 per family that differs; families of single ranks need not be expected."""
+    """Report A06 for every family of groups that differs from the rank map.
+
+    Families whose groups have a single rank may be missing, because the preflight program does not
+    test them.
+    """
     for name, group in sorted(groups.items()):
         must, found = _spans(group), _spans(expected.get(name))
         single = found is None and must is not None and must[0] == 1
@@ -57,12 +62,12 @@ def _verify_groups(expected: dict[str, Any], groups: dict[str, Any], sink: Sink)
 
 
 def _spans(group: Any) -> tuple[Any, Any] | None:
-    """Return (size, [size, stride] pairs) of a group; None if it is damaged."""
+    """Return (size, [size, stride] pairs) of a group family; None if its entry is damaged."""
     return (group.get("size"), group.get("within")) if isinstance(group, dict) else None
 
 
 def _first_difference(found: list[Any], hosts: list[str]) -> str:
-    """Return the first node rank whose host differs, or the numbers of hosts."""
+    """Return the first node rank whose host differs, or both numbers of hosts if none differs."""
     pairs = enumerate(zip(found, hosts, strict=False))
     first = next(
         (f"node rank {n}: {a!r:.60}, must be {b!r:.60}" for n, (a, b) in pairs if a != b), ""

@@ -1,4 +1,4 @@
-"""Rows of the table of racks: hosts, node ranks and pipeline stages of each rack."""
+"""The table of racks in rankmap.md, with the hosts, node ranks and pipeline stages of each rack."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_RACKS = 10
 
 
 def rack_rows(placement: Placement) -> list[tuple[str, ...]]:
-    """Return (rack, hosts, names, node ranks, stages) per rack, sorted by first node rank."""
+    """Return (rack, host count, host names, node ranks, stages) per rack, by first node rank."""
     nodes: dict[str, list[int]] = {}
     for node, host in enumerate(placement.hosts):
         nodes.setdefault(host.rack, []).append(node)
@@ -20,9 +20,11 @@ def rack_rows(placement: Placement) -> list[tuple[str, ...]]:
 
 
 def _row(placement: Placement, rack: str, nodes: list[int]) -> tuple[str, ...]:
+    """Return the cells for ``rack``, whose hosts have the node ranks ``nodes``."""
     names = compress(placement.hosts[node].name for node in nodes)
     pipeline, each = placement.dense.axis("pp"), placement.ranks_per_node
     stages = {
+        # The coordinate of a rank along an axis follows from the axis' stride and size.
         rank // pipeline.stride % pipeline.size
         for node in nodes
         for rank in range(node * each, node * each + each)

@@ -1,4 +1,4 @@
-"""rankmap.csv: one row per rank."""
+"""Text of ``rankmap.csv``, the rank map with one row per rank."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ _QUOTED = re.compile(r'[",\r\n]')
 
 
 def rankmap_csv(plan: AnyPlan) -> str:
-    """Return the CSV text; ``gpu`` is the device index that the local rank uses."""
+    """Return the text of ``rankmap.csv``.
+
+    The column ``gpu`` is the device index that the local rank uses.
+    """
     header = ",".join((*PLACE, *plan.placement.columns))
     return "\n".join((header, *_rows(plan.placement), ""))
 
 
 def _rows(placement: Placement) -> list[str]:
-    """Return one row per rank.
+    """Return the CSV rows, one per rank.
 
-    A row joins the cells of its host, its local rank and its coordinates, which are formatted once
-    each, because a cluster may have 131,072 ranks.
+    A cluster may have 131,072 ranks. The cells of hosts, local ranks and coordinates are therefore
+    formatted once each, and a row only joins them.
     """
     hosts, each = placement.hosts, placement.ranks_per_node
     names, racks, domains = (
@@ -52,17 +55,22 @@ def _rows(placement: Placement) -> list[str]:
 
 
 def _by_rank(cells: Iterable[str], each: int) -> Iterator[str]:
+    """Repeat the cell of every host ``each`` times, once per rank on that host."""
     return chain.from_iterable(map(repeat, cells, repeat(each)))
 
 
 def _cells(texts: Sequence[str]) -> Sequence[str]:
-    """Return the texts quoted for CSV where necessary."""
+    """Return ``texts``, with CSV quotes if any contains a separator, quote or line break."""
+    # One search over all names is much faster than one per name, and names seldom need quotes.
     if _QUOTED.search("".join(texts)) is None:
         return texts
     return [_cell(text) for text in texts]
 
 
 def _cell(text: str) -> str:
+    """Return ``text`` with CSV quotes if it needs them."""
     written = io.StringIO()
+    # The second, empty cell stops the writer from quoting an empty text; its comma is removed
+    # below.
     csv.writer(written, lineterminator="").writerow((text, ""))
     return written.getvalue()[:-1]

@@ -1,4 +1,4 @@
-"""rankmap.md of a service: engines, stages, racks and groups."""
+"""Text of ``rankmap.md`` for a serving job: engines, stages, racks and process groups."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GIB = 2**30
 
 
 def serving_page(plan: ServingPlan) -> str:
-    """Return the Markdown text: at most 120 lines of at most 120 columns."""
+    """Return the Markdown text of ``rankmap.md``: at most 120 lines of at most 120 columns."""
     problem, placement, layout = plan.problem, plan.placement, plan.layout
     names = ("tp", "pcp", "pp", "dp", "ep", "dcp", "replicas")
     degrees = [(name, getattr(layout, name)) for name in names]
@@ -45,7 +45,7 @@ def serving_page(plan: ServingPlan) -> str:
 
 
 def _engine_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
-    """Return (engine, ranks, node ranks, hosts, GPUs) per engine."""
+    """Return (engine, ranks, node ranks, hosts, local GPUs) per engine."""
     each, gpus = plan.placement.ranks_per_node, plan.layout.engine_gpus
     rows = []
     for replica in range(plan.layout.replicas):
@@ -67,7 +67,10 @@ def _engine_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
 
 
 def _stage_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
-    """Return (stage, layers, weights, cache, blocks) per rank of each stage."""
+    """Return (stage, layers, weights in GiB, cache in GiB, cache blocks) per pipeline stage.
+
+    Sizes are per rank of the stage.
+    """
     rows, first = [], 0
     for stage in plan.stages:
         layers = f"{first}-{first + stage.layers - 1}"
@@ -86,7 +89,7 @@ def _stage_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
 
 
 def _sample(plan: ServingPlan) -> list[tuple[str, ...]]:
-    """Return one row per rank, at most SAMPLE_RANKS."""
+    """Return (rank, host, local rank, coordinates) of the first SAMPLE_RANKS ranks."""
     placement = plan.placement
     each = placement.ranks_per_node
     return [

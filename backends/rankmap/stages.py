@@ -1,4 +1,4 @@
-"""Rows of the table of stages: ranks, hosts and layers of each pipeline stage."""
+"""The table of pipeline stages in rankmap.md, with the ranks, hosts and layers of each stage."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ MAX_STAGES = 18
 
 
 def stage_rows(plan: Plan) -> list[tuple[str, ...]]:
-    """Return (stage, ranks, node ranks, hosts, layers) per stage.
+    """Return (stage, ranks, node ranks, hosts, layers) per pipeline stage.
 
-    Above MAX_STAGES, consecutive stages with equal content share a row.
+    If there are more than MAX_STAGES stages, consecutive stages with the same content share a row.
     """
     layout = plan.layout
     stages: list[tuple[int, ...]] = [(stage,) for stage in range(layout.pp)]
@@ -28,7 +28,7 @@ def stage_rows(plan: Plan) -> list[tuple[str, ...]]:
 
 
 def _stage_content(layout: Layout, stage: int) -> tuple[int, int, bool, bool]:
-    """Return layers, MTP layers, embedding and loss of a stage."""
+    """Return (layers, MTP layers, has the embedding, has the loss) of a stage."""
     chunks = layout.split.chunks[stage]
     return (
         sum(chunk.layers for chunk in chunks),
@@ -39,6 +39,7 @@ def _stage_content(layout: Layout, stage: int) -> tuple[int, int, bool, bool]:
 
 
 def _row(plan: Plan, stages: tuple[int, ...]) -> tuple[str, ...]:
+    """Return the cells for ``stages``, which are consecutive and have the same content."""
     placement = plan.placement
     first, last = _ranks(placement, stages[0]), _ranks(placement, stages[-1])
     single = len(stages) == 1
@@ -60,7 +61,7 @@ def _row(plan: Plan, stages: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def _ranks(placement: Placement, stage: int) -> list[tuple[int, int]]:
-    """Return (first, last) of each range of consecutive ranks on ``stage``."""
+    """Return (first, last) of every range of consecutive ranks on ``stage``."""
     axis = placement.dense.axis("pp")
     period = axis.stride * axis.size
     starts = range(stage * axis.stride, placement.dense.world, period)
@@ -68,7 +69,7 @@ def _ranks(placement: Placement, stage: int) -> list[tuple[int, int]]:
 
 
 def _layers(layout: Layout, stages: tuple[int, ...]) -> str:
-    """Return the layers of a stage, ``0-19 + loss``, or ``3 each`` for stages that share a row."""
+    """Return the content of ``stages``: ``0-19 + loss`` for one stage, ``3 each`` for several."""
     chunks = layout.split.chunks[stages[0]]
     layers, mtp, embedding, loss = _stage_content(layout, stages[0])
     if len(stages) > 1:

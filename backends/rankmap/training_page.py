@@ -1,4 +1,4 @@
-"""rankmap.md of a training job: two screens for a reviewer, even for 16,384 ranks."""
+"""Text of ``rankmap.md`` for a training job: two screens, however many ranks there are."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SAMPLE_RANKS = 16
 
 
 def training_page(plan: Plan) -> str:
-    """Return the Markdown text: at most 100 lines of at most 120 columns."""
+    """Return the Markdown text of ``rankmap.md``: at most 100 lines of at most 120 columns."""
     problem, placement, layout = plan.problem, plan.placement, plan.layout
     routed = problem.model.experts is not None
     values: dict[str, Any] = {
@@ -48,12 +48,14 @@ def training_page(plan: Plan) -> str:
 
 
 def rank_formula(mesh: Mesh, names: dict[str, str]) -> str:
-    """Return the rank as a formula of its coordinates, ``tp + 8 (dp + 4 pp)``.
+    """Return the formula of a rank from its coordinates, such as ``tp + 8 (dp + 4 pp)``.
 
-    Axes of size 1 are left out. ``names`` maps axes to the names that are shown.
+    Axes of size 1 are left out. ``names`` maps the name of an axis to the name that the formula
+    shows.
     """
     axes = [axis for axis in mesh.axes if axis.size > 1] or [mesh.axes[0]]
     text = ""
+    # Horner's scheme from the slowest axis inwards: rank = c0 + n0 (c1 + n1 (c2 + ...)).
     for axis in reversed(axes):
         name = names.get(axis.name, axis.name)
         factor = f"({text})" if " + " in text else text
@@ -62,17 +64,19 @@ def rank_formula(mesh: Mesh, names: dict[str, str]) -> str:
 
 
 def _degrees(plan: Plan, names: tuple[str, ...]) -> str:
+    """Return the named parallel sizes as text, such as ``tp 8, cp 1``."""
     return ", ".join(f"{name} {getattr(plan.layout, name)}" for name in names)
 
 
 def group_cells(span: GroupSpan) -> tuple[str, ...]:
-    """Return the cells of one row of the table of groups."""
+    """Return the cells of one row of the table of process groups."""
     counts = (span.host, span.domain, span.rack, span.across)
     shown = tuple(str(count) if count else "-" for count in counts)
     return (span.name, f"{span.count} x {span.size}", *shown, str(span.most_racks))
 
 
 def _alternative(one: PlacementAlternative) -> tuple[str, str, str, str]:
+    """Return (order, uplink traffic, exposed time, mark of the chosen order) as text."""
     choice = "**chosen**" if one.chosen else ""
     return (one.name, format_bytes(one.uplink_bytes), format_duration(one.exposed_seconds), choice)
 
@@ -86,7 +90,7 @@ def gpu(plan: Plan) -> str:
 
 
 def format_bounds(proof: Proof) -> tuple[str, str]:
-    """Return exposed time and uplink traffic of the order, with their lower bounds."""
+    """Return exposed time and uplink traffic of the host order, each with its lower bound."""
     exposed, least = format_duration(proof.exposed_seconds), format_duration(proof.bound_seconds)
     sent, fewest = format_bytes(proof.uplink_bytes), format_bytes(proof.bound_uplink_bytes)
     return (
@@ -96,7 +100,7 @@ def format_bounds(proof: Proof) -> tuple[str, str]:
 
 
 def _sample(plan: Plan) -> list[tuple[str, ...]]:
-    """Return one row per rank of the first two hosts, at most SAMPLE_RANKS."""
+    """Return (rank, host, GPU, coordinates) of at most SAMPLE_RANKS ranks on two hosts."""
     placement = plan.placement
     columns = placement.columns
     each = placement.ranks_per_node

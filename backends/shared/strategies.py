@@ -1,7 +1,7 @@
-"""Parallelism strategies, and which framework supports which: one table for rules and matrix.
+"""The table of parallelism strategies, used by the rules and by the matrix in ``parc backends``.
 
-A framework lists the strategies that it supports (``Framework.strategies``: name -> setting). A
-layout that uses another strategy is rejected (E08), never emitted without it.
+A framework declares the strategies that it supports (``Framework.strategies``: name -> setting). A
+layout that needs any other strategy is rejected (E08), never emitted without it.
 """
 
 from __future__ import annotations
@@ -21,36 +21,41 @@ Uses = Callable[[Layout], bool]
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """Parallelism or memory strategy that a layout may use."""
+    """A parallelism or memory strategy that a layout may use."""
 
     name: str
     title: str
     path: str
     """Spec path that requests the strategy."""
     without: str
-    """Pin that avoids the strategy, such as ``layout.tp: 1``."""
+    """Edit of the spec that avoids the strategy, such as ``layout.tp: 1``."""
     reads: tuple[str, ...]
     """Fields of the layout that ``uses`` reads."""
     uses: Uses
 
 
 def _zero(stage: int) -> Uses:
+    """Return a function that is true for layouts with ZeRO ``stage`` and more than one shard."""
     return lambda layout: layout.zero_stage == stage and layout.dp_shard > 1
 
 
 def _context(comm: str) -> Uses:
+    """Return a function that is true for layouts with context parallelism over ``comm``."""
     return lambda layout: layout.cp > 1 and layout.cp_comm == comm
 
 
 def _schedule(name: str) -> Uses:
+    """Return a function that is true for layouts with a pipeline and the schedule ``name``."""
     return lambda layout: layout.pp > 1 and layout.schedule == name
 
 
 def _recompute(granularity: str) -> Uses:
+    """Return a function that is true for layouts with the recomputation ``granularity``."""
     return lambda layout: layout.recompute.granularity == granularity
 
 
 def _axis(name: str) -> Uses:
+    """Return a function that is true for layouts whose parallel size ``name`` is above 1."""
     return lambda layout: bool(getattr(layout, name) > 1)
 
 
@@ -111,11 +116,12 @@ STRATEGIES: tuple[Strategy, ...] = (
 
 
 def strategy_rules(framework: str, supported: Mapping[str, str]) -> tuple[Rule, ...]:
-    """Return one E08 rule per strategy that is missing in ``supported``."""
+    """Return one E08 rule per strategy that is not in ``supported``, the framework's strategies."""
     return tuple(_unsupported_rules(framework, supported))
 
 
 def _unsupported_rules(framework: str, supported: Mapping[str, str]) -> Iterator[Rule]:
+    """Yield the E08 rules; their help lists supported strategies with the same spec path."""
     known = [one for one in STRATEGIES if one.name in supported]
     for one in STRATEGIES:
         if one.name not in supported:
@@ -125,12 +131,14 @@ def _unsupported_rules(framework: str, supported: Mapping[str, str]) -> Iterator
 
 
 def _uses_strategy(strategy: Strategy) -> Callable[[Problem, Layout], bool]:
+    """Return the condition of a rule: True if a layout uses ``strategy``."""
     return lambda _, layout: strategy.uses(layout)
 
 
 def _explain_unsupported(
     framework: str, strategy: Strategy, alternatives: list[Strategy]
 ) -> Callable[[Problem, Layout], Finding]:
+    """Return the function that builds the finding for a layout that uses ``strategy``."""
     names = ", ".join(one.title for one in alternatives)
     known = f"{framework} supports: {names}"
     if not names:
@@ -140,7 +148,7 @@ def _explain_unsupported(
         del layout
         return Finding(
             f"{framework} does not support {strategy.title}",
-            label="not supported",
+            label=f"not supported by {framework}",
             help=known + _supported_behind(framework, strategy),
             fix=strategy.without,
             targets=(framework,),
@@ -163,7 +171,10 @@ SERVING_FIELDS: tuple[tuple[str, str], ...] = (
 
 
 def serving_strategy_rules(engine: str, supported: Mapping[str, str]) -> tuple[ServingRule, ...]:
-    """Return one E08 rule per field of ``layout`` whose strategy is missing in ``supported``."""
+    """Return one E08 rule per ``layout`` field that requests an unsupported strategy.
+
+    ``supported`` are the strategies of the engine.
+    """
     titles = {one.name: one.title for one in STRATEGIES}
     return tuple(
         _serving_rule(engine, titles[strategy], field)
@@ -173,6 +184,7 @@ def serving_strategy_rules(engine: str, supported: Mapping[str, str]) -> tuple[S
 
 
 def _serving_rule(engine: str, title: str, field: str) -> ServingRule:
+    """Return rule E08 for ``layout.<field>``, which requests the strategy ``title``."""
     is_degree = field not in ("all2all", "redundant_experts")
     absent = (None, "off", 1) if is_degree else (None,)
 
@@ -194,7 +206,11 @@ def _serving_rule(engine: str, title: str, field: str) -> ServingRule:
 
 
 def _supported_behind(framework: str, strategy: Strategy) -> str:
-    """Return a clause that names the frameworks behind this front that support ``strategy``."""
+    """Return a text that names the frameworks with which ``framework`` supports ``strategy``.
+
+    For example, Accelerate supports more strategies with DeepSpeed. The text is empty if there is
+    no such framework.
+    """
     found = find(framework)
     if not isinstance(found, Declaration):  # a pair such as "accelerate + deepspeed"
         return ""

@@ -1,4 +1,4 @@
-"""Backend of Slurm: a batch script that verifies the order of the hosts before it launches."""
+"""The backend ``slurm``: a batch script that verifies the order of the hosts before the launch."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ MAX_REQUEUES = 16
 
 
 class Slurm:
-    """Backend ``slurm``."""
+    """The backend ``slurm``."""
 
     name = "slurm"
     versions = ("22.05", "23.02", "23.11", "24.05", "24.11", "25.05", "25.11", "26.05")
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report values that a batch script cannot contain, and those that break the rank map."""
+        """Report values that a batch script cannot contain, or that would break the rank map."""
         check_launch(plan, sink)
         check_slurm(plan, sink)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
-        """Return ``slurm/job.sbatch``, and ``slurm/hostfile`` if the hosts have names.
+        """Return ``slurm/job.sbatch``, plus ``slurm/hostfile`` if the hosts have names.
 
-        The job runs ``torchrun/launch.sh``, or a copy in ``slurm/`` if torchrun is not emitted.
+        The job runs ``torchrun/launch.sh``, or a copy of it in ``slurm/`` if the torchrun target is
+        not emitted.
         """
         own_launcher = "torchrun" not in plan.problem.emit
         launcher = "slurm/launch.sh" if own_launcher else "torchrun/launch.sh"
@@ -41,13 +42,20 @@ class Slurm:
         return tuple(sorted(artifacts, key=lambda artifact: artifact.path))
 
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
-        """Report the same for a serving job, which also requires the engine's script."""
+        """Report problems of a serving plan.
+
+        These are values that a batch script cannot contain or that would break the rank map, and a
+        missing engine script.
+        """
         check_launch(plan, sink)
         check_slurm(plan, sink)
         check_engine_script(plan, sink)
 
     def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
-        """Return ``slurm/job.sbatch``, which runs the engine's script on the hosts in order."""
+        """Return ``slurm/job.sbatch``, plus ``slurm/hostfile`` if the hosts have names.
+
+        The job runs the engine's script on every host, in the order of the plan.
+        """
         launcher = engine(plan.problem.framework).host_script
         artifacts = [Artifact("slurm/job.sbatch", _job(plan, launcher), True)]
         if plan.problem.cluster.named:
@@ -56,7 +64,7 @@ class Slurm:
 
 
 def _job(plan: AnyPlan, launcher: str) -> str:
-    """Return the batch script that runs ``launcher`` on every host."""
+    """Return the text of the batch script, which runs the script ``launcher`` on every host."""
     # Imported here, because checks do not need the table of directives.
     from parc.backends.slurm.directives import directives
 
@@ -81,7 +89,10 @@ def _job(plan: AnyPlan, launcher: str) -> str:
 
 
 def _container(slurm: SlurmJob) -> tuple[str, ...]:
-    """Return srun flags for pyxis as shell text; the output folder keeps its path inside."""
+    """Return the srun flags for a pyxis container, as shell text; none without a container.
+
+    The output folder has the same path inside the container.
+    """
     if slurm.container_image is None:
         return ()
     user = "".join("," + mount for mount in slurm.container_mounts)

@@ -1,4 +1,4 @@
-"""Conversion of host names to a Slurm host list: ``r01n01 r01n02`` becomes ``r01n[01-02]``."""
+"""Conversion of host names to Slurm's host list: ``r01n01 r01n02`` becomes ``r01n[01-02]``."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ _NUMBERED = re.compile(r"(.*?)(\d+)(\D*)", re.DOTALL)
 
 
 def fold_hosts(names: Iterable[str]) -> str:
-    """Return a host list of the given hosts, without duplicates.
+    """Return the hosts as a Slurm host list, without duplicates.
 
-    The last number of each name is folded, with its zero padding. Names without a number are
-    first; the others are sorted by the text around the number.
+    In names that differ only in their last number, that number is folded into ranges; zero padding
+    is kept. Names without a number come first; the remaining names are sorted by the text around
+    the number.
     """
     plain: set[str] = set()
     groups: dict[tuple[str, str], set[str]] = {}
@@ -31,7 +32,7 @@ def fold_hosts(names: Iterable[str]) -> str:
 
 
 def _parts(name: str) -> tuple[str, str, str]:
-    """Return the text before the last number, the number, and the text after it."""
+    """Return (prefix, last number, suffix) of a host name; the number is "" if there is none."""
     prefix = name.rstrip("0123456789")
     if len(prefix) < len(name):
         return prefix, name[len(prefix) :], ""
@@ -40,7 +41,11 @@ def _parts(name: str) -> tuple[str, str, str]:
 
 
 def _by_width(digits: set[str]) -> Iterator[list[str]]:
-    """Yield numbers that one bracket can contain: of any width, unless some are zero-padded."""
+    """Yield lists of numbers that can share a bracket.
+
+    If any number is zero-padded, all numbers in a bracket must have the same width; otherwise one
+    bracket can contain all.
+    """
     if not any(text.startswith("0") and len(text) > 1 for text in digits):
         yield sorted(digits, key=int)
         return
@@ -49,6 +54,7 @@ def _by_width(digits: set[str]) -> Iterator[list[str]]:
 
 
 def _fold(prefix: str, numbers: list[str], suffix: str) -> str:
+    """Return one item of a host list, such as ``r01n[01-02]``."""
     if len(numbers) == 1:
         return f"{prefix}{numbers[0]}{suffix}"
     ranges = (first if first == last else f"{first}-{last}" for first, last in _runs(numbers))

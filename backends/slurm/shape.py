@@ -1,4 +1,4 @@
-"""Size of the blocks of hosts that ``--segment`` keeps together."""
+"""Number of consecutive hosts that ``--segment`` keeps in one block."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from parc.compiler.ir import AnyPlan
 
 
 def segment(plan: AnyPlan) -> int | None:
-    """Return the hosts per segment; None if NVLink domains do not span hosts.
+    """Return the number of hosts per segment; None if no NVLink domain spans several hosts.
 
-    This is the greatest common divisor of the plan's hosts per domain. Without it Slurm fills one
-    block and puts the remaining hosts into the next: 18 + 14 instead of 16 + 16.
+    It is the greatest common divisor of the plan's hosts per domain. Without segments Slurm fills
+    one block and puts the remaining hosts into the next, for example 18 + 14 hosts instead of 16 +
+    16.
     """
     if not nvlink_spans_hosts(plan.problem.cluster):
         return None
@@ -23,7 +24,7 @@ def segment(plan: AnyPlan) -> int | None:
 
 
 def _shares(plan: AnyPlan) -> dict[int, int]:
-    """Return the hosts per rack, summed over its runs of node ranks."""
+    """Return rack number -> number of hosts in that rack, over all its runs of node ranks."""
     shares: dict[int, int] = {}
     for rack, hosts in contiguous_rack_runs(plan.problem.cluster, plan.placement.hosts):
         shares[rack] = shares.get(rack, 0) + hosts

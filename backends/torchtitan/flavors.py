@@ -1,4 +1,4 @@
-"""Find torchtitan's registered flavor with the sizes of a model, or what torchtitan lacks of it."""
+"""Search for a model in torchtitan's registry, and for model features that torchtitan lacks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from parc.compiler.ir import Model
 
 @dataclass(frozen=True, slots=True)
 class Flavor:
-    """Model that ``model_registry`` of ``torchtitan.models.<module>`` builds."""
+    """A model of ``torchtitan.models.<module>`` that torchtitan registers under ``name``."""
 
     module: str
     name: str
@@ -25,13 +25,14 @@ class Flavor:
 
 @cache
 def _table() -> dict[str, dict[str, Any]]:
+    """Read ``flavors.yaml``: model family -> module, longest sequence, and registered models."""
     text = (files("parc.backends.torchtitan") / "flavors.yaml").read_text("utf-8")
     tree: dict[str, dict[str, Any]] = parse_table(text)
     return tree
 
 
 def flavor_of(model: Model) -> Flavor | None:
-    """Return the registered model of the same family and sizes, or None."""
+    """Return the registered model of the same family with the same sizes as ``model``, or None."""
     entry = _table().get(model.family)
     if entry is None or model.mtp_layers or model.left_out or any(hybrid_parts(model)):
         return None
@@ -43,7 +44,7 @@ def flavor_of(model: Model) -> Flavor | None:
 
 
 def _sizes(model: Model) -> dict[str, int | bool]:
-    """Return the sizes that a row of flavors.yaml may state."""
+    """Return the sizes of ``model`` that a row of flavors.yaml may contain."""
     experts = model.experts
     return {
         "layers": model.layers,
@@ -62,7 +63,7 @@ def _sizes(model: Model) -> dict[str, int | bool]:
 
 
 def missing(model: Model) -> tuple[str, ...]:
-    """Return descriptions of the parts of ``model`` that torchtitan lacks; empty if it has all."""
+    """Return descriptions of the features of ``model`` that torchtitan lacks; empty if none."""
     if flavor_of(model) is not None:
         return ()
     found = [part for part in unsupported_parts(model) if part != "tied embeddings"]
@@ -74,8 +75,13 @@ def missing(model: Model) -> tuple[str, ...]:
 
 
 def explain_unknown_model(model: Model) -> Finding:
-    """Return the finding for a model that torchtitan cannot build."""
+    """Return the finding that torchtitan cannot build ``model``.
+
+    It is not in torchtitan's registry, and a decoder built from sizes lacks some of its features.
+    """
     names = [f"{family}: {', '.join(entry['flavors'])}" for family, entry in _table().items()]
+    # Without its prediction layers the model may be supported: suggest that edit rather than
+    # another framework.
     mtp = model.mtp_layers and not missing(_without_prediction(model))
     return Finding(
         message=f"torchtitan has no model with the sizes of {model.name}",
@@ -87,6 +93,7 @@ def explain_unknown_model(model: Model) -> Finding:
 
 
 def _without_prediction(model: Model) -> Model:
+    """Return ``model`` without its multi-token prediction layers."""
     from dataclasses import replace
 
     return replace(model, mtp_layers=0)

@@ -1,4 +1,4 @@
-"""Emit ``torchtitan/parc_titan.py``, a module with a function that returns ``Trainer.Config``."""
+"""Emission of ``torchtitan/parc_titan.py``, whose function ``run`` returns ``Trainer.Config``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,11 @@ DERIVED = public_functions(torch_program, derived)
 
 
 def module_file(plan: Plan) -> Artifact:
-    """Return the module, which uses a registered flavor, or else builds a decoder from sizes."""
+    """Return ``torchtitan/parc_titan.py``.
+
+    It uses a model from torchtitan's registry if one has the same sizes, and otherwise builds a
+    decoder from the sizes.
+    """
     problem, layout = plan.problem, plan.layout
     version = problem.version("torchtitan")
     table = field_table("parc.backends.torchtitan")
@@ -49,15 +53,16 @@ def module_file(plan: Plan) -> Artifact:
 
 
 def keywords(settings: Mapping[str, Any]) -> list[str]:
-    """Return ``name=value`` as Python source per setting, in the order of the table."""
+    """Return Python source ``name=value`` for every setting, in the order of the table."""
     return [f"{name}={literal(value)}" for name, value in settings.items()]
 
 
 def literal(value: Any) -> str:
-    """Return ``value`` as an ASCII Python literal, with strings in double quotes if possible."""
+    """Return ``value`` as a Python literal in ASCII; strings have double quotes if possible."""
     if isinstance(value, str):
         plain = ascii(value)
         return plain if '"' in plain or "\\" in plain else f'"{plain[1:-1]}"'
+    # repr(inf) is "inf", which is no Python expression.
     return 'float("inf")' if value == float("inf") else repr(value)
 
 
@@ -69,6 +74,6 @@ def stage_layers(split: Split) -> list[int]:
 
 
 def recompute_policy(recompute: Recompute) -> str:
-    """Return the activation-checkpointing policy as Python source."""
+    """Return the Python source of torchtitan's activation-checkpointing policy."""
     named = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
     return named[recompute.granularity]

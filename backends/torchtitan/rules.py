@@ -1,4 +1,4 @@
-"""Rules of torchtitan in addition to those that all torch backends share.
+"""Rules of torchtitan, in addition to those that all torch backends share.
 
 Source: torchtitan 0.3.0, trainer.py, distributed/parallel_dims.py, models/common/decoder.py.
 """
@@ -33,7 +33,7 @@ NAME = "torchtitan"
 
 
 def rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return the rules that apply to ``problem``."""
+    """Return the rules that a layout must satisfy for torchtitan to train ``problem``."""
     found = [
         *torch_rules(problem, NAME),
         CONTEXT_CHUNKS,
@@ -58,6 +58,7 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
 
 
 def _explain_too_long(problem: Problem, flavor: Flavor) -> Finding:
+    """Return the finding that a sequence is longer than the rotary table of ``flavor``."""
     length, most = problem.job.sequence_length, flavor.positions
     return Finding(
         message=f"torchtitan's {flavor.module} {flavor.name} supports up to {most} tokens",
@@ -82,9 +83,9 @@ def _violates_decay_end(problem: Problem, layout: Layout) -> bool:
 def _explain_decay_end(problem: Problem, layout: Layout) -> Finding:
     job = problem.job
     return Finding(
-        message=f"torchtitan cannot hold the learning rate after a decay of "
-        f"{job.lr_decay_steps} steps",
-        label=f"{job.lr_decay_steps} < {job.steps} steps",
+        message="torchtitan cannot keep the learning rate constant after the decay ends at step "
+        f"{job.lr_decay_steps}",
+        label=f"lr_decay_steps {job.lr_decay_steps} < {job.steps} steps of the run",
         help=f"valid lr_decay_steps: {job.steps} or more",
         fix=f"job.lr_decay_steps: {job.steps}",
         causes=(Cause("job.steps", f"the run has {job.steps} steps"),),
@@ -100,7 +101,8 @@ _DECAY_END = Rule(
 def _step(layout: Layout) -> int:
     """Return the number by which the sequence length must be divisible.
 
-    Sequence parallelism splits it over tp; context parallelism into two chunks per rank.
+    Sequence parallelism splits the sequence into tp parts, and context parallelism into two chunks
+    per rank.
     """
     shards = layout.tp if layout.sequence_parallel else 1
     return shards * (2 * layout.cp if layout.cp > 1 else 1)
@@ -124,7 +126,7 @@ def _explain_sequence_length(problem: Problem, layout: Layout) -> Finding:
 
 
 def _inner(layout: Layout) -> int:
-    """Return the ranks per replica of a pipeline stage."""
+    """Return the number of ranks of one stage and one replica: dp_shard x cp x tp."""
     return replicate_and_shard(layout)[1] * layout.cp * layout.tp
 
 
@@ -154,7 +156,7 @@ def _explain_expert_tensor(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="torchtitan cannot split a single expert over ranks",
         label=f"etp {layout.etp}, must be 1",
-        help="valid etp: 1; increase ep instead, up to dp_shard x cp x tp",
+        help="valid etp: 1; increase ep instead, at most to dp_shard x cp x tp",
         fix="layout.etp: 1",
         targets=(NAME,),
     )

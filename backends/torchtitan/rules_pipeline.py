@@ -15,8 +15,9 @@ SCHEDULE_READS = ("schedule", "pp", "vpp", "micro_batch", "dp_replicate", "dp_sh
 def pipeline_rules(problem: Problem) -> tuple[Rule, ...]:
     """Return the pipeline rules that apply to ``problem``.
 
-    The rules that the layers can be split (P02, P04) are added only if the spec fixes pp, vpp or
-    the layers of a stage. Otherwise the search skips every pp and vpp for which no split exists.
+    P02 and P04 (the layers cannot be split) are added only if the spec sets pp, vpp or the layers
+    of the first or last stage. Otherwise the search has already skipped every pp and vpp without a
+    valid split.
     """
     pins = problem.pins
     found = [stages_rule({"1f1b": ""}), _CHUNKS, _COUNT, _TIED]
@@ -29,7 +30,7 @@ def pipeline_rules(problem: Problem) -> tuple[Rule, ...]:
 
 
 def _split_rule(code: str, fields: tuple[str, ...]) -> Rule:
-    """Return a rule that is violated if there is no split, for the reason ``code``."""
+    """Return a rule that rejects layouts for which no split exists, if ``code`` is the reason."""
 
     def violates(problem: Problem, layout: Layout) -> bool:
         if find_split(problem, layout.pp, layout.vpp) is not None:
@@ -58,7 +59,7 @@ def _explain_chunk_count(problem: Problem, layout: Layout) -> Finding:
 
 
 def min_micro_batches(layout: Layout) -> int:
-    """Return the smallest number of micro-batches with which torch runs the schedule.
+    """Return the smallest number of micro-batches with which torch can run the schedule.
 
     Source: torch/distributed/pipelining/schedules.py.
     """
@@ -66,7 +67,7 @@ def min_micro_batches(layout: Layout) -> int:
 
 
 def micro_batch_multiple(layout: Layout, count: int) -> int:
-    """Return the number of rounds, by which the micro-batch ``count`` must be divisible.
+    """Return the number of rounds of the schedule, which must divide ``count`` micro-batches.
 
     Interleaved schedules run max(1, count // pp) rounds of equal size
     (torch/distributed/pipelining/schedules.py, number_of_rounds).
@@ -87,9 +88,10 @@ def _explain_micro_batch_count(problem: Problem, layout: Layout) -> Finding:
     step = layout.micro_batch * layout.dp
     count = layout.micro_batches(problem.job.global_batch)
     least = min_micro_batches(layout)
+    # A multiple of pp is valid for every schedule, so that the suggestion always works.
     below, above = nearest_multiples(max(count, least), layout.pp)
     good = sorted({max(below, least) * step, above * step})
-    label = f"{count} < {least}, must not be less"
+    label = f"{count} micro-batches, must be {least} or more"
     if count >= least:
         group = micro_batch_multiple(layout, count)
         label = f"{count} % {group} = {count % group}, must be 0"

@@ -1,4 +1,4 @@
-"""Verifier of the module that configures torchtitan, read without executing it."""
+"""Verifier of ``torchtitan/parc_titan.py``, which it reads without executing the module."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ KEYWORDS = {
 
 
 def read_sizes(text: str) -> MeshSizes:
-    """Return the sizes of the first call of ``ParallelismConfig``; keywords default to 1.
+    """Return the sizes of the device mesh, from the first call of ``ParallelismConfig``.
+
+    Sizes that the call does not pass are 1.
 
     Raises:
-        Malformed: no such call, or keywords that are not literals.
+        Malformed: the module has no such call, or its arguments are not literals.
     """
     try:
         calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]

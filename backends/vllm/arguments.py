@@ -1,4 +1,4 @@
-"""Flags that all processes of a plan share, from the table flags.yaml."""
+"""Flags of ``vllm serve`` that all processes of a plan share, from the table flags.yaml."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from parc.compiler.ir import ServingPlan
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """Flag with its value; None for a flag without value."""
+    """A flag with its value; the value is None for a flag without a value."""
 
     flag: str
     value: str | None
@@ -20,7 +20,7 @@ class Argument:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Words as the parser receives them."""
+        """Flag and value as separate words, as the parser receives them."""
         return (self.flag,) if self.value is None else (self.flag, self.value)
 
 
@@ -33,16 +33,17 @@ EXECUTOR = "--distributed-executor-backend"
 
 
 def planned_flags() -> frozenset[str]:
-    """Return the flags that a plan sets or deliberately omits."""
+    """Return the flags that a plan determines, whether it sets them or leaves them out."""
     return frozenset(row.setting for row in flag_table(PACKAGE).rows)
 
 
 def arguments(plan: ServingPlan) -> tuple[Argument, ...]:
-    """Return the arguments that all processes of the plan share."""
+    """Return the flags that all processes of the plan share."""
     return tuple(_arguments(plan))
 
 
 def _arguments(plan: ServingPlan) -> Iterator[Argument]:
+    """Yield the flags that all processes of the plan share, in the order of flags.yaml."""
     version = plan.problem.version("vllm")
     for row in flag_table(PACKAGE).rows:
         if row.group == HOSTS or not row.known(version):
@@ -54,7 +55,11 @@ def _arguments(plan: ServingPlan) -> Iterator[Argument]:
 
 
 def engine_words(plan: ServingPlan, executor: str) -> tuple[str, ...]:
-    """Return the checkpoint and all flags of an engine, with another executor than the table."""
+    """Return the checkpoint and all flags of an engine, started by ``executor``.
+
+    ``executor`` is vLLM's name for the mechanism that starts its workers, such as ``ray``; it
+    replaces the executor in the table.
+    """
     own = [one for one in arguments(plan) if one.flag != EXECUTOR]
     words = [word for one in own for word in one.words]
     return (

@@ -1,4 +1,4 @@
-"""vLLM as an engine: its constants, rules, groups and commands."""
+"""The backend ``vllm``: constants, rules, process groups and commands of the engine vLLM."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ STRATEGIES: dict[str, str] = {
 
 
 class Vllm:
-    """Backend ``vllm``, the engine of serving jobs."""
+    """The backend ``vllm``, the engine of serving jobs."""
 
     name = "vllm"
     versions = VERSIONS
@@ -54,29 +54,33 @@ class Vllm:
     long_context_setting = f"{ALLOW_LONG}=1"
 
     def constants(self) -> EngineConstants:
-        """Return the constants in ``constants.yaml``."""
+        """Return the constants in ``constants.yaml``, with which the cost model estimates vLLM."""
         return engine_constants()
 
     def default_batch(self, gpu: Gpu) -> tuple[int, int]:
-        """Return ``--max-num-seqs`` and ``--max-num-batched-tokens``, the defaults on ``gpu``."""
+        """Return vLLM's defaults of (--max-num-seqs, --max-num-batched-tokens) on ``gpu``."""
         return default_batch(gpu)
 
     def context_tokens(self, model: Model) -> int:
-        """Return the context length that vLLM derives from the model's config."""
+        """Return the context length, in tokens, that vLLM derives from the model's config."""
         return context_tokens(model)
 
     def check_formats(self, service: Service, gpu: Gpu, sink: Sink) -> None:
-        """Report weight and cache formats for which vLLM has no kernels."""
+        """Report weight and cache formats for which vLLM has no kernels on ``gpu``."""
         check_formats(service, gpu, sink)
 
     def expert_degrees(self, layout: ServingLayout) -> tuple[int, ...]:
-        """Return 1 and all ranks of a stage; vLLM derives the degree (config/parallel.py)."""
+        """Return 1 and the number of ranks per stage, the only expert parallel sizes.
+
+        vLLM derives the size from tp, pcp and dp (config/parallel.py).
+        """
         return tuple(sorted({1, layout.tp * layout.pcp * layout.dp}))
 
     def cache_degrees(self, model: Model, layout: ServingLayout) -> tuple[int, ...]:
-        """Return the degrees over ranks that would store copies of the same cache.
+        """Return the decode context parallel sizes that split copies of the KV cache.
 
-        These are all ranks of tp for latent attention, tp / kv_heads of them otherwise.
+        dcp splits a cache over ranks that would otherwise store the same cache: all ranks of tp
+        with latent attention, otherwise tp / kv_heads of them.
         """
         if layout.pcp > 1:
             return (1,)
@@ -85,13 +89,15 @@ class Vllm:
         return tuple(divisors(copies)) or (1,)
 
     def rules(self, problem: ServingProblem) -> tuple[ServingRule, ...]:
-        """Return all rules; they are the same for all supported versions."""
+        """Return the rules that a layout must satisfy; they are the same for all versions."""
         return RULES
 
     def mesh(self, layout: ServingLayout) -> Mesh:
-        """Return the mesh: rank = ((dp PP + pp) PCP + pcp) TP + tp per engine, engines in sequence.
+        """Return the device mesh in vLLM's rank order, one engine after another.
 
-        Source: distributed/parallel_state.py, initialize_model_parallel.
+        Within an engine, rank = ((dp x PP + pp) x PCP + pcp) x TP + tp, where capital letters are
+        sizes and lower-case letters coordinates. Source: distributed/parallel_state.py,
+        initialize_model_parallel.
         """
         return Mesh.of(
             (
@@ -104,7 +110,11 @@ class Vllm:
         )
 
     def families(self, problem: ServingProblem, layout: ServingLayout) -> tuple[GroupFamily, ...]:
-        """Return the groups of ``initialize_model_parallel``; ``ep`` spans all ranks of a stage."""
+        """Return the process groups of ``initialize_model_parallel``.
+
+        The group ``ep`` exists only for models with experts and contains all ranks of a pipeline
+        stage.
+        """
         columns = [
             GroupFamily("replica", "dense", ("replica",), column=True),
             GroupFamily("dp", "dense", ("dp",), column=True),
@@ -118,21 +128,21 @@ class Vllm:
         return tuple(columns)
 
     def command(self, plan: ServingPlan, executor: str) -> tuple[str, ...]:
-        """Return ``serve`` and its arguments, without those that differ between hosts."""
+        """Return the word ``serve`` and the arguments that are the same on all hosts."""
         return ("serve", *engine_words(plan, executor))
 
     def environment(self, plan: ServingPlan) -> tuple[Variable, ...]:
-        """Return the variables of network, stages, and the spec."""
+        """Return the variables for the network, for uneven stages, and from the spec."""
         return serving_environment(plan)
 
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
-        """Report arguments, ports and step sizes that vLLM rejects or runs slowly."""
+        """Report arguments, ports and step sizes that vLLM rejects or with which it is slow."""
         check_vllm(plan, sink)
 
     def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
-        """Return ``vllm/serve.sh``, one script for all hosts."""
+        """Return ``vllm/serve.sh``, the one script that every host runs."""
         return (serve_script(plan),)
 
 
 BACKEND = Vllm()
-"""The one instance."""
+"""The only instance; the registry imports it."""

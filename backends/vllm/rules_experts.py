@@ -1,4 +1,7 @@
-"""Rules of expert parallelism (vLLM: config/parallel.py, config/model.py, fused_moe/layer.py)."""
+"""Rules of vLLM for expert parallelism.
+
+Sources: config/parallel.py, config/model.py, fused_moe/layer.py.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ TARGETS = ("vllm",)
 
 
 def _ranks_per_stage(layout: ServingLayout) -> int:
-    """Return the ranks of a pipeline stage, all of which expert parallelism spans."""
+    """Return the number of ranks per pipeline stage, which is the size of expert parallelism."""
     return layout.tp * layout.pcp * layout.dp
 
 
@@ -37,9 +40,9 @@ def _has_other_degree(problem: ServingProblem, layout: ServingLayout) -> bool:
 def _explain_other_degree(problem: ServingProblem, layout: ServingLayout) -> Finding:
     ranks = _ranks_per_stage(layout)
     return Finding(
-        f"ep {layout.ep} is pinned, but vLLM derives the degree and would use ep {ranks}",
-        label=f"ep = tp {layout.tp} x pcp {layout.pcp} x dp {layout.dp} = {ranks}, or 1",
-        help=f"valid values: 1 (off) or {ranks} (on)",
+        f"the spec sets ep {layout.ep}, but vLLM derives the size and would use ep {ranks}",
+        label=f"ep must be 1 or tp {layout.tp} x pcp {layout.pcp} x dp {layout.dp} = {ranks}",
+        help=f"valid ep: 1 (off) or {ranks} (on)",
         fix="layout.ep: on",
         causes=(Cause("layout.tp", f"tp {layout.tp}"), Cause("layout.dp", f"dp {layout.dp}")),
         targets=TARGETS,
@@ -57,8 +60,8 @@ def _has_no_effect(problem: ServingProblem, layout: ServingLayout) -> bool:
 def _explain_no_effect(problem: ServingProblem, layout: ServingLayout) -> Finding:
     return Finding(
         "expert parallelism over one rank has no effect, which vLLM does not report",
-        label="tp x pcp x dp = 1",
-        help="experts are distributed over the ranks of tp, pcp and dp",
+        label="ep = tp x pcp x dp = 1",
+        help="set tp, pcp or dp above 1 to distribute experts, or set ep to off",
         fix="layout.ep: off",
         targets=TARGETS,
     )
@@ -72,9 +75,10 @@ def _explain_dense_data_parallelism(problem: ServingProblem, layout: ServingLayo
     return Finding(
         "data parallelism inside an engine is not useful for dense models: its ranks would be "
         "independent engines",
-        label=f"dp = {layout.dp}, and {problem.model.name} has no experts",
-        help="vLLM: Non-MoE models do not support external data parallel mode",
-        fix=f"layout.dp: 1   (replicas: {layout.dp} gives as many engines)",
+        label=f"dp {layout.dp}, but {problem.model.name} has no experts",
+        help=f"layout.replicas: {layout.dp} starts as many engines (vLLM: Non-MoE models do not "
+        "support external data parallel mode)",
+        fix="layout.dp: 1",
         causes=(Cause("model", "a dense model"),),
         targets=TARGETS,
     )
@@ -98,7 +102,7 @@ def _explain_uneven_experts(problem: ServingProblem, layout: ServingLayout) -> F
     if ep > count:
         return Finding(
             f"{count} experts cannot be distributed over {ep} ranks: some ranks would have none",
-            label=f"ep {ep} > {count}",
+            label=f"ep {ep} > {count} experts",
             fix="layout.ep: off",
             causes=(cause,),
             targets=TARGETS,
@@ -107,7 +111,7 @@ def _explain_uneven_experts(problem: ServingProblem, layout: ServingLayout) -> F
     return Finding(
         f"n_physical_experts={total} must be divisible by ep_size={ep}. Adjust "
         "num_redundant_experts.",
-        label=f"({count} + {redundant}) % {ep} = {total % ep}, must be 0",
+        label=f"({count} experts + {redundant} redundant) % {ep} = {total % ep}, must be 0",
         help="EPLB currently only supports even distribution of experts across ranks",
         fix=f"layout.redundant_experts: {fewest}",
         causes=(cause,),
@@ -125,13 +129,13 @@ def _explain_invalid_balancing(problem: ServingProblem, layout: ServingLayout) -
     if redundant < 0:
         return Finding(
             f"the number of redundant experts is negative: {redundant}",
-            label=f"{redundant} < 0",
+            label=f"redundant_experts {redundant}, must be 0 or more",
             fix="layout.redundant_experts: 0",
             targets=TARGETS,
         )
     return Finding(
         "enable_expert_parallel must be True to use EPLB, and its group must have two ranks",
-        label=f"ep = {layout.ep}: experts need several ranks to be balanced",
+        label=f"ep {layout.ep}: experts can be balanced only over several ranks",
         fix=(
             "remove layout.redundant_experts"
             if problem.model.experts is None

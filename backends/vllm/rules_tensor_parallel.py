@@ -1,7 +1,7 @@
-"""Rules of the tensor parallel size: heads, widths, the vocabulary, blocks of scales.
+"""Rules of vLLM for the tensor parallel size: heads, widths, vocabulary, and blocks of scales.
 
 Sources: vllm config/model.py (heads), layers/linear.py and fused_moe/layer.py (widths),
-vocab_parallel_embedding.py (vocabulary), quantization/utils/fp8_utils.py (blocks).
+vocab_parallel_embedding.py (vocabulary), quantization/utils/fp8_utils.py (blocks of scales).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from parc.compiler.ir.serving_plan import ServingProblem, ServingRule
 
 TARGETS = ("vllm",)
 MOST_SHOWN_DEGREE = 64
-"""Largest degree that is enumerated or listed."""
+"""Largest parallel size that is tried or listed."""
 Violates = Callable[[ServingProblem, ServingLayout], bool]
 
 
 def divisors(number: int, most: int = MOST_SHOWN_DEGREE) -> list[int]:
-    """Return the divisors of ``number`` up to ``most``, ascending."""
+    """Return the divisors of ``number`` up to ``most`` in ascending order."""
     return [degree for degree in range(1, min(number, most) + 1) if number % degree == 0]
 
 
@@ -34,6 +34,7 @@ def _splits_kv_heads(problem: ServingProblem, layout: ServingLayout) -> bool:
     attention = problem.model.attention
     if attention.latent is not None:
         return False
+    # With more ranks than key-value heads, vLLM copies each head to the same number of ranks.
     return attention.kv_heads % layout.tp != 0 and layout.tp % attention.kv_heads != 0
 
 
@@ -42,11 +43,16 @@ _VLLM_MESSAGES = {
     "groups": "If tensor parallel world size does not divide num_groups, then num_groups must "
     "equal 1",
 }
-"""Messages of vLLM. For linear attention it fails without one while it reshapes a projection."""
+"""Last part of a spec path -> vLLM's message for Mamba layers. For linear attention vLLM has no
+message: it fails while it reshapes a projection."""
 
 
 def _recurrent_heads_of(model: Model) -> Iterator[tuple[str, str, int]]:
-    """Yield (spec path, name, number) of heads and groups that are split without copies."""
+    """Yield (spec path, name, number) of the heads of recurrent layers, which tp must divide.
+
+    Recurrent layers are linear attention and Mamba layers. vLLM cannot copy these heads to several
+    ranks.
+    """
     linear, mamba = model.linear, model.mamba
     if linear is not None:
         yield "model.linear_attention.key_heads", "key heads of linear attention", linear.key_heads
@@ -67,7 +73,7 @@ def _splits_vocabulary(problem: ServingProblem, layout: ServingLayout) -> bool:
 def _split_tensors(
     problem: ServingProblem, layout: ServingLayout
 ) -> Iterator[tuple[str, str, int, int]]:
-    """Yield (spec path, tensor, its width, ranks that split it) of all split tensors."""
+    """Yield (spec path, name, width, number of ranks that split it) of every split tensor."""
     model = problem.model
     if model.ffn.size and model.dense_layers:
         yield "model.ffn", "MLP", model.ffn.size, layout.tp
@@ -80,9 +86,10 @@ def _split_tensors(
 def _scaled_tensors(
     problem: ServingProblem, layout: ServingLayout
 ) -> Iterator[tuple[str, str, int, int]]:
-    """Yield the same of tensors whose blocks of scales are split.
+    """Yield (spec path, name, width, number of ranks) of tensors whose blocks of scales are split.
 
-    Attention is left out because its heads are whole blocks.
+    Blocks are groups of quantized weights that share a scale. Attention is not included, because
+    its heads are whole blocks.
     """
     yield from _split_tensors(problem, layout)
     linear = problem.model.linear
@@ -115,9 +122,10 @@ def _cuts_integer_groups(problem: ServingProblem, layout: ServingLayout) -> bool
 def _valid_tp(
     problem: ServingProblem, layout: ServingLayout, violates: Violates
 ) -> tuple[str, str]:
-    """Return the valid tp as text, and the edit to the largest one up to the current tp.
+    """Return (valid tp sizes as text, edit) with the other parallel sizes unchanged.
 
-    The other axes stay unchanged. The edit is empty if the current tp is valid.
+    The edit sets the largest valid tp up to the current one. It is empty if the current tp is
+    valid.
     """
 
     def is_valid(tp: int) -> bool:
@@ -164,7 +172,7 @@ def _explain_recurrent(problem: ServingProblem, layout: ServingLayout) -> Findin
     found = (one for one in _recurrent_heads_of(problem.model) if one[2] % tp)
     path, what, count = next(found)
     valid, fix = _valid_tp(problem, layout, _splits_recurrent_heads)
-    message = _VLLM_MESSAGES.get(path.rpartition(".")[2], "tensor ranks need whole heads")
+    message = _VLLM_MESSAGES.get(path.rpartition(".")[2], "tensor-parallel ranks need whole heads")
     return Finding(
         f"{message}: {count} {what}, tp = {tp}",
         label=f"{count} % {tp} = {count % tp}, must be 0",
@@ -180,8 +188,8 @@ def _explain_vocab(problem: ServingProblem, layout: ServingLayout) -> Finding:
     multiple = engine_constants().sharding.vocab_multiple
     valid, fix = _valid_tp(problem, layout, _splits_vocabulary)
     return Finding(
-        f"{vocab} is not divisible by {tp}: rows of the embedding, padded to a multiple of "
-        f"{multiple}",
+        f"{vocab} is not divisible by {tp}: the embedding has {vocab} rows after padding to a "
+        f"multiple of {multiple}, and tp is {tp}",
         label=f"{vocab} % {tp} = {vocab % tp}, must be 0",
         help=f"valid values for tp: {valid}; every power of two up to {multiple} is valid",
         fix=fix,
@@ -195,7 +203,7 @@ def _explain_uneven(problem: ServingProblem, layout: ServingLayout) -> Finding:
     path, tensor, width, ranks = found
     valid, fix = _valid_tp(problem, layout, _splits_widths_unevenly)
     return Finding(
-        f"the width of the {tensor} ({width}) is not divisible by {ranks}",
+        f"the width of the {tensor} ({width}) is not divisible by the {ranks} ranks that split it",
         label=f"{width} % {ranks} = {width % ranks}, must be 0",
         help=f"valid values for tp: {valid}" + _expert_hint(tensor),
         fix=fix,
@@ -234,7 +242,7 @@ def _explain_block(problem: ServingProblem, layout: ServingLayout) -> Finding:
 
 
 def _expert_hint(tensor: str) -> str:
-    """Return a way to keep experts whole, if ``tensor`` is an expert."""
+    """Return the hint that expert parallelism avoids splitting experts; "" for other tensors."""
     return "; with layout.ep: on, experts stay whole" if tensor == "expert" else ""
 
 

@@ -1,4 +1,4 @@
-"""Emit ``vllm/serve.sh``, one script that starts the processes of every host."""
+"""Emission of ``vllm/serve.sh``, the one script that starts the processes of every host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _DEVICE_VARIABLES = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVIC
 
 
 def serve_script(plan: ServingPlan) -> Artifact:
-    """Return the script; a table at its end contains everything that differs between hosts."""
+    """Return ``vllm/serve.sh``.
+
+    Everything that differs between hosts is in the table at the end of the script.
+    """
     problem, placement = plan.problem, plan.placement
     running = processes(plan)
     # groupby needs sorted input, and processes() sorts by host
@@ -38,6 +41,7 @@ def serve_script(plan: ServingPlan) -> Artifact:
 
 
 def _describe_engines(plan: ServingPlan) -> str:
+    """Return the number and the parallel sizes of the engines as text."""
     layout = plan.layout
     degrees = [f"tp {layout.tp}", f"pp {layout.pp}"]
     degrees += [f"dp {layout.dp}"] if layout.dp > 1 else []
@@ -47,9 +51,9 @@ def _describe_engines(plan: ServingPlan) -> str:
 
 
 def _shared_arguments(plan: ServingPlan) -> list[tuple[str, list[tuple[str, ...]]]]:
-    """Return (group, words per flag) of the shared arguments, with those of the user last.
+    """Return (group, words of each flag) of the flags that all processes share.
 
-    For a repeated flag the parser uses the last value, so the user's arguments win.
+    The user's flags come last, because the parser uses the last value of a repeated flag.
     """
     by_group = groupby(arguments(plan), key=lambda argument: argument.group)
     groups = [(name, [one.words for one in group]) for name, group in by_group]
@@ -58,6 +62,7 @@ def _shared_arguments(plan: ServingPlan) -> list[tuple[str, list[tuple[str, ...]
 
 
 def _host_row(plan: ServingPlan, node: int, running: list[Process]) -> dict[str, object]:
+    """Return the row of the script's table for host ``node``, which starts ``running``."""
     host = plan.placement.hosts[node].name if plan.problem.cluster.named else f"host {node}"
     each = plan.placement.ranks_per_node
     ports = [port for process in running for port in process.ports]
@@ -73,11 +78,15 @@ def _host_row(plan: ServingPlan, node: int, running: list[Process]) -> dict[str,
 
 
 def words(flags: tuple[Flag, ...]) -> str:
-    """Return flags as shell text with leading blanks; addresses expand the array ``hosts``."""
+    """Return the flags as shell text, each with a leading space.
+
+    An ``Address`` becomes an element of the array ``hosts`` of the script.
+    """
     return "".join(f" {name}{_value(value)}" for name, value in flags)
 
 
 def _value(value: str | int | Address | None) -> str:
+    """Return the value of a flag as shell text with a leading space; empty if it has none."""
     if value is None:
         return ""
     if isinstance(value, Address):

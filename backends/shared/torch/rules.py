@@ -1,4 +1,4 @@
-"""Rules that fsdp, torchtitan and accelerate share: even splits, rank order, number formats."""
+"""Rules that fsdp, torchtitan and accelerate share: divisibility, rank order, number formats."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 
 def torch_rules(problem: Problem, framework: str) -> tuple[Rule, ...]:
-    """Return the shared rules that apply to ``problem``; messages name ``framework``."""
+    """Return the shared rules for ``problem``; their messages name ``framework``."""
     rules = [HEADS, _KV_HEADS, _WIDTHS, GPU_COUNT, BATCH, _STAGE_ONE]
     if problem.model.experts is None:
         rules.append(NO_EXPERTS)
@@ -28,9 +28,10 @@ def torch_rules(problem: Problem, framework: str) -> tuple[Rule, ...]:
 
 
 def _explain_dispatch(framework: str, at: str) -> Finding:
+    """Return the finding that ``framework`` ignores the MoE setting at the path ``at``."""
     return Finding(
         message=f"{framework} sends tokens to experts by a plain all-to-all without overlap",
-        label="would be ignored",
+        label=f"{framework} would ignore this setting",
         help="valid: moe_dispatcher alltoall, moe_overlap false; megatron supports other values",
         fix=f"{at}: {'alltoall' if at.endswith('dispatcher') else 'false'}",
         targets=(framework,),
@@ -43,8 +44,10 @@ def unconditional_rule(code: str, paths: tuple[str, ...], finding: Finding) -> R
 
 
 def _violates_kv_heads(problem: Problem, layout: Layout) -> bool:
-    # With latent attention, all heads share one compressed KV: there are no KV heads to split.
+    # With latent attention all heads share one compressed state, so there are no KV heads to split.
     attention = problem.model.attention
+    # Megatron and vLLM copy a key-value head to several ranks if tp is larger; torch's tensor
+    # parallelism does not.
     return attention.latent is None and attention.kv_heads % layout.tp != 0
 
 
@@ -62,7 +65,7 @@ def _explain_kv_heads(problem: Problem, layout: Layout) -> Finding:
 
 
 def _widths(problem: Problem) -> tuple[tuple[str, int], ...]:
-    """Return (name, width) of each tensor dim that tp splits, except attention heads."""
+    """Return (name, width) of every tensor dimension that tp splits, except attention heads."""
     model = problem.model
     widths = [("the vocabulary", model.vocab)]
     if model.ffn.size and model.dense_layers:
@@ -96,7 +99,7 @@ def _violates_zero_stage(problem: Problem, layout: Layout) -> bool:
 def _explain_zero_stage(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="FSDP2 cannot shard the optimizer state only (ZeRO-1)",
-        label="it shards weights, gradients and optimizer state together",
+        label="FSDP2 shards weights, gradients and optimizer state together",
         help="valid zero_stage: 3, 2 (weights stay gathered after the forward pass), 0 (DDP)",
         fix="layout.zero_stage: 2",
     )
@@ -109,8 +112,9 @@ def _violates_context_mixer(problem: Problem, layout: Layout) -> bool:
 def _explain_context_mixer(problem: Problem, layout: Layout) -> Finding:
     name, what = problem.model.name, mixer_head_counts(problem.model)[0][0]
     return Finding(
-        message=f"torch's context parallelism supports only softmax attention, {name} has {what}",
-        label=f"cp {layout.cp}: each rank would scan only its own tokens",
+        message="torch's context parallelism supports only softmax attention, "
+        f"but {name} has {what}",
+        label=f"cp {layout.cp}: recurrent layers would process only the tokens of their own rank",
         help="use cp 1, or emit megatron, whose all-to-all exchanges tokens for heads",
         fix="layout.cp: 1",
         causes=(Cause("model", f"{name} has {what}"),),
@@ -132,7 +136,10 @@ _STAGE_ONE = Rule(
 
 
 def precision_rule(framework: str) -> Rule:
-    """Return E11 for formats other than bf16, which need a loss scaler or another library."""
+    """Return rule E11: ``framework`` trains only in bf16.
+
+    fp16 would need a loss scaler, fp8 and fp4 a quantization library.
+    """
 
     def violates(problem: Problem, layout: Layout) -> bool:
         del layout
@@ -152,7 +159,7 @@ def precision_rule(framework: str) -> Rule:
 
 
 def order_rule(framework: str) -> Rule:
-    """Return E11 for rank orders other than that of torch's device mesh."""
+    """Return rule E11: ``framework`` supports only the rank order of torch's device mesh."""
 
     def violates(problem: Problem, layout: Layout) -> bool:
         del problem
@@ -182,7 +189,10 @@ STAGE_PINS = ("first_stage_layers", "last_stage_layers")
 def unsupported_pin_rules(
     problem: Problem, framework: str, names: tuple[str, ...]
 ) -> tuple[Rule, ...]:
-    """Return E11 for each field of ``names`` that the spec pins, because it would be ignored."""
+    """Return one E11 rule per ``layout`` field in ``names`` that the spec sets.
+
+    ``framework`` would ignore these fields.
+    """
     pinned = (name for name in names if getattr(problem.pins, name) is not None)
     return tuple(
         unconditional_rule("E11", (f"layout.{name}",), _explain_unsupported_pin(framework, name))
@@ -191,17 +201,18 @@ def unsupported_pin_rules(
 
 
 def _explain_unsupported_pin(framework: str, name: str) -> Finding:
+    """Return the finding: ``framework`` would ignore the spec field ``layout.<name>``."""
     return Finding(
         message=f"{framework} does not support layout.{name}",
-        label="would be ignored",
-        help="megatron supports it",
+        label=f"{framework} would ignore this setting",
+        help="megatron supports this setting",
         fix=f"remove layout.{name}",
         targets=(framework,),
     )
 
 
 def gradients_rule(framework: str, why: str) -> Rule:
-    """Return E11 for gradients in bf16, for a framework that always reduces them in fp32."""
+    """Return rule E11: ``framework`` reduces gradients only in fp32; ``why`` is the label."""
 
     def violates(problem: Problem, layout: Layout) -> bool:
         del layout
@@ -221,7 +232,10 @@ def gradients_rule(framework: str, why: str) -> Rule:
 
 
 def replicas_rule(framework: str, reason: str, axes: tuple[str, ...] = ("tp", "cp")) -> Rule:
-    """Return D19 for sizes of ``axes`` above 1 combined with replicas and no sharding."""
+    """Return rule D19: no size of ``axes`` may be above 1 if replicas are unsharded.
+
+    ``reason`` says why ``framework`` cannot combine them.
+    """
 
     def violates(problem: Problem, layout: Layout) -> bool:
         del problem
@@ -233,8 +247,8 @@ def replicas_rule(framework: str, reason: str, axes: tuple[str, ...] = ("tp", "c
         del problem
         return Finding(
             message=f"{framework} cannot combine {' or '.join(axes)} with unsharded replicas",
-            label=f"tp {layout.tp}, cp {layout.cp}, {layout.dp} replicas, shard 1: {reason}",
-            help="valid: zero_stage 2 or 3 with a dp_shard above 1, or tp 1 and cp 1",
+            label=f"tp {layout.tp}, cp {layout.cp}, {layout.dp} replicas, dp_shard 1: {reason}",
+            help="valid: zero_stage 2 or 3 with dp_shard above 1, or both tp 1 and cp 1",
             fix="layout.zero_stage: 3" if layout.zero_stage == 0 else "layout.dp_shard: auto",
             targets=(framework,),
         )
@@ -246,7 +260,10 @@ def replicas_rule(framework: str, reason: str, axes: tuple[str, ...] = ("tp", "c
 
 
 def stages_rule(only: Mapping[str, str]) -> Rule:
-    """Return P06: vpp above 1 needs pp above 1, which help offers if ``only`` has a pipeline."""
+    """Return rule P06: vpp above 1 needs pp above 1.
+
+    The help suggests a larger pp if the strategies ``only`` include a pipeline.
+    """
 
     def violates(problem: Problem, layout: Layout) -> bool:
         del problem
@@ -266,7 +283,7 @@ def stages_rule(only: Mapping[str, str]) -> Rule:
 
 
 def layer_blocks_rule(framework: str) -> Rule:
-    """Return E11 for recomputation in blocks, for a framework that recomputes single layers."""
+    """Return rule E11: ``framework`` recomputes single layers, not blocks of layers."""
 
     def violates(problem: Problem, layout: Layout) -> bool:
         del problem
@@ -278,7 +295,7 @@ def layer_blocks_rule(framework: str) -> Rule:
         again = layout.recompute
         return Finding(
             message=f"{framework} recomputes each layer separately, not blocks of layers",
-            label=f"method {again.method}, layers {again.layers}",
+            label=f"recompute method {again.method}, layers per block {again.layers}",
             help="valid recompute: full (uniform, 1 layer), none",
             fix="layout.recompute: full",
             targets=(framework,),

@@ -1,4 +1,8 @@
-"""A command of vLLM as a serving problem and a layout: in full for wording, partial for checks."""
+"""Conversion of a vLLM command to a serving problem and a layout.
+
+The complete problem is used to word messages. In the partial problem, which rules are checked
+against, values that the command does not determine are unknown.
+"""
 
 from __future__ import annotations
 
@@ -42,22 +46,22 @@ NATIVE = ("deepseek_v3", "gpt_oss", "kimi_k2")
 
 @dataclass(frozen=True, slots=True)
 class Facts(LaunchFacts[ServingProblem, ServingLayout]):
-    """Facts of a launch of vLLM, whose layout is known in full."""
+    """Facts about a launch of vLLM whose layout is completely known."""
 
     refused: tuple[Diagnostic, ...]
-    """Findings on known values that hold for every layout."""
+    """Findings about known values, which apply to every layout."""
 
 
 def vllm_facts(
     model: str, sure: Mapping[str, Flag], written: Collection[str], options: LintOptions
 ) -> Facts | None:
-    """Return the facts of a launch; None if its values do not resolve to a problem.
+    """Return the facts about a launch, or None if its values do not form a valid problem.
 
     Args:
-        model: checkpoint that is served; empty: unknown.
-        sure: name -> flag, for flags that each run has with the same value.
+        model: name of the checkpoint that is served; empty if unknown.
+        sure: name -> flag, for flags that every run has with the same value.
         written: names of all flags, including those that only some runs have.
-        options: additional facts of the user.
+        options: facts that the user gives in addition.
     """
     name = options.model or catalog_name(model)
     tree = _tree(name or MODEL, sure, options)
@@ -81,12 +85,15 @@ def vllm_facts(
 
 
 def number_of(flag: Flag | None) -> int | None:
-    """Return the whole number that a flag sets; None if it sets none."""
+    """Return the whole number that ``flag`` sets; None if there is none."""
     return whole_number(flag.values[0].text) if flag is not None and flag.values else None
 
 
 def _tree(model: str, sure: Mapping[str, Flag], options: LintOptions) -> dict[str, Any]:
-    """Return a complete spec with the parallel sizes of the command."""
+    """Return a complete spec with the parallel sizes of the command.
+
+    It has 64 nodes if the user gives neither a cluster nor a number of GPUs.
+    """
     layout: dict[str, Any] = {
         path.partition(".")[2]: number_of(sure.get(flag)) or 1 for flag, path in DEGREES.items()
     }
@@ -113,10 +120,10 @@ def _tree(model: str, sure: Mapping[str, Flag], options: LintOptions) -> dict[st
 def _memory_settings(
     plain: ServingProblem, checkpoint: str, sure: Mapping[str, Flag], written: Collection[str]
 ) -> dict[str, Any] | None:
-    """Return the settings that determine the memory of weights and cache, as parts of a spec.
+    """Return the spec sections that determine the memory of weights and cache.
 
-    None if the command does not determine them. Without a limit on the longest request vLLM uses
-    the context length of the model.
+    Returns None if the command does not determine that memory. If the longest request is not
+    limited, vLLM uses the model's context length.
     """
     settings = (*LIMITS, SHARE, FORMAT, CACHE, TYPE)
     unsure = any(flag in written and flag not in sure for flag in settings)
@@ -126,6 +133,7 @@ def _memory_settings(
         flag: sure[flag].values[0].text for flag in settings if flag in sure and sure[flag].values
     }
     limits = {path: number_of(sure[flag]) for flag, path in LIMITS.items() if flag in sure}
+    # 0.92 is the default of --gpu-memory-utilization in vLLM 0.33.
     share = re.fullmatch(r"0?\.[0-9]{1,4}|1(\.0*)?", values.get(SHARE, "0.92"))
     cache = CACHE_FORMATS.get(values.get(CACHE, "auto"))
     weights = _weights(plain, checkpoint, values)
@@ -143,7 +151,10 @@ def _memory_settings(
 def _weights(
     plain: ServingProblem, checkpoint: str, values: Mapping[str, str]
 ) -> dict[str, Any] | None:
-    """Return the format of the weights; None if neither a flag nor the checkpoint name shows it."""
+    """Return the weight format as spec fields.
+
+    Returns None if neither the flags nor the name of the checkpoint show the format.
+    """
     name, quantization = checkpoint.lower(), values.get(FORMAT)
     plain_type = TYPES.get(values.get(TYPE, "auto"))
     if quantization not in (None, "fp8") or OTHER_FORMAT.search(name) or plain_type is None:
@@ -161,11 +172,13 @@ def _joined(tree: Mapping[str, Any], parts: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _resolved(tree: Mapping[str, Any], options: LintOptions, sink: Sink) -> ServingProblem | None:
+    """Return the serving problem that the spec ``tree`` describes; None if the spec is invalid."""
     problem = resolve_tree(tree, options, sink)
     return problem if isinstance(problem, ServingProblem) else None
 
 
 def _layout(pins: Mapping[str, Any]) -> ServingLayout:
+    """Return the layout with the parallel sizes in ``pins``, a complete ``layout`` section."""
     tp, pp, dp, pcp, dcp = (pins[axis] for axis in ("tp", "pp", "dp", "pcp", "dcp"))
     spread = tp * pcp * dp if pins["ep"] == "on" else 1
     return ServingLayout(tp=tp, pp=pp, dp=dp, ep=spread, pcp=pcp, dcp=dcp)
