@@ -56,7 +56,7 @@ def plugin_names() -> tuple[str, ...]:
 
 
 @cache
-def plugin(name: str) -> Declaration | PluginProblem | None:
+def load_plugin(name: str) -> Declaration | PluginProblem | None:
     """Load the plugin ``name`` and return its checked declaration, or the problem with it.
 
     Returns None if no installed package registers that name.
@@ -67,14 +67,14 @@ def plugin(name: str) -> Declaration | PluginProblem | None:
     if len(found) > 1:
         # Two packages with one name: choosing one would make the output depend on the order of
         # installation.
-        both = " and ".join(map(_distribution, found))
+        both = " and ".join(map(_distribution_name, found))
         return PluginProblem(name, f"{both} register this name", "uninstall one of them")
     try:
-        message = _defect(name, declared := found[0].load())
+        message = _find_defect(name, declared := found[0].load())
     except Exception as error:  # the plugin's code may raise anything
         message = f"{type(error).__name__}: {error}"
     if message:
-        where = f"{found[0].value} of {_distribution(found[0])}"
+        where = f"{found[0].value} of {_distribution_name(found[0])}"
         return PluginProblem(name, f"{where}: {message}", "repair the plugin or uninstall it")
     assert isinstance(declared, Declaration)
     return declared
@@ -88,7 +88,7 @@ def shadowed(built_in: tuple[str, ...]) -> tuple[PluginProblem, ...]:
     return tuple(
         PluginProblem(
             name,
-            f"{' and '.join(map(_distribution, found))} and PARC itself declare this name",
+            f"{' and '.join(map(_distribution_name, found))} and PARC itself declare this name",
             "give the plugin another name or uninstall it",
         )
         for name, found in sorted(entry_points().items())
@@ -108,15 +108,15 @@ def entry_points() -> dict[str, tuple[EntryPoint, ...]]:
     found: dict[str, list[EntryPoint]] = {}
     for one in metadata.entry_points(group=GROUP):
         found.setdefault(one.name, []).append(one)
-    return {name: tuple(sorted(some, key=_distribution)) for name, some in found.items()}
+    return {name: tuple(sorted(some, key=_distribution_name)) for name, some in found.items()}
 
 
-def _distribution(one: EntryPoint) -> str:
+def _distribution_name(one: EntryPoint) -> str:
     """Return the name and version of the package that registers the entry point."""
     return f"{one.dist.name} {one.dist.version}" if one.dist else one.value
 
 
-def _defect(name: str, declared: object) -> str:
+def _find_defect(name: str, declared: object) -> str:
     """Return the first defect of a loaded entry point, or an empty text if it is usable."""
     if not isinstance(declared, Declaration):
         return f"it is a {type(declared).__name__}, must be a parc.backends.declaration.Declaration"
@@ -129,28 +129,28 @@ def _defect(name: str, declared: object) -> str:
     if not declared.training and not declared.serving:
         return "it declares neither a training nor a serving module"
     # One defect is enough for a message; the modules of the declaration are imported only here.
-    return next(_missing(declared), "")
+    return next(_missing_members(declared), "")
 
 
-def _missing(declared: Declaration) -> Iterator[str]:
+def _missing_members(declared: Declaration) -> Iterator[str]:
     """Yield one text per module of a declaration that lacks an object or members of it."""
     for module, attribute, protocol in _declared_objects(declared):
         target = getattr(declared.module(module), attribute, None)
-        lacking = [one for one in members(protocol) if not hasattr(target, one)]
+        lacking = [one for one in protocol_members(protocol) if not hasattr(target, one)]
         if target is None:
             yield f"the module {module} has no {attribute}"
         elif lacking:
             yield f"{attribute} of {module} lacks {', '.join(lacking)} of {protocol.__name__}"
         elif attribute == BACKEND and (target.name != declared.name or not target.versions):
             yield f"BACKEND of {module} needs the name {declared.name!r} and at least one version"
-    for module, name, needed in _readers(declared):
+    for module, name, needed in _declared_readers(declared):
         reader = getattr(declared.module(module), name, None)
         lacking = [one for one in needed if not hasattr(reader, one)]
         if lacking:
             yield f"{name} of {module} lacks {', '.join(lacking)}"
 
 
-def _readers(declared: Declaration) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+def _declared_readers(declared: Declaration) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """Yield (module, object, required members) of the declared linter and importers."""
     if declared.linter:
         yield declared.linter, "LINTER", ("recognizes", "lint")
@@ -173,7 +173,7 @@ def _declared_objects(declared: Declaration) -> Iterator[tuple[str, str, type[An
         yield declared.verifier, VERIFIER, Verifier
 
 
-def members(protocol: type[Any]) -> tuple[str, ...]:
+def protocol_members(protocol: type[Any]) -> tuple[str, ...]:
     """Return the names of the public members of a protocol, sorted."""
     found = {
         name

@@ -11,7 +11,7 @@ from typing import Literal, cast
 
 from parc.backends.base import Backend, Engine, Framework, ServingBackend
 from parc.backends.declaration import Declaration, Front, JobKind
-from parc.backends.plugins import PluginProblem, plugin, plugin_names
+from parc.backends.plugins import PluginProblem, load_plugin, plugin_names
 from parc.backends.verifier import Verifier
 from parc.compiler.ir import Problem
 
@@ -127,7 +127,7 @@ def find(name: str) -> Declaration | PluginProblem | None:
 
     Returns None if the name is unknown.
     """
-    return _BY_NAME.get(name) or plugin(name)
+    return _BY_NAME.get(name) or load_plugin(name)
 
 
 def declaration(name: str) -> Declaration:
@@ -159,7 +159,7 @@ def installed(role: Role) -> tuple[Declaration, ...]:
 
 def all_declared() -> tuple[Declaration, ...]:
     """Return the declarations of all usable backends: built-in ones, then plugins by name."""
-    found = [plugin(name) for name in plugin_names() if name not in _BY_NAME]
+    found = [load_plugin(name) for name in plugin_names() if name not in _BY_NAME]
     return (*BUILT_IN, *(one for one in found if isinstance(one, Declaration)))
 
 
@@ -189,7 +189,7 @@ def backend(name: str) -> Backend:
     Raises:
         KeyError: no training backend has that name.
     """
-    return cast(Backend, _load(name, declaration(name).training))
+    return cast(Backend, _load_backend(name, declaration(name).training))
 
 
 def framework(name: str) -> Framework:
@@ -209,7 +209,7 @@ def serving_backend(name: str) -> ServingBackend:
     Raises:
         KeyError: no serving backend has that name.
     """
-    return cast(ServingBackend, _load(name, declaration(name).serving))
+    return cast(ServingBackend, _load_backend(name, declaration(name).serving))
 
 
 def engine(name: str) -> Engine:
@@ -230,7 +230,7 @@ def versions_of(name: str) -> tuple[tuple[str, ...], str]:
         KeyError: no backend has that name.
     """
     found = declaration(name)
-    target = cast(Backend, _load(name, found.training or found.serving))
+    target = cast(Backend, _load_backend(name, found.training or found.serving))
     return target.versions, str(getattr(target, "default_version", target.versions[-1]))
 
 
@@ -254,14 +254,14 @@ def front_verifiers(name: str) -> dict[str, Verifier]:
     return {one: cast(Verifier, found.module(module).VERIFIER) for one, module in verified}
 
 
-def fronts() -> tuple[tuple[str, str], ...]:
+def built_in_fronts() -> tuple[tuple[str, str], ...]:
     """Return all built-in pairs (front, framework): the front starts the framework's program."""
     return tuple((one.name, front.framework) for one in BUILT_IN for front in one.fronts)
 
 
 def front_of(problem: Problem) -> str:
     """Return the backend in ``emit`` that starts the framework's program; empty if none does."""
-    return next((one for one in problem.emit if _front(one, problem.framework)), "")
+    return next((one for one in problem.emit if _find_front(one, problem.framework)), "")
 
 
 def behind_front(front: str, name: str) -> Framework:
@@ -270,10 +270,10 @@ def behind_front(front: str, name: str) -> Framework:
     Raises:
         KeyError: ``front`` cannot start that framework.
     """
-    found = _front(front, name)
+    found = _find_front(front, name)
     if found is None:
         raise KeyError((front, name))
-    return cast(Framework, _load(front, found.backend))
+    return cast(Framework, _load_backend(front, found.backend))
 
 
 def framework_of(problem: Problem) -> Framework:
@@ -288,15 +288,15 @@ def framework_of(problem: Problem) -> Framework:
 
 def starts(front: str, name: str) -> bool:
     """Return True if the backend ``front`` can start the program of the framework ``name``."""
-    return _front(front, name) is not None
+    return _find_front(front, name) is not None
 
 
-def _front(front: str, name: str) -> Front | None:
+def _find_front(front: str, name: str) -> Front | None:
     """Return the declaration that ``front`` can start the framework ``name``, or None."""
     return next((one for one in declaration(front).fronts if one.framework == name), None)
 
 
-def _load(name: str, module: str) -> object:
+def _load_backend(name: str, module: str) -> object:
     """Import ``module`` of the backend ``name`` and return its object ``BACKEND``.
 
     Raises:

@@ -20,7 +20,7 @@ def uses_deepspeed(problem: Problem) -> bool:
     return problem.framework == "deepspeed"
 
 
-def sharded(problem: Problem, layout: Layout) -> bool:
+def uses_fsdp2(problem: Problem, layout: Layout) -> bool:
     """Return True if FSDP2 shards the model, that is, if neither DDP nor DeepSpeed is used."""
     return layout.zero_stage > 0 and not uses_deepspeed(problem)
 
@@ -29,7 +29,7 @@ def distributed_type(problem: Problem, layout: Layout) -> str:
     """Return Accelerate's name of the strategy: "DEEPSPEED", "FSDP", or "MULTI_GPU" for DDP."""
     if uses_deepspeed(problem):
         return "DEEPSPEED"
-    return "FSDP" if sharded(problem, layout) else "MULTI_GPU"
+    return "FSDP" if uses_fsdp2(problem, layout) else "MULTI_GPU"
 
 
 def mixed_precision(problem: Problem, layout: Layout) -> str | None:
@@ -57,17 +57,17 @@ def deepspeed_launcher(problem: Problem, layout: Layout) -> str | None:
     return "standard" if uses_deepspeed(problem) else None
 
 
-def zero3_init(problem: Problem, layout: Layout) -> bool | None:
+def zero3_init_flag(problem: Problem, layout: Layout) -> bool | None:
     """Return True if transformers must create the model in shards (ZeRO-3), else None."""
     return True if uses_deepspeed(problem) and layout.zero_stage == 3 else None
 
 
-def machines(problem: Problem, layout: Layout) -> int:
+def host_count(problem: Problem, layout: Layout) -> int:
     """Return the number of hosts of the job."""
     return layout.world // ranks_per_node(problem.cluster.node.gpus, layout.world)
 
 
-def processes(problem: Problem, layout: Layout) -> int:
+def rank_count(problem: Problem, layout: Layout) -> int:
     """Return the number of ranks of the job, over all hosts."""
     return layout.world
 
@@ -75,33 +75,33 @@ def processes(problem: Problem, layout: Layout) -> int:
 def fsdp_version(problem: Problem, layout: Layout) -> int | None:
     """Return 2 with FSDP, because FSDP1 does not support a ParallelismConfig; None without FSDP."""
     # accelerate's commands/launch.py requires version 2 if a ParallelismConfig is used.
-    return 2 if sharded(problem, layout) else None
+    return 2 if uses_fsdp2(problem, layout) else None
 
 
-def reshard(problem: Problem, layout: Layout) -> bool | None:
+def reshard_after_forward(problem: Problem, layout: Layout) -> bool | None:
     """Return True if FSDP2 frees gathered weights after the forward pass, which ZeRO-3 needs.
 
     False for ZeRO-2, which keeps the weights until the backward pass. None without FSDP2.
     """
-    return layout.zero_stage == 3 if sharded(problem, layout) else None
+    return layout.zero_stage == 3 if uses_fsdp2(problem, layout) else None
 
 
-def wrap_policy(problem: Problem, layout: Layout) -> str | None:
+def auto_wrap_policy(problem: Problem, layout: Layout) -> str | None:
     """Return the policy that makes every decoder layer one FSDP unit; None without FSDP2.
 
     Accelerate finds the class of the layers in the model's ``_no_split_modules``.
     """
-    return "TRANSFORMER_BASED_WRAP" if sharded(problem, layout) else None
+    return "TRANSFORMER_BASED_WRAP" if uses_fsdp2(problem, layout) else None
 
 
-def state_dict(problem: Problem, layout: Layout) -> str | None:
+def state_dict_type(problem: Problem, layout: Layout) -> str | None:
     """Return the checkpoint format in which every rank writes its own file; None without FSDP2."""
-    return "SHARDED_STATE_DICT" if sharded(problem, layout) else None
+    return "SHARDED_STATE_DICT" if uses_fsdp2(problem, layout) else None
 
 
-def checkpointing(problem: Problem, layout: Layout) -> bool | None:
+def activation_checkpointing(problem: Problem, layout: Layout) -> bool | None:
     """Return True if FSDP2 recomputes every layer in the backward pass; None without FSDP2."""
-    return layout.recompute.granularity == "full" if sharded(problem, layout) else None
+    return layout.recompute.granularity == "full" if uses_fsdp2(problem, layout) else None
 
 
 def gradient_checkpointing(problem: Problem, layout: Layout) -> bool:
@@ -112,17 +112,17 @@ def gradient_checkpointing(problem: Problem, layout: Layout) -> bool:
     return uses_deepspeed(problem) and layout.recompute.granularity == "full"
 
 
-def replicate(problem: Problem, layout: Layout) -> int | None:
+def dp_replicate_size(problem: Problem, layout: Layout) -> int | None:
     """Return the number of replicas of the sharded model; None without FSDP2.
 
     DDP and DeepSpeed build no device mesh.
     """
-    return dp_replicate(problem, layout) if sharded(problem, layout) else None
+    return dp_replicate(problem, layout) if uses_fsdp2(problem, layout) else None
 
 
-def shard(problem: Problem, layout: Layout) -> int | None:
+def dp_shard_size(problem: Problem, layout: Layout) -> int | None:
     """Return the number of ranks over which one replica is sharded; None without FSDP2."""
-    return dp_shard(problem, layout) if sharded(problem, layout) else None
+    return dp_shard(problem, layout) if uses_fsdp2(problem, layout) else None
 
 
 def tp_size(problem: Problem, layout: Layout) -> int | None:
@@ -130,23 +130,23 @@ def tp_size(problem: Problem, layout: Layout) -> int | None:
 
     The ``tp_plan`` of the model defines how its layers are split.
     """
-    return layout.tp if sharded(problem, layout) else None
+    return layout.tp if uses_fsdp2(problem, layout) else None
 
 
 def cp_size(problem: Problem, layout: Layout) -> int | None:
     """Return the context parallel size; None without FSDP2."""
-    return layout.cp if sharded(problem, layout) else None
+    return layout.cp if uses_fsdp2(problem, layout) else None
 
 
-def cp_strategy(problem: Problem, layout: Layout) -> str | None:
+def cp_comm_strategy(problem: Problem, layout: Layout) -> str | None:
     """Return how context-parallel ranks exchange keys and values, in Accelerate's words.
 
     None if cp is 1 or FSDP2 is not used.
     """
-    return CP_STRATEGIES[layout.cp_comm] if layout.cp > 1 and sharded(problem, layout) else None
+    return CP_STRATEGIES[layout.cp_comm] if layout.cp > 1 and uses_fsdp2(problem, layout) else None
 
 
-def rope(problem: Problem, layout: Layout) -> dict[str, Any]:
+def rope_parameters(problem: Problem, layout: Layout) -> dict[str, Any]:
     """Return the rotary position settings that ``LlamaConfig`` expects."""
     position = problem.model.position
     base: dict[str, Any] = {"rope_theta": position.base, "rope_type": "default"}

@@ -24,7 +24,7 @@ def emit(plan: Plan) -> tuple[Artifact, ...]:
     The program is ``train.py`` and ``learning_rate.py``. It builds the model from the sizes in
     ``job.json``.
     """
-    tree = settings(plan)
+    tree = nested_settings(plan)
     job = dict(tree["job"])
     files = [Artifact(f"{FOLDER}/config.yaml", yaml_text(tree["config"]))]
     if not plan.problem.launch.program:
@@ -35,7 +35,7 @@ def emit(plan: Plan) -> tuple[Artifact, ...]:
     return (*files, Artifact(f"{FOLDER}/job.json", text))
 
 
-def settings(plan: Plan) -> dict[str, Any]:
+def nested_settings(plan: Plan) -> dict[str, Any]:
     """Return the nested settings of both files, by the sections config, job and model."""
     problem = plan.problem
     table = field_table("parc.backends.accelerate")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.accelerate.derived import deepspeed_file, machines
+from parc.backends.accelerate.derived import deepspeed_file, host_count
 from parc.backends.accelerate.files import FOLDER
 from parc.backends.base import LaunchCommand
 from parc.backends.shared.render import shell_word
@@ -35,7 +35,7 @@ def launch_command(plan: Plan) -> LaunchCommand:
             # The path in config.yaml is relative, and would be opened relative to the current
             # folder.
             *((f'--deepspeed_config_file="$here/../{config}"',) if config else ()),
-            f"--num_machines={machines(problem, layout)}",
+            f"--num_machines={host_count(problem, layout)}",
             f"--num_processes={layout.world}",
             '--machine_rank="$NODE_RANK"',
             '--main_process_ip="$MASTER_ADDR"',

@@ -10,16 +10,18 @@ from parc.compiler.ir import ProgramMemory
 
 def accelerate() -> ProgramMemory:
     """Return the memory model under FSDP2; its field ``replicated`` is the model under DDP."""
-    program = replace(_of_transformers(plain_fsdp2()), name="accelerate", replicated=None)
+    program = replace(_with_transformers_decoder(plain_fsdp2()), name="accelerate", replicated=None)
     return replace(program, replicated=autocast(program, norm_copies=2.0))
 
 
-def behind_deepspeed(deepspeed: ProgramMemory) -> ProgramMemory:
+def deepspeed_plugin_memory(deepspeed: ProgramMemory) -> ProgramMemory:
     """Return the memory model under DeepSpeed, derived from that of DeepSpeed's own program."""
-    return replace(_of_transformers(deepspeed), name="accelerate deepspeed", repeats_keys=False)
+    return replace(
+        _with_transformers_decoder(deepspeed), name="accelerate deepspeed", repeats_keys=False
+    )
 
 
-def _of_transformers(program: ProgramMemory) -> ProgramMemory:
+def _with_transformers_decoder(program: ProgramMemory) -> ProgramMemory:
     """Return ``program`` with the activations that the decoder of transformers saves.
 
     A norm saves an fp32 copy of its input and a 16-bit result. The 16-bit logits are freed before

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from parc.backends.accelerate.launch import environment, launch_command
-from parc.backends.accelerate.memory import behind_deepspeed
+from parc.backends.accelerate.memory import deepspeed_plugin_memory
 from parc.backends.accelerate.rules import model_rules
 from parc.backends.base import LaunchCommand
 from parc.backends.registry import framework
@@ -60,7 +60,7 @@ class DeepSpeedPlugin:
 
     def program_memory(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of the transformers Llama under DeepSpeed."""
-        return behind_deepspeed(framework("deepspeed").program_memory(problem))
+        return deepspeed_plugin_memory(framework("deepspeed").program_memory(problem))
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
         """Return the environment variables that the backend ``accelerate`` sets."""

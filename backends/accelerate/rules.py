@@ -52,13 +52,13 @@ def model_rules(problem: Problem) -> tuple[Rule, ...]:
     return (unconditional_rule("E10", ("model", "launch.program"), finding),)
 
 
-def _violates_plain_replicas(problem: Problem, layout: Layout) -> bool:
+def _violates_tp_cp_without_fsdp2(problem: Problem, layout: Layout) -> bool:
     # ParallelismConfig supports cp only with FSDP2, and tp with replicas only if dp_shard is above
     # 1 (parallelism_config.py). DDP splits no parameters.
     return layout.zero_stage == 0 and (layout.tp > 1 or layout.cp > 1)
 
 
-def _explain_plain_replicas(problem: Problem, layout: Layout) -> Finding:
+def _explain_tp_cp_without_fsdp2(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="Accelerate supports tp and cp only with FSDP2",
         label=f"zero_stage 0 with tp {layout.tp}, cp {layout.cp}",
@@ -68,11 +68,11 @@ def _explain_plain_replicas(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _violates_shard_group(problem: Problem, layout: Layout) -> bool:
+def _has_single_rank_shard(problem: Problem, layout: Layout) -> bool:
     return layout.zero_stage > 0 and layout.dp_shard * layout.cp == 1
 
 
-def _explain_shard_group(problem: Problem, layout: Layout) -> Finding:
+def _explain_single_rank_shard(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="Accelerate's FSDP2 needs more than one rank to shard over",
         label=f"dp_shard {layout.dp_shard} x cp {layout.cp} = 1 rank, must be 2 or more",
@@ -133,15 +133,15 @@ def _explain_custom_program(problem: Problem, layout: Layout) -> Finding:
 _PLAIN_REPLICAS = Rule(
     "E11",
     ("layout.zero_stage",),
-    _violates_plain_replicas,
-    _explain_plain_replicas,
+    _violates_tp_cp_without_fsdp2,
+    _explain_tp_cp_without_fsdp2,
     ("zero_stage", "tp", "cp"),
 )
 _NOTHING = Rule(
     "E11",
     ("layout.dp_shard", "layout.zero_stage", "layout.dp"),
-    _violates_shard_group,
-    _explain_shard_group,
+    _has_single_rank_shard,
+    _explain_single_rank_shard,
     ("zero_stage", "dp_shard", "cp"),
 )
 _GRADIENTS = Rule(

@@ -6,7 +6,7 @@ from parc.backends.shared.torch.mesh import replicate_and_shard
 from parc.compiler.ir import Layout, Problem
 
 
-def strategy(problem: Problem, layout: Layout) -> str:
+def wrapper_name(problem: Problem, layout: Layout) -> str:
     """Return "ddp", "fsdp" or "hsdp": the wrapper that ``parallelize.apply`` uses."""
     replicate, _ = replicate_and_shard(layout)
     # DDP cannot wrap the DTensor parameters of tensor parallelism, so tp > 1 uses fully_shard even
@@ -21,7 +21,7 @@ def reshard_after_forward(problem: Problem, layout: Layout) -> bool:
     return layout.zero_stage == 3
 
 
-def checkpointing(problem: Problem, layout: Layout) -> str:
+def activation_checkpointing(problem: Problem, layout: Layout) -> str:
     """Return ``"full"`` if the backward pass recomputes every layer, else ``"none"``."""
     return layout.recompute.granularity
 

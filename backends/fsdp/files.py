@@ -26,10 +26,10 @@ def emit(plan: Plan) -> tuple[Artifact, ...]:
     names = ("parallelize.py",) if own else ("model.py", "parallelize.py", "train.py")
     files = [Artifact(f"{FOLDER}/{name}", render(FOLDER, f"{name}.j2", {})) for name in names]
     files += [] if own else [learning_rate_file(FOLDER)]
-    return (Artifact(f"{FOLDER}/config.json", config(plan)), *files)
+    return (Artifact(f"{FOLDER}/config.json", config_json(plan)), *files)
 
 
-def config(plan: Plan) -> str:
+def config_json(plan: Plan) -> str:
     """Return the text of ``fsdp/config.json``.
 
     It contains the sizes of the model only if model.py is emitted, because no other program reads

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.kubernetes.documents import yaml_text
-from parc.backends.kubernetes.jobset import objects
+from parc.backends.kubernetes.jobset import training_objects
 from parc.backends.kubernetes.leaderworkerset import serving_objects
 from parc.backends.kubernetes.rules import check_kubernetes, check_serving_objects
 from parc.backends.shared.launch_rules import check_launch
@@ -31,7 +31,7 @@ class Kubernetes:
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
         """Return ``kubernetes/jobset.yaml``, which contains a ConfigMap and a JobSet."""
         path = "kubernetes/jobset.yaml"
-        return (Artifact(path, HEAD.format(path=path) + yaml_text(objects(plan))),)
+        return (Artifact(path, HEAD.format(path=path) + yaml_text(training_objects(plan))),)
 
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
         """Report values of a serving plan that the API server would reject."""

@@ -21,16 +21,16 @@ def yaml_text(documents: list[dict[str, Any]]) -> str:
     yaml.width = 10_000
     yaml.indent(mapping=2, sequence=4, offset=2)
     text = io.StringIO()
-    yaml.dump_all([_blocks(document) for document in documents], text)
+    yaml.dump_all([_mark_literal_blocks(document) for document in documents], text)
     return text.getvalue().removeprefix("---\n")
 
 
-def _blocks(value: Any) -> Any:
+def _mark_literal_blocks(value: Any) -> Any:
     """Return ``value`` with every string of several lines marked as a literal block."""
     from ruamel.yaml.scalarstring import LiteralScalarString
 
     if isinstance(value, dict):
-        return {key: _blocks(item) for key, item in value.items()}
+        return {key: _mark_literal_blocks(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_blocks(item) for item in value]
+        return [_mark_literal_blocks(item) for item in value]
     return LiteralScalarString(value) if isinstance(value, str) and "\n" in value else value

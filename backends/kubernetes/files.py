@@ -15,7 +15,7 @@ MOST_BYTES = 1_000_000
 1 MiB (Kubernetes documentation, ConfigMap)."""
 
 
-def mounted(plan: Plan) -> tuple[Artifact, ...]:
+def mounted_files(plan: Plan) -> tuple[Artifact, ...]:
     """Return the files that every pod mounts, sorted by their path in the output folder."""
     problem = plan.problem
     files = [launch_script(plan, "torchrun", "hosts")]
@@ -45,7 +45,7 @@ def config_map(name: str, metadata: dict[str, Any], files: tuple[Artifact, ...])
     }
 
 
-def volume(name: str, files: tuple[Artifact, ...]) -> dict[str, Any]:
+def config_map_volume(name: str, files: tuple[Artifact, ...]) -> dict[str, Any]:
     """Return the pod volume that mounts the ConfigMap ``name``.
 
     Every file appears at its path in the output folder.

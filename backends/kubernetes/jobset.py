@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from parc.backends.kubernetes.files import MOUNT, config_map, mounted
-from parc.backends.kubernetes.names import label
+from parc.backends.kubernetes.files import MOUNT, config_map, mounted_files
+from parc.backends.kubernetes.names import dns_label
 from parc.backends.kubernetes.pod import pod_spec
-from parc.backends.kubernetes.slices import EXCLUSIVE, QUEUE, jobs, pod_annotations, topology_label
+from parc.backends.kubernetes.slices import (
+    EXCLUSIVE,
+    QUEUE,
+    pod_annotations,
+    replicated_job_count,
+    topology_label,
+)
 from parc.compiler.ir import Plan
 
 HOSTS = "hosts"
@@ -15,11 +21,11 @@ HOSTS = "hosts"
 JOB_INDEX = "metadata.annotations['jobset.sigs.k8s.io/job-index']"
 
 
-def objects(plan: Plan) -> list[dict[str, Any]]:
+def training_objects(plan: Plan) -> list[dict[str, Any]]:
     """Return the Kubernetes objects of a training job: the ConfigMap, then the JobSet."""
-    job, name = plan.problem.launch.kubernetes, label(plan.problem.name)
+    job, name = plan.problem.launch.kubernetes, dns_label(plan.problem.name)
     metadata = {"namespace": job.namespace} if job.namespace else {}
-    files, config = mounted(plan), f"{name}-plan"
+    files, config = mounted_files(plan), f"{name}-plan"
     return [config_map(config, metadata, files), _jobset(plan, name, metadata, config)]
 
 
@@ -27,7 +33,7 @@ def _jobset(plan: Plan, name: str, metadata: dict[str, Any], config: str) -> dic
     """Return the JobSet ``name``, whose pods mount the ConfigMap ``config``."""
     problem, hosts = plan.problem, plan.placement.hosts
     job, cluster = problem.launch.kubernetes, problem.cluster
-    count = jobs(cluster, hosts, job)
+    count = replicated_job_count(cluster, hosts, job)
     head: dict[str, Any] = {"name": name, **metadata}
     if job.queue:
         head["labels"] = {QUEUE: job.queue}
@@ -36,7 +42,11 @@ def _jobset(plan: Plan, name: str, metadata: dict[str, Any], config: str) -> dic
         head["annotations"] = {EXCLUSIVE: topology_label(cluster, job)}
     each = len(hosts) // count
     template = pod_spec(
-        problem, plan.placement.ranks_per_node, mounted(plan), config, _command(plan, name, each)
+        problem,
+        plan.placement.ranks_per_node,
+        mounted_files(plan),
+        config,
+        _container_command(plan, name, each),
     )
     pod: dict[str, Any] = {"spec": template}
     if notes := pod_annotations(cluster, hosts, job):
@@ -64,7 +74,7 @@ def _jobset(plan: Plan, name: str, metadata: dict[str, Any], config: str) -> dic
     }
 
 
-def _command(plan: Plan, name: str, hosts_per_job: int) -> dict[str, Any]:
+def _container_command(plan: Plan, name: str, hosts_per_job: int) -> dict[str, Any]:
     """Return the command and the environment of the container in every pod.
 
     The node rank counts the pods of all jobs, one job after another.

@@ -9,12 +9,12 @@ MOST_LABEL = 63
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 
 
-def label(name: str) -> str:
+def dns_label(name: str) -> str:
     """Return ``name`` as a DNS label: in lower case, with a dash for any other character."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def is_label(text: str) -> bool:
+def is_dns_label(text: str) -> bool:
     """Return True if ``text`` is a valid DNS label (RFC 1123)."""
     return len(text) <= MOST_LABEL and bool(_LABEL.fullmatch(text))
 
@@ -27,7 +27,7 @@ _KEY = re.compile(f"({_PREFIX})?{_PART}")
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?([eE][0-9]+|[mkMGTPE]|[KMGTPE]i)?")
 
 
-def is_key(text: str) -> bool:
+def is_qualified_name(text: str) -> bool:
     """Return True if ``text`` can name a label or resource, as ``name`` or ``prefix/name``."""
     return bool(_KEY.fullmatch(text))
 

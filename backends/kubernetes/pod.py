@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parc.backends.kubernetes.files import MOUNT, volume
+from parc.backends.kubernetes.files import MOUNT, config_map_volume
 from parc.compiler.ir import Artifact, Task
 
 GPU_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
@@ -55,7 +55,7 @@ def pod_spec(
         spec["nodeSelector"] = dict(job.node_selector)
     spec["containers"] = [container]
     spec["volumes"] = [
-        volume(config, files),
+        config_map_volume(config, files),
         {"name": "shared-memory", "emptyDir": memory},
         *(
             {"name": name, "persistentVolumeClaim": {"claimName": claim}}

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parc.backends.kubernetes.files import MOST_BYTES, mounted
+from parc.backends.kubernetes.files import MOST_BYTES, mounted_files
 from parc.backends.kubernetes.jobset import HOSTS
 from parc.backends.kubernetes.leaderworkerset import serving_files
 from parc.backends.kubernetes.names import (
     MOST_LABEL,
-    is_key,
-    is_label,
+    dns_label,
+    is_dns_label,
     is_label_value,
+    is_qualified_name,
     is_quantity,
-    label,
 )
-from parc.backends.kubernetes.slices import jobs, slice_hosts
+from parc.backends.kubernetes.slices import hosts_per_slice, replicated_job_count
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Artifact, KubernetesJob, Plan, ServingPlan, Task
 
@@ -35,7 +35,7 @@ def check_kubernetes(plan: Plan, sink: Sink) -> None:
     hosts = len(plan.placement.hosts)
     # JobSet names pods NAME-JOB-INDEX-INDEX-xxxxx, with five random characters.
     _check_names(plan.problem, f"-{HOSTS}-{hosts}-{hosts}-abcde", sink)
-    _check_size(mounted(plan), sink)
+    _check_config_map_size(mounted_files(plan), sink)
     _check_racks(plan, sink)
 
 
@@ -43,7 +43,7 @@ def check_serving_objects(plan: ServingPlan, sink: Sink) -> None:
     """Check the names, image, labels, resource quantities and file sizes of a serving plan."""
     hosts = len(plan.placement.hosts)
     _check_names(plan.problem, f"-{hosts}-{hosts}", sink)
-    _check_size(serving_files(plan), sink)
+    _check_config_map_size(serving_files(plan), sink)
 
 
 def _check_names(task: Task, suffix: str, sink: Sink) -> None:
@@ -58,18 +58,18 @@ def _check_names(task: Task, suffix: str, sink: Sink) -> None:
             fix="launch.kubernetes.image: REGISTRY/IMAGE:TAG", targets=TARGETS,
         )  # fmt: skip
         sink.report("L24", finding, at=AT if sink.positions.is_written(AT) else "emit")
-    _check_name(task.name, suffix, sink)
-    for path, text, what in _malformed(job):
+    _check_pod_names(task.name, suffix, sink)
+    for path, text, what in _invalid_values(job):
         finding = Finding(f"{text!r:.80} is not a {what}", label=f"not a {what}", targets=TARGETS)
         sink.report("L25", finding, at=path)
 
 
-def _check_name(written: str, suffix: str, sink: Sink) -> None:
+def _check_pod_names(written: str, suffix: str, sink: Sink) -> None:
     """Report L25 if the job's name, plus ``suffix``, cannot be the name of a pod.
 
     Names of pods must be DNS labels.
     """
-    name, limit = label(written), MOST_LABEL - len(suffix)
+    name, limit = dns_label(written), MOST_LABEL - len(suffix)
     if 0 < len(name) <= limit:
         return
     finding = Finding(
@@ -81,46 +81,46 @@ def _check_name(written: str, suffix: str, sink: Sink) -> None:
     sink.report("L25", finding, at="name")
 
 
-Malformed = tuple[str, str, str]
+InvalidValue = tuple[str, str, str]
 """(spec path, invalid text, form that Kubernetes requires)."""
 
 
-def _malformed(job: KubernetesJob) -> Iterator[Malformed]:
+def _invalid_values(job: KubernetesJob) -> Iterator[InvalidValue]:
     """Yield every value of ``launch.kubernetes`` that lacks the form Kubernetes requires."""
     for field in ("namespace", "queue"):
-        if not is_label(getattr(job, field) or "absent"):
+        if not is_dns_label(getattr(job, field) or "absent"):
             yield f"{AT}.{field}", getattr(job, field), "DNS label"
     for field in ("rack_label", "domain_label", "gpu_resource"):
-        if not is_key(getattr(job, field) or "absent"):
+        if not is_qualified_name(getattr(job, field) or "absent"):
             yield f"{AT}.{field}", getattr(job, field), "label or resource name"
     if not is_quantity(job.shared_memory):
         yield f"{AT}.shared_memory", job.shared_memory, "quantity such as 64Gi"
     for name, value in job.node_selector:
-        if not is_key(name) or not is_label_value(value):
+        if not is_qualified_name(name) or not is_label_value(value):
             yield f"{AT}.node_selector", f"{name}: {value}", "node label"
-    yield from _resources(job)
-    yield from _claims(job)
+    yield from _invalid_resources(job)
+    yield from _invalid_claims(job)
 
 
-def _resources(job: KubernetesJob) -> Iterator[Malformed]:
+def _invalid_resources(job: KubernetesJob) -> Iterator[InvalidValue]:
     """Yield the invalid names and quantities in ``launch.kubernetes.resources``."""
     for name, quantity in job.resources:
-        if not is_key(name):
+        if not is_qualified_name(name):
             yield f"{AT}.resources", name, "resource name"
         elif not is_quantity(quantity):
             yield f"{AT}.resources.{name}", quantity, "quantity such as 8 or 64Gi"
 
 
-def _claims(job: KubernetesJob) -> Iterator[Malformed]:
+def _invalid_claims(job: KubernetesJob) -> Iterator[InvalidValue]:
     """Yield the invalid claim names and mount paths in ``launch.kubernetes.claims``."""
     for claim, path in job.claims:
-        if not is_label(claim):
+        if not is_dns_label(claim):
             yield f"{AT}.claims", claim, "name of a PersistentVolumeClaim"
         elif not path.startswith("/") or ":" in path:
             yield f"{AT}.claims.{claim}", path, "absolute path without a colon"
 
 
-def _check_size(files: tuple[Artifact, ...], sink: Sink) -> None:
+def _check_config_map_size(files: tuple[Artifact, ...], sink: Sink) -> None:
     """Report L26 if the mounted files are too large for a ConfigMap."""
     size = sum(len(file.text.encode()) + len(file.path) for file in files)
     if size <= MOST_BYTES:
@@ -140,9 +140,9 @@ def _check_racks(plan: Plan, sink: Sink) -> None:
     problem, hosts = plan.problem, plan.placement.hosts
     job, cluster = problem.launch.kubernetes, problem.cluster
     racks = len({host.rack for host in hosts})
-    if racks == 1 or (job.queue and slice_hosts(cluster, hosts) > 1):
+    if racks == 1 or (job.queue and hosts_per_slice(cluster, hosts) > 1):
         return
-    if not job.queue and jobs(cluster, hosts, job) > 1:
+    if not job.queue and replicated_job_count(cluster, hosts, job) > 1:
         return
     finding = Finding(
         f"the plan uses {racks} racks, but the manifests cannot bind pods to racks",

@@ -15,7 +15,7 @@ SLICE_TOPOLOGY = "kueue.x-k8s.io/podset-slice-required-topology"
 SLICE_SIZE = "kueue.x-k8s.io/podset-slice-size"
 
 
-def slice_hosts(cluster: Cluster, hosts: tuple[Host, ...]) -> int:
+def hosts_per_slice(cluster: Cluster, hosts: tuple[Host, ...]) -> int:
     """Return the number of hosts per Kueue slice.
 
     This is the greatest common divisor of the lengths of the runs of consecutive node ranks in one
@@ -43,7 +43,7 @@ def pod_annotations(
     """
     if not job.queue or len(hosts) == 1:
         return {}
-    size, label = slice_hosts(cluster, hosts), topology_label(cluster, job)
+    size, label = hosts_per_slice(cluster, hosts), topology_label(cluster, job)
     if size == len(hosts):
         return {REQUIRED: label}
     # A slice of one host expresses nothing; only ask Kueue to prefer few racks.
@@ -52,7 +52,7 @@ def pod_annotations(
     return {PREFERRED: label, SLICE_TOPOLOGY: label, SLICE_SIZE: str(size)}
 
 
-def jobs(cluster: Cluster, hosts: tuple[Host, ...], job: KubernetesJob) -> int:
+def replicated_job_count(cluster: Cluster, hosts: tuple[Host, ...], job: KubernetesJob) -> int:
     """Return the number of jobs in the JobSet: one per rack without Kueue, otherwise a single job.
 
     JobSet's exclusive-topology annotation puts each job into a separate rack. One job per rack is

@@ -27,11 +27,11 @@ class Preflight:
         """Return ``check_ranks.py``, and ``expected.json`` with the placement that it expects."""
         return (
             Artifact(PROGRAM, render("preflight", "check_ranks.py.j2", {}), True),
-            Artifact(EXPECTED, _expected(plan)),
+            Artifact(EXPECTED, _expected_json(plan)),
         )
 
 
-def _expected(plan: Plan) -> str:
+def _expected_json(plan: Plan) -> str:
     """Return the text of ``expected.json``: hosts by node rank, rank counts, and groups as spans.
 
     The list of hosts is empty if the cluster's hosts have no names.

@@ -27,18 +27,20 @@ class PreflightVerifier(Verifier):
             return
         keys = (("groups", dict), ("hosts", list))
         expected = read_format_1(EXPECTED, artifacts[EXPECTED], keys)
-        _verify_shape(expected, job, job.document, sink)
+        _verify_hosts_and_counts(expected, job, job.document, sink)
         _verify_groups(expected["groups"], job.document["groups"], sink)
 
 
-def _verify_shape(
+def _verify_hosts_and_counts(
     expected: dict[str, Any], job: JobShape, document: Mapping[str, Any], sink: Sink
 ) -> None:
     """Report hosts (A02) and rank counts (A07) that differ from the rank map."""
     named, span = expected["hosts"], Span(EXPECTED, 1, 1)
     if named and named != job.hosts:  # empty if the cluster's hosts have no names
         message = f"the hosts of {EXPECTED} differ from those of the rank map"
-        sink.report("A02", Finding(message, _first_difference(named, job.hosts)), span=span)
+        sink.report(
+            "A02", Finding(message, _describe_first_difference(named, job.hosts)), span=span
+        )
     for name in ("ranks_per_node", "world"):
         found, must = expected.get(name), document.get(name)
         if found != must:
@@ -53,7 +55,7 @@ def _verify_groups(expected: dict[str, Any], groups: dict[str, Any], sink: Sink)
     test them.
     """
     for name, group in sorted(groups.items()):
-        must, found = _spans(group), _spans(expected.get(name))
+        must, found = _group_span(group), _group_span(expected.get(name))
         single = found is None and must is not None and must[0] == 1
         if found != must and not single:
             message = f"the groups of {name} in {EXPECTED} differ from those of the rank map"
@@ -61,12 +63,12 @@ def _verify_groups(expected: dict[str, Any], groups: dict[str, Any], sink: Sink)
             sink.report("A06", Finding(message, label), span=Span(EXPECTED, 1, 1))
 
 
-def _spans(group: Any) -> tuple[Any, Any] | None:
+def _group_span(group: Any) -> tuple[Any, Any] | None:
     """Return (size, [size, stride] pairs) of a group family; None if its entry is damaged."""
     return (group.get("size"), group.get("within")) if isinstance(group, dict) else None
 
 
-def _first_difference(found: list[Any], hosts: list[str]) -> str:
+def _describe_first_difference(found: list[Any], hosts: list[str]) -> str:
     """Return the first node rank whose host differs, or both numbers of hosts if none differs."""
     pairs = enumerate(zip(found, hosts, strict=False))
     first = next(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.rankmap.cells import cell, clip_list, elide_rows, fold_numbers
+from parc.backends.rankmap.cells import clip_list, elide_rows, fold_numbers, table_cell
 from parc.compiler.ir import Placement
 from parc.compiler.topology.hostlist import compress
 
@@ -16,10 +16,10 @@ def rack_rows(placement: Placement) -> list[tuple[str, ...]]:
         nodes.setdefault(host.rack, []).append(node)
     gap = ("...", "", f"{len(nodes) - MAX_RACKS + 1} more racks", "", "")
     kept = elide_rows(list(nodes), MAX_RACKS, "")
-    return [_row(placement, rack, nodes[rack]) if rack in nodes else gap for rack in kept]
+    return [_rack_row(placement, rack, nodes[rack]) if rack in nodes else gap for rack in kept]
 
 
-def _row(placement: Placement, rack: str, nodes: list[int]) -> tuple[str, ...]:
+def _rack_row(placement: Placement, rack: str, nodes: list[int]) -> tuple[str, ...]:
     """Return the cells for ``rack``, whose hosts have the node ranks ``nodes``."""
     names = compress(placement.hosts[node].name for node in nodes)
     pipeline, each = placement.dense.axis("pp"), placement.ranks_per_node
@@ -30,7 +30,7 @@ def _row(placement: Placement, rack: str, nodes: list[int]) -> tuple[str, ...]:
         for rank in range(node * each, node * each + each)
     }
     return (
-        cell(rack, 24),
+        table_cell(rack, 24),
         str(len(nodes)),
         clip_list(names, 36),
         clip_list(fold_numbers(nodes), 24),

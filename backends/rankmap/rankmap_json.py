@@ -21,19 +21,21 @@ def rankmap_json(plan: AnyPlan) -> str:
     """
     placement, problem = plan.placement, plan.problem
     expert = [(EXPERT_NAMES.get(axis.name, axis.name), axis) for axis in placement.expert.axes]
-    meshes = {"dense": [_axis(axis.name, axis.size, axis.stride) for axis in placement.dense.axes]}
+    meshes = {
+        "dense": [_axis_object(axis.name, axis.size, axis.stride) for axis in placement.dense.axes]
+    }
     if not placement.one_mesh:
-        meshes["expert"] = [_axis(name, axis.size, axis.stride) for name, axis in expert]
+        meshes["expert"] = [_axis_object(name, axis.size, axis.stride) for name, axis in expert]
     parts = {
         "format": str(FORMAT),
         "framework": _dumps(problem.framework),
-        "groups": _mapping(describe_families(placement)),
-        "hosts": _sequence(map(_host, placement.hosts)),
-        "meshes": _mapping(meshes),
+        "groups": _object_of_values(describe_families(placement)),
+        "hosts": _array_of_json(map(_host_json, placement.hosts)),
+        "meshes": _object_of_values(meshes),
         "order": _dumps(placement.order),
-        "ranks": _entries(_columns(placement)),
+        "ranks": _object_of_json(_coordinate_columns(placement)),
         "ranks_per_node": str(placement.ranks_per_node),
-        "sizes": _dumps(_sizes(placement)),
+        "sizes": _dumps(_axis_sizes(placement)),
         "version": _dumps(problem.version(problem.framework)),
         "world": str(placement.dense.world),
     }
@@ -41,7 +43,7 @@ def rankmap_json(plan: AnyPlan) -> str:
     return f"{{\n{body}\n}}\n"
 
 
-def _sizes(placement: Placement) -> dict[str, int]:
+def _axis_sizes(placement: Placement) -> dict[str, int]:
     """Return axis -> size, for all axes of the dense and the expert mesh."""
     dense = placement.dense
     sizes = {axis.name: axis.size for axis in dense.axes}
@@ -51,18 +53,18 @@ def _sizes(placement: Placement) -> dict[str, int]:
     return sizes | {EXPERT_NAMES.get(axis.name, axis.name): axis.size for axis in axes}
 
 
-def _axis(name: str, size: int, stride: int) -> dict[str, Any]:
+def _axis_object(name: str, size: int, stride: int) -> dict[str, Any]:
     """Return one axis of a mesh as a JSON object."""
     return {"axis": name, "size": size, "stride": stride}
 
 
-def _host(host: Host) -> str:
+def _host_json(host: Host) -> str:
     """Return the JSON text of ``host``."""
     name, domain, rack = _dumps(host.name), _dumps(host.nvlink_domain), _dumps(host.rack)
     return f'{{"name":{name},"nvlink_domain":{domain},"rack":{rack}}}'
 
 
-def _columns(placement: Placement) -> dict[str, str]:
+def _coordinate_columns(placement: Placement) -> dict[str, str]:
     """Return axis -> JSON text of the coordinates of all ranks along that axis."""
     # Coordinates are few different numbers, so each number is converted to text only once.
     digits = [str(number) for number in range(placement.dense.world)]
@@ -72,18 +74,18 @@ def _columns(placement: Placement) -> dict[str, str]:
     }
 
 
-def _mapping(items: Mapping[str, Any]) -> str:
+def _object_of_values(items: Mapping[str, Any]) -> str:
     """Return the JSON text of an object with one entry per line."""
-    return _entries({key: _dumps(value) for key, value in items.items()})
+    return _object_of_json({key: _dumps(value) for key, value in items.items()})
 
 
-def _entries(items: Mapping[str, str]) -> str:
+def _object_of_json(items: Mapping[str, str]) -> str:
     """Return the JSON text of an object whose values are JSON text already."""
     lines = (f'"{key}": {text}' for key, text in sorted(items.items()))
     return "{\n" + ",\n".join(lines) + "\n}"
 
 
-def _sequence(items: Iterable[str]) -> str:
+def _array_of_json(items: Iterable[str]) -> str:
     """Return the JSON text of an array whose items are JSON text already, one item per line."""
     return "[\n" + ",\n".join(items) + "\n]"
 

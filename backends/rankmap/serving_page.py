@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parc.backends.rankmap.cells import cell, clip_list, elide_rows, fold_numbers
+from parc.backends.rankmap.cells import clip_list, elide_rows, fold_numbers, table_cell
 from parc.backends.rankmap.racks import rack_rows
 from parc.backends.rankmap.spans import group_spans
 from parc.backends.rankmap.training_page import SAMPLE_RANKS, group_cells, rank_formula
@@ -17,13 +17,13 @@ MAX_STAGES = 18
 GIB = 2**30
 
 
-def serving_page(plan: ServingPlan) -> str:
+def render_serving_page(plan: ServingPlan) -> str:
     """Return the Markdown text of ``rankmap.md``: at most 120 lines of at most 120 columns."""
     problem, placement, layout = plan.problem, plan.placement, plan.layout
     names = ("tp", "pcp", "pp", "dp", "ep", "dcp", "replicas")
     degrees = [(name, getattr(layout, name)) for name in names]
     values: dict[str, Any] = {
-        "name": cell(problem.name, 80),
+        "name": table_cell(problem.name, 80),
         "world": layout.gpus,
         "nodes": len(placement.hosts),
         "ranks_per_node": placement.ranks_per_node,
@@ -39,7 +39,7 @@ def serving_page(plan: ServingPlan) -> str:
         "racks": rack_rows(placement),
         "spans": [group_cells(span) for span in group_spans(placement, False)],
         "columns": tuple(placement.columns),
-        "sample": _sample(plan),
+        "sample": _sample_rank_rows(plan),
     }
     return render("rankmap", "serving.md.j2", values)
 
@@ -88,14 +88,14 @@ def _stage_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
     return elide_rows(rows, MAX_STAGES, gap)
 
 
-def _sample(plan: ServingPlan) -> list[tuple[str, ...]]:
+def _sample_rank_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
     """Return (rank, host, local rank, coordinates) of the first SAMPLE_RANKS ranks."""
     placement = plan.placement
     each = placement.ranks_per_node
     return [
         (
             str(rank),
-            cell(placement.host_of(rank).name, 40),
+            table_cell(placement.host_of(rank).name, 40),
             str(rank % each),
             *(str(column[rank]) for column in placement.columns.values()),
         )

@@ -17,7 +17,7 @@ SHOWN = (
 
 
 @dataclass(frozen=True, slots=True)
-class GroupSpan:
+class GroupExtent:
     """Numbers of groups of one family, by the smallest unit of hardware that contains a group."""
 
     name: str
@@ -35,7 +35,7 @@ class GroupSpan:
         return self.host + self.domain + self.rack + self.across
 
 
-def group_spans(placement: Placement, routed: bool) -> Iterator[GroupSpan]:
+def group_spans(placement: Placement, routed: bool) -> Iterator[GroupExtent]:
     """Yield the extents of the groups of every family whose groups have two or more ranks.
 
     Families of the expert mesh are included only if ``routed``, that is, if the model has routed
@@ -52,14 +52,14 @@ def group_spans(placement: Placement, routed: bool) -> Iterator[GroupSpan]:
         mesh = placement.mesh(family.mesh)
         groups = node_groups(mesh, family.axes, placement.ranks_per_node)
         if groups.size > 1:
-            yield _span(family.name, groups, placement)
+            yield _family_span(family.name, groups, placement)
 
 
-def _span(name: str, groups: NodeGroups, placement: Placement) -> GroupSpan:
+def _family_span(name: str, groups: NodeGroups, placement: Placement) -> GroupExtent:
     """Return the extents of the groups of the family ``name``."""
     # No group leaves its host, so the hosts need not be visited.
     if not groups.visits:
-        return GroupSpan(name, groups.size, groups.count, 0, 0, 0, 1)
+        return GroupExtent(name, groups.size, groups.count, 0, 0, 0, 1)
     rack_of = [host.rack for host in placement.hosts].__getitem__
     domain_of = [host.nvlink_domain for host in placement.hosts].__getitem__
     counts, most = [0, 0, 0, 0], 1
@@ -71,4 +71,4 @@ def _span(name: str, groups: NodeGroups, placement: Placement) -> GroupSpan:
         level = 0 if len(nodes) == 1 else 1 if inside else 2 if touched == 1 else 3
         counts[level] += groups.parallel
     host, domain, rack, across = counts
-    return GroupSpan(name, groups.size, host, domain, rack, across, most)
+    return GroupExtent(name, groups.size, host, domain, rack, across, most)

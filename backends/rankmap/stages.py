@@ -24,7 +24,7 @@ def stage_rows(plan: Plan) -> list[tuple[str, ...]]:
     left = len(stages) - MAX_STAGES + 1
     kept = elide_rows(stages, MAX_STAGES, ())
     gap = ("...", f"{left} more rows", "", "", "")
-    return [_row(plan, group) if group else gap for group in kept]
+    return [_stage_row(plan, group) if group else gap for group in kept]
 
 
 def _stage_content(layout: Layout, stage: int) -> tuple[int, int, bool, bool]:
@@ -38,17 +38,20 @@ def _stage_content(layout: Layout, stage: int) -> tuple[int, int, bool, bool]:
     )
 
 
-def _row(plan: Plan, stages: tuple[int, ...]) -> tuple[str, ...]:
+def _stage_row(plan: Plan, stages: tuple[int, ...]) -> tuple[str, ...]:
     """Return the cells for ``stages``, which are consecutive and have the same content."""
     placement = plan.placement
-    first, last = _ranks(placement, stages[0]), _ranks(placement, stages[-1])
+    first, last = (
+        _stage_rank_ranges(placement, stages[0]),
+        _stage_rank_ranges(placement, stages[-1]),
+    )
     single = len(stages) == 1
     ranks = fold_ranges(first) if single else f"{first[0][0]}-{last[-1][1]}"
     each = placement.ranks_per_node
     nodes = {
         node
         for stage in stages
-        for low, high in _ranks(placement, stage)
+        for low, high in _stage_rank_ranges(placement, stage)
         for node in range(low // each, high // each + 1)
     }
     return (
@@ -56,11 +59,11 @@ def _row(plan: Plan, stages: tuple[int, ...]) -> tuple[str, ...]:
         clip_list(ranks, 24),
         clip_list(fold_numbers(nodes), 20),
         clip_list(compress(placement.hosts[node].name for node in nodes), 30),
-        _layers(plan.layout, stages),
+        _describe_layers(plan.layout, stages),
     )
 
 
-def _ranks(placement: Placement, stage: int) -> list[tuple[int, int]]:
+def _stage_rank_ranges(placement: Placement, stage: int) -> list[tuple[int, int]]:
     """Return (first, last) of every range of consecutive ranks on ``stage``."""
     axis = placement.dense.axis("pp")
     period = axis.stride * axis.size
@@ -68,7 +71,7 @@ def _ranks(placement: Placement, stage: int) -> list[tuple[int, int]]:
     return [(start, start + axis.stride - 1) for start in starts]
 
 
-def _layers(layout: Layout, stages: tuple[int, ...]) -> str:
+def _describe_layers(layout: Layout, stages: tuple[int, ...]) -> str:
     """Return the content of ``stages``: ``0-19 + loss`` for one stage, ``3 each`` for several."""
     chunks = layout.split.chunks[stages[0]]
     layers, mtp, embedding, loss = _stage_content(layout, stages[0])

@@ -30,7 +30,7 @@ class RayVerifier(Verifier):
         if plan.get("nodes") != len(job.hosts):
             message = f"nodes is {plan.get('nodes')!r:.40} in {PROGRAM}, the rank map has"
             sink.report("A07", f"{message} {len(job.hosts)} hosts", span=span)
-        pinned = [node for ranks in _engines(plan) for node in ranks]
+        pinned = [node for ranks in _node_ranks_per_engine(plan) for node in ranks]
         # Ranks fill hosts in order, engine after engine, so the concatenated lists must count up.
         expected = [node for node in range(len(job.hosts)) for _ in range(job.ranks_per_node)]
         if pinned != expected:
@@ -56,7 +56,7 @@ def read_plan(text: str) -> dict[str, Any]:
     return read_json(PROGRAM, literal)
 
 
-def _engines(plan: dict[str, Any]) -> list[list[Any]]:
+def _node_ranks_per_engine(plan: dict[str, Any]) -> list[list[Any]]:
     """Return the node rank of every rank, as one list per engine.
 
     Raises:

@@ -295,7 +295,7 @@ def layer_blocks_rule(framework: str) -> Rule:
         again = layout.recompute
         return Finding(
             message=f"{framework} recomputes each layer separately, not blocks of layers",
-            label=f"recompute method {again.method}, layers per block {again.layers}",
+            label=f"recompute has method {again.method} and layers {again.layers}",
             help="valid recompute: full (uniform, 1 layer), none",
             fix="layout.recompute: full",
             targets=(framework,),
