@@ -6,7 +6,7 @@ from parc.backends.accelerate.derived import deepspeed_file, host_count
 from parc.backends.accelerate.files import FOLDER
 from parc.backends.base import LaunchCommand
 from parc.backends.shared.render import shell_word
-from parc.backends.shared.torch.program import accumulation
+from parc.backends.shared.torch.program import gradient_accumulation_steps
 from parc.compiler.ir import Plan
 
 
@@ -15,7 +15,7 @@ def environment(plan: Plan) -> tuple[tuple[str, str], ...]:
 
     With DeepSpeed, ``ds_config.json`` sets the same number.
     """
-    count = accumulation(plan.problem, plan.layout)
+    count = gradient_accumulation_steps(plan.problem, plan.layout)
     return (("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", str(count)),)
 
 

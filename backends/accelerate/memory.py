@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from parc.backends.shared.torch.memory import autocast, plain_fsdp2
+from parc.backends.shared.torch.memory import ddp_autocast_memory, plain_fsdp2
 from parc.compiler.ir import ProgramMemory
 
 
 def accelerate() -> ProgramMemory:
     """Return the memory model under FSDP2; its field ``replicated`` is the model under DDP."""
     program = replace(_with_transformers_decoder(plain_fsdp2()), name="accelerate", replicated=None)
-    return replace(program, replicated=autocast(program, norm_copies=2.0))
+    return replace(program, replicated=ddp_autocast_memory(program, norm_copies=2.0))
 
 
 def deepspeed_plugin_memory(deepspeed: ProgramMemory) -> ProgramMemory:

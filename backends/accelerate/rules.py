@@ -5,16 +5,15 @@ Source: accelerate 1.15.0, parallelism_config.py and utils/dataclasses.py.
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_decoder import explain_unsupported_model, unsupported_parts
-from parc.backends.shared.plain_rules import CONTEXT_CHUNKS
+from parc.backends.shared.plain_decoder import explain_unsupported_model, unsupported_model_features
+from parc.backends.shared.plain_rules import CONTEXT_CHUNKS, always_violated
 from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
     STAGE_PINS,
-    layer_blocks_rule,
-    replicas_rule,
-    stages_rule,
+    interleaving_rule,
+    recompute_blocks_rule,
     torch_rules,
-    unconditional_rule,
+    unsharded_replicas_rule,
     unsupported_pin_rules,
 )
 from parc.compiler.diagnostics import Finding
@@ -26,9 +25,16 @@ NAME = "accelerate"
 
 def rules(problem: Problem) -> tuple[Rule, ...]:
     """Return the rules that a layout must satisfy for Accelerate to run ``problem``."""
-    found = [*torch_rules(problem, NAME), CONTEXT_CHUNKS, layer_blocks_rule(NAME), stages_rule({})]
+    found = [
+        *torch_rules(problem, NAME),
+        CONTEXT_CHUNKS,
+        recompute_blocks_rule(NAME),
+        interleaving_rule({}),
+    ]
     found += [_PLAIN_REPLICAS, _NOTHING, _GRADIENTS, _DDP_RECOMPUTE]
-    found.append(replicas_rule(NAME, "ParallelismConfig requires a dp_shard_size above 1"))
+    found.append(
+        unsharded_replicas_rule(NAME, "ParallelismConfig requires a dp_shard_size above 1")
+    )
     found += unsupported_pin_rules(problem, NAME, (*MEGATRON_PINS, *STAGE_PINS))
     if not problem.launch.program:
         found.append(_OWN_PROGRAM)
@@ -44,12 +50,12 @@ def model_rules(problem: Problem) -> tuple[Rule, ...]:
     model = problem.model
     # LlamaForCausalLM supports tied embeddings (tie_word_embeddings), but biases only on all four
     # attention projections.
-    lacks = [part for part in unsupported_parts(model) if part != "tied embeddings"]
+    lacks = [part for part in unsupported_model_features(model) if part != "tied embeddings"]
     lacks += ["biases of queries, keys and values"] if model.attention.qkv_bias else []
     if problem.launch.program or not lacks:
         return ()
     finding = explain_unsupported_model(model.name, lacks, NAME)
-    return (unconditional_rule("E10", ("model", "launch.program"), finding),)
+    return (always_violated("E10", ("model", "launch.program"), finding),)
 
 
 def _violates_tp_cp_without_fsdp2(problem: Problem, layout: Layout) -> bool:

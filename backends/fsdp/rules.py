@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_decoder import explain_unsupported_model, unsupported_parts
-from parc.backends.shared.plain_rules import SEQUENCE_SHARD
+from parc.backends.shared.plain_decoder import explain_unsupported_model, unsupported_model_features
+from parc.backends.shared.plain_rules import SEQUENCE_SHARD, always_violated
 from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
     STAGE_PINS,
-    layer_blocks_rule,
-    replicas_rule,
-    stages_rule,
+    interleaving_rule,
+    recompute_blocks_rule,
     torch_rules,
-    unconditional_rule,
+    unsharded_replicas_rule,
     unsupported_pin_rules,
 )
 from parc.compiler.diagnostics import Finding
@@ -27,15 +26,15 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
         *torch_rules(problem, NAME),
         SEQUENCE_SHARD,
         _SEQUENCE_PARALLEL,
-        layer_blocks_rule(NAME),
-        stages_rule({}),
+        recompute_blocks_rule(NAME),
+        interleaving_rule({}),
     ]
-    found += [replicas_rule(NAME, "DistributedDataParallel wraps whole parameters")]
+    found += [unsharded_replicas_rule(NAME, "DistributedDataParallel wraps whole parameters")]
     found += unsupported_pin_rules(problem, NAME, (*MEGATRON_PINS, *STAGE_PINS))
-    lacks = unsupported_parts(problem.model)
+    lacks = unsupported_model_features(problem.model)
     if lacks and not problem.launch.program:
         finding = explain_unsupported_model(problem.model.name, lacks, NAME)
-        found.append(unconditional_rule("E10", ("model", "launch.program"), finding))
+        found.append(always_violated("E10", ("model", "launch.program"), finding))
     return tuple(found)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from parc.backends.registry import backend, declaration
-from parc.backends.shared.launch_script import host_lines, launch_script
+from parc.backends.shared.launch_script import hosts_file_text, launch_script
 from parc.compiler.ir import Artifact, Plan
 
 MOUNT = "/parc"
@@ -20,7 +20,7 @@ def mounted_files(plan: Plan) -> tuple[Artifact, ...]:
     problem = plan.problem
     files = [launch_script(plan, "torchrun", "hosts")]
     if problem.cluster.named:
-        files.append(Artifact("torchrun/hosts", host_lines(plan)))
+        files.append(Artifact("torchrun/hosts", hosts_file_text(plan)))
     for name in problem.emit:
         if name == "preflight" or declaration(name).is_framework:
             files += backend(name).emit(plan)

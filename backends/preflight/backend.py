@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from parc.backends.shared.group_spans import describe_families
+from parc.backends.shared.group_spans import group_spans_by_family
 from parc.backends.shared.render import render
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Artifact, Plan
@@ -39,7 +39,7 @@ def _expected_json(plan: Plan) -> str:
     placement = plan.placement
     groups = {
         name: {"size": family["size"], "within": family["within"]}
-        for name, family in describe_families(placement).items()
+        for name, family in group_spans_by_family(placement).items()
         # A group of one rank cannot fail, and creating it would only slow the start.
         if family["size"] > 1
     }

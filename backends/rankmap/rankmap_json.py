@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from parc.backends.shared.group_spans import EXPERT_NAMES, describe_families
+from parc.backends.shared.group_spans import EXPERT_NAMES, group_spans_by_family
 from parc.compiler.ir import AnyPlan, Host, Placement
 from parc.compiler.ir.placement import SUB_AXES
 
@@ -29,7 +29,7 @@ def rankmap_json(plan: AnyPlan) -> str:
     parts = {
         "format": str(FORMAT),
         "framework": _dumps(problem.framework),
-        "groups": _object_of_values(describe_families(placement)),
+        "groups": _object_of_values(group_spans_by_family(placement)),
         "hosts": _array_of_json(map(_host_json, placement.hosts)),
         "meshes": _object_of_values(meshes),
         "order": _dumps(placement.order),

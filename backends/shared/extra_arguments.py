@@ -113,7 +113,7 @@ def find_value_fault(extra: ExtraArgument, row: dict[str, Any]) -> Finding | Non
                 label=f"must be one of {', '.join(choices)}",
                 fix=f"{extra.flag} {near[0]}" if near else "",
             )
-        if not _reads(value, kind):
+        if not _is_valid_text(value, kind):
             what = "whole number" if kind == "int" else "number"
             return Finding(
                 f"{value[:60]!r} is not a {what}", label=f"{extra.flag} requires a {what}"
@@ -124,7 +124,7 @@ def find_value_fault(extra: ExtraArgument, row: dict[str, Any]) -> Finding | Non
 _READERS: dict[str, Callable[[str], object]] = {"int": int, "float": float}
 
 
-def _reads(value: str, kind: str | None) -> bool:
+def _is_valid_text(value: str, kind: str | None) -> bool:
     """Return True if ``value`` is valid for ``kind``: "int", "float", or None for any text."""
     try:
         _READERS.get(kind or "", str)(value)

@@ -73,7 +73,7 @@ class FieldTable:
     ) -> Iterator[tuple[FieldRow, Any]]:
         """Yield (row, value) for the settings of ``version`` whose value is not None."""
         for row in self.rows:
-            value = _value(row, problem, layout, derived) if row.known(version) else None
+            value = _setting_value(row, problem, layout, derived) if row.known(version) else None
             if value is not None:
                 yield row, value
 
@@ -95,32 +95,36 @@ def public_functions(*modules: ModuleType) -> dict[str, Callable[..., Any]]:
 @cache
 def field_table(package: str) -> FieldTable:
     """Read ``fields.yaml`` (a table without groups) from ``package`` and return its rows."""
-    tree = _read(package, "fields.yaml")
-    return _table({"": {name: row for name, row in tree.items() if name not in UNMAPPED}}, tree)
+    tree = _read_table_file(package, "fields.yaml")
+    return _build_table(
+        {"": {name: row for name, row in tree.items() if name not in UNMAPPED}}, tree
+    )
 
 
 @cache
 def flag_table(package: str) -> FieldTable:
     """Read ``flags.yaml`` (a table with groups) from ``package`` and return its rows."""
-    tree = _read(package, "flags.yaml")
-    return _table({name: rows for name, rows in tree.items() if name not in NOT_EMITTED}, tree)
+    tree = _read_table_file(package, "flags.yaml")
+    return _build_table(
+        {name: rows for name, rows in tree.items() if name not in NOT_EMITTED}, tree
+    )
 
 
-def _read(package: str, file: str) -> dict[str, dict[str, Any]]:
+def _read_table_file(package: str, file: str) -> dict[str, dict[str, Any]]:
     """Parse the YAML table ``file`` in ``package``."""
     text = (files(package) / file).read_text("utf-8")
     tree: dict[str, dict[str, Any]] = parse_table(text)
     return tree
 
 
-def _table(groups: dict[str, dict[str, Any]], tree: dict[str, dict[str, Any]]) -> FieldTable:
+def _build_table(groups: dict[str, dict[str, Any]], tree: dict[str, dict[str, Any]]) -> FieldTable:
     """Return the table with the rows of ``groups`` and the unmapped plan fields in ``tree``."""
-    rows = (_row(group, name, row) for group in groups for name, row in groups[group].items())
+    rows = (_build_row(group, name, row) for group in groups for name, row in groups[group].items())
     unmapped = {field: why for kind in UNMAPPED for field, why in tree.get(kind, {}).items()}
     return FieldTable(tuple(rows), unmapped)
 
 
-def _row(group: str, name: str, row: dict[str, Any]) -> FieldRow:
+def _build_row(group: str, name: str, row: dict[str, Any]) -> FieldRow:
     """Return the row of the setting ``name``, parsed from its YAML mapping ``row``."""
     return FieldRow(
         setting=name,
@@ -134,7 +138,7 @@ def _row(group: str, name: str, row: dict[str, Any]) -> FieldRow:
     )
 
 
-def _value(row: FieldRow, problem: Problem, layout: Layout, derived: Derived) -> Any:
+def _setting_value(row: FieldRow, problem: Problem, layout: Layout, derived: Derived) -> Any:
     """Return the value of the setting that ``row`` describes."""
     if row.constant is not None:
         return row.constant

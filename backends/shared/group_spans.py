@@ -10,12 +10,12 @@ EXPERT_NAMES = {"tp": "etp", "ep": "ep", "dp": "edp", "dp_shard": "edp_shard", "
 """Axis of the expert mesh -> its name in emitted files, distinct from the dense axes."""
 
 
-def describe_families(placement: Placement) -> dict[str, dict[str, Any]]:
+def group_spans_by_family(placement: Placement) -> dict[str, dict[str, Any]]:
     """Return family name -> description of its process groups in span form."""
-    return {one.name: _describe(one, placement.mesh(one.mesh)) for one in placement.families}
+    return {one.name: _describe_family(one, placement.mesh(one.mesh)) for one in placement.families}
 
 
-def _describe(family: GroupFamily, mesh: Mesh) -> dict[str, Any]:
+def _describe_family(family: GroupFamily, mesh: Mesh) -> dict[str, Any]:
     """Return the description of ``family``, whose axes belong to ``mesh``.
 
     ``within`` has one [size, stride] pair per axis of a group and generates the ranks of the first

@@ -18,7 +18,7 @@ def launch_environment(plan: Plan) -> tuple[Variable, ...]:
     """
     cluster, launch = plan.problem.cluster, plan.problem.launch
     network = network_environment(cluster, launch) if len(plan.placement.hosts) > 1 else ()
-    own = _devices(plan) + _torch_environment(plan) + network + framework_environment(plan)
+    own = _gpu_order(plan) + _torch_environment(plan) + network + framework_environment(plan)
     user = tuple((name, value, "from launch.env of the spec") for name, value in launch.env)
     return tuple({variable[0]: variable for variable in own + user}.values())
 
@@ -30,7 +30,7 @@ def framework_environment(plan: Plan) -> tuple[Variable, ...]:
     return tuple((key, value, f"required by {target.name}") for key, value in required)
 
 
-def _devices(plan: Plan) -> tuple[Variable, ...]:
+def _gpu_order(plan: Plan) -> tuple[Variable, ...]:
     """Return the variable that sets the order of the GPUs, if the plan changes that order."""
     if not plan.placement.devices:
         return ()

@@ -48,6 +48,6 @@ def launch_command_of(plan: Plan) -> LaunchCommand:
     return LaunchCommand(program=shell_word(problem.launch.program), args=words)
 
 
-def host_lines(plan: AnyPlan) -> str:
+def hosts_file_text(plan: AnyPlan) -> str:
     """Return the text of a hosts file, with one name per line; line n+1 is node rank n."""
     return "".join(f"{host.name}\n" for host in plan.placement.hosts)

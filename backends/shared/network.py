@@ -55,10 +55,16 @@ def network_environment(cluster: Cluster, launch: Launch) -> tuple[Variable, ...
     """Return the variables for a job on two or more hosts; each name occurs once."""
     kind = cluster.fabric.kind
     rack = _NVLINK_RACK if nvlink_spans_hosts(cluster) else ()
-    return _interfaces(kind, launch) + _adapters(cluster) + _BY_KIND[kind] + _rails(cluster) + rack
+    return (
+        _interface_variables(kind, launch)
+        + _adapter_variables(cluster)
+        + _BY_KIND[kind]
+        + _rail_variables(cluster)
+        + rack
+    )
 
 
-def _rails(cluster: Cluster) -> tuple[Variable, ...]:
+def _rail_variables(cluster: Cluster) -> tuple[Variable, ...]:
     """Return the variable that keeps NCCL's rings on one rail, for a rail-optimized network.
 
     In such a network every NIC of a host is connected to a different leaf switch. Source: NCCL user
@@ -69,7 +75,7 @@ def _rails(cluster: Cluster) -> tuple[Variable, ...]:
     return (("NCCL_CROSS_NIC", "0", "keeps each ring on one rail, so that it avoids the spine"),)
 
 
-def _interfaces(kind: str, launch: Launch) -> tuple[Variable, ...]:
+def _interface_variables(kind: str, launch: Launch) -> tuple[Variable, ...]:
     """Return the variables with the network interface on which NCCL and Gloo start up.
 
     Gloo's variable is set only if the spec names an interface, because Gloo accepts only exact
@@ -88,7 +94,7 @@ def _interfaces(kind: str, launch: Launch) -> tuple[Variable, ...]:
     return ()
 
 
-def _adapters(cluster: Cluster) -> tuple[Variable, ...]:
+def _adapter_variables(cluster: Cluster) -> tuple[Variable, ...]:
     """Return the variable that lists the host's RDMA NICs, if the spec names them.
 
     The leading ``=`` requests exact names: as a prefix, mlx5_1 would match mlx5_10 too.

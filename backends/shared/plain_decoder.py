@@ -15,10 +15,10 @@ SCALINGS = ("none", "linear", "llama3")
 """Rotary scalings that the emitted model implements."""
 
 
-def unsupported_parts(model: Model) -> tuple[str, ...]:
+def unsupported_model_features(model: Model) -> tuple[str, ...]:
     """Return descriptions of the features of ``model`` that a plain decoder lacks, if any."""
-    parts = (*never_built_parts(model), *_layer_parts(model))
-    return (*parts, *_position_and_embedding_parts(model))
+    parts = (*never_built_parts(model), *_unsupported_layer_parts(model))
+    return (*parts, *_unsupported_position_parts(model))
 
 
 def never_built_parts(model: Model) -> Iterator[str]:
@@ -32,14 +32,14 @@ def never_built_parts(model: Model) -> Iterator[str]:
         yield "sliding window"
     if attention.sinks:
         yield "attention sinks"
-    yield from hybrid_parts(model)
+    yield from hybrid_model_features(model)
     if model.mtp_layers:
         yield "multi-token prediction"
     if model.left_out:
         yield model.left_out
 
 
-def hybrid_parts(model: Model) -> Iterator[str]:
+def hybrid_model_features(model: Model) -> Iterator[str]:
     """Yield the features of ``model`` that a stack of equal softmax-attention layers lacks."""
     if model.attention.gate:
         yield "gate on the attention output"
@@ -51,7 +51,7 @@ def hybrid_parts(model: Model) -> Iterator[str]:
         yield "pattern of layers of one part each"
 
 
-def _layer_parts(model: Model) -> Iterator[str]:
+def _unsupported_layer_parts(model: Model) -> Iterator[str]:
     """Yield the features of norms, MLP and biases that a plain decoder lacks."""
     if model.attention.output_bias:
         yield "bias on the attention output"
@@ -67,7 +67,7 @@ def _layer_parts(model: Model) -> Iterator[str]:
         yield f"{model.norms_per_layer} norms per layer"
 
 
-def _position_and_embedding_parts(model: Model) -> Iterator[str]:
+def _unsupported_position_parts(model: Model) -> Iterator[str]:
     """Yield the features of positions and embeddings that a plain decoder lacks."""
     position = model.position
     if position.kind == "none":

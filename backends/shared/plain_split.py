@@ -20,19 +20,19 @@ def looped_split(model: Model, counts: Sequence[int], pp: int) -> Split:
     ``counts`` are the layers per chunk. The first chunk also has the embedding, the last one the
     multi-token prediction layers and the loss.
     """
-    return _split(model, counts, [chunk % pp for chunk in range(len(counts))], pp)
+    return _assemble_split(model, counts, [chunk % pp for chunk in range(len(counts))], pp)
 
 
-def v_split(model: Model, counts: Sequence[int], pp: int) -> Split:
+def v_schedule_split(model: Model, counts: Sequence[int], pp: int) -> Split:
     """Return the split of the V-shaped schedules ZB-V and DualPipeV.
 
     Pipeline rank ``r`` has the chunks ``r`` and ``2 pp - 1 - r``; ``counts`` are the layers per
     chunk.
     """
-    return _split(model, counts, [*range(pp), *reversed(range(pp))], pp)
+    return _assemble_split(model, counts, [*range(pp), *reversed(range(pp))], pp)
 
 
-def _split(model: Model, counts: Sequence[int], ranks: Sequence[int], pp: int) -> Split:
+def _assemble_split(model: Model, counts: Sequence[int], ranks: Sequence[int], pp: int) -> Split:
     """Return the split with ``counts[i]`` layers in chunk i, on pipeline rank ``ranks[i]``."""
     stages: list[list[Chunk]] = [[] for _ in range(pp)]
     first = 0

@@ -29,7 +29,7 @@ def one_line(value: object) -> str:
 
 
 @cache
-def environment(folder: str) -> Environment:
+def jinja_environment(folder: str) -> Environment:
     """Return the Jinja environment for ``templates/<folder>``.
 
     Its filters are ``sh`` (``shell_word``) and ``line`` (``one_line``). HTML templates escape every
@@ -61,5 +61,5 @@ def render(folder: str, template: str, values: Mapping[str, object]) -> str:
         jinja2.UndefinedError: the template uses a name that is not in ``values``.
         jinja2.TemplateNotFound: the template does not exist.
     """
-    text: str = environment(folder).get_template(template).render(values)
+    text: str = jinja_environment(folder).get_template(template).render(values)
     return text.rstrip("\n") + "\n"

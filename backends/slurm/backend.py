@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parc.backends.registry import engine
 from parc.backends.shared.launch_rules import check_launch
-from parc.backends.shared.launch_script import host_lines, launch_command_of, launch_script
+from parc.backends.shared.launch_script import hosts_file_text, launch_command_of, launch_script
 from parc.backends.shared.rack_runs import contiguous_rack_runs
 from parc.backends.shared.render import render, shell_word
 from parc.backends.slurm.rules import check_engine_script, check_slurm
@@ -34,9 +34,9 @@ class Slurm:
         """
         own_launcher = "torchrun" not in plan.problem.emit
         launcher = "slurm/launch.sh" if own_launcher else "torchrun/launch.sh"
-        artifacts = [Artifact("slurm/job.sbatch", _job(plan, launcher), True)]
+        artifacts = [Artifact("slurm/job.sbatch", _batch_script(plan, launcher), True)]
         if plan.problem.cluster.named:
-            artifacts.append(Artifact("slurm/hostfile", host_lines(plan)))
+            artifacts.append(Artifact("slurm/hostfile", hosts_file_text(plan)))
         if own_launcher:
             artifacts.append(launch_script(plan, "slurm", "hostfile"))
         return tuple(sorted(artifacts, key=lambda artifact: artifact.path))
@@ -57,13 +57,13 @@ class Slurm:
         The job runs the engine's script on every host, in the order of the plan.
         """
         launcher = engine(plan.problem.framework).host_script
-        artifacts = [Artifact("slurm/job.sbatch", _job(plan, launcher), True)]
+        artifacts = [Artifact("slurm/job.sbatch", _batch_script(plan, launcher), True)]
         if plan.problem.cluster.named:
-            artifacts.insert(0, Artifact("slurm/hostfile", host_lines(plan)))
+            artifacts.insert(0, Artifact("slurm/hostfile", hosts_file_text(plan)))
         return tuple(sorted(artifacts, key=lambda artifact: artifact.path))
 
 
-def _job(plan: AnyPlan, launcher: str) -> str:
+def _batch_script(plan: AnyPlan, launcher: str) -> str:
     """Return the text of the batch script, which runs the script ``launcher`` on every host."""
     # Imported here, because checks do not need the table of directives.
     from parc.backends.slurm.directives import directives
@@ -80,7 +80,7 @@ def _job(plan: AnyPlan, launcher: str) -> str:
         "named": plan.problem.cluster.named,
         "racks": len({rack for rack, _ in shape}),
         "shape": " ".join(f"{rack}:{hosts}" for rack, hosts in shape),
-        "container": _container(slurm),
+        "container": _container_flags(slurm),
         "graceful_stop_test": ""
         if isinstance(plan, ServingPlan)
         else launch_command_of(plan).graceful_stop_test,
@@ -88,7 +88,7 @@ def _job(plan: AnyPlan, launcher: str) -> str:
     return render("slurm", "job.sbatch.j2", values)
 
 
-def _container(slurm: SlurmJob) -> tuple[str, ...]:
+def _container_flags(slurm: SlurmJob) -> tuple[str, ...]:
     """Return the srun flags for a pyxis container, as shell text; none without a container.
 
     The output folder has the same path inside the container.

@@ -9,8 +9,8 @@ from typing import Any
 from parc.backends.shared.rack_runs import nvlink_spans_hosts
 from parc.backends.shared.versions import is_in_range, parse_version
 from parc.backends.slurm.nodelist import fold_hosts
-from parc.backends.slurm.quoting import directive
-from parc.backends.slurm.shape import segment
+from parc.backends.slurm.quoting import sbatch_directive
+from parc.backends.slurm.shape import hosts_per_segment
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir import AnyPlan
 
@@ -23,7 +23,7 @@ accept host lists that they would not choose themselves."""
 
 
 @cache
-def flag_table() -> dict[str, Any]:
+def directive_table() -> dict[str, Any]:
     """Read ``flags.yaml``: the directives in order, and the plan fields that are used elsewhere."""
     text = files("parc.backends.slurm").joinpath("flags.yaml").read_text("utf-8")
     table: dict[str, Any] = parse_table(text)
@@ -37,26 +37,30 @@ def directives(plan: AnyPlan) -> tuple[str, ...]:
         ValueError: a value contains a control character; the rules reject such plans earlier.
     """
     version = plan.problem.launch.slurm.version
-    values = _values(plan)
+    values = _directive_values(plan)
     known = [
-        row for row in flag_table()["directives"] if is_in_range(version, row.get("since"), None)
+        row
+        for row in directive_table()["directives"]
+        if is_in_range(version, row.get("since"), None)
     ]
     lines = [
-        directive(row["flag"], value) for row in known if (value := values[row["flag"]]) is not None
+        sbatch_directive(row["flag"], value)
+        for row in known
+        if (value := values[row["flag"]]) is not None
     ]
     requeue = "requeue" if plan.problem.launch.slurm.requeue else "no-requeue"
     return (*lines, "#SBATCH --exclusive", f"#SBATCH --{requeue}")
 
 
-def _segment(plan: AnyPlan, version: tuple[int, ...]) -> str | None:
+def _segment_value(plan: AnyPlan, version: tuple[int, ...]) -> str | None:
     """Return the value of ``--segment``, or None if the option is not useful."""
-    named, size = plan.problem.cluster.named, segment(plan)
+    named, size = plan.problem.cluster.named, hosts_per_segment(plan)
     # A segment of one host has no effect, except that Slurm then accepts any host list.
     useful = version >= NODELIST_WITH_SEGMENT_SINCE if named else size != 1
     return str(size) if size is not None and useful else None
 
 
-def _switches(plan: AnyPlan) -> str | None:
+def _switches_value(plan: AnyPlan) -> str | None:
     """Return the value of ``--switches``, the number of leaf switches that the plan uses.
 
     Slurm ignores the option after SWITCHES_WAIT, so the job checks its racks itself. Returns None
@@ -70,7 +74,7 @@ def _switches(plan: AnyPlan) -> str | None:
     return f"{leaves}@{SWITCHES_WAIT}"
 
 
-def _values(plan: AnyPlan) -> dict[str, str | None]:
+def _directive_values(plan: AnyPlan) -> dict[str, str | None]:
     """Return directive -> value; a directive whose value is None is left out."""
     slurm = plan.problem.launch.slurm
     return {
@@ -81,8 +85,8 @@ def _values(plan: AnyPlan) -> dict[str, str | None]:
         # 0 requests all memory of each host; --exclusive does not include it.
         "mem": "0",
         "nodelist": nodelist(plan),
-        "segment": _segment(plan, parse_version(slurm.version)),
-        "switches": _switches(plan),
+        "segment": _segment_value(plan, parse_version(slurm.version)),
+        "switches": _switches_value(plan),
         "partition": slurm.partition,
         "account": slurm.account,
         "qos": slurm.qos,

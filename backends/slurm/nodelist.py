@@ -18,20 +18,20 @@ def fold_hosts(names: Iterable[str]) -> str:
     plain: set[str] = set()
     groups: dict[tuple[str, str], set[str]] = {}
     for name in names:
-        prefix, digits, suffix = _parts(name)
+        prefix, digits, suffix = _split_at_last_number(name)
         if digits:
             groups.setdefault((prefix, suffix), set()).add(digits)
         else:
             plain.add(name)
     folded = [
-        _fold(prefix, numbers, suffix)
+        _fold_numbers(prefix, numbers, suffix)
         for (prefix, suffix), digits in sorted(groups.items())
-        for numbers in _by_width(digits)
+        for numbers in _group_by_width(digits)
     ]
     return ",".join([*sorted(plain), *folded])
 
 
-def _parts(name: str) -> tuple[str, str, str]:
+def _split_at_last_number(name: str) -> tuple[str, str, str]:
     """Return (prefix, last number, suffix) of a host name; the number is "" if there is none."""
     prefix = name.rstrip("0123456789")
     if len(prefix) < len(name):
@@ -40,7 +40,7 @@ def _parts(name: str) -> tuple[str, str, str]:
     return (match[1], match[2], match[3]) if match else (name, "", "")
 
 
-def _by_width(digits: set[str]) -> Iterator[list[str]]:
+def _group_by_width(digits: set[str]) -> Iterator[list[str]]:
     """Yield lists of numbers that can share a bracket.
 
     If any number is zero-padded, all numbers in a bracket must have the same width; otherwise one
@@ -53,15 +53,17 @@ def _by_width(digits: set[str]) -> Iterator[list[str]]:
         yield sorted(text for text in digits if len(text) == width)
 
 
-def _fold(prefix: str, numbers: list[str], suffix: str) -> str:
+def _fold_numbers(prefix: str, numbers: list[str], suffix: str) -> str:
     """Return one item of a host list, such as ``r01n[01-02]``."""
     if len(numbers) == 1:
         return f"{prefix}{numbers[0]}{suffix}"
-    ranges = (first if first == last else f"{first}-{last}" for first, last in _runs(numbers))
+    ranges = (
+        first if first == last else f"{first}-{last}" for first, last in _consecutive_runs(numbers)
+    )
     return f"{prefix}[{','.join(ranges)}]{suffix}"
 
 
-def _runs(numbers: list[str]) -> Iterator[tuple[str, str]]:
+def _consecutive_runs(numbers: list[str]) -> Iterator[tuple[str, str]]:
     """Yield (first, last) of each run of consecutive numbers."""
     first = last = numbers[0]
     for number in numbers[1:]:

@@ -13,7 +13,7 @@ def breaks_directive(text: str) -> bool:
     return _CONTROL.search(text) is not None
 
 
-def directive(flag: str, value: str) -> str:
+def sbatch_directive(flag: str, value: str) -> str:
     r"""Return the line ``#SBATCH --flag=value``, with quotes around the value if necessary.
 
     sbatch expands no variables; only quotes, ``\`` and ``#`` are special. A value with such

@@ -43,11 +43,11 @@ def time_limit_seconds(text: str) -> int | None:
 
 def check_slurm(plan: AnyPlan, sink: Sink) -> None:
     """Report every problem with the settings in ``launch.slurm``."""
-    _check_text(plan, sink)
+    _check_directive_values(plan, sink)
     _check_time(plan, sink)
     _check_log_dir(plan, sink)
     _check_container(plan, sink)
-    _check_blocks(plan, sink)
+    _check_nvlink_domains(plan, sink)
 
 
 def check_engine_script(plan: AnyPlan, sink: Sink) -> None:
@@ -63,7 +63,7 @@ def check_engine_script(plan: AnyPlan, sink: Sink) -> None:
     sink.report("V29", Finding(text, fix=fix, targets=TARGETS), at="emit")
 
 
-def _check_text(plan: AnyPlan, sink: Sink) -> None:
+def _check_directive_values(plan: AnyPlan, sink: Sink) -> None:
     """Report control characters (L16), empty values (L15), and a job name with a slash (L15)."""
     slurm = plan.problem.launch.slurm
     words = {"name": plan.problem.name}
@@ -146,7 +146,7 @@ def _check_container(plan: AnyPlan, sink: Sink) -> None:
         sink.report("L22", finding, at="launch.slurm.container_image")
 
 
-def _check_blocks(plan: AnyPlan, sink: Sink) -> None:
+def _check_nvlink_domains(plan: AnyPlan, sink: Sink) -> None:
     """Report L23 if Slurm may not use the plan's number of hosts per NVLink domain."""
     slurm, cluster = plan.problem.launch.slurm, plan.problem.cluster
     if not nvlink_spans_hosts(cluster):

@@ -8,7 +8,7 @@ from parc.backends.shared.rack_runs import contiguous_rack_runs, nvlink_spans_ho
 from parc.compiler.ir import AnyPlan
 
 
-def segment(plan: AnyPlan) -> int | None:
+def hosts_per_segment(plan: AnyPlan) -> int | None:
     """Return the number of hosts per segment; None if no NVLink domain spans several hosts.
 
     It is the greatest common divisor of the plan's hosts per domain. Without segments Slurm fills
@@ -18,12 +18,12 @@ def segment(plan: AnyPlan) -> int | None:
     if not nvlink_spans_hosts(plan.problem.cluster):
         return None
     size = 0
-    for share in _shares(plan).values():
+    for share in _hosts_per_rack(plan).values():
         size = gcd(size, share)
     return size
 
 
-def _shares(plan: AnyPlan) -> dict[int, int]:
+def _hosts_per_rack(plan: AnyPlan) -> dict[int, int]:
     """Return rack number -> number of hosts in that rack, over all its runs of node ranks."""
     shares: dict[int, int] = {}
     for rack, hosts in contiguous_rack_runs(plan.problem.cluster, plan.placement.hosts):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.shared.launch_rules import check_launch
-from parc.backends.shared.launch_script import host_lines, launch_script
+from parc.backends.shared.launch_script import hosts_file_text, launch_script
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Artifact, Plan
 
@@ -24,7 +24,7 @@ class Torchrun:
         script = launch_script(plan, "torchrun", "hosts")
         if not plan.problem.cluster.named:
             return (script,)
-        return (Artifact("torchrun/hosts", host_lines(plan)), script)
+        return (Artifact("torchrun/hosts", hosts_file_text(plan)), script)
 
 
 BACKEND = Torchrun()

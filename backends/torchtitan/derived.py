@@ -18,12 +18,12 @@ DEFAULT_ASSETS = "./assets/hf"
 """Folder to which torchtitan's download script writes tokenizers."""
 
 
-def assets(problem: Problem, layout: Layout) -> str:
+def hf_assets_path(problem: Problem, layout: Layout) -> str:
     """Return the folder of the Hugging Face tokenizer."""
     return problem.job.tokenizer_model or DEFAULT_ASSETS
 
 
-def local_batch(problem: Problem, layout: Layout) -> int:
+def local_batch_size(problem: Problem, layout: Layout) -> int:
     """Return ``local_batch_size``: the sequences that one data-parallel rank processes at once.
 
     With a pipeline, these are all sequences of a step, which the pipeline splits into
@@ -34,7 +34,7 @@ def local_batch(problem: Problem, layout: Layout) -> int:
     return problem.job.global_batch // layout.dp
 
 
-def pipeline_size(problem: Problem, layout: Layout) -> int | None:
+def pipeline_micro_batch_size(problem: Problem, layout: Layout) -> int | None:
     """Return the sequences per micro-batch of the pipeline; None without a pipeline."""
     return layout.micro_batch if layout.pp > 1 else None
 
@@ -49,7 +49,7 @@ def reduce_dtype(problem: Problem, layout: Layout) -> str:
     return DTYPES[problem.job.gradient_precision]
 
 
-def without_graphs(problem: Problem, layout: Layout) -> bool:
+def disable_cuda_graphs(problem: Problem, layout: Layout) -> bool:
     """Return True if CUDA graphs must be disabled, that is, if pp or ep is above 1.
 
     CUDA graphs support neither pipelines nor the all-to-all of experts.
@@ -65,7 +65,7 @@ def max_norm(problem: Problem, layout: Layout) -> float:
     return problem.job.gradient_clipping or float("inf")
 
 
-def betas(problem: Problem, layout: Layout) -> tuple[float, float]:
+def adam_betas(problem: Problem, layout: Layout) -> tuple[float, float]:
     """Return (beta1, beta2) of Adam."""
     return (problem.job.adam_beta1, problem.job.adam_beta2)
 
@@ -86,7 +86,7 @@ def decay_type(problem: Problem, layout: Layout) -> str:
     return "cosine" if problem.job.lr_decay == "cosine" else "linear"
 
 
-def min_factor(problem: Problem, layout: Layout) -> float:
+def min_lr_factor(problem: Problem, layout: Layout) -> float:
     """Return the final learning rate as a fraction of the peak."""
     # Rounded to 12 digits, so that the emitted value is 0.1 rather than 0.09999999999999999.
     return float(f"{problem.job.min_learning_rate / problem.job.learning_rate:.12g}")
@@ -102,12 +102,12 @@ def saves_checkpoints(problem: Problem, layout: Layout) -> bool:
     return bool(problem.job.checkpoint_dir or problem.job.load_dir)
 
 
-def folder(problem: Problem, layout: Layout) -> str | None:
+def checkpoint_folder(problem: Problem, layout: Layout) -> str | None:
     """Return the folder for checkpoints; None for torchtitan's default folder."""
     return problem.job.checkpoint_dir
 
 
-def reshard(problem: Problem, layout: Layout) -> str:
+def reshard_after_forward(problem: Problem, layout: Layout) -> str:
     """Return "always" for ZeRO-3 and "never" for ZeRO-2, torchtitan's words for resharding.
 
     ZeRO-2 keeps the gathered weights after the forward pass.
@@ -115,12 +115,12 @@ def reshard(problem: Problem, layout: Layout) -> str:
     return "always" if layout.zero_stage == 3 else "never"
 
 
-def schedule(problem: Problem, layout: Layout) -> str | None:
+def pipeline_schedule_name(problem: Problem, layout: Layout) -> str | None:
     """Return the name that torch uses for the pipeline schedule; None without a pipeline."""
     return SCHEDULES[layout.schedule] if layout.pp > 1 else None
 
 
-def rope_positions(problem: Problem, layout: Layout) -> int:
+def rope_max_positions(problem: Problem, layout: Layout) -> int:
     """Return the number of rotary positions, which limits torchtitan's sequence length."""
     return max(problem.model.position.max_positions, problem.job.sequence_length)
 
@@ -137,7 +137,7 @@ def rope_factor(problem: Problem, layout: Layout) -> float | None:
     return position.scaling_factor if position.scaling == "llama3" else None
 
 
-def rope_original(problem: Problem, layout: Layout) -> int | None:
+def rope_original_positions(problem: Problem, layout: Layout) -> int | None:
     """Return the context length before Llama 3's scaling, in tokens; None without scaling."""
     position = problem.model.position
     return position.original_max_positions if position.scaling == "llama3" else None

@@ -9,7 +9,7 @@ from parc.backends.shared.field_table import field_table, nested, public_functio
 from parc.backends.shared.render import render
 from parc.backends.shared.torch import program as torch_program
 from parc.backends.torchtitan import derived
-from parc.backends.torchtitan.flavors import flavor_of
+from parc.backends.torchtitan.flavors import find_flavor
 from parc.compiler.ir import Artifact, Plan, Recompute, Split
 
 FOLDER = "torchtitan"
@@ -40,8 +40,10 @@ def module_file(plan: Plan) -> Artifact:
     version = problem.version("torchtitan")
     table = field_table("parc.backends.torchtitan")
     tree = nested(table.settings(problem, layout, version, DERIVED))
-    flavor = flavor_of(problem.model)
-    values: dict[str, Any] = {section: keywords(tree.get(section, {})) for section in SECTIONS}
+    flavor = find_flavor(problem.model)
+    values: dict[str, Any] = {
+        section: keyword_arguments(tree.get(section, {})) for section in SECTIONS
+    }
     values |= {
         "version": version,
         "flavor": flavor.name if flavor else "",
@@ -52,12 +54,12 @@ def module_file(plan: Plan) -> Artifact:
     return Artifact(f"{FOLDER}/{MODULE}.py", render(FOLDER, f"{MODULE}.py.j2", values))
 
 
-def keywords(settings: Mapping[str, Any]) -> list[str]:
+def keyword_arguments(settings: Mapping[str, Any]) -> list[str]:
     """Return Python source ``name=value`` for every setting, in the order of the table."""
-    return [f"{name}={literal(value)}" for name, value in settings.items()]
+    return [f"{name}={python_literal(value)}" for name, value in settings.items()]
 
 
-def literal(value: Any) -> str:
+def python_literal(value: Any) -> str:
     """Return ``value`` as a Python literal in ASCII; strings have double quotes if possible."""
     if isinstance(value, str):
         plain = ascii(value)

@@ -5,14 +5,18 @@ Source: torchtitan 0.3.0, trainer.py, distributed/parallel_dims.py, models/commo
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_rules import CONTEXT_CHUNKS, EXPERT_COUNT, decay_rule
+from parc.backends.shared.plain_rules import (
+    CONTEXT_CHUNKS,
+    EXPERT_COUNT,
+    always_violated,
+    decay_rule,
+)
 from parc.backends.shared.torch.mesh import replicate_and_shard
 from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
-    gradients_rule,
-    replicas_rule,
+    fp32_gradients_rule,
     torch_rules,
-    unconditional_rule,
+    unsharded_replicas_rule,
     unsupported_pin_rules,
 )
 from parc.backends.shared.valid_values import (
@@ -23,7 +27,12 @@ from parc.backends.shared.valid_values import (
     nearest_multiples,
     valid,
 )
-from parc.backends.torchtitan.flavors import Flavor, explain_unknown_model, flavor_of, missing
+from parc.backends.torchtitan.flavors import (
+    Flavor,
+    explain_unknown_model,
+    find_flavor,
+    missing_model_features,
+)
 from parc.backends.torchtitan.rules_pipeline import pipeline_rules
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
@@ -41,18 +50,20 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
         _RECOMPUTE,
         *pipeline_rules(problem),
     ]
-    found.append(replicas_rule(NAME, "it also shards weights over context ranks", ("cp",)))
-    found.append(gradients_rule(NAME, "training.mixed_precision_reduce supports only float32"))
+    found.append(
+        unsharded_replicas_rule(NAME, "it also shards weights over context ranks", ("cp",))
+    )
+    found.append(fp32_gradients_rule(NAME, "training.mixed_precision_reduce supports only float32"))
     found += [decay_rule(NAME, DECAYS), _DECAY_END]
     found += unsupported_pin_rules(problem, NAME, MEGATRON_PINS)
     if problem.model.experts is not None:
         found += [EXPERT_COUNT, _EXPERT_MESH, _EXPERT_TENSOR]
-    if missing(problem.model):
-        found.append(unconditional_rule("E12", ("model",), explain_unknown_model(problem.model)))
-    flavor = flavor_of(problem.model)
+    if missing_model_features(problem.model):
+        found.append(always_violated("E12", ("model",), explain_unknown_model(problem.model)))
+    flavor = find_flavor(problem.model)
     if flavor is not None and problem.job.sequence_length > flavor.positions:
         found.append(
-            unconditional_rule("S12", ("job.sequence_length",), _explain_too_long(problem, flavor))
+            always_violated("S12", ("job.sequence_length",), _explain_too_long(problem, flavor))
         )
     return tuple(found)
 
@@ -98,7 +109,7 @@ _DECAY_END = Rule(
 )
 
 
-def _step(layout: Layout) -> int:
+def _sequence_length_divisor(layout: Layout) -> int:
     """Return the number by which the sequence length must be divisible.
 
     Sequence parallelism splits the sequence into tp parts, and context parallelism into two chunks
@@ -109,11 +120,11 @@ def _step(layout: Layout) -> int:
 
 
 def _violates_sequence_length(problem: Problem, layout: Layout) -> bool:
-    return problem.job.sequence_length % _step(layout) != 0
+    return problem.job.sequence_length % _sequence_length_divisor(layout) != 0
 
 
 def _explain_sequence_length(problem: Problem, layout: Layout) -> Finding:
-    length, step = problem.job.sequence_length, _step(layout)
+    length, step = problem.job.sequence_length, _sequence_length_divisor(layout)
     below, above = nearest_multiples(length, step)
     return Finding(
         message=f"a sequence of {length} tokens cannot be split over tp={layout.tp}, "
@@ -125,22 +136,22 @@ def _explain_sequence_length(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _inner(layout: Layout) -> int:
+def _ranks_per_stage_and_replica(layout: Layout) -> int:
     """Return the number of ranks of one stage and one replica: dp_shard x cp x tp."""
     return replicate_and_shard(layout)[1] * layout.cp * layout.tp
 
 
 def _violates_expert_mesh(problem: Problem, layout: Layout) -> bool:
-    return _inner(layout) % layout.ep != 0
+    return _ranks_per_stage_and_replica(layout) % layout.ep != 0
 
 
 def _explain_expert_mesh(problem: Problem, layout: Layout) -> Finding:
-    inner, ep = _inner(layout), layout.ep
+    inner, ep = _ranks_per_stage_and_replica(layout), layout.ep
     count = problem.model.experts.count if problem.model.experts else 1
     good = valid(divisors(inner), lambda n: count % n == 0)
     return Finding(
         message=f"{inner} ranks per stage and replica are not divisible by ep={ep}",
-        label=f"(dp_shard {_inner(layout) // (layout.cp * layout.tp)} x cp {layout.cp} x "
+        label=f"(dp_shard {inner // (layout.cp * layout.tp)} x cp {layout.cp} x "
         f"tp {layout.tp}) % {ep} = {inner % ep}, must be 0",
         help=f"valid ep: {format_values(good)}",
         fix=format_pin("layout.ep", nearest(good, ep)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.torch.rules import stages_rule
+from parc.backends.shared.torch.rules import interleaving_rule
 from parc.backends.shared.valid_values import format_pin, format_values, nearest_multiples
 from parc.backends.torchtitan.split import find_split, why_no_split
 from parc.compiler.diagnostics import Cause, Finding
@@ -20,7 +20,7 @@ def pipeline_rules(problem: Problem) -> tuple[Rule, ...]:
     valid split.
     """
     pins = problem.pins
-    found = [stages_rule({"1f1b": ""}), _CHUNKS, _COUNT, _TIED]
+    found = [interleaving_rule({"1f1b": ""}), _CHUNKS, _COUNT, _TIED]
     if pins.pp or pins.vpp or pins.first_stage_layers or pins.last_stage_layers:
         found += [
             _split_rule("P04", ("layout.first_stage_layers", "layout.last_stage_layers")),
@@ -66,7 +66,7 @@ def min_micro_batches(layout: Layout) -> int:
     return {"1f1b": layout.pp, "dualpipe-v": 2 * layout.pp}.get(layout.schedule, 1)
 
 
-def micro_batch_multiple(layout: Layout, count: int) -> int:
+def schedule_rounds(layout: Layout, count: int) -> int:
     """Return the number of rounds of the schedule, which must divide ``count`` micro-batches.
 
     Interleaved schedules run max(1, count // pp) rounds of equal size
@@ -81,7 +81,7 @@ def _violates_micro_batch_count(problem: Problem, layout: Layout) -> bool:
     if layout.pp == 1:
         return False
     count = layout.micro_batches(problem.job.global_batch)
-    return count < min_micro_batches(layout) or count % micro_batch_multiple(layout, count) != 0
+    return count < min_micro_batches(layout) or count % schedule_rounds(layout, count) != 0
 
 
 def _explain_micro_batch_count(problem: Problem, layout: Layout) -> Finding:
@@ -93,7 +93,7 @@ def _explain_micro_batch_count(problem: Problem, layout: Layout) -> Finding:
     good = sorted({max(below, least) * step, above * step})
     label = f"{count} micro-batches, must be {least} or more"
     if count >= least:
-        group = micro_batch_multiple(layout, count)
+        group = schedule_rounds(layout, count)
         label = f"{count} % {group} = {count % group}, must be 0"
     return Finding(
         message=f"schedule {layout.schedule} over pp={layout.pp} cannot run {count} micro-batches",

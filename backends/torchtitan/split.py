@@ -7,7 +7,7 @@ torchtitan cannot change the plan.
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_split import even_counts, looped_split, v_split
+from parc.backends.shared.plain_split import even_counts, looped_split, v_schedule_split
 from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Problem, Split
@@ -28,7 +28,7 @@ def find_split(problem: Problem, pp: int, vpp: int) -> Split | None:
     if counts is None:
         return None
     if problem.pins.schedule in V_SCHEDULES and vpp == 2 and pp > 1:
-        return v_split(problem.model, counts, pp)
+        return v_schedule_split(problem.model, counts, pp)
     return looped_split(problem.model, counts, pp)
 
 

@@ -37,12 +37,12 @@ def planned_flags() -> frozenset[str]:
     return frozenset(row.setting for row in flag_table(PACKAGE).rows)
 
 
-def arguments(plan: ServingPlan) -> tuple[Argument, ...]:
+def shared_arguments(plan: ServingPlan) -> tuple[Argument, ...]:
     """Return the flags that all processes of the plan share."""
-    return tuple(_arguments(plan))
+    return tuple(_iterate_arguments(plan))
 
 
-def _arguments(plan: ServingPlan) -> Iterator[Argument]:
+def _iterate_arguments(plan: ServingPlan) -> Iterator[Argument]:
     """Yield the flags that all processes of the plan share, in the order of flags.yaml."""
     version = plan.problem.version("vllm")
     for row in flag_table(PACKAGE).rows:
@@ -54,13 +54,13 @@ def _arguments(plan: ServingPlan) -> Iterator[Argument]:
         yield Argument(row.setting, None if value is True else str(value), row.group)
 
 
-def engine_words(plan: ServingPlan, executor: str) -> tuple[str, ...]:
+def engine_command_words(plan: ServingPlan, executor: str) -> tuple[str, ...]:
     """Return the checkpoint and all flags of an engine, started by ``executor``.
 
     ``executor`` is vLLM's name for the mechanism that starts its workers, such as ``ray``; it
     replaces the executor in the table.
     """
-    own = [one for one in arguments(plan) if one.flag != EXECUTOR]
+    own = [one for one in shared_arguments(plan) if one.flag != EXECUTOR]
     words = [word for one in own for word in one.words]
     return (
         plan.problem.service.checkpoint,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parc.backends.base import RayEntry
 from parc.backends.shared.network import Variable
-from parc.backends.vllm.arguments import engine_words
+from parc.backends.vllm.arguments import engine_command_words
 from parc.backends.vllm.check_formats import check_formats
 from parc.backends.vllm.checks import check_vllm
 from parc.backends.vllm.defaults import context_tokens, default_batch, engine_constants
@@ -129,7 +129,7 @@ class Vllm:
 
     def command(self, plan: ServingPlan, executor: str) -> tuple[str, ...]:
         """Return the word ``serve`` and the arguments that are the same on all hosts."""
-        return ("serve", *engine_words(plan, executor))
+        return ("serve", *engine_command_words(plan, executor))
 
     def environment(self, plan: ServingPlan) -> tuple[Variable, ...]:
         """Return the variables for the network, for uneven stages, and from the spec."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from parc.backends.vllm.arguments import arguments
+from parc.backends.vllm.arguments import shared_arguments
 from parc.backends.vllm.commands import processes
 from parc.backends.vllm.defaults import DP_RPC_PORT, LOW_LATENCY_TOKENS, SUPERVISOR_PORT
-from parc.backends.vllm.extra_arguments import check_extra
+from parc.backends.vllm.extra_arguments import check_launch_args
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import ServingPlan
 
@@ -23,7 +23,7 @@ TRUST = "--trust-remote-code"
 def check_vllm(plan: ServingPlan, sink: Sink) -> None:
     """Check the model family, ``launch.args``, ports, and communication kernels of a plan."""
     _check_family(plan, sink)
-    check_extra(plan, arguments(plan), sink)
+    check_launch_args(plan, shared_arguments(plan), sink)
     _check_ports(plan, sink)
     _check_low_latency(plan, sink)
     _check_all_reduce(plan, sink)

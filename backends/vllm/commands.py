@@ -61,11 +61,11 @@ class EngineHost:
 
 def processes(plan: ServingPlan) -> tuple[Process, ...]:
     """Return all processes of the plan, sorted by host and then by engine."""
-    places = sorted(_places(plan), key=lambda place: (place.node, place.slot))
-    return tuple(_process(plan, place) for place in places)
+    places = sorted(_engine_hosts(plan), key=lambda place: (place.node, place.slot))
+    return tuple(_build_process(plan, place) for place in places)
 
 
-def _places(plan: ServingPlan) -> Iterator[EngineHost]:
+def _engine_hosts(plan: ServingPlan) -> Iterator[EngineHost]:
     """Yield the hosts of every engine."""
     layout = plan.layout
     hosts = engine_hosts(layout, plan.problem.cluster.node.gpus) or 1
@@ -76,12 +76,12 @@ def _places(plan: ServingPlan) -> Iterator[EngineHost]:
             yield EngineHost(replica, head + part, head, hosts, replica % shared)
 
 
-def _process(plan: ServingPlan, place: EngineHost) -> Process:
+def _build_process(plan: ServingPlan, place: EngineHost) -> Process:
     """Return the process of an engine on the host ``place``, with its GPUs, flags and ports."""
     layout, endpoint = plan.layout, plan.problem.endpoint
     local = layout.engine_gpus // place.hosts
     first = place.slot * local
-    flags = _flags(plan, place)
+    flags = _process_flags(plan, place)
     names = [name for name, _ in flags]
     servers = layout.dp if "--data-parallel-multi-port-external-lb" in names else 1
     if "--data-parallel-size-local" in names and servers > 1:
@@ -99,17 +99,17 @@ def _process(plan: ServingPlan, place: EngineHost) -> Process:
     )
 
 
-def _flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
+def _process_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
     """Return the flags of a process that differ between hosts."""
     layout = plan.layout
     if place.hosts == 1:
-        return _one_host(plan, place)
+        return _single_host_flags(plan, place)
     if layout.dp == 1 or layout.rank_gpus > layout.engine_gpus // place.hosts:
-        return _spanning(plan, place)
-    return _whole_ranks(plan, place)
+        return _spanning_rank_flags(plan, place)
+    return _whole_rank_flags(plan, place)
 
 
-def _one_host(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
+def _single_host_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
     """Return the flags of an engine on a single host."""
     dp = plan.layout.dp
     if dp == 1:
@@ -118,10 +118,10 @@ def _one_host(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
     rpc: Flag = ("--data-parallel-rpc-port", DP_RPC_PORT + place.slot)
     if plan.problem.endpoint.load_balancer != "external":
         return (rpc,)
-    return (*_supervised(dp, place), rpc)
+    return (*_supervisor_flags(dp, place), rpc)
 
 
-def _supervised(local: int, place: EngineHost) -> tuple[Flag, ...]:
+def _supervisor_flags(local: int, place: EngineHost) -> tuple[Flag, ...]:
     """Return the flags for one API server per data-parallel rank, under a supervisor process.
 
     ``local`` is the number of data-parallel ranks on the host.
@@ -133,7 +133,7 @@ def _supervised(local: int, place: EngineHost) -> tuple[Flag, ...]:
     )
 
 
-def _spanning(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
+def _spanning_rank_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
     """Return the flags of a process if a data-parallel rank spans several hosts.
 
     vLLM then numbers the hosts, and its ranks across them.
@@ -158,7 +158,7 @@ def _spanning(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
     return tuple(flags) if serves else (*flags, ("--headless", None))
 
 
-def _whole_ranks(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
+def _whole_rank_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
     """Return the flags of a process if its host has whole data-parallel ranks of the engine."""
     local = plan.layout.dp // place.hosts
     start = place.part * local
@@ -180,5 +180,5 @@ def _whole_ranks(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
             ("--data-parallel-size-local", local),
         )
     else:
-        own = _supervised(local, place)
+        own = _supervisor_flags(local, place)
     return (*own, ("--data-parallel-start-rank", start), *meet)

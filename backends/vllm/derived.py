@@ -12,22 +12,22 @@ from parc.compiler.ir import ServingPlan
 DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 
 
-def prefill_context(plan: ServingPlan) -> int | None:
+def prefill_context_parallel_size(plan: ServingPlan) -> int | None:
     """Return the prefill context parallel size, or None (flag left out) if it is 1."""
     return plan.layout.pcp if plan.layout.pcp > 1 else None
 
 
-def decode_context(plan: ServingPlan) -> int | None:
+def decode_context_parallel_size(plan: ServingPlan) -> int | None:
     """Return the decode context parallel size, or None (flag left out) if it is 1."""
     return plan.layout.dcp if plan.layout.dcp > 1 else None
 
 
-def data_parallel(plan: ServingPlan) -> int | None:
+def data_parallel_size(plan: ServingPlan) -> int | None:
     """Return the data parallel size, or None (flag left out) if it is 1."""
     return plan.layout.dp if plan.layout.dp > 1 else None
 
 
-def executor(plan: ServingPlan) -> str | None:
+def executor_backend(plan: ServingPlan) -> str | None:
     """Return "mp" if an engine has several ranks, else None.
 
     The multiprocessing executor is the only one with a fixed map of ranks to hosts.
@@ -35,17 +35,17 @@ def executor(plan: ServingPlan) -> str | None:
     return "mp" if plan.layout.rank_gpus > 1 else None
 
 
-def expert_parallel(plan: ServingPlan) -> bool:
+def enables_expert_parallel(plan: ServingPlan) -> bool:
     """Return True if expert parallelism is on; vLLM derives its size, tp x pcp x dp."""
     return plan.layout.ep > 1
 
 
-def all2all(plan: ServingPlan) -> str | None:
+def all2all_backend(plan: ServingPlan) -> str | None:
     """Return the all-to-all backend that the spec sets; None for vLLM's default."""
     return plan.problem.pins.all2all
 
 
-def balances_experts(plan: ServingPlan) -> bool:
+def enables_eplb(plan: ServingPlan) -> bool:
     """Return True if the spec sets ``redundant_experts``, which turns on EPLB, even with 0.
 
     EPLB is vLLM's load balancer of experts.
@@ -53,7 +53,7 @@ def balances_experts(plan: ServingPlan) -> bool:
     return plan.problem.pins.redundant_experts is not None
 
 
-def balancer(plan: ServingPlan) -> str | None:
+def eplb_config(plan: ServingPlan) -> str | None:
     """Return the settings of the expert load balancer (EPLB) as JSON; None if it is off."""
     redundant = plan.problem.pins.redundant_experts
     return None if redundant is None else json.dumps({"num_redundant_experts": redundant})
@@ -74,7 +74,7 @@ def cache_dtype(plan: ServingPlan) -> str:
     return "fp8" if plan.problem.service.setup.kv == "fp8" else "auto"
 
 
-def memory_share(plan: ServingPlan) -> str:
+def gpu_memory_utilization(plan: ServingPlan) -> str:
     """Return the fraction of device memory that vLLM may use, that is, without the headroom."""
     return f"{plan.limits.gpu_memory_utilization:g}"
 

@@ -18,11 +18,11 @@ def serving_environment(plan: ServingPlan) -> tuple[Variable, ...]:
     hosts = engine_hosts(plan.layout, problem.cluster.node.gpus) or 1
     network = network_environment(problem.cluster, problem.launch) if hosts > 1 else ()
     user = tuple((name, value, "from launch.env of the spec") for name, value in problem.launch.env)
-    own = (*network, *_stages(plan))
+    own = (*network, *_stage_layers_variable(plan))
     return tuple({variable[0]: variable for variable in (*own, *user)}.values())
 
 
-def _stages(plan: ServingPlan) -> tuple[Variable, ...]:
+def _stage_layers_variable(plan: ServingPlan) -> tuple[Variable, ...]:
     """Return the variable with the layers per stage, if they differ from vLLM's default split."""
     stages = plan.layout.stages
     if not stages or stages == default_stages(plan.problem.model.layers, plan.layout.pp):

@@ -23,7 +23,7 @@ SERVERS = ("--api-server-count", "-asc")
 UNCHUNKED = "--disable-chunked-prefill"
 
 
-def spelling(flag: str) -> str:
+def normalize_flag(flag: str) -> str:
     """Return the flag as vLLM's parser normalizes it (argparse_utils.py).
 
     Underscores become dashes, and --no-enable-X becomes --disable-X.
@@ -33,28 +33,30 @@ def spelling(flag: str) -> str:
     return re.sub(r"^--no-enable-", "--disable-", flag.replace("_", "-"))
 
 
-def long_name(flag: str) -> str:
+def long_flag_name(flag: str) -> str:
     """Return the long name of a short flag such as ``-tp``; negated flags stay unchanged."""
-    name = spelling(flag)
+    name = normalize_flag(flag)
     denies = name.startswith(("--no-", "--disable-"))
     return name if denies else str(known_flags(PACKAGE).get(name, {}).get("means", name))
 
 
-def check_extra(plan: ServingPlan, planned: tuple[Argument, ...], sink: Sink) -> None:
+def check_launch_args(plan: ServingPlan, planned: tuple[Argument, ...], sink: Sink) -> None:
     """Report arguments that vLLM's parser rejects (F01, F03) or that the plan determines (F02).
 
     ``planned`` are the flags that the plan sets. Prompts that are not split into chunks are checked
     as well (V04).
     """
     written, stray = parse_extra_arguments(plan.problem.launch.args, known_flags(PACKAGE))
-    extras = tuple(replace(extra, flag=spelling(extra.flag)) for extra in written)
+    extras = tuple(replace(extra, flag=normalize_flag(extra.flag)) for extra in written)
     report_extra_arguments(extras, stray, lambda extra: _check_flag(extra, planned), sink, TARGETS)
     if any(extra.flag == UNCHUNKED for extra in extras):
-        _check_unchunked(plan, sink)
-    _check_servers(plan, extras, sink)
+        _check_unchunked_prompts(plan, sink)
+    _check_api_server_count(plan, extras, sink)
 
 
-def _check_servers(plan: ServingPlan, extras: tuple[ExtraArgument, ...], sink: Sink) -> None:
+def _check_api_server_count(
+    plan: ServingPlan, extras: tuple[ExtraArgument, ...], sink: Sink
+) -> None:
     """Report F03 if ``launch.args`` sets the number of API servers and some hosts are headless.
 
     A headless host runs no API server, and vLLM rejects the flag there.
@@ -80,15 +82,15 @@ def _check_flag(extra: ExtraArgument, planned: tuple[Argument, ...]) -> tuple[st
     name = extra.flag.partition(".")[0]  # --eplb-config.window_size 100
     row = known_flags(PACKAGE).get(name)
     if row is None:
-        return "F01", unknown_flag(extra.flag)
+        return "F01", explain_unknown_flag(extra.flag)
     means = str(row.get("means", name)).replace("--no-", "--", 1)
     if means in planned_flags():
-        return "F02", _twice(extra.flag, means, planned)
+        return "F02", _explain_planned_flag(extra.flag, means, planned)
     fault = None if "." in extra.flag else find_value_fault(extra, row)
     return None if fault is None else ("F03", fault)
 
 
-def unknown_flag(flag: str) -> Finding:
+def explain_unknown_flag(flag: str) -> Finding:
     """Return the finding for a flag that vLLM does not have (F01), with similar flags as help."""
     near = get_close_matches(flag, known_flags(PACKAGE), 3)
     return Finding(
@@ -99,7 +101,7 @@ def unknown_flag(flag: str) -> Finding:
     )
 
 
-def _twice(flag: str, means: str, planned: tuple[Argument, ...]) -> Finding:
+def _explain_planned_flag(flag: str, means: str, planned: tuple[Argument, ...]) -> Finding:
     """Return the finding (F02) that the plan already determines ``flag``.
 
     ``means`` is the long name of the flag, without negation.
@@ -113,7 +115,7 @@ def _twice(flag: str, means: str, planned: tuple[Argument, ...]) -> Finding:
     )
 
 
-def _check_unchunked(plan: ServingPlan, sink: Sink) -> None:
+def _check_unchunked_prompts(plan: ServingPlan, sink: Sink) -> None:
     """Report V04 if prompts that are not split into chunks can be longer than a step."""
     tokens, longest = plan.limits.max_num_batched_tokens, plan.limits.max_model_len
     if tokens >= longest:

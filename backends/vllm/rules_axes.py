@@ -18,7 +18,7 @@ def _has_empty_stages(problem: ServingProblem, layout: ServingLayout) -> bool:
     return layout.pp > problem.model.layers or _has_stage_without_experts(problem, layout)
 
 
-def _patterns(problem: ServingProblem, layout: ServingLayout) -> Iterator[str]:
+def _stage_patterns(problem: ServingProblem, layout: ServingLayout) -> Iterator[str]:
     """Yield the part of the model's layer pattern on each pipeline stage."""
     model, first = problem.model, 0
     for count in layout.stages or default_stages(model.layers, layout.pp):
@@ -30,13 +30,13 @@ def _has_stage_without_experts(problem: ServingProblem, layout: ServingLayout) -
     """Return True if the model has a layer pattern and a stage without routed layers."""
     model = problem.model
     has_routed = model.pattern and model.experts is not None
-    return bool(has_routed) and any("E" not in part for part in _patterns(problem, layout))
+    return bool(has_routed) and any("E" not in part for part in _stage_patterns(problem, layout))
 
 
 def _explain_stages(problem: ServingProblem, layout: ServingLayout) -> Finding:
     layers, pp = problem.model.layers, layout.pp
     if layout.pp <= layers:
-        return _explain_unrouted(problem, layout)
+        return _explain_stage_without_experts(problem, layout)
     return Finding(
         f"{pp} pipeline stages for {layers} layers: {pp - layers} stages would be empty, "
         "which vLLM does not report",
@@ -48,8 +48,8 @@ def _explain_stages(problem: ServingProblem, layout: ServingLayout) -> Finding:
     )
 
 
-def _explain_unrouted(problem: ServingProblem, layout: ServingLayout) -> Finding:
-    parts = enumerate(_patterns(problem, layout))
+def _explain_stage_without_experts(problem: ServingProblem, layout: ServingLayout) -> Finding:
+    parts = enumerate(_stage_patterns(problem, layout))
     number, part = next((number, part) for number, part in parts if "E" not in part)
     return Finding(
         f"stage {number} has no routed layer, which vLLM's class for this pattern requires",
@@ -87,11 +87,13 @@ def _explain_stage_pins(problem: ServingProblem, layout: ServingLayout) -> Findi
     )
 
 
-def _violates_context_sizes(problem: ServingProblem, layout: ServingLayout) -> bool:
-    return _context_problem(problem, layout) is not None
+def _violates_context_parallel_sizes(problem: ServingProblem, layout: ServingLayout) -> bool:
+    return _context_parallel_problem(problem, layout) is not None
 
 
-def _context_problem(problem: ServingProblem, layout: ServingLayout) -> tuple[str, str] | None:
+def _context_parallel_problem(
+    problem: ServingProblem, layout: ServingLayout
+) -> tuple[str, str] | None:
     """Return (vLLM's message, numbers) if the context parallel sizes are invalid, else None."""
     tp, pcp, dcp = layout.tp, layout.pcp, layout.dcp
     if pcp > 1 and problem.model.attention.latent is None:
@@ -114,10 +116,10 @@ def _context_problem(problem: ServingProblem, layout: ServingLayout) -> tuple[st
         )
     if pcp > 1 and dcp > 1:
         return "MLAAttention does not support PCP+DCP.", f"pcp {pcp}, dcp {dcp}"
-    return None if dcp == 1 else _grouped_query_problem(problem, layout)
+    return None if dcp == 1 else _grouped_query_dcp_problem(problem, layout)
 
 
-def _grouped_query_problem(
+def _grouped_query_dcp_problem(
     problem: ServingProblem, layout: ServingLayout
 ) -> tuple[str, str] | None:
     """Return (vLLM's message, numbers) if dcp is invalid with grouped queries, else None.
@@ -150,8 +152,8 @@ def _grouped_query_problem(
     return None
 
 
-def _explain_context(problem: ServingProblem, layout: ServingLayout) -> Finding:
-    message, numbers = _context_problem(problem, layout) or ("", "")
+def _explain_context_parallel_sizes(problem: ServingProblem, layout: ServingLayout) -> Finding:
+    message, numbers = _context_parallel_problem(problem, layout) or ("", "")
     prefill = layout.pcp > 1 and problem.model.attention.latent is None
     return Finding(
         message.rstrip("."),
@@ -186,7 +188,10 @@ AXIS_RULES: tuple[ServingRule, ...] = (
     ServingRule("V27", ("layout.pp", "model"), _has_empty_stages, _explain_stages),
     ServingRule("P01", ("layout.stage_layers",), _has_wrong_stage_pins, _explain_stage_pins),
     ServingRule(
-        "V12", ("layout.dcp", "layout.pcp", "layout.tp"), _violates_context_sizes, _explain_context
+        "V12",
+        ("layout.dcp", "layout.pcp", "layout.tp"),
+        _violates_context_parallel_sizes,
+        _explain_context_parallel_sizes,
     ),
     ServingRule(
         "V09",

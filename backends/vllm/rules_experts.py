@@ -33,11 +33,11 @@ def _explain_no_experts(problem: ServingProblem, layout: ServingLayout) -> Findi
     )
 
 
-def _has_other_degree(problem: ServingProblem, layout: ServingLayout) -> bool:
+def _has_unsupported_ep(problem: ServingProblem, layout: ServingLayout) -> bool:
     return layout.ep not in (1, _ranks_per_stage(layout))
 
 
-def _explain_other_degree(problem: ServingProblem, layout: ServingLayout) -> Finding:
+def _explain_unsupported_ep(problem: ServingProblem, layout: ServingLayout) -> Finding:
     ranks = _ranks_per_stage(layout)
     return Finding(
         f"the spec sets ep {layout.ep}, but vLLM derives the size and would use ep {ranks}",
@@ -49,7 +49,7 @@ def _explain_other_degree(problem: ServingProblem, layout: ServingLayout) -> Fin
     )
 
 
-def _has_no_effect(problem: ServingProblem, layout: ServingLayout) -> bool:
+def _has_ep_over_one_rank(problem: ServingProblem, layout: ServingLayout) -> bool:
     return (
         problem.pins.ep == "on"
         and problem.model.experts is not None
@@ -57,7 +57,7 @@ def _has_no_effect(problem: ServingProblem, layout: ServingLayout) -> bool:
     )
 
 
-def _explain_no_effect(problem: ServingProblem, layout: ServingLayout) -> Finding:
+def _explain_ep_over_one_rank(problem: ServingProblem, layout: ServingLayout) -> Finding:
     return Finding(
         "expert parallelism over one rank has no effect, which vLLM does not report",
         label="ep = tp x pcp x dp = 1",
@@ -119,12 +119,12 @@ def _explain_uneven_experts(problem: ServingProblem, layout: ServingLayout) -> F
     )
 
 
-def _has_invalid_balancing(problem: ServingProblem, layout: ServingLayout) -> bool:
+def _has_invalid_redundant_experts(problem: ServingProblem, layout: ServingLayout) -> bool:
     redundant = problem.pins.redundant_experts
     return redundant is not None and (layout.ep == 1 or redundant < 0)
 
 
-def _explain_invalid_balancing(problem: ServingProblem, layout: ServingLayout) -> Finding:
+def _explain_invalid_redundant_experts(problem: ServingProblem, layout: ServingLayout) -> Finding:
     redundant = problem.pins.redundant_experts or 0
     if redundant < 0:
         return Finding(
@@ -146,11 +146,11 @@ def _explain_invalid_balancing(problem: ServingProblem, layout: ServingLayout) -
     )
 
 
-def _has_unused_exchange(problem: ServingProblem, layout: ServingLayout) -> bool:
+def _has_unused_all2all(problem: ServingProblem, layout: ServingLayout) -> bool:
     return problem.pins.all2all is not None and (layout.ep == 1 or layout.dp * layout.pcp == 1)
 
 
-def _explain_unused_exchange(problem: ServingProblem, layout: ServingLayout) -> Finding:
+def _explain_unused_all2all(problem: ServingProblem, layout: ServingLayout) -> Finding:
     return Finding(
         f"{problem.pins.all2all} would have no effect: no token leaves its data-parallel rank",
         label=f"dp {layout.dp}, ep {layout.ep}",
@@ -166,10 +166,13 @@ EXPERT_RULES: tuple[ServingRule, ...] = (
     ServingRule(
         "V11", ("layout.dp", "model"), _has_dense_data_parallelism, _explain_dense_data_parallelism
     ),
-    ServingRule("M09", ("layout.ep", "layout.tp"), _has_other_degree, _explain_other_degree),
-    ServingRule("V21", ("layout.ep",), _has_no_effect, _explain_no_effect),
+    ServingRule("M09", ("layout.ep", "layout.tp"), _has_unsupported_ep, _explain_unsupported_ep),
+    ServingRule("V21", ("layout.ep",), _has_ep_over_one_rank, _explain_ep_over_one_rank),
     ServingRule(
-        "M10", ("layout.redundant_experts",), _has_invalid_balancing, _explain_invalid_balancing
+        "M10",
+        ("layout.redundant_experts",),
+        _has_invalid_redundant_experts,
+        _explain_invalid_redundant_experts,
     ),
     ServingRule(
         "D08",
@@ -177,5 +180,5 @@ EXPERT_RULES: tuple[ServingRule, ...] = (
         _distributes_unevenly,
         _explain_uneven_experts,
     ),
-    ServingRule("V23", ("layout.all2all",), _has_unused_exchange, _explain_unused_exchange),
+    ServingRule("V23", ("layout.all2all",), _has_unused_all2all, _explain_unused_all2all),
 )

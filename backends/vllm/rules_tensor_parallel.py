@@ -26,11 +26,11 @@ def divisors(number: int, most: int = MOST_SHOWN_DEGREE) -> list[int]:
     return [degree for degree in range(1, min(number, most) + 1) if number % degree == 0]
 
 
-def _splits_heads(problem: ServingProblem, layout: ServingLayout) -> bool:
+def _splits_heads_unevenly(problem: ServingProblem, layout: ServingLayout) -> bool:
     return problem.model.attention.heads % layout.tp != 0
 
 
-def _splits_kv_heads(problem: ServingProblem, layout: ServingLayout) -> bool:
+def _splits_kv_heads_unevenly(problem: ServingProblem, layout: ServingLayout) -> bool:
     attention = problem.model.attention
     if attention.latent is not None:
         return False
@@ -47,7 +47,7 @@ _VLLM_MESSAGES = {
 message: it fails while it reshapes a projection."""
 
 
-def _recurrent_heads_of(model: Model) -> Iterator[tuple[str, str, int]]:
+def _recurrent_head_counts(model: Model) -> Iterator[tuple[str, str, int]]:
     """Yield (spec path, name, number) of the heads of recurrent layers, which tp must divide.
 
     Recurrent layers are linear attention and Mamba layers. vLLM cannot copy these heads to several
@@ -62,11 +62,11 @@ def _recurrent_heads_of(model: Model) -> Iterator[tuple[str, str, int]]:
         yield "model.mamba.groups", "groups of Mamba heads", mamba.groups
 
 
-def _splits_recurrent_heads(problem: ServingProblem, layout: ServingLayout) -> bool:
-    return any(count % layout.tp for _, _, count in _recurrent_heads_of(problem.model))
+def _splits_recurrent_heads_unevenly(problem: ServingProblem, layout: ServingLayout) -> bool:
+    return any(count % layout.tp for _, _, count in _recurrent_head_counts(problem.model))
 
 
-def _splits_vocabulary(problem: ServingProblem, layout: ServingLayout) -> bool:
+def _splits_vocabulary_unevenly(problem: ServingProblem, layout: ServingLayout) -> bool:
     return padded_vocab(problem.model.vocab) % layout.tp != 0
 
 
@@ -141,7 +141,9 @@ def _valid_tp(
 def _explain_heads(problem: ServingProblem, layout: ServingLayout) -> Finding:
     heads, tp = problem.model.attention.heads, layout.tp
     valid, fix = _valid_tp(
-        problem, layout, lambda *pair: _splits_heads(*pair) or _splits_kv_heads(*pair)
+        problem,
+        layout,
+        lambda *pair: _splits_heads_unevenly(*pair) or _splits_kv_heads_unevenly(*pair),
     )
     return Finding(
         f"Total number of attention heads ({heads}) must be divisible by tensor parallel size "
@@ -156,7 +158,7 @@ def _explain_heads(problem: ServingProblem, layout: ServingLayout) -> Finding:
 
 def _explain_kv_heads(problem: ServingProblem, layout: ServingLayout) -> Finding:
     heads, tp = problem.model.attention.kv_heads, layout.tp
-    valid, fix = _valid_tp(problem, layout, _splits_kv_heads)
+    valid, fix = _valid_tp(problem, layout, _splits_kv_heads_unevenly)
     return Finding(
         f"{heads} key-value heads can neither be split nor copied evenly over tp = {tp}",
         label=f"{heads} % {tp} = {heads % tp} and {tp} % {heads} = {tp % heads}, one must be 0",
@@ -167,11 +169,11 @@ def _explain_kv_heads(problem: ServingProblem, layout: ServingLayout) -> Finding
     )
 
 
-def _explain_recurrent(problem: ServingProblem, layout: ServingLayout) -> Finding:
+def _explain_recurrent_heads(problem: ServingProblem, layout: ServingLayout) -> Finding:
     tp = layout.tp
-    found = (one for one in _recurrent_heads_of(problem.model) if one[2] % tp)
+    found = (one for one in _recurrent_head_counts(problem.model) if one[2] % tp)
     path, what, count = next(found)
-    valid, fix = _valid_tp(problem, layout, _splits_recurrent_heads)
+    valid, fix = _valid_tp(problem, layout, _splits_recurrent_heads_unevenly)
     message = _VLLM_MESSAGES.get(path.rpartition(".")[2], "tensor-parallel ranks need whole heads")
     return Finding(
         f"{message}: {count} {what}, tp = {tp}",
@@ -186,7 +188,7 @@ def _explain_recurrent(problem: ServingProblem, layout: ServingLayout) -> Findin
 def _explain_vocab(problem: ServingProblem, layout: ServingLayout) -> Finding:
     vocab, tp = padded_vocab(problem.model.vocab), layout.tp
     multiple = engine_constants().sharding.vocab_multiple
-    valid, fix = _valid_tp(problem, layout, _splits_vocabulary)
+    valid, fix = _valid_tp(problem, layout, _splits_vocabulary_unevenly)
     return Finding(
         f"{vocab} is not divisible by {tp}: the embedding has {vocab} rows after padding to a "
         f"multiple of {multiple}, and tp is {tp}",
@@ -198,7 +200,7 @@ def _explain_vocab(problem: ServingProblem, layout: ServingLayout) -> Finding:
     )
 
 
-def _explain_uneven(problem: ServingProblem, layout: ServingLayout) -> Finding:
+def _explain_uneven_widths(problem: ServingProblem, layout: ServingLayout) -> Finding:
     found = next(part for part in _split_tensors(problem, layout) if part[2] % part[3])
     path, tensor, width, ranks = found
     valid, fix = _valid_tp(problem, layout, _splits_widths_unevenly)
@@ -212,7 +214,7 @@ def _explain_uneven(problem: ServingProblem, layout: ServingLayout) -> Finding:
     )
 
 
-def _explain_block(problem: ServingProblem, layout: ServingLayout) -> Finding:
+def _explain_cut_scale_blocks(problem: ServingProblem, layout: ServingLayout) -> Finding:
     block = problem.service.setup.block_size
     path, tensor, width, ranks = next(
         part for part in _scaled_tensors(problem, layout) if part[2] // part[3] % block
@@ -248,11 +250,11 @@ def _expert_hint(tensor: str) -> str:
 
 _TP = ("layout.tp", "model")
 TENSOR_PARALLEL_RULES: tuple[ServingRule, ...] = (
-    ServingRule("D01", _TP, _splits_heads, _explain_heads),
-    ServingRule("D02", _TP, _splits_kv_heads, _explain_kv_heads),
-    ServingRule("D18", _TP, _splits_recurrent_heads, _explain_recurrent),
-    ServingRule("D06", _TP, _splits_widths_unevenly, _explain_uneven),
-    ServingRule("V20", _TP, _splits_vocabulary, _explain_vocab),
-    ServingRule("V07", (*_TP, "job.precision"), _cuts_fp8_blocks, _explain_block),
-    ServingRule("V06", (*_TP, "job.precision"), _cuts_integer_groups, _explain_block),
+    ServingRule("D01", _TP, _splits_heads_unevenly, _explain_heads),
+    ServingRule("D02", _TP, _splits_kv_heads_unevenly, _explain_kv_heads),
+    ServingRule("D18", _TP, _splits_recurrent_heads_unevenly, _explain_recurrent_heads),
+    ServingRule("D06", _TP, _splits_widths_unevenly, _explain_uneven_widths),
+    ServingRule("V20", _TP, _splits_vocabulary_unevenly, _explain_vocab),
+    ServingRule("V07", (*_TP, "job.precision"), _cuts_fp8_blocks, _explain_cut_scale_blocks),
+    ServingRule("V06", (*_TP, "job.precision"), _cuts_integer_groups, _explain_cut_scale_blocks),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from parc.backends.shared.render import render, shell_word
-from parc.backends.vllm.arguments import arguments
+from parc.backends.vllm.arguments import shared_arguments
 from parc.backends.vllm.commands import Address, Flag, Process, processes
 from parc.backends.vllm.environment import serving_environment
 from parc.compiler.ir import Artifact, ServingPlan
@@ -55,7 +55,7 @@ def _shared_arguments(plan: ServingPlan) -> list[tuple[str, list[tuple[str, ...]
 
     The user's flags come last, because the parser uses the last value of a repeated flag.
     """
-    by_group = groupby(arguments(plan), key=lambda argument: argument.group)
+    by_group = groupby(shared_arguments(plan), key=lambda argument: argument.group)
     groups = [(name, [one.words for one in group]) for name, group in by_group]
     extra = plan.problem.launch.args
     return [*groups, ("launch.args of the spec", [extra])] if extra else groups
@@ -71,21 +71,21 @@ def _host_row(plan: ServingPlan, node: int, running: list[Process]) -> dict[str,
         "number": node,
         "about": f"{host}: ranks {node * each}-{node * each + each - 1}, {serves}",
         "processes": [
-            {"devices": ",".join(map(str, one.devices)), "words": words(one.flags)}
+            {"devices": ",".join(map(str, one.devices)), "words": shell_flags(one.flags)}
             for one in running
         ],
     }
 
 
-def words(flags: tuple[Flag, ...]) -> str:
+def shell_flags(flags: tuple[Flag, ...]) -> str:
     """Return the flags as shell text, each with a leading space.
 
     An ``Address`` becomes an element of the array ``hosts`` of the script.
     """
-    return "".join(f" {name}{_value(value)}" for name, value in flags)
+    return "".join(f" {name}{_shell_value(value)}" for name, value in flags)
 
 
-def _value(value: str | int | Address | None) -> str:
+def _shell_value(value: str | int | Address | None) -> str:
     """Return the value of a flag as shell text with a leading space; empty if it has none."""
     if value is None:
         return ""

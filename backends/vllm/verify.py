@@ -17,11 +17,11 @@ from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.verify.read_emitted import LARGEST, Malformed
 
 SIZES = ("tensor-parallel", "pipeline-parallel", "prefill-context-parallel", "data-parallel")
-"""Flags of the degrees, without ``-size``, in the order of ``Sizes``."""
+"""Flags of the degrees, without ``-size``, in the order of ``EngineSizes``."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class EngineSizes:
     """Parallel sizes of one engine, which all of its processes receive as flags."""
 
     tp: int
@@ -68,24 +68,24 @@ class VllmVerifier(EngineVerifier):
     ) -> dict[tuple[int, int], DerivedRank]:
         """Return (node rank, GPU index) -> rank; report missing or repeated ranks (A07)."""
         script = read_script(artifacts[SCRIPT])
-        sizes = _sizes(script)
+        sizes = _read_sizes(script)
         found: dict[tuple[int, int], DerivedRank] = {}
         engines: dict[int, list[int]] = {}
-        for replica, process in zip(_replicas(script), script.processes, strict=True):
-            ranks, gpus = _ranks(process, sizes), len(process.devices)
+        for replica, process in zip(_engine_per_process(script), script.processes, strict=True):
+            ranks, gpus = _process_ranks(process, sizes), len(process.devices)
             if len(ranks) != gpus:
                 message = f"host {process.node} starts {len(ranks)} ranks on {gpus} GPUs"
                 sink.report("A07", message, span=Span(SCRIPT, 1, 1))
             # a damaged script may have any number of ranks, so that only those on GPUs are listed
             engines.setdefault(replica, []).extend(ranks[:gpus])
             for device, rank in zip(process.devices, ranks, strict=False):
-                place = (replica, *_coordinates(rank, sizes))
+                place = (replica, *_rank_coordinates(rank, sizes))
                 found[process.node, device] = DerivedRank(replica * sizes.world + rank, place)
         _verify_engines(engines, sizes, sink)
         return found
 
 
-def _verify_engines(engines: Mapping[int, list[int]], sizes: Sizes, sink: Sink) -> None:
+def _verify_engines(engines: Mapping[int, list[int]], sizes: EngineSizes, sink: Sink) -> None:
     """Report A07 for every engine that does not have each of its ranks exactly once."""
     for replica, ranks in engines.items():
         if len(ranks) != sizes.world or sorted(ranks) != list(range(sizes.world)):
@@ -94,7 +94,7 @@ def _verify_engines(engines: Mapping[int, list[int]], sizes: Sizes, sink: Sink) 
             sink.report("A07", text, span=Span(SCRIPT, 1, 1))
 
 
-def _replicas(script: Script) -> list[int]:
+def _engine_per_process(script: Script) -> list[int]:
     """Return the index of the engine of each process.
 
     Processes with the same rendezvous host belong to the same engine.
@@ -108,7 +108,7 @@ def _replicas(script: Script) -> list[int]:
     return found
 
 
-def _sizes(script: Script) -> Sizes:
+def _read_sizes(script: Script) -> EngineSizes:
     """Return the parallel sizes that all processes share.
 
     Raises:
@@ -119,13 +119,13 @@ def _sizes(script: Script) -> Sizes:
     found = {tuple(one.number(f"{name}-size", 1) for name in SIZES) for one in script.processes}
     if len(found) > 1:
         raise Malformed(SCRIPT, 1, "its processes have different parallel sizes")
-    sizes = Sizes(*found.pop())
+    sizes = EngineSizes(*found.pop())
     if not 0 < sizes.world <= LARGEST:
         raise Malformed(SCRIPT, 1, f"its parallel sizes multiply to {sizes.world} ranks per engine")
     return sizes
 
 
-def _ranks(process: Process, sizes: Sizes) -> range:
+def _process_ranks(process: Process, sizes: EngineSizes) -> range:
     """Return the ranks of its engine that ``process`` runs."""
     size, flags = sizes.replica_ranks, process.flags
     nodes = process.number("nnodes", 1)
@@ -140,7 +140,7 @@ def _ranks(process: Process, sizes: Sizes) -> range:
     return range(first * size, (first + local) * size)
 
 
-def _coordinates(rank: int, sizes: Sizes) -> tuple[int, int, int, int]:
+def _rank_coordinates(rank: int, sizes: EngineSizes) -> tuple[int, int, int, int]:
     """Return (dp, pp, pcp, tp) of a rank, whose number counts tp fastest and dp slowest."""
     rank, tp = divmod(rank, sizes.tp)
     rank, pcp = divmod(rank, sizes.pcp)

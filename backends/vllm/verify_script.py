@@ -60,18 +60,18 @@ def read_script(text: str) -> Script:
     common, nodes = _COMMON.search(text), _NODES.search(text)
     if common is None or nodes is None:
         raise Malformed(SCRIPT, 1, "it has no array common=( ... ), or no number of nodes")
-    shared = _flags(_words(common[1]))
+    shared = _parse_flags(_split_words(common[1]))
     hosts = _HOSTS.search(text)
     processes = [
-        _process(int(case[1]), line, shared)
+        _parse_process(int(case[1]), line, shared)
         for case in _CASE.finditer(text)
         for line in case[2].splitlines()
     ]
-    names = tuple(_words(hosts[1])) if hosts else ()
+    names = tuple(_split_words(hosts[1])) if hosts else ()
     return Script(int(nodes[1]), names, tuple(processes))
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     """Return the words of shell text, without comments."""
     try:
         return shlex.split(text, comments=True)
@@ -79,7 +79,7 @@ def _words(text: str) -> list[str]:
         raise Malformed(SCRIPT, 1, f"it contains text that is not valid shell: {error}") from None
 
 
-def _process(node: int, line: str, shared: dict[str, str]) -> Process:
+def _parse_process(node: int, line: str, shared: dict[str, str]) -> Process:
     """Return the process that one line of the script starts.
 
     For example ``start 0,1 --flag value "$@"`` starts one on the GPUs 0 and 1.
@@ -87,15 +87,15 @@ def _process(node: int, line: str, shared: dict[str, str]) -> Process:
     heads = [int(found) for found in _ADDRESS.findall(line)]
     if len(set(heads)) > 1:
         raise Malformed(SCRIPT, 1, f"a process of host {node} has two rendezvous hosts")
-    words = _words(_ADDRESS.sub("HOST", line).replace(' "$@"', ""))
+    words = _split_words(_ADDRESS.sub("HOST", line).replace(' "$@"', ""))
     devices = words[1].split(",") if len(words) > 1 else []
     if not all(re.fullmatch(r"[0-9]{1,4}", device) for device in devices):
         raise Malformed(SCRIPT, 1, f"not a list of GPUs: {words[1]!r:.40}")
-    flags = shared | _flags(words[2:])
+    flags = shared | _parse_flags(words[2:])
     return Process(node, tuple(map(int, devices)), flags, heads[0] if heads else None)
 
 
-def _flags(words: list[str]) -> dict[str, str]:
+def _parse_flags(words: list[str]) -> dict[str, str]:
     """Return flag -> value, with an empty value for a flag without one."""
     flags: dict[str, str] = {}
     name = ""

@@ -52,10 +52,10 @@ def plain_fsdp2() -> ProgramMemory:
     program = replace(
         fsdp2(), activation_copies=1.0, whole_logits=True, split_loss_bytes=0.0, root_bytes=2.0
     )
-    return replace(program, replicated=autocast(program, norm_copies=1.0))
+    return replace(program, replicated=ddp_autocast_memory(program, norm_copies=1.0))
 
 
-def autocast(program: ProgramMemory, norm_copies: float) -> ProgramMemory:
+def ddp_autocast_memory(program: ProgramMemory, norm_copies: float) -> ProgramMemory:
     """Return the memory model of ``program`` under DDP with autocast.
 
     Weights and the residual stream are fp32, and every matrix product casts its input to 16 bits.

@@ -19,12 +19,12 @@ def dp_shard(problem: Problem, layout: Layout) -> int:
     return replicate_and_shard(layout)[1]
 
 
-def accumulation(problem: Problem, layout: Layout) -> int:
+def gradient_accumulation_steps(problem: Problem, layout: Layout) -> int:
     """Return the number of micro-batches per step and rank."""
     return layout.micro_batches(problem.job.global_batch)
 
 
-def data(problem: Problem, layout: Layout) -> list[str]:
+def data_files(problem: Problem, layout: Layout) -> list[str]:
     """Return the paths of the files with token ids.
 
     If there are none, the program trains on random tokens.

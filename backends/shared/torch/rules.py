@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from parc.backends.shared.plain_rules import BATCH, GPU_COUNT, HEADS, NO_EXPERTS
+from parc.backends.shared.plain_rules import (
+    BATCH,
+    GPU_COUNT,
+    HEADS,
+    NO_EXPERTS,
+    always_violated,
+)
 from parc.backends.shared.torch.mesh import ORDER
 from parc.backends.shared.valid_degrees import domain_degrees, mixer_head_counts
 from parc.backends.shared.valid_values import format_pin, format_values, nearest, valid
@@ -20,10 +26,10 @@ def torch_rules(problem: Problem, framework: str) -> tuple[Rule, ...]:
         rules.append(NO_EXPERTS)
     if mixer_head_counts(problem.model):
         rules.append(_SCAN)
-    rules += [precision_rule(framework), order_rule(framework)]
+    rules += [precision_rule(framework), rank_order_rule(framework)]
     if problem.job.deduplicates_dispatch or problem.job.moe_overlap:
         at = "job.moe_dispatcher" if problem.job.deduplicates_dispatch else "job.moe_overlap"
-        rules.append(unconditional_rule("E11", (at,), _explain_dispatch(framework, at)))
+        rules.append(always_violated("E11", (at,), _explain_dispatch(framework, at)))
     return tuple(rules)
 
 
@@ -36,11 +42,6 @@ def _explain_dispatch(framework: str, at: str) -> Finding:
         fix=f"{at}: {'alltoall' if at.endswith('dispatcher') else 'false'}",
         targets=(framework,),
     )
-
-
-def unconditional_rule(code: str, paths: tuple[str, ...], finding: Finding) -> Rule:
-    """Return a rule that every layout violates, because the problem itself is unsupported."""
-    return Rule(code, paths, lambda problem, layout: True, lambda problem, layout: finding, ())
 
 
 def _violates_kv_heads(problem: Problem, layout: Layout) -> bool:
@@ -64,7 +65,7 @@ def _explain_kv_heads(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _widths(problem: Problem) -> tuple[tuple[str, int], ...]:
+def _split_widths(problem: Problem) -> tuple[tuple[str, int], ...]:
     """Return (name, width) of every tensor dimension that tp splits, except attention heads."""
     model = problem.model
     widths = [("the vocabulary", model.vocab)]
@@ -76,13 +77,15 @@ def _widths(problem: Problem) -> tuple[tuple[str, int], ...]:
 
 
 def _violates_widths(problem: Problem, layout: Layout) -> bool:
-    return any(width % layout.tp for _, width in _widths(problem))
+    return any(width % layout.tp for _, width in _split_widths(problem))
 
 
 def _explain_widths(problem: Problem, layout: Layout) -> Finding:
     tp = layout.tp
-    what, width = next(row for row in _widths(problem) if row[1] % tp)
-    good = valid(domain_degrees(problem), lambda n: all(w % n == 0 for _, w in _widths(problem)))
+    what, width = next(row for row in _split_widths(problem) if row[1] % tp)
+    good = valid(
+        domain_degrees(problem), lambda n: all(w % n == 0 for _, w in _split_widths(problem))
+    )
     return Finding(
         message=f"the width of {what}, {width}, cannot be split over tp={tp}",
         label=f"{width} % {tp} = {width % tp}, must be 0",
@@ -158,7 +161,7 @@ def precision_rule(framework: str) -> Rule:
     return Rule("E11", ("job.precision",), violates, explain, ())
 
 
-def order_rule(framework: str) -> Rule:
+def rank_order_rule(framework: str) -> Rule:
     """Return rule E11: ``framework`` supports only the rank order of torch's device mesh."""
 
     def violates(problem: Problem, layout: Layout) -> bool:
@@ -195,7 +198,7 @@ def unsupported_pin_rules(
     """
     pinned = (name for name in names if getattr(problem.pins, name) is not None)
     return tuple(
-        unconditional_rule("E11", (f"layout.{name}",), _explain_unsupported_pin(framework, name))
+        always_violated("E11", (f"layout.{name}",), _explain_unsupported_pin(framework, name))
         for name in pinned
     )
 
@@ -211,7 +214,7 @@ def _explain_unsupported_pin(framework: str, name: str) -> Finding:
     )
 
 
-def gradients_rule(framework: str, why: str) -> Rule:
+def fp32_gradients_rule(framework: str, why: str) -> Rule:
     """Return rule E11: ``framework`` reduces gradients only in fp32; ``why`` is the label."""
 
     def violates(problem: Problem, layout: Layout) -> bool:
@@ -231,7 +234,9 @@ def gradients_rule(framework: str, why: str) -> Rule:
     return Rule("E11", ("job.gradient_precision",), violates, explain, ())
 
 
-def replicas_rule(framework: str, reason: str, axes: tuple[str, ...] = ("tp", "cp")) -> Rule:
+def unsharded_replicas_rule(
+    framework: str, reason: str, axes: tuple[str, ...] = ("tp", "cp")
+) -> Rule:
     """Return rule D19: no size of ``axes`` may be above 1 if replicas are unsharded.
 
     ``reason`` says why ``framework`` cannot combine them.
@@ -259,7 +264,7 @@ def replicas_rule(framework: str, reason: str, axes: tuple[str, ...] = ("tp", "c
     )
 
 
-def stages_rule(only: Mapping[str, str]) -> Rule:
+def interleaving_rule(only: Mapping[str, str]) -> Rule:
     """Return rule P06: vpp above 1 needs pp above 1.
 
     The help suggests a larger pp if the strategies ``only`` include a pipeline.
@@ -282,7 +287,7 @@ def stages_rule(only: Mapping[str, str]) -> Rule:
     return Rule("P06", ("layout.vpp", "layout.pp"), violates, explain, ("vpp", "pp"))
 
 
-def layer_blocks_rule(framework: str) -> Rule:
+def recompute_blocks_rule(framework: str) -> Rule:
     """Return rule E11: ``framework`` recomputes single layers, not blocks of layers."""
 
     def violates(problem: Problem, layout: Layout) -> bool:

@@ -20,12 +20,12 @@ def torch_variants(
     other ZeRO ``stages``. ``comm`` is the context parallel communication.
     """
     offered = [Variant(3, cp_comm=comm)] if 3 in stages else []
-    offered += [Variant(3, shard, cp_comm=comm) for shard in _shards(problem)]
+    offered += [Variant(3, shard, cp_comm=comm) for shard in _hybrid_shard_sizes(problem)]
     offered += [Variant(stage, cp_comm=comm) for stage in stages if stage != 3]
     return apply_pins(problem, offered)
 
 
-def _shards(problem: Problem) -> Iterator[int]:
+def _hybrid_shard_sizes(problem: Problem) -> Iterator[int]:
     """Yield the shard sizes of hybrid sharding, in data-parallel ranks.
 
     A shard spans the GPUs of a few NVLink domains, each of which contains tp x cp ranks per

@@ -45,7 +45,7 @@ NATIVE = ("deepseek_v3", "gpt_oss", "kimi_k2")
 
 
 @dataclass(frozen=True, slots=True)
-class Facts(LaunchFacts[ServingProblem, ServingLayout]):
+class VllmFacts(LaunchFacts[ServingProblem, ServingLayout]):
     """Facts about a launch of vLLM whose layout is completely known."""
 
     refused: tuple[Diagnostic, ...]
@@ -54,7 +54,7 @@ class Facts(LaunchFacts[ServingProblem, ServingLayout]):
 
 def vllm_facts(
     model: str, sure: Mapping[str, Flag], written: Collection[str], options: LintOptions
-) -> Facts | None:
+) -> VllmFacts | None:
     """Return the facts about a launch, or None if its values do not form a valid problem.
 
     Args:
@@ -64,13 +64,15 @@ def vllm_facts(
         options: facts that the user gives in addition.
     """
     name = options.model or catalog_name(model)
-    tree = _tree(name or MODEL, sure, options)
-    plain = _resolved(tree, options, Sink())
+    tree = _spec_tree(name or MODEL, sure, options)
+    plain = _resolve_problem(tree, options, Sink())
     if plain is None:
         return None
     trial = Sink()
     memory = _memory_settings(plain, model, sure, written) if name else None
-    complete = None if memory is None else _resolved(_joined(tree, memory), options, trial)
+    complete = (
+        None if memory is None else _resolve_problem(_merge_sections(tree, memory), options, trial)
+    )
     hidden = [*(() if complete else ("service", "goals")), *(() if name else ("model",))]
     counted = options.gpus is not None or is_catalog_cluster(options)
     problem = complete or plain
@@ -80,22 +82,22 @@ def vllm_facts(
         # An 8-bit checkpoint has scales per tensor, channel or block; its name does not show which.
         service = with_values(problem.service, setup=hide(problem.service.setup, ["block"]))
         known = with_values(known, service=service)
-    layout = _layout(tree["layout"])
-    return Facts(problem, layout, known, layout, tuple(trial.diagnostics))
+    layout = _serving_layout(tree["layout"])
+    return VllmFacts(problem, layout, known, layout, tuple(trial.diagnostics))
 
 
-def number_of(flag: Flag | None) -> int | None:
+def flag_number(flag: Flag | None) -> int | None:
     """Return the whole number that ``flag`` sets; None if there is none."""
     return whole_number(flag.values[0].text) if flag is not None and flag.values else None
 
 
-def _tree(model: str, sure: Mapping[str, Flag], options: LintOptions) -> dict[str, Any]:
+def _spec_tree(model: str, sure: Mapping[str, Flag], options: LintOptions) -> dict[str, Any]:
     """Return a complete spec with the parallel sizes of the command.
 
     It has 64 nodes if the user gives neither a cluster nor a number of GPUs.
     """
     layout: dict[str, Any] = {
-        path.partition(".")[2]: number_of(sure.get(flag)) or 1 for flag, path in DEGREES.items()
+        path.partition(".")[2]: flag_number(sure.get(flag)) or 1 for flag, path in DEGREES.items()
     }
     nodes: dict[str, Any] = (
         {} if options.cluster is not None or options.gpus is not None else {"nodes": 64}
@@ -132,11 +134,11 @@ def _memory_settings(
     values = {
         flag: sure[flag].values[0].text for flag in settings if flag in sure and sure[flag].values
     }
-    limits = {path: number_of(sure[flag]) for flag, path in LIMITS.items() if flag in sure}
+    limits = {path: flag_number(sure[flag]) for flag, path in LIMITS.items() if flag in sure}
     # 0.92 is the default of --gpu-memory-utilization in vLLM 0.33.
     share = re.fullmatch(r"0?\.[0-9]{1,4}|1(\.0*)?", values.get(SHARE, "0.92"))
     cache = CACHE_FORMATS.get(values.get(CACHE, "auto"))
-    weights = _weights(plain, checkpoint, values)
+    weights = _weight_format(plain, checkpoint, values)
     if weights is None or cache is None or share is None or None in limits.values():
         return None
     numbers = {path.partition(".")[2]: number for path, number in limits.items()}
@@ -148,7 +150,7 @@ def _memory_settings(
     }
 
 
-def _weights(
+def _weight_format(
     plain: ServingProblem, checkpoint: str, values: Mapping[str, str]
 ) -> dict[str, Any] | None:
     """Return the weight format as spec fields.
@@ -166,18 +168,20 @@ def _weights(
     return {"precision": "fp8", "quantize": True} if quantization else {"precision": plain_type}
 
 
-def _joined(tree: Mapping[str, Any], parts: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_sections(tree: Mapping[str, Any], parts: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``tree`` with the fields of ``parts`` added, section by section."""
     return {**tree, **{name: {**tree.get(name, {}), **parts[name]} for name in parts}}
 
 
-def _resolved(tree: Mapping[str, Any], options: LintOptions, sink: Sink) -> ServingProblem | None:
+def _resolve_problem(
+    tree: Mapping[str, Any], options: LintOptions, sink: Sink
+) -> ServingProblem | None:
     """Return the serving problem that the spec ``tree`` describes; None if the spec is invalid."""
     problem = resolve_tree(tree, options, sink)
     return problem if isinstance(problem, ServingProblem) else None
 
 
-def _layout(pins: Mapping[str, Any]) -> ServingLayout:
+def _serving_layout(pins: Mapping[str, Any]) -> ServingLayout:
     """Return the layout with the parallel sizes in ``pins``, a complete ``layout`` section."""
     tp, pp, dp, pcp, dcp = (pins[axis] for axis in ("tp", "pp", "dp", "pcp", "dcp"))
     spread = tp * pcp * dp if pins["ep"] == "on" else 1

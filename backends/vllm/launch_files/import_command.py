@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from parc.backends.vllm.arguments import PACKAGE
-from parc.backends.vllm.extra_arguments import long_name
+from parc.backends.vllm.extra_arguments import long_flag_name
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.flags import (
     Flag,
@@ -28,14 +28,14 @@ from parc.compiler.topology.readers.reading import Reading
 from parc.compiler.topology.readers.registry import Format
 
 
-def _is_number_of(row: Row, section: str) -> bool:
+def _is_integer_field(row: Row, section: str) -> bool:
     """Return True if ``row`` sets an integer field in the spec section ``section``."""
     return row.kind == "int" and row.path.startswith(f"{section}.")
 
 
 TABLE = import_table(PACKAGE)
-DEGREES = {flag: row.path for flag, row in TABLE.rows.items() if _is_number_of(row, "layout")}
-LIMITS = {flag: row.path for flag, row in TABLE.rows.items() if _is_number_of(row, "job")}
+DEGREES = {flag: row.path for flag, row in TABLE.rows.items() if _is_integer_field(row, "layout")}
+LIMITS = {flag: row.path for flag, row in TABLE.rows.items() if _is_integer_field(row, "job")}
 """Flag -> spec field, for parallel sizes and limits, which are whole numbers."""
 SPREAD = "--enable-expert-parallel"
 SIGNS = (*TABLE.rows, "-tp", "-pp", "-dp", "-ep")
@@ -58,14 +58,15 @@ def read_vllm_args(text: str, name: str, sink: Sink) -> Fragment | None:
 def read_words(words: list[Word], reading: Reading) -> None:
     """Read the model and the flags of ``vllm serve`` from ``words`` into ``reading``."""
     flags = [
-        replace(flag, name=long_name(flag.name)) for flag in written_flags(words, (*SIGNS, "serve"))
+        replace(flag, name=long_flag_name(flag.name))
+        for flag in written_flags(words, (*SIGNS, "serve"))
     ]
     symbolic = [flag for flag in flags if flag.name in LIMITS and _is_symbolic_length(flag)]
     unknown = [
         *symbolic,
         *take_flags([flag for flag in flags if flag not in symbolic], TABLE.rows, reading),
     ]
-    _model(words, reading)
+    _read_model(words, reading)
     if reading.spec:
         reading.spec["job"] = {"kind": "serve", **reading.spec.get("job", {})}
     report_unknown(
@@ -81,7 +82,7 @@ def _is_symbolic_length(flag: Flag) -> bool:
     return value is not None and not value.dynamic and whole_number(value.text) is None
 
 
-def _model(words: list[Word], reading: Reading) -> None:
+def _read_model(words: list[Word], reading: Reading) -> None:
     """Read the model of ``vllm serve MODEL`` into ``reading``."""
     for word, following, after in zip(words, words[1:], words[2:], strict=False):
         if word.text.endswith("vllm") and following.text == "serve" and not after.is_flag:

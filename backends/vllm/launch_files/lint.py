@@ -11,9 +11,14 @@ from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault
 from parc.backends.vllm.arguments import PACKAGE
 from parc.backends.vllm.backend import RULES
 from parc.backends.vllm.environment import ALLOW_LONG
-from parc.backends.vllm.extra_arguments import UNCHUNKED, long_name, spelling, unknown_flag
+from parc.backends.vllm.extra_arguments import (
+    UNCHUNKED,
+    explain_unknown_flag,
+    long_flag_name,
+    normalize_flag,
+)
 from parc.backends.vllm.launch_files.coupled_flags import COUPLINGS
-from parc.backends.vllm.launch_files.facts import Facts, number_of, vllm_facts
+from parc.backends.vllm.launch_files.facts import VllmFacts, flag_number, vllm_facts
 from parc.backends.vllm.launch_files.import_command import DEGREES, SPREAD, TABLE
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.tools.importers.flags import Flag
@@ -40,15 +45,15 @@ class _Command:
 
 def is_vllm(script: Script) -> bool:
     """Return True if the script starts ``vllm serve`` or the module of vLLM's API server."""
-    return any(_serves(word, after) for word, after in _pairs(script))
+    return any(_starts_server(word, after) for word, after in _word_pairs(script))
 
 
-def _pairs(script: Script) -> list[tuple[Word, Word]]:
+def _word_pairs(script: Script) -> list[tuple[Word, Word]]:
     """Return all pairs of consecutive words in the script."""
     return list(zip(script.words, script.words[1:], strict=False))
 
 
-def _serves(word: Word, after: Word) -> bool:
+def _starts_server(word: Word, after: Word) -> bool:
     """Return True if ``word`` and ``after``, in one statement, start vLLM's server."""
     command = word.text.rpartition("/")[2] == "vllm" and after.text == "serve"
     module = "vllm.entrypoints.openai.api_server"
@@ -60,7 +65,7 @@ def lint_vllm(script: Script, options: LintOptions, sink: ScriptSink) -> list[Sk
 
     Each of these needs a fact that the script does not contain.
     """
-    command = _command(script)
+    command = _read_command(script)
     for flag in command.flags:
         fault = _check_flag(flag)
         if fault is not None:
@@ -68,7 +73,7 @@ def lint_vllm(script: Script, options: LintOptions, sink: ScriptSink) -> list[Sk
     written = {flag.name: flag for flag in command.flags}
     for flag, code, finding in broken_couplings(COUPLINGS, command.sure, written, command.is_open):
         sink.report(code, finding, span=flag.word.span)
-    _long_prompts(command, sink)
+    _check_long_prompts(command, sink)
     spans = {
         field: command.sure[name].word.span
         for name, field in reversed(TABLE.fields.items())
@@ -87,26 +92,30 @@ def lint_vllm(script: Script, options: LintOptions, sink: ScriptSink) -> list[Sk
     return [] if facts is None else _check_layout(facts, spans, sink)
 
 
-def _command(script: Script) -> _Command:
+def _read_command(script: Script) -> _Command:
     """Return the flags that follow ``vllm serve`` in its statement, and flags in arrays."""
-    start = next((after for word, after in _pairs(script) if _serves(word, after)), None)
+    start = next(
+        (after for word, after in _word_pairs(script) if _starts_server(word, after)), None
+    )
     found = []
     for flag in script.flags(["serve", *DEGREES, "-tp", "-pp", "-dp"]):
         same = start is not None and flag.word.statement == start.statement
         if start is not None and same and flag.word.span < start.span:
             continue
-        found.append(replace(flag, name=long_name(flag.name)))
+        found.append(replace(flag, name=long_flag_name(flag.name)))
     sure = {
         flag.name: flag
         for flag in script.sure(found)
         if not any(word.dynamic for word in flag.values[:1])
     }
-    return _Command(tuple(found), sure, script.is_open(found, _value_count), _model(script, sure))
+    return _Command(
+        tuple(found), sure, script.is_open(found, _value_count), _served_checkpoint(script, sure)
+    )
 
 
-def _model(script: Script, sure: Mapping[str, Flag]) -> str:
+def _served_checkpoint(script: Script, sure: Mapping[str, Flag]) -> str:
     """Return the name of the served checkpoint; empty if the script does not determine it."""
-    for word, model in _pairs(script):
+    for word, model in _word_pairs(script):
         if word.text == "serve" and not model.is_flag and not model.dynamic:
             return model.text
     named = sure.get("--model")
@@ -115,7 +124,7 @@ def _model(script: Script, sure: Mapping[str, Flag]) -> str:
 
 def _value_count(name: str) -> int | None:
     """Return how many values the flag takes; None if the number varies."""
-    count = known_flags(PACKAGE).get(spelling(name), {}).get("takes", 1)
+    count = known_flags(PACKAGE).get(normalize_flag(name), {}).get("takes", 1)
     return count if isinstance(count, int) else 1 if count == "?" else None
 
 
@@ -127,7 +136,7 @@ def _check_flag(flag: Flag) -> tuple[str, Finding] | None:
     name = flag.name.partition(".")[0]
     row = known_flags(PACKAGE).get(name)
     if row is None:
-        return "F01", unknown_flag(flag.name)
+        return "F01", explain_unknown_flag(flag.name)
     count = _value_count(name)
     unclear = any(word.dynamic or re.search(r"[<>{}]", word.text) for word in flag.values)
     if count is None or "." in flag.name or unclear:
@@ -138,10 +147,10 @@ def _check_flag(flag: Flag) -> tuple[str, Finding] | None:
     return None if fault is None else ("F03", fault)
 
 
-def _long_prompts(command: _Command, sink: Sink) -> None:
+def _check_long_prompts(command: _Command, sink: Sink) -> None:
     """Report V04 if prompts are not split into chunks and can be longer than a step."""
     sizes = [
-        number_of(command.sure.get(name))
+        flag_number(command.sure.get(name))
         for name in ("--max-num-batched-tokens", "--max-model-len")
     ]
     whole = command.sure.get(UNCHUNKED)
@@ -157,7 +166,9 @@ def _long_prompts(command: _Command, sink: Sink) -> None:
         sink.report("V04", finding, span=whole.word.span)
 
 
-def _check_layout(facts: Facts, spans: Mapping[str, Span], sink: ScriptSink) -> list[SkippedRule]:
+def _check_layout(
+    facts: VllmFacts, spans: Mapping[str, Span], sink: ScriptSink
+) -> list[SkippedRule]:
     """Report findings about single values, then check all layout rules; return skipped rules."""
     for found in facts.refused:
         if found.path in spans:
