@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from parc.backends.kubernetes.documents import yaml_text
 from parc.backends.kubernetes.jobset import training_objects
 from parc.backends.kubernetes.leaderworkerset import serving_objects
 from parc.backends.kubernetes.rules import check_kubernetes, check_serving_objects
+from parc.backends.kubernetes.yaml_documents import yaml_text
 from parc.backends.shared.launch_rules import check_launch
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Artifact, Plan, ServingPlan

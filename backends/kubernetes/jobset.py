@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from parc.backends.kubernetes.files import MOUNT, config_map, mounted_files
-from parc.backends.kubernetes.names import dns_label
+from parc.backends.kubernetes.config_map import MOUNT, config_map, mounted_files
+from parc.backends.kubernetes.object_names import dns_label
 from parc.backends.kubernetes.pod import pod_spec
 from parc.backends.kubernetes.slices import (
     EXCLUSIVE,

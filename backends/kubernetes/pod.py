@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parc.backends.kubernetes.files import MOUNT, config_map_volume
+from parc.backends.kubernetes.config_map import MOUNT, config_map_volume
 from parc.compiler.ir import Artifact, Task
 
 GPU_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parc.backends.kubernetes.files import MOST_BYTES, mounted_files
+from parc.backends.kubernetes.config_map import MOST_BYTES, mounted_files
 from parc.backends.kubernetes.jobset import HOSTS
 from parc.backends.kubernetes.leaderworkerset import serving_files
-from parc.backends.kubernetes.names import (
+from parc.backends.kubernetes.object_names import (
     MOST_LABEL,
     dns_label,
     is_dns_label,

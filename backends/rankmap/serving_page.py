@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from parc.backends.rankmap.cells import clip_list, elide_rows, fold_numbers, table_cell
-from parc.backends.rankmap.racks import rack_rows
+from parc.backends.rankmap.rack_table import rack_rows
 from parc.backends.rankmap.spans import group_spans
+from parc.backends.rankmap.table_cells import clip_list, elide_rows, fold_numbers, table_cell
 from parc.backends.rankmap.training_page import SAMPLE_RANKS, group_cells, rank_formula
 from parc.backends.shared.render import render
 from parc.compiler.ir import ServingPlan

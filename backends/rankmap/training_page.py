@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from parc.backends.rankmap.cells import format_bytes, format_duration, table_cell
-from parc.backends.rankmap.racks import rack_rows
+from parc.backends.rankmap.rack_table import rack_rows
 from parc.backends.rankmap.spans import GroupExtent, group_spans
-from parc.backends.rankmap.stages import stage_rows
+from parc.backends.rankmap.stage_table import stage_rows
+from parc.backends.rankmap.table_cells import format_bytes, format_duration, table_cell
 from parc.backends.shared.render import render
 from parc.compiler.ir import Mesh, PlacementAlternative, Plan, Proof
 

@@ -10,7 +10,7 @@ from parc.backends.shared.rack_runs import nvlink_spans_hosts
 from parc.backends.shared.versions import is_in_range, parse_version
 from parc.backends.slurm.nodelist import fold_hosts
 from parc.backends.slurm.quoting import sbatch_directive
-from parc.backends.slurm.shape import hosts_per_segment
+from parc.backends.slurm.segment_size import hosts_per_segment
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir import AnyPlan
 

@@ -26,7 +26,7 @@ class Argument:
 
 PACKAGE = "parc.backends.vllm"
 HOSTS = "hosts"
-"""Group of flags that differ between hosts; commands.py computes them."""
+"""Group of flags that differ between hosts; processes.py computes them."""
 DERIVED = public_functions(derived)
 """Functions that flags.yaml names."""
 EXECUTOR = "--distributed-executor-backend"

@@ -6,13 +6,13 @@ from parc.backends.base import RayEntry
 from parc.backends.shared.network import Variable
 from parc.backends.vllm.arguments import engine_command_words
 from parc.backends.vllm.check_formats import check_formats
-from parc.backends.vllm.checks import check_vllm
 from parc.backends.vllm.defaults import context_tokens, default_batch, engine_constants
 from parc.backends.vllm.environment import ALLOW_LONG, serving_environment
+from parc.backends.vllm.plan_checks import check_vllm
 from parc.backends.vllm.rules_axes import AXIS_RULES
 from parc.backends.vllm.rules_experts import EXPERT_RULES
 from parc.backends.vllm.rules_tensor_parallel import TENSOR_PARALLEL_RULES, divisors
-from parc.backends.vllm.script import PATH, serve_script
+from parc.backends.vllm.serve_script import PATH, serve_script
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
     Artifact,

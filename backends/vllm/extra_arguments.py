@@ -14,7 +14,7 @@ from parc.backends.shared.extra_arguments import (
     report_extra_arguments,
 )
 from parc.backends.vllm.arguments import PACKAGE, Argument, planned_flags
-from parc.backends.vllm.commands import processes
+from parc.backends.vllm.processes import processes
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import ServingPlan
 

@@ -11,7 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from parc.backends.kubernetes.backend import BACKEND
-from parc.backends.kubernetes.names import dns_label, is_dns_label
+from parc.backends.kubernetes.object_names import dns_label, is_dns_label
 from parc.backends.kubernetes.slices import hosts_per_slice, pod_annotations
 from parc.backends.kubernetes.verify import VERIFIER
 from parc.backends.verifier import JobShape

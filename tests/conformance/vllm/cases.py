@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from parc.backends.vllm.arguments import shared_arguments
-from parc.backends.vllm.commands import Address, Process, processes
 from parc.backends.vllm.environment import PARTITION, serving_environment
+from parc.backends.vllm.processes import Address, Process, processes
 from parc.compiler.ir import Model, ServingPlan
 from tests.conformance.tool_checkers import vllm_gpu
 

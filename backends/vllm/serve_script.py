@@ -6,8 +6,8 @@ from itertools import groupby
 
 from parc.backends.shared.render import render, shell_word
 from parc.backends.vllm.arguments import shared_arguments
-from parc.backends.vllm.commands import Address, Flag, Process, processes
 from parc.backends.vllm.environment import serving_environment
+from parc.backends.vllm.processes import Address, Flag, Process, processes
 from parc.compiler.ir import Artifact, ServingPlan
 
 PATH = "vllm/serve.sh"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from parc.backends.rankmap.cells import clip_list, elide_rows, fold_numbers, fold_ranges
+from parc.backends.rankmap.table_cells import clip_list, elide_rows, fold_numbers, fold_ranges
 from parc.compiler.ir import Layout, Placement, Plan
 from parc.compiler.topology.hostlist import compress
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from parc.backends.vllm.arguments import shared_arguments
-from parc.backends.vllm.commands import processes
 from parc.backends.vllm.defaults import DP_RPC_PORT, LOW_LATENCY_TOKENS, SUPERVISOR_PORT
 from parc.backends.vllm.extra_arguments import check_launch_args
+from parc.backends.vllm.processes import processes
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import ServingPlan
 

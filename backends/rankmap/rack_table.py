@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.rankmap.cells import clip_list, elide_rows, fold_numbers, table_cell
+from parc.backends.rankmap.table_cells import clip_list, elide_rows, fold_numbers, table_cell
 from parc.compiler.ir import Placement
 from parc.compiler.topology.hostlist import compress
 
