@@ -72,4 +72,5 @@ class Declaration:
 
     def module(self, name: str) -> ModuleType:
         """Import and return the module ``name``; a leading dot means relative to ``package``."""
+        # Not cached here, because Python caches imported modules itself.
         return import_module(name, self.package)

@@ -127,6 +127,7 @@ def find(name: str) -> Declaration | PluginProblem | None:
 
     Returns None if the name is unknown.
     """
+    # Built-in names win, so that no plugin can replace a built-in backend.
     return _BY_NAME.get(name) or load_plugin(name)
 
 
@@ -180,6 +181,7 @@ def has_role(one: Declaration, role: Role) -> bool:
 
 def default_targets(kind: JobKind) -> tuple[str, ...]:
     """Return the names of the backends that a spec without ``emit`` uses, sorted."""
+    # Plugins are left out: installing a package must not change the output of existing specs.
     return tuple(sorted(one.name for one in BUILT_IN if kind in one.default_for))
 
 
@@ -231,6 +233,8 @@ def versions_of(name: str) -> tuple[tuple[str, ...], str]:
     """
     found = declaration(name)
     target = cast(Backend, _load_backend(name, found.training or found.serving))
+    # A framework may support a version that is not released yet, so the newest is not always the
+    # default.
     return target.versions, str(getattr(target, "default_version", target.versions[-1]))
 
 

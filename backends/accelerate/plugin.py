@@ -52,6 +52,8 @@ class DeepSpeedPlugin:
         DeepSpeed's rules on its own program and its own expert layers are left out, because neither
         is used.
         """
+        # E10 would reject models that only DeepSpeed's program lacks, and M08 its own expert
+        # layers.
         own = framework("deepspeed").rules(problem)
         return (
             *(rule for rule in own if rule.code not in INAPPLICABLE_RULES),

@@ -67,7 +67,7 @@ def _violates_tp_cp_without_fsdp2(problem: Problem, layout: Layout) -> bool:
 def _explain_tp_cp_without_fsdp2(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="Accelerate supports tp and cp only with FSDP2",
-        label=f"zero_stage 0 with tp {layout.tp}, cp {layout.cp}",
+        label=f"zero_stage is 0, but tp is {layout.tp} and cp is {layout.cp}",
         help="valid: either zero_stage 2 or 3, or both tp 1 and cp 1",
         fix="layout.zero_stage: 3",
         targets=(NAME,),
@@ -80,7 +80,7 @@ def _has_single_rank_shard(problem: Problem, layout: Layout) -> bool:
 
 def _explain_single_rank_shard(problem: Problem, layout: Layout) -> Finding:
     return Finding(
-        message="Accelerate's FSDP2 needs more than one rank to shard over",
+        message="Accelerate's FSDP2 needs two or more ranks to shard the model",
         label=f"dp_shard {layout.dp_shard} x cp {layout.cp} = 1 rank, must be 2 or more",
         help="valid: dp_shard 2 or more, or zero_stage 0 with tp 1",
         fix="layout.dp_shard: auto" if layout.dp > 1 else "layout.zero_stage: 0",

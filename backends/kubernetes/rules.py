@@ -60,7 +60,9 @@ def _check_names(task: Task, suffix: str, sink: Sink) -> None:
         sink.report("L24", finding, at=AT if sink.positions.is_written(AT) else "emit")
     _check_pod_names(task.name, suffix, sink)
     for path, text, what in _invalid_values(job):
-        finding = Finding(f"{text!r:.80} is not a {what}", label=f"not a {what}", targets=TARGETS)
+        finding = Finding(
+            f"{text!r:.80} is not a {what}", label=f"must be a {what}", targets=TARGETS
+        )
         sink.report("L25", finding, at=path)
 
 

@@ -38,6 +38,7 @@ def _verify_pods(text: str, hosts: int, sink: Sink) -> None:
     """
     replicas = read_number(text, r"^ +replicas: (\d+)$") or 0
     pods = read_number(text, r"^ +completions: (\d+)$") or 0
+    # The factor in the shell formula of NODE_RANK; a wrong one would give two pods the same rank.
     step = read_number(text, r"JOB_INDEX \* (\d+) ")
     if replicas * pods != hosts or step != pods:
         message = f"{replicas} x {pods} pods in {JOBSET}, the rank map has {hosts} hosts"
@@ -65,6 +66,7 @@ def _verify_pod_groups(text: str, hosts: int, sink: Sink) -> None:
 
 def _verify_gpus(file: str, text: str, ranks_per_node: int, sink: Sink) -> None:
     """Report A07 if a pod requests more or fewer GPUs than the rank map has ranks per host."""
+    # The spec may name another GPU resource, so no match is no error.
     pattern = r"^ +(?:nvidia|amd)\.com/gpu: '(\d+)'$"
     found = read_number(text, pattern)
     if found is not None and found != ranks_per_node:

@@ -52,6 +52,7 @@ def _engine_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
         first, last = replica * gpus, replica * gpus + gpus - 1
         nodes = list(range(first // each, last // each + 1))
         hosts = compress(plan.placement.hosts[node].name for node in nodes)
+        # An engine on several hosts uses all GPUs of each host.
         local = f"{first % each}-{last % each}" if len(nodes) == 1 else f"0-{each - 1}"
         rows.append(
             (

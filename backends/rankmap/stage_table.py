@@ -46,6 +46,8 @@ def _stage_row(plan: Plan, stages: tuple[int, ...]) -> tuple[str, ...]:
         _stage_rank_ranges(placement, stages[-1]),
     )
     single = len(stages) == 1
+    # For several stages only the outermost ranks are shown, because a list of ranges would be too
+    # long.
     ranks = fold_ranges(first) if single else f"{first[0][0]}-{last[-1][1]}"
     each = placement.ranks_per_node
     nodes = {

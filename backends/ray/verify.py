@@ -28,14 +28,14 @@ class RayVerifier(Verifier):
             message = f"the hosts of {PROGRAM} differ from those of the rank map"
             sink.report("A02", message, span=span)
         if plan.get("nodes") != len(job.hosts):
-            message = f"nodes is {plan.get('nodes')!r:.40} in {PROGRAM}, the rank map has"
-            sink.report("A07", f"{message} {len(job.hosts)} hosts", span=span)
+            message = f"{PROGRAM} has nodes {plan.get('nodes')!r:.40}, "
+            sink.report("A07", f"{message}the rank map has {len(job.hosts)} hosts", span=span)
         pinned = [node for ranks in _node_ranks_per_engine(plan) for node in ranks]
         # Ranks fill hosts in order, engine after engine, so the concatenated lists must count up.
         expected = [node for node in range(len(job.hosts)) for _ in range(job.ranks_per_node)]
         if pinned != expected:
-            message = f"the engines of {PROGRAM} pin {len(pinned)} ranks to nodes in another order"
-            sink.report("A07", f"{message} than the rank map", span=span)
+            message = f"{PROGRAM} pins {len(pinned)} ranks to other nodes than the rank map"
+            sink.report("A07", message, span=span)
 
 
 def read_plan(text: str) -> dict[str, Any]:

@@ -78,7 +78,9 @@ def report_extra_arguments(
     ``stray`` are words that belong to no flag. Findings name ``targets``.
     """
     for at, word in enumerate(stray):
-        finding = Finding(f"{word!r} is not a flag", label="flags start with --", targets=targets)
+        finding = Finding(
+            f"{word!r} is not a flag", label="a flag must start with --", targets=targets
+        )
         sink.report("F01", finding, at=f"launch.args[{at}]")
     seen: set[str] = set()
     for extra in extras:
@@ -110,7 +112,7 @@ def find_value_fault(extra: ExtraArgument, row: dict[str, Any]) -> Finding | Non
             near = get_close_matches(value, choices, 1)
             return Finding(
                 f"{value[:60]!r} is not a valid value of {extra.flag}",
-                label=f"must be one of {', '.join(choices)}",
+                label=f"the value must be one of {', '.join(choices)}",
                 fix=f"{extra.flag} {near[0]}" if near else "",
             )
         if not _is_valid_text(value, kind):

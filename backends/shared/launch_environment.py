@@ -18,6 +18,8 @@ def launch_environment(plan: Plan) -> tuple[Variable, ...]:
     """
     cluster, launch = plan.problem.cluster, plan.problem.launch
     network = network_environment(cluster, launch) if len(plan.placement.hosts) > 1 else ()
+    # ``launch.env`` is last, so that the user has the final say; L14 and N08 report values that
+    # break a plan.
     own = _gpu_order(plan) + _torch_environment(plan) + network + framework_environment(plan)
     user = tuple((name, value, "from launch.env of the spec") for name, value in launch.env)
     return tuple({variable[0]: variable for variable in own + user}.values())
@@ -43,6 +45,7 @@ def _gpu_order(plan: Plan) -> tuple[Variable, ...]:
 def _torch_environment(plan: Plan) -> tuple[Variable, ...]:
     """Return the variables for PyTorch: threads, error handling and allocation."""
     node = plan.problem.cluster.node
+    # torchrun sets OMP_NUM_THREADS=1 if it is unset and a host has several ranks.
     threads = min(OMP_THREADS_LIMIT, max(1, node.cpu_cores // node.gpus))
     common: tuple[Variable, ...] = (
         ("OMP_NUM_THREADS", str(threads), "torchrun would set 1"),
@@ -52,6 +55,7 @@ def _torch_environment(plan: Plan) -> tuple[Variable, ...]:
             "1",
             "if a peer fails, the job ends instead of hanging",
         ),
+        # Recorded buffers stay allocated until the allocator polls the stream, which costs memory.
         ("TORCH_NCCL_AVOID_RECORD_STREAMS", "1", "frees buffers of collectives immediately"),
     )
     if plan.problem.cluster.gpu.vendor != "nvidia":

@@ -84,7 +84,7 @@ def _check_port(plan: AnyPlan, sink: Sink) -> None:
     """Report a rendezvous port that is outside 1024..65535 (L20)."""
     port = plan.problem.launch.master_port
     if not 1024 <= port <= 65535:
-        text = f"port {port} cannot be the rendezvous port"
+        text = f"{port} is not a valid rendezvous port"
         label = f"port {port} must be in 1024..65535"
         sink.report("L20", Finding(text, label=label), at="launch.master_port")
 

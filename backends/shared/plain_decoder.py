@@ -72,6 +72,7 @@ def _unsupported_position_parts(model: Model) -> Iterator[str]:
     position = model.position
     if position.kind == "none":
         yield "attention without positions"
+    # Some models, such as Pythia, rotate only a part of each head.
     elif position.kind == "rope" and position.scaling in SCALINGS and position.percent != 1:
         yield f"rotation of {position.percent:.4g} of a head"
     elif position.kind != "rope" or position.scaling not in SCALINGS:

@@ -46,7 +46,7 @@ def _explain_head_count(problem: Problem, layout: Layout) -> Finding:
         label=f"{heads} % {tp} = {heads % tp}, must be 0",
         help=f"valid tp within one NVLink domain: {format_values(good)}",
         fix=format_pin("layout.tp", nearest(good, tp)),
-        causes=(Cause("model.heads", f"{heads} heads"),),
+        causes=(Cause("model.heads", f"the model has {heads} attention heads"),),
     )
 
 
@@ -90,7 +90,7 @@ def _explain_gpu_count(problem: Problem, layout: Layout, tensor_degrees: list[in
         label=label,
         help=good,
         fix=edit,
-        causes=(Cause("cluster", f"{gpus} usable GPUs"),),
+        causes=(Cause("cluster", f"the cluster has {gpus} usable GPUs"),),
     )
 
 
@@ -197,7 +197,7 @@ def _explain_expert_count(problem: Problem, layout: Layout, ranks: int) -> Findi
         label=f"{count} % {ep} = {count % ep}, must be 0",
         help=f"valid ep: {format_values(good)}",
         fix=format_pin("layout.ep", nearest(good, ep)),
-        causes=(Cause("model.experts.count", f"{count} experts"),),
+        causes=(Cause("model.experts.count", f"the model has {count} experts"),),
     )
 
 
@@ -261,7 +261,7 @@ def decay_rule(framework: str, valid_decays: tuple[str, ...]) -> Rule:
 
     def explain(problem: Problem, layout: Layout) -> Finding:
         return Finding(
-            message=f"{framework} has no learning-rate schedule with decay {problem.job.lr_decay}",
+            message=f"{framework} does not support learning-rate decay {problem.job.lr_decay}",
             label=f"lr_decay must be one of {', '.join(valid_decays)}",
             help=f"valid lr_decay: {', '.join(valid_decays)}; megatron supports all decays",
             fix=f"job.lr_decay: {valid_decays[0]}",

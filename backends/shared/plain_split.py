@@ -42,6 +42,7 @@ def _assemble_split(model: Model, counts: Sequence[int], ranks: Sequence[int], p
         stages[rank].append(Chunk(first, count, place == 0, mtp, last))
         first += count
     even = len(set(counts)) == 1
+    # The form is only a label here: these frameworks receive layer counts, not Megatron's flags.
     chunks = tuple(tuple(stage) for stage in stages)
     return Split("even" if even else "counted", False, False, "", chunks)
 

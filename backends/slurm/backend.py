@@ -56,6 +56,8 @@ class Slurm:
 
         The job runs the engine's script on every host, in the order of the plan.
         """
+        # vLLM's script starts all processes of a host itself, so that torchrun's launch script is
+        # not used.
         launcher = engine(plan.problem.framework).host_script
         artifacts = [Artifact("slurm/job.sbatch", _batch_script(plan, launcher), True)]
         if plan.problem.cluster.named:
@@ -99,6 +101,7 @@ def _container_flags(slurm: SlurmJob) -> tuple[str, ...]:
     return (
         f"--container-image={shell_word(slurm.container_image)}",
         '--container-mounts="$PARC_DIR:$PARC_DIR"' + (shell_word(user) if user else ""),
+        # Flags of srun, not of sbatch: the batch script itself runs outside the container.
         "--no-container-mount-home --container-writable",
     )
 

@@ -35,6 +35,7 @@ def _split_at_last_number(name: str) -> tuple[str, str, str]:
     """Return (prefix, last number, suffix) of a host name; the number is "" if there is none."""
     prefix = name.rstrip("0123456789")
     if len(prefix) < len(name):
+        # Fast path: most host names end in a number.
         return prefix, name[len(prefix) :], ""
     match = _NUMBERED.fullmatch(name)
     return (match[1], match[2], match[3]) if match else (name, "", "")
@@ -46,6 +47,7 @@ def _group_by_width(digits: set[str]) -> Iterator[list[str]]:
     If any number is zero-padded, all numbers in a bracket must have the same width; otherwise one
     bracket can contain all.
     """
+    # Slurm expands [08-11] to numbers of equal width, but [8-11] to 8, 9, 10 and 11.
     if not any(text.startswith("0") and len(text) > 1 for text in digits):
         yield sorted(digits, key=int)
         return

@@ -129,7 +129,7 @@ def _check_container(plan: AnyPlan, sink: Sink) -> None:
     slurm = plan.problem.launch.slurm
     at = "launch.slurm.container_mounts"
     if slurm.container_mounts and slurm.container_image is None:
-        text = f"{len(slurm.container_mounts)} container mounts are set, but no container image"
+        text = f"{len(slurm.container_mounts)} container mounts are set, but container_image is not"
         fix = "launch.slurm.container_image: IMAGE"
         sink.report("L22", Finding(text, fix=fix, targets=TARGETS), at=at)
     for index, mount in enumerate(slurm.container_mounts):
@@ -142,7 +142,9 @@ def _check_container(plan: AnyPlan, sink: Sink) -> None:
     image = slurm.container_image
     if image is not None and (not image.strip() or breaks_directive(image)):
         text = f"{image!r} is not a valid container image"
-        finding = Finding(text, help="use a file or IMAGE[:TAG]", targets=TARGETS)
+        finding = Finding(
+            text, help="set the path of an image file, or IMAGE[:TAG]", targets=TARGETS
+        )
         sink.report("L22", finding, at="launch.slurm.container_image")
 
 

@@ -34,6 +34,7 @@ class SlurmVerifier(Verifier):
         if SCRIPT in artifacts:
             verify_launch_script(SCRIPT, artifacts[SCRIPT], job, sink)
         if JOB in artifacts:
+            # The script repeats the number of nodes in a variable, which its own checks use.
             verify_numbers(JOB, artifacts[JOB], NODES, job, sink)
             _verify_gpus(artifacts[JOB], job.ranks_per_node, sink)
 

@@ -82,6 +82,7 @@ class Torchtitan(TorchFramework):
 
         Its arguments name the emitted module.
         """
+        # ``--module`` accepts any importable module (torchtitan/config/manager.py).
         words = ("--module", MODULE, "--config", "run", *plan.problem.launch.args)
         path = f'export PYTHONPATH="$here/../{FOLDER}${{PYTHONPATH:+:$PYTHONPATH}}"'
         args = " ".join(map(shell_word, words))

@@ -88,7 +88,7 @@ def explain_unknown_model(model: Model) -> Finding:
     return Finding(
         message=f"torchtitan has no model with the sizes of {model.name}",
         label=f"a decoder built from sizes has no {', no '.join(missing_model_features(model))}",
-        help=f"valid: plain decoders of any size; {'; '.join(names)}",
+        help=f"valid models: plain decoders of any size; {'; '.join(names)}",
         fix=f"model: {{base: {model.name}, mtp_layers: 0}}" if mtp else "emit: [megatron]",
         targets=("torchtitan",),
     )

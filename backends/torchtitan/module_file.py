@@ -71,6 +71,7 @@ def python_literal(value: Any) -> str:
 def stage_layers(split: Split) -> list[int]:
     """Return the layers per virtual stage, in model order."""
     chunks = [chunk for stage in split.chunks for chunk in stage]
+    # A chunk without layers has the same first layer as the next one; the last chunk has the loss.
     order = sorted(chunks, key=lambda chunk: (chunk.first_layer, chunk.loss))
     return [chunk.layers for chunk in order]
 

@@ -73,7 +73,7 @@ def _explain_too_long(problem: Problem, flavor: Flavor) -> Finding:
     length, most = problem.job.sequence_length, flavor.positions
     return Finding(
         message=f"torchtitan's {flavor.module} {flavor.name} supports up to {most} tokens",
-        label=f"sequence_length {length} > {most}",
+        label=f"sequence_length {length} > {most} tokens",
         help=f"valid sequence_length: up to {most}",
         fix=f"job.sequence_length: {most}",
         targets=(NAME,),
@@ -138,6 +138,7 @@ def _explain_sequence_length(problem: Problem, layout: Layout) -> Finding:
 
 def _ranks_per_stage_and_replica(layout: Layout) -> int:
     """Return the number of ranks of one stage and one replica: dp_shard x cp x tp."""
+    # torchtitan folds cp and tp into the expert mesh, but never dp_replicate or pp.
     return replicate_and_shard(layout)[1] * layout.cp * layout.tp
 
 

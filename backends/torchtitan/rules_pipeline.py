@@ -103,7 +103,8 @@ def _explain_micro_batch_count(problem: Problem, layout: Layout) -> Finding:
         causes=(
             Cause(
                 "job.global_batch",
-                f"{problem.job.global_batch} / (micro-batch {layout.micro_batch} x dp {layout.dp})",
+                f"global batch {problem.job.global_batch} / (micro-batch {layout.micro_batch} "
+                f"x dp {layout.dp}) = {count} micro-batches",
             ),
         ),
         targets=("torchtitan",),

@@ -60,7 +60,10 @@ def layer_counts(problem: Problem, stages: int) -> tuple[int, ...] | None:
 def why_no_split(problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
     """Return (diagnostic code, spec path, finding): the reason why no split exists."""
     layers, pins = problem.model.layers, problem.pins
-    cause = (Cause("model.layers", f"{layers} layers"), Cause("layout.pp", f"pp {pp}"))
+    cause = (
+        Cause("model.layers", f"the model has {layers} layers"),
+        Cause("layout.pp", f"pp {pp}"),
+    )
     if pins.first_stage_layers or pins.last_stage_layers:
         at = "layout.first_stage_layers" if pins.first_stage_layers else "layout.last_stage_layers"
         given = (pins.first_stage_layers or 0) + (pins.last_stage_layers or 0)

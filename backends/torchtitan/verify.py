@@ -35,6 +35,7 @@ def read_sizes(text: str) -> MeshSizes:
         words = {word.arg: ast.literal_eval(word.value) for word in given}
     except (SyntaxError, ValueError, IndexError, RecursionError, MemoryError):
         raise Malformed(MODULE, 1, "it has no ParallelismConfig of literal values") from None
+    # A size that is not passed is 1: torchtitan's other default, -1 for dp_shard, is never emitted.
     sizes = {name: words.get(word, 1) for name, word in KEYWORDS.items()}
     return MeshSizes(**positive_sizes(MODULE, sizes))
 

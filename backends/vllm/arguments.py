@@ -49,6 +49,7 @@ def _iterate_arguments(plan: ServingPlan) -> Iterator[Argument]:
         if row.group == HOSTS or not row.known(version):
             continue
         value = DERIVED[row.derived](plan) if row.derived else field_at(plan, row.fields[0])
+        # 0 and "" are values: only None and False omit a flag.
         if value is None or value is False:
             continue
         yield Argument(row.setting, None if value is True else str(value), row.group)

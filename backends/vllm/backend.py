@@ -86,6 +86,8 @@ class Vllm:
             return (1,)
         latent = model.attention.latent is not None
         copies = layout.tp if latent else layout.tp // model.attention.kv_heads
+        # ``copies`` is 0 if tp is smaller than the number of key-value heads: then no rank stores a
+        # copy.
         return tuple(divisors(copies)) or (1,)
 
     def rules(self, problem: ServingProblem) -> tuple[ServingRule, ...]:
@@ -102,6 +104,7 @@ class Vllm:
         return Mesh.of(
             (
                 ("tp", layout.tp),
+                # Only pcp adds ranks; dcp reuses the ranks of tp.
                 ("cp", layout.pcp),
                 ("pp", layout.pp),
                 ("dp", layout.dp),
@@ -122,6 +125,7 @@ class Vllm:
             GroupFamily("cp", "dense", ("cp",), column=True),
             GroupFamily("tp", "dense", ("tp",), column=True),
         ]
+        # vLLM creates no expert group for dense models.
         experts = ("tp", "cp", "dp") if problem.model.experts is not None else ()
         if experts:
             columns.append(GroupFamily("ep", "dense", experts, column=True))

@@ -61,12 +61,13 @@ def _check_cache(service: Service, sink: Sink) -> None:
     """Report R04 if the KV cache is neither fp8 nor in the format of the activations."""
     weights, cache = service.setup.weights, service.setup.kv
     activations = "fp16" if weights == "fp16" else "bf16"
+    # An explicit 16-bit cache format must equal the format of the model.
     if cache in ("fp8", activations):
         return
     finding = Finding(
         f"the KV cache cannot be {cache} if activations are {activations}",
         label="vLLM: kv_cache_dtype must equal the model's dtype, or be fp8",
-        help="valid values: auto, fp8",
+        help="valid kv_precision: auto, fp8",
         fix="job.kv_precision: auto",
         causes=(Cause("job.precision", weights),),
     )

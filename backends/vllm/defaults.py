@@ -51,6 +51,7 @@ def default_batch(gpu: Gpu) -> tuple[int, int]:
     They depend on its memory, and are those of an API server. Source: engine/arg_utils.py,
     get_batch_defaults.
     """
+    # vLLM excludes the A100 by name, although it has 80 GB.
     memory = gpu.memory_bytes / GIB
     if memory >= LARGE_GIB:
         return 1024, 16384

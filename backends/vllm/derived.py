@@ -32,6 +32,8 @@ def executor_backend(plan: ServingPlan) -> str | None:
 
     The multiprocessing executor is the only one with a fixed map of ranks to hosts.
     """
+    # Ray sorts nodes by random ids, so its map of ranks to hosts is not known in advance
+    # (ray_utils.py, initialize_ray_cluster).
     return "mp" if plan.layout.rank_gpus > 1 else None
 
 
@@ -84,4 +86,5 @@ def block_size(plan: ServingPlan) -> int:
 
     vLLM raises the number if a recurrent state needs a longer block.
     """
+    # Hybrid models: platforms/interface.py, _align_hybrid_block_size.
     return plan.problem.service.block_tokens

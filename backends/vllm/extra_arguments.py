@@ -95,7 +95,7 @@ def explain_unknown_flag(flag: str) -> Finding:
     near = get_close_matches(flag, known_flags(PACKAGE), 3)
     return Finding(
         f"vllm serve 0.33 has no flag {flag[:60]}",
-        label="no such flag",
+        label=f"{flag[:60]} is unknown to the parser",
         help=f"did you mean: {', '.join(near)}" if near else "see vllm serve --help=all",
         fix=near[0] if near else "",
     )

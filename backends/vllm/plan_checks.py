@@ -57,6 +57,8 @@ def _check_ports(plan: ServingPlan, sink: Sink) -> None:
     for process in processes(plan):
         used = by_host.setdefault(process.node, {})
         ports = [(port, "an API server") for port in process.ports]
+        # Rendezvous ports are shared by all processes of an engine, but only one of them is on a
+        # given host.
         flags = dict(process.flags)
         for flag in (
             "--master-port",
@@ -102,7 +104,7 @@ def _check_low_latency(plan: ServingPlan, sink: Sink) -> None:
         help="x.size(0) <= num_max_dispatch_tokens_per_rank fails at the first long prompt, or "
         "the buffers use GPU memory that the plan does not include",
         fix=f"job.max_num_batched_tokens: {LOW_LATENCY_TOKENS}",
-        causes=(Cause("layout.all2all", "the kernels are pinned here"),),
+        causes=(Cause("layout.all2all", "all2all selects these kernels"),),
         targets=TARGETS,
     )
     sink.report("V28", finding, at="job.max_num_batched_tokens")
@@ -111,12 +113,13 @@ def _check_low_latency(plan: ServingPlan, sink: Sink) -> None:
 def _check_all_reduce(plan: ServingPlan, sink: Sink) -> None:
     """Report T10 if tp spans more PCIe GPUs than vLLM's own all-reduce supports."""
     node, tp = plan.problem.cluster.node, plan.layout.tp
+    # NVLink connects the GPUs, or a single GPU needs no all-reduce.
     if node.nvlink_domain > 1 or node.gpus == 1 or tp <= CUSTOM_ALL_REDUCE:
         return
     reductions = sum(kind.parts for kind in plan.problem.model.layer_kinds)
     finding = Finding(
         "Custom allreduce is disabled because it's not supported on more than two PCIe-only GPUs",
-        label=f"tp = {tp}: {reductions} all-reduces per token over {node.link_gb_per_s:g} GB/s",
+        label=f"tp {tp}: {reductions} all-reduces per token at {node.link_gb_per_s:g} GB/s",
         help="use pp, which sends one small message per stage, or replicas, which send none",
         causes=(Cause("cluster.node", f"{node.name} connects its GPUs only by PCIe"),),
     )

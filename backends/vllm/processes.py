@@ -69,6 +69,7 @@ def _engine_hosts(plan: ServingPlan) -> Iterator[EngineHost]:
     """Yield the hosts of every engine."""
     layout = plan.layout
     hosts = engine_hosts(layout, plan.problem.cluster.node.gpus) or 1
+    # Engines that share a host have the same node rank and differ in their slot.
     shared = max(plan.placement.ranks_per_node // layout.engine_gpus, 1)
     for replica in range(layout.replicas):
         head = replica // shared if hosts == 1 else replica * hosts
@@ -83,6 +84,7 @@ def _build_process(plan: ServingPlan, place: EngineHost) -> Process:
     first = place.slot * local
     flags = _process_flags(plan, place)
     names = [name for name, _ in flags]
+    # The supervisor starts one API server per data-parallel rank, on consecutive ports.
     servers = layout.dp if "--data-parallel-multi-port-external-lb" in names else 1
     if "--data-parallel-size-local" in names and servers > 1:
         servers = layout.dp // place.hosts
@@ -141,6 +143,7 @@ def _spanning_rank_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ..
     layout = plan.layout
     flags: list[Flag] = [
         ("--nnodes", place.hosts),
+        # Host k of the engine runs ranks k L to (k + 1) L - 1 (v1/executor/multiproc_executor.py).
         ("--node-rank", place.part),
         ("--master-addr", Address(place.head)),
         ("--master-port", plan.problem.launch.master_port),

@@ -15,6 +15,7 @@ TARGETS = ("vllm",)
 
 
 def _has_empty_stages(problem: ServingProblem, layout: ServingLayout) -> bool:
+    # vLLM accepts more stages than layers, and gives the surplus stages no layers.
     return layout.pp > problem.model.layers or _has_stage_without_experts(problem, layout)
 
 
@@ -41,9 +42,9 @@ def _explain_stages(problem: ServingProblem, layout: ServingLayout) -> Finding:
         f"{pp} pipeline stages for {layers} layers: {pp - layers} stages would be empty, "
         "which vLLM does not report",
         label=f"pp {pp} > {layers} layers",
-        help=f"valid values for pp: 1 to {layers}",
+        help=f"valid pp: 1 to {layers}",
         fix=f"layout.pp: {min(layers, 8)}",
-        causes=(Cause("model.layers", f"{layers} layers"),),
+        causes=(Cause("model.layers", f"the model has {layers} layers"),),
         targets=TARGETS,
     )
 
@@ -56,7 +57,7 @@ def _explain_stage_without_experts(problem: ServingProblem, layout: ServingLayou
         label=f"this stage has layers {part} of {problem.model.pattern}",
         help="vLLM fails with: assert example_moe is not None",
         fix="layout.pp: 1",
-        causes=(Cause("model.pattern", "E is a routed layer"),),
+        causes=(Cause("model.pattern", "E in the pattern is a routed layer"),),
         targets=TARGETS,
     )
 
@@ -68,7 +69,7 @@ def _has_wrong_stage_pins(problem: ServingProblem, layout: ServingLayout) -> boo
 
 def _explain_stage_pins(problem: ServingProblem, layout: ServingLayout) -> Finding:
     pinned, layers = problem.pins.stages or (), problem.model.layers
-    cause = (Cause("model.layers", f"{layers} layers"),)
+    cause = (Cause("model.layers", f"the model has {layers} layers"),)
     if len(pinned) != layout.pp:
         return Finding(
             f"len(partitions)={len(pinned)} does not match pp_size={layout.pp}",
@@ -107,6 +108,8 @@ def _context_parallel_problem(
             f"{tp} % {dcp} = {tp % dcp}, must be 0; valid values: "
             f"{', '.join(map(str, divisors(tp)))}",
         )
+    # With pcp, a dcp group is a slice of the pcp axis first, then of tp
+    # (initialize_model_parallel).
     valid = sorted({1, pcp, tp * pcp})
     if pcp > 1 and dcp not in valid:
         return (

@@ -28,7 +28,7 @@ def _explain_no_experts(problem: ServingProblem, layout: ServingLayout) -> Findi
         label=f"{problem.model.name} has no experts",
         help="use tp and pp to split a dense model, and replicas to copy it",
         fix="layout.ep: off" if problem.pins.ep else "remove layout.redundant_experts",
-        causes=(Cause("model", "a dense model"),),
+        causes=(Cause("model", "the model has no experts"),),
         targets=TARGETS,
     )
 
@@ -68,6 +68,8 @@ def _explain_ep_over_one_rank(problem: ServingProblem, layout: ServingLayout) ->
 
 
 def _has_dense_data_parallelism(problem: ServingProblem, layout: ServingLayout) -> bool:
+    # vLLM resets each data-parallel rank of a dense model to an independent engine
+    # (reconfigure_for_independent_dp_rank).
     return problem.model.experts is None and layout.dp > 1
 
 
@@ -79,7 +81,7 @@ def _explain_dense_data_parallelism(problem: ServingProblem, layout: ServingLayo
         help=f"layout.replicas: {layout.dp} starts as many engines (vLLM: Non-MoE models do not "
         "support external data parallel mode)",
         fix="layout.dp: 1",
-        causes=(Cause("model", "a dense model"),),
+        causes=(Cause("model", "the model has no experts"),),
         targets=TARGETS,
     )
 
@@ -90,6 +92,7 @@ def _distributes_unevenly(problem: ServingProblem, layout: ServingLayout) -> boo
         return False
     if layout.ep > experts.count:
         return True
+    # EPLB places physical experts, that is, the model's experts and their redundant copies.
     return redundant is not None and (experts.count + redundant) % layout.ep != 0
 
 
@@ -98,7 +101,7 @@ def _explain_uneven_experts(problem: ServingProblem, layout: ServingLayout) -> F
     count = experts.count if experts is not None else 0
     redundant = problem.pins.redundant_experts or 0
     total, ep = count + redundant, layout.ep
-    cause = Cause("model", f"{count} experts")
+    cause = Cause("model", f"the model has {count} experts")
     if ep > count:
         return Finding(
             f"{count} experts cannot be distributed over {ep} ranks: some ranks would have none",
@@ -134,7 +137,7 @@ def _explain_invalid_redundant_experts(problem: ServingProblem, layout: ServingL
             targets=TARGETS,
         )
     return Finding(
-        "enable_expert_parallel must be True to use EPLB, and its group must have two ranks",
+        "enable_expert_parallel must be True to use EPLB, with two or more ranks per expert group",
         label=f"ep {layout.ep}: experts can be balanced only over several ranks",
         fix=(
             "remove layout.redundant_experts"
@@ -147,14 +150,15 @@ def _explain_invalid_redundant_experts(problem: ServingProblem, layout: ServingL
 
 
 def _has_unused_all2all(problem: ServingProblem, layout: ServingLayout) -> bool:
+    # vLLM exchanges tokens if dp is above 1, or if expert parallelism spans pcp (use_all2all).
     return problem.pins.all2all is not None and (layout.ep == 1 or layout.dp * layout.pcp == 1)
 
 
 def _explain_unused_all2all(problem: ServingProblem, layout: ServingLayout) -> Finding:
     return Finding(
         f"{problem.pins.all2all} would have no effect: no token leaves its data-parallel rank",
-        label=f"dp {layout.dp}, ep {layout.ep}",
-        help="vLLM exchanges tokens only if ep is on and dp is above 1",
+        label=f"dp is {layout.dp} and ep is {layout.ep}",
+        help="vLLM exchanges tokens between ranks only if ep is on and dp is above 1",
         fix="remove layout.all2all",
         causes=(Cause("layout.dp", f"dp {layout.dp}"),),
         targets=TARGETS,

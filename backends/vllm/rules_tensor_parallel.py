@@ -149,9 +149,9 @@ def _explain_heads(problem: ServingProblem, layout: ServingLayout) -> Finding:
         f"Total number of attention heads ({heads}) must be divisible by tensor parallel size "
         f"({tp})",
         label=f"{heads} % {tp} = {heads % tp}, must be 0",
-        help=f"valid values for tp: {valid}; increase pp or replicas by the remaining factor",
+        help=f"valid tp: {valid}; increase pp or replicas by the remaining factor",
         fix=fix,
-        causes=(Cause("model.heads", f"{heads} attention heads"),),
+        causes=(Cause("model.heads", f"the model has {heads} attention heads"),),
         targets=TARGETS,
     )
 
@@ -162,9 +162,9 @@ def _explain_kv_heads(problem: ServingProblem, layout: ServingLayout) -> Finding
     return Finding(
         f"{heads} key-value heads can neither be split nor copied evenly over tp = {tp}",
         label=f"{heads} % {tp} = {heads % tp} and {tp} % {heads} = {tp % heads}, one must be 0",
-        help=f"valid values for tp: {valid}",
+        help=f"valid tp: {valid}",
         fix=fix,
-        causes=(Cause("model.kv_heads", f"{heads} key-value heads"),),
+        causes=(Cause("model.kv_heads", f"the model has {heads} key-value heads"),),
         targets=TARGETS,
     )
 
@@ -178,9 +178,9 @@ def _explain_recurrent_heads(problem: ServingProblem, layout: ServingLayout) -> 
     return Finding(
         f"{message}: {count} {what}, tp = {tp}",
         label=f"{count} % {tp} = {count % tp}, must be 0",
-        help=f"valid values for tp: {valid}; increase pp or replicas by the remaining factor",
+        help=f"valid tp: {valid}; increase pp or replicas by the remaining factor",
         fix=fix,
-        causes=(Cause(path, f"{count} {what}"),),
+        causes=(Cause(path, f"the model has {count} {what}"),),
         targets=TARGETS,
     )
 
@@ -193,9 +193,9 @@ def _explain_vocab(problem: ServingProblem, layout: ServingLayout) -> Finding:
         f"{vocab} is not divisible by {tp}: the embedding has {vocab} rows after padding to a "
         f"multiple of {multiple}, and tp is {tp}",
         label=f"{vocab} % {tp} = {vocab % tp}, must be 0",
-        help=f"valid values for tp: {valid}; every power of two up to {multiple} is valid",
+        help=f"valid tp: {valid}; every power of two up to {multiple} is valid",
         fix=fix,
-        causes=(Cause("model.vocab", f"{problem.model.vocab} tokens"),),
+        causes=(Cause("model.vocab", f"the vocabulary has {problem.model.vocab} tokens"),),
         targets=TARGETS,
     )
 
@@ -207,9 +207,9 @@ def _explain_uneven_widths(problem: ServingProblem, layout: ServingLayout) -> Fi
     return Finding(
         f"the width of the {tensor} ({width}) is not divisible by the {ranks} ranks that split it",
         label=f"{width} % {ranks} = {width % ranks}, must be 0",
-        help=f"valid values for tp: {valid}" + _expert_hint(tensor),
+        help=f"valid tp: {valid}" + _expert_hint(tensor),
         fix=fix,
-        causes=(Cause(path, f"width {width}"),),
+        causes=(Cause(path, f"the width of the {tensor} is {width}"),),
         targets=TARGETS,
     )
 
@@ -233,11 +233,11 @@ def _explain_cut_scale_blocks(problem: ServingProblem, layout: ServingLayout) ->
     return Finding(
         f"{message} ({tensor})",
         label=f"{width} / {ranks} = {share}, {share} % {block} = {share % block}, must be 0",
-        help=f"valid values for tp: {valid}" + _expert_hint(tensor),
+        help=f"valid tp: {valid}" + _expert_hint(tensor),
         fix=fix,
         causes=(
-            Cause("job.precision", f"blocks of {block} share a scale"),
-            Cause(path, f"width {width}"),
+            Cause("job.precision", f"{block} weights of a block share a scale"),
+            Cause(path, f"the width of the {tensor} is {width}"),
         ),
         targets=TARGETS,
     )

@@ -84,13 +84,16 @@ def _parse_process(node: int, line: str, shared: dict[str, str]) -> Process:
 
     For example ``start 0,1 --flag value "$@"`` starts one on the GPUs 0 and 1.
     """
+    # Addresses are elements of the array ``hosts``, which only bash can expand; their index is the
+    # node rank.
     heads = [int(found) for found in _ADDRESS.findall(line)]
     if len(set(heads)) > 1:
         raise Malformed(SCRIPT, 1, f"a process of host {node} has two rendezvous hosts")
     words = _split_words(_ADDRESS.sub("HOST", line).replace(' "$@"', ""))
     devices = words[1].split(",") if len(words) > 1 else []
     if not all(re.fullmatch(r"[0-9]{1,4}", device) for device in devices):
-        raise Malformed(SCRIPT, 1, f"not a list of GPUs: {words[1]!r:.40}")
+        raise Malformed(SCRIPT, 1, f"{words[1]!r:.40} is not a list of GPUs")
+    # The flags of a process follow the shared ones on the command line, so they win.
     flags = shared | _parse_flags(words[2:])
     return Process(node, tuple(map(int, devices)), flags, heads[0] if heads else None)
 

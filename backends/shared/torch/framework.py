@@ -39,6 +39,7 @@ class TorchFramework:
 
     name: ClassVar[str]
     stack = Stack("torch-native")
+    # The emitted programs call FSDP2's set_requires_all_reduce, so replicas reduce once per step.
     gradient_exchange = GradientExchange(reduces_replicas_once=True)
     cp_comm: ClassVar[ContextComm]
     """Context parallel communication if the spec does not set ``cp_comm``."""

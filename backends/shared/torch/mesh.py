@@ -30,8 +30,10 @@ def meshes(layout: Layout) -> tuple[Mesh, Mesh]:
     single expert.
     """
     replicate, shard = replicate_and_shard(layout)
+    # Fastest axis first: init_device_mesh lists the axes the other way round.
     dense = (("tp", layout.tp), ("cp", layout.cp), ("dp_shard", shard))
     inner = shard * layout.cp * layout.tp
+    # efsdp = dp_shard x cp x tp / ep. A layout with an indivisible ep is rejected by D16, not here.
     expert = (("tp", 1), ("ep", layout.ep), ("dp_shard", max(inner // layout.ep, 1)))
     outer = (("dp_replicate", replicate), ("pp", layout.pp))
     return Mesh.of((*dense, *outer)), Mesh.of((*expert, *outer))

@@ -36,7 +36,7 @@ def torch_rules(problem: Problem, framework: str) -> tuple[Rule, ...]:
 def _explain_dispatch(framework: str, at: str) -> Finding:
     """Return the finding that ``framework`` ignores the MoE setting at the path ``at``."""
     return Finding(
-        message=f"{framework} sends tokens to experts by a plain all-to-all without overlap",
+        message=f"{framework} sends tokens to experts only by an all-to-all without overlap",
         label=f"{framework} would ignore this setting",
         help="valid: moe_dispatcher alltoall, moe_overlap false; megatron supports other values",
         fix=f"{at}: {'alltoall' if at.endswith('dispatcher') else 'false'}",
@@ -58,10 +58,10 @@ def _explain_kv_heads(problem: Problem, layout: Layout) -> Finding:
     good = valid(domain_degrees(problem), lambda n: kv % n == 0 and heads % n == 0)
     return Finding(
         message=f"{kv} key-value heads cannot be split over tp={tp}",
-        label=f"{kv} % {tp} = {kv % tp}, must be 0: torch does not copy heads",
+        label=f"{kv} % {tp} = {kv % tp}, must be 0, because torch does not copy heads",
         help=f"valid tp within one NVLink domain: {format_values(good)}",
         fix=format_pin("layout.tp", nearest(good, tp)),
-        causes=(Cause("model.kv_heads", f"{kv} key-value heads"),),
+        causes=(Cause("model.kv_heads", f"the model has {kv} key-value heads"),),
     )
 
 
@@ -91,7 +91,7 @@ def _explain_widths(problem: Problem, layout: Layout) -> Finding:
         label=f"{width} % {tp} = {width % tp}, must be 0",
         help=f"valid tp within one NVLink domain: {format_values(good)}",
         fix=format_pin("layout.tp", nearest(good, tp)),
-        causes=(Cause("model", f"{what}: width {width}"),),
+        causes=(Cause("model", f"the width of {what} is {width}"),),
     )
 
 
@@ -172,7 +172,7 @@ def rank_order_rule(framework: str) -> Rule:
         del problem
         return Finding(
             message=f"{framework} does not support rank order {layout.order}",
-            label="torch's device mesh has a fixed order, with pp slowest",
+            label="torch's device mesh has a fixed order, in which pp varies slowest",
             help=f"valid order: {ORDER}",
             fix=f"layout.order: {ORDER}",
             targets=(framework,),

@@ -128,6 +128,7 @@ def _memory_settings(
     limited, vLLM uses the model's context length.
     """
     settings = (*LIMITS, SHARE, FORMAT, CACHE, TYPE)
+    # A flag in a branch may change the memory, so that no estimate would be valid for every run.
     unsure = any(flag in written and flag not in sure for flag in settings)
     if unsure or any(OTHER_MEMORY.match(flag) for flag in written):
         return None

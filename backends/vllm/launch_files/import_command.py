@@ -61,6 +61,7 @@ def read_words(words: list[Word], reading: Reading) -> None:
         replace(flag, name=long_flag_name(flag.name))
         for flag in written_flags(words, (*SIGNS, "serve"))
     ]
+    # Such a length is reported, not imported, because the fields of a spec are numbers.
     symbolic = [flag for flag in flags if flag.name in LIMITS and _is_symbolic_length(flag)]
     unknown = [
         *symbolic,
