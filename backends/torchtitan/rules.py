@@ -160,11 +160,11 @@ def _explain_expert_mesh(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _violates_expert_tensor(problem: Problem, layout: Layout) -> bool:
+def _uses_expert_tensor_parallelism(problem: Problem, layout: Layout) -> bool:
     return layout.etp > 1
 
 
-def _explain_expert_tensor(problem: Problem, layout: Layout) -> Finding:
+def _explain_expert_tensor_parallelism(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="torchtitan cannot split a single expert over ranks",
         label=f"etp {layout.etp}, must be 1",
@@ -213,7 +213,11 @@ _EXPERT_MESH = Rule(
     ("ep", "zero_stage", *WORLD_FIELDS),
 )
 _EXPERT_TENSOR = Rule(
-    "E11", ("layout.etp",), _violates_expert_tensor, _explain_expert_tensor, ("etp",)
+    "E11",
+    ("layout.etp",),
+    _uses_expert_tensor_parallelism,
+    _explain_expert_tensor_parallelism,
+    ("etp",),
 )
 _RECOMPUTE = Rule(
     "E11",

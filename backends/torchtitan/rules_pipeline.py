@@ -43,11 +43,11 @@ def _split_rule(code: str, fields: tuple[str, ...]) -> Rule:
     return Rule(code, fields, violates, explain, ("pp", "vpp"))
 
 
-def _violates_chunk_count(problem: Problem, layout: Layout) -> bool:
+def _has_too_few_chunks(problem: Problem, layout: Layout) -> bool:
     return layout.pp > 1 and layout.schedule == "zb-h1" and layout.vpp < 2
 
 
-def _explain_chunk_count(problem: Problem, layout: Layout) -> Finding:
+def _explain_too_few_chunks(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="torch's schedule zb-h1 (InterleavedZeroBubble) needs two or more stages per rank",
         label=f"vpp={layout.vpp}, must be 2 or more",
@@ -130,8 +130,8 @@ def _explain_tied_embeddings(problem: Problem, layout: Layout) -> Finding:
 _CHUNKS = Rule(
     "P20",
     ("layout.vpp", "layout.schedule"),
-    _violates_chunk_count,
-    _explain_chunk_count,
+    _has_too_few_chunks,
+    _explain_too_few_chunks,
     ("pp", "vpp", "schedule"),
 )
 _COUNT = Rule(

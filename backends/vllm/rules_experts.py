@@ -86,7 +86,7 @@ def _explain_dense_data_parallelism(problem: ServingProblem, layout: ServingLayo
     )
 
 
-def _distributes_unevenly(problem: ServingProblem, layout: ServingLayout) -> bool:
+def _distributes_experts_unevenly(problem: ServingProblem, layout: ServingLayout) -> bool:
     experts, redundant = problem.model.experts, problem.pins.redundant_experts
     if experts is None:
         return False
@@ -181,7 +181,7 @@ EXPERT_RULES: tuple[ServingRule, ...] = (
     ServingRule(
         "D08",
         ("layout.redundant_experts", "layout.ep"),
-        _distributes_unevenly,
+        _distributes_experts_unevenly,
         _explain_uneven_experts,
     ),
     ServingRule("V23", ("layout.all2all",), _has_unused_all2all, _explain_unused_all2all),

@@ -185,7 +185,7 @@ def _explain_recurrent_heads(problem: ServingProblem, layout: ServingLayout) -> 
     )
 
 
-def _explain_vocab(problem: ServingProblem, layout: ServingLayout) -> Finding:
+def _explain_vocabulary(problem: ServingProblem, layout: ServingLayout) -> Finding:
     vocab, tp = padded_vocab(problem.model.vocab), layout.tp
     multiple = engine_constants().sharding.vocab_multiple
     valid, fix = _valid_tp(problem, layout, _splits_vocabulary_unevenly)
@@ -254,7 +254,7 @@ TENSOR_PARALLEL_RULES: tuple[ServingRule, ...] = (
     ServingRule("D02", _TP, _splits_kv_heads_unevenly, _explain_kv_heads),
     ServingRule("D18", _TP, _splits_recurrent_heads_unevenly, _explain_recurrent_heads),
     ServingRule("D06", _TP, _splits_widths_unevenly, _explain_uneven_widths),
-    ServingRule("V20", _TP, _splits_vocabulary_unevenly, _explain_vocab),
+    ServingRule("V20", _TP, _splits_vocabulary_unevenly, _explain_vocabulary),
     ServingRule("V07", (*_TP, "job.precision"), _cuts_fp8_blocks, _explain_cut_scale_blocks),
     ServingRule("V06", (*_TP, "job.precision"), _cuts_integer_groups, _explain_cut_scale_blocks),
 )

@@ -76,11 +76,11 @@ def _split_widths(problem: Problem) -> tuple[tuple[str, int], ...]:
     return (*widths, *mixer_head_counts(model))
 
 
-def _violates_widths(problem: Problem, layout: Layout) -> bool:
+def _has_indivisible_widths(problem: Problem, layout: Layout) -> bool:
     return any(width % layout.tp for _, width in _split_widths(problem))
 
 
-def _explain_widths(problem: Problem, layout: Layout) -> Finding:
+def _explain_indivisible_widths(problem: Problem, layout: Layout) -> Finding:
     tp = layout.tp
     what, width = next(row for row in _split_widths(problem) if row[1] % tp)
     good = valid(
@@ -95,11 +95,11 @@ def _explain_widths(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _violates_zero_stage(problem: Problem, layout: Layout) -> bool:
+def _uses_zero_1(problem: Problem, layout: Layout) -> bool:
     return layout.zero_stage == 1
 
 
-def _explain_zero_stage(problem: Problem, layout: Layout) -> Finding:
+def _explain_zero_1(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="FSDP2 cannot shard the optimizer state only (ZeRO-1)",
         label="FSDP2 shards weights, gradients and optimizer state together",
@@ -108,11 +108,11 @@ def _explain_zero_stage(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _violates_context_mixer(problem: Problem, layout: Layout) -> bool:
+def _uses_cp_with_recurrent_layers(problem: Problem, layout: Layout) -> bool:
     return layout.cp > 1 and bool(mixer_head_counts(problem.model))
 
 
-def _explain_context_mixer(problem: Problem, layout: Layout) -> Finding:
+def _explain_cp_with_recurrent_layers(problem: Problem, layout: Layout) -> Finding:
     name, what = problem.model.name, mixer_head_counts(problem.model)[0][0]
     return Finding(
         message="torch's context parallelism supports only softmax attention, "
@@ -128,14 +128,20 @@ _KV_HEADS = Rule(
     "D02", ("layout.tp", "model.kv_heads"), _violates_kv_heads, _explain_kv_heads, ("tp",)
 )
 _WIDTHS = Rule(
-    "D06", ("layout.tp", "model.ffn", "model.vocab"), _violates_widths, _explain_widths, ("tp",)
+    "D06",
+    ("layout.tp", "model.ffn", "model.vocab"),
+    _has_indivisible_widths,
+    _explain_indivisible_widths,
+    ("tp",),
 )
 _SCAN = Rule(
-    "S17", ("layout.cp", "model"), _violates_context_mixer, _explain_context_mixer, ("cp",)
+    "S17",
+    ("layout.cp", "model"),
+    _uses_cp_with_recurrent_layers,
+    _explain_cp_with_recurrent_layers,
+    ("cp",),
 )
-_STAGE_ONE = Rule(
-    "E08", ("layout.zero_stage",), _violates_zero_stage, _explain_zero_stage, ("zero_stage",)
-)
+_STAGE_ONE = Rule("E08", ("layout.zero_stage",), _uses_zero_1, _explain_zero_1, ("zero_stage",))
 
 
 def precision_rule(framework: str) -> Rule:
