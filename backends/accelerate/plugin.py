@@ -47,7 +47,7 @@ class DeepSpeedPlugin:
     strategies = STRATEGIES
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
-        """Return DeepSpeed's rules, plus E10 if Accelerate's program cannot build the model.
+        """Return DeepSpeed's rules, plus one if Accelerate's program cannot build the model.
 
         DeepSpeed's rules on its own program and its own expert layers are left out, because neither
         is used.

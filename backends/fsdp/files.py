@@ -32,8 +32,8 @@ def emit(plan: Plan) -> tuple[Artifact, ...]:
 def config_json(plan: Plan) -> str:
     """Return the text of ``fsdp/config.json``.
 
-    It contains the sizes of the model only if model.py is emitted, because no other program reads
-    them.
+    The file contains the sizes of the model only if model.py is emitted, because no other program
+    reads them.
     """
     problem = plan.problem
     version = problem.version("fsdp")

@@ -67,10 +67,7 @@ def _check_names(task: Task, suffix: str, sink: Sink) -> None:
 
 
 def _check_pod_names(written: str, suffix: str, sink: Sink) -> None:
-    """Report L25 if the job's name, plus ``suffix``, cannot be the name of a pod.
-
-    Names of pods must be DNS labels.
-    """
+    """Report a job name that, with ``suffix``, is too long or empty for the name of a pod (L25)."""
     name, limit = dns_label(written), MOST_LABEL - len(suffix)
     if 0 < len(name) <= limit:
         return
@@ -123,7 +120,7 @@ def _invalid_claims(job: KubernetesJob) -> Iterator[InvalidValue]:
 
 
 def _check_config_map_size(files: tuple[Artifact, ...], sink: Sink) -> None:
-    """Report L26 if the mounted files are too large for a ConfigMap."""
+    """Report mounted files that are too large for a ConfigMap (L26)."""
     size = sum(len(file.text.encode()) + len(file.path) for file in files)
     if size <= MOST_BYTES:
         return
@@ -138,7 +135,7 @@ def _check_config_map_size(files: tuple[Artifact, ...], sink: Sink) -> None:
 
 
 def _check_racks(plan: Plan, sink: Sink) -> None:
-    """Report L27 if the plan spans racks, but neither Kueue nor JobSet can bind pods to them."""
+    """Report a plan over several racks whose pods cannot be bound to racks (L27)."""
     problem, hosts = plan.problem, plan.placement.hosts
     job, cluster = problem.launch.kubernetes, problem.cluster
     racks = len({host.rack for host in hosts})

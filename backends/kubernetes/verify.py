@@ -65,7 +65,7 @@ def _verify_pod_groups(text: str, hosts: int, sink: Sink) -> None:
 
 
 def _verify_gpus(file: str, text: str, ranks_per_node: int, sink: Sink) -> None:
-    """Report A07 if a pod requests more or fewer GPUs than the rank map has ranks per host."""
+    """Report a number of GPUs per pod that differs from the ranks per host (A07)."""
     # The spec may name another GPU resource, so no match is no error.
     pattern = r"^ +(?:nvidia|amd)\.com/gpu: '(\d+)'$"
     found = read_number(text, pattern)

@@ -49,7 +49,7 @@ def _verify_hosts_and_counts(
 
 
 def _verify_groups(expected: dict[str, Any], groups: dict[str, Any], sink: Sink) -> None:
-    """Report A06 for every family of groups that differs from the rank map.
+    """Report every family of groups that differs from the rank map (A06).
 
     Families whose groups have a single rank may be missing, because the preflight program does not
     test them.

@@ -20,7 +20,7 @@ class Ray:
     """Ray releases; all 2.x releases support the placement groups that PARC uses."""
 
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
-        """Report V15 if Ray cannot pin the engine's ranks to the hosts of the plan.
+        """Report a plan whose ranks Ray cannot pin to their hosts (V15).
 
         This is the case for engines without ``ray_entry``, and for dp above 1, because the engine
         itself creates the placement groups of data-parallel ranks.

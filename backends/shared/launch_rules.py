@@ -170,10 +170,10 @@ def check_fabric(plan: AnyPlan, sink: Sink) -> None:
 
 
 def check_connections(plan: Plan, sink: Sink) -> None:
-    """Report a value of CUDA_DEVICE_MAX_CONNECTIONS that is wrong or slow.
+    """Report a wrong or slow value of CUDA_DEVICE_MAX_CONNECTIONS.
 
-    N08: the framework requires another value. N09: the value 1 serializes kernels on a GPU that
-    could overlap them.
+    It is wrong (N08) if the framework requires another value, and slow (N09) if it serializes
+    kernels that the GPU could overlap.
     """
     name = "CUDA_DEVICE_MAX_CONNECTIONS"
     given = dict(plan.problem.launch.env).get(name)

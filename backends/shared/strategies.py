@@ -118,7 +118,10 @@ STRATEGIES: tuple[Strategy, ...] = (
 
 
 def strategy_rules(framework: str, supported: Mapping[str, str]) -> tuple[Rule, ...]:
-    """Return one E08 rule per strategy that is not in ``supported``, the framework's strategies."""
+    """Return one rule (E08) per strategy that is missing in ``supported``.
+
+    ``supported`` are the strategies of ``framework``.
+    """
     return tuple(_unsupported_rules(framework, supported))
 
 
@@ -173,7 +176,7 @@ SERVING_FIELDS: tuple[tuple[str, str], ...] = (
 
 
 def serving_strategy_rules(engine: str, supported: Mapping[str, str]) -> tuple[ServingRule, ...]:
-    """Return one E08 rule per ``layout`` field that requests an unsupported strategy.
+    """Return one rule (E08) per ``layout`` field that requests an unsupported strategy.
 
     ``supported`` are the strategies of the engine.
     """

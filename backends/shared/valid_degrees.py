@@ -8,9 +8,9 @@ MAMBA_GROUPS = "groups of Mamba heads"
 
 
 def domain_degrees(problem: Problem) -> list[int]:
-    """Return the tensor parallel sizes up to the GPUs of one NVLink domain, or of one host.
+    """Return all tensor parallel sizes up to the GPUs of one NVLink domain, or of one host.
 
-    Not all of them divide the model's dimensions.
+    A size in the result need not divide the dimensions of the model.
     """
     return list(range(1, max(problem.cluster.node.nvlink_domain, problem.cluster.node.gpus) + 1))
 

@@ -149,7 +149,7 @@ def _check_container(plan: AnyPlan, sink: Sink) -> None:
 
 
 def _check_nvlink_domains(plan: AnyPlan, sink: Sink) -> None:
-    """Report L23 if Slurm may not use the plan's number of hosts per NVLink domain."""
+    """Report a plan whose hosts per NVLink domain Slurm may not respect (L23)."""
     slurm, cluster = plan.problem.launch.slurm, plan.problem.cluster
     if not nvlink_spans_hosts(cluster):
         return

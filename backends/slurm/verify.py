@@ -44,7 +44,7 @@ class SlurmVerifier(Verifier):
 
 
 def _verify_gpus(text: str, ranks_per_node: int, sink: Sink) -> None:
-    """Report A07 if the job requests fewer GPUs per host than the rank map has ranks per host."""
+    """Report a job that requests fewer GPUs per host than the rank map has ranks (A07)."""
     pattern = r"^#SBATCH --gpus-per-node=(\d+)"
     found = read_number(text, pattern)
     # More GPUs are valid: jobs request whole hosts, and a plan may use only some GPUs of a host.

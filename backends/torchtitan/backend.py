@@ -80,7 +80,7 @@ class Torchtitan(TorchFramework):
     def launch_command(self, plan: Plan) -> LaunchCommand:
         """Return the command that runs ``torchtitan.train`` or the user's program.
 
-        Its arguments name the emitted module.
+        The arguments of the command name the emitted module.
         """
         # ``--module`` accepts any importable module (torchtitan/config/manager.py).
         words = ("--module", MODULE, "--config", "run", *plan.problem.launch.args)

@@ -15,9 +15,9 @@ SCHEDULE_READS = ("schedule", "pp", "vpp", "micro_batch", "dp_replicate", "dp_sh
 def pipeline_rules(problem: Problem) -> tuple[Rule, ...]:
     """Return the pipeline rules that apply to ``problem``.
 
-    P02 and P04 (the layers cannot be split) are added only if the spec sets pp, vpp or the layers
-    of the first or last stage. Otherwise the search has already skipped every pp and vpp without a
-    valid split.
+    The rules that the layers can be split (P02, P04) are added only if the spec sets pp, vpp or the
+    layers of the first or last stage. Otherwise the search has already skipped every pp and vpp
+    without a valid split.
     """
     pins = problem.pins
     found = [interleaving_rule({"1f1b": ""}), _CHUNKS, _COUNT, _TIED]

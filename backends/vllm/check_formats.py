@@ -26,7 +26,7 @@ def check_formats(service: Service, gpu: Gpu, sink: Sink) -> None:
 
 
 def _check_weights(service: Service, gpu: Gpu, sink: Sink) -> None:
-    """Report R03 if vLLM has no kernels for the weight format on this GPU."""
+    """Report a weight format for which vLLM has no kernels on this GPU (R03)."""
     weights, capability = service.setup.weights, gpu.compute_capability
     need = LEAST_CAPABILITY[weights]
     if gpu.vendor != "nvidia" or capability >= need:
@@ -43,7 +43,7 @@ def _check_weights(service: Service, gpu: Gpu, sink: Sink) -> None:
 
 
 def _check_quantization(service: Service, sink: Sink) -> None:
-    """Report V06 if vLLM cannot quantize to the weight format while it loads the model."""
+    """Report a weight format to which vLLM cannot quantize while it loads the model (V06)."""
     weights = service.setup.weights
     if not service.quantize or weights == "fp8":
         return
@@ -58,7 +58,7 @@ def _check_quantization(service: Service, sink: Sink) -> None:
 
 
 def _check_cache(service: Service, sink: Sink) -> None:
-    """Report R04 if the KV cache is neither fp8 nor in the format of the activations."""
+    """Report a KV cache format that is neither fp8 nor the format of the activations (R04)."""
     weights, cache = service.setup.weights, service.setup.kv
     activations = "fp16" if weights == "fp16" else "bf16"
     # An explicit 16-bit cache format must equal the format of the model.

@@ -38,7 +38,7 @@ def executor_backend(plan: ServingPlan) -> str | None:
 
 
 def enables_expert_parallel(plan: ServingPlan) -> bool:
-    """Return True if expert parallelism is on; vLLM derives its size, tp x pcp x dp."""
+    """Return True if expert parallelism is on; vLLM derives the size tp x pcp x dp."""
     return plan.layout.ep > 1
 
 

@@ -57,7 +57,7 @@ def check_launch_args(plan: ServingPlan, planned: tuple[Argument, ...], sink: Si
 def _check_api_server_count(
     plan: ServingPlan, extras: tuple[ExtraArgument, ...], sink: Sink
 ) -> None:
-    """Report F03 if ``launch.args`` sets the number of API servers and some hosts are headless.
+    """Report a number of API servers in ``launch.args`` if hosts are headless (F03).
 
     A headless host runs no API server, and vLLM rejects the flag there.
     """
@@ -116,7 +116,7 @@ def _explain_planned_flag(flag: str, means: str, planned: tuple[Argument, ...]) 
 
 
 def _check_unchunked_prompts(plan: ServingPlan, sink: Sink) -> None:
-    """Report V04 if prompts that are not split into chunks can be longer than a step."""
+    """Report unchunked prompts that can be longer than a step (V04)."""
     tokens, longest = plan.limits.max_num_batched_tokens, plan.limits.max_model_len
     if tokens >= longest:
         return

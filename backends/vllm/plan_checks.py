@@ -30,7 +30,7 @@ def check_vllm(plan: ServingPlan, sink: Sink) -> None:
 
 
 def _check_family(plan: ServingPlan, sink: Sink) -> None:
-    """Report V31 if vLLM cannot load the model's family, or only with --trust-remote-code."""
+    """Report a model that vLLM cannot load, or only with --trust-remote-code (V31)."""
     problem = plan.problem
     model, version = problem.model, problem.version("vllm")
     if model.family in REMOVED:
@@ -94,7 +94,7 @@ def _report_port(plan: ServingPlan, found: tuple[int, str, str | None], sink: Si
 
 
 def _check_low_latency(plan: ServingPlan, sink: Sink) -> None:
-    """Report V28 if steps have more tokens than the low-latency kernels' buffers hold."""
+    """Report low-latency kernels if steps have more tokens than their buffers hold (V28)."""
     kernels, tokens = plan.problem.pins.all2all, plan.limits.max_num_batched_tokens
     if kernels != "deepep_low_latency" or tokens <= LOW_LATENCY_TOKENS:
         return
@@ -111,7 +111,7 @@ def _check_low_latency(plan: ServingPlan, sink: Sink) -> None:
 
 
 def _check_all_reduce(plan: ServingPlan, sink: Sink) -> None:
-    """Report T10 if tp spans more PCIe GPUs than vLLM's own all-reduce supports."""
+    """Report a tp over more PCIe GPUs than vLLM's own all-reduce supports (T10)."""
     node, tp = plan.problem.cluster.node, plan.layout.tp
     # NVLink connects the GPUs, or a single GPU needs no all-reduce.
     if node.nvlink_domain > 1 or node.gpus == 1 or tp <= CUSTOM_ALL_REDUCE:

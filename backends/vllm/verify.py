@@ -86,7 +86,7 @@ class VllmVerifier(EngineVerifier):
 
 
 def _verify_engines(engines: Mapping[int, list[int]], sizes: EngineSizes, sink: Sink) -> None:
-    """Report A07 for every engine that does not have each of its ranks exactly once."""
+    """Report every engine that does not have each of its ranks exactly once (A07)."""
     for replica, ranks in engines.items():
         if len(ranks) != sizes.world or sorted(ranks) != list(range(sizes.world)):
             message = f"engine {replica} of {SCRIPT} has {len(ranks)} ranks"

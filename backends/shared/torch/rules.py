@@ -198,9 +198,9 @@ STAGE_PINS = ("first_stage_layers", "last_stage_layers")
 def unsupported_pin_rules(
     problem: Problem, framework: str, names: tuple[str, ...]
 ) -> tuple[Rule, ...]:
-    """Return one E11 rule per ``layout`` field in ``names`` that the spec sets.
+    """Return one rule (E11) per ``layout`` field in ``names`` that the spec sets.
 
-    ``framework`` would ignore these fields.
+    ``framework`` would ignore such a field.
     """
     pinned = (name for name in names if getattr(problem.pins, name) is not None)
     return tuple(
