@@ -213,7 +213,8 @@ class EngineTraits(Protocol):
     def constants(self) -> EngineConstants:
         """Return the constants with which the cost model estimates the engine.
 
-        They are usually read from ``constants.yaml`` by ``backends/engine_constants.py``.
+        Backends usually read the constants from ``constants.yaml`` with
+        ``backends/engine_constants.py``.
 
         Raises:
             UndeclaredConstantsError: the table of constants is incomplete, which PARC reports as
@@ -236,8 +237,8 @@ class ServingGroups(Protocol):
     def mesh(self, layout: ServingLayout) -> Mesh:
         """Return the device mesh of ``layout`` in the engine's rank order; replicas vary slowest.
 
-        It must have the axes tp, cp (with the size ``layout.pcp``), pp, dp and replica, even those
-        of size 1. PARC reports any other mesh as V33.
+        The mesh must have the axes tp, cp (with the size ``layout.pcp``), pp, dp and replica, even
+        those of size 1. PARC reports any other mesh as V33.
         """
 
     def families(self, problem: ServingProblem, layout: ServingLayout) -> tuple[GroupFamily, ...]:

@@ -18,8 +18,8 @@ SLICE_SIZE = "kueue.x-k8s.io/podset-slice-size"
 def hosts_per_slice(cluster: Cluster, hosts: tuple[Host, ...]) -> int:
     """Return the number of hosts per Kueue slice.
 
-    This is the greatest common divisor of the lengths of the runs of consecutive node ranks in one
-    rack, so that no slice crosses the border of a run.
+    The number is the greatest common divisor of the lengths of the runs of consecutive node ranks
+    in one rack, so that no slice crosses the border of a run.
     """
     # gcd(0, n) is n, so that the first run sets the size.
     size = 0

@@ -31,7 +31,7 @@ class KubernetesVerifier(Verifier):
 
 
 def _verify_pods(text: str, hosts: int, sink: Sink) -> None:
-    """Report A07 unless the JobSet starts one pod per host and numbers the pods by node rank.
+    """Report pods that are not one per host, or not numbered by node rank (A07).
 
     Jobs x pods per job must equal ``hosts``, and the node rank must advance by the pods of a job
     from one job to the next.
@@ -46,7 +46,7 @@ def _verify_pods(text: str, hosts: int, sink: Sink) -> None:
 
 
 def _verify_pod_groups(text: str, hosts: int, sink: Sink) -> None:
-    """Report A07 unless the LeaderWorkerSet starts one pod per host, numbered by node rank.
+    """Report pods of a LeaderWorkerSet that are not one per host, in node rank order (A07).
 
     Groups x pods per group must equal ``hosts``, every pod must have a name in PARC_HOSTS, and the
     node rank must advance by the size of a group.

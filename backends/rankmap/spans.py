@@ -18,7 +18,7 @@ SHOWN = (
 
 @dataclass(frozen=True, slots=True)
 class GroupExtent:
-    """Numbers of groups of one family, by the smallest unit of hardware that contains a group."""
+    """Numbers of groups in one family, by the smallest unit of hardware that contains a group."""
 
     name: str
     size: int

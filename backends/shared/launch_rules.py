@@ -92,7 +92,7 @@ def _check_port(plan: AnyPlan, sink: Sink) -> None:
 def _has_emitted_program(plan: AnyPlan) -> bool:
     """Return True if a spec without ``launch.program`` still starts a program.
 
-    This is an engine, or a program that PARC emits.
+    That program is an engine, or one that PARC emits.
     """
     if isinstance(plan, ServingPlan):
         return True

@@ -11,9 +11,9 @@ from parc.compiler.ir import AnyPlan
 def hosts_per_segment(plan: AnyPlan) -> int | None:
     """Return the number of hosts per segment; None if no NVLink domain spans several hosts.
 
-    It is the greatest common divisor of the plan's hosts per domain. Without segments Slurm fills
-    one block and puts the remaining hosts into the next, for example 18 + 14 hosts instead of 16 +
-    16.
+    The number is the greatest common divisor of the plan's hosts per domain. Without segments Slurm
+    fills one block and puts the remaining hosts into the next, for example 18 + 14 hosts instead of
+    16 + 16.
     """
     if not nvlink_spans_hosts(plan.problem.cluster):
         return None

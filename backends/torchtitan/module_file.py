@@ -33,8 +33,8 @@ DERIVED = public_functions(torch_program, derived)
 def module_file(plan: Plan) -> Artifact:
     """Return ``torchtitan/parc_titan.py``.
 
-    It uses a model from torchtitan's registry if one has the same sizes, and otherwise builds a
-    decoder from the sizes.
+    The module uses a model from torchtitan's registry if one has the same sizes, and otherwise
+    builds a decoder from the sizes.
     """
     problem, layout = plan.problem, plan.layout
     version = problem.version("torchtitan")

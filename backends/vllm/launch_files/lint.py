@@ -63,7 +63,7 @@ def _starts_server(word: Word, after: Word) -> bool:
 def lint_vllm(script: Script, options: LintOptions, sink: ScriptSink) -> list[SkippedRule]:
     """Report all findings about a script; return the rules that could not be checked.
 
-    Each of these needs a fact that the script does not contain.
+    A rule is not checked if it needs a fact that the script does not contain.
     """
     command = _read_command(script)
     for flag in command.flags:
