@@ -1,1 +1,1 @@
-"""The targets: what each accepts, and the files it reads."""
+"""Backends: one package per target, with its rules, emitted files and verifier."""

@@ -1,9 +1,9 @@
-"""Protocols of the backends.
+"""Protocols that backends implement.
 
 A backend emits the files of one target. A framework is a backend whose rank order and rules bind
-the layout of training jobs; an engine is the same for serving jobs. Both protocols combine smaller
-ones, so that each can be read, implemented and tested on its own. ``backends/plugins.py`` checks
-that a plugin has all members.
+the layout of training jobs; an engine is the counterpart for serving jobs. The protocols of both
+combine smaller protocols, so that each can be read, implemented and tested separately.
+``backends/plugins.py`` checks that a plugin has all members.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ from parc.compiler.ir.serving_plan import Service, ServingPlan, ServingProblem, 
 
 @dataclass(frozen=True, slots=True)
 class LaunchCommand:
-    """Command that starts a framework's program on a host; all texts are quoted shell.
+    """Command that starts the training program on one host; all texts are quoted for the shell.
 
-    ``$here`` is the folder of the launch script, next to the folders of the other backends.
+    ``$here`` is the folder of the launch script. The folders of the other backends are next to it.
     """
 
     program: str
-    """Script that the launcher starts, one word; empty if ``module`` is given."""
+    """Script that the launcher starts, as one shell word; empty if ``module`` is set."""
     args: str
     """Arguments of the program: words, or the expansion of an array that ``setup`` defines."""
     module: str = ""
-    """Python module that the launcher starts, in place of a script."""
+    """Python module that the launcher starts instead of a script."""
     setup: tuple[str, ...] = ()
     """Lines that the launch script runs first: sourced files, exports."""
     launcher: tuple[str, ...] = ()
-    """Words of the launcher, one per line of the script; empty: torchrun."""
+    """Words of the launcher, one per line of the script; empty if torchrun is the launcher."""
     graceful_stop_test: str = ""
     """Shell command that succeeds if the program saves a checkpoint and stops on SIGTERM;
-    ``$PARC_DIR`` is the output folder. Empty: it never does."""
+    ``$PARC_DIR`` is the output folder. Empty if the program never does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class RayEntry:
 
 
 class Backend(Protocol):
-    """Target of training jobs."""
+    """A target that emits files for training jobs."""
 
     name: str
     """Name in ``emit`` of the spec, and the folder of its files."""
@@ -79,98 +79,101 @@ class Backend(Protocol):
     backend has a ``default_version``."""
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report parts of ``plan`` that the target cannot express, or would ignore."""
+        """Report the parts of ``plan`` that the target cannot express or would ignore."""
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
-        """Return the files of the target, with paths below its folder, without writing them."""
+        """Return the files of the target without writing them; paths include its folder."""
 
 
 class LayoutRules(Protocol):
-    """Layouts that a framework supports, for the target version of the problem."""
+    """Layouts that a framework supports, in the version that the spec selects."""
 
     strategies: Mapping[str, str]
     """Supported strategies: name in ``backends/shared/strategies`` -> the setting in words or
-    flags. Other strategies are refused with E08."""
+    flags. PARC rejects layouts that use any other strategy (E08)."""
 
     def variants(self, problem: Problem) -> tuple[Variant, ...]:
-        """Return the choices besides degrees that the pins leave open, the simplest first.
+        """Return the settings other than parallel sizes that the search tries, simplest first.
 
-        At least one; the search evaluates each of them with all degrees.
+        There is at least one variant. Settings that the spec fixes are the same in all of them. The
+        search combines every variant with every choice of parallel sizes.
         """
 
     def recomputes(self, problem: Problem) -> tuple[Recompute, ...]:
-        """Return the levels of activation recomputation, from none to all layers."""
+        """Return the levels of activation recomputation for the search, from none to full."""
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
-        """Return the conditions that a valid layout satisfies."""
+        """Return the rules that every layout of ``problem`` must satisfy."""
 
     def splits(self, problem: Problem, pp: int, vpp: int) -> Split | None:
-        """Return the layers per model chunk; None if ``pp`` x ``vpp`` chunks are impossible.
+        """Return the decoder layers of every model chunk, or None if no valid split exists.
 
-        The split satisfies the pins of the problem.
+        There are ``pp`` stages of ``vpp`` chunks. The split contains the layers per stage that the
+        spec fixes.
         """
 
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
-        """Return code, spec path and finding of the reason why ``splits`` returns None."""
+        """Return (diagnostic code, spec path, finding) that explain why ``splits`` returns None."""
 
 
 class ProcessGroups(Protocol):
     """Rank orders and process groups of a framework."""
 
     def orders(self, problem: Problem) -> tuple[str, ...]:
-        """Return the rank orders that can be configured, the default first.
+        """Return the rank orders that the framework supports, its default first.
 
-        An order lists the axes from the fastest to the slowest: ``tp-cp-ep-dp-pp``.
+        An order lists the axes from the fastest-varying to the slowest, such as ``tp-cp-ep-dp-pp``.
         """
 
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         """Return the dense and the expert mesh from which the framework builds its groups."""
 
     def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
-        """Return the families of groups that the framework creates.
+        """Return the families of process groups that the framework creates.
 
-        Families that are columns of the rank map come first, in the order of its columns.
+        A family contains the groups along the same axes. Families that are columns of the rank map
+        come first, in the order of the columns.
         """
 
 
 class Launch(Protocol):
-    """Start of a framework's program."""
+    """Program, environment and command with which a framework starts."""
 
     def default_program(self, model: Model, version: str) -> str:
-        """Return the program if the spec has no ``launch.program``; empty: ``emit`` writes it."""
+        """Return the program to run if the spec names none; empty if ``emit`` writes a program."""
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
-        """Return (name, value) per environment variable that each rank needs."""
+        """Return (name, value) of every environment variable that the ranks need."""
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
-        """Return the command that starts the program with the files that ``emit`` writes."""
+        """Return the command that starts the program with the files that ``emit`` returns."""
 
 
 class CostTraits(Protocol):
     """Properties of a framework that the cost model reads."""
 
     stack: Stack
-    """Class of its kernels and overlap, whose efficiency factors apply to its steps. A stack that
-    the catalog lacks brings its own factors; without them the job is refused with K08."""
+    """Software stack, which determines the efficiency factors of kernels and overlap. A stack that
+    is not in the catalog must define its own factors; otherwise PARC rejects the job (K08)."""
     gradient_exchange: GradientExchange
-    """Points in time at which it reduces gradients and gathers weights."""
+    """Points in a step at which the framework reduces gradients and gathers weights."""
 
     def program_memory(self, problem: Problem) -> ProgramMemory:
-        """Return the memory model of its program for ``problem``."""
+        """Return the memory model of the program that trains the model of ``problem``."""
 
     def padded_vocab(self, model: Model, tp: int) -> int:
-        """Return the rows of the embedding after padding."""
+        """Return the rows of the embedding after the framework has padded the vocabulary."""
 
 
 class Framework(Backend, LayoutRules, ProcessGroups, Launch, CostTraits, Protocol):
-    """Backend whose rank order and rules bind the layout of training jobs."""
+    """A backend whose rank order and rules bind the layout of training jobs."""
 
     default_version: str
-    """Version if the spec names none: the newest released one."""
+    """Version that is used if the spec sets none: the newest released one."""
 
 
 class ServingBackend(Protocol):
-    """Target of serving jobs; a class may be a ``Backend`` as well."""
+    """A target that emits files for serving jobs; its class may also be a ``Backend``."""
 
     name: str
     """Name in ``emit`` of the spec, and the folder of its files."""
@@ -178,30 +181,30 @@ class ServingBackend(Protocol):
     """Supported versions of the target, as in ``Backend``."""
 
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
-        """Report parts of ``plan`` that the target cannot express, or would ignore."""
+        """Report the parts of ``plan`` that the target cannot express or would ignore."""
 
     def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
-        """Return the files of the target, with paths below its folder, without writing them."""
+        """Return the files of the target without writing them; paths include its folder."""
 
 
 class ServingRules(Protocol):
-    """Layouts that an engine supports, for the target version of the problem."""
+    """Layouts that an engine supports, in the version that the spec selects."""
 
     strategies: Mapping[str, str]
     """Supported strategies, as in ``LayoutRules``."""
 
     def rules(self, problem: ServingProblem) -> tuple[ServingRule, ...]:
-        """Return the conditions that a valid layout satisfies."""
+        """Return the rules that every layout of ``problem`` must satisfy."""
 
     def expert_degrees(self, layout: ServingLayout) -> tuple[int, ...]:
-        """Return the expert parallel sizes that are possible with the other axes of ``layout``."""
+        """Return the expert parallel sizes that are valid with the other sizes in ``layout``."""
 
     def cache_degrees(self, model: Model, layout: ServingLayout) -> tuple[int, ...]:
-        """Return the decode context parallel sizes that are possible with the other axes."""
+        """Return the valid decode context parallel sizes, given the other sizes in ``layout``."""
 
 
 class EngineTraits(Protocol):
-    """Constants, defaults and number formats of an engine, which no other engine's replace."""
+    """Constants, defaults and number formats that are specific to one engine."""
 
     long_context_setting: str
     """Setting with which the engine accepts requests longer than the model's context, in the form
@@ -210,38 +213,40 @@ class EngineTraits(Protocol):
     def constants(self) -> EngineConstants:
         """Return the constants with which the cost model estimates the engine.
 
-        ``backends/engine_constants.py`` reads them from ``constants.yaml``.
+        Backends usually read the constants from ``constants.yaml`` with
+        ``backends/engine_constants.py``.
 
         Raises:
-            UndeclaredConstantsError: the table is incomplete, which is reported as V32.
+            UndeclaredConstantsError: the table of constants is incomplete, which PARC reports as
+                V32.
         """
 
     def default_batch(self, gpu: Gpu) -> tuple[int, int]:
-        """Return (concurrent requests, tokens per step) if the user sets neither."""
+        """Return the engine's defaults: (concurrent requests, tokens per step) on ``gpu``."""
 
     def context_tokens(self, model: Model) -> int:
-        """Return the context length that the engine derives from the model's config, in tokens."""
+        """Return the context length, in tokens, that the engine reads from the model's config."""
 
     def check_formats(self, service: Service, gpu: Gpu, sink: Sink) -> None:
-        """Report number formats that the engine does not support, before a layout is chosen."""
+        """Report number formats that the engine does not support; runs before the search."""
 
 
 class ServingGroups(Protocol):
     """Rank order and process groups of an engine."""
 
     def mesh(self, layout: ServingLayout) -> Mesh:
-        """Return the mesh of ``layout`` in the engine's rank order, with replicas slowest.
+        """Return the device mesh of ``layout`` in the engine's rank order; replicas vary slowest.
 
-        It has the axes tp, cp (``layout.pcp``), pp, dp and replica, also those of size 1; V33
-        reports any other mesh.
+        The mesh must have the axes tp, cp (with the size ``layout.pcp``), pp, dp and replica, even
+        those of size 1. PARC reports any other mesh as V33.
         """
 
     def families(self, problem: ServingProblem, layout: ServingLayout) -> tuple[GroupFamily, ...]:
-        """Return the families of groups, those that are columns of the rank map first."""
+        """Return the families of process groups, with columns of the rank map first."""
 
 
 class ServingLaunch(Protocol):
-    """Start of an engine's processes."""
+    """Script, environment and commands with which the processes of an engine start."""
 
     ray_entry: RayEntry | None
     """Way to run the engine under Ray; None if it cannot be pinned to hosts there."""
@@ -252,14 +257,18 @@ class ServingLaunch(Protocol):
     """Path of the API server that answers with status 200 once the engine serves: ``/health``."""
 
     def command(self, plan: ServingPlan, executor: str) -> tuple[str, ...]:
-        """Return the words that start an engine whose hosts ``executor`` brings together."""
+        """Return the words of the command that starts one engine over its hosts.
+
+        ``executor`` is the engine's name for the mechanism that starts its workers, such as ``mp``
+        or ``ray``.
+        """
 
     def environment(self, plan: ServingPlan) -> tuple[tuple[str, str, str], ...]:
-        """Return (name, value, reason) per environment variable that each process needs."""
+        """Return (name, value, reason) of every environment variable that the processes need."""
 
 
 class Engine(ServingBackend, EngineTraits, ServingRules, ServingGroups, ServingLaunch, Protocol):
-    """Serving backend whose rank order and rules bind the layout."""
+    """A serving backend whose rank order and rules bind the layout of serving jobs."""
 
     default_version: str
-    """Version if the spec names none: the newest released one."""
+    """Version that is used if the spec sets none: the newest released one."""

@@ -8,14 +8,15 @@ from types import ModuleType
 from typing import Literal
 
 JobKind = Literal["train", "serve"]
-"""Kinds of jobs that a backend can emit files for."""
+"""The two kinds of jobs: a backend can emit files for training, for serving, or for both."""
 
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """Combination in which a backend starts a framework that another backend provides.
+    """A backend that starts the program of a framework which another backend provides.
 
-    The framework still binds the layout and emits its files; the front starts its program.
+    The other framework still binds the layout and emits its own files; the front only starts its
+    program.
     """
 
     framework: str
@@ -30,9 +31,9 @@ class Front:
 class Declaration:
     """Name and roles of one backend, with the modules that implement them.
 
-    Modules are loaded on first use. A module name that starts with a dot is relative to
-    ``package``, as in ``importlib.import_module``. A role without a module is refused with a
-    diagnostic; no other backend replaces it.
+    Modules are imported on first use. A module name that starts with a dot is relative to
+    ``package``, as in ``importlib.import_module``. If a spec needs a role for which no module is
+    declared, PARC rejects the spec; no other backend replaces the missing one.
     """
 
     name: str
@@ -64,14 +65,15 @@ class Declaration:
 
     @property
     def is_framework(self) -> bool:
-        """True if it binds the layout of training jobs."""
+        """True if this backend binds the layout of training jobs."""
         return self.binds_layout and bool(self.training)
 
     @property
     def is_engine(self) -> bool:
-        """True if it binds the layout of serving jobs."""
+        """True if this backend binds the layout of serving jobs."""
         return self.binds_layout and bool(self.serving)
 
     def module(self, name: str) -> ModuleType:
-        """Import and return the module ``name``, relative to the package if it has a dot first."""
+        """Import and return the module ``name``; a leading dot means relative to ``package``."""
+        # Not cached here, because Python caches imported modules itself.
         return import_module(name, self.package)

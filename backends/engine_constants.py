@@ -15,12 +15,14 @@ from parc.compiler.ir.serialize import from_json
 TABLE = "constants.yaml"
 
 
+# Cached, because every estimate of the search reads the constants.
 @cache
 def load_engine_constants(engine: str, package: str) -> EngineConstants:
-    """Return the constants of ``engine`` from ``constants.yaml`` in the backend ``package``.
+    """Return the constants of ``engine``, read from ``constants.yaml`` in ``package``.
 
     Raises:
-        UndeclaredConstantsError: the file is missing, lacks keys, or has values of another type.
+        UndeclaredConstantsError: the file is missing, lacks a key, or has a value of the wrong
+            type.
     """
     file = f"{package.removeprefix('parc.').replace('.', '/')}/{TABLE}"
     try:
@@ -31,10 +33,12 @@ def load_engine_constants(engine: str, package: str) -> EngineConstants:
 
 
 def engine_constants(engine: str, tree: Mapping[str, Any], file: str) -> EngineConstants:
-    """Build the constants of ``engine`` from the tree of ``file``, which errors name.
+    """Convert ``tree``, the parsed table of constants, to the constants of ``engine``.
+
+    Error messages name ``file``.
 
     Raises:
-        UndeclaredConstantsError: ``tree`` lacks keys, or has values of another type.
+        UndeclaredConstantsError: ``tree`` lacks a key, or has a value of the wrong type.
     """
     named = {"name": engine, **tree}
     missing = list(_missing_keys(EngineConstants, named))
@@ -48,10 +52,15 @@ def engine_constants(engine: str, tree: Mapping[str, Any], file: str) -> EngineC
 
 
 def _missing_keys(kind: type, tree: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """Yield the dotted keys of the dataclass ``kind`` that ``tree`` lacks."""
+    """Yield the dotted path of every field of the dataclass ``kind`` that ``tree`` lacks.
+
+    Nested dataclasses are searched too; ``path`` is the prefix of the keys found in them.
+    """
     hints = get_type_hints(kind)
     for field in fields(kind):
         name, hint = f"{path}{field.name}", hints[field.name]
+        # The hint may be ``Table | None``: the dataclass is the hint itself or one of its
+        # alternatives.
         nested = next((one for one in (hint, *get_args(hint)) if is_dataclass(one)), None)
         value = tree.get(field.name)
         if field.name not in tree:

@@ -1,12 +1,12 @@
 """Backends of other packages, registered under the entry-point group ``parc.backends``.
 
-An entry point's name is the name of the backend and its value a ``Declaration``::
+The name of an entry point is the name of the backend, and its value is a ``Declaration``::
 
     [project.entry-points."parc.backends"]
     mylab = "mylab_parc:DECLARATION"
 
-A plugin is loaded only if its name is looked up, and checked in full at that time: mistakes become
-a ``PluginProblem``, never an exception, and concern specs only if they use that name.
+PARC loads a plugin only when its name is looked up, and then checks the whole declaration. A defect
+becomes a ``PluginProblem``, never an exception, and affects only specs that use that name.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class PluginProblem:
     fix: str
 
     def finding(self) -> Finding:
-        """Return the finding of code X23."""
+        """Return the finding that reports this problem as X23."""
         return Finding(
             f"the backend plugin {self.name!a:.70} cannot be used: {self.message}",
             label="an installed plugin with a defect",
@@ -51,36 +51,44 @@ class PluginProblem:
 
 
 def plugin_names() -> tuple[str, ...]:
-    """Return the names of all entry points of the group, sorted; no plugin is loaded."""
+    """Return the names of all registered plugins, sorted, without loading any of them."""
     return tuple(sorted(entry_points()))
 
 
 @cache
-def plugin(name: str) -> Declaration | PluginProblem | None:
-    """Load and check the plugin ``name``; None if no distribution registers that name."""
+def load_plugin(name: str) -> Declaration | PluginProblem | None:
+    """Load the plugin ``name`` and return its checked declaration, or the problem with it.
+
+    Returns None if no installed package registers that name.
+    """
     found = entry_points().get(name, ())
     if not found:
         return None
     if len(found) > 1:
-        both = " and ".join(map(_distribution, found))
+        # Two packages with one name: choosing one would make the output depend on the order of
+        # installation.
+        both = " and ".join(map(_distribution_name, found))
         return PluginProblem(name, f"{both} register this name", "uninstall one of them")
     try:
-        message = _defect(name, declared := found[0].load())
+        message = _find_defect(name, declared := found[0].load())
     except Exception as error:  # the plugin's code may raise anything
         message = f"{type(error).__name__}: {error}"
     if message:
-        where = f"{found[0].value} of {_distribution(found[0])}"
+        where = f"{found[0].value} of {_distribution_name(found[0])}"
         return PluginProblem(name, f"{where}: {message}", "repair the plugin or uninstall it")
     assert isinstance(declared, Declaration)
     return declared
 
 
 def shadowed(built_in: tuple[str, ...]) -> tuple[PluginProblem, ...]:
-    """Return a problem per entry point with the name of a built-in backend, which is never used."""
+    """Return one problem per plugin that has the name of a built-in backend.
+
+    PARC never uses such a plugin.
+    """
     return tuple(
         PluginProblem(
             name,
-            f"{' and '.join(map(_distribution, found))} and PARC itself declare this name",
+            f"{' and '.join(map(_distribution_name, found))} and PARC itself declare this name",
             "give the plugin another name or uninstall it",
         )
         for name, found in sorted(entry_points().items())
@@ -90,25 +98,26 @@ def shadowed(built_in: tuple[str, ...]) -> tuple[PluginProblem, ...]:
 
 @cache
 def entry_points() -> dict[str, tuple[EntryPoint, ...]]:
-    """Return the entry points of the group by name, ordered by distribution.
+    """Return the entry points of all plugins, by name and then by package.
 
-    Importing ``importlib.metadata`` and reading the metadata of all distributions takes tens of
-    milliseconds, so that only lookups of names that are not built in call this.
+    PARC calls this function only for names that are not built in, because importing
+    ``importlib.metadata`` and reading the metadata of all packages takes tens of milliseconds.
     """
     from importlib import metadata
 
     found: dict[str, list[EntryPoint]] = {}
     for one in metadata.entry_points(group=GROUP):
         found.setdefault(one.name, []).append(one)
-    return {name: tuple(sorted(some, key=_distribution)) for name, some in found.items()}
+    return {name: tuple(sorted(some, key=_distribution_name)) for name, some in found.items()}
 
 
-def _distribution(one: EntryPoint) -> str:
+def _distribution_name(one: EntryPoint) -> str:
+    """Return the name and version of the package that registers the entry point."""
     return f"{one.dist.name} {one.dist.version}" if one.dist else one.value
 
 
-def _defect(name: str, declared: object) -> str:
-    """Return the first defect of a loaded entry point; empty if it can be used."""
+def _find_defect(name: str, declared: object) -> str:
+    """Return the first defect of a loaded entry point, or an empty text if it is usable."""
     if not isinstance(declared, Declaration):
         return f"it is a {type(declared).__name__}, must be a parc.backends.declaration.Declaration"
     if declared.name != name:
@@ -119,29 +128,30 @@ def _defect(name: str, declared: object) -> str:
         return "default_for must be empty: only built-in backends are emitted by default"
     if not declared.training and not declared.serving:
         return "it declares neither a training nor a serving module"
-    return next(_missing(declared), "")
+    # One defect is enough for a message; the modules of the declaration are imported only here.
+    return next(_missing_members(declared), "")
 
 
-def _missing(declared: Declaration) -> Iterator[str]:
-    """Yield a text per declared object that lacks members of its protocol."""
+def _missing_members(declared: Declaration) -> Iterator[str]:
+    """Yield one text per module of a declaration that lacks an object or members of it."""
     for module, attribute, protocol in _declared_objects(declared):
         target = getattr(declared.module(module), attribute, None)
-        lacking = [one for one in members(protocol) if not hasattr(target, one)]
+        lacking = [one for one in protocol_members(protocol) if not hasattr(target, one)]
         if target is None:
             yield f"the module {module} has no {attribute}"
         elif lacking:
             yield f"{attribute} of {module} lacks {', '.join(lacking)} of {protocol.__name__}"
         elif attribute == BACKEND and (target.name != declared.name or not target.versions):
             yield f"BACKEND of {module} needs the name {declared.name!r} and at least one version"
-    for module, name, needed in _readers(declared):
+    for module, name, needed in _declared_readers(declared):
         reader = getattr(declared.module(module), name, None)
         lacking = [one for one in needed if not hasattr(reader, one)]
         if lacking:
             yield f"{name} of {module} lacks {', '.join(lacking)}"
 
 
-def _readers(declared: Declaration) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Yield (module, object, its members) of the declared readers of launch files."""
+def _declared_readers(declared: Declaration) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Yield (module, object, required members) of the declared linter and importers."""
     if declared.linter:
         yield declared.linter, "LINTER", ("recognizes", "lint")
     for module in declared.importers:
@@ -151,7 +161,7 @@ def _readers(declared: Declaration) -> Iterator[tuple[str, str, tuple[str, ...]]
 
 
 def _declared_objects(declared: Declaration) -> Iterator[tuple[str, str, type[Any]]]:
-    """Yield (module, attribute, protocol) per object that the declaration names."""
+    """Yield (module, object, protocol) of the declared backends and verifiers."""
     binds = declared.binds_layout
     if declared.training:
         yield declared.training, BACKEND, Framework if binds else Backend
@@ -165,10 +175,12 @@ def _declared_objects(declared: Declaration) -> Iterator[tuple[str, str, type[An
         yield declared.verifier, VERIFIER, Verifier
 
 
-def members(protocol: type[Any]) -> tuple[str, ...]:
-    """Return the public members of a protocol, sorted; ``default_version`` has a default."""
+def protocol_members(protocol: type[Any]) -> tuple[str, ...]:
+    """Return the names of the public members of a protocol, sorted."""
     found = {
         name
+        # Only protocols count: the MRO ends with ``Generic`` and ``object``, whose members are no
+        # requirement.
         for base in protocol.__mro__
         if getattr(base, "_is_protocol", False)
         for name in (*vars(base), *vars(base).get("__annotations__", ()))

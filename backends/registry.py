@@ -1,8 +1,8 @@
-"""Backends by name and role: the built-in ones, and those of installed packages.
+"""Look-up of backends by name and role: built-in backends and those of installed packages.
 
 Start-up stays cheap: a declaration is data, its modules are imported on first use, and entry points
-are scanned only for a name that is not built in, or to list all names (``parc backends``, and the
-valid values of a diagnostic). A built-in name therefore never depends on what is installed.
+are read only for a name that is not built in or to list all names (``parc backends``, and the valid
+values in a diagnostic). A built-in name therefore never depends on which packages are installed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Literal, cast
 
 from parc.backends.base import Backend, Engine, Framework, ServingBackend
 from parc.backends.declaration import Declaration, Front, JobKind
-from parc.backends.plugins import PluginProblem, plugin, plugin_names
+from parc.backends.plugins import PluginProblem, load_plugin, plugin_names
 from parc.backends.verifier import Verifier
 from parc.compiler.ir import Problem
 
@@ -124,12 +124,20 @@ _BY_NAME = {one.name: one for one in BUILT_IN}
 
 
 def find(name: str) -> Declaration | PluginProblem | None:
-    """Return the declaration of ``name``; why its plugin cannot be used; None if unknown."""
-    return _BY_NAME.get(name) or plugin(name)
+    """Return the declaration of the backend ``name``, or the problem of the plugin with that name.
+
+    Returns None if the name is unknown.
+    """
+    # Built-in names win, so that no plugin can replace a built-in backend.
+    return _BY_NAME.get(name) or load_plugin(name)
 
 
 def declaration(name: str) -> Declaration:
-    """Return the declaration of ``name``; KeyError if there is no usable backend of that name."""
+    """Return the declaration of the backend ``name``.
+
+    Raises:
+        KeyError: no usable backend has that name.
+    """
     found = find(name)
     if not isinstance(found, Declaration):
         raise KeyError(name)
@@ -137,28 +145,32 @@ def declaration(name: str) -> Declaration:
 
 
 def all_names() -> tuple[str, ...]:
-    """Return the names of all built-in and installed backends, sorted; usable or not."""
+    """Return the names of all built-in and installed backends, sorted, even if unusable."""
     return tuple(sorted({*_BY_NAME, *plugin_names()}))
 
 
 def built_in(role: Role) -> tuple[Declaration, ...]:
-    """Return the built-in backends with ``role``, in the order of ``BUILT_IN``."""
+    """Return the declarations of the built-in backends with ``role``, in their fixed order."""
     return tuple(one for one in BUILT_IN if has_role(one, role))
 
 
 def installed(role: Role) -> tuple[Declaration, ...]:
-    """Return ``built_in(role)``, then the usable plugins with ``role``, sorted by name."""
+    """Return the declarations of all usable backends with ``role``: built-in ones, then plugins."""
     return tuple(one for one in all_declared() if has_role(one, role))
 
 
 def all_declared() -> tuple[Declaration, ...]:
-    """Return the built-in backends in the order of ``BUILT_IN``, then usable plugins by name."""
-    found = [plugin(name) for name in plugin_names() if name not in _BY_NAME]
+    """Return the declarations of all usable backends: built-in ones, then plugins by name."""
+    found = [load_plugin(name) for name in plugin_names() if name not in _BY_NAME]
     return (*BUILT_IN, *(one for one in found if isinstance(one, Declaration)))
 
 
 def has_role(one: Declaration, role: Role) -> bool:
-    """Return True if ``one`` emits for jobs of a kind, or binds their layout."""
+    """Return True if the backend ``one`` has ``role``.
+
+    The roles "train" and "serve" mean that it emits files for such jobs; "framework" and "engine",
+    that it also binds their layout.
+    """
     roles = {
         "train": bool(one.training),
         "serve": bool(one.serving),
@@ -169,89 +181,132 @@ def has_role(one: Declaration, role: Role) -> bool:
 
 
 def default_targets(kind: JobKind) -> tuple[str, ...]:
-    """Return the names that are emitted if the spec has no ``emit``, sorted."""
+    """Return the names of the backends that a spec without ``emit`` uses, sorted."""
+    # Plugins are left out: installing a package must not change the output of existing specs.
     return tuple(sorted(one.name for one in BUILT_IN if kind in one.default_for))
 
 
 def backend(name: str) -> Backend:
-    """Return the training backend ``name``; KeyError if there is none."""
-    return cast(Backend, _load(name, declaration(name).training))
+    """Return the object of the training backend ``name``.
+
+    Raises:
+        KeyError: no training backend has that name.
+    """
+    return cast(Backend, _load_backend(name, declaration(name).training))
 
 
 def framework(name: str) -> Framework:
-    """Return the framework ``name``; KeyError if there is none."""
+    """Return the object of the framework ``name``.
+
+    Raises:
+        KeyError: no framework has that name.
+    """
     if not declaration(name).is_framework:
         raise KeyError(name)
     return cast(Framework, backend(name))
 
 
 def serving_backend(name: str) -> ServingBackend:
-    """Return the serving backend ``name``; KeyError if there is none."""
-    return cast(ServingBackend, _load(name, declaration(name).serving))
+    """Return the object of the serving backend ``name``.
+
+    Raises:
+        KeyError: no serving backend has that name.
+    """
+    return cast(ServingBackend, _load_backend(name, declaration(name).serving))
 
 
 def engine(name: str) -> Engine:
-    """Return the engine ``name``; KeyError if there is none."""
+    """Return the object of the engine ``name``.
+
+    Raises:
+        KeyError: no engine has that name.
+    """
     if not declaration(name).is_engine:
         raise KeyError(name)
     return cast(Engine, serving_backend(name))
 
 
 def versions_of(name: str) -> tuple[tuple[str, ...], str]:
-    """Return the versions of ``name``, oldest first, and the default; KeyError if unknown."""
+    """Return (supported versions, default version) of the target ``name``, oldest version first.
+
+    Raises:
+        KeyError: no backend has that name.
+    """
     found = declaration(name)
-    target = cast(Backend, _load(name, found.training or found.serving))
+    target = cast(Backend, _load_backend(name, found.training or found.serving))
+    # A framework may support a version that is not released yet, so the newest is not always the
+    # default.
     return target.versions, str(getattr(target, "default_version", target.versions[-1]))
 
 
 def verifier(name: str) -> Verifier | None:
-    """Return the verifier of ``name``; None if it declares none. KeyError if unknown."""
+    """Return the verifier of the backend ``name``, or None if it declares none.
+
+    Raises:
+        KeyError: no backend has that name.
+    """
     found = declaration(name)
     return cast(Verifier, found.module(found.verifier).VERIFIER) if found.verifier else None
 
 
 def front_verifiers(name: str) -> dict[str, Verifier]:
-    """Return framework -> verifier of the files that ``name`` and the framework emit together."""
+    """Return framework -> verifier of the files that ``name`` emits together with that framework.
+
+    ``name`` is a backend that can start the program of other frameworks (``Front``).
+    """
     found = declaration(name)
     verified = ((one.framework, one.verifier) for one in found.fronts if one.verifier)
     return {one: cast(Verifier, found.module(module).VERIFIER) for one, module in verified}
 
 
-def fronts() -> tuple[tuple[str, str], ...]:
-    """Return (front, framework) of the built-in backends."""
+def built_in_fronts() -> tuple[tuple[str, str], ...]:
+    """Return all built-in pairs (front, framework): the front starts the framework's program."""
     return tuple((one.name, front.framework) for one in BUILT_IN for front in one.fronts)
 
 
 def front_of(problem: Problem) -> str:
-    """Return the emitted backend that starts the framework of ``problem``; empty: none does."""
-    return next((one for one in problem.emit if _front(one, problem.framework)), "")
+    """Return the backend in ``emit`` that starts the framework's program; empty if none does."""
+    return next((one for one in problem.emit if _find_front(one, problem.framework)), "")
 
 
 def behind_front(front: str, name: str) -> Framework:
-    """Return the framework ``name`` as ``front`` can use it; KeyError for any other pair."""
-    found = _front(front, name)
+    """Return the framework ``name``, limited to what the backend ``front`` supports.
+
+    Raises:
+        KeyError: ``front`` cannot start that framework.
+    """
+    found = _find_front(front, name)
     if found is None:
         raise KeyError((front, name))
-    return cast(Framework, _load(front, found.backend))
+    return cast(Framework, _load_backend(front, found.backend))
 
 
 def framework_of(problem: Problem) -> Framework:
-    """Return the framework that binds the layout of ``problem``, with the limits of its front."""
+    """Return the framework that binds the layout of ``problem``.
+
+    If another backend starts the framework's program, the result is limited to what that backend
+    supports.
+    """
     name, front = problem.framework, front_of(problem)
     return behind_front(front, name) if front else framework(name)
 
 
 def starts(front: str, name: str) -> bool:
-    """Return True if the backend ``front`` can start the framework ``name``."""
-    return _front(front, name) is not None
+    """Return True if the backend ``front`` can start the program of the framework ``name``."""
+    return _find_front(front, name) is not None
 
 
-def _front(front: str, name: str) -> Front | None:
+def _find_front(front: str, name: str) -> Front | None:
+    """Return the declaration that ``front`` can start the framework ``name``, or None."""
     return next((one for one in declaration(front).fronts if one.framework == name), None)
 
 
-def _load(name: str, module: str) -> object:
-    """Return ``BACKEND`` of a module of ``name``; KeyError if no module is declared."""
+def _load_backend(name: str, module: str) -> object:
+    """Import ``module`` of the backend ``name`` and return its object ``BACKEND``.
+
+    Raises:
+        KeyError: ``module`` is empty, that is, not declared.
+    """
     if not module:
         raise KeyError(name)
     return declaration(name).module(module).BACKEND

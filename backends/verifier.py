@@ -1,9 +1,10 @@
-"""Protocols of verifiers: independent checks of the files that a backend has emitted.
+"""Protocols of verifiers, which check the files that a backend has emitted.
 
-A verifier reads the files as the target would and derives ranks and groups from them; PARC compares
-the result with the rank map. It must not share code with the backend that emitted the files, so
-that a mistake there cannot hide itself. ``parc compile`` runs it before it writes, ``parc verify``
-on a folder. Each method may raise ``compiler.verify.read_emitted.Malformed`` for any text.
+A verifier reads the files as the target would, and derives ranks and process groups from them; PARC
+compares the result with the rank map. A verifier must not share code with the backend that emitted
+the files, because a mistake in shared code would stay hidden. ``parc compile`` runs verifiers
+before it writes the files, ``parc verify`` on a folder. Every method may raise
+``compiler.verify.read_emitted.Malformed``, for any text.
 
 A verifier class inherits from one of the protocols, whose members have defaults where possible.
 """
@@ -20,7 +21,7 @@ from parc.compiler.diagnostics import Sink
 
 @dataclass(frozen=True, slots=True)
 class FileDependencies:
-    """Files of a target, and which other files depend on them."""
+    """The files of a target, and which of them need each other."""
 
     always: tuple[str, ...] = ()
     """Files that the target emits for each training job."""
@@ -32,7 +33,7 @@ class FileDependencies:
     """File -> text by which a script refers to it. A text that starts with ``$here/`` refers to
     the folder of the script."""
     required_by: tuple[tuple[str, str], ...] = ()
-    """(file, other file that does not work without it)."""
+    """(file, other file that does not work without the first one)."""
 
 
 NO_FILES = FileDependencies()
@@ -40,19 +41,19 @@ NO_FILES = FileDependencies()
 
 @dataclass(frozen=True, slots=True)
 class LauncherNumber:
-    """A number on a launcher's command line, or in a job script, that the rank map determines."""
+    """A number on a launcher's command line or in a job script that the rank map determines."""
 
     name: str
     """Name in findings: ``--nnodes``."""
     pattern: str
     """Regular expression, matched per line, whose first group is the number."""
     count: Literal["nodes", "ranks_per_node", "world"]
-    """The number of the rank map that it must equal."""
+    """The number of the rank map that this number must equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobShape:
-    """Hosts and rank counts of the rank map, which all launch files must agree with."""
+    """Hosts and rank counts of the rank map, which all launch files must contain."""
 
     hosts: list[str]
     """Host names by node rank."""
@@ -64,14 +65,14 @@ class JobShape:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Numbers of nodes, ranks per node, and all ranks, by the names of ``LauncherNumber``."""
+        """Numbers of nodes, ranks per node and all ranks, under the names in ``LauncherNumber``."""
         nodes, ranks = len(self.hosts), self.ranks_per_node
         return {"nodes": nodes, "ranks_per_node": ranks, "world": nodes * ranks}
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Process groups of one family: group ``i`` has the ranks ``bases[i] + member``."""
+    """Process groups of one family: group i has the ranks ``bases[i] + member`` for all members."""
 
     members: list[int]
     bases: list[int]
@@ -79,7 +80,7 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class DerivedGroups:
-    """Sizes and process groups that a framework builds from its emitted files."""
+    """Parallel sizes and process groups that a framework would build from its emitted files."""
 
     file: str
     """The file with the sizes."""
@@ -97,7 +98,7 @@ class DerivedGroups:
 
 @dataclass(frozen=True, slots=True)
 class DerivedRank:
-    """Rank that an engine starts on one GPU, with its coordinates along the engine's axes."""
+    """A rank that an engine starts on one GPU, with its coordinates along the engine's axes."""
 
     rank: int
     coordinates: tuple[int, ...]
@@ -118,7 +119,7 @@ class Decision:
 
 
 class Verifier(Protocol):
-    """Checks of the files of one target: a launcher, a page, or a framework."""
+    """Verifier of the files of one target, such as a launcher, a report or a framework."""
 
     files: FileDependencies = NO_FILES
     not_in_files: Mapping[str, str] = MappingProxyType({})
@@ -139,12 +140,12 @@ class Verifier(Protocol):
         return None
 
     def visible_devices(self, artifacts: Mapping[str, str]) -> list[str] | None:
-        """Return the devices that a launch script exports, by local rank; None if it sets none."""
+        """Return the GPU indices that a launch script exports, by local rank, or None."""
         return None
 
 
 class FrameworkVerifier(Verifier, Protocol):
-    """Re-derivation of a framework's process groups from its emitted files."""
+    """Verifier that derives a framework's process groups again, from its emitted files."""
 
     file: str
     """The file that shows that a folder has files of the framework."""
@@ -154,12 +155,16 @@ class FrameworkVerifier(Verifier, Protocol):
     """Numbers of the framework's own launcher; empty if torchrun starts it."""
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report lost layers (A08), lost samples (A09) and sizes that files disagree on (A05)."""
+        """Report contradictions in the files of the framework.
+
+        These are missing layers (A08), lost samples (A09), and sizes that differ between files
+        (A05).
+        """
 
     def derive_groups(
         self, artifacts: Mapping[str, str], world: int, sink: Sink
     ) -> DerivedGroups | None:
-        """Return the sizes and groups on ``world`` ranks; None after a finding."""
+        """Return the sizes and process groups on ``world`` ranks; None after a finding."""
 
 
 class FrontableVerifier(FrameworkVerifier, Protocol):
@@ -168,17 +173,18 @@ class FrontableVerifier(FrameworkVerifier, Protocol):
     def behind_front(
         self, file: str, read_world: Callable[[str], int], launcher: tuple[LauncherNumber, ...]
     ) -> FrameworkVerifier:
-        """Return the verifier for runs that the front's ``file`` configures.
+        """Return the verifier for runs that another backend, the front, starts.
 
         Args:
-            file: the configuration of the front.
-            read_world: number of ranks that its text configures; may raise ``Malformed``.
-            launcher: numbers of the front's launcher.
+            file: configuration file of the front.
+            read_world: function that returns the number of ranks in the text of that file; it may
+                raise ``Malformed``.
+            launcher: numbers in the front's launch command.
         """
 
 
 class EngineVerifier(Verifier, Protocol):
-    """Re-derivation of an inference engine's ranks from the script that starts it."""
+    """Verifier that derives the ranks of a serving engine from the script that starts it."""
 
     file: str
     """The file that starts the engine's processes."""
@@ -193,4 +199,4 @@ class EngineVerifier(Verifier, Protocol):
     def derive_ranks(
         self, artifacts: Mapping[str, str], sink: Sink
     ) -> dict[tuple[int, int], DerivedRank]:
-        """Return (node rank, GPU) -> the rank that ``file`` starts there."""
+        """Return (node rank, GPU index) -> the rank that ``file`` starts on that GPU."""

@@ -1,4 +1,4 @@
-"""Backend class of accelerate."""
+"""The backend ``accelerate``, which emits a training setup for Hugging Face Accelerate."""
 
 from __future__ import annotations
 
@@ -37,23 +37,26 @@ class Accelerate(TorchFramework):
     axes = ("dp-replicate", "dp-shard", "cp", "tp", "dp", "dp-shard-cp", "dp-cp")
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
-        """Return the rules that a valid layout satisfies."""
+        """Return the rules that a layout must satisfy under Accelerate."""
         return rules(problem)
 
     def program_memory(self, problem: Problem) -> ProgramMemory:
-        """Return the memory model of a Llama of transformers under FSDP2 or DDP."""
+        """Return the memory model of the emitted transformers Llama, under FSDP2 or DDP."""
         return accelerate()
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
-        """Return the variable with the micro-batches per step, which has no key in the config."""
+        """Return the variable that sets the number of micro-batches per step.
+
+        Accelerate's config file has no key for that number.
+        """
         return environment(plan)
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
-        """Return ``accelerate launch`` with the machine rank of the host."""
+        """Return the ``accelerate launch`` command with the machine rank of the host."""
         return launch_command(plan)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
-        """Return ``config.yaml``, ``job.json`` and, without ``launch.program``, ``train.py``."""
+        """Return ``config.yaml`` and ``job.json``, plus ``train.py`` if the user has no program."""
         return emit(plan)
 
 

@@ -1,6 +1,6 @@
-"""Computed settings of Accelerate; fields.yaml refers to the functions by name.
+"""Functions that compute settings of Accelerate; fields.yaml refers to them by name.
 
-None leaves the key out.
+A function that returns None leaves its setting out of the emitted file.
 """
 
 from __future__ import annotations
@@ -20,111 +20,134 @@ def uses_deepspeed(problem: Problem) -> bool:
     return problem.framework == "deepspeed"
 
 
-def sharded(problem: Problem, layout: Layout) -> bool:
-    """Return True if FSDP2 is used, that is, neither DDP nor DeepSpeed."""
+def uses_fsdp2(problem: Problem, layout: Layout) -> bool:
+    """Return True if FSDP2 shards the model, that is, if neither DDP nor DeepSpeed is used."""
     return layout.zero_stage > 0 and not uses_deepspeed(problem)
 
 
 def distributed_type(problem: Problem, layout: Layout) -> str:
-    """Return FSDP, DEEPSPEED, or MULTI_GPU for DDP."""
+    """Return Accelerate's name of the strategy: "DEEPSPEED", "FSDP", or "MULTI_GPU" for DDP."""
     if uses_deepspeed(problem):
         return "DEEPSPEED"
-    return "FSDP" if sharded(problem, layout) else "MULTI_GPU"
+    return "FSDP" if uses_fsdp2(problem, layout) else "MULTI_GPU"
 
 
 def mixed_precision(problem: Problem, layout: Layout) -> str | None:
-    """Return the number format; None with DeepSpeed.
+    """Return the number format of the training job; None if DeepSpeed runs it.
 
-    Accelerate stops if both its config and that of DeepSpeed set the format.
+    Accelerate stops with an error if both its own config and DeepSpeed's config set the format.
     """
     return None if uses_deepspeed(problem) else problem.job.precision
 
 
 def deepspeed_file(problem: Problem, layout: Layout) -> str | None:
-    """Return DeepSpeed's config relative to the output folder; launch.sh passes the full path."""
+    """Return the path of DeepSpeed's config in the output folder; None without DeepSpeed.
+
+    ``launch.sh`` passes the absolute path on the command line, because Accelerate resolves this one
+    from the current folder.
+    """
     return "deepspeed/ds_config.json" if uses_deepspeed(problem) else None
 
 
 def deepspeed_launcher(problem: Problem, layout: Layout) -> str | None:
-    """Return ``standard``: torchrun with static rendezvous on every host keeps the rank order."""
+    """Return "standard", the DeepSpeed launcher that keeps the rank order; None without DeepSpeed.
+
+    With it, Accelerate starts torchrun with a static rendezvous on every host.
+    """
     return "standard" if uses_deepspeed(problem) else None
 
 
-def zero3_init(problem: Problem, layout: Layout) -> bool | None:
-    """Return True with ZeRO-3, for which transformers creates the model in shards."""
+def zero3_init_flag(problem: Problem, layout: Layout) -> bool | None:
+    """Return True if transformers must create the model in shards (ZeRO-3), else None."""
     return True if uses_deepspeed(problem) and layout.zero_stage == 3 else None
 
 
-def machines(problem: Problem, layout: Layout) -> int:
-    """Return the number of hosts."""
+def host_count(problem: Problem, layout: Layout) -> int:
+    """Return the number of hosts of the job."""
     return layout.world // ranks_per_node(problem.cluster.node.gpus, layout.world)
 
 
-def processes(problem: Problem, layout: Layout) -> int:
-    """Return the number of ranks of all hosts."""
+def rank_count(problem: Problem, layout: Layout) -> int:
+    """Return the number of ranks of the job, over all hosts."""
     return layout.world
 
 
 def fsdp_version(problem: Problem, layout: Layout) -> int | None:
-    """Return 2, the only FSDP version that supports a ParallelismConfig."""
-    return 2 if sharded(problem, layout) else None
+    """Return 2 with FSDP, because FSDP1 does not support a ParallelismConfig; None without FSDP."""
+    # accelerate's commands/launch.py requires version 2 if a ParallelismConfig is used.
+    return 2 if uses_fsdp2(problem, layout) else None
 
 
-def reshard(problem: Problem, layout: Layout) -> bool | None:
-    """Return True for ZeRO-3, which frees gathered weights after the forward pass."""
-    return layout.zero_stage == 3 if sharded(problem, layout) else None
+def reshard_after_forward(problem: Problem, layout: Layout) -> bool | None:
+    """Return True if FSDP2 frees gathered weights after the forward pass, which ZeRO-3 needs.
 
-
-def wrap_policy(problem: Problem, layout: Layout) -> str | None:
-    """Return the policy with one FSDP unit per decoder layer.
-
-    The model's ``_no_split_modules`` names the class of its layers.
+    False for ZeRO-2, which keeps the weights until the backward pass. None without FSDP2.
     """
-    return "TRANSFORMER_BASED_WRAP" if sharded(problem, layout) else None
+    return layout.zero_stage == 3 if uses_fsdp2(problem, layout) else None
 
 
-def state_dict(problem: Problem, layout: Layout) -> str | None:
-    """Return the checkpoint format with one file per rank."""
-    return "SHARDED_STATE_DICT" if sharded(problem, layout) else None
+def auto_wrap_policy(problem: Problem, layout: Layout) -> str | None:
+    """Return the policy that makes every decoder layer one FSDP unit; None without FSDP2.
+
+    Accelerate finds the class of the layers in the model's ``_no_split_modules``.
+    """
+    return "TRANSFORMER_BASED_WRAP" if uses_fsdp2(problem, layout) else None
 
 
-def checkpointing(problem: Problem, layout: Layout) -> bool | None:
-    """Return True if FSDP recomputes every layer in the backward pass."""
-    return layout.recompute.granularity == "full" if sharded(problem, layout) else None
+def state_dict_type(problem: Problem, layout: Layout) -> str | None:
+    """Return the checkpoint format in which every rank writes its own file; None without FSDP2."""
+    return "SHARDED_STATE_DICT" if uses_fsdp2(problem, layout) else None
+
+
+def activation_checkpointing(problem: Problem, layout: Layout) -> bool | None:
+    """Return True if FSDP2 recomputes every layer in the backward pass; None without FSDP2."""
+    return layout.recompute.granularity == "full" if uses_fsdp2(problem, layout) else None
 
 
 def gradient_checkpointing(problem: Problem, layout: Layout) -> bool:
-    """Return True if train.py must enable recomputation, which DeepSpeed's plugin cannot."""
+    """Return True if train.py itself must turn on recomputation.
+
+    This is the case with DeepSpeed, because Accelerate's DeepSpeed plugin has no setting for it.
+    """
     return uses_deepspeed(problem) and layout.recompute.granularity == "full"
 
 
-def replicate(problem: Problem, layout: Layout) -> int | None:
-    """Return the number of replicas; None without FSDP2, which has no device mesh."""
-    return dp_replicate(problem, layout) if sharded(problem, layout) else None
+def dp_replicate_size(problem: Problem, layout: Layout) -> int | None:
+    """Return the number of replicas of the sharded model; None without FSDP2.
+
+    DDP and DeepSpeed build no device mesh.
+    """
+    return dp_replicate(problem, layout) if uses_fsdp2(problem, layout) else None
 
 
-def shard(problem: Problem, layout: Layout) -> int | None:
-    """Return the number of ranks over which one replica is sharded."""
-    return dp_shard(problem, layout) if sharded(problem, layout) else None
+def dp_shard_size(problem: Problem, layout: Layout) -> int | None:
+    """Return the number of ranks over which one replica is sharded; None without FSDP2."""
+    return dp_shard(problem, layout) if uses_fsdp2(problem, layout) else None
 
 
 def tp_size(problem: Problem, layout: Layout) -> int | None:
-    """Return tp; the model's own ``tp_plan`` defines the split."""
-    return layout.tp if sharded(problem, layout) else None
+    """Return the tensor parallel size; None without FSDP2.
+
+    The ``tp_plan`` of the model defines how its layers are split.
+    """
+    return layout.tp if uses_fsdp2(problem, layout) else None
 
 
 def cp_size(problem: Problem, layout: Layout) -> int | None:
-    """Return cp."""
-    return layout.cp if sharded(problem, layout) else None
+    """Return the context parallel size; None without FSDP2."""
+    return layout.cp if uses_fsdp2(problem, layout) else None
 
 
-def cp_strategy(problem: Problem, layout: Layout) -> str | None:
-    """Return the strategy that exchanges keys and values between context-parallel ranks."""
-    return CP_STRATEGIES[layout.cp_comm] if layout.cp > 1 and sharded(problem, layout) else None
+def cp_comm_strategy(problem: Problem, layout: Layout) -> str | None:
+    """Return how context-parallel ranks exchange keys and values, in Accelerate's words.
+
+    None if cp is 1 or FSDP2 is not used.
+    """
+    return CP_STRATEGIES[layout.cp_comm] if layout.cp > 1 and uses_fsdp2(problem, layout) else None
 
 
-def rope(problem: Problem, layout: Layout) -> dict[str, Any]:
-    """Return the rotary position settings of ``LlamaConfig``."""
+def rope_parameters(problem: Problem, layout: Layout) -> dict[str, Any]:
+    """Return the rotary position settings that ``LlamaConfig`` expects."""
     position = problem.model.position
     base: dict[str, Any] = {"rope_theta": position.base, "rope_type": "default"}
     if position.scaling == "linear":
@@ -133,6 +156,7 @@ def rope(problem: Problem, layout: Layout) -> dict[str, Any]:
         return base | {
             "rope_type": "llama3",
             "factor": position.scaling_factor,
+            # Llama 3.1 and later Llama 3 models use the same two factors.
             "low_freq_factor": 1.0,
             "high_freq_factor": 4.0,
             "original_max_position_embeddings": position.original_max_positions,

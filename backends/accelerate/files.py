@@ -19,8 +19,12 @@ DERIVED = public_functions(torch_program, derived)
 
 
 def emit(plan: Plan) -> tuple[Artifact, ...]:
-    """Return ``config.yaml`` and ``job.json``, and without ``launch.program`` a program."""
-    tree = settings(plan)
+    """Return ``config.yaml`` and ``job.json``, plus a program if the user has none.
+
+    The program is ``train.py`` and ``learning_rate.py``. It builds the model from the sizes in
+    ``job.json``.
+    """
+    tree = nested_settings(plan)
     job = dict(tree["job"])
     files = [Artifact(f"{FOLDER}/config.yaml", yaml_text(tree["config"]))]
     if not plan.problem.launch.program:
@@ -31,8 +35,8 @@ def emit(plan: Plan) -> tuple[Artifact, ...]:
     return (*files, Artifact(f"{FOLDER}/job.json", text))
 
 
-def settings(plan: Plan) -> dict[str, Any]:
-    """Return the nested settings, with the sections config, job and model."""
+def nested_settings(plan: Plan) -> dict[str, Any]:
+    """Return the nested settings of both files, by the sections config, job and model."""
     problem = plan.problem
     table = field_table("parc.backends.accelerate")
     version = problem.version("accelerate")
@@ -40,9 +44,10 @@ def settings(plan: Plan) -> dict[str, Any]:
 
 
 def yaml_text(tree: Mapping[str, Any], indent: str = "") -> str:
-    """Return nested mappings of scalars as YAML, sorted by key.
+    """Return nested mappings of scalars as YAML text, sorted by key.
 
-    Strings are written without quotes; they are constants and names, all valid plain scalars.
+    Strings are written without quotes. This is safe because all of them are constants or names,
+    which are valid plain scalars.
     """
     lines = []
     for key, value in sorted(tree.items()):

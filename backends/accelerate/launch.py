@@ -1,23 +1,29 @@
-"""Launch command and environment of a plan under Accelerate."""
+"""Launch command and environment of a job that Accelerate starts."""
 
 from __future__ import annotations
 
-from parc.backends.accelerate.derived import deepspeed_file, machines
+from parc.backends.accelerate.derived import deepspeed_file, host_count
 from parc.backends.accelerate.files import FOLDER
 from parc.backends.base import LaunchCommand
 from parc.backends.shared.render import shell_word
-from parc.backends.shared.torch.program import accumulation
+from parc.backends.shared.torch.program import gradient_accumulation_steps
 from parc.compiler.ir import Plan
 
 
 def environment(plan: Plan) -> tuple[tuple[str, str], ...]:
-    """Return the variable with the micro-batches per step; DeepSpeed's config repeats it."""
-    count = accumulation(plan.problem, plan.layout)
+    """Return the variable that sets the number of micro-batches per step.
+
+    With DeepSpeed, ``ds_config.json`` sets the same number.
+    """
+    count = gradient_accumulation_steps(plan.problem, plan.layout)
     return (("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", str(count)),)
 
 
 def launch_command(plan: Plan) -> LaunchCommand:
-    """Return ``accelerate launch`` with the host's machine rank, for a static rendezvous."""
+    """Return the ``accelerate launch`` command with a static rendezvous.
+
+    The script sets the machine rank of each host, so that Accelerate does not renumber the hosts.
+    """
     problem, layout = plan.problem, plan.layout
     own, config = problem.launch.program, deepspeed_file(problem, layout)
     return LaunchCommand(
@@ -26,8 +32,10 @@ def launch_command(plan: Plan) -> LaunchCommand:
         launcher=(
             "accelerate launch",
             f'--config_file="$here/../{FOLDER}/config.yaml"',
+            # The path in config.yaml is relative, and would be opened relative to the current
+            # folder.
             *((f'--deepspeed_config_file="$here/../{config}"',) if config else ()),
-            f"--num_machines={machines(problem, layout)}",
+            f"--num_machines={host_count(problem, layout)}",
             f"--num_processes={layout.world}",
             '--machine_rank="$NODE_RANK"',
             '--main_process_ip="$MASTER_ADDR"',

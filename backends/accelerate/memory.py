@@ -1,28 +1,30 @@
-"""Memory models of a Llama of transformers that Accelerate trains."""
+"""Memory models of the transformers Llama that Accelerate trains."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from parc.backends.shared.torch.memory import autocast, plain_fsdp2
+from parc.backends.shared.torch.memory import ddp_autocast_memory, plain_fsdp2
 from parc.compiler.ir import ProgramMemory
 
 
 def accelerate() -> ProgramMemory:
-    """Return the model under FSDP2, or DDP without sharding."""
-    program = replace(_of_transformers(plain_fsdp2()), name="accelerate", replicated=None)
-    return replace(program, replicated=autocast(program, norm_copies=2.0))
+    """Return the memory model under FSDP2; its field ``replicated`` is the model under DDP."""
+    program = replace(_with_transformers_decoder(plain_fsdp2()), name="accelerate", replicated=None)
+    return replace(program, replicated=ddp_autocast_memory(program, norm_copies=2.0))
 
 
-def behind_deepspeed(deepspeed: ProgramMemory) -> ProgramMemory:
-    """Return the model under DeepSpeed, from the memory model of DeepSpeed's own program."""
-    return replace(_of_transformers(deepspeed), name="accelerate deepspeed", repeats_keys=False)
+def deepspeed_plugin_memory(deepspeed: ProgramMemory) -> ProgramMemory:
+    """Return the memory model under DeepSpeed, derived from that of DeepSpeed's own program."""
+    return replace(
+        _with_transformers_decoder(deepspeed), name="accelerate deepspeed", repeats_keys=False
+    )
 
 
-def _of_transformers(program: ProgramMemory) -> ProgramMemory:
-    """Return ``program`` with the decoder of transformers.
+def _with_transformers_decoder(program: ProgramMemory) -> ProgramMemory:
+    """Return ``program`` with the activations that the decoder of transformers saves.
 
-    Its norms save an fp32 copy of their input and a 16-bit result. The 16-bit logits are freed
-    before the backward pass of the loss, because no operator reads them.
+    A norm saves an fp32 copy of its input and a 16-bit result. The 16-bit logits are freed before
+    the backward pass of the loss, because no operator reads them again.
     """
     return replace(program, norm_copies=3.0, loss_bytes=12.0, head_input_bytes=8.0)

@@ -1,8 +1,8 @@
-"""Backend for DeepSpeed started by Accelerate (``emit: [accelerate, deepspeed]``).
+"""The backend for DeepSpeed started by Accelerate (``emit: [accelerate, deepspeed]``).
 
-DeepSpeed's backend decides the layout and writes ``deepspeed/ds_config.json``. This module removes
-what Accelerate's DeepSpeed plugin does not support. Source: accelerate 1.15.0, accelerator.py,
-``_prepare_deepspeed``; utils/dataclasses.py, ``DeepSpeedPlugin``.
+DeepSpeed's backend determines the layout and writes ``deepspeed/ds_config.json``. This module
+removes the strategies that Accelerate's DeepSpeed plugin does not support. Source: accelerate
+1.15.0, accelerator.py, ``_prepare_deepspeed``; utils/dataclasses.py, ``DeepSpeedPlugin``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from parc.backends.accelerate.launch import environment, launch_command
-from parc.backends.accelerate.memory import behind_deepspeed
+from parc.backends.accelerate.memory import deepspeed_plugin_memory
 from parc.backends.accelerate.rules import model_rules
 from parc.backends.base import LaunchCommand
 from parc.backends.registry import framework
@@ -34,17 +34,26 @@ STRATEGIES = {
 """Strategy -> key of ds_config.json or of Accelerate's config. AutoTP is missing because the mesh
 that Accelerate creates for it contains the ranks of only one tensor-parallel group."""
 INAPPLICABLE_RULES = ("E10", "M08")
-"""DeepSpeed's rules on its emitted program and its own experts, neither of which is used here."""
+"""Codes of DeepSpeed's rules on the program that it emits and on its expert layers."""
 
 
 class DeepSpeedPlugin:
-    """Backend ``accelerate + deepspeed``; members not defined here are those of DeepSpeed."""
+    """The backend ``accelerate + deepspeed``.
+
+    Members that this class does not define are taken from DeepSpeed's backend.
+    """
 
     name = "accelerate + deepspeed"
     strategies = STRATEGIES
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
-        """Return DeepSpeed's rules and those on the model that Accelerate's program can build."""
+        """Return DeepSpeed's rules, plus one if Accelerate's program cannot build the model.
+
+        DeepSpeed's rules on its own program and its own expert layers are left out, because neither
+        is used.
+        """
+        # E10 would reject models that only DeepSpeed's program lacks, and M08 its own expert
+        # layers.
         own = framework("deepspeed").rules(problem)
         return (
             *(rule for rule in own if rule.code not in INAPPLICABLE_RULES),
@@ -52,19 +61,19 @@ class DeepSpeedPlugin:
         )
 
     def program_memory(self, problem: Problem) -> ProgramMemory:
-        """Return the memory model of a Llama of transformers under DeepSpeed."""
-        return behind_deepspeed(framework("deepspeed").program_memory(problem))
+        """Return the memory model of the transformers Llama under DeepSpeed."""
+        return deepspeed_plugin_memory(framework("deepspeed").program_memory(problem))
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
-        """Return the environment of backend ``accelerate``."""
+        """Return the environment variables that the backend ``accelerate`` sets."""
         return environment(plan)
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
-        """Return ``accelerate launch`` with DeepSpeed's config."""
+        """Return the ``accelerate launch`` command with the path of DeepSpeed's config."""
         return launch_command(plan)
 
     def __getattr__(self, name: str) -> Any:
-        """Return the member ``name`` of DeepSpeed's backend (orders, variants, meshes, ...)."""
+        """Return the member ``name`` of DeepSpeed's backend, such as ``orders`` or ``meshes``."""
         return getattr(framework("deepspeed"), name)
 
 

@@ -5,16 +5,15 @@ Source: accelerate 1.15.0, parallelism_config.py and utils/dataclasses.py.
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_decoder import explain_unsupported_model, unsupported_parts
-from parc.backends.shared.plain_rules import CONTEXT_CHUNKS
+from parc.backends.shared.plain_decoder import explain_unsupported_model, unsupported_model_features
+from parc.backends.shared.plain_rules import CONTEXT_CHUNKS, always_violated
 from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
     STAGE_PINS,
-    layer_blocks_rule,
-    replicas_rule,
-    stages_rule,
+    interleaving_rule,
+    recompute_blocks_rule,
     torch_rules,
-    unconditional_rule,
+    unsharded_replicas_rule,
     unsupported_pin_rules,
 )
 from parc.compiler.diagnostics import Finding
@@ -25,10 +24,17 @@ NAME = "accelerate"
 
 
 def rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return the rules that apply to ``problem``."""
-    found = [*torch_rules(problem, NAME), CONTEXT_CHUNKS, layer_blocks_rule(NAME), stages_rule({})]
+    """Return the rules that a layout must satisfy for Accelerate to run ``problem``."""
+    found = [
+        *torch_rules(problem, NAME),
+        CONTEXT_CHUNKS,
+        recompute_blocks_rule(NAME),
+        interleaving_rule({}),
+    ]
     found += [_PLAIN_REPLICAS, _NOTHING, _GRADIENTS, _DDP_RECOMPUTE]
-    found.append(replicas_rule(NAME, "ParallelismConfig requires a dp_shard_size above 1"))
+    found.append(
+        unsharded_replicas_rule(NAME, "ParallelismConfig requires a dp_shard_size above 1")
+    )
     found += unsupported_pin_rules(problem, NAME, (*MEGATRON_PINS, *STAGE_PINS))
     if not problem.launch.program:
         found.append(_OWN_PROGRAM)
@@ -36,39 +42,47 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
 
 
 def model_rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return E10 if the emitted program cannot build the model, with FSDP2 or DeepSpeed."""
+    """Return a rule that rejects the model (E10) if the emitted program cannot build it.
+
+    Returns no rule if the program can build the model or is not used. The rule applies with FSDP2
+    and with DeepSpeed.
+    """
     model = problem.model
-    lacks = [part for part in unsupported_parts(model) if part != "tied embeddings"]
+    # LlamaForCausalLM supports tied embeddings (tie_word_embeddings), but biases only on all four
+    # attention projections.
+    lacks = [part for part in unsupported_model_features(model) if part != "tied embeddings"]
     lacks += ["biases of queries, keys and values"] if model.attention.qkv_bias else []
     if problem.launch.program or not lacks:
         return ()
     finding = explain_unsupported_model(model.name, lacks, NAME)
-    return (unconditional_rule("E10", ("model", "launch.program"), finding),)
+    return (always_violated("E10", ("model", "launch.program"), finding),)
 
 
-def _violates_plain_replicas(problem: Problem, layout: Layout) -> bool:
+def _violates_tp_cp_without_fsdp2(problem: Problem, layout: Layout) -> bool:
+    # ParallelismConfig supports cp only with FSDP2, and tp with replicas only if dp_shard is above
+    # 1 (parallelism_config.py). DDP splits no parameters.
     return layout.zero_stage == 0 and (layout.tp > 1 or layout.cp > 1)
 
 
-def _explain_plain_replicas(problem: Problem, layout: Layout) -> Finding:
+def _explain_tp_cp_without_fsdp2(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="Accelerate supports tp and cp only with FSDP2",
-        label=f"zero_stage 0 with tp {layout.tp}, cp {layout.cp}",
-        help="valid: zero_stage 2 or 3, or tp 1 and cp 1",
+        label=f"zero_stage is 0, but tp is {layout.tp} and cp is {layout.cp}",
+        help="valid: either zero_stage 2 or 3, or both tp 1 and cp 1",
         fix="layout.zero_stage: 3",
         targets=(NAME,),
     )
 
 
-def _violates_shard_group(problem: Problem, layout: Layout) -> bool:
+def _has_single_rank_shard(problem: Problem, layout: Layout) -> bool:
     return layout.zero_stage > 0 and layout.dp_shard * layout.cp == 1
 
 
-def _explain_shard_group(problem: Problem, layout: Layout) -> Finding:
+def _explain_single_rank_shard(problem: Problem, layout: Layout) -> Finding:
     return Finding(
-        message="Accelerate's FSDP2 needs more than one rank to shard over",
-        label=f"dp_shard {layout.dp_shard} x cp {layout.cp} = 1, must be 2 or more",
-        help="valid: dp_shard above 1, or zero_stage 0 with tp 1",
+        message="Accelerate's FSDP2 needs two or more ranks to shard the model",
+        label=f"dp_shard {layout.dp_shard} x cp {layout.cp} = 1 rank, must be 2 or more",
+        help="valid: dp_shard 2 or more, or zero_stage 0 with tp 1",
         fix="layout.dp_shard: auto" if layout.dp > 1 else "layout.zero_stage: 0",
         targets=(NAME,),
     )
@@ -100,8 +114,8 @@ def _violates_ddp_recompute(problem: Problem, layout: Layout) -> bool:
 def _explain_ddp_recompute(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="Accelerate supports recompute only with FSDP",
-        label="zero_stage 0 has no fsdp_config, which contains the setting",
-        help="valid: recompute none, or zero_stage 2 or 3",
+        label="zero_stage 0 writes no fsdp_config, the section with the recompute setting",
+        help="valid: recompute none with zero_stage 0; any recompute with zero_stage 2 or 3",
         fix="layout.recompute: none",
         targets=(NAME,),
     )
@@ -115,8 +129,8 @@ def _explain_custom_program(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="the emitted program supports neither tensor nor context parallelism",
         label=f"tp {layout.tp}, cp {layout.cp}, both must be 1",
-        help="set tp and cp to 1, or name your own program, which loads the model with tp_plan "
-        "and enters accelerator.maybe_context_parallel",
+        help="set tp and cp to 1, or set launch.program to your own program; it must load the "
+        "model with a tp_plan and enter accelerator.maybe_context_parallel",
         fix="launch.program: train.py",
         targets=(NAME,),
     )
@@ -125,15 +139,15 @@ def _explain_custom_program(problem: Problem, layout: Layout) -> Finding:
 _PLAIN_REPLICAS = Rule(
     "E11",
     ("layout.zero_stage",),
-    _violates_plain_replicas,
-    _explain_plain_replicas,
+    _violates_tp_cp_without_fsdp2,
+    _explain_tp_cp_without_fsdp2,
     ("zero_stage", "tp", "cp"),
 )
 _NOTHING = Rule(
     "E11",
     ("layout.dp_shard", "layout.zero_stage", "layout.dp"),
-    _violates_shard_group,
-    _explain_shard_group,
+    _has_single_rank_shard,
+    _explain_single_rank_shard,
     ("zero_stage", "dp_shard", "cp"),
 )
 _GRADIENTS = Rule(

@@ -1,4 +1,4 @@
-"""Verifier of ``accelerate/config.yaml``, read as ``accelerate launch`` reads it."""
+"""Verifier of ``accelerate/config.yaml``, which it reads as ``accelerate launch`` does."""
 
 from __future__ import annotations
 
@@ -14,9 +14,14 @@ LAUNCHER = (
 
 
 def read_sizes(text: str) -> MeshSizes:
-    """Return the mesh that the file configures; Malformed for any other text.
+    """Return the sizes of the device mesh that ``config.yaml`` configures.
 
-    Without ``parallelism_config`` all processes are replicas (DDP), or one shard (FSDP).
+    Without ``parallelism_config`` every process is a replica under DDP, and all processes form one
+    shard under FSDP.
+
+    Raises:
+        Malformed: the text is not YAML with a number of processes, or a size is not a positive
+            integer.
     """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
@@ -26,7 +31,7 @@ def read_sizes(text: str) -> MeshSizes:
         config = tree.get("parallelism_config") or {}
         ranks = tree["num_processes"]
     except (YAMLError, KeyError, AttributeError, RecursionError, ValueError):
-        raise Malformed(CONFIG, 1, "it is not YAML with num_processes") from None
+        raise Malformed(CONFIG, 1, "it is not YAML with the key num_processes") from None
     names = ("dp_replicate", "dp_shard", "cp", "tp")
     sizes = {name: config.get(f"parallelism_config_{name}_size", 1) for name in names}
     sequence = config.get("parallelism_config_sp_size", 1)
@@ -34,6 +39,7 @@ def read_sizes(text: str) -> MeshSizes:
         sharded = tree.get("distributed_type") == "FSDP"
         sizes["dp_shard" if sharded else "dp_replicate"] = ranks
     found = positive_sizes(CONFIG, {"pp": 1, **sizes, "sp": sequence})
+    # Both axes split the sequence; PARC emits no sp, but the config of a user may have it.
     found["cp"] *= found.pop("sp")
     return MeshSizes(**found)
 

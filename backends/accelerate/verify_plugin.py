@@ -1,7 +1,7 @@
-"""Verifier of Accelerate's DeepSpeed plugin: files of both, started by ``accelerate launch``.
+"""Verifier of the files that Accelerate and DeepSpeed emit together.
 
-DeepSpeed's own verifier checks ``ds_config.json``; a backend may not import another one, so that
-the registry provides it.
+DeepSpeed's own verifier checks ``ds_config.json``. The registry provides that verifier, because a
+backend may not import another backend.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from parc.backends.verifier import FrontableVerifier
 
 
 def read_world(text: str) -> int:
-    """Return the number of ranks that Accelerate's file configures."""
+    """Return the number of ranks that Accelerate's ``config.yaml`` configures."""
     return read_sizes(text).world
 
 

@@ -1,4 +1,4 @@
-"""Backend class of fsdp, which needs only PyTorch."""
+"""The backend ``fsdp``, which emits a training setup that needs only PyTorch."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class Fsdp(TorchFramework):
     axes = ("dp-replicate", "dp-shard", "tp", "dp")
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
-        """Return the rules that a valid layout satisfies."""
+        """Return the rules that a layout must satisfy under PyTorch's own parallelism."""
         return rules(problem)
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
-        """Return the emitted train.py, or the user's program with ``fsdp/`` on PYTHONPATH."""
+        """Return the command that runs the emitted train.py, or the user's program."""
         words = " ".join(map(shell_word, plan.problem.launch.args))
         own = plan.problem.launch.program
         if not own:
             return LaunchCommand(program=f'"$here/../{FOLDER}/train.py"', args=words)
-        # the user's program imports parallelize.py from the emitted folder
+        # The user's program imports parallelize.py, so Python must search the emitted folder.
         path = f'export PYTHONPATH="$here/../{FOLDER}${{PYTHONPATH:+:$PYTHONPATH}}"'
         return LaunchCommand(program=shell_word(own), args=words, setup=(path,))
 

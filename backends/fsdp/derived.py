@@ -1,4 +1,4 @@
-"""Computed values of fsdp/config.json; fields.yaml refers to the functions by name."""
+"""Functions that compute values of fsdp/config.json; fields.yaml refers to them by name."""
 
 from __future__ import annotations
 
@@ -6,24 +6,26 @@ from parc.backends.shared.torch.mesh import replicate_and_shard
 from parc.compiler.ir import Layout, Problem
 
 
-def strategy(problem: Problem, layout: Layout) -> str:
-    """Return ddp, fsdp or hsdp, the wrapper that ``apply`` uses; tp > 1 always uses FSDP2."""
+def wrapper_name(problem: Problem, layout: Layout) -> str:
+    """Return "ddp", "fsdp" or "hsdp": the wrapper that ``parallelize.apply`` uses."""
     replicate, _ = replicate_and_shard(layout)
+    # DDP cannot wrap the DTensor parameters of tensor parallelism, so tp > 1 uses fully_shard even
+    # without sharding.
     if layout.zero_stage == 0 and layout.tp == 1:
         return "ddp"
     return "hsdp" if replicate > 1 else "fsdp"
 
 
 def reshard_after_forward(problem: Problem, layout: Layout) -> bool:
-    """Return True for ZeRO-3, which frees gathered weights after the forward pass."""
+    """Return True if FSDP2 frees gathered weights after the forward pass (ZeRO-3)."""
     return layout.zero_stage == 3
 
 
-def checkpointing(problem: Problem, layout: Layout) -> str:
+def activation_checkpointing(problem: Problem, layout: Layout) -> str:
     """Return ``"full"`` if the backward pass recomputes every layer, else ``"none"``."""
     return layout.recompute.granularity
 
 
 def param_dtype(problem: Problem, layout: Layout) -> str:
-    """Return the format of weights and activations in the forward and backward pass."""
+    """Return the number format of weights and activations in forward and backward passes."""
     return problem.job.precision

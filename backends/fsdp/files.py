@@ -1,4 +1,4 @@
-"""Files of the fsdp backend: the plan as JSON, and Python files that read it."""
+"""Files of the backend ``fsdp``: the plan as JSON, and the Python programs that read it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,23 @@ DERIVED = public_functions(torch_program, derived)
 
 
 def emit(plan: Plan) -> tuple[Artifact, ...]:
-    """Return the config and ``parallelize.py``, and without ``launch.program`` a whole program."""
+    """Return ``config.json``, ``parallelize.py`` and, unless the user has one, a complete program.
+
+    The program is ``model.py``, ``train.py`` and ``learning_rate.py``.
+    """
     own = bool(plan.problem.launch.program)
     names = ("parallelize.py",) if own else ("model.py", "parallelize.py", "train.py")
     files = [Artifact(f"{FOLDER}/{name}", render(FOLDER, f"{name}.j2", {})) for name in names]
     files += [] if own else [learning_rate_file(FOLDER)]
-    return (Artifact(f"{FOLDER}/config.json", config(plan)), *files)
+    return (Artifact(f"{FOLDER}/config.json", config_json(plan)), *files)
 
 
-def config(plan: Plan) -> str:
-    """Return ``fsdp/config.json``; it has the model's sizes only if model.py is emitted."""
+def config_json(plan: Plan) -> str:
+    """Return the text of ``fsdp/config.json``.
+
+    The file contains the sizes of the model only if model.py is emitted, because no other program
+    reads them.
+    """
     problem = plan.problem
     version = problem.version("fsdp")
     settings = field_table(TABLE).settings(problem, plan.layout, version, DERIVED)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_decoder import explain_unsupported_model, unsupported_parts
-from parc.backends.shared.plain_rules import SEQUENCE_SHARD
+from parc.backends.shared.plain_decoder import explain_unsupported_model, unsupported_model_features
+from parc.backends.shared.plain_rules import SEQUENCE_SHARD, always_violated
 from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
     STAGE_PINS,
-    layer_blocks_rule,
-    replicas_rule,
-    stages_rule,
+    interleaving_rule,
+    recompute_blocks_rule,
     torch_rules,
-    unconditional_rule,
+    unsharded_replicas_rule,
     unsupported_pin_rules,
 )
 from parc.compiler.diagnostics import Finding
@@ -22,39 +21,41 @@ NAME = "fsdp"
 
 
 def rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return the rules that apply to ``problem``."""
+    """Return the rules that a layout must satisfy for the emitted program to train ``problem``."""
     found = [
         *torch_rules(problem, NAME),
         SEQUENCE_SHARD,
-        _BESIDE,
-        layer_blocks_rule(NAME),
-        stages_rule({}),
+        _SEQUENCE_PARALLEL,
+        recompute_blocks_rule(NAME),
+        interleaving_rule({}),
     ]
-    found += [replicas_rule(NAME, "DistributedDataParallel wraps whole parameters")]
+    found += [unsharded_replicas_rule(NAME, "DistributedDataParallel wraps whole parameters")]
     found += unsupported_pin_rules(problem, NAME, (*MEGATRON_PINS, *STAGE_PINS))
-    lacks = unsupported_parts(problem.model)
+    lacks = unsupported_model_features(problem.model)
     if lacks and not problem.launch.program:
         finding = explain_unsupported_model(problem.model.name, lacks, NAME)
-        found.append(unconditional_rule("E10", ("model", "launch.program"), finding))
+        found.append(always_violated("E10", ("model", "launch.program"), finding))
     return tuple(found)
 
 
 def _violates_sequence_parallel(problem: Problem, layout: Layout) -> bool:
+    # The TENSOR_PLAN in parallelize.py always shards norms and the residual stream over the
+    # sequence (torch's SequenceParallel).
     return layout.sequence_parallel != (layout.tp > 1)
 
 
 def _explain_sequence_parallel(problem: Problem, layout: Layout) -> Finding:
     right = str(layout.tp > 1).lower()
     return Finding(
-        message="parallelize.py uses sequence parallelism exactly if tp is above 1",
-        label=f"sequence_parallel {str(layout.sequence_parallel).lower()} with tp={layout.tp}",
+        message="parallelize.py uses sequence parallelism if, and only if, tp is above 1",
+        label=f"sequence_parallel is {str(layout.sequence_parallel).lower()} with tp={layout.tp}",
         help="valid: sequence_parallel true with tp > 1, false with tp 1",
         fix=f"layout.sequence_parallel: {right}",
         targets=(NAME,),
     )
 
 
-_BESIDE = Rule(
+_SEQUENCE_PARALLEL = Rule(
     "E11",
     ("layout.sequence_parallel",),
     _violates_sequence_parallel,

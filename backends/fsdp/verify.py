@@ -1,4 +1,4 @@
-"""Verifier of ``fsdp/config.json``, read as the emitted program reads it."""
+"""Verifier of ``fsdp/config.json``, which it reads as the emitted program does."""
 
 from __future__ import annotations
 
@@ -12,12 +12,18 @@ CONFIG = "fsdp/config.json"
 
 
 def read_sizes(text: str) -> MeshSizes:
-    """Return the mesh of the file; Malformed for any other text."""
+    """Return the sizes of the device mesh in ``config.json``.
+
+    Raises:
+        Malformed: the text has no mesh, or a size is not a positive integer.
+    """
     try:
         mesh = json.loads(text)["mesh"]
         sizes = {name: mesh[name] for name in ("dp_replicate", "dp_shard", "tp")}
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise Malformed(CONFIG, 1, "it has no mesh") from None
+        raise Malformed(
+            CONFIG, 1, "it has no object mesh with dp_replicate, dp_shard and tp"
+        ) from None
     return MeshSizes(**positive_sizes(CONFIG, {"pp": 1, "cp": 1, **sizes}))
 
 

@@ -1,11 +1,11 @@
-"""Backend of Kubernetes: a JobSet for training, a LeaderWorkerSet for serving."""
+"""The backend ``kubernetes``: a JobSet for a training job, a LeaderWorkerSet for a serving job."""
 
 from __future__ import annotations
 
-from parc.backends.kubernetes.documents import yaml_text
-from parc.backends.kubernetes.jobset import objects
+from parc.backends.kubernetes.jobset import training_objects
 from parc.backends.kubernetes.leaderworkerset import serving_objects
 from parc.backends.kubernetes.rules import check_kubernetes, check_serving_objects
+from parc.backends.kubernetes.yaml_documents import yaml_text
 from parc.backends.shared.launch_rules import check_launch
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Artifact, Plan, ServingPlan
@@ -17,28 +17,31 @@ HEAD = """\
 
 
 class Kubernetes:
-    """Backend ``kubernetes``."""
+    """The backend ``kubernetes``."""
 
     name = "kubernetes"
     versions = ("1.32", "1.33", "1.34", "1.35", "1.36")
     """Kubernetes releases; JobSet v1alpha2 and Kueue's annotations are the same in all of them."""
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report values that the API server rejects, and those that break the rank map."""
+        """Report values that the API server would reject, or that would break the rank map."""
         check_launch(plan, sink)
         check_kubernetes(plan, sink)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
-        """Return ``kubernetes/jobset.yaml``: a ConfigMap and a JobSet."""
+        """Return ``kubernetes/jobset.yaml``, which contains a ConfigMap and a JobSet."""
         path = "kubernetes/jobset.yaml"
-        return (Artifact(path, HEAD.format(path=path) + yaml_text(objects(plan))),)
+        return (Artifact(path, HEAD.format(path=path) + yaml_text(training_objects(plan))),)
 
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
-        """Report values of a serving plan that the API server rejects."""
+        """Report values of a serving plan that the API server would reject."""
         check_serving_objects(plan, sink)
 
     def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
-        """Return ``kubernetes/leaderworkerset.yaml``: ConfigMap, LeaderWorkerSet and Service."""
+        """Return ``kubernetes/leaderworkerset.yaml``.
+
+        It contains a ConfigMap, a LeaderWorkerSet and a Service.
+        """
         path = "kubernetes/leaderworkerset.yaml"
         return (Artifact(path, HEAD.format(path=path) + yaml_text(serving_objects(plan))),)
 

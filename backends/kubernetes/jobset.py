@@ -1,13 +1,19 @@
-"""JobSet with one pod per host, whose index is the node rank."""
+"""The JobSet of a training job, with one pod per host; the index of a pod is its node rank."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from parc.backends.kubernetes.files import MOUNT, config_map, mounted
-from parc.backends.kubernetes.names import label
+from parc.backends.kubernetes.config_map import MOUNT, config_map, mounted_files
+from parc.backends.kubernetes.object_names import dns_label
 from parc.backends.kubernetes.pod import pod_spec
-from parc.backends.kubernetes.slices import EXCLUSIVE, QUEUE, jobs, pod_annotations, topology_label
+from parc.backends.kubernetes.slices import (
+    EXCLUSIVE,
+    QUEUE,
+    pod_annotations,
+    replicated_job_count,
+    topology_label,
+)
 from parc.compiler.ir import Plan
 
 HOSTS = "hosts"
@@ -15,26 +21,32 @@ HOSTS = "hosts"
 JOB_INDEX = "metadata.annotations['jobset.sigs.k8s.io/job-index']"
 
 
-def objects(plan: Plan) -> list[dict[str, Any]]:
-    """Return the ConfigMap with the files, then the JobSet."""
-    job, name = plan.problem.launch.kubernetes, label(plan.problem.name)
+def training_objects(plan: Plan) -> list[dict[str, Any]]:
+    """Return the Kubernetes objects of a training job: the ConfigMap, then the JobSet."""
+    job, name = plan.problem.launch.kubernetes, dns_label(plan.problem.name)
     metadata = {"namespace": job.namespace} if job.namespace else {}
-    files, config = mounted(plan), f"{name}-plan"
+    files, config = mounted_files(plan), f"{name}-plan"
     return [config_map(config, metadata, files), _jobset(plan, name, metadata, config)]
 
 
 def _jobset(plan: Plan, name: str, metadata: dict[str, Any], config: str) -> dict[str, Any]:
+    """Return the JobSet ``name``, whose pods mount the ConfigMap ``config``."""
     problem, hosts = plan.problem, plan.placement.hosts
     job, cluster = problem.launch.kubernetes, problem.cluster
-    count = jobs(cluster, hosts, job)
+    count = replicated_job_count(cluster, hosts, job)
     head: dict[str, Any] = {"name": name, **metadata}
     if job.queue:
         head["labels"] = {QUEUE: job.queue}
+    # Several jobs mean one job per rack; the annotation keeps them in separate racks.
     if count > 1:
         head["annotations"] = {EXCLUSIVE: topology_label(cluster, job)}
     each = len(hosts) // count
     template = pod_spec(
-        problem, plan.placement.ranks_per_node, mounted(plan), config, _command(plan, name, each)
+        problem,
+        plan.placement.ranks_per_node,
+        mounted_files(plan),
+        config,
+        _container_command(plan, name, each),
     )
     pod: dict[str, Any] = {"spec": template}
     if notes := pod_annotations(cluster, hosts, job):
@@ -43,6 +55,8 @@ def _jobset(plan: Plan, name: str, metadata: dict[str, Any], config: str) -> dic
         "completionMode": "Indexed",
         "completions": each,
         "parallelism": each,
+        # 0: a failed pod fails its job. JobSet then restarts all pods together, because a static
+        # rendezvous cannot readmit a single rank.
         "backoffLimit": 0,
         "template": pod,
     }
@@ -60,8 +74,11 @@ def _jobset(plan: Plan, name: str, metadata: dict[str, Any], config: str) -> dic
     }
 
 
-def _command(plan: Plan, name: str, hosts_per_job: int) -> dict[str, Any]:
-    """Return command and environment of the container; pods are numbered job by job."""
+def _container_command(plan: Plan, name: str, hosts_per_job: int) -> dict[str, Any]:
+    """Return the command and the environment of the container in every pod.
+
+    The node rank counts the pods of all jobs, one job after another.
+    """
     start = f"NODE_RANK=$((JOB_INDEX * {hosts_per_job} + JOB_COMPLETION_INDEX))"
     line = f"{start} exec bash {MOUNT}/torchrun/launch.sh"
     port = plan.problem.launch.master_port

@@ -1,11 +1,14 @@
-"""LeaderWorkerSet with a group of pods per engine, or a pod per host if engines share hosts."""
+"""The LeaderWorkerSet of a serving job, with one group of pods per engine.
+
+If several engines share a host, a group is a single pod that runs all engines of that host.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from parc.backends.kubernetes.files import MOUNT, config_map
-from parc.backends.kubernetes.names import label
+from parc.backends.kubernetes.config_map import MOUNT, config_map
+from parc.backends.kubernetes.object_names import dns_label
 from parc.backends.kubernetes.pod import pod_spec
 from parc.backends.kubernetes.slices import QUEUE, REQUIRED, topology_label
 from parc.backends.registry import engine, serving_backend
@@ -19,23 +22,23 @@ HEALTH_SECONDS = 10
 
 
 def serving_files(plan: ServingPlan) -> tuple[Artifact, ...]:
-    """Return the file that a pod needs: the script of the engine."""
+    """Return the files that every pod mounts: the script that starts the engine."""
     return serving_backend(plan.problem.framework).emit_serving(plan)
 
 
-def group_hosts(plan: ServingPlan) -> int:
-    """Return the hosts per group: those of an engine, or 1 if a host has several engines."""
+def hosts_per_group(plan: ServingPlan) -> int:
+    """Return the number of hosts per group: the hosts of an engine, 1 if engines share hosts."""
     return max(1, plan.layout.engine_gpus // plan.placement.ranks_per_node)
 
 
 def serving_objects(plan: ServingPlan) -> list[dict[str, Any]]:
-    """Return the ConfigMap with the script, the LeaderWorkerSet and its Service."""
-    job, name = plan.problem.launch.kubernetes, label(plan.problem.name)
+    """Return the ConfigMap with the script, the LeaderWorkerSet and the Service."""
+    job, name = plan.problem.launch.kubernetes, dns_label(plan.problem.name)
     metadata = {"namespace": job.namespace} if job.namespace else {}
     config = f"{name}-plan"
     return [
         config_map(config, metadata, serving_files(plan)),
-        _set(plan, name, metadata, config),
+        _leader_worker_set(plan, name, metadata, config),
         _service(plan, name, metadata),
     ]
 
@@ -45,15 +48,18 @@ def pod_names(plan: ServingPlan) -> tuple[str, ...]:
 
     In group g the leader is ``NAME-g``, and worker i (from 1) is ``NAME-g-i``.
     """
-    name, size = label(plan.problem.name), group_hosts(plan)
+    name, size = dns_label(plan.problem.name), hosts_per_group(plan)
     return tuple(
         f"{name}-{node // size}" + (f"-{node % size}" if node % size else "") + f".{name}"
         for node in range(len(plan.placement.hosts))
     )
 
 
-def _set(plan: ServingPlan, name: str, metadata: dict[str, Any], config: str) -> dict[str, Any]:
-    job, size = plan.problem.launch.kubernetes, group_hosts(plan)
+def _leader_worker_set(
+    plan: ServingPlan, name: str, metadata: dict[str, Any], config: str
+) -> dict[str, Any]:
+    """Return the LeaderWorkerSet ``name``, whose pods mount the ConfigMap ``config``."""
+    job, size = plan.problem.launch.kubernetes, hosts_per_group(plan)
     head: dict[str, Any] = {"name": name, **metadata}
     if job.queue:
         head["labels"] = {QUEUE: job.queue}
@@ -64,7 +70,7 @@ def _set(plan: ServingPlan, name: str, metadata: dict[str, Any], config: str) ->
             REQUIRED: topology_label(plan.problem.cluster, job),
             TOGETHER: "engine",
         }
-    spec = _pod(plan, config)
+    spec = _worker_pod_spec(plan, config)
     return {
         "apiVersion": "leaderworkerset.x-k8s.io/v1",
         "kind": "LeaderWorkerSet",
@@ -76,16 +82,19 @@ def _set(plan: ServingPlan, name: str, metadata: dict[str, Any], config: str) ->
             "leaderWorkerTemplate": {
                 "size": size,
                 "restartPolicy": "RecreateGroupOnPodRestart",
-                "leaderTemplate": {"metadata": template, "spec": _with_probe(plan, spec)},
+                "leaderTemplate": {"metadata": template, "spec": _leader_pod_spec(plan, spec)},
                 "workerTemplate": {"metadata": template, "spec": spec},
             },
         },
     }
 
 
-def _pod(plan: ServingPlan, config: str) -> dict[str, Any]:
-    """Return the pod spec: the script with the pod's node rank and the names of all pods."""
-    rank = f"NODE_RANK=$((GROUP_INDEX * {group_hosts(plan)} + LWS_WORKER_INDEX))"
+def _worker_pod_spec(plan: ServingPlan, config: str) -> dict[str, Any]:
+    """Return the spec of a worker pod, which runs the engine's script.
+
+    Its environment contains the node rank of the pod and the names of all pods.
+    """
+    rank = f"NODE_RANK=$((GROUP_INDEX * {hosts_per_group(plan)} + LWS_WORKER_INDEX))"
     script = engine(plan.problem.framework).host_script
     command = {
         "command": ["bash", "-c", f"{rank} exec bash {MOUNT}/{script}"],
@@ -97,11 +106,12 @@ def _pod(plan: ServingPlan, config: str) -> dict[str, Any]:
     }
     files = serving_files(plan)
     spec = pod_spec(plan.problem, plan.placement.ranks_per_node, files, config, command)
+    # LeaderWorkerSet creates its pods through StatefulSets, which allow only Always.
     return {**spec, "restartPolicy": "Always"}
 
 
-def _with_probe(plan: ServingPlan, spec: dict[str, Any]) -> dict[str, Any]:
-    """Return the pod spec of a leader, which is ready when its engine responds."""
+def _leader_pod_spec(plan: ServingPlan, spec: dict[str, Any]) -> dict[str, Any]:
+    """Return ``spec`` for the leader, which is ready once its API server responds."""
     (container,) = spec["containers"]
     path = engine(plan.problem.framework).health_path
     request = {"httpGet": {"path": path, "port": plan.problem.endpoint.port}}
@@ -110,9 +120,10 @@ def _with_probe(plan: ServingPlan, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _service(plan: ServingPlan, name: str, metadata: dict[str, Any]) -> dict[str, Any]:
-    """Return the Service of all API servers.
+    """Return the Service that sends requests to the API servers.
 
-    With the internal load balancer only leaders have an API server, otherwise all hosts.
+    With the engine's internal load balancer only leaders run an API server; otherwise every pod
+    does.
     """
     selector = {NAME_LABEL: name}
     if plan.problem.endpoint.load_balancer == "internal":

@@ -1,10 +1,10 @@
-"""Pod of a host: container, resources, volumes and node selector."""
+"""The spec of a pod that runs on one host: container, resources, volumes and node selector."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from parc.backends.kubernetes.files import MOUNT, volume
+from parc.backends.kubernetes.config_map import MOUNT, config_map_volume
 from parc.compiler.ir import Artifact, Task
 
 GPU_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
@@ -14,10 +14,10 @@ GPU_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 def pod_spec(
     task: Task, gpus: int, files: tuple[Artifact, ...], config: str, command: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the spec of a pod with ``gpus`` GPUs.
+    """Return the spec of a pod that requests ``gpus`` GPUs.
 
-    ``command`` has the command and environment of the container; ``files`` are mounted from the
-    ConfigMap ``config``.
+    ``command`` contains the command and the environment of the container. The pod mounts ``files``
+    from the ConfigMap named ``config``.
     """
     job = task.launch.kubernetes
     limits = {
@@ -31,9 +31,12 @@ def pod_spec(
         "image": job.image,
         **command,
         "resources": {"limits": limits, "requests": dict(limits)},
+        # RDMA registers (pins) memory, which needs IPC_LOCK.
         "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
         "volumeMounts": [
             {"name": "plan", "mountPath": MOUNT},
+            # The container default of 64 MiB is too small for the shared-memory transport of NCCL
+            # and for data loaders.
             {"name": "shared-memory", "mountPath": "/dev/shm"},
             *(
                 {"name": name, "mountPath": path}
@@ -43,6 +46,7 @@ def pod_spec(
     }
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
+        # Time to save a checkpoint, the same as before Slurm's time limit.
         "terminationGracePeriodSeconds": task.launch.slurm.signal_seconds,
     }
     if job.host_network:
@@ -51,7 +55,7 @@ def pod_spec(
         spec["nodeSelector"] = dict(job.node_selector)
     spec["containers"] = [container]
     spec["volumes"] = [
-        volume(config, files),
+        config_map_volume(config, files),
         {"name": "shared-memory", "emptyDir": memory},
         *(
             {"name": name, "persistentVolumeClaim": {"claimName": claim}}

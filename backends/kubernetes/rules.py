@@ -1,21 +1,24 @@
-"""Checks of ``launch.kubernetes``: values that the API server rejects, and placement by racks."""
+"""Checks of ``launch.kubernetes``.
+
+They report values that the API server would reject, and racks to which pods cannot be bound.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parc.backends.kubernetes.files import MOST_BYTES, mounted
+from parc.backends.kubernetes.config_map import MOST_BYTES, mounted_files
 from parc.backends.kubernetes.jobset import HOSTS
 from parc.backends.kubernetes.leaderworkerset import serving_files
-from parc.backends.kubernetes.names import (
+from parc.backends.kubernetes.object_names import (
     MOST_LABEL,
-    is_key,
-    is_label,
+    dns_label,
+    is_dns_label,
     is_label_value,
+    is_qualified_name,
     is_quantity,
-    label,
 )
-from parc.backends.kubernetes.slices import jobs, slice_hosts
+from parc.backends.kubernetes.slices import hosts_per_slice, replicated_job_count
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Artifact, KubernetesJob, Plan, ServingPlan, Task
 
@@ -24,25 +27,29 @@ AT = "launch.kubernetes"
 
 
 def check_kubernetes(plan: Plan, sink: Sink) -> None:
-    """Check the names, image, labels, resource quantities, size and racks of a training plan."""
+    """Check the Kubernetes settings of a training plan.
+
+    These are the names, the image, labels and resource quantities, the size of the mounted files,
+    and whether pods can be bound to the plan's racks.
+    """
     hosts = len(plan.placement.hosts)
     # JobSet names pods NAME-JOB-INDEX-INDEX-xxxxx, with five random characters.
     _check_names(plan.problem, f"-{HOSTS}-{hosts}-{hosts}-abcde", sink)
-    _check_size(mounted(plan), sink)
+    _check_config_map_size(mounted_files(plan), sink)
     _check_racks(plan, sink)
 
 
 def check_serving_objects(plan: ServingPlan, sink: Sink) -> None:
-    """Check the names, image, labels, resource quantities and size of a serving plan."""
+    """Check the names, image, labels, resource quantities and file sizes of a serving plan."""
     hosts = len(plan.placement.hosts)
     _check_names(plan.problem, f"-{hosts}-{hosts}", sink)
-    _check_size(serving_files(plan), sink)
+    _check_config_map_size(serving_files(plan), sink)
 
 
 def _check_names(task: Task, suffix: str, sink: Sink) -> None:
     """Report a missing container image (L24) and invalid Kubernetes names (L25).
 
-    ``suffix`` is the longest text that follows the job name in pod names.
+    ``suffix`` is the longest text that Kubernetes appends to the job's name in the name of a pod.
     """
     job = task.launch.kubernetes
     if not job.image:
@@ -51,89 +58,96 @@ def _check_names(task: Task, suffix: str, sink: Sink) -> None:
             fix="launch.kubernetes.image: REGISTRY/IMAGE:TAG", targets=TARGETS,
         )  # fmt: skip
         sink.report("L24", finding, at=AT if sink.positions.is_written(AT) else "emit")
-    _check_name(task.name, suffix, sink)
-    for path, text, what in _malformed(job):
-        finding = Finding(f"{text!r:.80} is not a {what}", label=f"not a {what}", targets=TARGETS)
+    _check_pod_names(task.name, suffix, sink)
+    for path, text, what in _invalid_values(job):
+        finding = Finding(
+            f"{text!r:.80} is not a {what}", label=f"must be a {what}", targets=TARGETS
+        )
         sink.report("L25", finding, at=path)
 
 
-def _check_name(written: str, suffix: str, sink: Sink) -> None:
-    """Report L25 if the names of pods, which start with the job's name, are not DNS labels."""
-    name, limit = label(written), MOST_LABEL - len(suffix)
+def _check_pod_names(written: str, suffix: str, sink: Sink) -> None:
+    """Report a job name that, with ``suffix``, is too long or empty for the name of a pod (L25)."""
+    name, limit = dns_label(written), MOST_LABEL - len(suffix)
     if 0 < len(name) <= limit:
         return
     finding = Finding(
         f"{written!r} cannot be used in the names of pods",
-        label=f"{len(name)} characters as a DNS label, must be 1 to {limit}",
+        label=f"its DNS label has {len(name)} characters, must have 1 to {limit}",
         help="use letters, digits and dashes; dots and underscores become dashes",
         targets=TARGETS,
     )
     sink.report("L25", finding, at="name")
 
 
-Malformed = tuple[str, str, str]
-"""(spec path, text, expected form)."""
+InvalidValue = tuple[str, str, str]
+"""(spec path, invalid text, form that Kubernetes requires)."""
 
 
-def _malformed(job: KubernetesJob) -> Iterator[Malformed]:
+def _invalid_values(job: KubernetesJob) -> Iterator[InvalidValue]:
+    """Yield every value of ``launch.kubernetes`` that lacks the form Kubernetes requires."""
     for field in ("namespace", "queue"):
-        if not is_label(getattr(job, field) or "absent"):
+        if not is_dns_label(getattr(job, field) or "absent"):
             yield f"{AT}.{field}", getattr(job, field), "DNS label"
     for field in ("rack_label", "domain_label", "gpu_resource"):
-        if not is_key(getattr(job, field) or "absent"):
+        if not is_qualified_name(getattr(job, field) or "absent"):
             yield f"{AT}.{field}", getattr(job, field), "label or resource name"
     if not is_quantity(job.shared_memory):
         yield f"{AT}.shared_memory", job.shared_memory, "quantity such as 64Gi"
     for name, value in job.node_selector:
-        if not is_key(name) or not is_label_value(value):
+        if not is_qualified_name(name) or not is_label_value(value):
             yield f"{AT}.node_selector", f"{name}: {value}", "node label"
-    yield from _resources(job)
-    yield from _claims(job)
+    yield from _invalid_resources(job)
+    yield from _invalid_claims(job)
 
 
-def _resources(job: KubernetesJob) -> Iterator[Malformed]:
+def _invalid_resources(job: KubernetesJob) -> Iterator[InvalidValue]:
+    """Yield the invalid names and quantities in ``launch.kubernetes.resources``."""
     for name, quantity in job.resources:
-        if not is_key(name):
+        if not is_qualified_name(name):
             yield f"{AT}.resources", name, "resource name"
         elif not is_quantity(quantity):
             yield f"{AT}.resources.{name}", quantity, "quantity such as 8 or 64Gi"
 
 
-def _claims(job: KubernetesJob) -> Iterator[Malformed]:
+def _invalid_claims(job: KubernetesJob) -> Iterator[InvalidValue]:
+    """Yield the invalid claim names and mount paths in ``launch.kubernetes.claims``."""
     for claim, path in job.claims:
-        if not is_label(claim):
+        if not is_dns_label(claim):
             yield f"{AT}.claims", claim, "name of a PersistentVolumeClaim"
         elif not path.startswith("/") or ":" in path:
             yield f"{AT}.claims.{claim}", path, "absolute path without a colon"
 
 
-def _check_size(files: tuple[Artifact, ...], sink: Sink) -> None:
+def _check_config_map_size(files: tuple[Artifact, ...], sink: Sink) -> None:
+    """Report mounted files that are too large for a ConfigMap (L26)."""
     size = sum(len(file.text.encode()) + len(file.path) for file in files)
     if size <= MOST_BYTES:
         return
     largest = max(files, key=lambda file: len(file.text))
     finding = Finding(
-        f"the files of the plan have {size:,} bytes, more than the {MOST_BYTES:,} of a ConfigMap",
+        f"the files of the plan have {size:,} bytes, but a ConfigMap holds at most {MOST_BYTES:,}",
         label=f"the largest file is {largest.path}",
-        help="specify a number of nodes instead of host names, and racks by nodes_per_rack",
+        help="set cluster.nodes to a number of nodes instead of host names, and set nodes_per_rack",
         targets=TARGETS,
     )
     sink.report("L26", finding, at="cluster")
 
 
 def _check_racks(plan: Plan, sink: Sink) -> None:
-    """Report L27 if the plan uses racks, but the manifests cannot bind pods to racks."""
+    """Report a plan over several racks whose pods cannot be bound to racks (L27)."""
     problem, hosts = plan.problem, plan.placement.hosts
     job, cluster = problem.launch.kubernetes, problem.cluster
     racks = len({host.rack for host in hosts})
-    if racks == 1 or (job.queue and slice_hosts(cluster, hosts) > 1):
+    if racks == 1 or (job.queue and hosts_per_slice(cluster, hosts) > 1):
         return
-    if not job.queue and jobs(cluster, hosts, job) > 1:
+    if not job.queue and replicated_job_count(cluster, hosts, job) > 1:
         return
     finding = Finding(
         f"the plan uses {racks} racks, but the manifests cannot bind pods to racks",
-        label="racks have different numbers of consecutive node ranks",
-        help="use a Kueue queue if these numbers have a common divisor, or racks of equal size",
+        label="the racks contribute different numbers of consecutive node ranks",
+        help="use racks that contribute equal numbers of hosts; with launch.kubernetes.queue, a "
+        "common divisor of the numbers is enough",
         fix="" if job.queue else "launch.kubernetes.queue: NAME",
         causes=(Cause("cluster", f"{len(hosts)} hosts in {racks} racks"),),
         targets=TARGETS,

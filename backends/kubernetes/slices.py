@@ -15,8 +15,13 @@ SLICE_TOPOLOGY = "kueue.x-k8s.io/podset-slice-required-topology"
 SLICE_SIZE = "kueue.x-k8s.io/podset-slice-size"
 
 
-def slice_hosts(cluster: Cluster, hosts: tuple[Host, ...]) -> int:
-    """Return the hosts per slice: the greatest common divisor of the rack runs of the plan."""
+def hosts_per_slice(cluster: Cluster, hosts: tuple[Host, ...]) -> int:
+    """Return the number of hosts per Kueue slice.
+
+    The number is the greatest common divisor of the lengths of the runs of consecutive node ranks
+    in one rack, so that no slice crosses the border of a run.
+    """
+    # gcd(0, n) is n, so that the first run sets the size.
     size = 0
     for _, count in contiguous_rack_runs(cluster, hosts):
         size = gcd(size, count)
@@ -24,33 +29,35 @@ def slice_hosts(cluster: Cluster, hosts: tuple[Host, ...]) -> int:
 
 
 def topology_label(cluster: Cluster, job: KubernetesJob) -> str:
-    """Return the node label of the topology level that contains a slice: NVLink domain or rack."""
+    """Return the node label of the level that must contain a slice: NVLink domain or rack."""
     return job.domain_label if nvlink_spans_hosts(cluster) else job.rack_label
 
 
 def pod_annotations(
     cluster: Cluster, hosts: tuple[Host, ...], job: KubernetesJob
 ) -> dict[str, str]:
-    """Return pod annotations for Kueue's topology-aware scheduling (KEP-2724).
+    """Return the pod annotations for Kueue's topology-aware scheduling (KEP-2724).
 
-    Empty without a queue. Kueue assigns domains in the order of the pod index, so that
-    consecutive node ranks share a rack as in the plan.
+    There are none without a queue. Kueue assigns topology domains in the order of the pod index, so
+    that consecutive node ranks share a rack as in the plan.
     """
     if not job.queue or len(hosts) == 1:
         return {}
-    size, label = slice_hosts(cluster, hosts), topology_label(cluster, job)
+    size, label = hosts_per_slice(cluster, hosts), topology_label(cluster, job)
     if size == len(hosts):
         return {REQUIRED: label}
+    # A slice of one host expresses nothing; only ask Kueue to prefer few racks.
     if size == 1:
         return {PREFERRED: label}
     return {PREFERRED: label, SLICE_TOPOLOGY: label, SLICE_SIZE: str(size)}
 
 
-def jobs(cluster: Cluster, hosts: tuple[Host, ...], job: KubernetesJob) -> int:
-    """Return the number of replicated jobs: one with a queue, otherwise one per rack.
+def replicated_job_count(cluster: Cluster, hosts: tuple[Host, ...], job: KubernetesJob) -> int:
+    """Return the number of jobs in the JobSet: one per rack without Kueue, otherwise a single job.
 
-    Without Kueue, JobSet's exclusive-topology annotation puts each job into a separate rack. This
-    requires that every rack has a single run of node ranks, and that all runs have equal length.
+    JobSet's exclusive-topology annotation puts each job into a separate rack. One job per rack is
+    only possible if every rack has a single run of consecutive node ranks, and all runs have the
+    same length.
     """
     runs = contiguous_rack_runs(cluster, hosts)
     equal = len({count for _, count in runs}) == 1

@@ -1,10 +1,10 @@
-"""Backend of the preflight check: a program that compares ranks and groups with the plan."""
+"""The backend ``preflight``: a program that compares ranks and process groups with the plan."""
 
 from __future__ import annotations
 
 import json
 
-from parc.backends.shared.group_spans import describe_families
+from parc.backends.shared.group_spans import group_spans_by_family
 from parc.backends.shared.render import render
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Artifact, Plan
@@ -14,29 +14,33 @@ EXPECTED = "preflight/expected.json"
 
 
 class Preflight:
-    """Backend ``preflight``; if it is emitted, launch scripts run its program first."""
+    """The backend ``preflight``; if a spec emits it, the launch scripts run its program first."""
 
     name = "preflight"
     versions = ("1",)
     """The ``format`` of expected.json."""
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report nothing: the program can check every placement."""
+        """Report nothing, because the program can check every placement."""
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
-        """Return ``preflight/check_ranks.py`` and the values that it expects."""
+        """Return ``check_ranks.py``, and ``expected.json`` with the placement that it expects."""
         return (
             Artifact(PROGRAM, render("preflight", "check_ranks.py.j2", {}), True),
-            Artifact(EXPECTED, _expected(plan)),
+            Artifact(EXPECTED, _expected_json(plan)),
         )
 
 
-def _expected(plan: Plan) -> str:
-    """Return hosts by node rank (empty if they have no names) and groups as spans, in JSON."""
+def _expected_json(plan: Plan) -> str:
+    """Return the text of ``expected.json``: hosts by node rank, rank counts, and groups as spans.
+
+    The list of hosts is empty if the cluster's hosts have no names.
+    """
     placement = plan.placement
     groups = {
         name: {"size": family["size"], "within": family["within"]}
-        for name, family in describe_families(placement).items()
+        for name, family in group_spans_by_family(placement).items()
+        # A group of one rank cannot fail, and creating it would only slow the start.
         if family["size"] > 1
     }
     document = {

@@ -1,4 +1,4 @@
-"""Verifier of ``preflight/expected.json``, which the preflight program compares hosts with."""
+"""Verifier of ``preflight/expected.json``, the placement that the preflight program expects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EXPECTED, PROGRAM = "preflight/expected.json", "preflight/check_ranks.py"
 
 
 class PreflightVerifier(Verifier):
-    """Compares the expected hosts, rank counts and groups with the rank map."""
+    """Compares the expected hosts, rank counts and process groups with the rank map."""
 
     files = FileDependencies(
         always=(PROGRAM, EXPECTED),
@@ -22,22 +22,25 @@ class PreflightVerifier(Verifier):
     )
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
-        """Report A02 for other hosts, A07 for other numbers, A06 for other groups."""
+        """Report hosts (A02), rank counts (A07) and groups (A06) that differ from the rank map."""
         if EXPECTED not in artifacts or job.document is None:
             return
         keys = (("groups", dict), ("hosts", list))
         expected = read_format_1(EXPECTED, artifacts[EXPECTED], keys)
-        _verify_shape(expected, job, job.document, sink)
+        _verify_hosts_and_counts(expected, job, job.document, sink)
         _verify_groups(expected["groups"], job.document["groups"], sink)
 
 
-def _verify_shape(
+def _verify_hosts_and_counts(
     expected: dict[str, Any], job: JobShape, document: Mapping[str, Any], sink: Sink
 ) -> None:
+    """Report hosts (A02) and rank counts (A07) that differ from the rank map."""
     named, span = expected["hosts"], Span(EXPECTED, 1, 1)
     if named and named != job.hosts:  # empty if the cluster's hosts have no names
         message = f"the hosts of {EXPECTED} differ from those of the rank map"
-        sink.report("A02", Finding(message, _first_difference(named, job.hosts)), span=span)
+        sink.report(
+            "A02", Finding(message, _describe_first_difference(named, job.hosts)), span=span
+        )
     for name in ("ranks_per_node", "world"):
         found, must = expected.get(name), document.get(name)
         if found != must:
@@ -46,9 +49,14 @@ def _verify_shape(
 
 
 def _verify_groups(expected: dict[str, Any], groups: dict[str, Any], sink: Sink) -> None:
-    """Report A06 per family that differs; families of single ranks need not be expected."""
+    """Report every family of groups that differs from the rank map (A06).
+
+    Families whose groups have a single rank may be missing, because the preflight program does not
+    test them.
+    """
     for name, group in sorted(groups.items()):
-        must, found = _spans(group), _spans(expected.get(name))
+        must, found = _group_span(group), _group_span(expected.get(name))
+        # The emitter leaves out families of single ranks, which cannot fail.
         single = found is None and must is not None and must[0] == 1
         if found != must and not single:
             message = f"the groups of {name} in {EXPECTED} differ from those of the rank map"
@@ -56,13 +64,13 @@ def _verify_groups(expected: dict[str, Any], groups: dict[str, Any], sink: Sink)
             sink.report("A06", Finding(message, label), span=Span(EXPECTED, 1, 1))
 
 
-def _spans(group: Any) -> tuple[Any, Any] | None:
-    """Return (size, [size, stride] pairs) of a group; None if it is damaged."""
+def _group_span(group: Any) -> tuple[Any, Any] | None:
+    """Return (size, [size, stride] pairs) of a group family; None if its entry is damaged."""
     return (group.get("size"), group.get("within")) if isinstance(group, dict) else None
 
 
-def _first_difference(found: list[Any], hosts: list[str]) -> str:
-    """Return the first node rank whose host differs, or the numbers of hosts."""
+def _describe_first_difference(found: list[Any], hosts: list[str]) -> str:
+    """Return the first node rank whose host differs, or both numbers of hosts if none differs."""
     pairs = enumerate(zip(found, hosts, strict=False))
     first = next(
         (f"node rank {n}: {a!r:.60}, must be {b!r:.60}" for n, (a, b) in pairs if a != b), ""

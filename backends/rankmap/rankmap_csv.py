@@ -1,4 +1,4 @@
-"""rankmap.csv: one row per rank."""
+"""Text of ``rankmap.csv``, the rank map with one row per rank."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ _QUOTED = re.compile(r'[",\r\n]')
 
 
 def rankmap_csv(plan: AnyPlan) -> str:
-    """Return the CSV text; ``gpu`` is the device index that the local rank uses."""
+    """Return the text of ``rankmap.csv``.
+
+    The column ``gpu`` is the device index that the local rank uses.
+    """
     header = ",".join((*PLACE, *plan.placement.columns))
-    return "\n".join((header, *_rows(plan.placement), ""))
+    return "\n".join((header, *_rank_rows(plan.placement), ""))
 
 
-def _rows(placement: Placement) -> list[str]:
-    """Return one row per rank.
+def _rank_rows(placement: Placement) -> list[str]:
+    """Return the CSV rows, one per rank.
 
-    A row joins the cells of its host, its local rank and its coordinates, which are formatted once
-    each, because a cluster may have 131,072 ranks.
+    A cluster may have 131,072 ranks. The cells of hosts, local ranks and coordinates are therefore
+    formatted once each, and a row only joins them.
     """
     hosts, each = placement.hosts, placement.ranks_per_node
     names, racks, domains = (
-        _cells(cells)
+        _quote_cells(cells)
         for cells in zip(*((h.name, h.rack, h.nvlink_domain) for h in hosts), strict=True)
     )
     slots = [f"{local},{gpu}" for local, gpu in enumerate(placement.devices or range(each))]
@@ -42,27 +45,32 @@ def _rows(placement: Placement) -> list[str]:
         f"{rank},{start},{slot},{end},{place}"
         for rank, start, slot, end, place in zip(
             numbers,
-            _by_rank(starts, each),
+            _repeat_per_rank(starts, each),
             slots * len(hosts),
-            _by_rank(ends, each),
+            _repeat_per_rank(ends, each),
             places,
             strict=True,
         )
     ]
 
 
-def _by_rank(cells: Iterable[str], each: int) -> Iterator[str]:
+def _repeat_per_rank(cells: Iterable[str], each: int) -> Iterator[str]:
+    """Repeat the cell of every host ``each`` times, once per rank on that host."""
     return chain.from_iterable(map(repeat, cells, repeat(each)))
 
 
-def _cells(texts: Sequence[str]) -> Sequence[str]:
-    """Return the texts quoted for CSV where necessary."""
+def _quote_cells(texts: Sequence[str]) -> Sequence[str]:
+    """Return ``texts``, with CSV quotes if any contains a separator, quote or line break."""
+    # One search over all names is much faster than one per name, and names seldom need quotes.
     if _QUOTED.search("".join(texts)) is None:
         return texts
-    return [_cell(text) for text in texts]
+    return [_quote_cell(text) for text in texts]
 
 
-def _cell(text: str) -> str:
+def _quote_cell(text: str) -> str:
+    """Return ``text`` with CSV quotes if it needs them."""
     written = io.StringIO()
+    # The second, empty cell stops the writer from quoting an empty text; its comma is removed
+    # below.
     csv.writer(written, lineterminator="").writerow((text, ""))
     return written.getvalue()[:-1]

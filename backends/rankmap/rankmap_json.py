@@ -1,4 +1,4 @@
-"""rankmap.json: coordinates of all ranks, hosts, meshes and groups (see README.md)."""
+"""Text of ``rankmap.json``: coordinates of all ranks, hosts, meshes and process groups."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from parc.backends.shared.group_spans import EXPERT_NAMES, describe_families
+from parc.backends.shared.group_spans import EXPERT_NAMES, group_spans_by_family
 from parc.compiler.ir import AnyPlan, Host, Placement
 from parc.compiler.ir.placement import SUB_AXES
 
@@ -14,22 +14,28 @@ FORMAT = 1
 
 
 def rankmap_json(plan: AnyPlan) -> str:
-    """Return the JSON text: sorted keys, one line per host, mesh, group family and column."""
+    """Return the text of ``rankmap.json``.
+
+    Keys are sorted, and every host, mesh, group family and column is on a line of its own, so that
+    a diff of two plans is readable.
+    """
     placement, problem = plan.placement, plan.problem
     expert = [(EXPERT_NAMES.get(axis.name, axis.name), axis) for axis in placement.expert.axes]
-    meshes = {"dense": [_axis(axis.name, axis.size, axis.stride) for axis in placement.dense.axes]}
+    meshes = {
+        "dense": [_axis_object(axis.name, axis.size, axis.stride) for axis in placement.dense.axes]
+    }
     if not placement.one_mesh:
-        meshes["expert"] = [_axis(name, axis.size, axis.stride) for name, axis in expert]
+        meshes["expert"] = [_axis_object(name, axis.size, axis.stride) for name, axis in expert]
     parts = {
         "format": str(FORMAT),
         "framework": _dumps(problem.framework),
-        "groups": _mapping(describe_families(placement)),
-        "hosts": _sequence(map(_host, placement.hosts)),
-        "meshes": _mapping(meshes),
+        "groups": _object_of_values(group_spans_by_family(placement)),
+        "hosts": _array_of_json(map(_host_json, placement.hosts)),
+        "meshes": _object_of_values(meshes),
         "order": _dumps(placement.order),
-        "ranks": _entries(_columns(placement)),
+        "ranks": _object_of_json(_coordinate_columns(placement)),
         "ranks_per_node": str(placement.ranks_per_node),
-        "sizes": _dumps(_sizes(placement)),
+        "sizes": _dumps(_axis_sizes(placement)),
         "version": _dumps(problem.version(problem.framework)),
         "world": str(placement.dense.world),
     }
@@ -37,29 +43,30 @@ def rankmap_json(plan: AnyPlan) -> str:
     return f"{{\n{body}\n}}\n"
 
 
-def _sizes(placement: Placement) -> dict[str, int]:
+def _axis_sizes(placement: Placement) -> dict[str, int]:
+    """Return axis -> size, for all axes of the dense and the expert mesh."""
     dense = placement.dense
     sizes = {axis.name: axis.size for axis in dense.axes}
-    # The mesh may hold an axis as two parts, such as cp-a2a and cp-p2p. List its full size too.
+    # A mesh may contain an axis as two parts, such as cp-a2a and cp-p2p. Add the size of the whole.
     sizes |= {whole: dense.size(whole) for whole, parts in SUB_AXES.items() if {*parts} & {*sizes}}
     axes = () if placement.one_mesh else placement.expert.axes
     return sizes | {EXPERT_NAMES.get(axis.name, axis.name): axis.size for axis in axes}
 
 
-def _axis(name: str, size: int, stride: int) -> dict[str, Any]:
+def _axis_object(name: str, size: int, stride: int) -> dict[str, Any]:
+    """Return one axis of a mesh as a JSON object."""
     return {"axis": name, "size": size, "stride": stride}
 
 
-def _host(host: Host) -> str:
+def _host_json(host: Host) -> str:
+    """Return the JSON text of ``host``."""
     name, domain, rack = _dumps(host.name), _dumps(host.nvlink_domain), _dumps(host.rack)
     return f'{{"name":{name},"nvlink_domain":{domain},"rack":{rack}}}'
 
 
-def _columns(placement: Placement) -> dict[str, str]:
-    """Return axis -> coordinates of all ranks as JSON.
-
-    The coordinates are few different numbers, so each number is converted to text only once.
-    """
+def _coordinate_columns(placement: Placement) -> dict[str, str]:
+    """Return axis -> JSON text of the coordinates of all ranks along that axis."""
+    # Coordinates are few different numbers, so each number is converted to text only once.
     digits = [str(number) for number in range(placement.dense.world)]
     return {
         name: f"[{','.join(map(digits.__getitem__, column))}]"
@@ -67,19 +74,19 @@ def _columns(placement: Placement) -> dict[str, str]:
     }
 
 
-def _mapping(items: Mapping[str, Any]) -> str:
-    """Return a JSON object with one entry per line."""
-    return _entries({key: _dumps(value) for key, value in items.items()})
+def _object_of_values(items: Mapping[str, Any]) -> str:
+    """Return the JSON text of an object with one entry per line."""
+    return _object_of_json({key: _dumps(value) for key, value in items.items()})
 
 
-def _entries(items: Mapping[str, str]) -> str:
-    """Return a JSON object of values that are JSON text, with one entry per line."""
+def _object_of_json(items: Mapping[str, str]) -> str:
+    """Return the JSON text of an object whose values are JSON text already."""
     lines = (f'"{key}": {text}' for key, text in sorted(items.items()))
     return "{\n" + ",\n".join(lines) + "\n}"
 
 
-def _sequence(items: Iterable[str]) -> str:
-    """Return a JSON array of items that are JSON text, with one item per line."""
+def _array_of_json(items: Iterable[str]) -> str:
+    """Return the JSON text of an array whose items are JSON text already, one item per line."""
     return "[\n" + ",\n".join(items) + "\n]"
 
 

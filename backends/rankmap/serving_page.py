@@ -1,12 +1,12 @@
-"""rankmap.md of a service: engines, stages, racks and groups."""
+"""Text of ``rankmap.md`` for a serving job: engines, stages, racks and process groups."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from parc.backends.rankmap.cells import cell, clip_list, elide_rows, fold_numbers
-from parc.backends.rankmap.racks import rack_rows
+from parc.backends.rankmap.rack_table import rack_rows
 from parc.backends.rankmap.spans import group_spans
+from parc.backends.rankmap.table_cells import clip_list, elide_rows, fold_numbers, table_cell
 from parc.backends.rankmap.training_page import SAMPLE_RANKS, group_cells, rank_formula
 from parc.backends.shared.render import render
 from parc.compiler.ir import ServingPlan
@@ -17,13 +17,13 @@ MAX_STAGES = 18
 GIB = 2**30
 
 
-def serving_page(plan: ServingPlan) -> str:
-    """Return the Markdown text: at most 120 lines of at most 120 columns."""
+def render_serving_page(plan: ServingPlan) -> str:
+    """Return the Markdown text of ``rankmap.md``: at most 120 lines of at most 120 columns."""
     problem, placement, layout = plan.problem, plan.placement, plan.layout
     names = ("tp", "pcp", "pp", "dp", "ep", "dcp", "replicas")
     degrees = [(name, getattr(layout, name)) for name in names]
     values: dict[str, Any] = {
-        "name": cell(problem.name, 80),
+        "name": table_cell(problem.name, 80),
         "world": layout.gpus,
         "nodes": len(placement.hosts),
         "ranks_per_node": placement.ranks_per_node,
@@ -39,19 +39,20 @@ def serving_page(plan: ServingPlan) -> str:
         "racks": rack_rows(placement),
         "spans": [group_cells(span) for span in group_spans(placement, False)],
         "columns": tuple(placement.columns),
-        "sample": _sample(plan),
+        "sample": _sample_rank_rows(plan),
     }
     return render("rankmap", "serving.md.j2", values)
 
 
 def _engine_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
-    """Return (engine, ranks, node ranks, hosts, GPUs) per engine."""
+    """Return (engine, ranks, node ranks, hosts, local GPUs) per engine."""
     each, gpus = plan.placement.ranks_per_node, plan.layout.engine_gpus
     rows = []
     for replica in range(plan.layout.replicas):
         first, last = replica * gpus, replica * gpus + gpus - 1
         nodes = list(range(first // each, last // each + 1))
         hosts = compress(plan.placement.hosts[node].name for node in nodes)
+        # An engine on several hosts uses all GPUs of each host.
         local = f"{first % each}-{last % each}" if len(nodes) == 1 else f"0-{each - 1}"
         rows.append(
             (
@@ -67,7 +68,10 @@ def _engine_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
 
 
 def _stage_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
-    """Return (stage, layers, weights, cache, blocks) per rank of each stage."""
+    """Return (stage, layers, weights in GiB, cache in GiB, cache blocks) per pipeline stage.
+
+    Sizes are per rank of the stage.
+    """
     rows, first = [], 0
     for stage in plan.stages:
         layers = f"{first}-{first + stage.layers - 1}"
@@ -85,14 +89,14 @@ def _stage_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
     return elide_rows(rows, MAX_STAGES, gap)
 
 
-def _sample(plan: ServingPlan) -> list[tuple[str, ...]]:
-    """Return one row per rank, at most SAMPLE_RANKS."""
+def _sample_rank_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
+    """Return (rank, host, local rank, coordinates) of the first SAMPLE_RANKS ranks."""
     placement = plan.placement
     each = placement.ranks_per_node
     return [
         (
             str(rank),
-            cell(placement.host_of(rank).name, 40),
+            table_cell(placement.host_of(rank).name, 40),
             str(rank % each),
             *(str(column[rank]) for column in placement.columns.values()),
         )

@@ -1,4 +1,4 @@
-"""Extent of process groups: inside one host, NVLink domain or rack, or across racks."""
+"""Extent of process groups: within a host, an NVLink domain or a rack, or across racks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ SHOWN = (
     *("dp", "dp-shard", "dp-replicate", "dp-shard-cp", "dp-cp", "pp"),
     *("etp", "ep", "edp", "efsdp"),
 )
-"""Group families that carry traffic, in the order of the table."""
+"""Families of process groups that communicate in a step, in the order of the table."""
 
 
 @dataclass(frozen=True, slots=True)
-class GroupSpan:
-    """Number of groups of one family, by the smallest unit that contains each group."""
+class GroupExtent:
+    """Numbers of groups in one family, by the smallest unit of hardware that contains a group."""
 
     name: str
     size: int
@@ -31,12 +31,17 @@ class GroupSpan:
 
     @property
     def count(self) -> int:
-        """Total number of groups."""
+        """Total number of groups in the family."""
         return self.host + self.domain + self.rack + self.across
 
 
-def group_spans(placement: Placement, routed: bool) -> Iterator[GroupSpan]:
-    """Yield the extent per family with groups of two or more ranks; experts only if ``routed``."""
+def group_spans(placement: Placement, routed: bool) -> Iterator[GroupExtent]:
+    """Yield the extents of the groups of every family whose groups have two or more ranks.
+
+    Families of the expert mesh are included only if ``routed``, that is, if the model has routed
+    experts.
+    """
+    # With cp 1, dp-cp equals dp and dp-shard-cp equals dp-shard: do not list them twice.
     no_context_parallel = placement.dense.size("cp") == 1
     families = {family.name: family for family in placement.families}
     for family in (families[name] for name in SHOWN if name in families):
@@ -47,12 +52,14 @@ def group_spans(placement: Placement, routed: bool) -> Iterator[GroupSpan]:
         mesh = placement.mesh(family.mesh)
         groups = node_groups(mesh, family.axes, placement.ranks_per_node)
         if groups.size > 1:
-            yield _span(family.name, groups, placement)
+            yield _family_span(family.name, groups, placement)
 
 
-def _span(name: str, groups: NodeGroups, placement: Placement) -> GroupSpan:
+def _family_span(name: str, groups: NodeGroups, placement: Placement) -> GroupExtent:
+    """Return the extents of the groups of the family ``name``."""
+    # No group leaves its host, so the hosts need not be visited.
     if not groups.visits:
-        return GroupSpan(name, groups.size, groups.count, 0, 0, 0, 1)
+        return GroupExtent(name, groups.size, groups.count, 0, 0, 0, 1)
     rack_of = [host.rack for host in placement.hosts].__getitem__
     domain_of = [host.nvlink_domain for host in placement.hosts].__getitem__
     counts, most = [0, 0, 0, 0], 1
@@ -64,4 +71,4 @@ def _span(name: str, groups: NodeGroups, placement: Placement) -> GroupSpan:
         level = 0 if len(nodes) == 1 else 1 if inside else 2 if touched == 1 else 3
         counts[level] += groups.parallel
     host, domain, rack, across = counts
-    return GroupSpan(name, groups.size, host, domain, rack, across, most)
+    return GroupExtent(name, groups.size, host, domain, rack, across, most)

@@ -1,59 +1,61 @@
-"""rankmap.md of a training job: two screens for a reviewer, even for 16,384 ranks."""
+"""Text of ``rankmap.md`` for a training job: two screens, however many ranks there are."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from parc.backends.rankmap.cells import cell, format_bytes, format_duration
-from parc.backends.rankmap.racks import rack_rows
-from parc.backends.rankmap.spans import GroupSpan, group_spans
-from parc.backends.rankmap.stages import stage_rows
+from parc.backends.rankmap.rack_table import rack_rows
+from parc.backends.rankmap.spans import GroupExtent, group_spans
+from parc.backends.rankmap.stage_table import stage_rows
+from parc.backends.rankmap.table_cells import format_bytes, format_duration, table_cell
 from parc.backends.shared.render import render
 from parc.compiler.ir import Mesh, PlacementAlternative, Plan, Proof
 
 SAMPLE_RANKS = 16
 
 
-def training_page(plan: Plan) -> str:
-    """Return the Markdown text: at most 100 lines of at most 120 columns."""
+def render_training_page(plan: Plan) -> str:
+    """Return the Markdown text of ``rankmap.md``: at most 100 lines of at most 120 columns."""
     problem, placement, layout = plan.problem, plan.placement, plan.layout
     routed = problem.model.experts is not None
     values: dict[str, Any] = {
-        "name": cell(problem.name, 80),
+        "name": table_cell(problem.name, 80),
         "world": layout.world,
         "nodes": len(placement.hosts),
         "ranks_per_node": placement.ranks_per_node,
         "target": f"{problem.framework} {problem.version(problem.framework)}",
-        "dense": _degrees(plan, ("tp", "cp", "pp", "vpp", "dp")),
-        "expert": _degrees(plan, ("etp", "ep", "pp", "edp")),
+        "dense": _format_parallel_sizes(plan, ("tp", "cp", "pp", "vpp", "dp")),
+        "expert": _format_parallel_sizes(plan, ("etp", "ep", "pp", "edp")),
         "routed": routed,
         "order": placement.order,
-        "gpu": gpu(plan),
+        "gpu": gpu_formula(plan),
         "dense_formula": rank_formula(placement.dense, {}),
         "expert_formula": rank_formula(
             placement.expert, {"tp": "etp", "dp": "edp", "dp_shard": "edp_shard"}
         ),
-        "master": cell(placement.hosts[0].name, 80),
+        "master": table_cell(placement.hosts[0].name, 80),
         "named": problem.cluster.named,
         "stages": stage_rows(plan),
         "racks": rack_rows(placement),
         "spans": [group_cells(span) for span in group_spans(placement, routed)],
-        "alternatives": [_alternative(one) for one in placement.alternatives],
+        "alternatives": [_host_order_row(one) for one in placement.alternatives],
         "proof": plan.placement.proof.summary if plan.placement.alternatives else "",
         "bounds": format_bounds(plan.placement.proof),
         "columns": tuple(placement.columns),
-        "sample": _sample(plan),
+        "sample": _sample_rank_rows(plan),
     }
     return render("rankmap", "rankmap.md.j2", values)
 
 
 def rank_formula(mesh: Mesh, names: dict[str, str]) -> str:
-    """Return the rank as a formula of its coordinates, ``tp + 8 (dp + 4 pp)``.
+    """Return the formula of a rank from its coordinates, such as ``tp + 8 (dp + 4 pp)``.
 
-    Axes of size 1 are left out. ``names`` maps axes to the names that are shown.
+    Axes of size 1 are left out. ``names`` maps the name of an axis to the name that the formula
+    shows.
     """
     axes = [axis for axis in mesh.axes if axis.size > 1] or [mesh.axes[0]]
     text = ""
+    # Horner's scheme from the slowest axis inwards: rank = c0 + n0 (c1 + n1 (c2 + ...)).
     for axis in reversed(axes):
         name = names.get(axis.name, axis.name)
         factor = f"({text})" if " + " in text else text
@@ -61,23 +63,25 @@ def rank_formula(mesh: Mesh, names: dict[str, str]) -> str:
     return text
 
 
-def _degrees(plan: Plan, names: tuple[str, ...]) -> str:
+def _format_parallel_sizes(plan: Plan, names: tuple[str, ...]) -> str:
+    """Return the named parallel sizes as text, such as ``tp 8, cp 1``."""
     return ", ".join(f"{name} {getattr(plan.layout, name)}" for name in names)
 
 
-def group_cells(span: GroupSpan) -> tuple[str, ...]:
-    """Return the cells of one row of the table of groups."""
+def group_cells(span: GroupExtent) -> tuple[str, ...]:
+    """Return the cells of one row of the table of process groups."""
     counts = (span.host, span.domain, span.rack, span.across)
     shown = tuple(str(count) if count else "-" for count in counts)
     return (span.name, f"{span.count} x {span.size}", *shown, str(span.most_racks))
 
 
-def _alternative(one: PlacementAlternative) -> tuple[str, str, str, str]:
+def _host_order_row(one: PlacementAlternative) -> tuple[str, str, str, str]:
+    """Return (order, uplink traffic, exposed time, mark of the chosen order) as text."""
     choice = "**chosen**" if one.chosen else ""
     return (one.name, format_bytes(one.uplink_bytes), format_duration(one.exposed_seconds), choice)
 
 
-def gpu(plan: Plan) -> str:
+def gpu_formula(plan: Plan) -> str:
     """Return the formula of the GPU index of a rank."""
     each, devices = plan.placement.ranks_per_node, plan.placement.devices
     if not devices:
@@ -86,7 +90,7 @@ def gpu(plan: Plan) -> str:
 
 
 def format_bounds(proof: Proof) -> tuple[str, str]:
-    """Return exposed time and uplink traffic of the order, with their lower bounds."""
+    """Return exposed time and uplink traffic of the host order, each with its lower bound."""
     exposed, least = format_duration(proof.exposed_seconds), format_duration(proof.bound_seconds)
     sent, fewest = format_bytes(proof.uplink_bytes), format_bytes(proof.bound_uplink_bytes)
     return (
@@ -95,8 +99,8 @@ def format_bounds(proof: Proof) -> tuple[str, str]:
     )
 
 
-def _sample(plan: Plan) -> list[tuple[str, ...]]:
-    """Return one row per rank of the first two hosts, at most SAMPLE_RANKS."""
+def _sample_rank_rows(plan: Plan) -> list[tuple[str, ...]]:
+    """Return (rank, host, GPU, coordinates) of at most SAMPLE_RANKS ranks on two hosts."""
     placement = plan.placement
     columns = placement.columns
     each = placement.ranks_per_node
@@ -104,7 +108,7 @@ def _sample(plan: Plan) -> list[tuple[str, ...]]:
     return [
         (
             str(rank),
-            cell(placement.host_of(rank).name, 40),
+            table_cell(placement.host_of(rank).name, 40),
             str((placement.devices or range(each))[rank % each]),
             *(str(column[rank]) for column in columns.values()),
         )

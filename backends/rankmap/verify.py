@@ -1,4 +1,7 @@
-"""Files of the rank map. ``compiler.verify`` compares its contents with all other files."""
+"""Dependencies between the files of the rank map.
+
+``compiler.verify`` itself compares the rank map with the files of all other targets.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ FILES = ("rankmap.csv", "rankmap.json", "rankmap.md")
 
 
 class RankmapVerifier(Verifier):
-    """Declares that the table, the JSON document and the page belong together."""
+    """Declares that the CSV table, the JSON document and the Markdown page belong together."""
 
     files = FileDependencies(
         always=FILES,

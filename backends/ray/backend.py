@@ -1,4 +1,4 @@
-"""Backend of Ray: a program that runs engines in placement groups pinned to the plan's hosts."""
+"""The backend ``ray``: a program that starts engines in placement groups, pinned to hosts."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ TARGETS = ("ray",)
 
 
 class Ray:
-    """Backend ``ray``, for jobs that serve."""
+    """The backend ``ray``, for serving jobs only."""
 
     name = "ray"
     versions = ("2",)
     """Ray releases; all 2.x releases support the placement groups that PARC uses."""
 
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
-        """Report V15 for data-parallel ranks, and for engines that cannot run under Ray.
+        """Report a plan whose ranks Ray cannot pin to their hosts (V15).
 
-        Placement groups of data-parallel ranks are created by the engine and cannot be pinned.
+        This is the case for engines without ``ray_entry``, and for dp above 1, because the engine
+        itself creates the placement groups of data-parallel ranks.
         """
         dp, name = plan.layout.dp, plan.problem.framework
         if engine(name).ray_entry is None:
             finding = Finding(
                 f"{name} cannot be pinned to hosts under Ray",
-                label="its backend declares no ray_entry",
-                help="use another launcher of the engine",
+                label=f"the backend {name} declares no ray_entry",
+                help=f"use another target that can start {name}",
                 targets=TARGETS,
             )
             sink.report("V15", finding, at="emit")
@@ -37,6 +38,7 @@ class Ray:
         if dp == 1:
             return
         free = plan.problem.pins.dp is None
+        # Suggest dp 1 only if the search found a valid layout with it; otherwise drop the target.
         has_alternative = free and any(other.layout.dp == 1 for other in plan.search.ranked)
         without = [name for name in plan.problem.emit if name != "ray"]
         finding = Finding(
@@ -50,7 +52,7 @@ class Ray:
         sink.report("V15", finding, at="emit")
 
     def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
-        """Return ``ray/serve.py``, which contains the plan's ranks and command."""
+        """Return ``ray/serve.py``, which contains the host of every rank and the command."""
         target = engine(plan.problem.framework)
         placement, gpus = plan.placement, plan.layout.engine_gpus
         each, named = placement.ranks_per_node, plan.problem.cluster.named

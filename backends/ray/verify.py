@@ -1,4 +1,4 @@
-"""Verifier of the plan in ``ray/serve.py``, read without executing the program."""
+"""Verifier of the plan inside ``ray/serve.py``, which it reads without executing the program."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ PROGRAM = "ray/serve.py"
 
 
 class RayVerifier(Verifier):
-    """Compares the hosts and the node rank of each engine's ranks with the rank map."""
+    """Compares the hosts, and the node rank of every rank, with the rank map."""
 
     files = FileDependencies(always_serving=(PROGRAM,))
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
-        """Report A02 for other hosts and A07 for ranks that are pinned to other nodes."""
+        """Report hosts (A02) and pinned node ranks (A07) that differ from the rank map."""
         if PROGRAM not in artifacts:
             return
         plan = read_plan(artifacts[PROGRAM])
@@ -28,20 +28,22 @@ class RayVerifier(Verifier):
             message = f"the hosts of {PROGRAM} differ from those of the rank map"
             sink.report("A02", message, span=span)
         if plan.get("nodes") != len(job.hosts):
-            message = f"nodes is {plan.get('nodes')!r:.40} in {PROGRAM}, the rank map has"
-            sink.report("A07", f"{message} {len(job.hosts)} hosts", span=span)
-        pinned = [node for ranks in _engines(plan) for node in ranks]
+            message = f"{PROGRAM} has nodes {plan.get('nodes')!r:.40}, "
+            sink.report("A07", f"{message}the rank map has {len(job.hosts)} hosts", span=span)
+        pinned = [node for ranks in _node_ranks_per_engine(plan) for node in ranks]
+        # Ranks fill hosts in order, engine after engine, so the concatenated lists must count up.
         expected = [node for node in range(len(job.hosts)) for _ in range(job.ranks_per_node)]
         if pinned != expected:
-            message = f"the engines of {PROGRAM} pin {len(pinned)} ranks to nodes in another order"
-            sink.report("A07", f"{message} than the rank map", span=span)
+            message = f"{PROGRAM} pins {len(pinned)} ranks to other nodes than the rank map"
+            sink.report("A07", message, span=span)
 
 
 def read_plan(text: str) -> dict[str, Any]:
-    """Return the plan: the JSON text in the program's assignment to ``PLAN``.
+    """Return the plan: the JSON document that the program assigns to ``PLAN``.
 
     Raises:
-        Malformed: no such assignment of ``json.loads`` with a literal, or no JSON in it.
+        Malformed: the program has no assignment ``PLAN = json.loads(...)`` of a literal text, or
+            that text is not JSON.
     """
     try:
         assigned = [one for one in ast.parse(text).body if isinstance(one, ast.Assign)]
@@ -54,7 +56,12 @@ def read_plan(text: str) -> dict[str, Any]:
     return read_json(PROGRAM, literal)
 
 
-def _engines(plan: dict[str, Any]) -> list[list[Any]]:
+def _node_ranks_per_engine(plan: dict[str, Any]) -> list[list[Any]]:
+    """Return the node rank of every rank, as one list per engine.
+
+    Raises:
+        Malformed: the plan contains anything else.
+    """
     engines = plan.get("engines")
     if not isinstance(engines, list) or not all(isinstance(one, list) for one in engines):
         raise Malformed(PROGRAM, 1, "engines is not a list of lists of node ranks")

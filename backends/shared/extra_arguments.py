@@ -1,7 +1,8 @@
-"""Checks of ``launch.args``, flags that the user adds to those of the plan.
+"""Checks of ``launch.args``, the flags that the user adds to those of the plan.
 
-``known_flags.json`` of a backend contains every spelling that the real parsers accept: the number
-of values (``takes``: a number, ?, * or +; absent: 1), their type and their choices.
+``known_flags.json`` of a backend contains every spelling of a flag that the framework's own parser
+accepts. ``takes`` is the number of values (a number, ?, * or +; 1 if absent); ``type`` and
+``choices`` limit the values.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ COUNTS: dict[object, tuple[int, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class ExtraArgument:
-    """Flag of the user with its values; ``at`` is its index in ``launch.args``."""
+    """A flag in ``launch.args`` with its values; ``at`` is the index of the flag in that list."""
 
     flag: str
     values: tuple[str, ...]
@@ -38,7 +39,7 @@ ArgumentCheck = Callable[[ExtraArgument], tuple[str, Finding] | None]
 
 @cache
 def known_flags(package: str) -> dict[str, dict[str, Any]]:
-    """Return the rows of ``known_flags.json`` in the package of a backend, by spelling."""
+    """Return the rows of ``known_flags.json`` in ``package``: spelling of a flag -> row."""
     text = (files(package) / "known_flags.json").read_text("utf-8")
     rows: list[dict[str, Any]] = json.loads(text)
     return {row["flag"]: row for row in rows}
@@ -47,9 +48,9 @@ def known_flags(package: str) -> dict[str, dict[str, Any]]:
 def parse_extra_arguments(
     args: tuple[str, ...], short: Collection[str] = ()
 ) -> tuple[tuple[ExtraArgument, ...], tuple[str, ...]]:
-    """Return the flags with their values, and the words before the first flag.
+    """Return (flags with their values, words before the first flag) of ``launch.args``.
 
-    ``short`` lists the flags that do not start with two dashes.
+    A word counts as a flag if it starts with two dashes or is in ``short``.
     """
     extras: list[ExtraArgument] = []
     stray: list[str] = []
@@ -72,9 +73,14 @@ def report_extra_arguments(
     sink: Sink,
     targets: tuple[str, ...] = (),
 ) -> None:
-    """Report stray words (F01), flags that ``check`` rejects, and repeated flags (F02)."""
+    """Report stray words (F01), flags that ``check`` rejects, and repeated flags (F02).
+
+    ``stray`` are words that belong to no flag. Findings name ``targets``.
+    """
     for at, word in enumerate(stray):
-        finding = Finding(f"{word!r} is not a flag", label="flags start with --", targets=targets)
+        finding = Finding(
+            f"{word!r} is not a flag", label="a flag must start with --", targets=targets
+        )
         sink.report("F01", finding, at=f"launch.args[{at}]")
     seen: set[str] = set()
     for extra in extras:
@@ -82,7 +88,7 @@ def report_extra_arguments(
         if found is None and extra.flag in seen:
             found = (
                 "F02",
-                Finding(f"{extra.flag} is given twice", label="only the last one has an effect"),
+                Finding(f"{extra.flag} is given twice", label="only the last value has an effect"),
             )
         seen.add(extra.flag)
         if found is not None:
@@ -91,24 +97,25 @@ def report_extra_arguments(
 
 
 def find_value_fault(extra: ExtraArgument, row: dict[str, Any]) -> Finding | None:
-    """Return what is wrong with the number, type or choice of a flag's values; None if valid."""
+    """Return a finding if the number, type or choice of a flag's values is invalid, else None."""
+    # Imported here because difflib is needed only for a finding.
     from difflib import get_close_matches
 
     takes, count = row.get("takes", 1), len(extra.values)
     low, high = COUNTS.get(takes, (takes, takes))
     if not low <= count <= high:
         right = f"{low} value{'' if low == 1 else 's'}" if low == high else f"{low} or more values"
-        return Finding(f"{extra.flag} requires {right}, not {count}", label=f"{count} given")
+        return Finding(f"{extra.flag} requires {right}, not {count}", label=f"{count} values given")
     choices, kind = row.get("choices"), row.get("type")
     for value in extra.values:
         if choices and value not in choices:
             near = get_close_matches(value, choices, 1)
             return Finding(
                 f"{value[:60]!r} is not a valid value of {extra.flag}",
-                label=f"must be one of {', '.join(choices)}",
+                label=f"the value must be one of {', '.join(choices)}",
                 fix=f"{extra.flag} {near[0]}" if near else "",
             )
-        if not _reads(value, kind):
+        if not _is_valid_text(value, kind):
             what = "whole number" if kind == "int" else "number"
             return Finding(
                 f"{value[:60]!r} is not a {what}", label=f"{extra.flag} requires a {what}"
@@ -119,8 +126,8 @@ def find_value_fault(extra: ExtraArgument, row: dict[str, Any]) -> Finding | Non
 _READERS: dict[str, Callable[[str], object]] = {"int": int, "float": float}
 
 
-def _reads(value: str, kind: str | None) -> bool:
-    """Return True if ``value`` can be read as ``kind`` (int, float; None: any text)."""
+def _is_valid_text(value: str, kind: str | None) -> bool:
+    """Return True if ``value`` is valid for ``kind``: "int", "float", or None for any text."""
     try:
         _READERS.get(kind or "", str)(value)
     except ValueError:

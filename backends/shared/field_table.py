@@ -1,10 +1,10 @@
 """Tables of the backends, which map plan fields to the settings of a framework.
 
-A row is ``setting: {from: [plan fields], value: function, set: constant, since, until, free}``.
-Without ``value`` and ``set`` the setting has the value of the first field. A value of ``null``
-leaves the setting out. ``fields.yaml`` contains rows, ``flags.yaml`` groups of rows. Both list
-plan fields without a setting: under ``ignored`` with the reason, and under ``elsewhere`` if they
-reach the framework in another way.
+A row is ``setting: {from: [plan fields], value: function, set: constant, since, until, free}``. The
+setting gets the constant in ``set``, the result of the function in ``value``, or else the value of
+the first plan field. If that value is None, the setting is left out. ``fields.yaml`` contains rows,
+``flags.yaml`` groups of rows. Both also list the plan fields that have no setting, with the reason:
+under ``elsewhere`` if they reach the framework in another way, otherwise under ``ignored``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Derived = Mapping[str, Callable[[Problem, Layout], Any]]
 
 @dataclass(frozen=True, slots=True)
 class FieldRow:
-    """Row of a table: one setting of the framework."""
+    """A row of a table: one setting of the framework."""
 
     setting: str
     """Name in the framework: a flag, or a key with dots between sections."""
@@ -37,7 +37,7 @@ class FieldRow:
     fields: tuple[str, ...]
     """Plan fields that the setting depends on."""
     derived: str
-    """Name of the function that computes the value; empty: the first field, or the constant."""
+    """Name of the function that computes the value; empty if the value is a constant or a field."""
     constant: Any
     since: str | None
     until: str | None
@@ -45,76 +45,87 @@ class FieldRow:
     """True if ``launch.args`` may override the setting."""
 
     def known(self, version: str) -> bool:
-        """Return True if ``version`` of the framework has the setting."""
+        """Return True if ``version`` of the framework has this setting."""
         return is_in_range(version, self.since, self.until)
 
 
 @dataclass(frozen=True, slots=True)
 class FieldTable:
-    """Settings of a framework in the order of the file, and the plan fields without a setting."""
+    """Settings of a framework in the order of the file, and plan fields without a setting."""
 
     rows: tuple[FieldRow, ...]
     ignored: dict[str, str]
     """Plan field -> why it has no setting."""
 
     def of_group(self, name: str) -> FieldTable:
-        """Return the table with only the rows of group ``name``."""
+        """Return a table with only the rows of the group ``name``."""
         return FieldTable(tuple(row for row in self.rows if row.group == name), self.ignored)
 
     def settings(
         self, problem: Problem, layout: Layout, version: str, derived: Derived
     ) -> dict[str, Any]:
-        """Return the values of the settings that ``version`` has, by name, without nulls."""
+        """Return setting -> value for the settings of ``version`` whose value is not None."""
         values = self.values(problem, layout, version, derived)
         return {row.setting: value for row, value in values}
 
     def values(
         self, problem: Problem, layout: Layout, version: str, derived: Derived
     ) -> Iterator[tuple[FieldRow, Any]]:
-        """Yield the rows that ``version`` has, with their values, without nulls."""
+        """Yield (row, value) for the settings of ``version`` whose value is not None."""
         for row in self.rows:
-            value = _value(row, problem, layout, derived) if row.known(version) else None
+            value = _setting_value(row, problem, layout, derived) if row.known(version) else None
             if value is not None:
                 yield row, value
 
 
 def public_functions(*modules: ModuleType) -> dict[str, Callable[..., Any]]:
-    """Return the public functions defined in ``modules``, by name: rows refer to these names."""
+    """Return name -> function of the public functions that ``modules`` define.
+
+    Rows of a table refer to these names.
+    """
     return {
         name: value
         for module in modules
         for name, value in vars(module).items()
+        # Names that a module imports are not its own functions.
         if getattr(value, "__module__", "") == module.__name__ and not name.startswith("_")
     }
 
 
 @cache
 def field_table(package: str) -> FieldTable:
-    """Read ``fields.yaml``, the table without groups, from the package of a backend."""
-    tree = _read(package, "fields.yaml")
-    return _table({"": {name: row for name, row in tree.items() if name not in UNMAPPED}}, tree)
+    """Read ``fields.yaml`` (a table without groups) from ``package`` and return its rows."""
+    tree = _read_table_file(package, "fields.yaml")
+    return _build_table(
+        {"": {name: row for name, row in tree.items() if name not in UNMAPPED}}, tree
+    )
 
 
 @cache
 def flag_table(package: str) -> FieldTable:
-    """Read ``flags.yaml``, the table with groups, from the package of a backend."""
-    tree = _read(package, "flags.yaml")
-    return _table({name: rows for name, rows in tree.items() if name not in NOT_EMITTED}, tree)
+    """Read ``flags.yaml`` (a table with groups) from ``package`` and return its rows."""
+    tree = _read_table_file(package, "flags.yaml")
+    return _build_table(
+        {name: rows for name, rows in tree.items() if name not in NOT_EMITTED}, tree
+    )
 
 
-def _read(package: str, file: str) -> dict[str, dict[str, Any]]:
+def _read_table_file(package: str, file: str) -> dict[str, dict[str, Any]]:
+    """Parse the YAML table ``file`` in ``package``."""
     text = (files(package) / file).read_text("utf-8")
     tree: dict[str, dict[str, Any]] = parse_table(text)
     return tree
 
 
-def _table(groups: dict[str, dict[str, Any]], tree: dict[str, dict[str, Any]]) -> FieldTable:
-    rows = (_row(group, name, row) for group in groups for name, row in groups[group].items())
+def _build_table(groups: dict[str, dict[str, Any]], tree: dict[str, dict[str, Any]]) -> FieldTable:
+    """Return the table with the rows of ``groups`` and the unmapped plan fields in ``tree``."""
+    rows = (_build_row(group, name, row) for group in groups for name, row in groups[group].items())
     unmapped = {field: why for kind in UNMAPPED for field, why in tree.get(kind, {}).items()}
     return FieldTable(tuple(rows), unmapped)
 
 
-def _row(group: str, name: str, row: dict[str, Any]) -> FieldRow:
+def _build_row(group: str, name: str, row: dict[str, Any]) -> FieldRow:
+    """Return the row of the setting ``name``, parsed from its YAML mapping ``row``."""
     return FieldRow(
         setting=name,
         group=group,
@@ -127,7 +138,8 @@ def _row(group: str, name: str, row: dict[str, Any]) -> FieldRow:
     )
 
 
-def _value(row: FieldRow, problem: Problem, layout: Layout, derived: Derived) -> Any:
+def _setting_value(row: FieldRow, problem: Problem, layout: Layout, derived: Derived) -> Any:
+    """Return the value of the setting that ``row`` describes."""
     if row.constant is not None:
         return row.constant
     if row.derived:
@@ -137,14 +149,14 @@ def _value(row: FieldRow, problem: Problem, layout: Layout, derived: Derived) ->
 
 
 def field_at(value: Any, path: str) -> Any:
-    """Return the field of ``value`` at a dotted path; None if an object on the path is None."""
+    """Return the value at a dotted path below ``value``; None if an object on the path is None."""
     for name in path.split("."):
         value = None if value is None else getattr(value, name)
     return value
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``{"a.b": 1}`` as ``{"a": {"b": 1}}``."""
+    """Return the settings as nested mappings: ``{"a.b": 1}`` becomes ``{"a": {"b": 1}}``."""
     tree: dict[str, Any] = {}
     for setting, value in settings.items():
         *sections, name = setting.split(".")

@@ -1,4 +1,4 @@
-"""Process groups of a placement as spans of ranks, for JSON files that programs read."""
+"""Process groups in span form: pairs of [size, stride] that generate the ranks of all groups."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ EXPERT_NAMES = {"tp": "etp", "ep": "ep", "dp": "edp", "dp_shard": "edp_shard", "
 """Axis of the expert mesh -> its name in emitted files, distinct from the dense axes."""
 
 
-def describe_families(placement: Placement) -> dict[str, dict[str, Any]]:
-    """Return the ranks of each family of process groups in span form, by family name."""
-    return {one.name: _describe(one, placement.mesh(one.mesh)) for one in placement.families}
+def group_spans_by_family(placement: Placement) -> dict[str, dict[str, Any]]:
+    """Return family name -> description of its process groups in span form."""
+    return {one.name: _describe_family(one, placement.mesh(one.mesh)) for one in placement.families}
 
 
-def _describe(family: GroupFamily, mesh: Mesh) -> dict[str, Any]:
-    """Return one family; ``within`` has [size, stride] per axis of a group.
+def _describe_family(family: GroupFamily, mesh: Mesh) -> dict[str, Any]:
+    """Return the description of ``family``, whose axes belong to ``mesh``.
 
-    ``across`` has the same for the axes that distinguish the groups.
+    ``within`` has one [size, stride] pair per axis of a group and generates the ranks of the first
+    group. ``across`` has the pairs of all other axes and generates the first rank of every group.
     """
+    # 131,072 ranks have about 300,000 groups; spans describe them in a few numbers.
     within = mesh.select_axes(*family.axes)
     across = [axis for axis in mesh.axes if axis not in within]
     expert = family.mesh == "expert"

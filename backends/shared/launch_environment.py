@@ -1,4 +1,4 @@
-"""Environment variables of the ranks: PyTorch, network, framework, then those of the spec."""
+"""Environment variables of the ranks: for PyTorch, the network, the framework, and the user."""
 
 from __future__ import annotations
 
@@ -7,31 +7,33 @@ from parc.backends.shared.network import Variable, network_environment
 from parc.compiler.ir import Plan
 
 OMP_THREADS_LIMIT = 8
-"""Maximum CPU threads per rank: data loading and host optimizers do not get faster with more."""
+"""Most CPU threads per rank; data loading and host optimizers are no faster with more threads."""
 
 
 def launch_environment(plan: Plan) -> tuple[Variable, ...]:
-    """Return name, value and reason of every variable to export; each name occurs once.
+    """Return (name, value, reason) of every variable to export, each name once.
 
-    Order: devices, PyTorch, network (two hosts or more), framework, ``launch.env`` of the spec.
-    Later variables override earlier ones.
+    The order is: GPU order, PyTorch, network (if there are several hosts), framework,
+    ``launch.env`` of the spec. For a name that occurs twice, the later value wins.
     """
     cluster, launch = plan.problem.cluster, plan.problem.launch
     network = network_environment(cluster, launch) if len(plan.placement.hosts) > 1 else ()
-    own = _devices(plan) + _torch_environment(plan) + network + framework_environment(plan)
+    # ``launch.env`` is last, so that the user has the final say; L14 and N08 report values that
+    # break a plan.
+    own = _gpu_order(plan) + _torch_environment(plan) + network + framework_environment(plan)
     user = tuple((name, value, "from launch.env of the spec") for name, value in launch.env)
     return tuple({variable[0]: variable for variable in own + user}.values())
 
 
 def framework_environment(plan: Plan) -> tuple[Variable, ...]:
-    """Return the variables that the plan's framework requires."""
+    """Return (name, value, reason) of the variables that the plan's framework requires."""
     target = framework_of(plan.problem)
     required = target.environment(plan)
     return tuple((key, value, f"required by {target.name}") for key, value in required)
 
 
-def _devices(plan: Plan) -> tuple[Variable, ...]:
-    """Return the order of the GPUs, if the plan does not use the driver's order."""
+def _gpu_order(plan: Plan) -> tuple[Variable, ...]:
+    """Return the variable that sets the order of the GPUs, if the plan changes that order."""
     if not plan.placement.devices:
         return ()
     nvidia = plan.problem.cluster.gpu.vendor == "nvidia"
@@ -41,7 +43,9 @@ def _devices(plan: Plan) -> tuple[Variable, ...]:
 
 
 def _torch_environment(plan: Plan) -> tuple[Variable, ...]:
+    """Return the variables for PyTorch: threads, error handling and allocation."""
     node = plan.problem.cluster.node
+    # torchrun sets OMP_NUM_THREADS=1 if it is unset and a host has several ranks.
     threads = min(OMP_THREADS_LIMIT, max(1, node.cpu_cores // node.gpus))
     common: tuple[Variable, ...] = (
         ("OMP_NUM_THREADS", str(threads), "torchrun would set 1"),
@@ -49,8 +53,9 @@ def _torch_environment(plan: Plan) -> tuple[Variable, ...]:
         (
             "TORCH_NCCL_ASYNC_ERROR_HANDLING",
             "1",
-            "a failed peer ends the job, which would hang",
+            "if a peer fails, the job ends instead of hanging",
         ),
+        # Recorded buffers stay allocated until the allocator polls the stream, which costs memory.
         ("TORCH_NCCL_AVOID_RECORD_STREAMS", "1", "frees buffers of collectives immediately"),
     )
     if plan.problem.cluster.gpu.vendor != "nvidia":

@@ -1,4 +1,4 @@
-"""Checks that all launchers share: host names, environment variables, interface, port."""
+"""Checks that all launchers share: host names, environment variables, interface and port."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SHOWN = 4
 
 
 def check_launch(plan: AnyPlan, sink: Sink) -> None:
-    """Report every finding on hosts, ``launch.env``, interface, port and arguments."""
+    """Report problems with hosts, program, port, interface and environment variables of a plan."""
     _check_hosts(plan, sink)
     _check_command(plan, sink)
     _check_port(plan, sink)
@@ -42,21 +42,22 @@ def check_launch(plan: AnyPlan, sink: Sink) -> None:
 
 
 def quote_names(names: list[str]) -> str:
-    """Return the first few of ``names``, quoted, and the number of further names."""
+    """Return the first four of ``names`` in quotes, and the number of further names."""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(repr(name) for name in names[:_SHOWN]) + more
 
 
 def _check_hosts(plan: AnyPlan, sink: Sink) -> None:
+    """Report host names that are invalid, repeated (L11), or local to each host (L09)."""
     names = [host.name for host in plan.placement.hosts]
     bad = [name for name in names if not HOST_NAME.fullmatch(name)]
     twice = [name for name, times in Counter(names).items() if times > 1]
     help_text = "use letters, digits, dot, dash and underscore, and list each host once"
     if bad:
-        text = f"{quote_names(bad)}: not a valid host name"
-        sink.report("L11", Finding(text, label="not a host name", help=help_text), at="cluster")
+        text = f"invalid host names: {quote_names(bad)}"
+        sink.report("L11", Finding(text, label="invalid host name", help=help_text), at="cluster")
     if twice:
-        text = f"{quote_names(twice)} listed more than once would get two node ranks"
+        text = f"hosts listed more than once would get two node ranks: {quote_names(twice)}"
         sink.report("L11", Finding(text, label="repeated host", help=help_text), at="cluster")
     if len(names) > 1 and names[0].startswith(("localhost", "127.")):
         text = f"node rank 0 is {names[0]!r}, which every other host resolves to itself"
@@ -65,6 +66,7 @@ def _check_hosts(plan: AnyPlan, sink: Sink) -> None:
 
 
 def _check_command(plan: AnyPlan, sink: Sink) -> None:
+    """Report NUL bytes in program, arguments or environment (L16), and a missing program (L15)."""
     launch = plan.problem.launch
     words = [("launch.program", launch.program)]
     words += [(f"launch.args[{index}]", word) for index, word in enumerate(launch.args)]
@@ -79,15 +81,19 @@ def _check_command(plan: AnyPlan, sink: Sink) -> None:
 
 
 def _check_port(plan: AnyPlan, sink: Sink) -> None:
+    """Report a rendezvous port that is outside 1024..65535 (L20)."""
     port = plan.problem.launch.master_port
     if not 1024 <= port <= 65535:
-        text = f"port {port} cannot be the rendezvous port"
-        label = f"{port} is not in 1024..65535"
+        text = f"{port} is not a valid rendezvous port"
+        label = f"port {port} must be in 1024..65535"
         sink.report("L20", Finding(text, label=label), at="launch.master_port")
 
 
 def _has_emitted_program(plan: AnyPlan) -> bool:
-    """Return True if a spec without a program starts an engine or a program that PARC emits."""
+    """Return True if a spec without ``launch.program`` still starts a program.
+
+    That program is an engine, or one that PARC emits.
+    """
     if isinstance(plan, ServingPlan):
         return True
     problem = plan.problem
@@ -96,6 +102,7 @@ def _has_emitted_program(plan: AnyPlan) -> bool:
 
 
 def _check_interface(plan: AnyPlan, sink: Sink) -> None:
+    """Report a network interface that is no exact name, or does not reach other hosts (N01)."""
     name = plan.problem.launch.network_interface
     if name is None or len(plan.placement.hosts) == 1:
         return
@@ -104,6 +111,7 @@ def _check_interface(plan: AnyPlan, sink: Sink) -> None:
         text = f"{name!r} is not the name of a network interface"
         help_text = "use one exact name such as eth0; Gloo does not support patterns"
         sink.report("N01", Finding(text, help=help_text), at=at)
+    # Loopback, container and virtual-machine bridges exist on every host, but lead nowhere.
     elif name.startswith(NOT_ROUTED):
         text = f"interface {name} does not reach other hosts"
         help_text = "use an interface whose addresses all hosts can reach"
@@ -118,6 +126,8 @@ def _check_variable(plan: AnyPlan, sink: Sink, name: str, value: str) -> None:
         sink.report("L18", Finding(text, help=help_text), at="launch.env")
         return
     at = f"launch.env.{name}"
+    # srun reads SLURM_* and SRUN_* as defaults of its options, which could change the distribution
+    # of tasks.
     if name in SET_BY_LAUNCHER or name.startswith(("SLURM_", "SRUN_")):
         text = f"{name} determines which rank runs where, so only the launch scripts may set it"
         sink.report("L14", Finding(text, fix=f"remove launch.env.{name}"), at=at, key=True)
@@ -130,20 +140,26 @@ def _check_variable(plan: AnyPlan, sink: Sink, name: str, value: str) -> None:
 
 
 def check_fabric(plan: AnyPlan, sink: Sink) -> None:
-    """Report N02, N04 and N06: NCCL variables that conflict with the network between hosts."""
+    """Report NCCL and Gloo variables in ``launch.env`` that conflict with the network.
+
+    These are disabled RDMA (N04), a fixed RoCE address index (N06), and an interface for NCCL but
+    not for Gloo (N02).
+    """
     env = dict(plan.problem.launch.env)
     kind = plan.problem.cluster.fabric.kind
     rdma = kind in {"infiniband", "roce"}
     cause = (Cause("cluster.fabric", f"the fabric is {kind}"),)
     if rdma and env.get("NCCL_IB_DISABLE", "0") != "0":
-        text = f"NCCL_IB_DISABLE turns RDMA off on {kind}; sockets are about ten times slower"
+        text = f"NCCL_IB_DISABLE turns off RDMA on {kind}; TCP sockets are about ten times slower"
         sink.report("N04", Finding(text, causes=cause), at="launch.env.NCCL_IB_DISABLE")
     if rdma and env.get("NCCL_NET", "IB").lower() == "socket":
-        text = f"NCCL_NET=Socket does not use RDMA on {kind}; sockets are about ten times slower"
+        text = f"NCCL_NET=Socket disables RDMA on {kind}; TCP sockets are about ten times slower"
         sink.report("N04", Finding(text, causes=cause), at="launch.env.NCCL_NET")
     if kind == "roce" and "NCCL_IB_GID_INDEX" in env:
         text = "NCCL_IB_GID_INDEX is set for all hosts, but hosts may have different GID indices"
-        help_text = "remove it: NCCL 2.21 and later finds the RoCE v2 address on each host"
+        help_text = (
+            "remove the variable: NCCL 2.21 and later finds the RoCE v2 address on each host"
+        )
         at = "launch.env.NCCL_IB_GID_INDEX"
         sink.report("N06", Finding(text, help=help_text, causes=cause), at=at)
     gloo = "GLOO_SOCKET_IFNAME" in env or plan.problem.launch.network_interface is not None
@@ -154,7 +170,11 @@ def check_fabric(plan: AnyPlan, sink: Sink) -> None:
 
 
 def check_connections(plan: Plan, sink: Sink) -> None:
-    """Report N08 and N09: CUDA_DEVICE_MAX_CONNECTIONS conflicts with the framework or the GPU."""
+    """Report a wrong or slow value of CUDA_DEVICE_MAX_CONNECTIONS.
+
+    It is wrong (N08) if the framework requires another value, and slow (N09) if it serializes
+    kernels that the GPU could overlap.
+    """
     name = "CUDA_DEVICE_MAX_CONNECTIONS"
     given = dict(plan.problem.launch.env).get(name)
     required = {key: value for key, value, _ in framework_environment(plan)}.get(name)
@@ -163,9 +183,13 @@ def check_connections(plan: Plan, sink: Sink) -> None:
         return
     at = f"launch.env.{name}"
     cause = (Cause("cluster.gpu", f"{gpu.name} is {gpu.generation}"),)
+    # Megatron relies on one hardware queue: with CUDA_DEVICE_MAX_CONNECTIONS=1 the communication of
+    # tensor parallelism starts before the matrix product that overlaps it.
     if required is not None and given != required:
         text = f"{name}={given}, but {plan.problem.framework} requires {required} for this layout"
-        finding = Finding(text, label=f"must be {required}", fix=f"remove {at}", causes=cause)
+        finding = Finding(
+            text, label=f"{name} must be {required}", fix=f"remove {at}", causes=cause
+        )
         sink.report("N08", finding, at=at)
     elif required is None and given == "1" and gpu.compute_capability >= OVERLAPPING_KERNELS:
         text = f"{name}=1 serializes kernels that could overlap on {gpu.generation}"

@@ -1,4 +1,4 @@
-"""Emission of ``launch.sh``, the script that starts the ranks of one host, by Slurm or by hand."""
+"""Emission of ``launch.sh``, which starts the ranks of one host."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def launch_script(
 ) -> Artifact:
     """Return ``<folder>/launch.sh``, which reads ``hosts_file`` in the same folder.
 
-    ``command`` replaces the framework's launch command. It is given for launchers whose hosts
-    file has more words after each host name.
+    ``command`` replaces the framework's launch command. Callers pass it for launchers whose hosts
+    file has more words after each host name, such as ``slots=8``.
     """
     # The rendezvous is static, because c10d sorts the nodes by name, which would break the rank
     # map (pytorch issues 137402 and 150660).
@@ -37,7 +37,10 @@ def launch_script(
 
 
 def launch_command_of(plan: Plan) -> LaunchCommand:
-    """Return the framework's command if its files are emitted, else the user's program."""
+    """Return the launch command of the plan's framework.
+
+    If the framework is not in ``emit``, return the command that runs the user's program.
+    """
     problem = plan.problem
     if problem.framework in problem.emit:
         return framework_of(problem).launch_command(plan)
@@ -45,6 +48,6 @@ def launch_command_of(plan: Plan) -> LaunchCommand:
     return LaunchCommand(program=shell_word(problem.launch.program), args=words)
 
 
-def host_lines(plan: AnyPlan) -> str:
-    """Return one host name per line; line n+1 is node rank n."""
+def hosts_file_text(plan: AnyPlan) -> str:
+    """Return the text of a hosts file, with one name per line; line n+1 is node rank n."""
     return "".join(f"{host.name}\n" for host in plan.placement.hosts)

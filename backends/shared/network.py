@@ -1,6 +1,7 @@
-"""Environment variables that the network between hosts requires, by kind of fabric.
+"""Environment variables that the network between hosts requires, by kind of network.
 
-Variables that override NCCL's own tuning (NCCL_ALGO, NCCL_PROTO, channels) are not set.
+Variables that would override NCCL's own tuning (NCCL_ALGO, NCCL_PROTO, numbers of channels) are
+never set.
 """
 
 from __future__ import annotations
@@ -51,26 +52,34 @@ _DEFAULT_INTERFACES: dict[str, str] = {"efa": "^docker,lo,veth", "slingshot": "h
 
 
 def network_environment(cluster: Cluster, launch: Launch) -> tuple[Variable, ...]:
-    """Return the variables for a job of two or more hosts; each name occurs once."""
+    """Return the variables for a job on two or more hosts; each name occurs once."""
     kind = cluster.fabric.kind
     rack = _NVLINK_RACK if nvlink_spans_hosts(cluster) else ()
-    return _interfaces(kind, launch) + _adapters(cluster) + _BY_KIND[kind] + _rails(cluster) + rack
+    return (
+        _interface_variables(kind, launch)
+        + _adapter_variables(cluster)
+        + _BY_KIND[kind]
+        + _rail_variables(cluster)
+        + rack
+    )
 
 
-def _rails(cluster: Cluster) -> tuple[Variable, ...]:
-    """Keep rings on their rail, if every NIC of a host has its own leaf switch.
+def _rail_variables(cluster: Cluster) -> tuple[Variable, ...]:
+    """Return the variable that keeps NCCL's rings on one rail, for a rail-optimized network.
 
-    Source: NCCL user guide, NCCL_CROSS_NIC.
+    In such a network every NIC of a host is connected to a different leaf switch. Source: NCCL user
+    guide, NCCL_CROSS_NIC.
     """
     if cluster.fabric.rails < 2 or cluster.fabric.kind not in {"infiniband", "roce"}:
         return ()
     return (("NCCL_CROSS_NIC", "0", "keeps each ring on one rail, so that it avoids the spine"),)
 
 
-def _interfaces(kind: str, launch: Launch) -> tuple[Variable, ...]:
-    """Return the bootstrap interfaces; Gloo's only if the spec names one.
+def _interface_variables(kind: str, launch: Launch) -> tuple[Variable, ...]:
+    """Return the variables with the network interface on which NCCL and Gloo start up.
 
-    Gloo accepts exact interface names, but the defaults are prefixes.
+    Gloo's variable is set only if the spec names an interface, because Gloo accepts only exact
+    names and the defaults are prefixes.
     """
     name = launch.network_interface
     if name is not None:
@@ -85,8 +94,11 @@ def _interfaces(kind: str, launch: Launch) -> tuple[Variable, ...]:
     return ()
 
 
-def _adapters(cluster: Cluster) -> tuple[Variable, ...]:
-    """List the compute NICs by exact name (``=``): as a prefix, mlx5_1 would match mlx5_10 too."""
+def _adapter_variables(cluster: Cluster) -> tuple[Variable, ...]:
+    """Return the variable that lists the host's RDMA NICs, if the spec names them.
+
+    The leading ``=`` requests exact names: as a prefix, mlx5_1 would match mlx5_10 too.
+    """
     if cluster.fabric.kind not in {"infiniband", "roce"} or not cluster.node.nic_names:
         return ()
     names = "=" + ",".join(cluster.node.nic_names)

@@ -1,4 +1,8 @@
-"""Model features that PARC's own training programs do not build; they build a plain decoder."""
+"""Features of models that PARC's own training programs cannot build.
+
+These programs build a plain decoder: RMSNorm before attention and before a SiLU-gated MLP, rotary
+positions, and grouped queries.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +15,14 @@ SCALINGS = ("none", "linear", "llama3")
 """Rotary scalings that the emitted model implements."""
 
 
-def unsupported_parts(model: Model) -> tuple[str, ...]:
-    """Return the features of ``model`` that a plain decoder lacks, in words; empty if it has all.
-
-    A plain decoder has RMSNorm before attention and before a SiLU-gated MLP, rotary positions
-    and grouped queries.
-    """
-    parts = (*never_built_parts(model), *_layer_parts(model))
-    return (*parts, *_position_and_embedding_parts(model))
+def unsupported_model_features(model: Model) -> tuple[str, ...]:
+    """Return descriptions of the features of ``model`` that a plain decoder lacks, if any."""
+    parts = (*never_built_parts(model), *_unsupported_layer_parts(model))
+    return (*parts, *_unsupported_position_parts(model))
 
 
 def never_built_parts(model: Model) -> Iterator[str]:
-    """Yield the features of ``model`` that none of the emitted programs builds, in words."""
+    """Yield descriptions of the features of ``model`` that no emitted program can build."""
     attention = model.attention
     if attention.latent is not None:
         yield "latent attention"
@@ -32,15 +32,15 @@ def never_built_parts(model: Model) -> Iterator[str]:
         yield "sliding window"
     if attention.sinks:
         yield "attention sinks"
-    yield from hybrid_parts(model)
+    yield from hybrid_model_features(model)
     if model.mtp_layers:
         yield "multi-token prediction"
     if model.left_out:
         yield model.left_out
 
 
-def hybrid_parts(model: Model) -> Iterator[str]:
-    """Yield the features of ``model`` that a stack of identical attention layers lacks."""
+def hybrid_model_features(model: Model) -> Iterator[str]:
+    """Yield the features of ``model`` that a stack of equal softmax-attention layers lacks."""
     if model.attention.gate:
         yield "gate on the attention output"
     if model.linear is not None:
@@ -51,7 +51,8 @@ def hybrid_parts(model: Model) -> Iterator[str]:
         yield "pattern of layers of one part each"
 
 
-def _layer_parts(model: Model) -> Iterator[str]:
+def _unsupported_layer_parts(model: Model) -> Iterator[str]:
+    """Yield the features of norms, MLP and biases that a plain decoder lacks."""
     if model.attention.output_bias:
         yield "bias on the attention output"
     if model.experts is not None:
@@ -66,10 +67,12 @@ def _layer_parts(model: Model) -> Iterator[str]:
         yield f"{model.norms_per_layer} norms per layer"
 
 
-def _position_and_embedding_parts(model: Model) -> Iterator[str]:
+def _unsupported_position_parts(model: Model) -> Iterator[str]:
+    """Yield the features of positions and embeddings that a plain decoder lacks."""
     position = model.position
     if position.kind == "none":
         yield "attention without positions"
+    # Some models, such as Pythia, rotate only a part of each head.
     elif position.kind == "rope" and position.scaling in SCALINGS and position.percent != 1:
         yield f"rotation of {position.percent:.4g} of a head"
     elif position.kind != "rope" or position.scaling not in SCALINGS:
@@ -79,10 +82,10 @@ def _position_and_embedding_parts(model: Model) -> Iterator[str]:
 
 
 def explain_unsupported_model(name: str, lacks: Iterable[str], framework: str) -> Finding:
-    """Explain that the emitted program would train a model without the parts ``lacks``."""
+    """Return a finding: the program for ``framework`` cannot build the features ``lacks``."""
     return Finding(
         message=f"PARC's training program for {framework} does not build {name}",
-        label=f"it has no {', no '.join(lacks)}",
+        label=f"the program has no {', no '.join(lacks)}",
         help="supported: RMSNorm, SiLU-gated MLP, grouped queries, rotary positions; or set "
         "launch.program to your own program, which imports the emitted files",
         fix="launch.program: train.py",

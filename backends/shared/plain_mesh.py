@@ -1,20 +1,26 @@
-"""Rank order, expert mesh and rank map columns of frameworks with expert groups."""
+"""Rank order, expert mesh and rank map columns of frameworks that have a separate expert mesh."""
 
 from __future__ import annotations
 
 from parc.compiler.ir import GroupFamily, Layout, Mesh
 
 DEFAULT_ORDER = "tp-cp-ep-dp-pp"
-"""Fastest axis first, pipeline stages outermost."""
+"""Default rank order: tp varies fastest, pp slowest."""
 
 
 def order_axes(order: str, sizes: dict[str, int]) -> Mesh:
-    """Return a mesh with the axes of ``sizes`` in ``order``, which may name further axes."""
+    """Return the mesh with the axes in ``sizes``, sorted as in ``order``, the fastest first.
+
+    ``order`` may contain axes that are not in ``sizes``.
+    """
     return Mesh.of(tuple((name, sizes[name]) for name in order.split("-") if name in sizes))
 
 
 def expert_mesh(layout: Layout) -> Mesh:
-    """Return the mesh of the routed experts, with axes tp (size etp), ep, dp (size edp) and pp."""
+    """Return the mesh of the routed experts.
+
+    Its axes are tp (of size etp), ep, dp (of size edp) and pp.
+    """
     sizes = {"tp": layout.etp, "ep": layout.ep, "dp": layout.edp, "pp": layout.pp}
     return order_axes(layout.order, sizes)
 
@@ -28,4 +34,5 @@ COLUMNS: tuple[GroupFamily, ...] = (
     GroupFamily("etp", "expert", ("tp",), column=True),
     GroupFamily("edp", "expert", ("dp",), column=True),
 )
-"""Groups along single axes; ``etp`` and ``edp`` are the axes tp and dp of the expert mesh."""
+"""Process groups along single axes, which are the columns of the rank map. ``etp`` and ``edp`` are
+the axes tp and dp of the expert mesh."""

@@ -1,4 +1,4 @@
-"""Rules of all training frameworks: heads, GPU count, batch, sequence, number of experts."""
+"""Rules that all training frameworks share: heads, GPU count, batch, sequence length, experts."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 
 def always_violated(code: str, paths: tuple[str, ...], finding: Finding) -> Rule:
-    """Return a rule that every layout violates, for specs that the framework cannot express."""
+    """Return a rule that every layout violates, for a spec that the framework cannot express."""
     return Rule(code, paths, lambda problem, layout: True, lambda problem, layout: finding, ())
 
 
 def experts_of(problem: Problem) -> Experts:
-    """Return the experts of the model; for rules that only apply to models with experts.
+    """Return the experts of the model; only rules for models with experts call this function.
 
     Raises:
         ValueError: the model has no experts.
@@ -46,7 +46,7 @@ def _explain_head_count(problem: Problem, layout: Layout) -> Finding:
         label=f"{heads} % {tp} = {heads % tp}, must be 0",
         help=f"valid tp within one NVLink domain: {format_values(good)}",
         fix=format_pin("layout.tp", nearest(good, tp)),
-        causes=(Cause("model.heads", f"{heads} heads"),),
+        causes=(Cause("model.heads", f"the model has {heads} attention heads"),),
     )
 
 
@@ -54,15 +54,16 @@ def _violates_gpu_count(problem: Problem, layout: Layout) -> bool:
     gpus, world = problem.cluster.gpus, layout.world
     if world == gpus:
         return False
+    # A fixed dp, or the goal of few GPUs, shows that idle GPUs are intended.
     free = problem.pins.dp is not None or problem.goals.maximize == "fewest-gpus"
     return world > gpus or not free
 
 
 def gpu_count_rule(tensor_degrees: Callable[[Problem], list[int]]) -> Rule:
-    """Return D09: the parallel sizes must multiply to the number of GPUs.
+    """Return rule D09: the product of the parallel sizes must be the number of GPUs.
 
-    ``tensor_degrees`` returns the tp sizes that the help may suggest. Fewer ranks than GPUs are
-    valid if the spec pins dp or maximizes ``fewest-gpus``.
+    Fewer ranks than GPUs are valid if the spec fixes dp or sets ``maximize: fewest-gpus``.
+    ``tensor_degrees`` returns the tp sizes that the help may suggest.
     """
 
     def explain(problem: Problem, layout: Layout) -> Finding:
@@ -89,14 +90,15 @@ def _explain_gpu_count(problem: Problem, layout: Layout, tensor_degrees: list[in
         label=label,
         help=good,
         fix=edit,
-        causes=(Cause("cluster", f"{gpus} usable GPUs"),),
+        causes=(Cause("cluster", f"the cluster has {gpus} usable GPUs"),),
     )
 
 
 def _suggest_gpu_count(gpus: int, layout: Layout, tensor_degrees: list[int]) -> tuple[str, str]:
-    """Return the valid values of the axis that is easiest to change, and the edit.
+    """Return (help, fix): the valid values of tp or pp, and the edit to the nearest one.
 
-    This is tp if tp x cp does not divide the GPUs, because pp cannot correct that.
+    tp must change if tp x cp does not divide the number of GPUs, because no pp can correct that;
+    otherwise pp is easier to change.
     """
     tp, cp = layout.tp, layout.cp
     if gpus % (tp * cp):
@@ -138,9 +140,10 @@ def _violates_sequence_shard(problem: Problem, layout: Layout) -> bool:
 
 def _explain_sequence_shard(problem: Problem, layout: Layout) -> Finding:
     length, cp, tp = problem.job.sequence_length, layout.cp, layout.tp
+    # x 2 with context parallelism, so that the suggestion satisfies CONTEXT_CHUNKS as well.
     below, above = nearest_multiples(length, cp * tp * (2 if cp > 1 else 1))
     return Finding(
-        message=f"{length // cp} tokens per context rank are not divisible by tp={tp}",
+        message=f"{length // cp} tokens per context-parallel rank are not divisible by tp={tp}",
         label=f"({length} / {cp}) % {tp} = {length // cp % tp}, must be 0",
         help=f"nearest valid sequence lengths: {format_values(sorted({below, above}))}",
         fix=format_pin("job.sequence_length", above),
@@ -149,7 +152,8 @@ def _explain_sequence_shard(problem: Problem, layout: Layout) -> Finding:
 
 
 def _violates_context_chunks(problem: Problem, layout: Layout) -> bool:
-    # Rank r of cp has chunks r and 2 cp - 1 - r, which balances the work of causal attention.
+    # Context-parallel rank r has the chunks r and 2 cp - 1 - r of the sequence, so that all ranks
+    # have the same work with causal attention.
     return layout.cp > 1 and problem.job.sequence_length % (2 * layout.cp) != 0
 
 
@@ -171,7 +175,11 @@ def _violates_expert_count(problem: Problem, layout: Layout) -> bool:
 
 
 def expert_count_rule(ranks: Callable[[Problem, Layout], int]) -> Rule:
-    """Return D08: ep must divide the experts; the help suggests divisors of ``ranks`` as well."""
+    """Return rule D08: the number of experts must be divisible by ep.
+
+    The help suggests only values of ep that also divide ``ranks``, the number of ranks over which
+    experts can be distributed.
+    """
 
     def explain(problem: Problem, layout: Layout) -> Finding:
         return _explain_expert_count(problem, layout, ranks(problem, layout))
@@ -189,7 +197,7 @@ def _explain_expert_count(problem: Problem, layout: Layout, ranks: int) -> Findi
         label=f"{count} % {ep} = {count % ep}, must be 0",
         help=f"valid ep: {format_values(good)}",
         fix=format_pin("layout.ep", nearest(good, ep)),
-        causes=(Cause("model.experts.count", f"{count} experts"),),
+        causes=(Cause("model.experts.count", f"the model has {count} experts"),),
     )
 
 
@@ -246,16 +254,16 @@ NO_EXPERTS = Rule(
 
 
 def decay_rule(framework: str, valid_decays: tuple[str, ...]) -> Rule:
-    """Return E11: ``framework`` has learning-rate schedules only for ``valid_decays``."""
+    """Return rule E11: ``framework`` supports only the learning-rate decays in ``valid_decays``."""
 
     def violates(problem: Problem, layout: Layout) -> bool:
         return problem.job.lr_decay not in valid_decays
 
     def explain(problem: Problem, layout: Layout) -> Finding:
         return Finding(
-            message=f"{framework} has no learning-rate schedule with decay {problem.job.lr_decay}",
-            label=f"must be one of {', '.join(valid_decays)}",
-            help=f"valid values: {', '.join(valid_decays)}; megatron supports all decays",
+            message=f"{framework} does not support learning-rate decay {problem.job.lr_decay}",
+            label=f"lr_decay must be one of {', '.join(valid_decays)}",
+            help=f"valid lr_decay: {', '.join(valid_decays)}; megatron supports all decays",
             fix=f"job.lr_decay: {valid_decays[0]}",
             targets=(framework,),
         )

@@ -1,4 +1,4 @@
-"""Pipeline stages of consecutive layers, for frameworks that are given layer counts per chunk."""
+"""Pipeline splits for frameworks that receive the number of consecutive layers per chunk."""
 
 from __future__ import annotations
 
@@ -9,25 +9,31 @@ from parc.compiler.ir import Chunk, Model, Split
 
 
 def even_counts(layers: int, chunks: int) -> tuple[int, ...]:
-    """Return the layers per chunk in model order; the first chunks get the remainder."""
+    """Return the layers per chunk, as equal as possible; the first chunks get the remainder."""
     whole, rest = divmod(layers, chunks)
     return tuple(whole + (place < rest) for place in range(chunks))
 
 
 def looped_split(model: Model, counts: Sequence[int], pp: int) -> Split:
-    """Return the split that assigns chunk ``c`` of ``counts`` to pipeline rank ``c % pp``.
+    """Return the split that assigns chunk ``c`` to pipeline rank ``c % pp``.
 
-    The first chunk has the embedding, the last one the prediction layers and the loss.
+    ``counts`` are the layers per chunk. The first chunk also has the embedding, the last one the
+    multi-token prediction layers and the loss.
     """
-    return _split(model, counts, [chunk % pp for chunk in range(len(counts))], pp)
+    return _assemble_split(model, counts, [chunk % pp for chunk in range(len(counts))], pp)
 
 
-def v_split(model: Model, counts: Sequence[int], pp: int) -> Split:
-    """Return the split of ZB-V and DualPipeV: rank ``r`` has chunks ``r`` and ``2 pp - 1 - r``."""
-    return _split(model, counts, [*range(pp), *reversed(range(pp))], pp)
+def v_schedule_split(model: Model, counts: Sequence[int], pp: int) -> Split:
+    """Return the split of the V-shaped schedules ZB-V and DualPipeV.
+
+    Pipeline rank ``r`` has the chunks ``r`` and ``2 pp - 1 - r``; ``counts`` are the layers per
+    chunk.
+    """
+    return _assemble_split(model, counts, [*range(pp), *reversed(range(pp))], pp)
 
 
-def _split(model: Model, counts: Sequence[int], ranks: Sequence[int], pp: int) -> Split:
+def _assemble_split(model: Model, counts: Sequence[int], ranks: Sequence[int], pp: int) -> Split:
+    """Return the split with ``counts[i]`` layers in chunk i, on pipeline rank ``ranks[i]``."""
     stages: list[list[Chunk]] = [[] for _ in range(pp)]
     first = 0
     for place, (count, rank) in enumerate(zip(counts, ranks, strict=True)):
@@ -36,21 +42,22 @@ def _split(model: Model, counts: Sequence[int], ranks: Sequence[int], pp: int) -
         stages[rank].append(Chunk(first, count, place == 0, mtp, last))
         first += count
     even = len(set(counts)) == 1
+    # The form is only a label here: these frameworks receive layer counts, not Megatron's flags.
     chunks = tuple(tuple(stage) for stage in stages)
     return Split("even" if even else "counted", False, False, "", chunks)
 
 
 def single_stage(model: Model, pp: int, vpp: int) -> Split | None:
-    """Return the split without a pipeline; None if pp or vpp is above 1."""
+    """Return the split with all layers on a single stage; None if ``pp`` or ``vpp`` is above 1."""
     return looped_split(model, (model.layers,), 1) if pp == vpp == 1 else None
 
 
 def explain_no_pipeline(framework: str, pp: int, vpp: int) -> tuple[str, str, Finding]:
-    """Return code, spec path and finding for pp or vpp above 1 in a framework without pipelines."""
+    """Return (code, spec path, finding): ``framework`` supports neither pp nor vpp above 1."""
     at = "layout.pp" if pp > 1 else "layout.vpp"
     finding = Finding(
         message=f"{framework} has no pipeline stages",
-        label=f"pp {pp} x vpp {vpp}, must be 1",
+        label=f"pp {pp}, vpp {vpp}, both must be 1",
         help="frameworks with pipelines: megatron, deepspeed, torchtitan",
         fix=f"{at}: 1",
         targets=(framework,),

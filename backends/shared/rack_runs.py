@@ -1,4 +1,4 @@
-"""Runs of consecutive node ranks in the same rack or NVLink domain, without names of racks."""
+"""Runs of consecutive node ranks on hosts of the same rack or NVLink domain."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from parc.compiler.ir import Cluster, Host
 
 
 def nvlink_spans_hosts(cluster: Cluster) -> bool:
-    """Return True if an NVLink domain contains several hosts (such as NVL72)."""
+    """Return True if an NVLink domain contains several hosts, as in NVL72 systems."""
     return cluster.node.link_kind == "nvlink" and cluster.node.nvlink_domain > cluster.node.gpus
 
 
 def contiguous_rack_runs(cluster: Cluster, hosts: Sequence[Host]) -> tuple[tuple[int, int], ...]:
-    """Return (rack number, hosts) per run of consecutive node ranks in the same rack.
+    """Return (rack number, number of hosts) per run of consecutive node ranks in one rack.
 
-    Racks are numbered in order of first use. If NVLink domains span hosts, a domain counts as the
-    rack: Slurm then has a block per domain (topology/block), and Kubernetes a node label.
+    Racks are numbered in the order in which the node ranks reach them. If NVLink domains span
+    hosts, each domain counts as a rack: Slurm has one block per domain (topology/block), and
+    Kubernetes one node label.
     """
     domains = nvlink_spans_hosts(cluster)
     homes = [host.nvlink_domain if domains else host.rack for host in hosts]

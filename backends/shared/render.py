@@ -1,4 +1,4 @@
-"""Rendering of Jinja templates, which print values and do not compute them."""
+"""Rendering of the Jinja templates in ``templates/``, which print values but compute nothing."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def shell_word(value: object) -> str:
-    """Return ``value`` quoted as one word of a POSIX shell that expands to exactly that text.
+    """Return ``value`` quoted so that a POSIX shell reads it as one word with exactly that text.
 
-    A leading ``=`` and commas are quoted too. The shell does not need it, but ``NAME==value``
-    looks like a comparison, and shellcheck reports ``969,30,1`` in an array as a list that is
-    separated by commas instead of spaces.
+    A leading ``=`` and commas are quoted too. No shell needs it, but ``NAME==value`` looks like a
+    comparison, and shellcheck reports ``969,30,1`` in an array as a list with commas instead of
+    spaces.
     """
     text = str(value)
     quoted = shlex.quote(text)
@@ -24,21 +24,23 @@ def shell_word(value: object) -> str:
 
 
 def one_line(value: object) -> str:
-    """Return ``value`` with unprintable characters as spaces, safe in a comment of one line."""
+    """Return ``value`` as one line for a comment, with a space for every unprintable character."""
     return "".join(char if char.isprintable() else " " for char in str(value))
 
 
 @cache
-def environment(folder: str) -> Environment:
-    """Return the Jinja environment of ``templates/<folder>``, with the filters ``sh`` and ``line``.
+def jinja_environment(folder: str) -> Environment:
+    """Return the Jinja environment for ``templates/<folder>``.
 
-    HTML templates escape every value, because names in a spec may contain markup.
+    Its filters are ``sh`` (``shell_word``) and ``line`` (``one_line``). HTML templates escape every
+    value, because names in a spec may contain markup.
     """
     # Imported here because jinja2 slows down the start of every command.
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
     jinja = Environment(
         loader=PackageLoader("parc.templates", folder),
+        # A missing value is an error, never an empty text in an emitted file.
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -53,11 +55,11 @@ def environment(folder: str) -> Environment:
 
 
 def render(folder: str, template: str, values: Mapping[str, object]) -> str:
-    """Return the text of ``templates/<folder>/<template>``, ending in exactly one newline.
+    """Return the text of ``templates/<folder>/<template>`` with exactly one newline at its end.
 
     Raises:
         jinja2.UndefinedError: the template uses a name that is not in ``values``.
         jinja2.TemplateNotFound: the template does not exist.
     """
-    text: str = environment(folder).get_template(template).render(values)
+    text: str = jinja_environment(folder).get_template(template).render(values)
     return text.rstrip("\n") + "\n"

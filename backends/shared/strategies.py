@@ -1,7 +1,7 @@
-"""Parallelism strategies, and which framework supports which: one table for rules and matrix.
+"""The table of parallelism strategies, used by the rules and by the matrix in ``parc backends``.
 
-A framework lists the strategies that it supports (``Framework.strategies``: name -> setting). A
-layout that uses another strategy is rejected (E08), never emitted without it.
+A framework declares the strategies that it supports (``Framework.strategies``: name -> setting). A
+layout that needs any other strategy is rejected (E08), never emitted without it.
 """
 
 from __future__ import annotations
@@ -21,36 +21,41 @@ Uses = Callable[[Layout], bool]
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """Parallelism or memory strategy that a layout may use."""
+    """A parallelism or memory strategy that a layout may use."""
 
     name: str
     title: str
     path: str
     """Spec path that requests the strategy."""
     without: str
-    """Pin that avoids the strategy, such as ``layout.tp: 1``."""
+    """Edit of the spec that avoids the strategy, such as ``layout.tp: 1``."""
     reads: tuple[str, ...]
     """Fields of the layout that ``uses`` reads."""
     uses: Uses
 
 
-def _zero(stage: int) -> Uses:
+def _uses_zero_stage(stage: int) -> Uses:
+    """Return a function that is true for layouts with ZeRO ``stage`` and more than one shard."""
     return lambda layout: layout.zero_stage == stage and layout.dp_shard > 1
 
 
-def _context(comm: str) -> Uses:
+def _uses_context_comm(comm: str) -> Uses:
+    """Return a function that is true for layouts with context parallelism over ``comm``."""
     return lambda layout: layout.cp > 1 and layout.cp_comm == comm
 
 
-def _schedule(name: str) -> Uses:
+def _uses_schedule(name: str) -> Uses:
+    """Return a function that is true for layouts with a pipeline and the schedule ``name``."""
     return lambda layout: layout.pp > 1 and layout.schedule == name
 
 
-def _recompute(granularity: str) -> Uses:
+def _uses_recompute(granularity: str) -> Uses:
+    """Return a function that is true for layouts with the recomputation ``granularity``."""
     return lambda layout: layout.recompute.granularity == granularity
 
 
-def _axis(name: str) -> Uses:
+def _uses_axis(name: str) -> Uses:
+    """Return a function that is true for layouts whose parallel size ``name`` is above 1."""
     return lambda layout: bool(getattr(layout, name) > 1)
 
 
@@ -61,43 +66,45 @@ _PP = ("pp", "schedule")
 STRATEGIES: tuple[Strategy, ...] = (
     Strategy("dp", "data parallel (DDP)", "layout.dp", "layout.dp: 1", ("dp_shard", "dp_replicate"),
              lambda layout: layout.dp > 1),
-    Strategy("zero-1", "ZeRO-1", "layout.zero_stage", "layout.zero_stage: 0", _ZERO, _zero(1)),
-    Strategy("zero-2", "ZeRO-2", "layout.zero_stage", "layout.zero_stage: 1", _ZERO, _zero(2)),
+    Strategy("zero-1", "ZeRO-1", "layout.zero_stage", "layout.zero_stage: 0", _ZERO,
+             _uses_zero_stage(1)),
+    Strategy("zero-2", "ZeRO-2", "layout.zero_stage", "layout.zero_stage: 1", _ZERO,
+             _uses_zero_stage(2)),
     Strategy("zero-3", "ZeRO-3, FSDP", "layout.zero_stage", "layout.zero_stage: 1", _ZERO,
-             _zero(3)),
+             _uses_zero_stage(3)),
     Strategy("hsdp", "hybrid sharding (HSDP)", "layout.dp_shard", "layout.dp_shard: auto",
              ("dp_replicate", "zero_stage"),
              lambda layout: layout.dp_replicate > 1 and layout.zero_stage > 0),
-    Strategy("tp", "tensor parallel", "layout.tp", "layout.tp: 1", ("tp",), _axis("tp")),
+    Strategy("tp", "tensor parallel", "layout.tp", "layout.tp: 1", ("tp",), _uses_axis("tp")),
     Strategy("sp", "sequence parallel (with tp)", "layout.sequence_parallel",
              "layout.sequence_parallel: false", ("tp", "sequence_parallel"),
              lambda layout: layout.tp > 1 and layout.sequence_parallel),
     Strategy("cp-p2p", "context parallel (ring)", "layout.cp_comm", "layout.cp: 1", _CP,
-             _context("p2p")),
+             _uses_context_comm("p2p")),
     Strategy("cp-all-gather", "context parallel (all-gather)", "layout.cp_comm",
-             "layout.cp: 1", _CP, _context("all_gather")),
+             "layout.cp: 1", _CP, _uses_context_comm("all_gather")),
     Strategy("cp-a2a", "context parallel (Ulysses)", "layout.cp_comm", "layout.cp: 1", _CP,
-             _context("a2a")),
+             _uses_context_comm("a2a")),
     Strategy("cp-hierarchical", "context parallel (Ulysses in a ring)", "layout.cp_comm",
-             "layout.cp: 1", _CP, _context("a2a+p2p")),
+             "layout.cp: 1", _CP, _uses_context_comm("a2a+p2p")),
     Strategy("gpipe", "pipeline (GPipe)", "layout.schedule", "layout.schedule: auto", _PP,
-             _schedule("gpipe")),
-    Strategy("1f1b", "pipeline (1F1B)", "layout.pp", "layout.pp: 1", _PP, _schedule("1f1b")),
+             _uses_schedule("gpipe")),
+    Strategy("1f1b", "pipeline (1F1B)", "layout.pp", "layout.pp: 1", _PP, _uses_schedule("1f1b")),
     Strategy("interleaved", "pipeline (interleaved, vpp)", "layout.vpp", "layout.vpp: 1", _PP,
-             _schedule("interleaved")),
+             _uses_schedule("interleaved")),
     Strategy("zb-h1", "pipeline (zero bubble H1)", "layout.schedule", "layout.schedule: auto", _PP,
-             _schedule("zb-h1")),
+             _uses_schedule("zb-h1")),
     Strategy("zb-v", "pipeline (zero bubble V)", "layout.schedule", "layout.schedule: auto", _PP,
-             _schedule("zb-v")),
+             _uses_schedule("zb-v")),
     Strategy("dualpipe-v", "pipeline (DualPipeV)", "layout.schedule", "layout.schedule: auto", _PP,
-             _schedule("dualpipe-v")),
-    Strategy("ep", "expert parallel", "layout.ep", "layout.ep: 1", ("ep",), _axis("ep")),
+             _uses_schedule("dualpipe-v")),
+    Strategy("ep", "expert parallel", "layout.ep", "layout.ep: 1", ("ep",), _uses_axis("ep")),
     Strategy("etp", "expert tensor parallel", "layout.etp", "layout.etp: 1", ("etp", "ep"),
              lambda layout: layout.etp > 1 and layout.ep > 1),
     Strategy("recompute-selective", "selective recompute (modules)", "layout.recompute",
-             "layout.recompute: full", ("recompute",), _recompute("selective")),
+             "layout.recompute: full", ("recompute",), _uses_recompute("selective")),
     Strategy("recompute-full", "full recompute (layers)", "layout.recompute",
-             "layout.recompute: none", ("recompute",), _recompute("full")),
+             "layout.recompute: none", ("recompute",), _uses_recompute("full")),
     Strategy("offload-optimizer", "optimizer offload to the host", "layout.offload",
              "layout.offload: none", ("offload",),
              lambda layout: layout.offload.optimizer != "none"),
@@ -111,11 +118,15 @@ STRATEGIES: tuple[Strategy, ...] = (
 
 
 def strategy_rules(framework: str, supported: Mapping[str, str]) -> tuple[Rule, ...]:
-    """Return one E08 rule per strategy that is missing in ``supported``."""
+    """Return one rule (E08) per strategy that is missing in ``supported``.
+
+    ``supported`` are the strategies of ``framework``.
+    """
     return tuple(_unsupported_rules(framework, supported))
 
 
 def _unsupported_rules(framework: str, supported: Mapping[str, str]) -> Iterator[Rule]:
+    """Yield the E08 rules; their help lists supported strategies with the same spec path."""
     known = [one for one in STRATEGIES if one.name in supported]
     for one in STRATEGIES:
         if one.name not in supported:
@@ -125,12 +136,14 @@ def _unsupported_rules(framework: str, supported: Mapping[str, str]) -> Iterator
 
 
 def _uses_strategy(strategy: Strategy) -> Callable[[Problem, Layout], bool]:
+    """Return the condition of a rule: True if a layout uses ``strategy``."""
     return lambda _, layout: strategy.uses(layout)
 
 
 def _explain_unsupported(
     framework: str, strategy: Strategy, alternatives: list[Strategy]
 ) -> Callable[[Problem, Layout], Finding]:
+    """Return the function that builds the finding for a layout that uses ``strategy``."""
     names = ", ".join(one.title for one in alternatives)
     known = f"{framework} supports: {names}"
     if not names:
@@ -140,8 +153,8 @@ def _explain_unsupported(
         del layout
         return Finding(
             f"{framework} does not support {strategy.title}",
-            label="not supported",
-            help=known + _supported_behind(framework, strategy),
+            label=f"not supported by {framework}",
+            help=known + _supported_with_other_framework(framework, strategy),
             fix=strategy.without,
             targets=(framework,),
         )
@@ -163,7 +176,10 @@ SERVING_FIELDS: tuple[tuple[str, str], ...] = (
 
 
 def serving_strategy_rules(engine: str, supported: Mapping[str, str]) -> tuple[ServingRule, ...]:
-    """Return one E08 rule per field of ``layout`` whose strategy is missing in ``supported``."""
+    """Return one rule (E08) per ``layout`` field that requests an unsupported strategy.
+
+    ``supported`` are the strategies of the engine.
+    """
     titles = {one.name: one.title for one in STRATEGIES}
     return tuple(
         _serving_rule(engine, titles[strategy], field)
@@ -173,6 +189,7 @@ def serving_strategy_rules(engine: str, supported: Mapping[str, str]) -> tuple[S
 
 
 def _serving_rule(engine: str, title: str, field: str) -> ServingRule:
+    """Return rule E08 for ``layout.<field>``, which requests the strategy ``title``."""
     is_degree = field not in ("all2all", "redundant_experts")
     absent = (None, "off", 1) if is_degree else (None,)
 
@@ -193,8 +210,12 @@ def _serving_rule(engine: str, title: str, field: str) -> ServingRule:
     return ServingRule("E08", (f"layout.{field}", "emit"), requests, explain)
 
 
-def _supported_behind(framework: str, strategy: Strategy) -> str:
-    """Return a clause that names the frameworks behind this front that support ``strategy``."""
+def _supported_with_other_framework(framework: str, strategy: Strategy) -> str:
+    """Return a text that names the frameworks with which ``framework`` supports ``strategy``.
+
+    For example, Accelerate supports more strategies with DeepSpeed. The text is empty if there is
+    no such framework.
+    """
     found = find(framework)
     if not isinstance(found, Declaration):  # a pair such as "accelerate + deepspeed"
         return ""

@@ -1,4 +1,4 @@
-"""Tensor parallel sizes that a model and a cluster allow, for the help of a diagnostic."""
+"""Tensor parallel sizes that a model and a cluster allow, for the help of diagnostics."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ MAMBA_GROUPS = "groups of Mamba heads"
 
 
 def domain_degrees(problem: Problem) -> list[int]:
-    """Return the tensor parallel sizes that fit into one NVLink domain, divisible or not."""
+    """Return all tensor parallel sizes up to the GPUs of one NVLink domain, or of one host.
+
+    A size in the result need not divide the dimensions of the model.
+    """
     return list(range(1, max(problem.cluster.node.nvlink_domain, problem.cluster.node.gpus) + 1))
 
 
 def mixer_head_counts(model: Model) -> tuple[tuple[str, int], ...]:
-    """Return (description, count) of the heads of linear attention and Mamba layers.
+    """Return (description, number) of the heads of linear attention and Mamba layers.
 
-    Tensor parallelism assigns whole heads to ranks, so that tp must divide each count. Heads of
+    tp must divide each number, because tensor parallelism assigns whole heads to ranks. Heads of
     softmax attention are not included.
     """
     found: list[tuple[str, int]] = []
@@ -28,9 +31,10 @@ def mixer_head_counts(model: Model) -> tuple[tuple[str, int], ...]:
 
 
 def valid_tp(problem: Problem) -> list[int]:
-    """Return the tp sizes within one NVLink domain that divide all heads and widths.
+    """Return the tp sizes within one NVLink domain that divide all head counts and widths.
 
-    Key-value heads may also be fewer than tp, because ranks can hold copies of a head.
+    tp may also be a multiple of the number of key-value heads, because several ranks can store
+    copies of a head.
     """
     model = problem.model
     heads, kv = model.attention.heads, model.attention.kv_heads

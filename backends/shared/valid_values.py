@@ -1,4 +1,4 @@
-"""Valid values of a field, as the help and fix texts of a diagnostic show them."""
+"""Valid values of a field, and their text for the help and the fix of a diagnostic."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ MOST_SHOWN = 12
 
 
 def valid(values: Iterable[int], is_valid: Callable[[int], bool]) -> list[int]:
-    """Return the ``values`` for which ``is_valid`` is true, in their order."""
+    """Return those of ``values`` for which ``is_valid`` returns True, in the same order."""
     return [value for value in values if is_valid(value)]
 
 
 def format_values(values: Iterable[int]) -> str:
-    """Return ``1, 2, 4, 8``; long lists are shortened in the middle, empty ones read ``none``."""
+    """Return the values as text, such as ``1, 2, 4, 8``.
+
+    A long list shows the first values and the last one; an empty list reads ``none``.
+    """
     all_values = list(values)
     if not all_values:
         return "none"
@@ -23,25 +26,25 @@ def format_values(values: Iterable[int]) -> str:
 
 
 def nearest(values: Iterable[int], to: int) -> int | None:
-    """Return the value closest to ``to`` (the larger one of a tie); None if there is no value."""
+    """Return the value closest to ``to``, the larger one on a tie; None if there are no values."""
     return min(values, key=lambda value: (abs(value - to), -value), default=None)
 
 
 def format_pin(path: str, value: int | None) -> str:
-    """Return the edit ``layout.tp: 8``; empty if there is no valid value."""
+    """Return the edit that sets ``path`` to ``value``, such as ``layout.tp: 8``; empty for None."""
     return "" if value is None else f"{path}: {value}"
 
 
 def divisors(number: int) -> list[int]:
-    """Return all divisors of ``number``, ascending."""
+    """Return all divisors of ``number`` in ascending order."""
     low = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
     return low + [number // d for d in reversed(low) if d * d != number]
 
 
 def nearest_multiples(value: int, step: int) -> tuple[int, int]:
-    """Return the multiples of ``step`` next to ``value``: below (at least ``step``) and above.
+    """Return the multiples of ``step`` just below and just above ``value``.
 
-    Both are ``value`` if it is a multiple.
+    The lower one is at least ``step``. If ``value`` is a multiple itself, both are ``value``.
     """
     below = max(step, value // step * step)
     return below, below if below >= value else below + step

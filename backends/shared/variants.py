@@ -1,4 +1,4 @@
-"""Data-parallel and context-parallel variants of a framework, restricted to the pins of a spec."""
+"""Restriction of a framework's data-parallel and context-parallel variants to the spec."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from parc.compiler.ir import Problem, Variant
 
 
 def apply_pins(problem: Problem, offered: Iterable[Variant]) -> tuple[Variant, ...]:
-    """Return ``offered`` with the fields that the spec pins replaced, without duplicates.
+    """Return the variants ``offered``, with the fields that the spec fixes, without duplicates.
 
-    A pin applies to every variant, also if the framework cannot express the result: its rules
-    then reject the variant with a diagnostic. Leaving it out here would hide the reason.
+    A field that the spec fixes is set in every variant, even if the framework does not support the
+    result. The framework's rules then reject that variant with a diagnostic; without the variant,
+    the reason would stay hidden.
     """
     pins = problem.pins
     written = {
@@ -21,5 +22,6 @@ def apply_pins(problem: Problem, offered: Iterable[Variant]) -> tuple[Variant, .
         if getattr(pins, name) is not None
     }
     if pins.cp_a2a is not None:
+        # cp_a2a is only relevant for this communication, so that setting it implies the choice.
         written.setdefault("cp_comm", "a2a+p2p")
     return tuple(dict.fromkeys(replace(variant, **written) for variant in offered))

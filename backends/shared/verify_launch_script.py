@@ -1,6 +1,6 @@
-"""Verification of ``launch.sh``, the script that several launchers emit in their own folder.
+"""Verification of ``launch.sh``, which several launchers emit in their own folders.
 
-Verifiers share no code with the emitter, so this cannot be a part of ``launch_script.py``.
+It is separate from ``launch_script.py`` because a verifier must not share code with the emitter.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _DEVICES = re.compile(r"^export (?:CUDA|HIP)_VISIBLE_DEVICES='?([0-9,]+)'?$", re
 
 
 def verify_launch_script(file: str, text: str, job: JobShape, sink: Sink) -> None:
-    """Report A07 for numbers of the launcher, and a rendezvous, that differ from the rank map."""
+    """Report rank counts, or a rendezvous host, that differ from the rank map (A07)."""
     verify_numbers(file, text, job.launcher or TORCHRUN, job, sink)
     verify_rendezvous(file, text, job.hosts, sink)
 
 
 def exported_devices(text: str) -> list[str] | None:
-    """Return the devices that the script makes visible, by local rank; None if it sets none."""
+    """Return the GPU indices that the script makes visible, by local rank; None if it sets none."""
     found = _DEVICES.search(text)
     return found[1].split(",") if found else None

@@ -1,10 +1,10 @@
-"""Backend of Slurm: a batch script that verifies the order of the hosts before it launches."""
+"""The backend ``slurm``: a batch script that verifies the order of the hosts before the launch."""
 
 from __future__ import annotations
 
 from parc.backends.registry import engine
 from parc.backends.shared.launch_rules import check_launch
-from parc.backends.shared.launch_script import host_lines, launch_command_of, launch_script
+from parc.backends.shared.launch_script import hosts_file_text, launch_command_of, launch_script
 from parc.backends.shared.rack_runs import contiguous_rack_runs
 from parc.backends.shared.render import render, shell_word
 from parc.backends.slurm.rules import check_engine_script, check_slurm
@@ -16,47 +16,57 @@ MAX_REQUEUES = 16
 
 
 class Slurm:
-    """Backend ``slurm``."""
+    """The backend ``slurm``."""
 
     name = "slurm"
     versions = ("22.05", "23.02", "23.11", "24.05", "24.11", "25.05", "25.11", "26.05")
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report values that a batch script cannot contain, and those that break the rank map."""
+        """Report values that a batch script cannot contain, or that would break the rank map."""
         check_launch(plan, sink)
         check_slurm(plan, sink)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
-        """Return ``slurm/job.sbatch``, and ``slurm/hostfile`` if the hosts have names.
+        """Return ``slurm/job.sbatch``, plus ``slurm/hostfile`` if the hosts have names.
 
-        The job runs ``torchrun/launch.sh``, or a copy in ``slurm/`` if torchrun is not emitted.
+        The job runs ``torchrun/launch.sh``, or a copy of it in ``slurm/`` if the torchrun target is
+        not emitted.
         """
         own_launcher = "torchrun" not in plan.problem.emit
         launcher = "slurm/launch.sh" if own_launcher else "torchrun/launch.sh"
-        artifacts = [Artifact("slurm/job.sbatch", _job(plan, launcher), True)]
+        artifacts = [Artifact("slurm/job.sbatch", _batch_script(plan, launcher), True)]
         if plan.problem.cluster.named:
-            artifacts.append(Artifact("slurm/hostfile", host_lines(plan)))
+            artifacts.append(Artifact("slurm/hostfile", hosts_file_text(plan)))
         if own_launcher:
             artifacts.append(launch_script(plan, "slurm", "hostfile"))
         return tuple(sorted(artifacts, key=lambda artifact: artifact.path))
 
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
-        """Report the same for a serving job, which also requires the engine's script."""
+        """Report problems of a serving plan.
+
+        These are values that a batch script cannot contain or that would break the rank map, and a
+        missing engine script.
+        """
         check_launch(plan, sink)
         check_slurm(plan, sink)
         check_engine_script(plan, sink)
 
     def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
-        """Return ``slurm/job.sbatch``, which runs the engine's script on the hosts in order."""
+        """Return ``slurm/job.sbatch``, plus ``slurm/hostfile`` if the hosts have names.
+
+        The job runs the engine's script on every host, in the order of the plan.
+        """
+        # vLLM's script starts all processes of a host itself, so that torchrun's launch script is
+        # not used.
         launcher = engine(plan.problem.framework).host_script
-        artifacts = [Artifact("slurm/job.sbatch", _job(plan, launcher), True)]
+        artifacts = [Artifact("slurm/job.sbatch", _batch_script(plan, launcher), True)]
         if plan.problem.cluster.named:
-            artifacts.insert(0, Artifact("slurm/hostfile", host_lines(plan)))
+            artifacts.insert(0, Artifact("slurm/hostfile", hosts_file_text(plan)))
         return tuple(sorted(artifacts, key=lambda artifact: artifact.path))
 
 
-def _job(plan: AnyPlan, launcher: str) -> str:
-    """Return the batch script that runs ``launcher`` on every host."""
+def _batch_script(plan: AnyPlan, launcher: str) -> str:
+    """Return the text of the batch script, which runs the script ``launcher`` on every host."""
     # Imported here, because checks do not need the table of directives.
     from parc.backends.slurm.directives import directives
 
@@ -72,7 +82,7 @@ def _job(plan: AnyPlan, launcher: str) -> str:
         "named": plan.problem.cluster.named,
         "racks": len({rack for rack, _ in shape}),
         "shape": " ".join(f"{rack}:{hosts}" for rack, hosts in shape),
-        "container": _container(slurm),
+        "container": _container_flags(slurm),
         "graceful_stop_test": ""
         if isinstance(plan, ServingPlan)
         else launch_command_of(plan).graceful_stop_test,
@@ -80,14 +90,18 @@ def _job(plan: AnyPlan, launcher: str) -> str:
     return render("slurm", "job.sbatch.j2", values)
 
 
-def _container(slurm: SlurmJob) -> tuple[str, ...]:
-    """Return srun flags for pyxis as shell text; the output folder keeps its path inside."""
+def _container_flags(slurm: SlurmJob) -> tuple[str, ...]:
+    """Return the srun flags for a pyxis container, as shell text; none without a container.
+
+    The output folder has the same path inside the container.
+    """
     if slurm.container_image is None:
         return ()
     user = "".join("," + mount for mount in slurm.container_mounts)
     return (
         f"--container-image={shell_word(slurm.container_image)}",
         '--container-mounts="$PARC_DIR:$PARC_DIR"' + (shell_word(user) if user else ""),
+        # Flags of srun, not of sbatch: the batch script itself runs outside the container.
         "--no-container-mount-home --container-writable",
     )
 

@@ -9,57 +9,62 @@ from typing import Any
 from parc.backends.shared.rack_runs import nvlink_spans_hosts
 from parc.backends.shared.versions import is_in_range, parse_version
 from parc.backends.slurm.nodelist import fold_hosts
-from parc.backends.slurm.quoting import directive
-from parc.backends.slurm.shape import segment
+from parc.backends.slurm.quoting import sbatch_directive
+from parc.backends.slurm.segment_size import hosts_per_segment
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir import AnyPlan
 
 SWITCHES_WAIT = "01:00:00"
-"""Time after which Slurm ignores ``--switches`` and uses more leaves."""
+"""Longest wait of Slurm for hosts on few leaves, HH:MM:SS; then it ignores ``--switches``."""
 NODELIST_WITH_SEGMENT_SINCE = (26, 5)
-"""In older versions, topology/block rejects a host list with a segment ("Requested node
-configuration is not available"). Newer ones then also accept host lists that they would not choose
-themselves."""
+"""First Slurm version whose topology/block accepts ``--nodelist`` with ``--segment``. Older ones
+reject the pair ("Requested node configuration is not available"). With it, newer versions also
+accept host lists that they would not choose themselves."""
 
 
 @cache
-def flag_table() -> dict[str, Any]:
-    """Read ``flags.yaml``: directives in order, and plan fields that are used elsewhere."""
+def directive_table() -> dict[str, Any]:
+    """Read ``flags.yaml``: the directives in order, and the plan fields that are used elsewhere."""
     text = files("parc.backends.slurm").joinpath("flags.yaml").read_text("utf-8")
     table: dict[str, Any] = parse_table(text)
     return table
 
 
 def directives(plan: AnyPlan) -> tuple[str, ...]:
-    """Return the ``#SBATCH`` lines for the plan's Slurm version.
+    """Return the ``#SBATCH`` lines of a plan for its version of Slurm.
 
     Raises:
         ValueError: a value contains a control character; the rules reject such plans earlier.
     """
     version = plan.problem.launch.slurm.version
-    values = _values(plan)
+    values = _directive_values(plan)
     known = [
-        row for row in flag_table()["directives"] if is_in_range(version, row.get("since"), None)
+        row
+        for row in directive_table()["directives"]
+        if is_in_range(version, row.get("since"), None)
     ]
     lines = [
-        directive(row["flag"], value) for row in known if (value := values[row["flag"]]) is not None
+        sbatch_directive(row["flag"], value)
+        for row in known
+        if (value := values[row["flag"]]) is not None
     ]
     requeue = "requeue" if plan.problem.launch.slurm.requeue else "no-requeue"
     return (*lines, "#SBATCH --exclusive", f"#SBATCH --{requeue}")
 
 
-def _segment(plan: AnyPlan, version: tuple[int, ...]) -> str | None:
-    named, size = plan.problem.cluster.named, segment(plan)
+def _segment_value(plan: AnyPlan, version: tuple[int, ...]) -> str | None:
+    """Return the value of ``--segment``, or None if the option is not useful."""
+    named, size = plan.problem.cluster.named, hosts_per_segment(plan)
     # A segment of one host has no effect, except that Slurm then accepts any host list.
     useful = version >= NODELIST_WITH_SEGMENT_SINCE if named else size != 1
     return str(size) if size is not None and useful else None
 
 
-def _switches(plan: AnyPlan) -> str | None:
-    """Return ``--switches``: the number of leaf switches that the plan assumes; None if not needed.
+def _switches_value(plan: AnyPlan) -> str | None:
+    """Return the value of ``--switches``, the number of leaf switches that the plan uses.
 
-    After the deadline Slurm ignores it, so the job checks its racks itself. It is not needed for
-    named hosts, whose leaves are fixed, and for NVLink domains of several hosts, for which
+    Slurm ignores the option after SWITCHES_WAIT, so the job checks its racks itself. Returns None
+    for hosts with names, whose leaves are fixed, and for NVLink domains of several hosts, for which
     ``--segment`` is more specific.
     """
     cluster = plan.problem.cluster
@@ -69,31 +74,35 @@ def _switches(plan: AnyPlan) -> str | None:
     return f"{leaves}@{SWITCHES_WAIT}"
 
 
-def _values(plan: AnyPlan) -> dict[str, str | None]:
-    """Return the value per directive; None omits it."""
+def _directive_values(plan: AnyPlan) -> dict[str, str | None]:
+    """Return directive -> value; a directive whose value is None is left out."""
     slurm = plan.problem.launch.slurm
     return {
         "job-name": plan.problem.name,
         "nodes": str(len(plan.placement.hosts)),
         "ntasks-per-node": "1",
         "gpus-per-node": str(plan.placement.ranks_per_node),
+        # 0 requests all memory of each host; --exclusive does not include it.
         "mem": "0",
         "nodelist": nodelist(plan),
-        "segment": _segment(plan, parse_version(slurm.version)),
-        "switches": _switches(plan),
+        "segment": _segment_value(plan, parse_version(slurm.version)),
+        "switches": _switches_value(plan),
         "partition": slurm.partition,
         "account": slurm.account,
         "qos": slurm.qos,
         "reservation": slurm.reservation,
         "time": slurm.time_limit,
+        # B: sends the signal only to the batch shell, which forwards it if the program can save a
+        # checkpoint.
         "signal": f"B:USR1@{slurm.signal_seconds}",
+        # A requeued job must not overwrite the log of its earlier attempts.
         "open-mode": "append",
         "output": "%x.%j.out",
     }
 
 
 def nodelist(plan: AnyPlan) -> str | None:
-    """Return the hosts of the plan as a folded list; None if they have no names."""
+    """Return the hosts of the plan as a Slurm host list; None if they have no names."""
     if not plan.problem.cluster.named:
         return None
     return fold_hosts(host.name for host in plan.placement.hosts)

@@ -9,15 +9,16 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f\u0085\u2028\u2029]")
 
 
 def breaks_directive(text: str) -> bool:
-    """Return True if ``text`` has a control character, which no quoting can represent."""
+    """Return True if ``text`` contains a control character, which cannot be quoted for sbatch."""
     return _CONTROL.search(text) is not None
 
 
-def directive(flag: str, value: str) -> str:
-    r"""Return ``#SBATCH --flag=value``, with quotes if the value needs them.
+def sbatch_directive(flag: str, value: str) -> str:
+    r"""Return the line ``#SBATCH --flag=value``, with quotes around the value if necessary.
 
-    sbatch expands no variables; only quotes, ``\`` and ``#`` are special. Such values are put in
-    double quotes, with ``"`` and ``\`` escaped (slurm/src/sbatch/opt.c, ``_get_argument``).
+    sbatch expands no variables; only quotes, ``\`` and ``#`` are special. A value with such
+    characters is put in double quotes, with ``"`` and ``\`` escaped (slurm/src/sbatch/opt.c,
+    ``_get_argument``).
 
     Raises:
         ValueError: ``value`` contains a control character; the rules reject such plans earlier.

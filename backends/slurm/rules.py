@@ -1,4 +1,4 @@
-"""Checks of ``launch.slurm``: text that breaks a directive, times, folders, containers."""
+"""Checks of ``launch.slurm``: control characters, times, the log folder, containers, blocks."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ TARGETS = ("slurm",)
 SIGNAL_SECONDS_LIMIT = 65535
 """Slurm stores the warning time in 16 bits (sbatch(1), --signal)."""
 SEGMENT_SINCE = (24, 5)
+"""First Slurm version with ``--segment``."""
 _TIME = re.compile(
     r"(?:(?P<days>\d+)-(?P<dh>\d+)(?::(?P<dm>\d+)(?::(?P<ds>\d+))?)?"
     r"|(?P<h>\d+):(?P<hm>\d+):(?P<hs>\d+)|(?P<m>\d+)(?::(?P<s>\d+))?)"
@@ -28,7 +29,7 @@ _UNLIMITED = {"unlimited", "infinite"}
 def time_limit_seconds(text: str) -> int | None:
     """Return a Slurm time limit in seconds; None if Slurm cannot parse ``text``.
 
-    Forms (sbatch(1), --time): minutes, minutes:seconds, hours:minutes:seconds, days-hours,
+    Valid forms (sbatch(1), --time): minutes, minutes:seconds, hours:minutes:seconds, days-hours,
     days-hours:minutes, days-hours:minutes:seconds.
     """
     match = _TIME.fullmatch(text)
@@ -41,26 +42,29 @@ def time_limit_seconds(text: str) -> int | None:
 
 
 def check_slurm(plan: AnyPlan, sink: Sink) -> None:
-    """Report every finding on ``launch.slurm``."""
-    _check_text(plan, sink)
+    """Report every problem with the settings in ``launch.slurm``."""
+    _check_directive_values(plan, sink)
     _check_time(plan, sink)
     _check_log_dir(plan, sink)
     _check_container(plan, sink)
-    _check_blocks(plan, sink)
+    _check_nvlink_domains(plan, sink)
 
 
 def check_engine_script(plan: AnyPlan, sink: Sink) -> None:
-    """Report a serving job that runs the engine's script, if ``emit`` lacks the engine (V29)."""
+    """Report a serving job whose engine is not in ``emit`` (V29).
+
+    The batch script runs a script that only the engine's backend emits.
+    """
     name = plan.problem.framework
     if name in plan.problem.emit:
         return
-    text = f"job.sbatch runs {engine(name).host_script}, which is not emitted"
+    text = f"job.sbatch runs {engine(name).host_script}, but emit lacks {name}, which writes it"
     fix = f"emit: [{', '.join(sorted({*plan.problem.emit, name}))}]"
     sink.report("V29", Finding(text, fix=fix, targets=TARGETS), at="emit")
 
 
-def _check_text(plan: AnyPlan, sink: Sink) -> None:
-    """Report values of directives with control characters, empty ones, and bad job names."""
+def _check_directive_values(plan: AnyPlan, sink: Sink) -> None:
+    """Report control characters (L16), empty values (L15), and a job name with a slash (L15)."""
     slurm = plan.problem.launch.slurm
     words = {"name": plan.problem.name}
     for field in ("partition", "account", "qos", "reservation", "time_limit"):
@@ -83,6 +87,7 @@ def _check_text(plan: AnyPlan, sink: Sink) -> None:
 
 
 def _check_time(plan: AnyPlan, sink: Sink) -> None:
+    """Report a time limit that Slurm cannot parse (L17), and a warning time out of range (L19)."""
     slurm = plan.problem.launch.slurm
     seconds = None
     limit = slurm.time_limit
@@ -94,17 +99,19 @@ def _check_time(plan: AnyPlan, sink: Sink) -> None:
             fix = 'launch.slurm.time_limit: "1-00:00:00"'
             finding = Finding(text, help=help_text, fix=fix, targets=TARGETS)
             sink.report("L17", finding, at="launch.slurm.time_limit")
+    # The warning must come after the start of the job, so it is shorter than the time limit.
     longest = SIGNAL_SECONDS_LIMIT if not seconds else min(SIGNAL_SECONDS_LIMIT, seconds - 1)
     if not 1 <= slurm.signal_seconds <= longest:
         text = (
             f"launch.slurm.signal: {slurm.signal_seconds} s before the time limit is out of range"
         )
-        label = f"{slurm.signal_seconds} is not in 1..{longest}"
+        label = f"{slurm.signal_seconds} s must be in 1..{longest} s"
         finding = Finding(text, label=label, targets=TARGETS)
         sink.report("L19", finding, at="launch.slurm.signal")
 
 
 def _check_log_dir(plan: AnyPlan, sink: Sink) -> None:
+    """Report a log folder that is absolute, empty, or has characters special to Slurm (L21)."""
     log_dir = plan.problem.launch.slurm.log_dir
     path = PurePosixPath(log_dir)
     # Backslash and % are special in file name patterns of Slurm; ~ is not expanded in quotes.
@@ -118,13 +125,15 @@ def _check_log_dir(plan: AnyPlan, sink: Sink) -> None:
 
 
 def _check_container(plan: AnyPlan, sink: Sink) -> None:
+    """Report container mounts without an image, and invalid mounts or images (L22)."""
     slurm = plan.problem.launch.slurm
     at = "launch.slurm.container_mounts"
     if slurm.container_mounts and slurm.container_image is None:
-        text = f"{len(slurm.container_mounts)} container mounts are set, but no container image"
+        text = f"{len(slurm.container_mounts)} container mounts are set, but container_image is not"
         fix = "launch.slurm.container_image: IMAGE"
         sink.report("L22", Finding(text, fix=fix, targets=TARGETS), at=at)
     for index, mount in enumerate(slurm.container_mounts):
+        # pyxis separates mounts by commas and the parts of a mount by colons.
         if not re.fullmatch(r"[^:,\x00-\x1f]+(:[^:,\x00-\x1f]+){0,2}", mount):
             text = f"pyxis cannot parse the mount {mount!r}"
             help_text = "use source:target or source:target:flags, without commas"
@@ -133,28 +142,34 @@ def _check_container(plan: AnyPlan, sink: Sink) -> None:
     image = slurm.container_image
     if image is not None and (not image.strip() or breaks_directive(image)):
         text = f"{image!r} is not a valid container image"
-        finding = Finding(text, help="use a file or IMAGE[:TAG]", targets=TARGETS)
+        finding = Finding(
+            text, help="set the path of an image file, or IMAGE[:TAG]", targets=TARGETS
+        )
         sink.report("L22", finding, at="launch.slurm.container_image")
 
 
-def _check_blocks(plan: AnyPlan, sink: Sink) -> None:
-    """Report L23 if Slurm may not respect the plan's hosts per NVLink domain."""
+def _check_nvlink_domains(plan: AnyPlan, sink: Sink) -> None:
+    """Report a plan whose hosts per NVLink domain Slurm may not respect (L23)."""
     slurm, cluster = plan.problem.launch.slurm, plan.problem.cluster
     if not nvlink_spans_hosts(cluster):
         return
     shares = Counter(host.nvlink_domain for host in plan.placement.hosts)
     version = parse_version(slurm.version)
     if not cluster.named and len(shares) > 1 and version < SEGMENT_SINCE:
-        text = f"Slurm {slurm.version} has no --segment, so it may use other hosts per rack"
+        text = f"Slurm {slurm.version} has no --segment, so racks may get other numbers of hosts"
         help_text = (
-            f"the job stops unless it gets {sorted(shares.values(), reverse=True)} hosts per rack"
+            f"the job stops unless its racks have {sorted(shares.values(), reverse=True)} hosts"
         )
         finding = Finding(text, help=help_text, targets=TARGETS)
         sink.report("L23", finding, at="versions.slurm")
     hosts, whole = len(plan.placement.hosts), cluster.node.nvlink_domain // cluster.node.gpus
+    # Up to 25.11, topology/block accepts a host list over several blocks only if fewer blocks would
+    # not have enough hosts.
     fewest = -(-hosts // whole)
     if cluster.named and len(shares) > fewest and version < NODELIST_WITH_SEGMENT_SINCE:
         text = f"{hosts} named hosts use {len(shares)} NVLink domains, but {fewest} are enough"
-        help_text = "topology/block may reject the host list; use whole domains, or nodes: N"
+        help_text = (
+            "topology/block may reject the host list; list whole domains, or set nodes: N instead"
+        )
         finding = Finding(text, help=help_text, targets=TARGETS)
         sink.report("L23", finding, at="cluster.racks")

@@ -1,4 +1,4 @@
-"""Verifier of Slurm's batch script, hostfile, and its copy of the launch script."""
+"""Verifier of Slurm's batch script and host file, and of its copy of the launch script."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NODES = (
 
 
 class SlurmVerifier(Verifier):
-    """Compares hosts, nodes, GPUs and rank counts with the rank map."""
+    """Compares hosts, GPUs and rank counts with the rank map."""
 
     files = FileDependencies(
         always=(JOB,),
@@ -28,26 +28,28 @@ class SlurmVerifier(Verifier):
     )
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
-        """Report A02 for hosts and A07 for numbers."""
+        """Report hosts (A02) and numbers (A07) that differ from the rank map."""
         if HOSTFILE in artifacts:
             verify_host_file(HOSTFILE, artifacts[HOSTFILE], job.hosts, sink)
         if SCRIPT in artifacts:
             verify_launch_script(SCRIPT, artifacts[SCRIPT], job, sink)
         if JOB in artifacts:
+            # The script repeats the number of nodes in a variable, which its own checks use.
             verify_numbers(JOB, artifacts[JOB], NODES, job, sink)
             _verify_gpus(artifacts[JOB], job.ranks_per_node, sink)
 
     def visible_devices(self, artifacts: Mapping[str, str]) -> list[str] | None:
-        """Return the devices that the copy of the launch script exports."""
+        """Return the GPU indices that Slurm's copy of the launch script exports, or None."""
         return exported_devices(artifacts.get(SCRIPT, ""))
 
 
 def _verify_gpus(text: str, ranks_per_node: int, sink: Sink) -> None:
-    """Report A07 if the job requests fewer GPUs per host than it has ranks; more are allowed."""
+    """Report a job that requests fewer GPUs per host than the rank map has ranks (A07)."""
     pattern = r"^#SBATCH --gpus-per-node=(\d+)"
     found = read_number(text, pattern)
+    # More GPUs are valid: jobs request whole hosts, and a plan may use only some GPUs of a host.
     if found is not None and found < ranks_per_node:
-        message = f"--gpus-per-node is {found} in {JOB}, the rank map has {ranks_per_node} per host"
+        message = f"--gpus-per-node is {found} in {JOB}, the rank map has {ranks_per_node} ranks"
         sink.report("A07", message, span=Span(JOB, line_of(text, pattern), 1))
 
 

@@ -1,30 +1,30 @@
-"""Backend of torchrun: a script per host with a static rendezvous, and the hosts in order."""
+"""The backend ``torchrun``: a launch script with a static rendezvous, and the hosts in order."""
 
 from __future__ import annotations
 
 from parc.backends.shared.launch_rules import check_launch
-from parc.backends.shared.launch_script import host_lines, launch_script
+from parc.backends.shared.launch_script import hosts_file_text, launch_script
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Artifact, Plan
 
 
 class Torchrun:
-    """Backend ``torchrun``."""
+    """The backend ``torchrun``."""
 
     name = "torchrun"
     versions = ("2.4", "2.5", "2.6", "2.7", "2.8", "2.9", "2.10", "2.11", "2.12", "2.13")
     """PyTorch releases; the options used here are the same in all of them."""
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report environment, hosts and port that would break the rank map."""
+        """Report hosts, ports and environment variables that would break the rank map."""
         check_launch(plan, sink)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
-        """Return ``torchrun/launch.sh``, and ``torchrun/hosts`` if the hosts have names."""
+        """Return ``torchrun/launch.sh``, plus ``torchrun/hosts`` if the hosts have names."""
         script = launch_script(plan, "torchrun", "hosts")
         if not plan.problem.cluster.named:
             return (script,)
-        return (Artifact("torchrun/hosts", host_lines(plan)), script)
+        return (Artifact("torchrun/hosts", hosts_file_text(plan)), script)
 
 
 BACKEND = Torchrun()

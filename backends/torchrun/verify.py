@@ -13,7 +13,7 @@ SCRIPT, HOSTS = "torchrun/launch.sh", "torchrun/hosts"
 
 
 class TorchrunVerifier(Verifier):
-    """Compares hosts, rank counts and rendezvous with the rank map."""
+    """Compares hosts, rank counts and the rendezvous host with the rank map."""
 
     files = FileDependencies(
         always=(SCRIPT,),
@@ -22,14 +22,14 @@ class TorchrunVerifier(Verifier):
     )
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
-        """Report A02 for hosts and A07 for numbers."""
+        """Report hosts (A02) and numbers (A07) that differ from the rank map."""
         if HOSTS in artifacts:
             verify_host_file(HOSTS, artifacts[HOSTS], job.hosts, sink)
         if SCRIPT in artifacts:
             verify_launch_script(SCRIPT, artifacts[SCRIPT], job, sink)
 
     def visible_devices(self, artifacts: Mapping[str, str]) -> list[str] | None:
-        """Return the devices that the script exports."""
+        """Return the GPU indices that the launch script exports, or None."""
         return exported_devices(artifacts.get(SCRIPT, ""))
 
 

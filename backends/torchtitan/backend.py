@@ -1,4 +1,4 @@
-"""Backend class of torchtitan."""
+"""The backend ``torchtitan``, which emits a Python module that configures a training run."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from parc.compiler.ir.rule import Rule
 
 
 class Torchtitan(TorchFramework):
-    """Backend ``torchtitan``, which emits a module with the configuration of a run."""
+    """The backend ``torchtitan``."""
 
     name = "torchtitan"
     versions = ("0.3.0",)
-    """Releases on PyPI. Each one changes the structure of the configuration."""
+    """Releases on PyPI. Only one is supported, because every release changes the configuration."""
     default_version = "0.3.0"
     strategies = {  # noqa: RUF012
         "dp": "data_parallel_replicate_degree",
@@ -57,12 +57,12 @@ class Torchtitan(TorchFramework):
     )
 
     def recomputes(self, problem: Problem) -> tuple[Recompute, ...]:
-        """Return no, selective (by operator) and full recomputation."""
+        """Return the levels of recomputation: none, selective (by operator), and full."""
         selective = Recompute.selective(OPERATORS)
         return (NO_RECOMPUTE, selective, Recompute("full", (), "uniform", 1))
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
-        """Return the rules that a valid layout satisfies."""
+        """Return the rules that a layout must satisfy under torchtitan."""
         return rules(problem)
 
     def program_memory(self, problem: Problem) -> ProgramMemory:
@@ -70,15 +70,19 @@ class Torchtitan(TorchFramework):
         return torchtitan()
 
     def splits(self, problem: Problem, pp: int, vpp: int) -> Split | None:
-        """Return an even split in which embedding and head count as one layer each."""
+        """Return an even split that counts embedding and head as one layer each, or None."""
         return find_split(problem, pp, vpp)
 
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
-        """Return code, spec path and finding that explain why ``splits`` returned None."""
+        """Return (diagnostic code, spec path, finding) if ``splits`` returned None."""
         return why_no_split(problem, pp, vpp)
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
-        """Return ``torchtitan.train``, or the user's program, with the emitted module."""
+        """Return the command that runs ``torchtitan.train`` or the user's program.
+
+        The arguments of the command name the emitted module.
+        """
+        # ``--module`` accepts any importable module (torchtitan/config/manager.py).
         words = ("--module", MODULE, "--config", "run", *plan.problem.launch.args)
         path = f'export PYTHONPATH="$here/../{FOLDER}${{PYTHONPATH:+:$PYTHONPATH}}"'
         args = " ".join(map(shell_word, words))
@@ -88,7 +92,7 @@ class Torchtitan(TorchFramework):
         return LaunchCommand(program="", module="torchtitan.train", args=args, setup=(path,))
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
-        """Return ``torchtitan/parc_titan.py``."""
+        """Return ``torchtitan/parc_titan.py``, the module that configures the run."""
         return (module_file(plan),)
 
 

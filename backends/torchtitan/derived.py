@@ -1,4 +1,4 @@
-"""Computed settings of torchtitan; fields.yaml refers to the functions by name."""
+"""Functions that compute settings of torchtitan; fields.yaml refers to them by name."""
 
 from __future__ import annotations
 
@@ -18,53 +18,63 @@ DEFAULT_ASSETS = "./assets/hf"
 """Folder to which torchtitan's download script writes tokenizers."""
 
 
-def assets(problem: Problem, layout: Layout) -> str:
-    """Return the folder of the tokenizer."""
+def hf_assets_path(problem: Problem, layout: Layout) -> str:
+    """Return the folder of the Hugging Face tokenizer."""
     return problem.job.tokenizer_model or DEFAULT_ASSETS
 
 
-def local_batch(problem: Problem, layout: Layout) -> int:
-    """Return the sequences per replica and step with a pipeline, per micro-batch without one."""
+def local_batch_size(problem: Problem, layout: Layout) -> int:
+    """Return ``local_batch_size``: the sequences that one data-parallel rank processes at once.
+
+    With a pipeline, these are all sequences of a step, which the pipeline splits into
+    micro-batches; without a pipeline, one micro-batch.
+    """
     if layout.pp == 1:
         return layout.micro_batch
     return problem.job.global_batch // layout.dp
 
 
-def pipeline_size(problem: Problem, layout: Layout) -> int | None:
+def pipeline_micro_batch_size(problem: Problem, layout: Layout) -> int | None:
     """Return the sequences per micro-batch of the pipeline; None without a pipeline."""
     return layout.micro_batch if layout.pp > 1 else None
 
 
 def param_dtype(problem: Problem, layout: Layout) -> str:
-    """Return the format of weights and activations in the forward and backward pass."""
+    """Return the number format of weights and activations in forward and backward passes."""
     return DTYPES.get(problem.job.precision, problem.job.precision)
 
 
 def reduce_dtype(problem: Problem, layout: Layout) -> str:
-    """Return the format in which gradients are reduced."""
+    """Return the number format in which gradients are reduced."""
     return DTYPES[problem.job.gradient_precision]
 
 
-def without_graphs(problem: Problem, layout: Layout) -> bool:
-    """Return True with pp or ep above 1: CUDA graphs support neither pipelines nor all-to-all."""
+def disable_cuda_graphs(problem: Problem, layout: Layout) -> bool:
+    """Return True if CUDA graphs must be disabled, that is, if pp or ep is above 1.
+
+    CUDA graphs support neither pipelines nor the all-to-all of experts.
+    """
     return layout.pp > 1 or layout.ep > 1
 
 
 def max_norm(problem: Problem, layout: Layout) -> float:
-    """Return the largest gradient norm; infinity to disable clipping.
+    """Return the maximum gradient norm; infinity disables clipping.
 
-    torchtitan would scale gradients to 0 if the norm were 0.
+    0 would not: torchtitan would scale all gradients to 0.
     """
     return problem.job.gradient_clipping or float("inf")
 
 
-def betas(problem: Problem, layout: Layout) -> tuple[float, float]:
-    """Return beta1 and beta2 of Adam."""
+def adam_betas(problem: Problem, layout: Layout) -> tuple[float, float]:
+    """Return (beta1, beta2) of Adam."""
     return (problem.job.adam_beta1, problem.job.adam_beta2)
 
 
 def decay_ratio(problem: Problem, layout: Layout) -> float | None:
-    """Return the fraction of steps in which the rate decays; None for all after the warm-up."""
+    """Return the fraction of the schedule in which the learning rate decays.
+
+    None means all steps after the warm-up.
+    """
     job = problem.job
     if job.lr_decay == "constant":
         return 0.0
@@ -72,18 +82,18 @@ def decay_ratio(problem: Problem, layout: Layout) -> float | None:
 
 
 def decay_type(problem: Problem, layout: Layout) -> str:
-    """Return the shape of the decay."""
+    """Return "cosine" or "linear", the shape of the learning-rate decay."""
     return "cosine" if problem.job.lr_decay == "cosine" else "linear"
 
 
-def min_factor(problem: Problem, layout: Layout) -> float:
+def min_lr_factor(problem: Problem, layout: Layout) -> float:
     """Return the final learning rate as a fraction of the peak."""
-    # 12 digits, so that the emitted value is 0.1 rather than 0.09999999999999999
+    # Rounded to 12 digits, so that the emitted value is 0.1 rather than 0.09999999999999999.
     return float(f"{problem.job.min_learning_rate / problem.job.learning_rate:.12g}")
 
 
 def dataset_path(problem: Problem, layout: Layout) -> str | None:
-    """Return the first data path; None for the data set on Hugging Face."""
+    """Return the first path of training data; None if torchtitan downloads its data set."""
     return problem.job.data[0] if problem.job.data else None
 
 
@@ -92,39 +102,42 @@ def saves_checkpoints(problem: Problem, layout: Layout) -> bool:
     return bool(problem.job.checkpoint_dir or problem.job.load_dir)
 
 
-def folder(problem: Problem, layout: Layout) -> str | None:
-    """Return the checkpoint folder; None for torchtitan's default."""
+def checkpoint_folder(problem: Problem, layout: Layout) -> str | None:
+    """Return the folder for checkpoints; None for torchtitan's default folder."""
     return problem.job.checkpoint_dir
 
 
-def reshard(problem: Problem, layout: Layout) -> str:
-    """Return always for ZeRO-3, never for ZeRO-2, which keeps weights after the forward pass."""
+def reshard_after_forward(problem: Problem, layout: Layout) -> str:
+    """Return "always" for ZeRO-3 and "never" for ZeRO-2, torchtitan's words for resharding.
+
+    ZeRO-2 keeps the gathered weights after the forward pass.
+    """
     return "always" if layout.zero_stage == 3 else "never"
 
 
-def schedule(problem: Problem, layout: Layout) -> str | None:
-    """Return torch's name of the pipeline schedule; None without a pipeline."""
+def pipeline_schedule_name(problem: Problem, layout: Layout) -> str | None:
+    """Return the name that torch uses for the pipeline schedule; None without a pipeline."""
     return SCHEDULES[layout.schedule] if layout.pp > 1 else None
 
 
-def rope_positions(problem: Problem, layout: Layout) -> int:
-    """Return the rows of the rotary cache, which limit torchtitan's sequence length."""
+def rope_max_positions(problem: Problem, layout: Layout) -> int:
+    """Return the number of rotary positions, which limits torchtitan's sequence length."""
     return max(problem.model.position.max_positions, problem.job.sequence_length)
 
 
 def rope_scaling(problem: Problem, layout: Layout) -> str:
-    """Return the scaling type; torchtitan calls Llama 3's scaling "llama"."""
+    """Return the type of rotary scaling; torchtitan calls that of Llama 3 "llama"."""
     kind = problem.model.position.scaling
     return "llama" if kind == "llama3" else kind
 
 
 def rope_factor(problem: Problem, layout: Layout) -> float | None:
-    """Return the factor by which Llama 3's scaling stretches long wavelengths."""
+    """Return the factor by which Llama 3's scaling stretches long wavelengths; None without it."""
     position = problem.model.position
     return position.scaling_factor if position.scaling == "llama3" else None
 
 
-def rope_original(problem: Problem, layout: Layout) -> int | None:
-    """Return the context length before Llama 3's scaling, in tokens."""
+def rope_original_positions(problem: Problem, layout: Layout) -> int | None:
+    """Return the context length before Llama 3's scaling, in tokens; None without scaling."""
     position = problem.model.position
     return position.original_max_positions if position.scaling == "llama3" else None

@@ -1,4 +1,4 @@
-"""Find torchtitan's registered flavor with the sizes of a model, or what torchtitan lacks of it."""
+"""Search for a model in torchtitan's registry, and for model features that torchtitan lacks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from parc.backends.shared.plain_decoder import hybrid_parts, unsupported_parts
+from parc.backends.shared.plain_decoder import hybrid_model_features, unsupported_model_features
 from parc.compiler.diagnostics import Finding
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir import Model
@@ -15,7 +15,7 @@ from parc.compiler.ir import Model
 
 @dataclass(frozen=True, slots=True)
 class Flavor:
-    """Model that ``model_registry`` of ``torchtitan.models.<module>`` builds."""
+    """A model of ``torchtitan.models.<module>`` that torchtitan registers under ``name``."""
 
     module: str
     name: str
@@ -24,26 +24,27 @@ class Flavor:
 
 
 @cache
-def _table() -> dict[str, dict[str, Any]]:
+def _flavor_table() -> dict[str, dict[str, Any]]:
+    """Read ``flavors.yaml``: model family -> module, longest sequence, and registered models."""
     text = (files("parc.backends.torchtitan") / "flavors.yaml").read_text("utf-8")
     tree: dict[str, dict[str, Any]] = parse_table(text)
     return tree
 
 
-def flavor_of(model: Model) -> Flavor | None:
-    """Return the registered model of the same family and sizes, or None."""
-    entry = _table().get(model.family)
-    if entry is None or model.mtp_layers or model.left_out or any(hybrid_parts(model)):
+def find_flavor(model: Model) -> Flavor | None:
+    """Return the registered model of the same family with the same sizes as ``model``, or None."""
+    entry = _flavor_table().get(model.family)
+    if entry is None or model.mtp_layers or model.left_out or any(hybrid_model_features(model)):
         return None
-    have = _sizes(model)
+    have = _model_sizes(model)
     for name, sizes in entry["flavors"].items():
         if all(have[key] == value for key, value in sizes.items()):
             return Flavor(entry["module"], name, entry["positions"])
     return None
 
 
-def _sizes(model: Model) -> dict[str, int | bool]:
-    """Return the sizes that a row of flavors.yaml may state."""
+def _model_sizes(model: Model) -> dict[str, int | bool]:
+    """Return the sizes of ``model`` that a row of flavors.yaml may contain."""
     experts = model.experts
     return {
         "layers": model.layers,
@@ -61,11 +62,11 @@ def _sizes(model: Model) -> dict[str, int | bool]:
     }
 
 
-def missing(model: Model) -> tuple[str, ...]:
-    """Return descriptions of the parts of ``model`` that torchtitan lacks; empty if it has all."""
-    if flavor_of(model) is not None:
+def missing_model_features(model: Model) -> tuple[str, ...]:
+    """Return descriptions of the features of ``model`` that torchtitan lacks; empty if none."""
+    if find_flavor(model) is not None:
         return ()
-    found = [part for part in unsupported_parts(model) if part != "tied embeddings"]
+    found = [part for part in unsupported_model_features(model) if part != "tied embeddings"]
     if model.attention.qkv_bias:
         found.append("biases on queries, keys and values")
     if model.position.scaling == "linear":
@@ -74,19 +75,27 @@ def missing(model: Model) -> tuple[str, ...]:
 
 
 def explain_unknown_model(model: Model) -> Finding:
-    """Return the finding for a model that torchtitan cannot build."""
-    names = [f"{family}: {', '.join(entry['flavors'])}" for family, entry in _table().items()]
-    mtp = model.mtp_layers and not missing(_without_prediction(model))
+    """Return the finding that torchtitan cannot build ``model``.
+
+    It is not in torchtitan's registry, and a decoder built from sizes lacks some of its features.
+    """
+    names = [
+        f"{family}: {', '.join(entry['flavors'])}" for family, entry in _flavor_table().items()
+    ]
+    # Without its prediction layers the model may be supported: suggest that edit rather than
+    # another framework.
+    mtp = model.mtp_layers and not missing_model_features(_without_prediction(model))
     return Finding(
         message=f"torchtitan has no model with the sizes of {model.name}",
-        label=f"a decoder built from sizes has no {', no '.join(missing(model))}",
-        help=f"valid: plain decoders of any size; {'; '.join(names)}",
+        label=f"a decoder built from sizes has no {', no '.join(missing_model_features(model))}",
+        help=f"valid models: plain decoders of any size; {'; '.join(names)}",
         fix=f"model: {{base: {model.name}, mtp_layers: 0}}" if mtp else "emit: [megatron]",
         targets=("torchtitan",),
     )
 
 
 def _without_prediction(model: Model) -> Model:
+    """Return ``model`` without its multi-token prediction layers."""
     from dataclasses import replace
 
     return replace(model, mtp_layers=0)

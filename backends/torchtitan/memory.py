@@ -9,11 +9,11 @@ from parc.compiler.ir import ProgramMemory
 
 
 def torchtitan() -> ProgramMemory:
-    """Return torchtitan, uncompiled; its loss computes an eighth of the sequence at a time.
+    """Return the memory model of torchtitan's trainer, uncompiled.
 
-    The hidden states are copied into parts and their gradient is added up in fp32; the output
-    projection has 16-bit weights, a 16-bit gradient and its fp32 sum (components/loss.py,
-    ChunkedLossWrapper).
+    The loss processes an eighth of the sequence at a time: hidden states are copied in parts, and
+    their gradients are summed in fp32. The output projection has 16-bit weights, a 16-bit gradient
+    and an fp32 sum of gradients (components/loss.py, ChunkedLossWrapper).
     """
     return replace(
         fsdp2(),

@@ -1,4 +1,4 @@
-"""Emit ``torchtitan/parc_titan.py``, a module with a function that returns ``Trainer.Config``."""
+"""Emission of ``torchtitan/parc_titan.py``, whose function ``run`` returns ``Trainer.Config``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from parc.backends.shared.field_table import field_table, nested, public_functio
 from parc.backends.shared.render import render
 from parc.backends.shared.torch import program as torch_program
 from parc.backends.torchtitan import derived
-from parc.backends.torchtitan.flavors import flavor_of
+from parc.backends.torchtitan.flavors import find_flavor
 from parc.compiler.ir import Artifact, Plan, Recompute, Split
 
 FOLDER = "torchtitan"
@@ -31,13 +31,19 @@ DERIVED = public_functions(torch_program, derived)
 
 
 def module_file(plan: Plan) -> Artifact:
-    """Return the module, which uses a registered flavor, or else builds a decoder from sizes."""
+    """Return ``torchtitan/parc_titan.py``.
+
+    The module uses a model from torchtitan's registry if one has the same sizes, and otherwise
+    builds a decoder from the sizes.
+    """
     problem, layout = plan.problem, plan.layout
     version = problem.version("torchtitan")
     table = field_table("parc.backends.torchtitan")
     tree = nested(table.settings(problem, layout, version, DERIVED))
-    flavor = flavor_of(problem.model)
-    values: dict[str, Any] = {section: keywords(tree.get(section, {})) for section in SECTIONS}
+    flavor = find_flavor(problem.model)
+    values: dict[str, Any] = {
+        section: keyword_arguments(tree.get(section, {})) for section in SECTIONS
+    }
     values |= {
         "version": version,
         "flavor": flavor.name if flavor else "",
@@ -48,27 +54,29 @@ def module_file(plan: Plan) -> Artifact:
     return Artifact(f"{FOLDER}/{MODULE}.py", render(FOLDER, f"{MODULE}.py.j2", values))
 
 
-def keywords(settings: Mapping[str, Any]) -> list[str]:
-    """Return ``name=value`` as Python source per setting, in the order of the table."""
-    return [f"{name}={literal(value)}" for name, value in settings.items()]
+def keyword_arguments(settings: Mapping[str, Any]) -> list[str]:
+    """Return Python source ``name=value`` for every setting, in the order of the table."""
+    return [f"{name}={python_literal(value)}" for name, value in settings.items()]
 
 
-def literal(value: Any) -> str:
-    """Return ``value`` as an ASCII Python literal, with strings in double quotes if possible."""
+def python_literal(value: Any) -> str:
+    """Return ``value`` as a Python literal in ASCII; strings have double quotes if possible."""
     if isinstance(value, str):
         plain = ascii(value)
         return plain if '"' in plain or "\\" in plain else f'"{plain[1:-1]}"'
+    # repr(inf) is "inf", which is no Python expression.
     return 'float("inf")' if value == float("inf") else repr(value)
 
 
 def stage_layers(split: Split) -> list[int]:
     """Return the layers per virtual stage, in model order."""
     chunks = [chunk for stage in split.chunks for chunk in stage]
+    # A chunk without layers has the same first layer as the next one; the last chunk has the loss.
     order = sorted(chunks, key=lambda chunk: (chunk.first_layer, chunk.loss))
     return [chunk.layers for chunk in order]
 
 
 def recompute_policy(recompute: Recompute) -> str:
-    """Return the activation-checkpointing policy as Python source."""
+    """Return the Python source of torchtitan's activation-checkpointing policy."""
     named = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
     return named[recompute.granularity]

@@ -1,18 +1,22 @@
-"""Rules of torchtitan in addition to those that all torch backends share.
+"""Rules of torchtitan, in addition to those that all torch backends share.
 
 Source: torchtitan 0.3.0, trainer.py, distributed/parallel_dims.py, models/common/decoder.py.
 """
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_rules import CONTEXT_CHUNKS, EXPERT_COUNT, decay_rule
+from parc.backends.shared.plain_rules import (
+    CONTEXT_CHUNKS,
+    EXPERT_COUNT,
+    always_violated,
+    decay_rule,
+)
 from parc.backends.shared.torch.mesh import replicate_and_shard
 from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
-    gradients_rule,
-    replicas_rule,
+    fp32_gradients_rule,
     torch_rules,
-    unconditional_rule,
+    unsharded_replicas_rule,
     unsupported_pin_rules,
 )
 from parc.backends.shared.valid_values import (
@@ -23,7 +27,12 @@ from parc.backends.shared.valid_values import (
     nearest_multiples,
     valid,
 )
-from parc.backends.torchtitan.flavors import Flavor, explain_unknown_model, flavor_of, missing
+from parc.backends.torchtitan.flavors import (
+    Flavor,
+    explain_unknown_model,
+    find_flavor,
+    missing_model_features,
+)
 from parc.backends.torchtitan.rules_pipeline import pipeline_rules
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
@@ -33,7 +42,7 @@ NAME = "torchtitan"
 
 
 def rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return the rules that apply to ``problem``."""
+    """Return the rules that a layout must satisfy for torchtitan to train ``problem``."""
     found = [
         *torch_rules(problem, NAME),
         CONTEXT_CHUNKS,
@@ -41,27 +50,30 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
         _RECOMPUTE,
         *pipeline_rules(problem),
     ]
-    found.append(replicas_rule(NAME, "it also shards weights over context ranks", ("cp",)))
-    found.append(gradients_rule(NAME, "training.mixed_precision_reduce supports only float32"))
+    found.append(
+        unsharded_replicas_rule(NAME, "it also shards weights over context ranks", ("cp",))
+    )
+    found.append(fp32_gradients_rule(NAME, "training.mixed_precision_reduce supports only float32"))
     found += [decay_rule(NAME, DECAYS), _DECAY_END]
     found += unsupported_pin_rules(problem, NAME, MEGATRON_PINS)
     if problem.model.experts is not None:
         found += [EXPERT_COUNT, _EXPERT_MESH, _EXPERT_TENSOR]
-    if missing(problem.model):
-        found.append(unconditional_rule("E12", ("model",), explain_unknown_model(problem.model)))
-    flavor = flavor_of(problem.model)
+    if missing_model_features(problem.model):
+        found.append(always_violated("E12", ("model",), explain_unknown_model(problem.model)))
+    flavor = find_flavor(problem.model)
     if flavor is not None and problem.job.sequence_length > flavor.positions:
         found.append(
-            unconditional_rule("S12", ("job.sequence_length",), _explain_too_long(problem, flavor))
+            always_violated("S12", ("job.sequence_length",), _explain_too_long(problem, flavor))
         )
     return tuple(found)
 
 
 def _explain_too_long(problem: Problem, flavor: Flavor) -> Finding:
+    """Return the finding that a sequence is longer than the rotary table of ``flavor``."""
     length, most = problem.job.sequence_length, flavor.positions
     return Finding(
         message=f"torchtitan's {flavor.module} {flavor.name} supports up to {most} tokens",
-        label=f"sequence_length {length} > {most}",
+        label=f"sequence_length {length} > {most} tokens",
         help=f"valid sequence_length: up to {most}",
         fix=f"job.sequence_length: {most}",
         targets=(NAME,),
@@ -82,9 +94,9 @@ def _violates_decay_end(problem: Problem, layout: Layout) -> bool:
 def _explain_decay_end(problem: Problem, layout: Layout) -> Finding:
     job = problem.job
     return Finding(
-        message=f"torchtitan cannot hold the learning rate after a decay of "
-        f"{job.lr_decay_steps} steps",
-        label=f"{job.lr_decay_steps} < {job.steps} steps",
+        message="torchtitan cannot keep the learning rate constant after the decay ends at step "
+        f"{job.lr_decay_steps}",
+        label=f"lr_decay_steps {job.lr_decay_steps} < {job.steps} steps of the run",
         help=f"valid lr_decay_steps: {job.steps} or more",
         fix=f"job.lr_decay_steps: {job.steps}",
         causes=(Cause("job.steps", f"the run has {job.steps} steps"),),
@@ -97,21 +109,22 @@ _DECAY_END = Rule(
 )
 
 
-def _step(layout: Layout) -> int:
+def _sequence_length_divisor(layout: Layout) -> int:
     """Return the number by which the sequence length must be divisible.
 
-    Sequence parallelism splits it over tp; context parallelism into two chunks per rank.
+    Sequence parallelism splits the sequence into tp parts, and context parallelism into two chunks
+    per rank.
     """
     shards = layout.tp if layout.sequence_parallel else 1
     return shards * (2 * layout.cp if layout.cp > 1 else 1)
 
 
 def _violates_sequence_length(problem: Problem, layout: Layout) -> bool:
-    return problem.job.sequence_length % _step(layout) != 0
+    return problem.job.sequence_length % _sequence_length_divisor(layout) != 0
 
 
 def _explain_sequence_length(problem: Problem, layout: Layout) -> Finding:
-    length, step = problem.job.sequence_length, _step(layout)
+    length, step = problem.job.sequence_length, _sequence_length_divisor(layout)
     below, above = nearest_multiples(length, step)
     return Finding(
         message=f"a sequence of {length} tokens cannot be split over tp={layout.tp}, "
@@ -123,22 +136,23 @@ def _explain_sequence_length(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _inner(layout: Layout) -> int:
-    """Return the ranks per replica of a pipeline stage."""
+def _ranks_per_stage_and_replica(layout: Layout) -> int:
+    """Return the number of ranks of one stage and one replica: dp_shard x cp x tp."""
+    # torchtitan folds cp and tp into the expert mesh, but never dp_replicate or pp.
     return replicate_and_shard(layout)[1] * layout.cp * layout.tp
 
 
 def _violates_expert_mesh(problem: Problem, layout: Layout) -> bool:
-    return _inner(layout) % layout.ep != 0
+    return _ranks_per_stage_and_replica(layout) % layout.ep != 0
 
 
 def _explain_expert_mesh(problem: Problem, layout: Layout) -> Finding:
-    inner, ep = _inner(layout), layout.ep
+    inner, ep = _ranks_per_stage_and_replica(layout), layout.ep
     count = problem.model.experts.count if problem.model.experts else 1
     good = valid(divisors(inner), lambda n: count % n == 0)
     return Finding(
         message=f"{inner} ranks per stage and replica are not divisible by ep={ep}",
-        label=f"(dp_shard {_inner(layout) // (layout.cp * layout.tp)} x cp {layout.cp} x "
+        label=f"(dp_shard {inner // (layout.cp * layout.tp)} x cp {layout.cp} x "
         f"tp {layout.tp}) % {ep} = {inner % ep}, must be 0",
         help=f"valid ep: {format_values(good)}",
         fix=format_pin("layout.ep", nearest(good, ep)),
@@ -146,15 +160,15 @@ def _explain_expert_mesh(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _violates_expert_tensor(problem: Problem, layout: Layout) -> bool:
+def _uses_expert_tensor_parallelism(problem: Problem, layout: Layout) -> bool:
     return layout.etp > 1
 
 
-def _explain_expert_tensor(problem: Problem, layout: Layout) -> Finding:
+def _explain_expert_tensor_parallelism(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="torchtitan cannot split a single expert over ranks",
         label=f"etp {layout.etp}, must be 1",
-        help="valid etp: 1; increase ep instead, up to dp_shard x cp x tp",
+        help="valid etp: 1; increase ep instead, at most to dp_shard x cp x tp",
         fix="layout.etp: 1",
         targets=(NAME,),
     )
@@ -199,7 +213,11 @@ _EXPERT_MESH = Rule(
     ("ep", "zero_stage", *WORLD_FIELDS),
 )
 _EXPERT_TENSOR = Rule(
-    "E11", ("layout.etp",), _violates_expert_tensor, _explain_expert_tensor, ("etp",)
+    "E11",
+    ("layout.etp",),
+    _uses_expert_tensor_parallelism,
+    _explain_expert_tensor_parallelism,
+    ("etp",),
 )
 _RECOMPUTE = Rule(
     "E11",

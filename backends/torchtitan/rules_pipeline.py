@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.torch.rules import stages_rule
+from parc.backends.shared.torch.rules import interleaving_rule
 from parc.backends.shared.valid_values import format_pin, format_values, nearest_multiples
 from parc.backends.torchtitan.split import find_split, why_no_split
 from parc.compiler.diagnostics import Cause, Finding
@@ -15,11 +15,12 @@ SCHEDULE_READS = ("schedule", "pp", "vpp", "micro_batch", "dp_replicate", "dp_sh
 def pipeline_rules(problem: Problem) -> tuple[Rule, ...]:
     """Return the pipeline rules that apply to ``problem``.
 
-    The rules that the layers can be split (P02, P04) are added only if the spec fixes pp, vpp or
-    the layers of a stage. Otherwise the search skips every pp and vpp for which no split exists.
+    The rules that the layers can be split (P02, P04) are added only if the spec sets pp, vpp or the
+    layers of the first or last stage. Otherwise the search has already skipped every pp and vpp
+    without a valid split.
     """
     pins = problem.pins
-    found = [stages_rule({"1f1b": ""}), _CHUNKS, _COUNT, _TIED]
+    found = [interleaving_rule({"1f1b": ""}), _CHUNKS, _COUNT, _TIED]
     if pins.pp or pins.vpp or pins.first_stage_layers or pins.last_stage_layers:
         found += [
             _split_rule("P04", ("layout.first_stage_layers", "layout.last_stage_layers")),
@@ -29,7 +30,7 @@ def pipeline_rules(problem: Problem) -> tuple[Rule, ...]:
 
 
 def _split_rule(code: str, fields: tuple[str, ...]) -> Rule:
-    """Return a rule that is violated if there is no split, for the reason ``code``."""
+    """Return a rule that rejects layouts for which no split exists, if ``code`` is the reason."""
 
     def violates(problem: Problem, layout: Layout) -> bool:
         if find_split(problem, layout.pp, layout.vpp) is not None:
@@ -42,11 +43,11 @@ def _split_rule(code: str, fields: tuple[str, ...]) -> Rule:
     return Rule(code, fields, violates, explain, ("pp", "vpp"))
 
 
-def _violates_chunk_count(problem: Problem, layout: Layout) -> bool:
+def _has_too_few_chunks(problem: Problem, layout: Layout) -> bool:
     return layout.pp > 1 and layout.schedule == "zb-h1" and layout.vpp < 2
 
 
-def _explain_chunk_count(problem: Problem, layout: Layout) -> Finding:
+def _explain_too_few_chunks(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="torch's schedule zb-h1 (InterleavedZeroBubble) needs two or more stages per rank",
         label=f"vpp={layout.vpp}, must be 2 or more",
@@ -58,15 +59,15 @@ def _explain_chunk_count(problem: Problem, layout: Layout) -> Finding:
 
 
 def min_micro_batches(layout: Layout) -> int:
-    """Return the smallest number of micro-batches with which torch runs the schedule.
+    """Return the smallest number of micro-batches with which torch can run the schedule.
 
     Source: torch/distributed/pipelining/schedules.py.
     """
     return {"1f1b": layout.pp, "dualpipe-v": 2 * layout.pp}.get(layout.schedule, 1)
 
 
-def micro_batch_multiple(layout: Layout, count: int) -> int:
-    """Return the number of rounds, by which the micro-batch ``count`` must be divisible.
+def schedule_rounds(layout: Layout, count: int) -> int:
+    """Return the number of rounds of the schedule, which must divide ``count`` micro-batches.
 
     Interleaved schedules run max(1, count // pp) rounds of equal size
     (torch/distributed/pipelining/schedules.py, number_of_rounds).
@@ -80,18 +81,19 @@ def _violates_micro_batch_count(problem: Problem, layout: Layout) -> bool:
     if layout.pp == 1:
         return False
     count = layout.micro_batches(problem.job.global_batch)
-    return count < min_micro_batches(layout) or count % micro_batch_multiple(layout, count) != 0
+    return count < min_micro_batches(layout) or count % schedule_rounds(layout, count) != 0
 
 
 def _explain_micro_batch_count(problem: Problem, layout: Layout) -> Finding:
     step = layout.micro_batch * layout.dp
     count = layout.micro_batches(problem.job.global_batch)
     least = min_micro_batches(layout)
+    # A multiple of pp is valid for every schedule, so that the suggestion always works.
     below, above = nearest_multiples(max(count, least), layout.pp)
     good = sorted({max(below, least) * step, above * step})
-    label = f"{count} < {least}, must not be less"
+    label = f"{count} micro-batches, must be {least} or more"
     if count >= least:
-        group = micro_batch_multiple(layout, count)
+        group = schedule_rounds(layout, count)
         label = f"{count} % {group} = {count % group}, must be 0"
     return Finding(
         message=f"schedule {layout.schedule} over pp={layout.pp} cannot run {count} micro-batches",
@@ -101,7 +103,8 @@ def _explain_micro_batch_count(problem: Problem, layout: Layout) -> Finding:
         causes=(
             Cause(
                 "job.global_batch",
-                f"{problem.job.global_batch} / (micro-batch {layout.micro_batch} x dp {layout.dp})",
+                f"global batch {problem.job.global_batch} / (micro-batch {layout.micro_batch} "
+                f"x dp {layout.dp}) = {count} micro-batches",
             ),
         ),
         targets=("torchtitan",),
@@ -127,8 +130,8 @@ def _explain_tied_embeddings(problem: Problem, layout: Layout) -> Finding:
 _CHUNKS = Rule(
     "P20",
     ("layout.vpp", "layout.schedule"),
-    _violates_chunk_count,
-    _explain_chunk_count,
+    _has_too_few_chunks,
+    _explain_too_few_chunks,
     ("pp", "vpp", "schedule"),
 )
 _COUNT = Rule(

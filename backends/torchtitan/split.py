@@ -7,7 +7,7 @@ torchtitan cannot change the plan.
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_split import even_counts, looped_split, v_split
+from parc.backends.shared.plain_split import even_counts, looped_split, v_schedule_split
 from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Problem, Split
@@ -17,14 +17,18 @@ V_SCHEDULES = ("zb-v", "dualpipe-v")
 
 
 def find_split(problem: Problem, pp: int, vpp: int) -> Split | None:
-    """Return the split, or None if a stage would be empty or end stages are pinned with vpp > 1."""
+    """Return the pipeline split, or None if it would be invalid.
+
+    It is invalid if a stage would be empty, or if the spec sets the layers of the first or last
+    stage and vpp is above 1.
+    """
     if vpp > 1 and (problem.pins.first_stage_layers or problem.pins.last_stage_layers):
         return None
     counts = layer_counts(problem, pp * vpp)
     if counts is None:
         return None
     if problem.pins.schedule in V_SCHEDULES and vpp == 2 and pp > 1:
-        return v_split(problem.model, counts, pp)
+        return v_schedule_split(problem.model, counts, pp)
     return looped_split(problem.model, counts, pp)
 
 
@@ -32,9 +36,12 @@ def layer_counts(problem: Problem, stages: int) -> tuple[int, ...] | None:
     """Return the layers per virtual stage, or None if a stage would be empty."""
     layers, pins = problem.model.layers, problem.pins
     first, last = pins.first_stage_layers, pins.last_stage_layers
+    # A single stage has all layers, so that no part of them can be fixed.
     if stages == 1:
         return None if first or last else (layers,)
     if first is None and last is None:
+        # + 2: embedding and head count as a layer each, and are subtracted from the first and last
+        # stage.
         counts = list(even_counts(layers + 2, stages))
         counts[0] -= 1
         counts[-1] -= 1
@@ -51,16 +58,19 @@ def layer_counts(problem: Problem, stages: int) -> tuple[int, ...] | None:
 
 
 def why_no_split(problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
-    """Return code, spec path and finding for a case in which ``find_split`` returned None."""
+    """Return (diagnostic code, spec path, finding): the reason why no split exists."""
     layers, pins = problem.model.layers, problem.pins
-    cause = (Cause("model.layers", f"{layers} layers"), Cause("layout.pp", f"pp {pp}"))
+    cause = (
+        Cause("model.layers", f"the model has {layers} layers"),
+        Cause("layout.pp", f"pp {pp}"),
+    )
     if pins.first_stage_layers or pins.last_stage_layers:
         at = "layout.first_stage_layers" if pins.first_stage_layers else "layout.last_stage_layers"
         given = (pins.first_stage_layers or 0) + (pins.last_stage_layers or 0)
         finding = Finding(
-            message=f"{given} layers pinned to end stages leave {layers - given} of {layers}",
+            message=f"{given} layers on the end stages leave {layers - given} of {layers} layers",
             label=f"no valid split over pp {pp} x vpp {vpp} = {pp * vpp} stages",
-            help="every stage needs a layer, all layers need a stage, and vpp must be 1",
+            help="every stage needs a layer, every layer needs a stage, and vpp must be 1",
             fix=f"{at}: auto",
             causes=cause,
         )
@@ -69,7 +79,7 @@ def why_no_split(problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding
     good = [n for n in divisors(layers) if n * (pp if vpp > 1 else 1) <= layers]
     finding = Finding(
         message=f"{layers} layers cannot fill pp={pp} x vpp={vpp} = {pp * vpp} stages",
-        label=f"{pp * vpp} stages, at most {layers}",
+        label=f"{pp * vpp} stages, must be at most {layers}",
         help=f"valid pp x vpp: up to {layers}; for example {at}: {format_values(good)}",
         fix=format_pin(at, nearest(good, vpp if vpp > 1 else pp)),
         causes=cause,

@@ -1,4 +1,4 @@
-"""Verifier of the module that configures torchtitan, read without executing it."""
+"""Verifier of ``torchtitan/parc_titan.py``, which it reads without executing the module."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ KEYWORDS = {
 
 
 def read_sizes(text: str) -> MeshSizes:
-    """Return the sizes of the first call of ``ParallelismConfig``; keywords default to 1.
+    """Return the sizes of the device mesh, from the first call of ``ParallelismConfig``.
+
+    Sizes that the call does not pass are 1.
 
     Raises:
-        Malformed: no such call, or keywords that are not literals.
+        Malformed: the module has no such call, or its arguments are not literals.
     """
     try:
         calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
@@ -33,6 +35,7 @@ def read_sizes(text: str) -> MeshSizes:
         words = {word.arg: ast.literal_eval(word.value) for word in given}
     except (SyntaxError, ValueError, IndexError, RecursionError, MemoryError):
         raise Malformed(MODULE, 1, "it has no ParallelismConfig of literal values") from None
+    # A size that is not passed is 1: torchtitan's other default, -1 for dp_shard, is never emitted.
     sizes = {name: words.get(word, 1) for name, word in KEYWORDS.items()}
     return MeshSizes(**positive_sizes(MODULE, sizes))
 

@@ -1,4 +1,4 @@
-"""Flags that all processes of a plan share, from the table flags.yaml."""
+"""Flags of ``vllm serve`` that all processes of a plan share, from the table flags.yaml."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from parc.compiler.ir import ServingPlan
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """Flag with its value; None for a flag without value."""
+    """A flag with its value; the value is None for a flag without a value."""
 
     flag: str
     value: str | None
@@ -20,42 +20,48 @@ class Argument:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Words as the parser receives them."""
+        """Flag and value as separate words, as the parser receives them."""
         return (self.flag,) if self.value is None else (self.flag, self.value)
 
 
 PACKAGE = "parc.backends.vllm"
 HOSTS = "hosts"
-"""Group of flags that differ between hosts; commands.py computes them."""
+"""Group of flags that differ between hosts; processes.py computes them."""
 DERIVED = public_functions(derived)
 """Functions that flags.yaml names."""
 EXECUTOR = "--distributed-executor-backend"
 
 
 def planned_flags() -> frozenset[str]:
-    """Return the flags that a plan sets or deliberately omits."""
+    """Return the flags that a plan determines, whether it sets them or leaves them out."""
     return frozenset(row.setting for row in flag_table(PACKAGE).rows)
 
 
-def arguments(plan: ServingPlan) -> tuple[Argument, ...]:
-    """Return the arguments that all processes of the plan share."""
-    return tuple(_arguments(plan))
+def shared_arguments(plan: ServingPlan) -> tuple[Argument, ...]:
+    """Return the flags that all processes of the plan share."""
+    return tuple(_iterate_arguments(plan))
 
 
-def _arguments(plan: ServingPlan) -> Iterator[Argument]:
+def _iterate_arguments(plan: ServingPlan) -> Iterator[Argument]:
+    """Yield the flags that all processes of the plan share, in the order of flags.yaml."""
     version = plan.problem.version("vllm")
     for row in flag_table(PACKAGE).rows:
         if row.group == HOSTS or not row.known(version):
             continue
         value = DERIVED[row.derived](plan) if row.derived else field_at(plan, row.fields[0])
+        # 0 and "" are values: only None and False omit a flag.
         if value is None or value is False:
             continue
         yield Argument(row.setting, None if value is True else str(value), row.group)
 
 
-def engine_words(plan: ServingPlan, executor: str) -> tuple[str, ...]:
-    """Return the checkpoint and all flags of an engine, with another executor than the table."""
-    own = [one for one in arguments(plan) if one.flag != EXECUTOR]
+def engine_command_words(plan: ServingPlan, executor: str) -> tuple[str, ...]:
+    """Return the checkpoint and all flags of an engine, started by ``executor``.
+
+    ``executor`` is vLLM's name for the mechanism that starts its workers, such as ``ray``; it
+    replaces the executor in the table.
+    """
+    own = [one for one in shared_arguments(plan) if one.flag != EXECUTOR]
     words = [word for one in own for word in one.words]
     return (
         plan.problem.service.checkpoint,

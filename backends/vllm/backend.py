@@ -1,18 +1,18 @@
-"""vLLM as an engine: its constants, rules, groups and commands."""
+"""The backend ``vllm``: constants, rules, process groups and commands of the engine vLLM."""
 
 from __future__ import annotations
 
 from parc.backends.base import RayEntry
 from parc.backends.shared.network import Variable
-from parc.backends.vllm.arguments import engine_words
+from parc.backends.vllm.arguments import engine_command_words
 from parc.backends.vllm.check_formats import check_formats
-from parc.backends.vllm.checks import check_vllm
 from parc.backends.vllm.defaults import context_tokens, default_batch, engine_constants
 from parc.backends.vllm.environment import ALLOW_LONG, serving_environment
+from parc.backends.vllm.plan_checks import check_vllm
 from parc.backends.vllm.rules_axes import AXIS_RULES
 from parc.backends.vllm.rules_experts import EXPERT_RULES
 from parc.backends.vllm.rules_tensor_parallel import TENSOR_PARALLEL_RULES, divisors
-from parc.backends.vllm.script import PATH, serve_script
+from parc.backends.vllm.serve_script import PATH, serve_script
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
     Artifact,
@@ -42,7 +42,7 @@ STRATEGIES: dict[str, str] = {
 
 
 class Vllm:
-    """Backend ``vllm``, the engine of serving jobs."""
+    """The backend ``vllm``, the engine of serving jobs."""
 
     name = "vllm"
     versions = VERSIONS
@@ -54,48 +54,57 @@ class Vllm:
     long_context_setting = f"{ALLOW_LONG}=1"
 
     def constants(self) -> EngineConstants:
-        """Return the constants in ``constants.yaml``."""
+        """Return the constants in ``constants.yaml``, with which the cost model estimates vLLM."""
         return engine_constants()
 
     def default_batch(self, gpu: Gpu) -> tuple[int, int]:
-        """Return ``--max-num-seqs`` and ``--max-num-batched-tokens``, the defaults on ``gpu``."""
+        """Return vLLM's defaults of (--max-num-seqs, --max-num-batched-tokens) on ``gpu``."""
         return default_batch(gpu)
 
     def context_tokens(self, model: Model) -> int:
-        """Return the context length that vLLM derives from the model's config."""
+        """Return the context length, in tokens, that vLLM derives from the model's config."""
         return context_tokens(model)
 
     def check_formats(self, service: Service, gpu: Gpu, sink: Sink) -> None:
-        """Report weight and cache formats for which vLLM has no kernels."""
+        """Report weight and cache formats for which vLLM has no kernels on ``gpu``."""
         check_formats(service, gpu, sink)
 
     def expert_degrees(self, layout: ServingLayout) -> tuple[int, ...]:
-        """Return 1 and all ranks of a stage; vLLM derives the degree (config/parallel.py)."""
+        """Return 1 and the number of ranks per stage, the only expert parallel sizes.
+
+        vLLM derives the size from tp, pcp and dp (config/parallel.py).
+        """
         return tuple(sorted({1, layout.tp * layout.pcp * layout.dp}))
 
     def cache_degrees(self, model: Model, layout: ServingLayout) -> tuple[int, ...]:
-        """Return the degrees over ranks that would store copies of the same cache.
+        """Return the decode context parallel sizes that split copies of the KV cache.
 
-        These are all ranks of tp for latent attention, tp / kv_heads of them otherwise.
+        dcp splits a cache over ranks that would otherwise store the same cache: all ranks of tp
+        with latent attention, otherwise tp / kv_heads of them.
         """
         if layout.pcp > 1:
             return (1,)
         latent = model.attention.latent is not None
         copies = layout.tp if latent else layout.tp // model.attention.kv_heads
+        # ``copies`` is 0 if tp is smaller than the number of key-value heads: then no rank stores a
+        # copy.
         return tuple(divisors(copies)) or (1,)
 
     def rules(self, problem: ServingProblem) -> tuple[ServingRule, ...]:
-        """Return all rules; they are the same for all supported versions."""
+        """Return the rules that a layout must satisfy; they are the same for all versions."""
         return RULES
 
     def mesh(self, layout: ServingLayout) -> Mesh:
-        """Return the mesh: rank = ((dp PP + pp) PCP + pcp) TP + tp per engine, engines in sequence.
+        """Return the device mesh in vLLM's rank order, one engine after another.
 
-        Source: distributed/parallel_state.py, initialize_model_parallel.
+        Within an engine, rank = ((dp x PP + pp) x PCP + pcp) x TP + tp, where capital letters are
+        sizes and lower-case letters coordinates. Source: distributed/parallel_state.py,
+        initialize_model_parallel.
         """
         return Mesh.of(
             (
                 ("tp", layout.tp),
+                # Only pcp adds ranks; dcp reuses the ranks of tp.
                 ("cp", layout.pcp),
                 ("pp", layout.pp),
                 ("dp", layout.dp),
@@ -104,7 +113,11 @@ class Vllm:
         )
 
     def families(self, problem: ServingProblem, layout: ServingLayout) -> tuple[GroupFamily, ...]:
-        """Return the groups of ``initialize_model_parallel``; ``ep`` spans all ranks of a stage."""
+        """Return the process groups of ``initialize_model_parallel``.
+
+        The group ``ep`` exists only for models with experts and contains all ranks of a pipeline
+        stage.
+        """
         columns = [
             GroupFamily("replica", "dense", ("replica",), column=True),
             GroupFamily("dp", "dense", ("dp",), column=True),
@@ -112,27 +125,28 @@ class Vllm:
             GroupFamily("cp", "dense", ("cp",), column=True),
             GroupFamily("tp", "dense", ("tp",), column=True),
         ]
+        # vLLM creates no expert group for dense models.
         experts = ("tp", "cp", "dp") if problem.model.experts is not None else ()
         if experts:
             columns.append(GroupFamily("ep", "dense", experts, column=True))
         return tuple(columns)
 
     def command(self, plan: ServingPlan, executor: str) -> tuple[str, ...]:
-        """Return ``serve`` and its arguments, without those that differ between hosts."""
-        return ("serve", *engine_words(plan, executor))
+        """Return the word ``serve`` and the arguments that are the same on all hosts."""
+        return ("serve", *engine_command_words(plan, executor))
 
     def environment(self, plan: ServingPlan) -> tuple[Variable, ...]:
-        """Return the variables of network, stages, and the spec."""
+        """Return the variables for the network, for uneven stages, and from the spec."""
         return serving_environment(plan)
 
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
-        """Report arguments, ports and step sizes that vLLM rejects or runs slowly."""
+        """Report arguments, ports and step sizes that vLLM rejects or with which it is slow."""
         check_vllm(plan, sink)
 
     def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
-        """Return ``vllm/serve.sh``, one script for all hosts."""
+        """Return ``vllm/serve.sh``, the one script that every host runs."""
         return (serve_script(plan),)
 
 
 BACKEND = Vllm()
-"""The one instance."""
+"""The only instance; the registry imports it."""

@@ -1,4 +1,4 @@
-"""Check number formats against the GPU and against each other, before a layout is chosen."""
+"""Checks of number formats against the GPU and against each other, before the search."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ copies."""
 
 
 def check_formats(service: Service, gpu: Gpu, sink: Sink) -> None:
-    """Report R03 on the weight format, V06 on quantization, and R04 on the cache format."""
+    """Report unsupported formats of weights (R03), quantization (V06) and KV cache (R04)."""
     _check_weights(service, gpu, sink)
     _check_quantization(service, sink)
     _check_cache(service, sink)
 
 
 def _check_weights(service: Service, gpu: Gpu, sink: Sink) -> None:
-    """Report R03 if vLLM has no kernels for the weight format on this GPU."""
+    """Report a weight format for which vLLM has no kernels on this GPU (R03)."""
     weights, capability = service.setup.weights, gpu.compute_capability
     need = LEAST_CAPABILITY[weights]
     if gpu.vendor != "nvidia" or capability >= need:
@@ -35,7 +35,7 @@ def _check_weights(service: Service, gpu: Gpu, sink: Sink) -> None:
     finding = Finding(
         f"vLLM has no kernels for {weights} weights on {gpu.name}",
         label=f"compute capability {'.'.join(map(str, capability))} < {need[0]}.{need[1]}",
-        help=f"valid values on this GPU: {', '.join(valid) or 'none'}",
+        help=f"valid weight formats on this GPU: {', '.join(valid) or 'none'}",
         fix=f"job.precision: {valid[-1]}" if valid else "",
         causes=(Cause("cluster.gpu", "the GPU is set here"),),
     )
@@ -43,14 +43,14 @@ def _check_weights(service: Service, gpu: Gpu, sink: Sink) -> None:
 
 
 def _check_quantization(service: Service, sink: Sink) -> None:
-    """Report V06 for a format to which vLLM cannot quantize while it loads."""
+    """Report a weight format to which vLLM cannot quantize while it loads the model (V06)."""
     weights = service.setup.weights
     if not service.quantize or weights == "fp8":
         return
     finding = Finding(
-        f"vLLM cannot quantize to {weights} while it loads",
+        f"vLLM cannot quantize to {weights} while it loads the model",
         label="--quantization of a 16-bit checkpoint supports only fp8",
-        help="other formats need a quantized checkpoint: remove quantize",
+        help="other formats need a checkpoint that is already quantized: remove job.quantize",
         fix="job.precision: fp8",
         causes=(Cause("job.precision", weights),),
     )
@@ -58,15 +58,16 @@ def _check_quantization(service: Service, sink: Sink) -> None:
 
 
 def _check_cache(service: Service, sink: Sink) -> None:
-    """Report R04 if the cache is neither fp8 nor in the format of the activations."""
+    """Report a KV cache format that is neither fp8 nor the format of the activations (R04)."""
     weights, cache = service.setup.weights, service.setup.kv
     activations = "fp16" if weights == "fp16" else "bf16"
+    # An explicit 16-bit cache format must equal the format of the model.
     if cache in ("fp8", activations):
         return
     finding = Finding(
-        f"the cache cannot be {cache} if activations are {activations}",
+        f"the KV cache cannot be {cache} if activations are {activations}",
         label="vLLM: kv_cache_dtype must equal the model's dtype, or be fp8",
-        help="valid values: auto, fp8",
+        help="valid kv_precision: auto, fp8",
         fix="job.kv_precision: auto",
         causes=(Cause("job.precision", weights),),
     )

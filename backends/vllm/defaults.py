@@ -1,4 +1,4 @@
-"""Defaults of vLLM, and quantities that it derives from a model's config."""
+"""Defaults of vLLM, and values that vLLM derives from a model's config."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from parc.compiler.ir.serving import even_stages
 
 GIB = 2**30
 LARGE_GIB, MIDDLE_GIB = 160, 70
-"""Device memory from which vLLM runs more requests and longer steps."""
+"""GiB of device memory from which vLLM by default runs more requests and longer steps."""
 LOW_LATENCY_TOKENS = 256
 """Default tokens per step and data-parallel rank with DeepEP's low-latency kernels
 (config/scheduler.py, DEFAULT_MAX_NUM_BATCHED_TOKENS_FOR_BATCHED_DP)."""
@@ -18,15 +18,15 @@ SUPERVISOR_PORT = 9256
 
 
 def engine_constants() -> EngineConstants:
-    """Return the constants of vLLM with which the cost model estimates it."""
+    """Return the constants with which the cost model estimates vLLM."""
     return load_engine_constants("vllm", __package__ or "")
 
 
 def context_tokens(model: Model) -> int:
-    """Return the context length that vLLM derives from the model's config, in tokens.
+    """Return the context length, in tokens, that vLLM derives from the model's config.
 
-    Rotary scaling multiplies the length, except for the kinds whose config states the scaled one:
-    llama3, longrope, yarn (vllm/config/model.py, _get_and_verify_max_len).
+    Rotary scaling multiplies the length, except for the kinds whose config contains the length
+    after scaling: llama3, longrope and yarn (vllm/config/model.py, _get_and_verify_max_len).
     """
     position = model.position
     if position.scaling in ("linear", "dynamic"):
@@ -35,7 +35,7 @@ def context_tokens(model: Model) -> int:
 
 
 def default_stages(layers: int, pp: int) -> tuple[int, ...]:
-    """Return the layers per pipeline stage if none are pinned (distributed/utils.py)."""
+    """Return the layers per pipeline stage if the spec sets none (distributed/utils.py)."""
     return even_stages(layers, pp, engine_constants().sharding.extra_layers)
 
 
@@ -46,10 +46,12 @@ def padded_vocab(vocab: int) -> int:
 
 
 def default_batch(gpu: Gpu) -> tuple[int, int]:
-    """Return ``--max-num-seqs`` and ``--max-num-batched-tokens`` of an API server on ``gpu``.
+    """Return vLLM's defaults of (--max-num-seqs, --max-num-batched-tokens) on ``gpu``.
 
-    Source: engine/arg_utils.py, get_batch_defaults.
+    They depend on its memory, and are those of an API server. Source: engine/arg_utils.py,
+    get_batch_defaults.
     """
+    # vLLM excludes the A100 by name, although it has 80 GB.
     memory = gpu.memory_bytes / GIB
     if memory >= LARGE_GIB:
         return 1024, 16384

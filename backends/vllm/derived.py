@@ -1,6 +1,6 @@
-"""Values of flags that are computed from the plan; flags.yaml refers to the functions by name.
+"""Functions that compute values of flags from the plan; flags.yaml refers to them by name.
 
-None or False omits the flag, True writes it without a value.
+None or False leaves a flag out; True writes the flag without a value.
 """
 
 from __future__ import annotations
@@ -12,67 +12,79 @@ from parc.compiler.ir import ServingPlan
 DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 
 
-def prefill_context(plan: ServingPlan) -> int | None:
-    """Return pcp if it is above 1."""
+def prefill_context_parallel_size(plan: ServingPlan) -> int | None:
+    """Return the prefill context parallel size, or None (flag left out) if it is 1."""
     return plan.layout.pcp if plan.layout.pcp > 1 else None
 
 
-def decode_context(plan: ServingPlan) -> int | None:
-    """Return dcp if it is above 1."""
+def decode_context_parallel_size(plan: ServingPlan) -> int | None:
+    """Return the decode context parallel size, or None (flag left out) if it is 1."""
     return plan.layout.dcp if plan.layout.dcp > 1 else None
 
 
-def data_parallel(plan: ServingPlan) -> int | None:
-    """Return dp if it is above 1."""
+def data_parallel_size(plan: ServingPlan) -> int | None:
+    """Return the data parallel size, or None (flag left out) if it is 1."""
     return plan.layout.dp if plan.layout.dp > 1 else None
 
 
-def executor(plan: ServingPlan) -> str | None:
-    """Return ``mp`` for several ranks, the only executor with a fixed rank map."""
+def executor_backend(plan: ServingPlan) -> str | None:
+    """Return "mp" if an engine has several ranks, else None.
+
+    The multiprocessing executor is the only one with a fixed map of ranks to hosts.
+    """
+    # Ray sorts nodes by random ids, so its map of ranks to hosts is not known in advance
+    # (ray_utils.py, initialize_ray_cluster).
     return "mp" if plan.layout.rank_gpus > 1 else None
 
 
-def expert_parallel(plan: ServingPlan) -> bool:
-    """Return True for expert parallelism; vLLM derives the degree tp x pcp x dp."""
+def enables_expert_parallel(plan: ServingPlan) -> bool:
+    """Return True if expert parallelism is on; vLLM derives the size tp x pcp x dp."""
     return plan.layout.ep > 1
 
 
-def all2all(plan: ServingPlan) -> str | None:
-    """Return the pinned all-to-all backend; None for vLLM's default."""
+def all2all_backend(plan: ServingPlan) -> str | None:
+    """Return the all-to-all backend that the spec sets; None for vLLM's default."""
     return plan.problem.pins.all2all
 
 
-def balances_experts(plan: ServingPlan) -> bool:
-    """Return True for EPLB, if redundant experts are pinned, also to 0."""
+def enables_eplb(plan: ServingPlan) -> bool:
+    """Return True if the spec sets ``redundant_experts``, which turns on EPLB, even with 0.
+
+    EPLB is vLLM's load balancer of experts.
+    """
     return plan.problem.pins.redundant_experts is not None
 
 
-def balancer(plan: ServingPlan) -> str | None:
-    """Return the settings of EPLB as JSON."""
+def eplb_config(plan: ServingPlan) -> str | None:
+    """Return the settings of the expert load balancer (EPLB) as JSON; None if it is off."""
     redundant = plan.problem.pins.redundant_experts
     return None if redundant is None else json.dumps({"num_redundant_experts": redundant})
 
 
 def dtype(plan: ServingPlan) -> str:
-    """Return the format of activations."""
+    """Return vLLM's name for the number format of activations."""
     return DTYPES["fp16" if plan.problem.service.setup.weights == "fp16" else "bf16"]
 
 
 def quantization(plan: ServingPlan) -> str | None:
-    """Return the format only if vLLM quantizes itself; checkpoints state their own format."""
+    """Return "fp8" if vLLM quantizes the weights itself; None if the checkpoint sets the format."""
     return "fp8" if plan.problem.service.quantize else None
 
 
 def cache_dtype(plan: ServingPlan) -> str:
-    """Return the cache format; ``auto`` is the format of activations."""
+    """Return the number format of the KV cache; "auto" is the format of activations."""
     return "fp8" if plan.problem.service.setup.kv == "fp8" else "auto"
 
 
-def memory_share(plan: ServingPlan) -> str:
-    """Return the share of device memory without the headroom."""
+def gpu_memory_utilization(plan: ServingPlan) -> str:
+    """Return the fraction of device memory that vLLM may use, that is, without the headroom."""
     return f"{plan.limits.gpu_memory_utilization:g}"
 
 
 def block_size(plan: ServingPlan) -> int:
-    """Return the block length of the spec; vLLM raises it if a state must fit into a block."""
+    """Return the tokens per KV cache block that the spec sets.
+
+    vLLM raises the number if a recurrent state needs a longer block.
+    """
+    # Hybrid models: platforms/interface.py, _align_hybrid_block_size.
     return plan.problem.service.block_tokens

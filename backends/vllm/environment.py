@@ -1,4 +1,4 @@
-"""Environment of all processes: network, stages, then the variables of the spec."""
+"""Environment variables of the vLLM processes: network, uneven stages, then those of the spec."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from parc.compiler.topology.arrange import engine_hosts
 
 PARTITION = "VLLM_PP_LAYER_PARTITION"
 ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
-"""Set to 1, vLLM accepts a max_model_len above the model's context."""
+"""Variable with which, set to 1, vLLM accepts a max_model_len above the model's context length."""
 
 
 def serving_environment(plan: ServingPlan) -> tuple[Variable, ...]:
-    """Return name, value and reason per variable; for equal names the last one wins."""
+    """Return (name, value, reason) of every variable; a repeated name gets the last value."""
     problem = plan.problem
     hosts = engine_hosts(plan.layout, problem.cluster.node.gpus) or 1
     network = network_environment(problem.cluster, problem.launch) if hosts > 1 else ()
     user = tuple((name, value, "from launch.env of the spec") for name, value in problem.launch.env)
-    own = (*network, *_stages(plan))
+    own = (*network, *_stage_layers_variable(plan))
     return tuple({variable[0]: variable for variable in (*own, *user)}.values())
 
 
-def _stages(plan: ServingPlan) -> tuple[Variable, ...]:
-    """Return the variable with the layers per stage, if they differ from vLLM's default."""
+def _stage_layers_variable(plan: ServingPlan) -> tuple[Variable, ...]:
+    """Return the variable with the layers per stage, if they differ from vLLM's default split."""
     stages = plan.layout.stages
     if not stages or stages == default_stages(plan.problem.model.layers, plan.layout.pp):
         return ()

@@ -1,4 +1,4 @@
-"""Check ``launch.args`` against the parser of ``vllm serve``, version 0.33."""
+"""Checks of ``launch.args`` against the parser of ``vllm serve``, version 0.33."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from parc.backends.shared.extra_arguments import (
     report_extra_arguments,
 )
 from parc.backends.vllm.arguments import PACKAGE, Argument, planned_flags
-from parc.backends.vllm.commands import processes
+from parc.backends.vllm.processes import processes
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import ServingPlan
 
@@ -23,32 +23,44 @@ SERVERS = ("--api-server-count", "-asc")
 UNCHUNKED = "--disable-chunked-prefill"
 
 
-def spelling(flag: str) -> str:
-    """Normalize a flag as the parser does: --no-enable-X is --disable-X (argparse_utils.py)."""
+def normalize_flag(flag: str) -> str:
+    """Return the flag as vLLM's parser normalizes it (argparse_utils.py).
+
+    Underscores become dashes, and --no-enable-X becomes --disable-X.
+    """
     if not flag.startswith("--"):
         return flag
     return re.sub(r"^--no-enable-", "--disable-", flag.replace("_", "-"))
 
 
-def long_name(flag: str) -> str:
-    """Return the long name of a flag such as ``-tp``; negated flags stay unchanged."""
-    name = spelling(flag)
+def long_flag_name(flag: str) -> str:
+    """Return the long name of a short flag such as ``-tp``; negated flags stay unchanged."""
+    name = normalize_flag(flag)
     denies = name.startswith(("--no-", "--disable-"))
     return name if denies else str(known_flags(PACKAGE).get(name, {}).get("means", name))
 
 
-def check_extra(plan: ServingPlan, planned: tuple[Argument, ...], sink: Sink) -> None:
-    """Report arguments that the parser rejects, and those that the plan sets or omits."""
+def check_launch_args(plan: ServingPlan, planned: tuple[Argument, ...], sink: Sink) -> None:
+    """Report arguments that vLLM's parser rejects (F01, F03) or that the plan determines (F02).
+
+    ``planned`` are the flags that the plan sets. Prompts that are not split into chunks are checked
+    as well (V04).
+    """
     written, stray = parse_extra_arguments(plan.problem.launch.args, known_flags(PACKAGE))
-    extras = tuple(replace(extra, flag=spelling(extra.flag)) for extra in written)
+    extras = tuple(replace(extra, flag=normalize_flag(extra.flag)) for extra in written)
     report_extra_arguments(extras, stray, lambda extra: _check_flag(extra, planned), sink, TARGETS)
     if any(extra.flag == UNCHUNKED for extra in extras):
-        _check_unchunked(plan, sink)
-    _check_servers(plan, extras, sink)
+        _check_unchunked_prompts(plan, sink)
+    _check_api_server_count(plan, extras, sink)
 
 
-def _check_servers(plan: ServingPlan, extras: tuple[ExtraArgument, ...], sink: Sink) -> None:
-    """Report F03 for a number of API servers, which headless hosts reject."""
+def _check_api_server_count(
+    plan: ServingPlan, extras: tuple[ExtraArgument, ...], sink: Sink
+) -> None:
+    """Report a number of API servers in ``launch.args`` if hosts are headless (F03).
+
+    A headless host runs no API server, and vLLM rejects the flag there.
+    """
     headless = [one.node for one in processes(plan) if not one.ports]
     found = next((one for one in extras if one.flag in SERVERS), None)
     if found is None or not headless:
@@ -58,48 +70,53 @@ def _check_servers(plan: ServingPlan, extras: tuple[ExtraArgument, ...], sink: S
         "mode)",
         label=f"{len(headless)} of {len(plan.placement.hosts)} hosts are headless, and all hosts "
         "get the same arguments",
-        fix="remove it from launch.args",
+        fix=f"remove {found.flag} from launch.args",
         targets=TARGETS,
     )
     sink.report("F03", finding, at=f"launch.args[{found.at}]")
 
 
 def _check_flag(extra: ExtraArgument, planned: tuple[Argument, ...]) -> tuple[str, Finding] | None:
-    """Return code and finding of one flag; None if it is valid."""
+    """Return (diagnostic code, finding) if the flag is invalid, else None."""
+    # vLLM's parser accepts one field of a JSON option after a dot.
     name = extra.flag.partition(".")[0]  # --eplb-config.window_size 100
     row = known_flags(PACKAGE).get(name)
     if row is None:
-        return "F01", unknown_flag(extra.flag)
+        return "F01", explain_unknown_flag(extra.flag)
     means = str(row.get("means", name)).replace("--no-", "--", 1)
     if means in planned_flags():
-        return "F02", _twice(extra.flag, means, planned)
+        return "F02", _explain_planned_flag(extra.flag, means, planned)
     fault = None if "." in extra.flag else find_value_fault(extra, row)
     return None if fault is None else ("F03", fault)
 
 
-def unknown_flag(flag: str) -> Finding:
-    """Return the finding F01 with flags of a similar name."""
+def explain_unknown_flag(flag: str) -> Finding:
+    """Return the finding for a flag that vLLM does not have (F01), with similar flags as help."""
     near = get_close_matches(flag, known_flags(PACKAGE), 3)
     return Finding(
         f"vllm serve 0.33 has no flag {flag[:60]}",
-        label="no such flag",
+        label=f"{flag[:60]} is unknown to the parser",
         help=f"did you mean: {', '.join(near)}" if near else "see vllm serve --help=all",
         fix=near[0] if near else "",
     )
 
 
-def _twice(flag: str, means: str, planned: tuple[Argument, ...]) -> Finding:
+def _explain_planned_flag(flag: str, means: str, planned: tuple[Argument, ...]) -> Finding:
+    """Return the finding (F02) that the plan already determines ``flag``.
+
+    ``means`` is the long name of the flag, without negation.
+    """
     words = next((" ".join(one.words) for one in planned if one.flag == means), "")
     return Finding(
-        f"{flag} is set by the plan",
-        label=f"the plan sets: {words}" if words else f"the plan decides {means} per host",
-        help="change the corresponding field of the spec",
-        fix="remove it from launch.args",
+        f"the plan already determines {flag}",
+        label=f"the plan sets {words}" if words else f"the plan sets {means} per host, or omits it",
+        help="set the corresponding field of the spec instead",
+        fix=f"remove {flag} from launch.args",
     )
 
 
-def _check_unchunked(plan: ServingPlan, sink: Sink) -> None:
-    """Report V04 for unchunked prompts that can be longer than a step."""
+def _check_unchunked_prompts(plan: ServingPlan, sink: Sink) -> None:
+    """Report unchunked prompts that can be longer than a step (V04)."""
     tokens, longest = plan.limits.max_num_batched_tokens, plan.limits.max_model_len
     if tokens >= longest:
         return

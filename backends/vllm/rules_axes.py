@@ -1,4 +1,4 @@
-"""Rules of pipeline stages, context parallelism and load balancing."""
+"""Rules of vLLM for pipeline stages, context parallelism and load balancing."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ TARGETS = ("vllm",)
 
 
 def _has_empty_stages(problem: ServingProblem, layout: ServingLayout) -> bool:
+    # vLLM accepts more stages than layers, and gives the surplus stages no layers.
     return layout.pp > problem.model.layers or _has_stage_without_experts(problem, layout)
 
 
-def _patterns(problem: ServingProblem, layout: ServingLayout) -> Iterator[str]:
-    """Yield the part of the layer pattern on each stage, for models with a pattern."""
+def _stage_patterns(problem: ServingProblem, layout: ServingLayout) -> Iterator[str]:
+    """Yield the part of the model's layer pattern on each pipeline stage."""
     model, first = problem.model, 0
     for count in layout.stages or default_stages(model.layers, layout.pp):
         yield model.pattern[first : first + count]
@@ -27,36 +28,36 @@ def _patterns(problem: ServingProblem, layout: ServingLayout) -> Iterator[str]:
 
 
 def _has_stage_without_experts(problem: ServingProblem, layout: ServingLayout) -> bool:
-    """Return True if a stage of a layer pattern with experts has no routed layer."""
+    """Return True if the model has a layer pattern and a stage without routed layers."""
     model = problem.model
     has_routed = model.pattern and model.experts is not None
-    return bool(has_routed) and any("E" not in part for part in _patterns(problem, layout))
+    return bool(has_routed) and any("E" not in part for part in _stage_patterns(problem, layout))
 
 
 def _explain_stages(problem: ServingProblem, layout: ServingLayout) -> Finding:
     layers, pp = problem.model.layers, layout.pp
     if layout.pp <= layers:
-        return _explain_unrouted(problem, layout)
+        return _explain_stage_without_experts(problem, layout)
     return Finding(
         f"{pp} pipeline stages for {layers} layers: {pp - layers} stages would be empty, "
         "which vLLM does not report",
         label=f"pp {pp} > {layers} layers",
-        help=f"valid values for pp: 1 to {layers}",
+        help=f"valid pp: 1 to {layers}",
         fix=f"layout.pp: {min(layers, 8)}",
-        causes=(Cause("model.layers", f"{layers} layers"),),
+        causes=(Cause("model.layers", f"the model has {layers} layers"),),
         targets=TARGETS,
     )
 
 
-def _explain_unrouted(problem: ServingProblem, layout: ServingLayout) -> Finding:
-    parts = enumerate(_patterns(problem, layout))
+def _explain_stage_without_experts(problem: ServingProblem, layout: ServingLayout) -> Finding:
+    parts = enumerate(_stage_patterns(problem, layout))
     number, part = next((number, part) for number, part in parts if "E" not in part)
     return Finding(
         f"stage {number} has no routed layer, which vLLM's class for this pattern requires",
         label=f"this stage has layers {part} of {problem.model.pattern}",
-        help="vLLM: assert example_moe is not None",
+        help="vLLM fails with: assert example_moe is not None",
         fix="layout.pp: 1",
-        causes=(Cause("model.pattern", "E is a routed layer"),),
+        causes=(Cause("model.pattern", "E in the pattern is a routed layer"),),
         targets=TARGETS,
     )
 
@@ -68,11 +69,11 @@ def _has_wrong_stage_pins(problem: ServingProblem, layout: ServingLayout) -> boo
 
 def _explain_stage_pins(problem: ServingProblem, layout: ServingLayout) -> Finding:
     pinned, layers = problem.pins.stages or (), problem.model.layers
-    cause = (Cause("model.layers", f"{layers} layers"),)
+    cause = (Cause("model.layers", f"the model has {layers} layers"),)
     if len(pinned) != layout.pp:
         return Finding(
             f"len(partitions)={len(pinned)} does not match pp_size={layout.pp}",
-            label=f"{len(pinned)} stages are pinned, pp is {layout.pp}",
+            label=f"stage_layers lists {len(pinned)} stages, but pp is {layout.pp}",
             fix=f"layout.pp: {len(pinned)}",
             causes=(Cause("layout.pp", f"pp {layout.pp}"),),
             targets=TARGETS,
@@ -80,24 +81,26 @@ def _explain_stage_pins(problem: ServingProblem, layout: ServingLayout) -> Findi
     return Finding(
         f"sum(partitions)={sum(pinned)} does not match num_hidden_layers={layers}",
         label=f"{' + '.join(map(str, pinned))} = {sum(pinned)}, must be {layers}",
-        help="the model must have each layer on exactly one stage",
+        help="every layer of the model must be on exactly one stage",
         fix="layout.stage_layers: auto",
         causes=cause,
         targets=TARGETS,
     )
 
 
-def _violates_context_sizes(problem: ServingProblem, layout: ServingLayout) -> bool:
-    return _context_problem(problem, layout) is not None
+def _violates_context_parallel_sizes(problem: ServingProblem, layout: ServingLayout) -> bool:
+    return _context_parallel_problem(problem, layout) is not None
 
 
-def _context_problem(problem: ServingProblem, layout: ServingLayout) -> tuple[str, str] | None:
-    """Return vLLM's message and the numbers if it does not support the context parallel sizes."""
+def _context_parallel_problem(
+    problem: ServingProblem, layout: ServingLayout
+) -> tuple[str, str] | None:
+    """Return (vLLM's message, numbers) if the context parallel sizes are invalid, else None."""
     tp, pcp, dcp = layout.tp, layout.pcp, layout.dcp
     if pcp > 1 and problem.model.attention.latent is None:
         return (
             "PCP requires attention backend support, but FLASH_ATTN does not support PCP.",
-            f"pcp {pcp}; {problem.model.name} has no latent attention",
+            f"pcp {pcp}, but {problem.model.name} has no latent attention",
         )
     if pcp == 1 and tp % dcp:
         return (
@@ -105,6 +108,8 @@ def _context_problem(problem: ServingProblem, layout: ServingLayout) -> tuple[st
             f"{tp} % {dcp} = {tp % dcp}, must be 0; valid values: "
             f"{', '.join(map(str, divisors(tp)))}",
         )
+    # With pcp, a dcp group is a slice of the pcp axis first, then of tp
+    # (initialize_model_parallel).
     valid = sorted({1, pcp, tp * pcp})
     if pcp > 1 and dcp not in valid:
         return (
@@ -114,13 +119,16 @@ def _context_problem(problem: ServingProblem, layout: ServingLayout) -> tuple[st
         )
     if pcp > 1 and dcp > 1:
         return "MLAAttention does not support PCP+DCP.", f"pcp {pcp}, dcp {dcp}"
-    return None if dcp == 1 else _grouped_query_problem(problem, layout)
+    return None if dcp == 1 else _grouped_query_dcp_problem(problem, layout)
 
 
-def _grouped_query_problem(
+def _grouped_query_dcp_problem(
     problem: ServingProblem, layout: ServingLayout
 ) -> tuple[str, str] | None:
-    """Check dcp for grouped queries: only ranks with copies of a key-value head can share cache."""
+    """Return (vLLM's message, numbers) if dcp is invalid with grouped queries, else None.
+
+    Only ranks with copies of the same key-value head can split its cache.
+    """
     attention, tp, dcp = problem.model.attention, layout.tp, layout.dcp
     if attention.latent is not None:
         return None
@@ -147,8 +155,8 @@ def _grouped_query_problem(
     return None
 
 
-def _explain_context(problem: ServingProblem, layout: ServingLayout) -> Finding:
-    message, numbers = _context_problem(problem, layout) or ("", "")
+def _explain_context_parallel_sizes(problem: ServingProblem, layout: ServingLayout) -> Finding:
+    message, numbers = _context_parallel_problem(problem, layout) or ("", "")
     prefill = layout.pcp > 1 and problem.model.attention.latent is None
     return Finding(
         message.rstrip("."),
@@ -161,7 +169,7 @@ def _explain_context(problem: ServingProblem, layout: ServingLayout) -> Finding:
 
 
 def _splits_ranks_under_hybrid_balancing(problem: ServingProblem, layout: ServingLayout) -> bool:
-    """Return True for hybrid load balancing if a data-parallel rank spans several hosts."""
+    """Return True if hybrid load balancing is set and a data-parallel rank spans several hosts."""
     hosts = engine_hosts(layout, problem.cluster.node.gpus)
     if hosts is None or problem.endpoint.load_balancer != "hybrid" or layout.dp == 1:
         return False
@@ -172,7 +180,7 @@ def _explain_hybrid_balancing(problem: ServingProblem, layout: ServingLayout) ->
     return Finding(
         "hybrid load balancing needs whole data-parallel ranks on each host",
         label=f"a rank of tp {layout.tp} x pcp {layout.pcp} x pp {layout.pp} spans several hosts",
-        help="valid values with this layout: internal, external",
+        help="valid load_balancer with this layout: internal, external",
         fix="launch.load_balancer: internal",
         causes=(Cause("layout.pp", f"pp {layout.pp}"),),
         targets=TARGETS,
@@ -183,7 +191,10 @@ AXIS_RULES: tuple[ServingRule, ...] = (
     ServingRule("V27", ("layout.pp", "model"), _has_empty_stages, _explain_stages),
     ServingRule("P01", ("layout.stage_layers",), _has_wrong_stage_pins, _explain_stage_pins),
     ServingRule(
-        "V12", ("layout.dcp", "layout.pcp", "layout.tp"), _violates_context_sizes, _explain_context
+        "V12",
+        ("layout.dcp", "layout.pcp", "layout.tp"),
+        _violates_context_parallel_sizes,
+        _explain_context_parallel_sizes,
     ),
     ServingRule(
         "V09",

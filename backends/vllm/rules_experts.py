@@ -1,4 +1,7 @@
-"""Rules of expert parallelism (vLLM: config/parallel.py, config/model.py, fused_moe/layer.py)."""
+"""Rules of vLLM for expert parallelism.
+
+Sources: config/parallel.py, config/model.py, fused_moe/layer.py.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ TARGETS = ("vllm",)
 
 
 def _ranks_per_stage(layout: ServingLayout) -> int:
-    """Return the ranks of a pipeline stage, all of which expert parallelism spans."""
+    """Return the number of ranks per pipeline stage, which is the size of expert parallelism."""
     return layout.tp * layout.pcp * layout.dp
 
 
@@ -25,28 +28,28 @@ def _explain_no_experts(problem: ServingProblem, layout: ServingLayout) -> Findi
         label=f"{problem.model.name} has no experts",
         help="use tp and pp to split a dense model, and replicas to copy it",
         fix="layout.ep: off" if problem.pins.ep else "remove layout.redundant_experts",
-        causes=(Cause("model", "a dense model"),),
+        causes=(Cause("model", "the model has no experts"),),
         targets=TARGETS,
     )
 
 
-def _has_other_degree(problem: ServingProblem, layout: ServingLayout) -> bool:
+def _has_unsupported_ep(problem: ServingProblem, layout: ServingLayout) -> bool:
     return layout.ep not in (1, _ranks_per_stage(layout))
 
 
-def _explain_other_degree(problem: ServingProblem, layout: ServingLayout) -> Finding:
+def _explain_unsupported_ep(problem: ServingProblem, layout: ServingLayout) -> Finding:
     ranks = _ranks_per_stage(layout)
     return Finding(
-        f"ep {layout.ep} is pinned, but vLLM derives the degree and would use ep {ranks}",
-        label=f"ep = tp {layout.tp} x pcp {layout.pcp} x dp {layout.dp} = {ranks}, or 1",
-        help=f"valid values: 1 (off) or {ranks} (on)",
+        f"the spec sets ep {layout.ep}, but vLLM derives the size and would use ep {ranks}",
+        label=f"ep must be 1 or tp {layout.tp} x pcp {layout.pcp} x dp {layout.dp} = {ranks}",
+        help=f"valid ep: 1 (off) or {ranks} (on)",
         fix="layout.ep: on",
         causes=(Cause("layout.tp", f"tp {layout.tp}"), Cause("layout.dp", f"dp {layout.dp}")),
         targets=TARGETS,
     )
 
 
-def _has_no_effect(problem: ServingProblem, layout: ServingLayout) -> bool:
+def _has_ep_over_one_rank(problem: ServingProblem, layout: ServingLayout) -> bool:
     return (
         problem.pins.ep == "on"
         and problem.model.experts is not None
@@ -54,17 +57,19 @@ def _has_no_effect(problem: ServingProblem, layout: ServingLayout) -> bool:
     )
 
 
-def _explain_no_effect(problem: ServingProblem, layout: ServingLayout) -> Finding:
+def _explain_ep_over_one_rank(problem: ServingProblem, layout: ServingLayout) -> Finding:
     return Finding(
         "expert parallelism over one rank has no effect, which vLLM does not report",
-        label="tp x pcp x dp = 1",
-        help="experts are distributed over the ranks of tp, pcp and dp",
+        label="ep = tp x pcp x dp = 1",
+        help="set tp, pcp or dp above 1 to distribute experts, or set ep to off",
         fix="layout.ep: off",
         targets=TARGETS,
     )
 
 
 def _has_dense_data_parallelism(problem: ServingProblem, layout: ServingLayout) -> bool:
+    # vLLM resets each data-parallel rank of a dense model to an independent engine
+    # (reconfigure_for_independent_dp_rank).
     return problem.model.experts is None and layout.dp > 1
 
 
@@ -72,20 +77,22 @@ def _explain_dense_data_parallelism(problem: ServingProblem, layout: ServingLayo
     return Finding(
         "data parallelism inside an engine is not useful for dense models: its ranks would be "
         "independent engines",
-        label=f"dp = {layout.dp}, and {problem.model.name} has no experts",
-        help="vLLM: Non-MoE models do not support external data parallel mode",
-        fix=f"layout.dp: 1   (replicas: {layout.dp} gives as many engines)",
-        causes=(Cause("model", "a dense model"),),
+        label=f"dp {layout.dp}, but {problem.model.name} has no experts",
+        help=f"layout.replicas: {layout.dp} starts as many engines (vLLM: Non-MoE models do not "
+        "support external data parallel mode)",
+        fix="layout.dp: 1",
+        causes=(Cause("model", "the model has no experts"),),
         targets=TARGETS,
     )
 
 
-def _distributes_unevenly(problem: ServingProblem, layout: ServingLayout) -> bool:
+def _distributes_experts_unevenly(problem: ServingProblem, layout: ServingLayout) -> bool:
     experts, redundant = problem.model.experts, problem.pins.redundant_experts
     if experts is None:
         return False
     if layout.ep > experts.count:
         return True
+    # EPLB places physical experts, that is, the model's experts and their redundant copies.
     return redundant is not None and (experts.count + redundant) % layout.ep != 0
 
 
@@ -94,11 +101,11 @@ def _explain_uneven_experts(problem: ServingProblem, layout: ServingLayout) -> F
     count = experts.count if experts is not None else 0
     redundant = problem.pins.redundant_experts or 0
     total, ep = count + redundant, layout.ep
-    cause = Cause("model", f"{count} experts")
+    cause = Cause("model", f"the model has {count} experts")
     if ep > count:
         return Finding(
             f"{count} experts cannot be distributed over {ep} ranks: some ranks would have none",
-            label=f"ep {ep} > {count}",
+            label=f"ep {ep} > {count} experts",
             fix="layout.ep: off",
             causes=(cause,),
             targets=TARGETS,
@@ -107,7 +114,7 @@ def _explain_uneven_experts(problem: ServingProblem, layout: ServingLayout) -> F
     return Finding(
         f"n_physical_experts={total} must be divisible by ep_size={ep}. Adjust "
         "num_redundant_experts.",
-        label=f"({count} + {redundant}) % {ep} = {total % ep}, must be 0",
+        label=f"({count} experts + {redundant} redundant) % {ep} = {total % ep}, must be 0",
         help="EPLB currently only supports even distribution of experts across ranks",
         fix=f"layout.redundant_experts: {fewest}",
         causes=(cause,),
@@ -115,23 +122,23 @@ def _explain_uneven_experts(problem: ServingProblem, layout: ServingLayout) -> F
     )
 
 
-def _has_invalid_balancing(problem: ServingProblem, layout: ServingLayout) -> bool:
+def _has_invalid_redundant_experts(problem: ServingProblem, layout: ServingLayout) -> bool:
     redundant = problem.pins.redundant_experts
     return redundant is not None and (layout.ep == 1 or redundant < 0)
 
 
-def _explain_invalid_balancing(problem: ServingProblem, layout: ServingLayout) -> Finding:
+def _explain_invalid_redundant_experts(problem: ServingProblem, layout: ServingLayout) -> Finding:
     redundant = problem.pins.redundant_experts or 0
     if redundant < 0:
         return Finding(
             f"the number of redundant experts is negative: {redundant}",
-            label=f"{redundant} < 0",
+            label=f"redundant_experts {redundant}, must be 0 or more",
             fix="layout.redundant_experts: 0",
             targets=TARGETS,
         )
     return Finding(
-        "enable_expert_parallel must be True to use EPLB, and its group must have two ranks",
-        label=f"ep = {layout.ep}: experts need several ranks to be balanced",
+        "enable_expert_parallel must be True to use EPLB, with two or more ranks per expert group",
+        label=f"ep {layout.ep}: experts can be balanced only over several ranks",
         fix=(
             "remove layout.redundant_experts"
             if problem.model.experts is None
@@ -142,15 +149,16 @@ def _explain_invalid_balancing(problem: ServingProblem, layout: ServingLayout) -
     )
 
 
-def _has_unused_exchange(problem: ServingProblem, layout: ServingLayout) -> bool:
+def _has_unused_all2all(problem: ServingProblem, layout: ServingLayout) -> bool:
+    # vLLM exchanges tokens if dp is above 1, or if expert parallelism spans pcp (use_all2all).
     return problem.pins.all2all is not None and (layout.ep == 1 or layout.dp * layout.pcp == 1)
 
 
-def _explain_unused_exchange(problem: ServingProblem, layout: ServingLayout) -> Finding:
+def _explain_unused_all2all(problem: ServingProblem, layout: ServingLayout) -> Finding:
     return Finding(
         f"{problem.pins.all2all} would have no effect: no token leaves its data-parallel rank",
-        label=f"dp {layout.dp}, ep {layout.ep}",
-        help="vLLM exchanges tokens only if ep is on and dp is above 1",
+        label=f"dp is {layout.dp} and ep is {layout.ep}",
+        help="vLLM exchanges tokens between ranks only if ep is on and dp is above 1",
         fix="remove layout.all2all",
         causes=(Cause("layout.dp", f"dp {layout.dp}"),),
         targets=TARGETS,
@@ -162,16 +170,19 @@ EXPERT_RULES: tuple[ServingRule, ...] = (
     ServingRule(
         "V11", ("layout.dp", "model"), _has_dense_data_parallelism, _explain_dense_data_parallelism
     ),
-    ServingRule("M09", ("layout.ep", "layout.tp"), _has_other_degree, _explain_other_degree),
-    ServingRule("V21", ("layout.ep",), _has_no_effect, _explain_no_effect),
+    ServingRule("M09", ("layout.ep", "layout.tp"), _has_unsupported_ep, _explain_unsupported_ep),
+    ServingRule("V21", ("layout.ep",), _has_ep_over_one_rank, _explain_ep_over_one_rank),
     ServingRule(
-        "M10", ("layout.redundant_experts",), _has_invalid_balancing, _explain_invalid_balancing
+        "M10",
+        ("layout.redundant_experts",),
+        _has_invalid_redundant_experts,
+        _explain_invalid_redundant_experts,
     ),
     ServingRule(
         "D08",
         ("layout.redundant_experts", "layout.ep"),
-        _distributes_unevenly,
+        _distributes_experts_unevenly,
         _explain_uneven_experts,
     ),
-    ServingRule("V23", ("layout.all2all",), _has_unused_exchange, _explain_unused_exchange),
+    ServingRule("V23", ("layout.all2all",), _has_unused_all2all, _explain_unused_all2all),
 )

@@ -1,7 +1,7 @@
-"""Rules of the tensor parallel size: heads, widths, the vocabulary, blocks of scales.
+"""Rules of vLLM for the tensor parallel size: heads, widths, vocabulary, and blocks of scales.
 
 Sources: vllm config/model.py (heads), layers/linear.py and fused_moe/layer.py (widths),
-vocab_parallel_embedding.py (vocabulary), quantization/utils/fp8_utils.py (blocks).
+vocab_parallel_embedding.py (vocabulary), quantization/utils/fp8_utils.py (blocks of scales).
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ from parc.compiler.ir.serving_plan import ServingProblem, ServingRule
 
 TARGETS = ("vllm",)
 MOST_SHOWN_DEGREE = 64
-"""Largest degree that is enumerated or listed."""
+"""Largest parallel size that is tried or listed."""
 Violates = Callable[[ServingProblem, ServingLayout], bool]
 
 
 def divisors(number: int, most: int = MOST_SHOWN_DEGREE) -> list[int]:
-    """Return the divisors of ``number`` up to ``most``, ascending."""
+    """Return the divisors of ``number`` up to ``most`` in ascending order."""
     return [degree for degree in range(1, min(number, most) + 1) if number % degree == 0]
 
 
-def _splits_heads(problem: ServingProblem, layout: ServingLayout) -> bool:
+def _splits_heads_unevenly(problem: ServingProblem, layout: ServingLayout) -> bool:
     return problem.model.attention.heads % layout.tp != 0
 
 
-def _splits_kv_heads(problem: ServingProblem, layout: ServingLayout) -> bool:
+def _splits_kv_heads_unevenly(problem: ServingProblem, layout: ServingLayout) -> bool:
     attention = problem.model.attention
     if attention.latent is not None:
         return False
+    # With more ranks than key-value heads, vLLM copies each head to the same number of ranks.
     return attention.kv_heads % layout.tp != 0 and layout.tp % attention.kv_heads != 0
 
 
@@ -42,11 +43,16 @@ _VLLM_MESSAGES = {
     "groups": "If tensor parallel world size does not divide num_groups, then num_groups must "
     "equal 1",
 }
-"""Messages of vLLM. For linear attention it fails without one while it reshapes a projection."""
+"""Last part of a spec path -> vLLM's message for Mamba layers. For linear attention vLLM has no
+message: it fails while it reshapes a projection."""
 
 
-def _recurrent_heads_of(model: Model) -> Iterator[tuple[str, str, int]]:
-    """Yield (spec path, name, number) of heads and groups that are split without copies."""
+def _recurrent_head_counts(model: Model) -> Iterator[tuple[str, str, int]]:
+    """Yield (spec path, name, number) of the heads of recurrent layers, which tp must divide.
+
+    Recurrent layers are linear attention and Mamba layers. vLLM cannot copy these heads to several
+    ranks.
+    """
     linear, mamba = model.linear, model.mamba
     if linear is not None:
         yield "model.linear_attention.key_heads", "key heads of linear attention", linear.key_heads
@@ -56,18 +62,18 @@ def _recurrent_heads_of(model: Model) -> Iterator[tuple[str, str, int]]:
         yield "model.mamba.groups", "groups of Mamba heads", mamba.groups
 
 
-def _splits_recurrent_heads(problem: ServingProblem, layout: ServingLayout) -> bool:
-    return any(count % layout.tp for _, _, count in _recurrent_heads_of(problem.model))
+def _splits_recurrent_heads_unevenly(problem: ServingProblem, layout: ServingLayout) -> bool:
+    return any(count % layout.tp for _, _, count in _recurrent_head_counts(problem.model))
 
 
-def _splits_vocabulary(problem: ServingProblem, layout: ServingLayout) -> bool:
+def _splits_vocabulary_unevenly(problem: ServingProblem, layout: ServingLayout) -> bool:
     return padded_vocab(problem.model.vocab) % layout.tp != 0
 
 
 def _split_tensors(
     problem: ServingProblem, layout: ServingLayout
 ) -> Iterator[tuple[str, str, int, int]]:
-    """Yield (spec path, tensor, its width, ranks that split it) of all split tensors."""
+    """Yield (spec path, name, width, number of ranks that split it) of every split tensor."""
     model = problem.model
     if model.ffn.size and model.dense_layers:
         yield "model.ffn", "MLP", model.ffn.size, layout.tp
@@ -80,9 +86,10 @@ def _split_tensors(
 def _scaled_tensors(
     problem: ServingProblem, layout: ServingLayout
 ) -> Iterator[tuple[str, str, int, int]]:
-    """Yield the same of tensors whose blocks of scales are split.
+    """Yield (spec path, name, width, number of ranks) of tensors whose blocks of scales are split.
 
-    Attention is left out because its heads are whole blocks.
+    Blocks are groups of quantized weights that share a scale. Attention is not included, because
+    its heads are whole blocks.
     """
     yield from _split_tensors(problem, layout)
     linear = problem.model.linear
@@ -115,9 +122,10 @@ def _cuts_integer_groups(problem: ServingProblem, layout: ServingLayout) -> bool
 def _valid_tp(
     problem: ServingProblem, layout: ServingLayout, violates: Violates
 ) -> tuple[str, str]:
-    """Return the valid tp as text, and the edit to the largest one up to the current tp.
+    """Return (valid tp sizes as text, edit) with the other parallel sizes unchanged.
 
-    The other axes stay unchanged. The edit is empty if the current tp is valid.
+    The edit sets the largest valid tp up to the current one. It is empty if the current tp is
+    valid.
     """
 
     def is_valid(tp: int) -> bool:
@@ -133,78 +141,80 @@ def _valid_tp(
 def _explain_heads(problem: ServingProblem, layout: ServingLayout) -> Finding:
     heads, tp = problem.model.attention.heads, layout.tp
     valid, fix = _valid_tp(
-        problem, layout, lambda *pair: _splits_heads(*pair) or _splits_kv_heads(*pair)
+        problem,
+        layout,
+        lambda *pair: _splits_heads_unevenly(*pair) or _splits_kv_heads_unevenly(*pair),
     )
     return Finding(
         f"Total number of attention heads ({heads}) must be divisible by tensor parallel size "
         f"({tp})",
         label=f"{heads} % {tp} = {heads % tp}, must be 0",
-        help=f"valid values for tp: {valid}; increase pp or replicas by the remaining factor",
+        help=f"valid tp: {valid}; increase pp or replicas by the remaining factor",
         fix=fix,
-        causes=(Cause("model.heads", f"{heads} attention heads"),),
+        causes=(Cause("model.heads", f"the model has {heads} attention heads"),),
         targets=TARGETS,
     )
 
 
 def _explain_kv_heads(problem: ServingProblem, layout: ServingLayout) -> Finding:
     heads, tp = problem.model.attention.kv_heads, layout.tp
-    valid, fix = _valid_tp(problem, layout, _splits_kv_heads)
+    valid, fix = _valid_tp(problem, layout, _splits_kv_heads_unevenly)
     return Finding(
         f"{heads} key-value heads can neither be split nor copied evenly over tp = {tp}",
         label=f"{heads} % {tp} = {heads % tp} and {tp} % {heads} = {tp % heads}, one must be 0",
-        help=f"valid values for tp: {valid}",
+        help=f"valid tp: {valid}",
         fix=fix,
-        causes=(Cause("model.kv_heads", f"{heads} key-value heads"),),
+        causes=(Cause("model.kv_heads", f"the model has {heads} key-value heads"),),
         targets=TARGETS,
     )
 
 
-def _explain_recurrent(problem: ServingProblem, layout: ServingLayout) -> Finding:
+def _explain_recurrent_heads(problem: ServingProblem, layout: ServingLayout) -> Finding:
     tp = layout.tp
-    found = (one for one in _recurrent_heads_of(problem.model) if one[2] % tp)
+    found = (one for one in _recurrent_head_counts(problem.model) if one[2] % tp)
     path, what, count = next(found)
-    valid, fix = _valid_tp(problem, layout, _splits_recurrent_heads)
-    message = _VLLM_MESSAGES.get(path.rpartition(".")[2], "tensor ranks need whole heads")
+    valid, fix = _valid_tp(problem, layout, _splits_recurrent_heads_unevenly)
+    message = _VLLM_MESSAGES.get(path.rpartition(".")[2], "tensor-parallel ranks need whole heads")
     return Finding(
         f"{message}: {count} {what}, tp = {tp}",
         label=f"{count} % {tp} = {count % tp}, must be 0",
-        help=f"valid values for tp: {valid}; increase pp or replicas by the remaining factor",
+        help=f"valid tp: {valid}; increase pp or replicas by the remaining factor",
         fix=fix,
-        causes=(Cause(path, f"{count} {what}"),),
+        causes=(Cause(path, f"the model has {count} {what}"),),
         targets=TARGETS,
     )
 
 
-def _explain_vocab(problem: ServingProblem, layout: ServingLayout) -> Finding:
+def _explain_vocabulary(problem: ServingProblem, layout: ServingLayout) -> Finding:
     vocab, tp = padded_vocab(problem.model.vocab), layout.tp
     multiple = engine_constants().sharding.vocab_multiple
-    valid, fix = _valid_tp(problem, layout, _splits_vocabulary)
+    valid, fix = _valid_tp(problem, layout, _splits_vocabulary_unevenly)
     return Finding(
-        f"{vocab} is not divisible by {tp}: rows of the embedding, padded to a multiple of "
-        f"{multiple}",
+        f"{vocab} is not divisible by {tp}: the embedding has {vocab} rows after padding to a "
+        f"multiple of {multiple}, and tp is {tp}",
         label=f"{vocab} % {tp} = {vocab % tp}, must be 0",
-        help=f"valid values for tp: {valid}; every power of two up to {multiple} is valid",
+        help=f"valid tp: {valid}; every power of two up to {multiple} is valid",
         fix=fix,
-        causes=(Cause("model.vocab", f"{problem.model.vocab} tokens"),),
+        causes=(Cause("model.vocab", f"the vocabulary has {problem.model.vocab} tokens"),),
         targets=TARGETS,
     )
 
 
-def _explain_uneven(problem: ServingProblem, layout: ServingLayout) -> Finding:
+def _explain_uneven_widths(problem: ServingProblem, layout: ServingLayout) -> Finding:
     found = next(part for part in _split_tensors(problem, layout) if part[2] % part[3])
     path, tensor, width, ranks = found
     valid, fix = _valid_tp(problem, layout, _splits_widths_unevenly)
     return Finding(
-        f"the width of the {tensor} ({width}) is not divisible by {ranks}",
+        f"the width of the {tensor} ({width}) is not divisible by the {ranks} ranks that split it",
         label=f"{width} % {ranks} = {width % ranks}, must be 0",
-        help=f"valid values for tp: {valid}" + _expert_hint(tensor),
+        help=f"valid tp: {valid}" + _expert_hint(tensor),
         fix=fix,
-        causes=(Cause(path, f"width {width}"),),
+        causes=(Cause(path, f"the width of the {tensor} is {width}"),),
         targets=TARGETS,
     )
 
 
-def _explain_block(problem: ServingProblem, layout: ServingLayout) -> Finding:
+def _explain_cut_scale_blocks(problem: ServingProblem, layout: ServingLayout) -> Finding:
     block = problem.service.setup.block_size
     path, tensor, width, ranks = next(
         part for part in _scaled_tensors(problem, layout) if part[2] // part[3] % block
@@ -223,28 +233,28 @@ def _explain_block(problem: ServingProblem, layout: ServingLayout) -> Finding:
     return Finding(
         f"{message} ({tensor})",
         label=f"{width} / {ranks} = {share}, {share} % {block} = {share % block}, must be 0",
-        help=f"valid values for tp: {valid}" + _expert_hint(tensor),
+        help=f"valid tp: {valid}" + _expert_hint(tensor),
         fix=fix,
         causes=(
-            Cause("job.precision", f"blocks of {block} share a scale"),
-            Cause(path, f"width {width}"),
+            Cause("job.precision", f"{block} weights of a block share a scale"),
+            Cause(path, f"the width of the {tensor} is {width}"),
         ),
         targets=TARGETS,
     )
 
 
 def _expert_hint(tensor: str) -> str:
-    """Return a way to keep experts whole, if ``tensor`` is an expert."""
+    """Return the hint that expert parallelism avoids splitting experts; "" for other tensors."""
     return "; with layout.ep: on, experts stay whole" if tensor == "expert" else ""
 
 
 _TP = ("layout.tp", "model")
 TENSOR_PARALLEL_RULES: tuple[ServingRule, ...] = (
-    ServingRule("D01", _TP, _splits_heads, _explain_heads),
-    ServingRule("D02", _TP, _splits_kv_heads, _explain_kv_heads),
-    ServingRule("D18", _TP, _splits_recurrent_heads, _explain_recurrent),
-    ServingRule("D06", _TP, _splits_widths_unevenly, _explain_uneven),
-    ServingRule("V20", _TP, _splits_vocabulary, _explain_vocab),
-    ServingRule("V07", (*_TP, "job.precision"), _cuts_fp8_blocks, _explain_block),
-    ServingRule("V06", (*_TP, "job.precision"), _cuts_integer_groups, _explain_block),
+    ServingRule("D01", _TP, _splits_heads_unevenly, _explain_heads),
+    ServingRule("D02", _TP, _splits_kv_heads_unevenly, _explain_kv_heads),
+    ServingRule("D18", _TP, _splits_recurrent_heads_unevenly, _explain_recurrent_heads),
+    ServingRule("D06", _TP, _splits_widths_unevenly, _explain_uneven_widths),
+    ServingRule("V20", _TP, _splits_vocabulary_unevenly, _explain_vocabulary),
+    ServingRule("V07", (*_TP, "job.precision"), _cuts_fp8_blocks, _explain_cut_scale_blocks),
+    ServingRule("V06", (*_TP, "job.precision"), _cuts_integer_groups, _explain_cut_scale_blocks),
 )

@@ -1,8 +1,8 @@
-"""Verifier of ``vllm/serve.sh``: the ranks that vLLM starts, by its own arithmetic.
+"""Verifier of ``vllm/serve.sh``, which derives the ranks that vLLM starts from its flags.
 
 The ranks of a process follow from its flags (engine/arg_utils.py, create_engine_config;
 v1/executor/multiproc_executor.py), and the coordinates of a rank from its number
-(distributed/parallel_state.py, initialize_model_parallel). No code is shared with the placement.
+(distributed/parallel_state.py, initialize_model_parallel). The placement code is not used.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.verify.read_emitted import LARGEST, Malformed
 
 SIZES = ("tensor-parallel", "pipeline-parallel", "prefill-context-parallel", "data-parallel")
-"""Flags of the degrees, without ``-size``, in the order of ``Sizes``."""
+"""Flags of the degrees, without ``-size``, in the order of ``EngineSizes``."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
-    """Degrees of one engine, which all of its processes are given."""
+class EngineSizes:
+    """Parallel sizes of one engine, which all of its processes receive as flags."""
 
     tp: int
     pp: int
@@ -31,7 +31,7 @@ class Sizes:
 
     @property
     def replica_ranks(self) -> int:
-        """Number of GPU ranks per data-parallel rank."""
+        """Number of ranks, and thus of GPUs, per data-parallel rank."""
         return self.tp * self.pp * self.pcp
 
     @property
@@ -41,7 +41,7 @@ class Sizes:
 
 
 class VllmVerifier(EngineVerifier):
-    """Derives the ranks of all engines from the processes of the script."""
+    """Derives the ranks of all engines from the processes that the script starts."""
 
     file = SCRIPT
     builder = "vLLM"
@@ -50,7 +50,7 @@ class VllmVerifier(EngineVerifier):
     files = FileDependencies(references={SCRIPT: "$PARC_DIR/vllm/serve.sh"})
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
-        """Report A07 for another number of hosts and A02 for other names."""
+        """Report a number of hosts (A07) or host names (A02) that differ from the rank map."""
         if SCRIPT not in artifacts:
             return
         script, hosts, span = read_script(artifacts[SCRIPT]), job.hosts, Span(SCRIPT, 1, 1)
@@ -66,36 +66,39 @@ class VllmVerifier(EngineVerifier):
     def derive_ranks(
         self, artifacts: Mapping[str, str], sink: Sink
     ) -> dict[tuple[int, int], DerivedRank]:
-        """Return the rank per GPU; report A07 for engines with missing or repeated ranks."""
+        """Return (node rank, GPU index) -> rank; report missing or repeated ranks (A07)."""
         script = read_script(artifacts[SCRIPT])
-        sizes = _sizes(script)
+        sizes = _read_sizes(script)
         found: dict[tuple[int, int], DerivedRank] = {}
         engines: dict[int, list[int]] = {}
-        for replica, process in zip(_replicas(script), script.processes, strict=True):
-            ranks, gpus = _ranks(process, sizes), len(process.devices)
+        for replica, process in zip(_engine_per_process(script), script.processes, strict=True):
+            ranks, gpus = _process_ranks(process, sizes), len(process.devices)
             if len(ranks) != gpus:
                 message = f"host {process.node} starts {len(ranks)} ranks on {gpus} GPUs"
                 sink.report("A07", message, span=Span(SCRIPT, 1, 1))
             # a damaged script may have any number of ranks, so that only those on GPUs are listed
             engines.setdefault(replica, []).extend(ranks[:gpus])
             for device, rank in zip(process.devices, ranks, strict=False):
-                place = (replica, *_coordinates(rank, sizes))
+                place = (replica, *_rank_coordinates(rank, sizes))
                 found[process.node, device] = DerivedRank(replica * sizes.world + rank, place)
         _verify_engines(engines, sizes, sink)
         return found
 
 
-def _verify_engines(engines: Mapping[int, list[int]], sizes: Sizes, sink: Sink) -> None:
-    """Report A07 per engine that does not have each of its ranks once."""
+def _verify_engines(engines: Mapping[int, list[int]], sizes: EngineSizes, sink: Sink) -> None:
+    """Report every engine that does not have each of its ranks exactly once (A07)."""
     for replica, ranks in engines.items():
         if len(ranks) != sizes.world or sorted(ranks) != list(range(sizes.world)):
             message = f"engine {replica} of {SCRIPT} has {len(ranks)} ranks"
-            text = f"{message}, must have each of 0 to {sizes.world - 1} once"
+            text = f"{message}, must have each of the ranks 0 to {sizes.world - 1} once"
             sink.report("A07", text, span=Span(SCRIPT, 1, 1))
 
 
-def _replicas(script: Script) -> list[int]:
-    """Return the engine of each process; processes with the same rendezvous host share one."""
+def _engine_per_process(script: Script) -> list[int]:
+    """Return the index of the engine of each process.
+
+    Processes with the same rendezvous host belong to the same engine.
+    """
     engines: dict[tuple[int, int], int] = {}
     found, single = [], 0
     for process in script.processes:
@@ -105,21 +108,25 @@ def _replicas(script: Script) -> list[int]:
     return found
 
 
-def _sizes(script: Script) -> Sizes:
-    """Return the degrees of all processes; Malformed if they differ or are out of range."""
+def _read_sizes(script: Script) -> EngineSizes:
+    """Return the parallel sizes that all processes share.
+
+    Raises:
+        Malformed: the sizes of two processes differ, or their product is out of range.
+    """
     if not script.processes:
         raise Malformed(SCRIPT, 1, "it starts no process")
     found = {tuple(one.number(f"{name}-size", 1) for name in SIZES) for one in script.processes}
     if len(found) > 1:
-        raise Malformed(SCRIPT, 1, "hosts have different degrees")
-    sizes = Sizes(*found.pop())
+        raise Malformed(SCRIPT, 1, "its processes have different parallel sizes")
+    sizes = EngineSizes(*found.pop())
     if not 0 < sizes.world <= LARGEST:
-        raise Malformed(SCRIPT, 1, f"the degrees multiply to {sizes.world} ranks per engine")
+        raise Malformed(SCRIPT, 1, f"its parallel sizes multiply to {sizes.world} ranks per engine")
     return sizes
 
 
-def _ranks(process: Process, sizes: Sizes) -> range:
-    """Return the ranks of the engine that the process runs."""
+def _process_ranks(process: Process, sizes: EngineSizes) -> range:
+    """Return the ranks of its engine that ``process`` runs."""
     size, flags = sizes.replica_ranks, process.flags
     nodes = process.number("nnodes", 1)
     if nodes > 1:
@@ -133,8 +140,8 @@ def _ranks(process: Process, sizes: Sizes) -> range:
     return range(first * size, (first + local) * size)
 
 
-def _coordinates(rank: int, sizes: Sizes) -> tuple[int, int, int, int]:
-    """Return (dp, pp, pcp, tp) of a rank: the grid DP x PP x PCP x TP in C order."""
+def _rank_coordinates(rank: int, sizes: EngineSizes) -> tuple[int, int, int, int]:
+    """Return (dp, pp, pcp, tp) of a rank, whose number counts tp fastest and dp slowest."""
     rank, tp = divmod(rank, sizes.tp)
     rank, pcp = divmod(rank, sizes.pcp)
     dp, pp = divmod(rank, sizes.pp)

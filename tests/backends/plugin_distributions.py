@@ -66,4 +66,4 @@ def scanned(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def forget_plugins() -> None:
     """Scan the installed distributions again on the next look-up."""
     plugins.entry_points.cache_clear()
-    plugins.plugin.cache_clear()
+    plugins.load_plugin.cache_clear()

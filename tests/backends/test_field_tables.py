@@ -37,7 +37,7 @@ GROUPED = ("deepspeed", "megatron", "vllm")
 TORCH = ("accelerate", "fsdp", "torchtitan")
 SHARED = {
     *("has_grouped_gemm", "is_yarn", "uses_deepspeed"),
-    *("sharded", "format_pattern", "uses_autotp"),
+    *("uses_fsdp2", "format_pattern", "uses_autotp"),
 }
 """Public functions that other functions call and no row refers to."""
 ENGINE_OUTSIDE = ("problem.pins.", "endpoint.", "launch.", "placement.")

@@ -11,8 +11,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from parc.backends.kubernetes.backend import BACKEND
-from parc.backends.kubernetes.names import is_label, label
-from parc.backends.kubernetes.slices import pod_annotations, slice_hosts
+from parc.backends.kubernetes.object_names import dns_label, is_dns_label
+from parc.backends.kubernetes.slices import hosts_per_slice, pod_annotations
 from parc.backends.kubernetes.verify import VERIFIER
 from parc.backends.verifier import JobShape
 from parc.compiler.diagnostics import Sink
@@ -94,7 +94,7 @@ def test_one_rack_is_required_and_domains_of_several_hosts_are_the_racks() -> No
 
 def test_the_slice_size_divides_every_run() -> None:
     made = nameless_plan(6, 9)
-    assert slice_hosts(made.problem.cluster, made.placement.hosts) == 3
+    assert hosts_per_slice(made.problem.cluster, made.placement.hosts) == 3
 
 
 def test_racks_that_the_manifests_cannot_keep_together_are_reported() -> None:
@@ -139,8 +139,8 @@ def test_values_that_the_api_server_rejects_are_rejected(
 
 
 def test_names_become_dns_labels() -> None:
-    assert label("Llama-3.1_405B.") == "llama-3-1-405b"
-    assert is_label(label("A" * 63))
+    assert dns_label("Llama-3.1_405B.") == "llama-3-1-405b"
+    assert is_dns_label(dns_label("A" * 63))
     made = plan_for(nameless_plan(2))
     long = replace(made, problem=replace(made.problem, name="n" * 60))
     assert codes(long) == ["L25"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_split import even_counts, looped_split, v_split
+from parc.backends.shared.plain_split import even_counts, looped_split, v_schedule_split
 from parc.compiler.ir import Split
 from tests.placement.placement_plans import model
 
@@ -27,7 +27,7 @@ def test_interleaved_chunks_are_assigned_round_robin() -> None:
 
 
 def test_the_first_rank_of_a_v_has_the_embedding_and_the_loss() -> None:
-    split = v_split(model(), even_counts(8, 4), 2)
+    split = v_schedule_split(model(), even_counts(8, 4), 2)
     assert owned(split) == [[[0, 1], [6, 7]], [[2, 3], [4, 5]]]
     assert split.chunks[0][0].embedding
     assert split.chunks[0][1].loss

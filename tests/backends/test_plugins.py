@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from parc.backends.base import Backend, Engine, Framework, ServingBackend
-from parc.backends.plugins import members
+from parc.backends.plugins import protocol_members
 from parc.backends.registry import BUILT_IN, backend, has_role, serving_backend
 from parc.compiler.cli import main
 from tests.backends.plugin_distributions import LAUNCHER, scanned, write_distribution
@@ -166,21 +166,22 @@ def test_built_in_backends_have_all_members_of_their_protocols() -> None:
         serving = Engine if one.binds_layout else ServingBackend
         if has_role(one, "train"):
             target: object = backend(one.name)
-            assert [name for name in members(training) if not hasattr(target, name)] == []
+            assert [name for name in protocol_members(training) if not hasattr(target, name)] == []
         if has_role(one, "serve"):
             target = serving_backend(one.name)
-            assert [name for name in members(serving) if not hasattr(target, name)] == []
+            assert [name for name in protocol_members(serving) if not hasattr(target, name)] == []
 
 
 def test_members_of_a_protocol_include_those_of_its_bases() -> None:
-    assert {"name", "versions", "check", "emit", "rules"} <= set(members(Framework))
+    assert {"name", "versions", "check", "emit", "rules"} <= set(protocol_members(Framework))
 
 
 def test_installed_packages_are_scanned_only_for_names_that_are_not_built_in() -> None:
     program = (
         "import sys\n"
         "from parc.backends import registry\n"
-        "registry.backend('megatron'), registry.fronts(), registry.default_targets('train')\n"
+        "registry.backend('megatron'), registry.built_in_fronts()\n"
+        "registry.default_targets('train')\n"
         "assert registry.find('slurm') is not None\n"
         "assert 'importlib.metadata' not in sys.modules\n"
         "assert registry.find('no-such-backend') is None\n"

@@ -14,8 +14,8 @@ import jsonschema
 import pytest
 
 from parc.backends.rankmap.backend import BACKEND
-from parc.backends.rankmap.cells import clip_list, fold_numbers
-from parc.backends.rankmap.stages import stage_rows
+from parc.backends.rankmap.stage_table import stage_rows
+from parc.backends.rankmap.table_cells import clip_list, fold_numbers
 from parc.backends.rankmap.training_page import rank_formula
 from parc.compiler.ir import Mesh, Plan
 from tests.placement.placement_plans import NVL72, cluster, estimate, layout, plan

@@ -75,7 +75,10 @@ def test_an_engine_without_a_ray_entry_is_rejected(
     monkeypatch.setattr(Vllm, "ray_entry", None)
     tree = spec("llama-3.1-8b", "dgx-h100") | {"emit": ["ray", "rankmap"]}
     (found,) = planned(tree)[1].diagnostics
-    assert (found.code, found.finding.label) == ("PARC-V15", "its backend declares no ray_entry")
+    assert (found.code, found.finding.label) == (
+        "PARC-V15",
+        "the backend vllm declares no ray_entry",
+    )
 
 
 def test_data_parallel_ranks_are_rejected() -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from parc.backends.shared.rack_runs import contiguous_rack_runs
 from parc.backends.slurm.backend import BACKEND
-from parc.backends.slurm.directives import directives, flag_table
+from parc.backends.slurm.directives import directive_table, directives
 from parc.backends.slurm.nodelist import fold_hosts
-from parc.backends.slurm.quoting import directive
+from parc.backends.slurm.quoting import sbatch_directive
 from parc.compiler.ir import Launch, Plan, SlurmJob
 from tests.backends.plans import (
     HOSTILE,
@@ -161,13 +161,13 @@ def read_directive(line: str) -> str:
 
 @pytest.mark.parametrize("value", ["plain", HOSTILE, "a#b", '\\"', "'", "  x ", "a\\", "é", "~/x"])
 def test_sbatch_parses_the_quoted_value(value: str) -> None:
-    assert read_directive(directive("job-name", value)) == f"--job-name={value}"
+    assert read_directive(sbatch_directive("job-name", value)) == f"--job-name={value}"
 
 
 @pytest.mark.parametrize("value", ["a\nb", "a\r", "\0", "a\x0b", "a\u2028b"])
 def test_a_value_with_a_line_break_is_not_a_directive(value: str) -> None:
     with pytest.raises(ValueError, match="control character"):
-        directive("account", value)
+        sbatch_directive("account", value)
 
 
 @pytest.mark.parametrize("version", BACKEND.versions)
@@ -177,7 +177,7 @@ def test_every_version_has_a_script(version: str) -> None:
 
 
 def test_every_launch_field_is_a_directive_or_listed_as_unmapped() -> None:
-    table = flag_table()
+    table = directive_table()
     mapped = {row["field"] for row in table["directives"]}
     mapped |= set(table["elsewhere"]) | set(table["ignored"])
     every = {f"launch.{field.name}" for field in fields(Launch)}

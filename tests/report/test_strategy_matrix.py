@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from parc.backends.base import Framework
-from parc.backends.registry import behind_front, built_in, framework, fronts
+from parc.backends.registry import behind_front, built_in, built_in_fronts, framework
 from parc.backends.shared.strategies import STRATEGIES, strategy_rules
 from parc.compiler.report.text.backend_tables import matrix_markdown, matrix_text, with_matrix
 
@@ -26,7 +26,7 @@ def test_a_text_without_the_block_is_an_error() -> None:
 
 TARGETS = (
     *(framework(one.name) for one in built_in("framework")),
-    *(behind_front(*pair) for pair in fronts()),
+    *(behind_front(*pair) for pair in built_in_fronts()),
 )
 
 

@@ -159,7 +159,7 @@ def test_a_defective_verifier_is_a_diagnostic(
 
 
 def test_every_built_in_backend_has_a_verifier_with_all_members() -> None:
-    from parc.backends.plugins import members
+    from parc.backends.plugins import protocol_members
 
     for one in BUILT_IN:
         found = verifier(one.name)
@@ -168,4 +168,4 @@ def test_every_built_in_backend_has_a_verifier_with_all_members() -> None:
         protocol: type = Verifier
         if role.binds_layout:
             protocol = FrameworkVerifier if role.is_framework else EngineVerifier
-        assert [name for name in members(protocol) if not hasattr(found, name)] == []
+        assert [name for name in protocol_members(protocol) if not hasattr(found, name)] == []

@@ -30,15 +30,16 @@ from parc.compiler.ir import (
 
 
 def learning_rate_file(folder: str) -> Artifact:
-    """Return ``learning_rate.py`` in ``folder``, where the emitted program imports it."""
+    """Return ``<folder>/learning_rate.py``, which the emitted program imports."""
     return Artifact(f"{folder}/learning_rate.py", render("torch", "learning_rate.py.j2", {}))
 
 
 class TorchFramework:
-    """Framework with a device mesh and fully sharded data parallelism, without a pipeline."""
+    """A framework with a device mesh and fully sharded data parallelism, but no pipeline."""
 
     name: ClassVar[str]
     stack = Stack("torch-native")
+    # The emitted programs call FSDP2's set_requires_all_reduce, so replicas reduce once per step.
     gradient_exchange = GradientExchange(reduces_replicas_once=True)
     cp_comm: ClassVar[ContextComm]
     """Context parallel communication if the spec does not set ``cp_comm``."""
@@ -46,27 +47,27 @@ class TorchFramework:
     """Names of the group families; those with a column in the rank map come first."""
 
     def default_program(self, model: Model, version: str) -> str:
-        """Return an empty path because ``emit`` writes a program."""
+        """Return "", because ``emit`` writes a program."""
         return ""
 
     def orders(self, problem: Problem) -> tuple[str, ...]:
-        """Return the rank order of ``init_device_mesh``."""
+        """Return the only rank order, that of ``init_device_mesh``."""
         return (torch_mesh.ORDER,)
 
     def variants(self, problem: Problem) -> tuple[Variant, ...]:
-        """Return FSDP, hybrid sharding, FSDP without resharding (ZeRO-2) and DDP."""
+        """Return the sharding variants: FSDP, hybrid sharding, ZeRO-2 and DDP."""
         return torch_variants(problem, (3, 2, 0), self.cp_comm)
 
     def recomputes(self, problem: Problem) -> tuple[Recompute, ...]:
-        """Return no recomputation, and recomputation of every layer."""
+        """Return the two levels of recomputation: none, and every layer separately."""
         return (NO_RECOMPUTE, Recompute("full", (), "uniform", 1))
 
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
-        """Return the dense and the expert mesh."""
+        """Return the dense and the expert device mesh."""
         return torch_mesh.meshes(layout)
 
     def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
-        """Return the groups along single mesh axes and along flattened axes."""
+        """Return the process groups along single axes of the mesh and along flattened axes."""
         return torch_mesh.families(*self.axes)
 
     def splits(self, problem: Problem, pp: int, vpp: int) -> Split | None:
@@ -74,11 +75,11 @@ class TorchFramework:
         return single_stage(problem.model, pp, vpp)
 
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
-        """Return code, spec path and finding: the framework has no pipeline."""
+        """Return (code, spec path, finding): the framework has no pipeline."""
         return explain_no_pipeline(self.name, pp, vpp)
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
-        """Return no variables besides those that every torch job gets."""
+        """Return no variables: those that every torch job gets are sufficient."""
         return ()
 
     def program_memory(self, problem: Problem) -> ProgramMemory:
@@ -86,8 +87,8 @@ class TorchFramework:
         return torch_memory.plain_fsdp2()
 
     def padded_vocab(self, model: Model, tp: int) -> int:
-        """Return the vocabulary size; these frameworks do not pad the embedding."""
+        """Return the vocabulary size, because these frameworks do not pad the embedding."""
         return model.vocab
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report no advice; the rules cover these frameworks."""
+        """Report nothing, because the rules cover everything that these frameworks reject."""

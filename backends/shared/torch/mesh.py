@@ -1,8 +1,8 @@
 """Device mesh of fsdp, torchtitan and accelerate.
 
 ``init_device_mesh`` numbers ranks row-major over (pp, dp_replicate, dp_shard, cp, tp), so tp varies
-fastest. In torchtitan, expert parallelism spans the fastest-varying ranks of a stage and replica
-(torchtitan 0.3.0, distributed/parallel_dims.py: the sparse mesh is pp, dp_replicate, efsdp, ep).
+fastest. In torchtitan the expert mesh covers the same ranks with the axes pp, dp_replicate, efsdp
+and ep, so that ep varies fastest (torchtitan 0.3.0, distributed/parallel_dims.py).
 """
 
 from __future__ import annotations
@@ -10,24 +10,30 @@ from __future__ import annotations
 from parc.compiler.ir import GroupFamily, Layout, Mesh
 
 ORDER = "tp-cp-ep-dp-pp"
-"""Only rank order of these frameworks, fastest axis first."""
+"""The only rank order of these frameworks, fastest axis first."""
 
 
 def replicate_and_shard(layout: Layout) -> tuple[int, int]:
-    """Return (dp_replicate, dp_shard) as torch defines them; at ZeRO stage 0 dp_shard is 1."""
+    """Return (dp_replicate, dp_shard) as torch defines them.
+
+    At ZeRO stage 0 all data-parallel ranks are replicas, and dp_shard is 1.
+    """
     if layout.zero_stage == 0:
         return layout.dp, 1
     return layout.dp_replicate, layout.dp_shard
 
 
 def meshes(layout: Layout) -> tuple[Mesh, Mesh]:
-    """Return the dense and the expert mesh, each with both data-parallel axes.
+    """Return the dense mesh and the expert mesh, each with both data-parallel axes.
 
-    The expert mesh has tp 1 regardless of the dense layers, because torchtitan keeps experts whole.
+    tp is 1 in the expert mesh, whatever the dense layers use, because torchtitan never splits a
+    single expert.
     """
     replicate, shard = replicate_and_shard(layout)
+    # Fastest axis first: init_device_mesh lists the axes the other way round.
     dense = (("tp", layout.tp), ("cp", layout.cp), ("dp_shard", shard))
     inner = shard * layout.cp * layout.tp
+    # efsdp = dp_shard x cp x tp / ep. A layout with an indivisible ep is rejected by D16, not here.
     expert = (("tp", 1), ("ep", layout.ep), ("dp_shard", max(inner // layout.ep, 1)))
     outer = (("dp_replicate", replicate), ("pp", layout.pp))
     return Mesh.of((*dense, *outer)), Mesh.of((*expert, *outer))
@@ -54,5 +60,5 @@ over ``dp-cp``."""
 
 
 def families(*names: str) -> tuple[GroupFamily, ...]:
-    """Return the families called ``names``, in that order."""
+    """Return the families of process groups called ``names``, in that order."""
     return tuple(FAMILIES[name] for name in names)

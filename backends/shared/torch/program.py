@@ -1,4 +1,7 @@
-"""Computed settings that fields.yaml of fsdp, torchtitan and accelerate share."""
+"""Functions that compute settings shared by fsdp, torchtitan and accelerate.
+
+Each ``fields.yaml`` refers to them by name.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from parc.compiler.ir import Layout, Problem
 
 
 def dp_replicate(problem: Problem, layout: Layout) -> int:
-    """Return the number of replicas of the sharded state."""
+    """Return the number of replicas of the sharded model."""
     return replicate_and_shard(layout)[0]
 
 
@@ -16,21 +19,24 @@ def dp_shard(problem: Problem, layout: Layout) -> int:
     return replicate_and_shard(layout)[1]
 
 
-def accumulation(problem: Problem, layout: Layout) -> int:
-    """Return the micro-batches per step and rank."""
+def gradient_accumulation_steps(problem: Problem, layout: Layout) -> int:
+    """Return the number of micro-batches per step and rank."""
     return layout.micro_batches(problem.job.global_batch)
 
 
-def data(problem: Problem, layout: Layout) -> list[str]:
-    """Return the files of token ids; an empty list means random tokens."""
+def data_files(problem: Problem, layout: Layout) -> list[str]:
+    """Return the paths of the files with token ids.
+
+    If there are none, the program trains on random tokens.
+    """
     return list(problem.job.data)
 
 
 def checkpoint_dir(problem: Problem, layout: Layout) -> str:
-    """Return the checkpoint folder; "" means that no checkpoint is saved."""
+    """Return the folder for checkpoints; "" means that no checkpoint is saved."""
     return problem.job.checkpoint_dir or ""
 
 
 def load_dir(problem: Problem, layout: Layout) -> str:
-    """Return the folder of the checkpoint to start from; "" means from scratch."""
+    """Return the folder of the checkpoint that training starts from; "" means from scratch."""
     return problem.job.load_dir or ""

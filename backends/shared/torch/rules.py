@@ -1,10 +1,16 @@
-"""Rules that fsdp, torchtitan and accelerate share: even splits, rank order, number formats."""
+"""Rules that fsdp, torchtitan and accelerate share: divisibility, rank order, number formats."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from parc.backends.shared.plain_rules import BATCH, GPU_COUNT, HEADS, NO_EXPERTS
+from parc.backends.shared.plain_rules import (
+    BATCH,
+    GPU_COUNT,
+    HEADS,
+    NO_EXPERTS,
+    always_violated,
+)
 from parc.backends.shared.torch.mesh import ORDER
 from parc.backends.shared.valid_degrees import domain_degrees, mixer_head_counts
 from parc.backends.shared.valid_values import format_pin, format_values, nearest, valid
@@ -14,37 +20,35 @@ from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 
 def torch_rules(problem: Problem, framework: str) -> tuple[Rule, ...]:
-    """Return the shared rules that apply to ``problem``; messages name ``framework``."""
+    """Return the shared rules for ``problem``; their messages name ``framework``."""
     rules = [HEADS, _KV_HEADS, _WIDTHS, GPU_COUNT, BATCH, _STAGE_ONE]
     if problem.model.experts is None:
         rules.append(NO_EXPERTS)
     if mixer_head_counts(problem.model):
         rules.append(_SCAN)
-    rules += [precision_rule(framework), order_rule(framework)]
+    rules += [precision_rule(framework), rank_order_rule(framework)]
     if problem.job.deduplicates_dispatch or problem.job.moe_overlap:
         at = "job.moe_dispatcher" if problem.job.deduplicates_dispatch else "job.moe_overlap"
-        rules.append(unconditional_rule("E11", (at,), _explain_dispatch(framework, at)))
+        rules.append(always_violated("E11", (at,), _explain_dispatch(framework, at)))
     return tuple(rules)
 
 
 def _explain_dispatch(framework: str, at: str) -> Finding:
+    """Return the finding that ``framework`` ignores the MoE setting at the path ``at``."""
     return Finding(
-        message=f"{framework} sends tokens to experts by a plain all-to-all without overlap",
-        label="would be ignored",
+        message=f"{framework} sends tokens to experts only by an all-to-all without overlap",
+        label=f"{framework} would ignore this setting",
         help="valid: moe_dispatcher alltoall, moe_overlap false; megatron supports other values",
         fix=f"{at}: {'alltoall' if at.endswith('dispatcher') else 'false'}",
         targets=(framework,),
     )
 
 
-def unconditional_rule(code: str, paths: tuple[str, ...], finding: Finding) -> Rule:
-    """Return a rule that every layout violates, because the problem itself is unsupported."""
-    return Rule(code, paths, lambda problem, layout: True, lambda problem, layout: finding, ())
-
-
 def _violates_kv_heads(problem: Problem, layout: Layout) -> bool:
-    # With latent attention, all heads share one compressed KV: there are no KV heads to split.
+    # With latent attention all heads share one compressed state, so there are no KV heads to split.
     attention = problem.model.attention
+    # Megatron and vLLM copy a key-value head to several ranks if tp is larger; torch's tensor
+    # parallelism does not.
     return attention.latent is None and attention.kv_heads % layout.tp != 0
 
 
@@ -54,15 +58,15 @@ def _explain_kv_heads(problem: Problem, layout: Layout) -> Finding:
     good = valid(domain_degrees(problem), lambda n: kv % n == 0 and heads % n == 0)
     return Finding(
         message=f"{kv} key-value heads cannot be split over tp={tp}",
-        label=f"{kv} % {tp} = {kv % tp}, must be 0: torch does not copy heads",
+        label=f"{kv} % {tp} = {kv % tp}, must be 0, because torch does not copy heads",
         help=f"valid tp within one NVLink domain: {format_values(good)}",
         fix=format_pin("layout.tp", nearest(good, tp)),
-        causes=(Cause("model.kv_heads", f"{kv} key-value heads"),),
+        causes=(Cause("model.kv_heads", f"the model has {kv} key-value heads"),),
     )
 
 
-def _widths(problem: Problem) -> tuple[tuple[str, int], ...]:
-    """Return (name, width) of each tensor dim that tp splits, except attention heads."""
+def _split_widths(problem: Problem) -> tuple[tuple[str, int], ...]:
+    """Return (name, width) of every tensor dimension that tp splits, except attention heads."""
     model = problem.model
     widths = [("the vocabulary", model.vocab)]
     if model.ffn.size and model.dense_layers:
@@ -72,45 +76,48 @@ def _widths(problem: Problem) -> tuple[tuple[str, int], ...]:
     return (*widths, *mixer_head_counts(model))
 
 
-def _violates_widths(problem: Problem, layout: Layout) -> bool:
-    return any(width % layout.tp for _, width in _widths(problem))
+def _has_indivisible_widths(problem: Problem, layout: Layout) -> bool:
+    return any(width % layout.tp for _, width in _split_widths(problem))
 
 
-def _explain_widths(problem: Problem, layout: Layout) -> Finding:
+def _explain_indivisible_widths(problem: Problem, layout: Layout) -> Finding:
     tp = layout.tp
-    what, width = next(row for row in _widths(problem) if row[1] % tp)
-    good = valid(domain_degrees(problem), lambda n: all(w % n == 0 for _, w in _widths(problem)))
+    what, width = next(row for row in _split_widths(problem) if row[1] % tp)
+    good = valid(
+        domain_degrees(problem), lambda n: all(w % n == 0 for _, w in _split_widths(problem))
+    )
     return Finding(
         message=f"the width of {what}, {width}, cannot be split over tp={tp}",
         label=f"{width} % {tp} = {width % tp}, must be 0",
         help=f"valid tp within one NVLink domain: {format_values(good)}",
         fix=format_pin("layout.tp", nearest(good, tp)),
-        causes=(Cause("model", f"{what}: width {width}"),),
+        causes=(Cause("model", f"the width of {what} is {width}"),),
     )
 
 
-def _violates_zero_stage(problem: Problem, layout: Layout) -> bool:
+def _uses_zero_1(problem: Problem, layout: Layout) -> bool:
     return layout.zero_stage == 1
 
 
-def _explain_zero_stage(problem: Problem, layout: Layout) -> Finding:
+def _explain_zero_1(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="FSDP2 cannot shard the optimizer state only (ZeRO-1)",
-        label="it shards weights, gradients and optimizer state together",
+        label="FSDP2 shards weights, gradients and optimizer state together",
         help="valid zero_stage: 3, 2 (weights stay gathered after the forward pass), 0 (DDP)",
         fix="layout.zero_stage: 2",
     )
 
 
-def _violates_context_mixer(problem: Problem, layout: Layout) -> bool:
+def _uses_cp_with_recurrent_layers(problem: Problem, layout: Layout) -> bool:
     return layout.cp > 1 and bool(mixer_head_counts(problem.model))
 
 
-def _explain_context_mixer(problem: Problem, layout: Layout) -> Finding:
+def _explain_cp_with_recurrent_layers(problem: Problem, layout: Layout) -> Finding:
     name, what = problem.model.name, mixer_head_counts(problem.model)[0][0]
     return Finding(
-        message=f"torch's context parallelism supports only softmax attention, {name} has {what}",
-        label=f"cp {layout.cp}: each rank would scan only its own tokens",
+        message="torch's context parallelism supports only softmax attention, "
+        f"but {name} has {what}",
+        label=f"cp {layout.cp}: recurrent layers would process only the tokens of their own rank",
         help="use cp 1, or emit megatron, whose all-to-all exchanges tokens for heads",
         fix="layout.cp: 1",
         causes=(Cause("model", f"{name} has {what}"),),
@@ -121,18 +128,27 @@ _KV_HEADS = Rule(
     "D02", ("layout.tp", "model.kv_heads"), _violates_kv_heads, _explain_kv_heads, ("tp",)
 )
 _WIDTHS = Rule(
-    "D06", ("layout.tp", "model.ffn", "model.vocab"), _violates_widths, _explain_widths, ("tp",)
+    "D06",
+    ("layout.tp", "model.ffn", "model.vocab"),
+    _has_indivisible_widths,
+    _explain_indivisible_widths,
+    ("tp",),
 )
 _SCAN = Rule(
-    "S17", ("layout.cp", "model"), _violates_context_mixer, _explain_context_mixer, ("cp",)
+    "S17",
+    ("layout.cp", "model"),
+    _uses_cp_with_recurrent_layers,
+    _explain_cp_with_recurrent_layers,
+    ("cp",),
 )
-_STAGE_ONE = Rule(
-    "E08", ("layout.zero_stage",), _violates_zero_stage, _explain_zero_stage, ("zero_stage",)
-)
+_STAGE_ONE = Rule("E08", ("layout.zero_stage",), _uses_zero_1, _explain_zero_1, ("zero_stage",))
 
 
 def precision_rule(framework: str) -> Rule:
-    """Return E11 for formats other than bf16, which need a loss scaler or another library."""
+    """Return rule E11: ``framework`` trains only in bf16.
+
+    fp16 would need a loss scaler, fp8 and fp4 a quantization library.
+    """
 
     def violates(problem: Problem, layout: Layout) -> bool:
         del layout
@@ -151,8 +167,8 @@ def precision_rule(framework: str) -> Rule:
     return Rule("E11", ("job.precision",), violates, explain, ())
 
 
-def order_rule(framework: str) -> Rule:
-    """Return E11 for rank orders other than that of torch's device mesh."""
+def rank_order_rule(framework: str) -> Rule:
+    """Return rule E11: ``framework`` supports only the rank order of torch's device mesh."""
 
     def violates(problem: Problem, layout: Layout) -> bool:
         del problem
@@ -162,7 +178,7 @@ def order_rule(framework: str) -> Rule:
         del problem
         return Finding(
             message=f"{framework} does not support rank order {layout.order}",
-            label="torch's device mesh has a fixed order, with pp slowest",
+            label="torch's device mesh has a fixed order, in which pp varies slowest",
             help=f"valid order: {ORDER}",
             fix=f"layout.order: {ORDER}",
             targets=(framework,),
@@ -182,26 +198,30 @@ STAGE_PINS = ("first_stage_layers", "last_stage_layers")
 def unsupported_pin_rules(
     problem: Problem, framework: str, names: tuple[str, ...]
 ) -> tuple[Rule, ...]:
-    """Return E11 for each field of ``names`` that the spec pins, because it would be ignored."""
+    """Return one rule (E11) per ``layout`` field in ``names`` that the spec sets.
+
+    ``framework`` would ignore such a field.
+    """
     pinned = (name for name in names if getattr(problem.pins, name) is not None)
     return tuple(
-        unconditional_rule("E11", (f"layout.{name}",), _explain_unsupported_pin(framework, name))
+        always_violated("E11", (f"layout.{name}",), _explain_unsupported_pin(framework, name))
         for name in pinned
     )
 
 
 def _explain_unsupported_pin(framework: str, name: str) -> Finding:
+    """Return the finding: ``framework`` would ignore the spec field ``layout.<name>``."""
     return Finding(
         message=f"{framework} does not support layout.{name}",
-        label="would be ignored",
-        help="megatron supports it",
+        label=f"{framework} would ignore this setting",
+        help="megatron supports this setting",
         fix=f"remove layout.{name}",
         targets=(framework,),
     )
 
 
-def gradients_rule(framework: str, why: str) -> Rule:
-    """Return E11 for gradients in bf16, for a framework that always reduces them in fp32."""
+def fp32_gradients_rule(framework: str, why: str) -> Rule:
+    """Return rule E11: ``framework`` reduces gradients only in fp32; ``why`` is the label."""
 
     def violates(problem: Problem, layout: Layout) -> bool:
         del layout
@@ -220,8 +240,13 @@ def gradients_rule(framework: str, why: str) -> Rule:
     return Rule("E11", ("job.gradient_precision",), violates, explain, ())
 
 
-def replicas_rule(framework: str, reason: str, axes: tuple[str, ...] = ("tp", "cp")) -> Rule:
-    """Return D19 for sizes of ``axes`` above 1 combined with replicas and no sharding."""
+def unsharded_replicas_rule(
+    framework: str, reason: str, axes: tuple[str, ...] = ("tp", "cp")
+) -> Rule:
+    """Return rule D19: no size of ``axes`` may be above 1 if replicas are unsharded.
+
+    ``reason`` says why ``framework`` cannot combine them.
+    """
 
     def violates(problem: Problem, layout: Layout) -> bool:
         del problem
@@ -233,8 +258,8 @@ def replicas_rule(framework: str, reason: str, axes: tuple[str, ...] = ("tp", "c
         del problem
         return Finding(
             message=f"{framework} cannot combine {' or '.join(axes)} with unsharded replicas",
-            label=f"tp {layout.tp}, cp {layout.cp}, {layout.dp} replicas, shard 1: {reason}",
-            help="valid: zero_stage 2 or 3 with a dp_shard above 1, or tp 1 and cp 1",
+            label=f"tp {layout.tp}, cp {layout.cp}, {layout.dp} replicas, dp_shard 1: {reason}",
+            help="valid: zero_stage 2 or 3 with dp_shard above 1, or both tp 1 and cp 1",
             fix="layout.zero_stage: 3" if layout.zero_stage == 0 else "layout.dp_shard: auto",
             targets=(framework,),
         )
@@ -245,8 +270,11 @@ def replicas_rule(framework: str, reason: str, axes: tuple[str, ...] = ("tp", "c
     )
 
 
-def stages_rule(only: Mapping[str, str]) -> Rule:
-    """Return P06: vpp above 1 needs pp above 1, which help offers if ``only`` has a pipeline."""
+def interleaving_rule(only: Mapping[str, str]) -> Rule:
+    """Return rule P06: vpp above 1 needs pp above 1.
+
+    The help suggests a larger pp if the strategies ``only`` include a pipeline.
+    """
 
     def violates(problem: Problem, layout: Layout) -> bool:
         del problem
@@ -265,8 +293,8 @@ def stages_rule(only: Mapping[str, str]) -> Rule:
     return Rule("P06", ("layout.vpp", "layout.pp"), violates, explain, ("vpp", "pp"))
 
 
-def layer_blocks_rule(framework: str) -> Rule:
-    """Return E11 for recomputation in blocks, for a framework that recomputes single layers."""
+def recompute_blocks_rule(framework: str) -> Rule:
+    """Return rule E11: ``framework`` recomputes single layers, not blocks of layers."""
 
     def violates(problem: Problem, layout: Layout) -> bool:
         del problem
@@ -278,7 +306,7 @@ def layer_blocks_rule(framework: str) -> Rule:
         again = layout.recompute
         return Finding(
             message=f"{framework} recomputes each layer separately, not blocks of layers",
-            label=f"method {again.method}, layers {again.layers}",
+            label=f"recompute has method {again.method} and layers {again.layers}",
             help="valid recompute: full (uniform, 1 layer), none",
             fix="layout.recompute: full",
             targets=(framework,),

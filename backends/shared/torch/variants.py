@@ -8,26 +8,35 @@ from parc.backends.shared.variants import apply_pins
 from parc.compiler.ir import ContextComm, Problem, Variant
 
 SHARD_SPANS = (1, 2, 4)
-"""Numbers of NVLink domains (hosts without NVLink) that a hybrid shard may span."""
+"""Numbers of NVLink domains (of hosts, if there is no NVLink) that a hybrid shard may span."""
 
 
 def torch_variants(
     problem: Problem, stages: tuple[int, ...], comm: ContextComm
 ) -> tuple[Variant, ...]:
-    """Return full sharding, then hybrid sharding from the smallest shard, then other ``stages``."""
+    """Return the sharding variants for the search, restricted to what the spec fixes.
+
+    The order is: full sharding, hybrid sharding from the smallest shard to the largest, then the
+    other ZeRO ``stages``. ``comm`` is the context parallel communication.
+    """
     offered = [Variant(3, cp_comm=comm)] if 3 in stages else []
-    offered += [Variant(3, shard, cp_comm=comm) for shard in _shards(problem)]
+    offered += [Variant(3, shard, cp_comm=comm) for shard in _hybrid_shard_sizes(problem)]
     offered += [Variant(stage, cp_comm=comm) for stage in stages if stage != 3]
     return apply_pins(problem, offered)
 
 
-def _shards(problem: Problem) -> Iterator[int]:
-    """Yield hybrid shard sizes: GPUs of a few NVLink domains, divided by the apply_pins tp x cp."""
+def _hybrid_shard_sizes(problem: Problem) -> Iterator[int]:
+    """Yield the shard sizes of hybrid sharding, in data-parallel ranks.
+
+    A shard spans the GPUs of a few NVLink domains, each of which contains tp x cp ranks per
+    data-parallel rank.
+    """
     cluster, pins = problem.cluster, problem.pins
     if pins.dp_shard is not None or pins.zero_stage not in (None, 3):
         return
     inner_ranks = (pins.tp or 1) * (pins.cp or 1)
     for span in SHARD_SPANS:
         ranks = cluster.node.near_gpus * span
+        # A shard over all GPUs would be full sharding, and a shard of one rank would be DDP.
         if ranks < cluster.gpus and ranks % inner_ranks == 0 and ranks // inner_ranks > 1:
             yield ranks // inner_ranks

@@ -12,7 +12,7 @@ COUPLINGS: tuple[Coupling, ...] = (
         "M10",
         "--enable-eplb",
         ("--enable-expert-parallel",),
-        why="it balances experts across ranks",
+        why="EPLB balances experts across the ranks of expert parallelism",
     ),
     Coupling(
         "V09",
@@ -24,6 +24,6 @@ COUPLINGS: tuple[Coupling, ...] = (
         "V09",
         "--data-parallel-hybrid-lb",
         excludes=("--data-parallel-external-lb",),
-        why="requests are distributed either by the hosts or externally",
+        why="requests are distributed either by the hosts (hybrid) or by an external balancer",
     ),
 )

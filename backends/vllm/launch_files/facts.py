@@ -1,4 +1,8 @@
-"""A command of vLLM as a serving problem and a layout: in full for wording, partial for checks."""
+"""Conversion of a vLLM command to a serving problem and a layout.
+
+The complete problem is used to word messages. In the partial problem, which rules are checked
+against, values that the command does not determine are unknown.
+"""
 
 from __future__ import annotations
 
@@ -41,32 +45,34 @@ NATIVE = ("deepseek_v3", "gpt_oss", "kimi_k2")
 
 
 @dataclass(frozen=True, slots=True)
-class Facts(LaunchFacts[ServingProblem, ServingLayout]):
-    """Facts of a launch of vLLM, whose layout is known in full."""
+class VllmFacts(LaunchFacts[ServingProblem, ServingLayout]):
+    """Facts about a launch of vLLM whose layout is completely known."""
 
     refused: tuple[Diagnostic, ...]
-    """Findings on known values that hold for every layout."""
+    """Findings about known values, which apply to every layout."""
 
 
 def vllm_facts(
     model: str, sure: Mapping[str, Flag], written: Collection[str], options: LintOptions
-) -> Facts | None:
-    """Return the facts of a launch; None if its values do not resolve to a problem.
+) -> VllmFacts | None:
+    """Return the facts about a launch, or None if its values do not form a valid problem.
 
     Args:
-        model: checkpoint that is served; empty: unknown.
-        sure: name -> flag, for flags that each run has with the same value.
+        model: name of the checkpoint that is served; empty if unknown.
+        sure: name -> flag, for flags that every run has with the same value.
         written: names of all flags, including those that only some runs have.
-        options: additional facts of the user.
+        options: facts that the user gives in addition.
     """
     name = options.model or catalog_name(model)
-    tree = _tree(name or MODEL, sure, options)
-    plain = _resolved(tree, options, Sink())
+    tree = _spec_tree(name or MODEL, sure, options)
+    plain = _resolve_problem(tree, options, Sink())
     if plain is None:
         return None
     trial = Sink()
     memory = _memory_settings(plain, model, sure, written) if name else None
-    complete = None if memory is None else _resolved(_joined(tree, memory), options, trial)
+    complete = (
+        None if memory is None else _resolve_problem(_merge_sections(tree, memory), options, trial)
+    )
     hidden = [*(() if complete else ("service", "goals")), *(() if name else ("model",))]
     counted = options.gpus is not None or is_catalog_cluster(options)
     problem = complete or plain
@@ -76,19 +82,22 @@ def vllm_facts(
         # An 8-bit checkpoint has scales per tensor, channel or block; its name does not show which.
         service = with_values(problem.service, setup=hide(problem.service.setup, ["block"]))
         known = with_values(known, service=service)
-    layout = _layout(tree["layout"])
-    return Facts(problem, layout, known, layout, tuple(trial.diagnostics))
+    layout = _serving_layout(tree["layout"])
+    return VllmFacts(problem, layout, known, layout, tuple(trial.diagnostics))
 
 
-def number_of(flag: Flag | None) -> int | None:
-    """Return the whole number that a flag sets; None if it sets none."""
+def flag_number(flag: Flag | None) -> int | None:
+    """Return the whole number that ``flag`` sets; None if there is none."""
     return whole_number(flag.values[0].text) if flag is not None and flag.values else None
 
 
-def _tree(model: str, sure: Mapping[str, Flag], options: LintOptions) -> dict[str, Any]:
-    """Return a complete spec with the parallel sizes of the command."""
+def _spec_tree(model: str, sure: Mapping[str, Flag], options: LintOptions) -> dict[str, Any]:
+    """Return a complete spec with the parallel sizes of the command.
+
+    It has 64 nodes if the user gives neither a cluster nor a number of GPUs.
+    """
     layout: dict[str, Any] = {
-        path.partition(".")[2]: number_of(sure.get(flag)) or 1 for flag, path in DEGREES.items()
+        path.partition(".")[2]: flag_number(sure.get(flag)) or 1 for flag, path in DEGREES.items()
     }
     nodes: dict[str, Any] = (
         {} if options.cluster is not None or options.gpus is not None else {"nodes": 64}
@@ -113,22 +122,24 @@ def _tree(model: str, sure: Mapping[str, Flag], options: LintOptions) -> dict[st
 def _memory_settings(
     plain: ServingProblem, checkpoint: str, sure: Mapping[str, Flag], written: Collection[str]
 ) -> dict[str, Any] | None:
-    """Return the settings that determine the memory of weights and cache, as parts of a spec.
+    """Return the spec sections that determine the memory of weights and cache.
 
-    None if the command does not determine them. Without a limit on the longest request vLLM uses
-    the context length of the model.
+    Returns None if the command does not determine that memory. If the longest request is not
+    limited, vLLM uses the model's context length.
     """
     settings = (*LIMITS, SHARE, FORMAT, CACHE, TYPE)
+    # A flag in a branch may change the memory, so that no estimate would be valid for every run.
     unsure = any(flag in written and flag not in sure for flag in settings)
     if unsure or any(OTHER_MEMORY.match(flag) for flag in written):
         return None
     values = {
         flag: sure[flag].values[0].text for flag in settings if flag in sure and sure[flag].values
     }
-    limits = {path: number_of(sure[flag]) for flag, path in LIMITS.items() if flag in sure}
+    limits = {path: flag_number(sure[flag]) for flag, path in LIMITS.items() if flag in sure}
+    # 0.92 is the default of --gpu-memory-utilization in vLLM 0.33.
     share = re.fullmatch(r"0?\.[0-9]{1,4}|1(\.0*)?", values.get(SHARE, "0.92"))
     cache = CACHE_FORMATS.get(values.get(CACHE, "auto"))
-    weights = _weights(plain, checkpoint, values)
+    weights = _weight_format(plain, checkpoint, values)
     if weights is None or cache is None or share is None or None in limits.values():
         return None
     numbers = {path.partition(".")[2]: number for path, number in limits.items()}
@@ -140,10 +151,13 @@ def _memory_settings(
     }
 
 
-def _weights(
+def _weight_format(
     plain: ServingProblem, checkpoint: str, values: Mapping[str, str]
 ) -> dict[str, Any] | None:
-    """Return the format of the weights; None if neither a flag nor the checkpoint name shows it."""
+    """Return the weight format as spec fields.
+
+    Returns None if neither the flags nor the name of the checkpoint show the format.
+    """
     name, quantization = checkpoint.lower(), values.get(FORMAT)
     plain_type = TYPES.get(values.get(TYPE, "auto"))
     if quantization not in (None, "fp8") or OTHER_FORMAT.search(name) or plain_type is None:
@@ -155,17 +169,21 @@ def _weights(
     return {"precision": "fp8", "quantize": True} if quantization else {"precision": plain_type}
 
 
-def _joined(tree: Mapping[str, Any], parts: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_sections(tree: Mapping[str, Any], parts: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``tree`` with the fields of ``parts`` added, section by section."""
     return {**tree, **{name: {**tree.get(name, {}), **parts[name]} for name in parts}}
 
 
-def _resolved(tree: Mapping[str, Any], options: LintOptions, sink: Sink) -> ServingProblem | None:
+def _resolve_problem(
+    tree: Mapping[str, Any], options: LintOptions, sink: Sink
+) -> ServingProblem | None:
+    """Return the serving problem that the spec ``tree`` describes; None if the spec is invalid."""
     problem = resolve_tree(tree, options, sink)
     return problem if isinstance(problem, ServingProblem) else None
 
 
-def _layout(pins: Mapping[str, Any]) -> ServingLayout:
+def _serving_layout(pins: Mapping[str, Any]) -> ServingLayout:
+    """Return the layout with the parallel sizes in ``pins``, a complete ``layout`` section."""
     tp, pp, dp, pcp, dcp = (pins[axis] for axis in ("tp", "pp", "dp", "pcp", "dcp"))
     spread = tp * pcp * dp if pins["ep"] == "on" else 1
     return ServingLayout(tp=tp, pp=pp, dp=dp, ep=spread, pcp=pcp, dcp=dcp)

@@ -1,6 +1,7 @@
-"""Import ``vllm serve MODEL --flags``: model, layout and job.
+"""Import of a ``vllm serve MODEL --flags`` command: model, layout and job.
 
-Flags: vllm-project/vllm, vllm/engine/arg_utils.py. Flags may have underscores for dashes.
+Source of the flags: vllm-project/vllm, vllm/engine/arg_utils.py. Flags may contain underscores
+instead of dashes.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from parc.backends.vllm.arguments import PACKAGE
-from parc.backends.vllm.extra_arguments import long_name
+from parc.backends.vllm.extra_arguments import long_flag_name
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.flags import (
     Flag,
@@ -27,13 +28,14 @@ from parc.compiler.topology.readers.reading import Reading
 from parc.compiler.topology.readers.registry import Format
 
 
-def _is_number_of(row: Row, section: str) -> bool:
+def _is_integer_field(row: Row, section: str) -> bool:
+    """Return True if ``row`` sets an integer field in the spec section ``section``."""
     return row.kind == "int" and row.path.startswith(f"{section}.")
 
 
 TABLE = import_table(PACKAGE)
-DEGREES = {flag: row.path for flag, row in TABLE.rows.items() if _is_number_of(row, "layout")}
-LIMITS = {flag: row.path for flag, row in TABLE.rows.items() if _is_number_of(row, "job")}
+DEGREES = {flag: row.path for flag, row in TABLE.rows.items() if _is_integer_field(row, "layout")}
+LIMITS = {flag: row.path for flag, row in TABLE.rows.items() if _is_integer_field(row, "job")}
 """Flag -> spec field, for parallel sizes and limits, which are whole numbers."""
 SPREAD = "--enable-expert-parallel"
 SIGNS = (*TABLE.rows, "-tp", "-pp", "-dp", "-ep")
@@ -41,45 +43,48 @@ SIGNS = (*TABLE.rows, "-tp", "-pp", "-dp", "-ep")
 
 
 def read_vllm_args(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read the layout pins and limits of a serving job; report all other flags (I04)."""
+    """Read parallel sizes and limits of a serving job; report all other flags (I04)."""
     reading = Reading(text, name, sink)
     read_words(shell_words(text, name), reading)
     if "layout" not in reading.spec and "model" not in reading.spec and reading.sound:
         finding = Finding(
-            "this file contains no command of vLLM", help="such as vllm serve MODEL -tp 8"
+            "this file contains no vLLM command",
+            help="expected, for example: vllm serve MODEL -tp 8",
         )
         reading.refuse("I02", finding, reading.span())
     return reading.fragment()
 
 
 def read_words(words: list[Word], reading: Reading) -> None:
-    """Read ``vllm serve`` and its flags."""
+    """Read the model and the flags of ``vllm serve`` from ``words`` into ``reading``."""
     flags = [
-        replace(flag, name=long_name(flag.name)) for flag in written_flags(words, (*SIGNS, "serve"))
+        replace(flag, name=long_flag_name(flag.name))
+        for flag in written_flags(words, (*SIGNS, "serve"))
     ]
+    # Such a length is reported, not imported, because the fields of a spec are numbers.
     symbolic = [flag for flag in flags if flag.name in LIMITS and _is_symbolic_length(flag)]
     unknown = [
         *symbolic,
         *take_flags([flag for flag in flags if flag not in symbolic], TABLE.rows, reading),
     ]
-    _model(words, reading)
+    _read_model(words, reading)
     if reading.spec:
         reading.spec["job"] = {"kind": "serve", **reading.spec.get("job", {})}
     report_unknown(
         unknown,
-        "Set the field of the serving job that it corresponds to, if there is one.",
+        "Set the corresponding field of the serving job, if there is one.",
         reading,
     )
 
 
 def _is_symbolic_length(flag: Flag) -> bool:
-    """Return True for a length that vLLM accepts and a spec does not: ``32k``, ``auto``."""
+    """Return True if the flag sets a length that only vLLM accepts, such as ``32k`` or ``auto``."""
     value = flag.values[0] if flag.values else None
     return value is not None and not value.dynamic and whole_number(value.text) is None
 
 
-def _model(words: list[Word], reading: Reading) -> None:
-    """Read the model of ``vllm serve MODEL``."""
+def _read_model(words: list[Word], reading: Reading) -> None:
+    """Read the model of ``vllm serve MODEL`` into ``reading``."""
     for word, following, after in zip(words, words[1:], words[2:], strict=False):
         if word.text.endswith("vllm") and following.text == "serve" and not after.is_flag:
             if not after.dynamic:
@@ -88,7 +93,7 @@ def _model(words: list[Word], reading: Reading) -> None:
 
 
 def starts_vllm(words: list[Word]) -> bool:
-    """Return True if ``words`` include the command of vLLM or one of its flags."""
+    """Return True if ``words`` contain the word ``vllm`` or one of its flags."""
     return any(word.text == "vllm" or word.text.partition("=")[0] in SIGNS for word in words)
 
 

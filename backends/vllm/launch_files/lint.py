@@ -1,4 +1,4 @@
-"""Lint a script that starts ``vllm serve``: each flag, then the layout that they describe."""
+"""Linter for a script that starts ``vllm serve``: single flags, then the layout they describe."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault
 from parc.backends.vllm.arguments import PACKAGE
 from parc.backends.vllm.backend import RULES
 from parc.backends.vllm.environment import ALLOW_LONG
-from parc.backends.vllm.extra_arguments import UNCHUNKED, long_name, spelling, unknown_flag
+from parc.backends.vllm.extra_arguments import (
+    UNCHUNKED,
+    explain_unknown_flag,
+    long_flag_name,
+    normalize_flag,
+)
 from parc.backends.vllm.launch_files.coupled_flags import COUPLINGS
-from parc.backends.vllm.launch_files.facts import Facts, number_of, vllm_facts
+from parc.backends.vllm.launch_files.facts import VllmFacts, flag_number, vllm_facts
 from parc.backends.vllm.launch_files.import_command import DEGREES, SPREAD, TABLE
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.tools.importers.flags import Flag
@@ -27,35 +32,40 @@ from parc.compiler.tools.lint.script import Script, ScriptSink
 
 @dataclass(frozen=True, slots=True)
 class _Command:
-    """Flags of ``vllm serve``, renamed to their long names."""
+    """The flags of a ``vllm serve`` command under their long names."""
 
     flags: tuple[Flag, ...]
     sure: Mapping[str, Flag]
     """Name -> flag, for flags that each run has with the same value."""
     is_open: bool
-    """Flags may be added at run time."""
+    """True if flags may be added at run time."""
     model: str
     """Checkpoint that is served; empty: unknown."""
 
 
 def is_vllm(script: Script) -> bool:
-    """Return True if the script starts ``vllm serve`` or the module of its server."""
-    return any(_serves(word, after) for word, after in _pairs(script))
+    """Return True if the script starts ``vllm serve`` or the module of vLLM's API server."""
+    return any(_starts_server(word, after) for word, after in _word_pairs(script))
 
 
-def _pairs(script: Script) -> list[tuple[Word, Word]]:
+def _word_pairs(script: Script) -> list[tuple[Word, Word]]:
+    """Return all pairs of consecutive words in the script."""
     return list(zip(script.words, script.words[1:], strict=False))
 
 
-def _serves(word: Word, after: Word) -> bool:
+def _starts_server(word: Word, after: Word) -> bool:
+    """Return True if ``word`` and ``after``, in one statement, start vLLM's server."""
     command = word.text.rpartition("/")[2] == "vllm" and after.text == "serve"
     module = "vllm.entrypoints.openai.api_server"
     return word.statement == after.statement and (command or after.text == module)
 
 
 def lint_vllm(script: Script, options: LintOptions, sink: ScriptSink) -> list[SkippedRule]:
-    """Report all findings; return the rules that need an unknown fact."""
-    command = _command(script)
+    """Report all findings about a script; return the rules that could not be checked.
+
+    A rule is not checked if it needs a fact that the script does not contain.
+    """
+    command = _read_command(script)
     for flag in command.flags:
         fault = _check_flag(flag)
         if fault is not None:
@@ -63,7 +73,7 @@ def lint_vllm(script: Script, options: LintOptions, sink: ScriptSink) -> list[Sk
     written = {flag.name: flag for flag in command.flags}
     for flag, code, finding in broken_couplings(COUPLINGS, command.sure, written, command.is_open):
         sink.report(code, finding, span=flag.word.span)
-    _long_prompts(command, sink)
+    _check_long_prompts(command, sink)
     spans = {
         field: command.sure[name].word.span
         for name, field in reversed(TABLE.fields.items())
@@ -76,30 +86,36 @@ def lint_vllm(script: Script, options: LintOptions, sink: ScriptSink) -> list[Sk
         fact = f"the value of {', '.join(unsure)}" if unsure else "a flag added at run time"
         return [SkippedRule(rule.code, fact) for rule in RULES]
     facts = vllm_facts(command.model, command.sure, written, options)
+    # The script lifts vLLM's limit on the length, so that a finding about it would be wrong.
     if ALLOW_LONG in script.text:
         spans.pop("job.max_model_len", None)
     return [] if facts is None else _check_layout(facts, spans, sink)
 
 
-def _command(script: Script) -> _Command:
-    """Return the flags after the server in its statement, and those in arrays of such flags."""
-    start = next((after for word, after in _pairs(script) if _serves(word, after)), None)
+def _read_command(script: Script) -> _Command:
+    """Return the flags that follow ``vllm serve`` in its statement, and flags in arrays."""
+    start = next(
+        (after for word, after in _word_pairs(script) if _starts_server(word, after)), None
+    )
     found = []
     for flag in script.flags(["serve", *DEGREES, "-tp", "-pp", "-dp"]):
         same = start is not None and flag.word.statement == start.statement
         if start is not None and same and flag.word.span < start.span:
             continue
-        found.append(replace(flag, name=long_name(flag.name)))
+        found.append(replace(flag, name=long_flag_name(flag.name)))
     sure = {
         flag.name: flag
         for flag in script.sure(found)
         if not any(word.dynamic for word in flag.values[:1])
     }
-    return _Command(tuple(found), sure, script.is_open(found, _value_count), _model(script, sure))
+    return _Command(
+        tuple(found), sure, script.is_open(found, _value_count), _served_checkpoint(script, sure)
+    )
 
 
-def _model(script: Script, sure: Mapping[str, Flag]) -> str:
-    for word, model in _pairs(script):
+def _served_checkpoint(script: Script, sure: Mapping[str, Flag]) -> str:
+    """Return the name of the served checkpoint; empty if the script does not determine it."""
+    for word, model in _word_pairs(script):
         if word.text == "serve" and not model.is_flag and not model.dynamic:
             return model.text
     named = sure.get("--model")
@@ -107,16 +123,20 @@ def _model(script: Script, sure: Mapping[str, Flag]) -> str:
 
 
 def _value_count(name: str) -> int | None:
-    count = known_flags(PACKAGE).get(spelling(name), {}).get("takes", 1)
+    """Return how many values the flag takes; None if the number varies."""
+    count = known_flags(PACKAGE).get(normalize_flag(name), {}).get("takes", 1)
     return count if isinstance(count, int) else 1 if count == "?" else None
 
 
 def _check_flag(flag: Flag) -> tuple[str, Finding] | None:
-    """Return the finding (F01 or F03) on a flag; None if it is valid, or its value unknown."""
+    """Return (diagnostic code, finding) if the flag or its value is invalid, else None.
+
+    A value that is only known at run time is not checked.
+    """
     name = flag.name.partition(".")[0]
     row = known_flags(PACKAGE).get(name)
     if row is None:
-        return "F01", unknown_flag(flag.name)
+        return "F01", explain_unknown_flag(flag.name)
     count = _value_count(name)
     unclear = any(word.dynamic or re.search(r"[<>{}]", word.text) for word in flag.values)
     if count is None or "." in flag.name or unclear:
@@ -127,10 +147,10 @@ def _check_flag(flag: Flag) -> tuple[str, Finding] | None:
     return None if fault is None else ("F03", fault)
 
 
-def _long_prompts(command: _Command, sink: Sink) -> None:
-    """Report V04: chunked prefill is off, and a step has fewer tokens than the longest prompt."""
+def _check_long_prompts(command: _Command, sink: Sink) -> None:
+    """Report unchunked prompts that can be longer than a step (V04)."""
     sizes = [
-        number_of(command.sure.get(name))
+        flag_number(command.sure.get(name))
         for name in ("--max-num-batched-tokens", "--max-model-len")
     ]
     whole = command.sure.get(UNCHUNKED)
@@ -140,14 +160,16 @@ def _long_prompts(command: _Command, sink: Sink) -> None:
     if tokens < longest:
         finding = Finding(
             f"max_num_batched_tokens ({tokens}) is smaller than max_model_len ({longest})",
-            label=f"{tokens} < {longest}, and prompts are not split",
+            label=f"a step has {tokens} tokens, a prompt up to {longest}, and {UNCHUNKED} is set",
             fix=f"--max-num-batched-tokens {longest}",
         )
         sink.report("V04", finding, span=whole.word.span)
 
 
-def _check_layout(facts: Facts, spans: Mapping[str, Span], sink: ScriptSink) -> list[SkippedRule]:
-    """Report findings on single values, then check all layout rules."""
+def _check_layout(
+    facts: VllmFacts, spans: Mapping[str, Span], sink: ScriptSink
+) -> list[SkippedRule]:
+    """Report findings about single values, then check all layout rules; return skipped rules."""
     for found in facts.refused:
         if found.path in spans:
             finding = replace(found.finding, causes=())

@@ -78,5 +78,5 @@ def test_specs_with_remainders_are_rejected() -> None:
 def test_the_label_lists_the_parts_that_the_emitted_program_lacks(model: str, lacks: str) -> None:
     _, sink = planned(valid_spec("accelerate", 0) | {"model": model})
     (label,) = [one.finding.label for one in sink.diagnostics if one.code == "PARC-E10"]
-    assert label.startswith("it has no ")
+    assert label.startswith("the program has no ")
     assert lacks in label

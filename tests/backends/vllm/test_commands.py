@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from parc.backends.vllm.commands import Address, Process, processes
+from parc.backends.vllm.processes import Address, Process, processes
 from tests.search.serving_specs import plan_of, spec
 
 H200 = "hgx-h200"

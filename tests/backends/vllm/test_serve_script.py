@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from parc.backends.vllm.commands import Address, processes
-from parc.backends.vllm.script import serve_script
+from parc.backends.vllm.processes import Address, processes
+from parc.backends.vllm.serve_script import serve_script
 from parc.compiler.ir import ServingPlan
 from tests.search.serving_specs import plan_of, spec
 

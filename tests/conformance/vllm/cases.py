@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from parc.backends.vllm.arguments import arguments
-from parc.backends.vllm.commands import Address, Process, processes
+from parc.backends.vllm.arguments import shared_arguments
 from parc.backends.vllm.environment import PARTITION, serving_environment
+from parc.backends.vllm.processes import Address, Process, processes
 from parc.compiler.ir import Model, ServingPlan
 from tests.conformance.tool_checkers import vllm_gpu
 
@@ -148,7 +148,7 @@ def _scaling_keys(model: Model) -> dict[str, Any]:
 def words_of(plan: ServingPlan, process: Process) -> list[str]:
     """Return the words after `vllm serve` for one process of the plan."""
     words = [plan.problem.service.checkpoint]
-    words += [word for argument in arguments(plan) for word in argument.words]
+    words += [word for argument in shared_arguments(plan) for word in argument.words]
     for name, value in process.flags:
         words.append(name)
         if isinstance(value, Address):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from parc.backends.registry import engine
-from parc.backends.vllm.commands import processes
+from parc.backends.vllm.processes import processes
 from parc.compiler.ir import ServingPlan
 from tests.compiled import examples
 from tests.conformance.tool_checkers import vllm_verdicts

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from parc.backends.accelerate.memory import accelerate, behind_deepspeed
+from parc.backends.accelerate.memory import accelerate, deepspeed_plugin_memory
 from parc.backends.deepspeed.memory import plain_deepspeed
 from parc.backends.megatron.memory import megatron, with_gradients
 from parc.backends.registry import framework, framework_of
@@ -40,7 +40,7 @@ KEPT = {
     "torchtitan": (torchtitan(), 12 * HIDDEN + 4 * KEYS + 8 * FFN),
     "deepspeed": (plain_deepspeed("bf16", 4.0), 16 * HIDDEN + 8 * FFN),
     "accelerate deepspeed": (
-        behind_deepspeed(plain_deepspeed("bf16", 4.0)),
+        deepspeed_plugin_memory(plain_deepspeed("bf16", 4.0)),
         20 * HIDDEN + 4 * KEYS + 8 * FFN,
     ),
 }

@@ -1,4 +1,4 @@
-"""Processes of a plan: the `vllm serve` commands per host, with their GPUs and flags."""
+"""Processes of a plan: the ``vllm serve`` commands of every host, with their GPUs and flags."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from parc.compiler.topology.arrange import engine_hosts
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Host name as the value of a flag; it may be known only when the job starts."""
+    """Address of the host with node rank ``node``, as the value of a flag.
+
+    The name may be unknown until the job starts, so the script inserts it.
+    """
 
     node: int
 
@@ -23,7 +26,7 @@ Flag = tuple[str, str | int | Address | None]
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """Single `vllm serve` process on a host."""
+    """A ``vllm serve`` process on a host."""
 
     node: int
     """Node rank of its host."""
@@ -31,14 +34,14 @@ class Process:
     devices: tuple[int, ...]
     """GPUs of the host that are visible to it."""
     flags: tuple[Flag, ...]
-    """Flags that differ between hosts."""
+    """Flags that differ between processes."""
     ports: tuple[int, ...]
     """Ports of its API servers; empty for a headless process."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineHost:
-    """Place of one process of an engine."""
+    """A host that runs one process of an engine."""
 
     replica: int
     node: int
@@ -52,19 +55,21 @@ class EngineHost:
 
     @property
     def part(self) -> int:
-        """Index of the host within the engine."""
+        """Index of the host within its engine."""
         return self.node - self.head
 
 
 def processes(plan: ServingPlan) -> tuple[Process, ...]:
-    """Return all processes, by host and then by engine."""
-    places = sorted(_places(plan), key=lambda place: (place.node, place.slot))
-    return tuple(_process(plan, place) for place in places)
+    """Return all processes of the plan, sorted by host and then by engine."""
+    places = sorted(_engine_hosts(plan), key=lambda place: (place.node, place.slot))
+    return tuple(_build_process(plan, place) for place in places)
 
 
-def _places(plan: ServingPlan) -> Iterator[EngineHost]:
+def _engine_hosts(plan: ServingPlan) -> Iterator[EngineHost]:
+    """Yield the hosts of every engine."""
     layout = plan.layout
     hosts = engine_hosts(layout, plan.problem.cluster.node.gpus) or 1
+    # Engines that share a host have the same node rank and differ in their slot.
     shared = max(plan.placement.ranks_per_node // layout.engine_gpus, 1)
     for replica in range(layout.replicas):
         head = replica // shared if hosts == 1 else replica * hosts
@@ -72,12 +77,14 @@ def _places(plan: ServingPlan) -> Iterator[EngineHost]:
             yield EngineHost(replica, head + part, head, hosts, replica % shared)
 
 
-def _process(plan: ServingPlan, place: EngineHost) -> Process:
+def _build_process(plan: ServingPlan, place: EngineHost) -> Process:
+    """Return the process of an engine on the host ``place``, with its GPUs, flags and ports."""
     layout, endpoint = plan.layout, plan.problem.endpoint
     local = layout.engine_gpus // place.hosts
     first = place.slot * local
-    flags = _flags(plan, place)
+    flags = _process_flags(plan, place)
     names = [name for name, _ in flags]
+    # The supervisor starts one API server per data-parallel rank, on consecutive ports.
     servers = layout.dp if "--data-parallel-multi-port-external-lb" in names else 1
     if "--data-parallel-size-local" in names and servers > 1:
         servers = layout.dp // place.hosts
@@ -94,28 +101,33 @@ def _process(plan: ServingPlan, place: EngineHost) -> Process:
     )
 
 
-def _flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
-    """Return the flags that differ between hosts."""
+def _process_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
+    """Return the flags of a process that differ between hosts."""
     layout = plan.layout
     if place.hosts == 1:
-        return _one_host(plan, place)
+        return _single_host_flags(plan, place)
     if layout.dp == 1 or layout.rank_gpus > layout.engine_gpus // place.hosts:
-        return _spanning(plan, place)
-    return _whole_ranks(plan, place)
+        return _spanning_rank_flags(plan, place)
+    return _whole_rank_flags(plan, place)
 
 
-def _one_host(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
+def _single_host_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
+    """Return the flags of an engine on a single host."""
     dp = plan.layout.dp
     if dp == 1:
         return ()
+    # Engines on one host need different ports: two engines with one rpc port hang.
     rpc: Flag = ("--data-parallel-rpc-port", DP_RPC_PORT + place.slot)
     if plan.problem.endpoint.load_balancer != "external":
         return (rpc,)
-    return (*_supervised(dp, place), rpc)
+    return (*_supervisor_flags(dp, place), rpc)
 
 
-def _supervised(local: int, place: EngineHost) -> tuple[Flag, ...]:
-    """Return the flags for one API server per data-parallel rank under a supervisor."""
+def _supervisor_flags(local: int, place: EngineHost) -> tuple[Flag, ...]:
+    """Return the flags for one API server per data-parallel rank, under a supervisor process.
+
+    ``local`` is the number of data-parallel ranks on the host.
+    """
     return (
         ("--data-parallel-multi-port-external-lb", None),
         ("--data-parallel-size-local", local),
@@ -123,11 +135,15 @@ def _supervised(local: int, place: EngineHost) -> tuple[Flag, ...]:
     )
 
 
-def _spanning(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
-    """Return the flags of a data-parallel rank on several hosts; vLLM numbers ranks across them."""
+def _spanning_rank_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
+    """Return the flags of a process if a data-parallel rank spans several hosts.
+
+    vLLM then numbers the hosts, and its ranks across them.
+    """
     layout = plan.layout
     flags: list[Flag] = [
         ("--nnodes", place.hosts),
+        # Host k of the engine runs ranks k L to (k + 1) L - 1 (v1/executor/multiproc_executor.py).
         ("--node-rank", place.part),
         ("--master-addr", Address(place.head)),
         ("--master-port", plan.problem.launch.master_port),
@@ -145,8 +161,8 @@ def _spanning(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
     return tuple(flags) if serves else (*flags, ("--headless", None))
 
 
-def _whole_ranks(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
-    """Return the flags of a host with whole data-parallel ranks."""
+def _whole_rank_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
+    """Return the flags of a process if its host has whole data-parallel ranks of the engine."""
     local = plan.layout.dp // place.hosts
     start = place.part * local
     meet: tuple[Flag, ...] = (
@@ -167,5 +183,5 @@ def _whole_ranks(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
             ("--data-parallel-size-local", local),
         )
     else:
-        own = _supervised(local, place)
+        own = _supervisor_flags(local, place)
     return (*own, ("--data-parallel-start-rank", start), *meet)

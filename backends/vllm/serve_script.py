@@ -1,13 +1,13 @@
-"""Emit ``vllm/serve.sh``, one script that starts the processes of every host."""
+"""Emission of ``vllm/serve.sh``, the one script that starts the processes of every host."""
 
 from __future__ import annotations
 
 from itertools import groupby
 
 from parc.backends.shared.render import render, shell_word
-from parc.backends.vllm.arguments import arguments
-from parc.backends.vllm.commands import Address, Flag, Process, processes
+from parc.backends.vllm.arguments import shared_arguments
 from parc.backends.vllm.environment import serving_environment
+from parc.backends.vllm.processes import Address, Flag, Process, processes
 from parc.compiler.ir import Artifact, ServingPlan
 
 PATH = "vllm/serve.sh"
@@ -16,7 +16,10 @@ _DEVICE_VARIABLES = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVIC
 
 
 def serve_script(plan: ServingPlan) -> Artifact:
-    """Return the script; a table at its end contains everything that differs between hosts."""
+    """Return ``vllm/serve.sh``.
+
+    Everything that differs between hosts is in the table at the end of the script.
+    """
     problem, placement = plan.problem, plan.placement
     running = processes(plan)
     # groupby needs sorted input, and processes() sorts by host
@@ -38,6 +41,7 @@ def serve_script(plan: ServingPlan) -> Artifact:
 
 
 def _describe_engines(plan: ServingPlan) -> str:
+    """Return the number and the parallel sizes of the engines as text."""
     layout = plan.layout
     degrees = [f"tp {layout.tp}", f"pp {layout.pp}"]
     degrees += [f"dp {layout.dp}"] if layout.dp > 1 else []
@@ -47,17 +51,18 @@ def _describe_engines(plan: ServingPlan) -> str:
 
 
 def _shared_arguments(plan: ServingPlan) -> list[tuple[str, list[tuple[str, ...]]]]:
-    """Return (group, words per flag) of the shared arguments, with those of the user last.
+    """Return (group, words of each flag) of the flags that all processes share.
 
-    For a repeated flag the parser uses the last value, so the user's arguments win.
+    The user's flags come last, because the parser uses the last value of a repeated flag.
     """
-    by_group = groupby(arguments(plan), key=lambda argument: argument.group)
+    by_group = groupby(shared_arguments(plan), key=lambda argument: argument.group)
     groups = [(name, [one.words for one in group]) for name, group in by_group]
     extra = plan.problem.launch.args
     return [*groups, ("launch.args of the spec", [extra])] if extra else groups
 
 
 def _host_row(plan: ServingPlan, node: int, running: list[Process]) -> dict[str, object]:
+    """Return the row of the script's table for host ``node``, which starts ``running``."""
     host = plan.placement.hosts[node].name if plan.problem.cluster.named else f"host {node}"
     each = plan.placement.ranks_per_node
     ports = [port for process in running for port in process.ports]
@@ -66,18 +71,22 @@ def _host_row(plan: ServingPlan, node: int, running: list[Process]) -> dict[str,
         "number": node,
         "about": f"{host}: ranks {node * each}-{node * each + each - 1}, {serves}",
         "processes": [
-            {"devices": ",".join(map(str, one.devices)), "words": words(one.flags)}
+            {"devices": ",".join(map(str, one.devices)), "words": shell_flags(one.flags)}
             for one in running
         ],
     }
 
 
-def words(flags: tuple[Flag, ...]) -> str:
-    """Return flags as shell text with leading blanks; addresses expand the array ``hosts``."""
-    return "".join(f" {name}{_value(value)}" for name, value in flags)
+def shell_flags(flags: tuple[Flag, ...]) -> str:
+    """Return the flags as shell text, each with a leading space.
+
+    An ``Address`` becomes an element of the array ``hosts`` of the script.
+    """
+    return "".join(f" {name}{_shell_value(value)}" for name, value in flags)
 
 
-def _value(value: str | int | Address | None) -> str:
+def _shell_value(value: str | int | Address | None) -> str:
+    """Return the value of a flag as shell text with a leading space; empty if it has none."""
     if value is None:
         return ""
     if isinstance(value, Address):

@@ -1,10 +1,10 @@
-"""Rows of the table of stages: ranks, hosts and layers of each pipeline stage."""
+"""The table of pipeline stages in rankmap.md, with the ranks, hosts and layers of each stage."""
 
 from __future__ import annotations
 
 from itertools import groupby
 
-from parc.backends.rankmap.cells import clip_list, elide_rows, fold_numbers, fold_ranges
+from parc.backends.rankmap.table_cells import clip_list, elide_rows, fold_numbers, fold_ranges
 from parc.compiler.ir import Layout, Placement, Plan
 from parc.compiler.topology.hostlist import compress
 
@@ -12,9 +12,9 @@ MAX_STAGES = 18
 
 
 def stage_rows(plan: Plan) -> list[tuple[str, ...]]:
-    """Return (stage, ranks, node ranks, hosts, layers) per stage.
+    """Return (stage, ranks, node ranks, hosts, layers) per pipeline stage.
 
-    Above MAX_STAGES, consecutive stages with equal content share a row.
+    If there are more than MAX_STAGES stages, consecutive stages with the same content share a row.
     """
     layout = plan.layout
     stages: list[tuple[int, ...]] = [(stage,) for stage in range(layout.pp)]
@@ -24,11 +24,11 @@ def stage_rows(plan: Plan) -> list[tuple[str, ...]]:
     left = len(stages) - MAX_STAGES + 1
     kept = elide_rows(stages, MAX_STAGES, ())
     gap = ("...", f"{left} more rows", "", "", "")
-    return [_row(plan, group) if group else gap for group in kept]
+    return [_stage_row(plan, group) if group else gap for group in kept]
 
 
 def _stage_content(layout: Layout, stage: int) -> tuple[int, int, bool, bool]:
-    """Return layers, MTP layers, embedding and loss of a stage."""
+    """Return (layers, MTP layers, has the embedding, has the loss) of a stage."""
     chunks = layout.split.chunks[stage]
     return (
         sum(chunk.layers for chunk in chunks),
@@ -38,16 +38,22 @@ def _stage_content(layout: Layout, stage: int) -> tuple[int, int, bool, bool]:
     )
 
 
-def _row(plan: Plan, stages: tuple[int, ...]) -> tuple[str, ...]:
+def _stage_row(plan: Plan, stages: tuple[int, ...]) -> tuple[str, ...]:
+    """Return the cells for ``stages``, which are consecutive and have the same content."""
     placement = plan.placement
-    first, last = _ranks(placement, stages[0]), _ranks(placement, stages[-1])
+    first, last = (
+        _stage_rank_ranges(placement, stages[0]),
+        _stage_rank_ranges(placement, stages[-1]),
+    )
     single = len(stages) == 1
+    # For several stages only the outermost ranks are shown, because a list of ranges would be too
+    # long.
     ranks = fold_ranges(first) if single else f"{first[0][0]}-{last[-1][1]}"
     each = placement.ranks_per_node
     nodes = {
         node
         for stage in stages
-        for low, high in _ranks(placement, stage)
+        for low, high in _stage_rank_ranges(placement, stage)
         for node in range(low // each, high // each + 1)
     }
     return (
@@ -55,20 +61,20 @@ def _row(plan: Plan, stages: tuple[int, ...]) -> tuple[str, ...]:
         clip_list(ranks, 24),
         clip_list(fold_numbers(nodes), 20),
         clip_list(compress(placement.hosts[node].name for node in nodes), 30),
-        _layers(plan.layout, stages),
+        _describe_layers(plan.layout, stages),
     )
 
 
-def _ranks(placement: Placement, stage: int) -> list[tuple[int, int]]:
-    """Return (first, last) of each range of consecutive ranks on ``stage``."""
+def _stage_rank_ranges(placement: Placement, stage: int) -> list[tuple[int, int]]:
+    """Return (first, last) of every range of consecutive ranks on ``stage``."""
     axis = placement.dense.axis("pp")
     period = axis.stride * axis.size
     starts = range(stage * axis.stride, placement.dense.world, period)
     return [(start, start + axis.stride - 1) for start in starts]
 
 
-def _layers(layout: Layout, stages: tuple[int, ...]) -> str:
-    """Return the layers of a stage, ``0-19 + loss``, or ``3 each`` for stages that share a row."""
+def _describe_layers(layout: Layout, stages: tuple[int, ...]) -> str:
+    """Return the content of ``stages``: ``0-19 + loss`` for one stage, ``3 each`` for several."""
     chunks = layout.split.chunks[stages[0]]
     layers, mtp, embedding, loss = _stage_content(layout, stages[0])
     if len(stages) > 1:

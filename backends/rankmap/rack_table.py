@@ -1,8 +1,8 @@
-"""Rows of the table of racks: hosts, node ranks and pipeline stages of each rack."""
+"""The table of racks in rankmap.md, with the hosts, node ranks and pipeline stages of each rack."""
 
 from __future__ import annotations
 
-from parc.backends.rankmap.cells import cell, clip_list, elide_rows, fold_numbers
+from parc.backends.rankmap.table_cells import clip_list, elide_rows, fold_numbers, table_cell
 from parc.compiler.ir import Placement
 from parc.compiler.topology.hostlist import compress
 
@@ -10,25 +10,27 @@ MAX_RACKS = 10
 
 
 def rack_rows(placement: Placement) -> list[tuple[str, ...]]:
-    """Return (rack, hosts, names, node ranks, stages) per rack, sorted by first node rank."""
+    """Return (rack, host count, host names, node ranks, stages) per rack, by first node rank."""
     nodes: dict[str, list[int]] = {}
     for node, host in enumerate(placement.hosts):
         nodes.setdefault(host.rack, []).append(node)
     gap = ("...", "", f"{len(nodes) - MAX_RACKS + 1} more racks", "", "")
     kept = elide_rows(list(nodes), MAX_RACKS, "")
-    return [_row(placement, rack, nodes[rack]) if rack in nodes else gap for rack in kept]
+    return [_rack_row(placement, rack, nodes[rack]) if rack in nodes else gap for rack in kept]
 
 
-def _row(placement: Placement, rack: str, nodes: list[int]) -> tuple[str, ...]:
+def _rack_row(placement: Placement, rack: str, nodes: list[int]) -> tuple[str, ...]:
+    """Return the cells for ``rack``, whose hosts have the node ranks ``nodes``."""
     names = compress(placement.hosts[node].name for node in nodes)
     pipeline, each = placement.dense.axis("pp"), placement.ranks_per_node
     stages = {
+        # The coordinate of a rank along an axis follows from the axis' stride and size.
         rank // pipeline.stride % pipeline.size
         for node in nodes
         for rank in range(node * each, node * each + each)
     }
     return (
-        cell(rack, 24),
+        table_cell(rack, 24),
         str(len(nodes)),
         clip_list(names, 36),
         clip_list(fold_numbers(nodes), 24),

@@ -1,11 +1,11 @@
-"""Check a finished plan for what vLLM rejects or runs slowly: arguments, ports, long steps."""
+"""Checks of a finished plan: arguments, ports and step sizes that vLLM rejects or runs slowly."""
 
 from __future__ import annotations
 
-from parc.backends.vllm.arguments import arguments
-from parc.backends.vllm.commands import processes
+from parc.backends.vllm.arguments import shared_arguments
 from parc.backends.vllm.defaults import DP_RPC_PORT, LOW_LATENCY_TOKENS, SUPERVISOR_PORT
-from parc.backends.vllm.extra_arguments import check_extra
+from parc.backends.vllm.extra_arguments import check_launch_args
+from parc.backends.vllm.processes import processes
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import ServingPlan
 
@@ -21,16 +21,16 @@ TRUST = "--trust-remote-code"
 
 
 def check_vllm(plan: ServingPlan, sink: Sink) -> None:
-    """Check the model family, ``launch.args``, the ports, and the communication kernels."""
+    """Check the model family, ``launch.args``, ports, and communication kernels of a plan."""
     _check_family(plan, sink)
-    check_extra(plan, arguments(plan), sink)
+    check_launch_args(plan, shared_arguments(plan), sink)
     _check_ports(plan, sink)
     _check_low_latency(plan, sink)
     _check_all_reduce(plan, sink)
 
 
 def _check_family(plan: ServingPlan, sink: Sink) -> None:
-    """Report V31 for families that vLLM removed, or reads only with --trust-remote-code."""
+    """Report a model that vLLM cannot load, or only with --trust-remote-code (V31)."""
     problem = plan.problem
     model, version = problem.model, problem.version("vllm")
     if model.family in REMOVED:
@@ -44,7 +44,7 @@ def _check_family(plan: ServingPlan, sink: Sink) -> None:
         finding = Finding(
             f"vLLM {version} reads the config of {model.name} only with {TRUST}",
             label=f"{model.family}: its classes are in its checkpoint, not in transformers",
-            help="the flag runs code from the checkpoint: review that code first",
+            help="with this flag vLLM runs code from the checkpoint: review that code first",
             fix=f"launch.args: [{TRUST}]",
             targets=TARGETS,
         )
@@ -52,11 +52,13 @@ def _check_family(plan: ServingPlan, sink: Sink) -> None:
 
 
 def _check_ports(plan: ServingPlan, sink: Sink) -> None:
-    """Report invalid ports (L20), and a port used twice on a host, where vLLM hangs (L10)."""
+    """Report a port above 65535 (L20), and a port that two processes of a host use (L10)."""
     by_host: dict[int, dict[int, str]] = {}
     for process in processes(plan):
         used = by_host.setdefault(process.node, {})
         ports = [(port, "an API server") for port in process.ports]
+        # Rendezvous ports are shared by all processes of an engine, but only one of them is on a
+        # given host.
         flags = dict(process.flags)
         for flag in (
             "--master-port",
@@ -73,9 +75,12 @@ def _check_ports(plan: ServingPlan, sink: Sink) -> None:
 
 
 def _report_port(plan: ServingPlan, found: tuple[int, str, str | None], sink: Sink) -> None:
-    """Report a port that another process uses (L10), or that is above the last port (L20)."""
+    """Report a port that another process uses (L10), or that is above 65535 (L20).
+
+    ``found`` is (port, its owner, the other owner or None).
+    """
     port, owner, other = found
-    what = f"{other} uses it on the same host" if other else f"{port} > {LAST_PORT}"
+    what = f"{other} uses the same port on this host" if other else f"{port} > {LAST_PORT}"
     reserved = f"vLLM itself uses ports from {DP_RPC_PORT} and {SUPERVISOR_PORT} upwards"
     at = "launch.master_port" if owner == "--master-port" else "launch.port"
     finding = Finding(
@@ -95,26 +100,27 @@ def _check_low_latency(plan: ServingPlan, sink: Sink) -> None:
         return
     finding = Finding(
         f"deepep_low_latency buffers are sized for small steps, but steps have {tokens} tokens",
-        label=f"{tokens} > {LOW_LATENCY_TOKENS}, vLLM's default in this mode",
+        label=f"{tokens} tokens > {LOW_LATENCY_TOKENS}, vLLM's default with these kernels",
         help="x.size(0) <= num_max_dispatch_tokens_per_rank fails at the first long prompt, or "
         "the buffers use GPU memory that the plan does not include",
         fix=f"job.max_num_batched_tokens: {LOW_LATENCY_TOKENS}",
-        causes=(Cause("layout.all2all", "the kernels are pinned here"),),
+        causes=(Cause("layout.all2all", "all2all selects these kernels"),),
         targets=TARGETS,
     )
     sink.report("V28", finding, at="job.max_num_batched_tokens")
 
 
 def _check_all_reduce(plan: ServingPlan, sink: Sink) -> None:
-    """Report T10 for tensor groups on more PCIe GPUs than vLLM's own all-reduce supports."""
+    """Report a tp over more PCIe GPUs than vLLM's own all-reduce supports (T10)."""
     node, tp = plan.problem.cluster.node, plan.layout.tp
+    # NVLink connects the GPUs, or a single GPU needs no all-reduce.
     if node.nvlink_domain > 1 or node.gpus == 1 or tp <= CUSTOM_ALL_REDUCE:
         return
     reductions = sum(kind.parts for kind in plan.problem.model.layer_kinds)
     finding = Finding(
         "Custom allreduce is disabled because it's not supported on more than two PCIe-only GPUs",
-        label=f"tp = {tp}: {reductions} all-reduces per token over {node.link_gb_per_s:g} GB/s",
-        help="pp sends one small message per stage, replicas send none",
+        label=f"tp {tp}: {reductions} all-reduces per token at {node.link_gb_per_s:g} GB/s",
+        help="use pp, which sends one small message per stage, or replicas, which send none",
         causes=(Cause("cluster.node", f"{node.name} connects its GPUs only by PCIe"),),
     )
     sink.report("T10", finding, at="layout.tp")

@@ -1,4 +1,4 @@
-"""Text of the cells of a Markdown table: folded, clipped and escaped."""
+"""Text for the cells of Markdown tables: shortened, escaped, with ranges and units."""
 
 from __future__ import annotations
 
@@ -8,33 +8,37 @@ from typing import TypeVar
 Row = TypeVar("Row")
 
 
-def cell(text: str, width: int) -> str:
-    """Return ``text`` on one line of at most ``width`` characters, without Markdown characters."""
+def table_cell(text: str, width: int) -> str:
+    """Return ``text`` on one line of at most ``width`` characters, without Markdown syntax."""
     plain = " ".join(text.split()).replace("\\", "/").replace("|", "/").replace("`", "'")
     return plain if len(plain) <= width else plain[: width - 3] + "..."
 
 
 def clip_list(text: str, width: int) -> str:
-    """Return a list clipped after a whole item: ``a,b, ...`` or ``a[1-2,5,...]``."""
+    """Return a comma-separated list of at most ``width`` characters, cut after a whole item.
+
+    A cut list reads ``a,b, ...`` or ``a[1-2,5,...]``.
+    """
     if len(text) <= width:
         return text
+    # 5 characters for the ending ", ..." or ",...]".
     head = text[: width - 5]
     if head.count("[") > head.count("]"):
         inside = head.rindex("[")
         if "," in head[inside:]:
-            return cell(head[: head.rindex(",")] + ",...]", width)
+            return table_cell(head[: head.rindex(",")] + ",...]", width)
         head = head[:inside]
     whole = head.rsplit(",", 1)[0] if "," in head else head
-    return cell(f"{whole.rstrip(',')}, ...", width)
+    return table_cell(f"{whole.rstrip(',')}, ...", width)
 
 
 def fold_numbers(numbers: Iterable[int]) -> str:
-    """Return the numbers as sorted ranges: ``0-7, 16-23``."""
+    """Return the numbers as ascending ranges, such as ``0-7, 16-23``."""
     return fold_ranges((number, number) for number in sorted(numbers))
 
 
 def fold_ranges(pairs: Iterable[tuple[int, int]]) -> str:
-    """Return ascending (first, last) pairs as ranges; adjacent pairs are merged."""
+    """Return ascending (first, last) pairs as ranges, merging pairs that are adjacent."""
     parts: list[list[int]] = []
     for low, high in pairs:
         if parts and low == parts[-1][1] + 1:
@@ -45,17 +49,20 @@ def fold_ranges(pairs: Iterable[tuple[int, int]]) -> str:
 
 
 def elide_rows(rows: Sequence[Row], most: int, gap: Row) -> list[Row]:
-    """Return at most ``most`` rows: all of them, or the first ones, a ``gap`` row and the last."""
+    """Return at most ``most`` rows.
+
+    If there are more, return the first ones, then ``gap``, then the last one.
+    """
     if len(rows) <= most:
         return list(rows)
     return [*rows[: most - 2], gap, rows[-1]]
 
 
 def format_bytes(size: float) -> str:
-    """Return a size in decimal GB or TB with three digits."""
+    """Return ``size``, in bytes, as text in decimal GB or TB with three digits."""
     return f"{size / 1e9:.3g} GB" if size < 1e12 else f"{size / 1e12:.3g} TB"
 
 
 def format_duration(seconds: float) -> str:
-    """Return a duration in ms or s with three digits."""
+    """Return ``seconds`` as text in ms or s with three digits."""
     return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
