@@ -46,7 +46,7 @@ docs: $(DEV) ## write the generated pages of docs/
 	@mkdir -p $(DOCS)
 	$(BIN)/python -m parc.compiler.report.text.diagnostics_page > $(NEW)
 	@mv $(NEW) $(DOCS)/diagnostics.md
-	$(BIN)/python -m parc.compiler.cli.page > $(NEW)
+	$(BIN)/python -m parc.compiler.cli.help_page > $(NEW)
 	@mv $(NEW) $(DOCS)/cli.md
 	@test $(DOCS) != docs || $(BIN)/python -m parc.compiler.report.text.backend_tables README.md
 

@@ -18,16 +18,16 @@ from parc.compiler.ir import (
     Gpu,
     GradientExchange,
     GroupFamily,
+    KernelStack,
     Layout,
+    LayoutVariant,
     Mesh,
     Model,
+    PipelineSplit,
     Plan,
     Problem,
     ProgramMemory,
     Recompute,
-    Split,
-    Stack,
-    Variant,
 )
 from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.rule import Rule
@@ -92,7 +92,7 @@ class LayoutRules(Protocol):
     """Supported strategies: name in ``backends/shared/strategies`` -> the setting in words or
     flags. PARC rejects layouts that use any other strategy (E08)."""
 
-    def variants(self, problem: Problem) -> tuple[Variant, ...]:
+    def variants(self, problem: Problem) -> tuple[LayoutVariant, ...]:
         """Return the settings other than parallel sizes that the search tries, simplest first.
 
         There is at least one variant. Settings that the spec fixes are the same in all of them. The
@@ -105,7 +105,7 @@ class LayoutRules(Protocol):
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
         """Return the rules that every layout of ``problem`` must satisfy."""
 
-    def splits(self, problem: Problem, pp: int, vpp: int) -> Split | None:
+    def splits(self, problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
         """Return the decoder layers of every model chunk, or None if no valid split exists.
 
         There are ``pp`` stages of ``vpp`` chunks. The split contains the layers per stage that the
@@ -152,7 +152,7 @@ class Launch(Protocol):
 class CostTraits(Protocol):
     """Properties of a framework that the cost model reads."""
 
-    stack: Stack
+    stack: KernelStack
     """Software stack, which determines the efficiency factors of kernels and overlap. A stack that
     is not in the catalog must define its own factors; otherwise PARC rejects the job (K08)."""
     gradient_exchange: GradientExchange

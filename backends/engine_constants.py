@@ -29,10 +29,10 @@ def load_engine_constants(engine: str, package: str) -> EngineConstants:
         text = files(package).joinpath(TABLE).read_text("utf-8")
     except FileNotFoundError:
         raise UndeclaredConstantsError(f"{file} does not exist") from None
-    return engine_constants(engine, parse_table(text), file)
+    return build_engine_constants(engine, parse_table(text), file)
 
 
-def engine_constants(engine: str, tree: Mapping[str, Any], file: str) -> EngineConstants:
+def build_engine_constants(engine: str, tree: Mapping[str, Any], file: str) -> EngineConstants:
     """Convert ``tree``, the parsed table of constants, to the constants of ``engine``.
 
     Error messages name ``file``.

@@ -80,7 +80,7 @@ def load_plugin(name: str) -> Declaration | PluginProblem | None:
     return declared
 
 
-def shadowed(built_in: tuple[str, ...]) -> tuple[PluginProblem, ...]:
+def shadowed_plugins(built_in: tuple[str, ...]) -> tuple[PluginProblem, ...]:
     """Return one problem per plugin that has the name of a built-in backend.
 
     PARC never uses such a plugin.

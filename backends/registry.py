@@ -123,7 +123,7 @@ the first one binds the layout of its kind of job."""
 _BY_NAME = {one.name: one for one in BUILT_IN}
 
 
-def find(name: str) -> Declaration | PluginProblem | None:
+def find_declaration(name: str) -> Declaration | PluginProblem | None:
     """Return the declaration of the backend ``name``, or the problem of the plugin with that name.
 
     Returns None if the name is unknown.
@@ -138,7 +138,7 @@ def declaration(name: str) -> Declaration:
     Raises:
         KeyError: no usable backend has that name.
     """
-    found = find(name)
+    found = find_declaration(name)
     if not isinstance(found, Declaration):
         raise KeyError(name)
     return found
@@ -149,12 +149,12 @@ def all_names() -> tuple[str, ...]:
     return tuple(sorted({*_BY_NAME, *plugin_names()}))
 
 
-def built_in(role: Role) -> tuple[Declaration, ...]:
+def built_in_backends(role: Role) -> tuple[Declaration, ...]:
     """Return the declarations of the built-in backends with ``role``, in their fixed order."""
     return tuple(one for one in BUILT_IN if has_role(one, role))
 
 
-def installed(role: Role) -> tuple[Declaration, ...]:
+def installed_backends(role: Role) -> tuple[Declaration, ...]:
     """Return the declarations of all usable backends with ``role``: built-in ones, then plugins."""
     return tuple(one for one in all_declared() if has_role(one, role))
 
@@ -291,7 +291,7 @@ def framework_of(problem: Problem) -> Framework:
     return behind_front(front, name) if front else framework(name)
 
 
-def starts(front: str, name: str) -> bool:
+def can_start(front: str, name: str) -> bool:
     """Return True if the backend ``front`` can start the program of the framework ``name``."""
     return _find_front(front, name) is not None
 

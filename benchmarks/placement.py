@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import mean, median
 
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Plan, Proof
+from parc.compiler.ir import PlacementProof, Plan
 from parc.compiler.pipeline import emit_plan, plan_spec
 from parc.compiler.placement.adopt_plan import evaluate_placement
 from parc.compiler.placement.replan_hosts import replan_hosts
@@ -75,7 +75,7 @@ def measure_gaps(cases: int) -> None:
     print(f"  CPU seconds        median {median(seconds):.2f}, at most {max(seconds):.2f}")
 
 
-def _quality_words(proof: Proof) -> str:
+def _quality_words(proof: PlacementProof) -> str:
     if proof.quality == "optimal" or proof.gap:
         return proof.quality
     return "minimal exposed time (proved)"

@@ -26,7 +26,7 @@ from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.estimate_layout import memory_limit
 from parc.compiler.evaluate.layout_rules import all_rules
-from parc.compiler.ir import Problem, Variant
+from parc.compiler.ir import LayoutVariant, Problem
 from parc.compiler.pipeline import resolve_spec
 from parc.compiler.resolve.resolve_kernels import pricing_for
 from parc.compiler.search.filter_layouts import LayoutFilter
@@ -131,7 +131,7 @@ def sieve_rate(problem: Problem) -> tuple[int, float]:
     pricing = empty_pricing(problem)
     start = time.process_time()
     rules = all_rules(problem, pricing.framework)
-    space = LayoutSpace.for_variant(pricing.problem, pricing.framework, Variant())
+    space = LayoutSpace.for_variant(pricing.problem, pricing.framework, LayoutVariant())
     sieve = LayoutFilter(pricing, rules, memory_limit(pricing), space)
     sieve.run()
     return sieve.enumerated, time.process_time() - start

@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from parc.backends.registry import BUILT_IN, find
+from parc.backends.registry import BUILT_IN, find_declaration
 from parc.compiler.ir import Artifact
 
 MARKER = "parc.lock"
@@ -67,7 +67,7 @@ def write_artifacts(artifacts: Sequence[Artifact], directory: Path) -> None:
         raise WriteRefused(f"{directory.as_posix()} cannot be written: {reason}") from error
 
 
-def stale_paths(artifacts: Sequence[Artifact], directory: Path) -> list[str]:
+def differing_paths(artifacts: Sequence[Artifact], directory: Path) -> list[str]:
     """Return the paths under ``directory`` that a write of ``artifacts`` would change, sorted.
 
     These are files whose content or mode differs, missing files, and additional files.
@@ -83,7 +83,7 @@ def stale_paths(artifacts: Sequence[Artifact], directory: Path) -> list[str]:
     return sorted(changed | (present ^ set(wanted)))
 
 
-def foreign_names(names: Iterable[str], paths: Iterable[str]) -> list[str]:
+def names_not_from_parc(names: Iterable[str], paths: Iterable[str]) -> list[str]:
     """Return the names in an output directory that PARC would never overwrite, sorted.
 
     ``names`` are the names at the top of the directory; ``paths`` are the files to be written
@@ -91,7 +91,7 @@ def foreign_names(names: Iterable[str], paths: Iterable[str]) -> list[str]:
     """
     own = PARC_NAMES | {PurePosixPath(path).parts[0].partition(".")[0] for path in paths}
     others = (name for name in names if name.partition(".")[0] not in own)
-    return sorted(name for name in others if find(name.partition(".")[0]) is None)
+    return sorted(name for name in others if find_declaration(name.partition(".")[0]) is None)
 
 
 def check_paths(artifacts: Sequence[Artifact]) -> set[str]:
@@ -140,7 +140,7 @@ def _check_target(target: Path, directory: Path, paths: set[str]) -> None:
             f"{shown} is not empty and was not written by PARC (it has no {MARKER}). "
             "Empty this directory, or choose another one with -o."
         )
-    foreign = foreign_names(names, paths)
+    foreign = names_not_from_parc(names, paths)
     if foreign:
         more = f" and {len(foreign) - _MAX_LISTED} more" if len(foreign) > _MAX_LISTED else ""
         listed = ", ".join(foreign[:_MAX_LISTED]) + more

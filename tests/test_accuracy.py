@@ -19,7 +19,7 @@ from benchmarks.accuracy.runs import PUBLISHED, read_runs, write_runs
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.wide_table import read_training_table
 from benchmarks.accuracy.wide_words import features, framework, network_gbps, shard
-from parc.compiler.cost.step.offload import host_rate
+from parc.compiler.cost.step.offload import host_bytes_per_second
 from tests.project_files import ROOT
 
 LIMITS = {
@@ -79,7 +79,7 @@ def test_offloaded_activations_cost_two_transfers() -> None:
     case = next(one for one in cases() if one.run.id == "korth-GPT-3-175B-full")
     away = replace(case, run=replace(case.run, overlap="host-checkpoints"))
     kept = 2 * 64 * 2048 * 12288 / 8 * 96 / 8
-    rate = host_rate(case.problem)
+    rate = host_bytes_per_second(case.problem)
     assert estimate_step(away).total_seconds == pytest.approx(
         estimate_step(case).total_seconds + 2 * kept / rate
     )

@@ -16,7 +16,7 @@ import pytest
 
 from parc.compiler import writer
 from parc.compiler.ir import Artifact
-from parc.compiler.writer import WriteRefused, stale_paths, write_artifacts
+from parc.compiler.writer import WriteRefused, differing_paths, write_artifacts
 
 
 def tree(turn: int) -> tuple[Artifact, ...]:
@@ -199,14 +199,14 @@ def test_a_failed_write_leaves_the_old_output(tmp_path: Path) -> None:
 
 def test_stale_paths_are_the_paths_that_a_write_changes(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert stale_paths(tree(1), out) == sorted(expected(1))
+    assert differing_paths(tree(1), out) == sorted(expected(1))
     write_artifacts(tree(1), out)
-    assert stale_paths(tree(1), out) == []
+    assert differing_paths(tree(1), out) == []
     (out / "plan.json").write_text("changed")
     (out / "extra").write_text("too much")
     (out / "megatron/args.sh").chmod(0o644)
     (out / "slurm/job.sbatch").unlink()
-    assert stale_paths(tree(1), out) == [
+    assert differing_paths(tree(1), out) == [
         "extra",
         "megatron/args.sh",
         "plan.json",
@@ -218,7 +218,7 @@ def test_a_pipe_instead_of_a_file_is_stale_and_does_not_block(tmp_path: Path) ->
     write_artifacts(tree(1), tmp_path / "out")
     (tmp_path / "out/plan.json").unlink()
     os.mkfifo(tmp_path / "out/plan.json")
-    assert stale_paths(tree(1), tmp_path / "out") == ["plan.json"]
+    assert differing_paths(tree(1), tmp_path / "out") == ["plan.json"]
 
 
 def write_for_ever(out: Path) -> NoReturn:

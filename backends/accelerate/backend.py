@@ -1,10 +1,10 @@
-"""The backend ``accelerate``, which emits a training setup for Hugging Face Accelerate."""
+"""The backend ``accelerate_memory``, which emits a training setup for Hugging Face Accelerate."""
 
 from __future__ import annotations
 
 from parc.backends.accelerate.files import emit
 from parc.backends.accelerate.launch import environment, launch_command
-from parc.backends.accelerate.memory import accelerate
+from parc.backends.accelerate.memory import accelerate_memory
 from parc.backends.accelerate.rules import rules
 from parc.backends.base import LaunchCommand
 from parc.backends.shared.torch.framework import TorchFramework
@@ -18,7 +18,7 @@ from parc.compiler.ir.rule import Rule
 
 
 class Accelerate(TorchFramework):
-    """Backend ``accelerate``: Hugging Face Accelerate with FSDP2 and ParallelismConfig."""
+    """Backend ``accelerate_memory``: Hugging Face Accelerate with FSDP2 and ParallelismConfig."""
 
     name = "accelerate"
     versions = ("1.12", "1.13", "1.14", "1.15")
@@ -42,7 +42,7 @@ class Accelerate(TorchFramework):
 
     def program_memory(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of the emitted transformers Llama, under FSDP2 or DDP."""
-        return accelerate()
+        return accelerate_memory()
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
         """Return the variable that sets the number of micro-batches per step.

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from parc.backends.accelerate import derived
-from parc.backends.shared.field_table import field_table, nested, public_functions
+from parc.backends.shared.field_table import field_table, nest_settings, public_functions
 from parc.backends.shared.render import render
 from parc.backends.shared.torch import program as torch_program
 from parc.backends.shared.torch.framework import learning_rate_file
@@ -40,7 +40,7 @@ def nested_settings(plan: Plan) -> dict[str, Any]:
     problem = plan.problem
     table = field_table("parc.backends.accelerate")
     version = problem.version("accelerate")
-    return nested(table.settings(problem, plan.layout, version, DERIVED))
+    return nest_settings(table.settings(problem, plan.layout, version, DERIVED))
 
 
 def yaml_text(tree: Mapping[str, Any], indent: str = "") -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from parc.backends.shared.torch.memory import ddp_autocast_memory, plain_fsdp2
+from parc.backends.shared.torch.memory import ddp_autocast_memory, emitted_decoder_memory
 from parc.compiler.ir import ProgramMemory
 
 
-def accelerate() -> ProgramMemory:
+def accelerate_memory() -> ProgramMemory:
     """Return the memory model under FSDP2; its field ``replicated`` is the model under DDP."""
-    program = replace(_with_transformers_decoder(plain_fsdp2()), name="accelerate", replicated=None)
+    program = replace(
+        _with_transformers_decoder(emitted_decoder_memory()), name="accelerate", replicated=None
+    )
     return replace(program, replicated=ddp_autocast_memory(program, norm_copies=2.0))
 
 

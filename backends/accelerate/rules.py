@@ -5,8 +5,7 @@ Source: accelerate 1.15.0, parallelism_config.py and utils/dataclasses.py.
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_decoder import explain_unsupported_model, unsupported_model_features
-from parc.backends.shared.plain_rules import CONTEXT_CHUNKS, always_violated
+from parc.backends.shared.common_rules import CONTEXT_CHUNKS, always_violated
 from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
     STAGE_PINS,
@@ -15,6 +14,10 @@ from parc.backends.shared.torch.rules import (
     torch_rules,
     unsharded_replicas_rule,
     unsupported_pin_rules,
+)
+from parc.backends.shared.unsupported_features import (
+    explain_unsupported_model,
+    unsupported_model_features,
 )
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Layout, Problem

@@ -13,16 +13,16 @@ from parc.compiler.ir import (
     Artifact,
     GradientExchange,
     GroupFamily,
+    KernelStack,
     Layout,
+    LayoutVariant,
     Mesh,
     Model,
+    PipelineSplit,
     Plan,
     Problem,
     ProgramMemory,
     Recompute,
-    Split,
-    Stack,
-    Variant,
 )
 from parc.compiler.ir.rule import Rule
 
@@ -34,7 +34,7 @@ class DeepSpeed:
     versions = VERSIONS
     default_version = DEFAULT
     strategies = STRATEGIES
-    stack = Stack("torch-native")
+    stack = KernelStack("torch-native")
     # Stage 2 keeps whole weights on each rank, so they are gathered only after the optimizer step.
     gradient_exchange = GradientExchange(gathers_once_at_stage_2=True)
 
@@ -46,7 +46,7 @@ class DeepSpeed:
         """Return DeepSpeed's only rank order: pipe, data, model, with model varying fastest."""
         return (meshes.ORDER,)
 
-    def variants(self, problem: Problem) -> tuple[Variant, ...]:
+    def variants(self, problem: Problem) -> tuple[LayoutVariant, ...]:
         """Return the combinations of ZeRO stage and offload that the search tries.
 
         Offload to host memory is a last resort.
@@ -69,7 +69,7 @@ class DeepSpeed:
         """Return the types of process groups that DeepSpeed creates."""
         return meshes.FAMILIES
 
-    def splits(self, problem: Problem, pp: int, vpp: int) -> Split | None:
+    def splits(self, problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
         """Return the layers of each pipeline stage.
 
         None if DeepSpeed cannot run this combination of ``pp`` and ``vpp``.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from parc.backends.deepspeed import derived_config, derived_optimizer, derived_program
-from parc.backends.shared.field_table import flag_table, nested, public_functions
+from parc.backends.shared.field_table import flag_table, nest_settings, public_functions
 from parc.compiler.ir import Layout, Problem
 
 DS_CONFIG, TRAIN = "ds_config", "train"
@@ -20,4 +20,4 @@ def build_config(file: str, problem: Problem, layout: Layout) -> dict[str, Any]:
     Keys whose value is None are left out.
     """
     table = flag_table("parc.backends.deepspeed").of_group(file)
-    return nested(table.settings(problem, layout, problem.version("deepspeed"), DERIVED))
+    return nest_settings(table.settings(problem, layout, problem.version("deepspeed"), DERIVED))

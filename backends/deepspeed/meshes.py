@@ -8,7 +8,7 @@ deepspeed/__init__.py, initialize (data_parallel, sequence_parallel: consecutive
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_mesh import COLUMNS, DEFAULT_ORDER, expert_mesh
+from parc.backends.shared.expert_mesh import COLUMNS, DEFAULT_ORDER, expert_mesh
 from parc.compiler.ir import GroupFamily, Layout, Mesh
 
 ORDER = DEFAULT_ORDER

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from functools import cache
 
-from parc.backends.shared.plain_split import even_counts, looped_split
+from parc.backends.shared.pipeline_split import even_layer_counts, looped_split
 from parc.backends.shared.torch.rules import MEGATRON_PINS
-from parc.backends.shared.valid_values import format_pin
+from parc.backends.shared.valid_values import format_setting
 from parc.compiler.diagnostics import Cause, Finding
-from parc.compiler.ir import Model, Pins, Problem, Split
+from parc.compiler.ir import Model, Pins, PipelineSplit, Problem
 
 
-def find_split(problem: Problem, pp: int, vpp: int) -> Split | None:
+def find_split(problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
     """Return the split of the layers into ``pp`` pipeline stages.
 
     None if ``vpp`` is above 1, or if no split has the layers per stage that the spec fixes.
@@ -28,7 +28,9 @@ def find_split(problem: Problem, pp: int, vpp: int) -> Split | None:
 
 # The search evaluates thousands of layouts, but few pairs of pp and fixed layers.
 @cache
-def _cached_split(model: Model, pp: int, first: int | None, last: int | None) -> Split | None:
+def _cached_split(
+    model: Model, pp: int, first: int | None, last: int | None
+) -> PipelineSplit | None:
     counts = _layers_per_stage(model.layers, pp, first, last)
     # DeepSpeed runs one chunk per rank, so chunk c is simply stage c.
     return None if counts is None else looped_split(model, counts, pp)
@@ -50,7 +52,7 @@ def _layers_per_stage(
     # A stage without layers would only pass activations on.
     if rest < middle or (middle <= 0 and rest):
         return None
-    return (*head, *(even_counts(rest, middle) if middle else ()), *tail)
+    return (*head, *(even_layer_counts(rest, middle) if middle else ()), *tail)
 
 
 def _unsupported_pin(pins: Pins) -> str | None:
@@ -75,7 +77,7 @@ def why_no_split(problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding
         message=f"{layers} layers cannot fill pp={pp} stages",
         label=f"pp {pp} exceeds the {layers} layers: every stage needs one",
         help=f"valid pp: 1 to {layers}",
-        fix=format_pin("layout.pp", layers),
+        fix=format_setting("layout.pp", layers),
         causes=(Cause("model.layers", f"{layers} layers"),),
     )
     return "P02", "layout.pp", finding

@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from parc.backends.shared.variants import apply_pins
-from parc.compiler.ir import NO_OFFLOAD, NO_RECOMPUTE, Problem, Recompute, Variant
+from parc.compiler.ir import NO_OFFLOAD, NO_RECOMPUTE, LayoutVariant, Problem, Recompute
 
 _CPU = replace(NO_OFFLOAD, optimizer="cpu")
 _ALL_CPU = replace(_CPU, parameters="cpu")
 # ZeRO-0 is not tried, because ZeRO-1 communicates as many bytes per step and stores less.
-STAGES = tuple(Variant(zero_stage=stage, cp_comm="a2a") for stage in (1, 2, 3))
+STAGES = tuple(LayoutVariant(zero_stage=stage, cp_comm="a2a") for stage in (1, 2, 3))
 LAST_RESORTS = (
-    Variant(zero_stage=1, cp_comm="a2a", offload=_CPU, last_resort=True),
-    Variant(zero_stage=2, cp_comm="a2a", offload=_CPU, last_resort=True),
-    Variant(zero_stage=3, cp_comm="a2a", offload=_CPU, last_resort=True),
-    Variant(zero_stage=3, cp_comm="a2a", offload=_ALL_CPU, last_resort=True),
+    LayoutVariant(zero_stage=1, cp_comm="a2a", offload=_CPU, last_resort=True),
+    LayoutVariant(zero_stage=2, cp_comm="a2a", offload=_CPU, last_resort=True),
+    LayoutVariant(zero_stage=3, cp_comm="a2a", offload=_CPU, last_resort=True),
+    LayoutVariant(zero_stage=3, cp_comm="a2a", offload=_ALL_CPU, last_resort=True),
 )
 """Variants with offload, tried only if no layout fits with all state in GPU memory."""
 
 
-def variants(problem: Problem) -> tuple[Variant, ...]:
+def variants(problem: Problem) -> tuple[LayoutVariant, ...]:
     """Return ZeRO stages 1 to 3, followed by the same stages with offload to host memory.
 
     Offload is left out if the spec sets ``layout.offload``.

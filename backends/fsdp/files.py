@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from parc.backends.fsdp import derived
-from parc.backends.shared.field_table import field_table, nested, public_functions
+from parc.backends.shared.field_table import field_table, nest_settings, public_functions
 from parc.backends.shared.render import render
 from parc.backends.shared.torch import program as torch_program
 from parc.backends.shared.torch.framework import learning_rate_file
@@ -40,4 +40,4 @@ def config_json(plan: Plan) -> str:
     settings = field_table(TABLE).settings(problem, plan.layout, version, DERIVED)
     if problem.launch.program:
         settings = {key: value for key, value in settings.items() if not key.startswith("model.")}
-    return json.dumps(nested(settings), indent=2, sort_keys=True) + "\n"
+    return json.dumps(nest_settings(settings), indent=2, sort_keys=True) + "\n"

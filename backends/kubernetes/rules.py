@@ -57,7 +57,7 @@ def _check_names(task: Task, suffix: str, sink: Sink) -> None:
             "pods require a container image", label="launch.kubernetes.image is not set",
             fix="launch.kubernetes.image: REGISTRY/IMAGE:TAG", targets=TARGETS,
         )  # fmt: skip
-        sink.report("L24", finding, at=AT if sink.positions.is_written(AT) else "emit")
+        sink.report("L24", finding, at=AT if sink.positions.is_path_in_spec(AT) else "emit")
     _check_pod_names(task.name, suffix, sink)
     for path, text, what in _invalid_values(job):
         finding = Finding(
@@ -152,4 +152,4 @@ def _check_racks(plan: Plan, sink: Sink) -> None:
         causes=(Cause("cluster", f"{len(hosts)} hosts in {racks} racks"),),
         targets=TARGETS,
     )
-    sink.report("L27", finding, at=AT if sink.positions.is_written(AT) else "emit")
+    sink.report("L27", finding, at=AT if sink.positions.is_path_in_spec(AT) else "emit")

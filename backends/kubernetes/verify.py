@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from parc.backends.verifier import FileDependencies, JobShape, Verifier
 from parc.compiler.diagnostics import Sink, Span
-from parc.compiler.verify.launch_numbers import line_of
+from parc.compiler.verify.launch_numbers import line_of_first_match
 from parc.compiler.verify.read_emitted import read_number
 
 JOBSET, GROUPS = "kubernetes/jobset.yaml", "kubernetes/leaderworkerset.yaml"
@@ -42,7 +42,9 @@ def _verify_pods(text: str, hosts: int, sink: Sink) -> None:
     step = read_number(text, r"JOB_INDEX \* (\d+) ")
     if replicas * pods != hosts or step != pods:
         message = f"{replicas} x {pods} pods in {JOBSET}, the rank map has {hosts} hosts"
-        sink.report("A07", message, span=Span(JOBSET, line_of(text, r"^ +replicas:"), 1))
+        sink.report(
+            "A07", message, span=Span(JOBSET, line_of_first_match(text, r"^ +replicas:"), 1)
+        )
 
 
 def _verify_pod_groups(text: str, hosts: int, sink: Sink) -> None:
@@ -61,7 +63,9 @@ def _verify_pod_groups(text: str, hosts: int, sink: Sink) -> None:
             f"{groups} x {size} pods and {count} pod names in {GROUPS}, "
             f"the rank map has {hosts} hosts"
         )
-        sink.report("A07", message, span=Span(GROUPS, line_of(text, r"^ +replicas:"), 1))
+        sink.report(
+            "A07", message, span=Span(GROUPS, line_of_first_match(text, r"^ +replicas:"), 1)
+        )
 
 
 def _verify_gpus(file: str, text: str, ranks_per_node: int, sink: Sink) -> None:
@@ -73,7 +77,7 @@ def _verify_gpus(file: str, text: str, ranks_per_node: int, sink: Sink) -> None:
         message = (
             f"{found} GPUs per pod in {file}, the rank map has {ranks_per_node} ranks per host"
         )
-        sink.report("A07", message, span=Span(file, line_of(text, pattern), 1))
+        sink.report("A07", message, span=Span(file, line_of_first_match(text, pattern), 1))
 
 
 VERIFIER = KubernetesVerifier()

@@ -26,16 +26,16 @@ from parc.compiler.ir import (
     Artifact,
     GradientExchange,
     GroupFamily,
+    KernelStack,
     Layout,
+    LayoutVariant,
     Mesh,
     Model,
+    PipelineSplit,
     Plan,
     Problem,
     ProgramMemory,
     Recompute,
-    Split,
-    Stack,
-    Variant,
 )
 from parc.compiler.ir.rule import Rule
 
@@ -47,7 +47,7 @@ class Megatron:
     versions = VERSIONS
     default_version = DEFAULT_VERSION
     strategies = STRATEGIES
-    stack = Stack("transformer-engine")
+    stack = KernelStack("transformer-engine")
     gradient_exchange = GradientExchange()
 
     def default_program(self, model: Model, version: str) -> str:
@@ -58,12 +58,12 @@ class Megatron:
         """Return the two rank orders that Megatron's flags can select, the default order first."""
         return meshes.ORDERS
 
-    def variants(self, problem: Problem) -> tuple[Variant, ...]:
+    def variants(self, problem: Problem) -> tuple[LayoutVariant, ...]:
         """Return the one setting to try: Megatron's distributed optimizer over all replicas.
 
         ``cp_comm`` None means that PARC chooses the fastest context-parallel exchange.
         """
-        return apply_pins(problem, (Variant(cp_comm=None),))
+        return apply_pins(problem, (LayoutVariant(cp_comm=None),))
 
     def recomputes(self, problem: Problem) -> tuple[Recompute, ...]:
         """Return the recompute settings to try: none, cheap modules, costly modules, all layers."""
@@ -81,7 +81,7 @@ class Megatron:
         """Return the types of process groups that Megatron creates for ``layout``."""
         return meshes.families(layout)
 
-    def splits(self, problem: Problem, pp: int, vpp: int) -> Split | None:
+    def splits(self, problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
         """Return the layers of each of the pp x vpp model chunks; None if no split exists."""
         return split.find_split(problem, pp, vpp)
 

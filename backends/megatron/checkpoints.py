@@ -11,7 +11,7 @@ from typing import Any
 
 from parc.compiler.report.diff.changes import Change, changes
 from parc.compiler.report.diff.checkpoints import Checkpoint, describe_change
-from parc.compiler.report.diff.side import Side
+from parc.compiler.report.diff.read_side import Side
 
 MESH = ("tp", "pp", "vpp", "ep", "etp")
 VOCAB_UNIT = 128

@@ -5,7 +5,7 @@ Source: megatron/core/parallel_state.py, ``RankGenerator`` and ``initialize_mode
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_mesh import COLUMNS, DEFAULT_ORDER, expert_mesh, order_axes
+from parc.backends.shared.expert_mesh import COLUMNS, DEFAULT_ORDER, expert_mesh, mesh_in_order
 from parc.compiler.ir import GroupFamily, Layout, Mesh
 
 # Rank = tp + TP (cp + CP (dp + DP pp)) in the default order; no other order can be set on the
@@ -27,7 +27,7 @@ def meshes(layout: Layout) -> tuple[Mesh, Mesh]:
         sizes |= {"cp_a2a": layout.cp_a2a, "cp_p2p": layout.cp_p2p}
         # Level 0 of create_hierarchical_groups has adjacent ranks: it is the all-to-all level.
         order = order.replace("cp", "cp_a2a-cp_p2p")
-    return order_axes(order, sizes), expert_mesh(layout)
+    return mesh_in_order(order, sizes), expert_mesh(layout)
 
 
 FAMILIES: tuple[GroupFamily, ...] = (

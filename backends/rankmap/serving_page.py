@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from parc.backends.rankmap.group_extents import group_extents
 from parc.backends.rankmap.rack_table import rack_rows
-from parc.backends.rankmap.spans import group_spans
 from parc.backends.rankmap.table_cells import clip_list, elide_rows, fold_numbers, table_cell
 from parc.backends.rankmap.training_page import SAMPLE_RANKS, group_cells, rank_formula
 from parc.backends.shared.render import render
@@ -37,7 +37,7 @@ def render_serving_page(plan: ServingPlan) -> str:
         "engines": _engine_rows(plan),
         "stages": _stage_rows(plan),
         "racks": rack_rows(placement),
-        "spans": [group_cells(span) for span in group_spans(placement, False)],
+        "spans": [group_cells(span) for span in group_extents(placement, False)],
         "columns": tuple(placement.columns),
         "sample": _sample_rank_rows(plan),
     }

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from parc.backends.rankmap.group_extents import GroupExtent, group_extents
 from parc.backends.rankmap.rack_table import rack_rows
-from parc.backends.rankmap.spans import GroupExtent, group_spans
 from parc.backends.rankmap.stage_table import stage_rows
 from parc.backends.rankmap.table_cells import format_bytes, format_duration, table_cell
 from parc.backends.shared.render import render
-from parc.compiler.ir import Mesh, PlacementAlternative, Plan, Proof
+from parc.compiler.ir import Mesh, PlacementAlternative, PlacementProof, Plan
 
 SAMPLE_RANKS = 16
 
@@ -37,7 +37,7 @@ def render_training_page(plan: Plan) -> str:
         "named": problem.cluster.named,
         "stages": stage_rows(plan),
         "racks": rack_rows(placement),
-        "spans": [group_cells(span) for span in group_spans(placement, routed)],
+        "spans": [group_cells(span) for span in group_extents(placement, routed)],
         "alternatives": [_host_order_row(one) for one in placement.alternatives],
         "proof": plan.placement.proof.summary if plan.placement.alternatives else "",
         "bounds": format_bounds(plan.placement.proof),
@@ -89,7 +89,7 @@ def gpu_formula(plan: Plan) -> str:
     return f"GPU = item `rank % {each}` of {', '.join(map(str, devices))}"
 
 
-def format_bounds(proof: Proof) -> tuple[str, str]:
+def format_bounds(proof: PlacementProof) -> tuple[str, str]:
     """Return exposed time and uplink traffic of the host order, each with its lower bound."""
     exposed, least = format_duration(proof.exposed_seconds), format_duration(proof.bound_seconds)
     sent, fewest = format_bytes(proof.uplink_bytes), format_bytes(proof.bound_uplink_bytes)

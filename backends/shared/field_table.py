@@ -155,7 +155,7 @@ def field_at(value: Any, path: str) -> Any:
     return value
 
 
-def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+def nest_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings as nested mappings: ``{"a.b": 1}`` becomes ``{"a": {"b": 1}}``."""
     tree: dict[str, Any] = {}
     for setting, value in settings.items():

@@ -36,9 +36,9 @@ def check_launch(plan: AnyPlan, sink: Sink) -> None:
     _check_interface(plan, sink)
     for name, value in plan.problem.launch.env:
         _check_variable(plan, sink, name, value)
-    check_fabric(plan, sink)
+    check_network_variables(plan, sink)
     if not isinstance(plan, ServingPlan):
-        check_connections(plan, sink)
+        check_device_connections(plan, sink)
 
 
 def quote_names(names: list[str]) -> str:
@@ -139,7 +139,7 @@ def _check_variable(plan: AnyPlan, sink: Sink, name: str, value: str) -> None:
         sink.report("N14", Finding(text, fix=f"remove launch.env.{name}"), at=at)
 
 
-def check_fabric(plan: AnyPlan, sink: Sink) -> None:
+def check_network_variables(plan: AnyPlan, sink: Sink) -> None:
     """Report NCCL and Gloo variables in ``launch.env`` that conflict with the network.
 
     These are disabled RDMA (N04), a fixed RoCE address index (N06), and an interface for NCCL but
@@ -169,7 +169,7 @@ def check_fabric(plan: AnyPlan, sink: Sink) -> None:
         sink.report("N02", Finding(text, fix=fix), at="launch.env.NCCL_SOCKET_IFNAME")
 
 
-def check_connections(plan: Plan, sink: Sink) -> None:
+def check_device_connections(plan: Plan, sink: Sink) -> None:
     """Report a wrong or slow value of CUDA_DEVICE_MAX_CONNECTIONS.
 
     It is wrong (N08) if the framework requires another value, and slow (N09) if it serializes

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from parc.backends.declaration import Declaration
-from parc.backends.registry import behind_front, find
+from parc.backends.registry import behind_front, find_declaration
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import NO_ZERO_PLUS, Layout, Problem, ServingLayout, ServingProblem
 from parc.compiler.ir.rule import Rule
@@ -216,7 +216,7 @@ def _supported_with_other_framework(framework: str, strategy: Strategy) -> str:
     For example, Accelerate supports more strategies with DeepSpeed. The text is empty if there is
     no such framework.
     """
-    found = find(framework)
+    found = find_declaration(framework)
     if not isinstance(found, Declaration):  # a pair such as "accelerate + deepspeed"
         return ""
     started = (front.framework for front in found.fronts)

@@ -7,7 +7,7 @@ from parc.compiler.ir import Model, Problem
 MAMBA_GROUPS = "groups of Mamba heads"
 
 
-def domain_degrees(problem: Problem) -> list[int]:
+def tp_sizes_within_domain(problem: Problem) -> list[int]:
     """Return all tensor parallel sizes up to the GPUs of one NVLink domain, or of one host.
 
     A size in the result need not divide the dimensions of the model.
@@ -47,6 +47,6 @@ def valid_tp(problem: Problem) -> list[int]:
     free = model.attention.latent is not None
     return [
         tp
-        for tp in domain_degrees(problem)
+        for tp in tp_sizes_within_domain(problem)
         if not any(width % tp for width in widths) and (free or kv % tp == 0 or tp % kv == 0)
     ]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 MOST_SHOWN = 12
 
 
-def valid(values: Iterable[int], is_valid: Callable[[int], bool]) -> list[int]:
+def filter_valid(values: Iterable[int], is_valid: Callable[[int], bool]) -> list[int]:
     """Return those of ``values`` for which ``is_valid`` returns True, in the same order."""
     return [value for value in values if is_valid(value)]
 
@@ -25,12 +25,12 @@ def format_values(values: Iterable[int]) -> str:
     return ", ".join(map(str, all_values))
 
 
-def nearest(values: Iterable[int], to: int) -> int | None:
+def nearest_value(values: Iterable[int], to: int) -> int | None:
     """Return the value closest to ``to``, the larger one on a tie; None if there are no values."""
     return min(values, key=lambda value: (abs(value - to), -value), default=None)
 
 
-def format_pin(path: str, value: int | None) -> str:
+def format_setting(path: str, value: int | None) -> str:
     """Return the edit that sets ``path`` to ``value``, such as ``layout.tp: 8``; empty for None."""
     return "" if value is None else f"{path}: {value}"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from parc.compiler.ir import Problem, Variant
+from parc.compiler.ir import LayoutVariant, Problem
 
 
-def apply_pins(problem: Problem, offered: Iterable[Variant]) -> tuple[Variant, ...]:
+def apply_pins(problem: Problem, offered: Iterable[LayoutVariant]) -> tuple[LayoutVariant, ...]:
     """Return the variants ``offered``, with the fields that the spec fixes, without duplicates.
 
     A field that the spec fixes is set in every variant, even if the framework does not support the

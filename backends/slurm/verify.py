@@ -7,7 +7,11 @@ from collections.abc import Mapping
 from parc.backends.shared.verify_launch_script import exported_devices, verify_launch_script
 from parc.backends.verifier import FileDependencies, JobShape, LauncherNumber, Verifier
 from parc.compiler.diagnostics import Sink, Span
-from parc.compiler.verify.launch_numbers import line_of, verify_host_file, verify_numbers
+from parc.compiler.verify.launch_numbers import (
+    line_of_first_match,
+    verify_host_file,
+    verify_numbers,
+)
 from parc.compiler.verify.read_emitted import read_number
 
 JOB, HOSTFILE, SCRIPT = "slurm/job.sbatch", "slurm/hostfile", "slurm/launch.sh"
@@ -50,7 +54,7 @@ def _verify_gpus(text: str, ranks_per_node: int, sink: Sink) -> None:
     # More GPUs are valid: jobs request whole hosts, and a plan may use only some GPUs of a host.
     if found is not None and found < ranks_per_node:
         message = f"--gpus-per-node is {found} in {JOB}, the rank map has {ranks_per_node} ranks"
-        sink.report("A07", message, span=Span(JOB, line_of(text, pattern), 1))
+        sink.report("A07", message, span=Span(JOB, line_of_first_match(text, pattern), 1))
 
 
 VERIFIER = SlurmVerifier()

@@ -1,11 +1,11 @@
-"""The backend ``torchtitan``, which emits a Python module that configures a training run."""
+"""The backend ``torchtitan_memory``, which emits a Python module that configures a training run."""
 
 from __future__ import annotations
 
 from parc.backends.base import LaunchCommand
 from parc.backends.shared.render import shell_word
 from parc.backends.shared.torch.framework import TorchFramework
-from parc.backends.torchtitan.memory import torchtitan
+from parc.backends.torchtitan.memory import torchtitan_memory
 from parc.backends.torchtitan.module_file import FOLDER, MODULE, module_file
 from parc.backends.torchtitan.rules import OPERATORS, rules
 from parc.backends.torchtitan.split import find_split, why_no_split
@@ -14,17 +14,17 @@ from parc.compiler.ir import (
     NO_RECOMPUTE,
     Artifact,
     GradientExchange,
+    PipelineSplit,
     Plan,
     Problem,
     ProgramMemory,
     Recompute,
-    Split,
 )
 from parc.compiler.ir.rule import Rule
 
 
 class Torchtitan(TorchFramework):
-    """The backend ``torchtitan``."""
+    """The backend ``torchtitan_memory``."""
 
     name = "torchtitan"
     versions = ("0.3.0",)
@@ -67,9 +67,9 @@ class Torchtitan(TorchFramework):
 
     def program_memory(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of torchtitan's trainer."""
-        return torchtitan()
+        return torchtitan_memory()
 
-    def splits(self, problem: Problem, pp: int, vpp: int) -> Split | None:
+    def splits(self, problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
         """Return an even split that counts embedding and head as one layer each, or None."""
         return find_split(problem, pp, vpp)
 

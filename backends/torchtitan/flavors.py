@@ -7,7 +7,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from parc.backends.shared.plain_decoder import hybrid_model_features, unsupported_model_features
+from parc.backends.shared.unsupported_features import (
+    hybrid_model_features,
+    unsupported_model_features,
+)
 from parc.compiler.diagnostics import Finding
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir import Model

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from parc.backends.shared.torch.memory import fsdp2
+from parc.backends.shared.torch.memory import fsdp2_memory
 from parc.compiler.ir import ProgramMemory
 
 
-def torchtitan() -> ProgramMemory:
+def torchtitan_memory() -> ProgramMemory:
     """Return the memory model of torchtitan's trainer, uncompiled.
 
     The loss processes an eighth of the sequence at a time: hidden states are copied in parts, and
@@ -16,7 +16,7 @@ def torchtitan() -> ProgramMemory:
     and an fp32 sum of gradients (components/loss.py, ChunkedLossWrapper).
     """
     return replace(
-        fsdp2(),
+        fsdp2_memory(),
         name="torchtitan",
         activation_copies=1.0,
         last_product=True,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from parc.backends.shared.field_table import field_table, nested, public_functions
+from parc.backends.shared.field_table import field_table, nest_settings, public_functions
 from parc.backends.shared.render import render
 from parc.backends.shared.torch import program as torch_program
 from parc.backends.torchtitan import derived
 from parc.backends.torchtitan.flavors import find_flavor
-from parc.compiler.ir import Artifact, Plan, Recompute, Split
+from parc.compiler.ir import Artifact, PipelineSplit, Plan, Recompute
 
 FOLDER = "torchtitan"
 MODULE = "parc_titan"
@@ -39,7 +39,7 @@ def module_file(plan: Plan) -> Artifact:
     problem, layout = plan.problem, plan.layout
     version = problem.version("torchtitan")
     table = field_table("parc.backends.torchtitan")
-    tree = nested(table.settings(problem, layout, version, DERIVED))
+    tree = nest_settings(table.settings(problem, layout, version, DERIVED))
     flavor = find_flavor(problem.model)
     values: dict[str, Any] = {
         section: keyword_arguments(tree.get(section, {})) for section in SECTIONS
@@ -68,7 +68,7 @@ def python_literal(value: Any) -> str:
     return 'float("inf")' if value == float("inf") else repr(value)
 
 
-def stage_layers(split: Split) -> list[int]:
+def stage_layers(split: PipelineSplit) -> list[int]:
     """Return the layers per virtual stage, in model order."""
     chunks = [chunk for stage in split.chunks for chunk in stage]
     # A chunk without layers has the same first layer as the next one; the last chunk has the loss.

@@ -5,7 +5,7 @@ Source: torchtitan 0.3.0, trainer.py, distributed/parallel_dims.py, models/commo
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_rules import (
+from parc.backends.shared.common_rules import (
     CONTEXT_CHUNKS,
     EXPERT_COUNT,
     always_violated,
@@ -21,11 +21,11 @@ from parc.backends.shared.torch.rules import (
 )
 from parc.backends.shared.valid_values import (
     divisors,
-    format_pin,
+    filter_valid,
+    format_setting,
     format_values,
-    nearest,
     nearest_multiples,
-    valid,
+    nearest_value,
 )
 from parc.backends.torchtitan.flavors import (
     Flavor,
@@ -131,7 +131,7 @@ def _explain_sequence_length(problem: Problem, layout: Layout) -> Finding:
         f"cp={layout.cp}",
         label=f"{length} % {step} = {length % step}, must be 0",
         help=f"nearest valid sequence lengths: {format_values(sorted({below, above}))}",
-        fix=format_pin("job.sequence_length", above),
+        fix=format_setting("job.sequence_length", above),
         causes=(Cause("job.sequence_length", f"{length} tokens"),),
     )
 
@@ -149,13 +149,13 @@ def _violates_expert_mesh(problem: Problem, layout: Layout) -> bool:
 def _explain_expert_mesh(problem: Problem, layout: Layout) -> Finding:
     inner, ep = _ranks_per_stage_and_replica(layout), layout.ep
     count = problem.model.experts.count if problem.model.experts else 1
-    good = valid(divisors(inner), lambda n: count % n == 0)
+    good = filter_valid(divisors(inner), lambda n: count % n == 0)
     return Finding(
         message=f"{inner} ranks per stage and replica are not divisible by ep={ep}",
         label=f"(dp_shard {inner // (layout.cp * layout.tp)} x cp {layout.cp} x "
         f"tp {layout.tp}) % {ep} = {inner % ep}, must be 0",
         help=f"valid ep: {format_values(good)}",
-        fix=format_pin("layout.ep", nearest(good, ep)),
+        fix=format_setting("layout.ep", nearest_value(good, ep)),
         targets=(NAME,),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.shared.torch.rules import interleaving_rule
-from parc.backends.shared.valid_values import format_pin, format_values, nearest_multiples
+from parc.backends.shared.valid_values import format_setting, format_values, nearest_multiples
 from parc.backends.torchtitan.split import find_split, why_no_split
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
@@ -99,7 +99,7 @@ def _explain_micro_batch_count(problem: Problem, layout: Layout) -> Finding:
         message=f"schedule {layout.schedule} over pp={layout.pp} cannot run {count} micro-batches",
         label=label,
         help=f"nearest valid global batches: {format_values(good)}",
-        fix=format_pin("job.global_batch", good[-1]),
+        fix=format_setting("job.global_batch", good[-1]),
         causes=(
             Cause(
                 "job.global_batch",

@@ -7,16 +7,16 @@ torchtitan cannot change the plan.
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_split import even_counts, looped_split, v_schedule_split
-from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest
+from parc.backends.shared.pipeline_split import even_layer_counts, looped_split, v_schedule_split
+from parc.backends.shared.valid_values import divisors, format_setting, format_values, nearest_value
 from parc.compiler.diagnostics import Cause, Finding
-from parc.compiler.ir import Problem, Split
+from parc.compiler.ir import PipelineSplit, Problem
 
 V_SCHEDULES = ("zb-v", "dualpipe-v")
 """V-shaped schedules: each rank has one stage of the first half and one of the second half."""
 
 
-def find_split(problem: Problem, pp: int, vpp: int) -> Split | None:
+def find_split(problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
     """Return the pipeline split, or None if it would be invalid.
 
     It is invalid if a stage would be empty, or if the spec sets the layers of the first or last
@@ -42,17 +42,17 @@ def layer_counts(problem: Problem, stages: int) -> tuple[int, ...] | None:
     if first is None and last is None:
         # + 2: embedding and head count as a layer each, and are subtracted from the first and last
         # stage.
-        counts = list(even_counts(layers + 2, stages))
+        counts = list(even_layer_counts(layers + 2, stages))
         counts[0] -= 1
         counts[-1] -= 1
         if min(counts) < 1:  # too few layers to leave a slot for embedding and head
-            counts = list(even_counts(layers, stages))
+            counts = list(even_layer_counts(layers, stages))
     else:
         middle = stages - (first is not None) - (last is not None)
         rest = layers - (first or 0) - (last or 0)
         if rest < middle or (rest and not middle):
             return None
-        inner = even_counts(rest, middle) if middle else ()
+        inner = even_layer_counts(rest, middle) if middle else ()
         counts = [*([first] if first else []), *inner, *([last] if last else [])]
     return tuple(counts) if min(counts) > 0 else None
 
@@ -81,7 +81,7 @@ def why_no_split(problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding
         message=f"{layers} layers cannot fill pp={pp} x vpp={vpp} = {pp * vpp} stages",
         label=f"{pp * vpp} stages, must be at most {layers}",
         help=f"valid pp x vpp: up to {layers}; for example {at}: {format_values(good)}",
-        fix=format_pin(at, nearest(good, vpp if vpp > 1 else pp)),
+        fix=format_setting(at, nearest_value(good, vpp if vpp > 1 else pp)),
         causes=cause,
     )
     return "P02", at, finding

@@ -78,7 +78,7 @@ def _split_tensors(
     if model.ffn.size and model.dense_layers:
         yield "model.ffn", "MLP", model.ffn.size, layout.tp
     if model.experts is not None:
-        yield "model.experts.size", "expert", model.experts.size, layout.expert_tp
+        yield "model.experts.size", "expert", model.experts.size, layout.ranks_per_expert
         if model.experts.shared_size:
             yield "model.experts.shared_size", "shared expert", model.experts.shared_size, layout.tp
 

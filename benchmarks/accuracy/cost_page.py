@@ -25,11 +25,11 @@ from benchmarks.accuracy.row_lines import describe_layout
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.serving_predictions import ServingPrediction
 from benchmarks.accuracy.serving_rows import cluster_of
-from parc.backends.accelerate.memory import accelerate
+from parc.backends.accelerate.memory import accelerate_memory
 from parc.backends.deepspeed.memory import plain_deepspeed
 from parc.backends.megatron.memory import megatron, with_fp8_parameters
-from parc.backends.shared.torch.memory import fsdp2, plain_fsdp2
-from parc.backends.torchtitan.memory import torchtitan
+from parc.backends.shared.torch.memory import emitted_decoder_memory, fsdp2_memory
+from parc.backends.torchtitan.memory import torchtitan_memory
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.setup.calibrated import PARAMETERS
 from parc.compiler.cost.step.terms import TERMS
@@ -111,12 +111,12 @@ def programs_table() -> str:
         "Megatron, fp8": with_fp8_parameters("fp8", facts),
         "Megatron, mxfp8": megatron("mxfp8", facts),
         "Megatron, nvfp4": megatron("nvfp4", facts),
-        "FSDP2 (`fsdp`)": plain_fsdp2(),
-        "DDP (`fsdp`)": plain_fsdp2().for_zero_stage(0),
-        "FSDP2 (`accelerate`)": accelerate(),
-        "DDP (`accelerate`)": accelerate().for_zero_stage(0),
-        "FSDP2 (`torchtitan`)": torchtitan(),
-        "torchtitan of 2024, compiled": fsdp2(),
+        "FSDP2 (`fsdp`)": emitted_decoder_memory(),
+        "DDP (`fsdp`)": emitted_decoder_memory().for_zero_stage(0),
+        "FSDP2 (`accelerate_memory`)": accelerate_memory(),
+        "DDP (`accelerate_memory`)": accelerate_memory().for_zero_stage(0),
+        "FSDP2 (`torchtitan_memory`)": torchtitan_memory(),
+        "torchtitan of 2024, compiled": fsdp2_memory(),
         "DeepSpeed, bf16": plain_deepspeed("bf16", 4.0),
     }
     rows = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from parc.backends.engine_constants import engine_constants
+from parc.backends.engine_constants import build_engine_constants
 from parc.backends.registry import engine
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir.engine_constants import EngineConstants
@@ -16,7 +16,7 @@ TABLE = Path(__file__).parent / "engines.yaml"
 def measured_engines() -> dict[str, EngineConstants]:
     """Return the constants of vLLM from its backend and of the engines in ``engines.yaml``."""
     table = parse_table(TABLE.read_text("utf-8"))
-    others = {name: engine_constants(name, tree, TABLE.name) for name, tree in table.items()}
+    others = {name: build_engine_constants(name, tree, TABLE.name) for name, tree in table.items()}
     return {"vllm": engine("vllm").constants(), **others}
 
 

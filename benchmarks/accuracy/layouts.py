@@ -9,12 +9,12 @@ from parc.backends.base import Framework
 from parc.compiler.ir import (
     NO_OFFLOAD,
     NO_ZERO_PLUS,
-    Chunk,
     Layout,
+    ModelChunk,
     Pins,
+    PipelineSplit,
     Problem,
     Recompute,
-    Split,
 )
 from parc.compiler.ir.layout import NO_RECOMPUTE
 
@@ -60,7 +60,7 @@ def layout_of(
     )
 
 
-def _split(run: Run, problem: Problem, framework: Framework) -> tuple[int, Split]:
+def _split(run: Run, problem: Problem, framework: Framework) -> tuple[int, PipelineSplit]:
     """Return (vpp, split) of the layers over the stages.
 
     Try the framework's own split first, then its split with embedding and output projection counted
@@ -77,11 +77,11 @@ def _split(run: Run, problem: Problem, framework: Framework) -> tuple[int, Split
     return 1, split or near_even_split(problem.model.layers, run.pp)
 
 
-def near_even_split(layers: int, pp: int) -> Split:
+def near_even_split(layers: int, pp: int) -> PipelineSplit:
     """Return a split whose stages differ by at most one layer."""
     chunks, first = [], 0
     for stage in range(pp):
         count = layers // pp + (stage < layers % pp)
-        chunks.append((Chunk(first, count, stage == 0, 0, stage == pp - 1),))
+        chunks.append((ModelChunk(first, count, stage == 0, 0, stage == pp - 1),))
         first += count
-    return Split("string", False, False, "", tuple(chunks))
+    return PipelineSplit("string", False, False, "", tuple(chunks))

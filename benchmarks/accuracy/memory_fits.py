@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.problems import MEGATRON
 from parc.backends.megatron.memory import megatron, with_fp8_parameters, with_gradients
-from parc.backends.shared.torch.memory import fsdp2
+from parc.backends.shared.torch.memory import fsdp2_memory
 from parc.compiler.cost.memory.peak import stage_memory
-from parc.compiler.cost.setup.stages import stage_load
+from parc.compiler.cost.setup.stages import stage_contents
 from parc.compiler.ir import Layout, ProgramMemory, Recompute, StageMemory, StateBytes
 from parc.compiler.resolve.resolve_kernels import pricing_for
 
@@ -41,7 +41,7 @@ def predict_fits(cases: Iterable[Case]) -> Iterator[FitPrediction]:
         pricing, layout = pricing_for(case.problem, MEGATRON), _layout(case)
         program, model = _program(case), case.problem.model
         stages = (
-            stage_memory(pricing, layout, stage_load(model, layout.split, rank), rank, program)
+            stage_memory(pricing, layout, stage_contents(model, layout.split, rank), rank, program)
             for rank in range(layout.pp)
         )
         peak = max(stages, key=lambda stage: stage.total_bytes)
@@ -76,9 +76,9 @@ def _program(case: Case) -> ProgramMemory:
     generation, precision = case.problem.cluster.generation, case.problem.job.precision
     gradient_bytes = case.problem.job.gradient_bytes
     if case.run.framework == "composer-fsdp":
-        return replace(fsdp2(), name="composer", loss_bytes=4.0)
+        return replace(fsdp2_memory(), name="composer", loss_bytes=4.0)
     if case.fsdp:
-        return fsdp2()
+        return fsdp2_memory()
     if precision not in LOW_PRECISION:
         program = with_gradients(megatron(precision, generation), gradient_bytes, precision)
         return replace(program, fused_norms=case.run.framework != "jax")

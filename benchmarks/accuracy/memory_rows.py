@@ -25,17 +25,16 @@ from parc.backends.megatron.memory import (
     with_fp8_parameters,
     with_gradients,
 )
-from parc.backends.shared.torch.memory import fsdp2
+from parc.backends.shared.torch.memory import fsdp2_memory
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.memory.peak import stage_memory
-from parc.compiler.cost.setup.stages import stage_load
+from parc.compiler.cost.setup.stages import stage_contents
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
     NO_OFFLOAD,
     NO_RECOMPUTE,
     NO_ZERO_PLUS,
     Attention,
-    Chunk,
     Cluster,
     Experts,
     FeedForward,
@@ -43,10 +42,11 @@ from parc.compiler.ir import (
     LatentAttention,
     Layout,
     Model,
+    ModelChunk,
+    PipelineSplit,
     Position,
     ProgramMemory,
     Recompute,
-    Split,
     StageMemory,
     StateBytes,
 )
@@ -132,7 +132,7 @@ def stage_of(row: Words) -> StageMemory:
         program = replace(program, output_copies=1.0)
     ranks = {"first": [0], "last": [layout.pp - 1]}.get(row["stage"], range(layout.pp))
     stages = [
-        stage_memory(pricing, layout, stage_load(model, layout.split, rank), rank, program)
+        stage_memory(pricing, layout, stage_contents(model, layout.split, rank), rank, program)
         for rank in ranks
     ]
     return max(stages, key=lambda stage: stage.total_bytes)
@@ -266,13 +266,17 @@ def _even(layers: int, chunks: int) -> list[int]:
     return [stop - start for start, stop in pairwise(cuts)]
 
 
-def _split(counts: list[int], pp: int, mtp_layers: int) -> Split:
+def _split(counts: list[int], pp: int, mtp_layers: int) -> PipelineSplit:
     last = len(counts) - 1
     chunks = [
-        Chunk(sum(counts[:index]), count, index == 0, mtp_layers * (index == last), index == last)
+        ModelChunk(
+            sum(counts[:index]), count, index == 0, mtp_layers * (index == last), index == last
+        )
         for index, count in enumerate(counts)
     ]
-    return Split("even", False, False, "", tuple(tuple(chunks[rank::pp]) for rank in range(pp)))
+    return PipelineSplit(
+        "even", False, False, "", tuple(tuple(chunks[rank::pp]) for rank in range(pp))
+    )
 
 
 def _recompute(text: str) -> Recompute:
@@ -315,7 +319,7 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
         "megatron": lambda: megatron(precision, generation),
         "fp8_parameters": lambda: with_fp8_parameters(precision, generation),
         "deepspeed": lambda: deepspeed(precision),
-        "fsdp2": fsdp2,
+        "fsdp2": fsdp2_memory,
         "nanotron": nanotron,
     }[name]()
     if "unfused" in features:

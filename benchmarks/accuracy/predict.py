@@ -11,7 +11,7 @@ from benchmarks.accuracy.hardware_classes import class_row
 from benchmarks.accuracy.problems import MEGATRON
 from parc.compiler.cost.fitting import Prior
 from parc.compiler.cost.setup.pricing import Pricing
-from parc.compiler.cost.step.offload import host_rate
+from parc.compiler.cost.step.offload import host_bytes_per_second
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.ir import Efficiency, StepTime
 from parc.compiler.resolve.resolve_kernels import pricing_for
@@ -132,7 +132,7 @@ def host_seconds(case: Case) -> float:
     layout, model, job = case.layout, case.problem.model, case.problem.job
     samples = layout.micro_batch * layout.micro_batches(job.global_batch)
     kept = 2 * samples * job.sequence_length / layout.cp * model.hidden / layout.tp
-    return 2 * kept * model.layers / layout.pp / host_rate(case.problem)
+    return 2 * kept * model.layers / layout.pp / host_bytes_per_second(case.problem)
 
 
 def predict(cases: Sequence[Case], parameters: Parameters | None = None) -> list[float]:

@@ -22,7 +22,12 @@ from benchmarks.accuracy.engines import ENGINES
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.serving_predictions import ServingPrediction, predict_serving, read_serving
 from parc.compiler.cost.fitting import Fitted, Prior, fit
-from parc.compiler.cost.serving.waits import Queue, closed_queue, open_queue, waited_seconds
+from parc.compiler.cost.serving.waits import (
+    Queue,
+    closed_queue,
+    open_queue,
+    seconds_until_prompt_runs,
+)
 from parc.compiler.ir.engine_constants import ArrivalConstants
 
 WAIT_PRIORS = {
@@ -113,7 +118,9 @@ def _queue(one: ServingPrediction, arrivals: ArrivalConstants) -> Queue:
 
 def _wait_seconds(one: ServingPrediction, arrivals: ArrivalConstants) -> float:
     step = one.found.tpot_seconds * one.row.setup.accepted_tokens
-    return waited_seconds(arrivals, _queue(one, arrivals), one.found.prefill_seconds, step)
+    return seconds_until_prompt_runs(
+        arrivals, _queue(one, arrivals), one.found.prefill_seconds, step
+    )
 
 
 def fit_waits(rows: Sequence[WaitRow]) -> Fitted:

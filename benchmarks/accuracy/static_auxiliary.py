@@ -19,7 +19,7 @@ from benchmarks.accuracy.memory_rows import Words, cluster_of
 from benchmarks.accuracy.problems import MEGATRON
 from parc.backends.megatron.memory import BLOCK_BYTES, GROUPED_STREAMS, SCALARS
 from parc.compiler.cost.memory.workspaces import stage_buffers, weight_shapes
-from parc.compiler.cost.setup.stages import StageLoad, stage_load
+from parc.compiler.cost.setup.stages import StageContents, stage_contents
 from parc.compiler.ir import Layout, Model
 
 LOCAL_SCALARS, SCALER_TENSORS, ROUTED_SCALARS, TRACKERS = 6, 5, 5, 10
@@ -45,9 +45,9 @@ class RecordedRun:
         return trait in self.record["traits"].split()
 
     @property
-    def load(self) -> StageLoad:
+    def load(self) -> StageContents:
         """Layers and modules of the last pipeline rank."""
-        return stage_load(self.model, self.layout.split, self.layout.pp - 1)
+        return stage_contents(self.model, self.layout.split, self.layout.pp - 1)
 
     @property
     def tokens(self) -> int:

@@ -15,7 +15,7 @@ from itertools import pairwise
 from math import lcm
 
 from benchmarks.accuracy.problems import MEGATRON
-from parc.compiler.ir import Chunk, Experts, LatentAttention, Layout, Model
+from parc.compiler.ir import Experts, LatentAttention, Layout, Model, ModelChunk
 
 ALIGNED, BUCKET = 64, 128
 """Elements to which a buffer aligns its parameters, and (together with the ranks) its end."""
@@ -37,7 +37,7 @@ def round_up(size: int, quantum: int) -> int:
     return -(-size // quantum) * quantum
 
 
-def parameters(model: Model, layout: Layout, chunk: Chunk) -> ParameterSizes:
+def parameters(model: Model, layout: Layout, chunk: ModelChunk) -> ParameterSizes:
     """Return the parameters of one virtual stage."""
     hidden, tp = model.hidden, layout.tp
     table = MEGATRON.padded_vocab(model, tp) * hidden // tp
@@ -161,7 +161,7 @@ def buffers(model: Model, layout: Layout, overlapped: bool) -> list[Buffer]:
     return made
 
 
-def _shared_embedding(model: Model, layout: Layout, chunk: Chunk, count: int) -> int:
+def _shared_embedding(model: Model, layout: Layout, chunk: ModelChunk, count: int) -> int:
     """Return the index of the parameter that the first stage shares, or -1."""
     if layout.pp == 1 or chunk.embedding:
         return -1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.compiler.cost.setup.pricing import Pricing
-from parc.compiler.cost.step.gradients import fullest_stage
+from parc.compiler.cost.step.gradients import largest_stage_parameters
 from parc.compiler.cost.step.offload import host_bytes
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Plan
@@ -16,12 +16,12 @@ pinned buffers need the remaining 10 %."""
 def check_host_memory(pricing: Pricing, plan: Plan, sink: Sink) -> None:
     """Report offload that needs over 90 % of the host memory, or an unknown host memory (R15)."""
     node = plan.problem.cluster.node
-    need = host_bytes(pricing, plan.layout, fullest_stage(pricing, plan.layout))
+    need = host_bytes(pricing, plan.layout, largest_stage_parameters(pricing, plan.layout))
     have = node.host_memory_bytes
     if need == 0 or (have is not None and need <= MAX_SHARE * have):
         return
     # If the search chose the offload, no line of the spec sets it.
-    at = "layout.offload" if sink.positions.is_written("layout.offload") else "cluster"
+    at = "layout.offload" if sink.positions.is_path_in_spec("layout.offload") else "cluster"
     problem = f"offload needs {need / 1e9:.0f} GB of memory per host"
     if have is None:
         finding = Finding(

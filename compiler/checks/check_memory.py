@@ -39,7 +39,9 @@ def check_memory(pricing: Pricing, plan: Plan, sink: Sink) -> None:
             ),
         ),
     )
-    sink.report("G02", finding, at="layout" if sink.positions.is_written("layout") else "cluster")
+    sink.report(
+        "G02", finding, at="layout" if sink.positions.is_path_in_spec("layout") else "cluster"
+    )
 
 
 def _suggest_safer_layout(pricing: Pricing, plan: Plan) -> str:

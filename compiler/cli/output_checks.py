@@ -17,7 +17,7 @@ from parc.compiler.report.json.locked_plan import (
 )
 from parc.compiler.report.json.plan_json import LOCK_PATH, lock_document
 from parc.compiler.topology.hostlist import compress
-from parc.compiler.writer import foreign_names, stale_paths
+from parc.compiler.writer import differing_paths, names_not_from_parc
 
 MAX_FILES_SHOWN = 20
 """Maximum number of files to list; the other files are only counted."""
@@ -25,12 +25,12 @@ MAX_FILES_SHOWN = 20
 
 def compare_files(artifacts: Sequence[Artifact], directory: Path, sink: Sink) -> None:
     """Report that ``directory`` is out of date if its files differ from ``artifacts`` (O01)."""
-    stale = stale_paths(artifacts, directory)
+    stale = differing_paths(artifacts, directory)
     if not stale:
         return
     wanted = {artifact.path for artifact in artifacts}
     edited = [path for path in edited_files(directory) if path in stale]
-    foreign = foreign_names({PurePosixPath(path).parts[0] for path in stale}, wanted)
+    foreign = names_not_from_parc({PurePosixPath(path).parts[0] for path in stale}, wanted)
     # A compile refuses to replace a directory with files that PARC would never write.
     away = f"move {_join_limited(foreign)} out of {directory.as_posix()}, " if foreign else ""
     finding = Finding(
@@ -46,7 +46,7 @@ def compare_files(artifacts: Sequence[Artifact], directory: Path, sink: Sink) ->
 def report_edits(artifacts: Sequence[Artifact], directory: Path, sink: Sink) -> None:
     """Report manual edits of files in ``directory`` that writing ``artifacts`` overwrites (O05)."""
     edited = edited_files(directory)
-    lost = sorted(set(edited) & set(stale_paths(artifacts, directory))) if edited else []
+    lost = sorted(set(edited) & set(differing_paths(artifacts, directory))) if edited else []
     if lost:
         message = f"manual edits in {directory.as_posix()} are overwritten: {_join_limited(lost)}"
         fix = "make the same changes in the spec and compile again"
@@ -58,12 +58,12 @@ def edited_files(directory: Path) -> list[str]:
 
     The list is empty if there is no lock file or if the lock file contains no checksums.
     """
-    from parc.compiler.report.json.directory import read_written
-    from parc.compiler.verify.verify_written import verify_written
+    from parc.compiler.report.json.output_directory import read_locked_files
+    from parc.compiler.verify.verify_checksums import verify_checksums
 
     # The verifier reports each edited file as A10; the findings themselves are not shown.
     sink = Sink()
-    verify_written(read_written(directory), sink)
+    verify_checksums(read_locked_files(directory), sink)
     return [one.span.file for one in sink.diagnostics if one.code == "PARC-A10" and one.span]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from parc.compiler.diagnostics.codes import code_info
-from parc.compiler.ir.finding import Cause, Diagnostic, Finding, Positions, Severity, Span
+from parc.compiler.ir.finding import Cause, Diagnostic, Finding, Severity, Span, SpecPositions
 
 SEVERITY_ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "advice": 2}
 
@@ -13,9 +13,9 @@ SEVERITY_ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "advice": 2}
 class Sink:
     """Set of the diagnostics that passes report while PARC processes one spec or file."""
 
-    def __init__(self, positions: Positions | None = None) -> None:
+    def __init__(self, positions: SpecPositions | None = None) -> None:
         """Create an empty sink. The reader of the spec may set ``positions`` later."""
-        self.positions = positions or Positions()
+        self.positions = positions or SpecPositions()
         # A dict is an ordered set: it drops identical diagnostics, and is deterministic.
         self._reported: dict[Diagnostic, None] = {}
 
@@ -57,7 +57,7 @@ class Sink:
     def _add_span(self, cause: Cause) -> Cause:
         """Return ``cause`` with the position of its spec path, if the spec contains that path."""
         # A value that the user did not write has no line to show.
-        if cause.span is not None or not self.positions.is_written(cause.path):
+        if cause.span is not None or not self.positions.is_path_in_spec(cause.path):
             return cause
         return replace(cause, span=self.positions.span_of(cause.path))
 

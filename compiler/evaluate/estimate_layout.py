@@ -6,10 +6,10 @@ from parc.compiler.cost.counts.flops import step_flops, utilization
 from parc.compiler.cost.memory.peak import all_stages
 from parc.compiler.cost.setup.links import GroupSpan
 from parc.compiler.cost.setup.pricing import Pricing
-from parc.compiler.cost.setup.stages import StageLoad
+from parc.compiler.cost.setup.stages import StageContents
 from parc.compiler.cost.step.context_exchange import context_bytes
 from parc.compiler.cost.step.gradients import dp_bytes, replica_bytes
-from parc.compiler.cost.step.routed_experts import copies_sent
+from parc.compiler.cost.step.routed_experts import token_copies_sent
 from parc.compiler.cost.step.step_time import hop_bytes, step_time
 from parc.compiler.cost.step.tensor_exchange import (
     dense_exchanges,
@@ -91,7 +91,7 @@ def _volumes(pricing: Pricing, layout: Layout) -> dict[str, float]:
         fullest = max(each, key=lambda one: sum(one.values()))
         volumes |= {axis: micro_batches * nbytes for axis, nbytes in fullest.items()}
     if layout.ep > 1 and model.experts is not None:
-        copies = copies_sent(job, model.experts, pricing.groups(layout).ep)
+        copies = token_copies_sent(job, model.experts, pricing.groups(layout).ep)
         # Four exchanges per layer: dispatch and combine, forward and backward. The last factor, 2,
         # is the bytes per element.
         volumes["ep"] = 4 * micro_batches * routed * copies * tokens / layout.tp * model.hidden * 2
@@ -101,7 +101,7 @@ def _volumes(pricing: Pricing, layout: Layout) -> dict[str, float]:
     return volumes | _data_volumes(pricing, layout)
 
 
-def _tensor_volumes(pricing: Pricing, layout: Layout, load: StageLoad) -> dict[str, float]:
+def _tensor_volumes(pricing: Pricing, layout: Layout, load: StageContents) -> dict[str, float]:
     """Return the bytes per micro-batch that a rank sends to tensor-parallel peers, by axis."""
     dense = expert = 0.0
     for kind, count in zip(pricing.problem.model.kinds, load.counts, strict=True):
@@ -110,7 +110,7 @@ def _tensor_volumes(pricing: Pricing, layout: Layout, load: StageLoad) -> dict[s
     return {"tp": dense} | ({"etp": expert} if expert else {})
 
 
-def _context_volumes(pricing: Pricing, layout: Layout, load: StageLoad) -> dict[str, float]:
+def _context_volumes(pricing: Pricing, layout: Layout, load: StageContents) -> dict[str, float]:
     """Return the bytes per micro-batch that a rank sends to context-parallel peers, by axis."""
     volumes: dict[str, float] = {}
     for kind, count in zip(pricing.problem.model.kinds, load.counts, strict=True):

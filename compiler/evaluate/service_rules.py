@@ -192,5 +192,5 @@ def limit_service(problem: ServingProblem, layout: ServingLayout) -> EngineLimit
         block_tokens=divided.tokens,
         blocks=blocks,
         shards=layout.dcp,
-        longest_blocks=divided.of_request(longest, layout.dcp) if divided.states else 0,
+        longest_blocks=divided.blocks_of_request(longest, layout.dcp) if divided.states else 0,
     )

@@ -1,20 +1,20 @@
 """Intermediate representation: frozen dataclasses, one type per stage of the pipeline."""
 
-from parc.compiler.ir.cluster import Cluster, Fabric, Gpu, Host, Level, NodeType, Rack
+from parc.compiler.ir.cluster import Cluster, Fabric, Gpu, Host, NodeType, Rack, SwitchTier
 from parc.compiler.ir.estimate import AxisTraffic, Estimate, StageMemory, StepTime
-from parc.compiler.ir.generation import Efficiency, Generation, ServingEfficiency, Stack
+from parc.compiler.ir.generation import Efficiency, Generation, KernelStack, ServingEfficiency
 from parc.compiler.ir.layout import (
     NO_OFFLOAD,
     NO_RECOMPUTE,
     NO_ZERO_PLUS,
-    Chunk,
     ContextComm,
     Layout,
+    LayoutVariant,
+    ModelChunk,
     Offload,
+    PipelineSplit,
     Recompute,
     Schedule,
-    Split,
-    Variant,
     ZeroPlus,
 )
 from parc.compiler.ir.model import (
@@ -36,7 +36,7 @@ from parc.compiler.ir.placement import (
     Mesh,
     Placement,
     PlacementAlternative,
-    Proof,
+    PlacementProof,
 )
 from parc.compiler.ir.plan import Artifact, Candidate, LockedPlan, Plan, Search
 from parc.compiler.ir.problem import (
@@ -44,10 +44,10 @@ from parc.compiler.ir.problem import (
     Job,
     KubernetesJob,
     Launch,
-    Limit,
     Pins,
     Precision,
     Problem,
+    SizeLimit,
     SlurmJob,
     Task,
 )
@@ -72,7 +72,6 @@ __all__ = [
     "Axis",
     "AxisTraffic",
     "Candidate",
-    "Chunk",
     "Cluster",
     "ContextComm",
     "Efficiency",
@@ -87,29 +86,31 @@ __all__ = [
     "GroupFamily",
     "Host",
     "Job",
+    "KernelStack",
     "KubernetesJob",
     "LatentAttention",
     "Launch",
     "LayerKind",
     "Layout",
-    "Level",
-    "Limit",
+    "LayoutVariant",
     "LinearAttention",
     "LockedPlan",
     "Mamba",
     "Mesh",
     "Model",
+    "ModelChunk",
     "NodeType",
     "Offload",
     "Pins",
+    "PipelineSplit",
     "Placement",
     "PlacementAlternative",
+    "PlacementProof",
     "Plan",
     "Position",
     "Precision",
     "Problem",
     "ProgramMemory",
-    "Proof",
     "Rack",
     "Recompute",
     "Schedule",
@@ -120,13 +121,12 @@ __all__ = [
     "ServingPlan",
     "ServingProblem",
     "ServingSearch",
+    "SizeLimit",
     "SlurmJob",
-    "Split",
-    "Stack",
     "StageMemory",
     "StateBytes",
     "StepTime",
+    "SwitchTier",
     "Task",
-    "Variant",
     "ZeroPlus",
 ]

@@ -65,7 +65,7 @@ class Fabric:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class SwitchTier:
     """Tier of switches, such as leaf or spine.
 
     In a cluster, ``Host.path[i]`` names the switch of tier ``Cluster.levels[i]`` above the host.
@@ -113,7 +113,7 @@ class NodeType:
         return self.nics * self.nic_gbps / 8 / self.gpus  # 8 bits per byte
 
     @property
-    def near_gpus(self) -> int:
+    def nvlink_or_host_gpus(self) -> int:
         """Number of GPUs that communicate without NICs.
 
         These are the GPUs of one NVLink domain, or of one host if there is no NVLink.
@@ -166,18 +166,18 @@ class Cluster:
     placeholders."""
     generation: Generation = field(metadata=NOT_SERIALIZED)
     """Facts about the architecture of the GPU."""
-    upper: tuple[Level, ...]
+    upper: tuple[SwitchTier, ...]
     """Tiers of switches above the leaf tier, nearest first; empty if the spec describes only
     racks."""
 
     @property
-    def levels(self) -> tuple[Level, ...]:
+    def levels(self) -> tuple[SwitchTier, ...]:
         """Tiers of switches from the leaf tier upwards, one per name in ``Host.path``.
 
         Hosts without a common switch in the last tier are connected by an unnamed core network.
         """
         # The leaf tier has no entry of its own, because the fabric gives its values.
-        leaf = Level("leaf", self.fabric.oversubscription, self.fabric.latency_seconds)
+        leaf = SwitchTier("leaf", self.fabric.oversubscription, self.fabric.latency_seconds)
         return (leaf, *self.upper)
 
     @property

@@ -1,7 +1,7 @@
 """Findings and diagnostics, and the positions in source files to which they point.
 
 A rule returns a finding; a diagnostic is a finding with code, severity and position. A span is a
-part of one line, and ``Positions`` maps spec paths to spans.
+part of one line, and ``SpecPositions`` maps spec paths to spans.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Positions:
+class SpecPositions:
     """Map from spec paths (``cluster.racks[0].nodes``) to the spans of their values and keys.
 
     ``lines`` contains the lines of each file, which the renderers print below a finding.
@@ -53,16 +53,16 @@ class Positions:
             path = parent_path(path)
         return None
 
-    def is_written(self, path: str) -> bool:
+    def is_path_in_spec(self, path: str) -> bool:
         """Return True if the spec file contains ``path`` itself, not only a parent of ``path``."""
         return path in self.values or path in self.keys
 
-    def first_written(self, paths: Sequence[str]) -> str:
+    def first_path_in_spec(self, paths: Sequence[str]) -> str:
         """Return the first of ``paths`` that the spec file contains.
 
         If the file contains none of them, return the first path.
         """
-        return next((path for path in paths if self.is_written(path)), paths[0])
+        return next((path for path in paths if self.is_path_in_spec(path)), paths[0])
 
 
 def parent_path(path: str) -> str:

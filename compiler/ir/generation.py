@@ -140,7 +140,7 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True)
-class Stack:
+class KernelStack:
     """Kernel stack: the class of kernels and overlap to which a training framework belongs.
 
     Efficiency factors are fitted for each stack separately.

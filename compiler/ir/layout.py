@@ -33,7 +33,7 @@ NO_RECOMPUTE = Recompute("none", (), None, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class ModelChunk:
     """Model chunk: the layers that one pipeline rank runs in one of its virtual stages."""
 
     first_layer: int
@@ -46,7 +46,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class PipelineSplit:
     """Distribution of the model over pipeline stages: ``chunks[pipeline rank][virtual stage]``."""
 
     form: Literal["even", "counted", "first-last", "string"]
@@ -58,7 +58,7 @@ class Split:
     text: str
     """Pipeline layout string in Megatron's notation (``Et*3|(tt|)*29,m|L``); empty unless ``form``
     is ``string``."""
-    chunks: tuple[tuple[Chunk, ...], ...]
+    chunks: tuple[tuple[ModelChunk, ...], ...]
 
     def stage_layers(self, stage: int) -> int:
         """Return the number of decoder layers on pipeline rank ``stage``, in all virtual stages."""
@@ -106,7 +106,7 @@ NO_ZERO_PLUS = ZeroPlus(hpz=1, quantized_weights=False, quantized_gradients=Fals
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class LayoutVariant:
     """Combination of options of a framework, apart from parallel sizes.
 
     The search evaluates the variants that the framework offers.
@@ -149,7 +149,7 @@ class Layout:
     weights. Megatron's distributed optimizer is stage 1. FSDP is stage 3, or stage 2 if it does not
     reshard weights after the forward pass."""
     recompute: Recompute
-    split: Split
+    split: PipelineSplit
     order: str
     """Order in which ranks vary along the axes, fastest axis first, in the notation of the
     framework: ``tp-cp-ep-dp-pp``."""

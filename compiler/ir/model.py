@@ -87,7 +87,7 @@ class Attention:
         """Output heads of the query projection: the query heads, plus as many heads for a gate."""
         return (2 if self.gate else 1) * self.heads
 
-    def swaps(self, ranks: int, tp: int) -> bool:
+    def can_exchange_heads(self, ranks: int, tp: int) -> bool:
         """Return True if ``ranks`` ranks can exchange attention heads for tokens (Ulysses).
 
         This requires that the query heads and the key-value heads on one tensor-parallel rank are

@@ -125,7 +125,7 @@ bound further away does not tell whether the order is good."""
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class PlacementProof:
     """Quality of the chosen host order, relative to lower bounds for all orders."""
 
     quality: Literal["optimal", "bounded", "heuristic"]
@@ -197,7 +197,7 @@ def _relative_excess(value: float, bound: float) -> float:
     return value / bound - 1 if bound else float("inf")
 
 
-NO_PROOF = Proof("heuristic", 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+NO_PLACEMENT_PROOF = PlacementProof("heuristic", 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 """Proof of a host order that was given instead of searched, such as that of a lock file."""
 
 
@@ -231,7 +231,7 @@ class Placement:
     """Hosts in the order of their node ranks; rank = node rank x ranks_per_node + local rank."""
     ranks_per_node: int
     alternatives: tuple[PlacementAlternative, ...]
-    proof: Proof = NO_PROOF
+    proof: PlacementProof = NO_PLACEMENT_PROOF
     devices: tuple[int, ...] = ()
     """Device number of each local rank, equal on all hosts; empty if the device number is the local
     rank."""

@@ -87,7 +87,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class SizeLimit:
     """Limit on the sizes that the search may choose on one axis."""
 
     axis: str
@@ -106,7 +106,7 @@ class Limit:
         return degree not in self.banned and (not self.only or degree in self.only)
 
 
-def allowed(limits: Iterable[Limit], axis: str, degree: int) -> bool:
+def allowed(limits: Iterable[SizeLimit], axis: str, degree: int) -> bool:
     """Return True if every one of ``limits`` on ``axis`` allows the size ``degree``."""
     return all(limit.allows(degree) for limit in limits if limit.axis == axis)
 
@@ -118,7 +118,7 @@ class Goals:
     maximize: Literal["throughput", "fewest-gpus", "latency"]
     memory_headroom: float
     """Fraction of device memory that must stay free, for example 0.08 for 8 %."""
-    limits: tuple[Limit, ...]
+    limits: tuple[SizeLimit, ...]
     """At most one limit per axis; layouts that violate a limit are not enumerated."""
 
 

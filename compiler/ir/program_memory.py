@@ -34,7 +34,7 @@ class StateBytes:
     pipeline this copy exists at stage 3 too, and gradients are accumulated unsharded until the last
     micro-batch (torch.distributed.pipelining/stage.py, backward_maybe_with_nosync)."""
 
-    def on_rank(
+    def bytes_on_rank(
         self,
         zero_stage: int,
         shards: int,

@@ -55,7 +55,7 @@ class ServingLayout:
         return self.engine_gpus * self.replicas
 
     @property
-    def expert_tp(self) -> int:
+    def ranks_per_expert(self) -> int:
         """Number of ranks that split the weights of one expert."""
         return max(self.tp * self.pcp * self.dp // self.ep, 1)
 

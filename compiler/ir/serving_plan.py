@@ -8,7 +8,7 @@ from typing import Literal
 
 from parc.compiler.ir.finding import Finding
 from parc.compiler.ir.placement import Placement
-from parc.compiler.ir.problem import Limit, Task
+from parc.compiler.ir.problem import SizeLimit, Task
 from parc.compiler.ir.serving import ServingEstimate, ServingLayout, ServingSetup, Traffic
 
 LoadBalancer = Literal["internal", "hybrid", "external"]
@@ -66,7 +66,7 @@ class ServingGoals:
     """Upper limit on the mean time per output token; None: no limit."""
     memory_headroom: float
     """Fraction of device memory that the engine must leave free, for example 0.08 for 8 %."""
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[SizeLimit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from parc.compiler.ir import (
     Mesh,
     Placement,
     PlacementAlternative,
+    PlacementProof,
     Problem,
-    Proof,
     Rack,
 )
 from parc.compiler.ir.placement import HEURISTIC_GAP
@@ -212,9 +212,9 @@ def _describe(found: EvaluatedOrder) -> str:
     return {BOXES: boxes, SWAPS: f"{boxes}, swapped", ALL_ORDERS: "best of all"}[found.method]
 
 
-def build_proof(cost: Cost, least: Cost, tie_seconds: float) -> Proof:
+def build_proof(cost: Cost, least: Cost, tie_seconds: float) -> PlacementProof:
     """Return how far ``cost`` is above the lower bounds ``least``, and the quality word for it."""
-    proof = Proof(
+    proof = PlacementProof(
         quality="heuristic",
         exposed_seconds=cost.exposed_seconds,
         # A bound may exceed the cost by a rounding error, but never by more.

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Cluster, Host, Plan
-from parc.compiler.ir.placement import NO_PROOF
+from parc.compiler.ir.placement import NO_PLACEMENT_PROOF
 from parc.compiler.placement.build_placement_problem import build_placement_problem
 from parc.compiler.placement.find_vacancies import Move, Vacancies, find_vacancies, moves
 from parc.compiler.placement.order.placement_problem import Cost, PlacementProblem
 from parc.compiler.placement.restore_cluster import drained_cluster, with_hosts
 from parc.compiler.topology.hostlist import natural_key
-from parc.compiler.topology.tree import meeting_level
+from parc.compiler.topology.tree import common_switch_level
 
 MOST_SITES = 8
 """Number of sites (sets of equivalent hosts) that are evaluated per drained host, the nearest in
@@ -52,7 +52,7 @@ def replan_hosts(plan: Plan, drained: Iterable[str], sink: Sink) -> Replanned | 
     hosts = _replace_hosts(links, old, found)
     taken = {hosts[node].name for node in found.lost}
     problem = replace(plan.problem, cluster=drained_cluster(cluster, set(found.drained), taken))
-    placement = replace(plan.placement, hosts=hosts, alternatives=(), proof=NO_PROOF)
+    placement = replace(plan.placement, hosts=hosts, alternatives=(), proof=NO_PLACEMENT_PROOF)
     return Replanned(
         plan=replace(plan, problem=problem, placement=placement),
         drained=found.drained,
@@ -106,7 +106,7 @@ def _best_replacement(
         first.setdefault(sites.site_of[host.name], host)
     if here in first:
         return first[here]
-    near = sorted(first.values(), key=lambda host: meeting_level(host, old))[:MOST_SITES]
+    near = sorted(first.values(), key=lambda host: common_switch_level(host, old))[:MOST_SITES]
     if len(near) == 1:
         return near[0]
     place = [sites.site_of[host.name] for host in seats]

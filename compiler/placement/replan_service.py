@@ -12,7 +12,7 @@ from parc.compiler.placement.find_vacancies import Move, Vacancies, find_vacanci
 from parc.compiler.placement.restore_cluster import drained_cluster
 from parc.compiler.topology.arrange import engine_hosts, replica_counts
 from parc.compiler.topology.hostlist import natural_key
-from parc.compiler.topology.tree import meeting_level
+from parc.compiler.topology.tree import common_switch_level
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -91,7 +91,7 @@ def _replacement_cost(
     It consists of the spread of an engine on ``new`` and the ``others``, its remaining hosts, and
     of the level of the switch tree at which ``new`` and ``old`` meet.
     """
-    return _spread(plan, [*others, new]), meeting_level(new, old)
+    return _spread(plan, [*others, new]), common_switch_level(new, old)
 
 
 def _spread(plan: ServingPlan, hosts: Sequence[Host]) -> Spread:

@@ -9,12 +9,17 @@ from typing import Any
 
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.kernels.collective_time import OPERATIONS
-from parc.compiler.cost.setup.calibrated import PARAMETERS, Values, hardware_class, valid_range
+from parc.compiler.cost.setup.calibrated import (
+    PARAMETERS,
+    Values,
+    hardware_class,
+    valid_parameter_range,
+)
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
-from parc.compiler.ir import Cluster, Gpu, Stack
+from parc.compiler.ir import Cluster, Gpu, KernelStack
 from parc.compiler.spec.cluster_spec import ClusterSpec
-from parc.compiler.spec.nearest import did_you_mean
 from parc.compiler.spec.reading.yaml_tree import Tree, read_tree, split_lines
+from parc.compiler.spec.similar_names import did_you_mean
 
 AT = "cluster.calibration"
 FORMAT = 1
@@ -64,7 +69,9 @@ def resolve_calibration(
     )
 
 
-def check_calibration_stack(calibration: Calibration, gpu: Gpu, stack: Stack, sink: Sink) -> None:
+def check_calibration_stack(
+    calibration: Calibration, gpu: Gpu, stack: KernelStack, sink: Sink
+) -> None:
     """Report a calibration that was fitted to runs of another software stack (Q08).
 
     ``stack`` is the software stack of the framework of this job.
@@ -140,7 +147,7 @@ class _CalibrationReader:
         self, at: str, name: str, number: Any, known: tuple[str, ...]
     ) -> Iterator[tuple[str, float]]:
         """Yield (name, value) if ``number`` is valid for ``name``; else report the entry (Q07)."""
-        bounds = valid_range(name)
+        bounds = valid_parameter_range(name)
         if bounds is None:
             self._report_unknown_key(at, name, known)
             return

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from parc.compiler.catalog.library import Library, look_up
 from parc.compiler.diagnostics import Cause, Finding, Sink
-from parc.compiler.ir import Cluster, Fabric, Host, Level, NodeType, Rack
+from parc.compiler.ir import Cluster, Fabric, Host, NodeType, Rack, SwitchTier
 from parc.compiler.resolve.resolve_hardware import resolve_hardware
 from parc.compiler.resolve.resolve_hosts import SpecHosts, SpecRack, resolve_hosts
 from parc.compiler.resolve.resolve_topology import check_gpus_per_host, resolve_topology
@@ -208,7 +208,7 @@ names are tier2, tier3 and so on."""
 
 def resolve_levels(
     spec: ClusterSpec, racks: list[SpecRack], fabric: Fabric, sink: Sink
-) -> tuple[Level, ...]:
+) -> tuple[SwitchTier, ...]:
     """Return the switch tiers above the leaf, nearest first.
 
     Each rack lists one switch per tier in ``above``. Racks with different numbers of switches are
@@ -239,7 +239,9 @@ def resolve_levels(
     names = TIER_NAMES.get(depth) or tuple(f"tier{tier}" for tier in range(2, depth + 2))
     levels = written[1:] or tuple(LevelSpec(name=name) for name in names[:depth])
     return tuple(
-        Level(level.name, level.oversubscription or 1.0, level.latency or fabric.latency_seconds)
+        SwitchTier(
+            level.name, level.oversubscription or 1.0, level.latency or fabric.latency_seconds
+        )
         for level in levels
     )
 

@@ -52,7 +52,7 @@ def _span_of_error(sink: Sink, path: str, text: str, error: HostlistError) -> Sp
 
     None if the spec does not contain the list literally on one line, for example in a block scalar.
     """
-    span = sink.positions.span_of(path) if sink.positions.is_written(path) else None
+    span = sink.positions.span_of(path) if sink.positions.is_path_in_spec(path) else None
     lines = sink.positions.lines.get(span.file, ()) if span else ()
     if span is None or not 0 < span.line <= len(lines):
         return None

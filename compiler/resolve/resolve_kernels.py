@@ -19,11 +19,11 @@ def pricing_for(problem: Problem, framework: Framework, row: Efficiency | None =
     ``row`` replaces the efficiency factors that the catalog has for the GPU generation and the
     framework.
     """
-    kernels = calibrated_kernels(cluster_fit(problem.cluster), problem)
+    kernels = calibrated_kernels(kernel_fit_of_cluster(problem.cluster), problem)
     return Pricing(problem, framework, kernels, row)
 
 
-def cluster_fit(cluster: Cluster) -> KernelFit:
+def kernel_fit_of_cluster(cluster: Cluster) -> KernelFit:
     """Return the kernel-time fits of the cluster's GPU.
 
     For a GPU that was not measured, the fits of the GPU ``kernels_like`` of its generation are
@@ -33,7 +33,7 @@ def cluster_fit(cluster: Cluster) -> KernelFit:
 
 
 @cache
-def load_fit(name: str) -> KernelFit:
+def kernel_fit_of_gpu(name: str) -> KernelFit:
     """Return the kernel-time fits of the catalog GPU ``name``; KeyError if there is no such GPU."""
     entry: dict[str, Any] = Library().entry("gpus", name)
     # The fits depend only on data-sheet rates, so memory and capability are left at 0.

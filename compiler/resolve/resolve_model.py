@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from parc.compiler.catalog.find_model import Library, find_model
 from parc.compiler.catalog.huggingface.family import FamilyError
 from parc.compiler.catalog.huggingface.family_files import shipped_families
-from parc.compiler.catalog.model_source import Library, find_model
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir.cluster import CHANGED_SUFFIX
 from parc.compiler.ir.model import (

@@ -15,13 +15,13 @@ from parc.compiler.ir import (
     Cluster,
     Goals,
     Job,
-    Limit,
     Model,
     Offload,
     Pins,
     Precision,
     Problem,
     Recompute,
+    SizeLimit,
     ZeroPlus,
 )
 from parc.compiler.resolve.resolve_calibration import Calibration, check_calibration_stack
@@ -125,7 +125,7 @@ def _resolve_goals(spec: GoalsSpec) -> Goals:
     for axis in LimitsSpec.model_fields if spec.limits else ():
         limit: AxisLimit | None = getattr(spec.limits, axis)
         if limit is not None:
-            limits.append(Limit(axis, limit.min or 1, limit.max, limit.only, limit.ban))
+            limits.append(SizeLimit(axis, limit.min or 1, limit.max, limit.only, limit.ban))
     return Goals(spec.maximize, spec.memory_headroom, tuple(limits))
 
 

@@ -10,7 +10,7 @@ import re
 from parc.backends.base import Engine
 from parc.backends.registry import declaration, engine
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.ir import Cluster, Limit, Model
+from parc.compiler.ir import Cluster, Model, SizeLimit
 from parc.compiler.ir.engine_constants import EngineConstants, UndeclaredConstantsError
 from parc.compiler.ir.serving import KvPrecision, ServingLayout, ServingSetup, Traffic
 from parc.compiler.ir.serving_plan import (
@@ -139,7 +139,7 @@ def _resolve_goals(spec: ServingGoalsSpec) -> ServingGoals:
     for axis in ServingLimitsSpec.model_fields if spec.limits else ():
         limit: AxisLimit | None = getattr(spec.limits, axis)
         if limit is not None:
-            limits.append(Limit(axis, limit.min or 1, limit.max, limit.only, limit.ban))
+            limits.append(SizeLimit(axis, limit.min or 1, limit.max, limit.only, limit.ban))
     return ServingGoals(spec.maximize, spec.ttft, spec.tpot, spec.memory_headroom, tuple(limits))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
-from parc.compiler.spec.nearest import did_you_mean
+from parc.compiler.spec.similar_names import did_you_mean
 from parc.compiler.spec.spec import Spec, TaskSpec
 
 
@@ -40,7 +40,7 @@ def resolve_targets(spec: TaskSpec, sink: Sink) -> Targets | None:
         _check_target_name(name, f"versions.{name}", sink)
     framework = _find_framework(training, emit, sink)
     targets = sorted({*emit, framework, *spec.versions})
-    versions = [(name, version_of(name, spec.versions.get(name), sink)) for name in targets]
+    versions = [(name, resolve_version(name, spec.versions.get(name), sink)) for name in targets]
     supported = tuple((name, version) for name, version in versions if version is not None)
     # Each error of emit and versions is reported before the compile stops.
     if len(sink.diagnostics) > found or len(supported) < len(targets):
@@ -54,16 +54,22 @@ def _find_framework(training: bool, emit: tuple[str, ...], sink: Sink) -> str:
     Reports targets for another kind of job (X21), and each further framework (X22).
     """
     from parc.backends.declaration import Declaration
-    from parc.backends.registry import Role, built_in, find, has_role, starts
+    from parc.backends.registry import (
+        Role,
+        built_in_backends,
+        can_start,
+        find_declaration,
+        has_role,
+    )
 
-    found = ((name, find(name)) for name in emit)
+    found = ((name, find_declaration(name)) for name in emit)
     declared = {name: one for name, one in found if isinstance(one, Declaration)}
     for name, one in declared.items():
         if not has_role(one, "train" if training else "serve"):
             _report_wrong_kind(training, name, emit, sink)
     role: Role = "framework" if training else "engine"
     binding = [name for name, one in declared.items() if has_role(one, role)]
-    fronts = {front for front in binding for name in binding if starts(front, name)}
+    fronts = {front for front in binding for name in binding if can_start(front, name)}
     binding = [name for name in binding if name not in fronts]
     for name in binding[1:]:
         finding = Finding(
@@ -76,15 +82,15 @@ def _find_framework(training: bool, emit: tuple[str, ...], sink: Sink) -> str:
             ),
         )
         sink.report("X22", finding, at=f"emit[{emit.index(name)}]")
-    return binding[0] if binding else built_in(role)[0].name
+    return binding[0] if binding else built_in_backends(role)[0].name
 
 
 def _report_wrong_kind(training: bool, name: str, emit: tuple[str, ...], sink: Sink) -> None:
     """Report that the target ``name`` does not support this kind of job (X21)."""
-    from parc.backends.registry import installed
+    from parc.backends.registry import installed_backends
 
     kind = "training" if training else "serving"
-    valid = sorted(one.name for one in installed("train" if training else "serve"))
+    valid = sorted(one.name for one in installed_backends("train" if training else "serve"))
     finding = Finding(
         f"{name} does not support {kind} jobs",
         label=f"{name} emits no files for {kind} jobs",
@@ -121,9 +127,9 @@ def _check_target_name(name: str, path: str, sink: Sink) -> bool:
     Otherwise an unknown backend (X16) or a plugin that cannot be used (X23) is reported.
     """
     from parc.backends.declaration import Declaration
-    from parc.backends.registry import all_names, find
+    from parc.backends.registry import all_names, find_declaration
 
-    found = find(name)
+    found = find_declaration(name)
     if isinstance(found, Declaration):
         return True
     if found is not None:
@@ -141,7 +147,7 @@ def _check_target_name(name: str, path: str, sink: Sink) -> bool:
     return False
 
 
-def version_of(name: str, requested: str | None, sink: Sink) -> str | None:
+def resolve_version(name: str, requested: str | None, sink: Sink) -> str | None:
     """Return the supported version of backend ``name`` that ``requested`` belongs to.
 
     For example, 0.19.2 belongs to the supported version 0.19. Without ``requested``, the default

@@ -92,7 +92,7 @@ def _read_topology_file(
     spec: ClusterSpec, path: str, library: Library, sink: Sink
 ) -> Fragment | None:
     """Return the content of the topology file ``path``; None after a diagnostic."""
-    from parc.compiler.topology.readers.registry import FORMATS, sniff
+    from parc.compiler.topology.readers.registry import FORMATS, detect_format
 
     try:
         text = library.text(path)
@@ -106,7 +106,7 @@ def _read_topology_file(
         return None
     lines = {**sink.positions.lines, path: split_lines(text)}
     sink.positions = replace(sink.positions, lines=lines)
-    format_name = spec.topology_format or sniff(text)
+    format_name = spec.topology_format or detect_format(text)
     if format_name is None:
         finding = Finding(
             f"the format of {path} is not recognized",

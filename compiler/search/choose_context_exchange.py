@@ -43,9 +43,9 @@ def with_all_to_all_size(problem: Problem, layout: Layout, comm: ContextComm) ->
         return comm, problem.pins.cp_a2a
     attention, node, tp = problem.model.attention, problem.cluster.node, layout.tp
     proper = [inner for inner in range(2, layout.cp) if layout.cp % inner == 0]
-    able = [inner for inner in proper if attention.swaps(inner, tp)]
+    able = [inner for inner in proper if attention.can_exchange_heads(inner, tp)]
     # The ranks of an all-to-all group are tp GPUs apart, so a group spans inner * tp GPUs.
-    near = [inner for inner in able if inner * tp <= node.near_gpus]
+    near = [inner for inner in able if inner * tp <= node.nvlink_or_host_gpus]
     return comm, max(near, default=min(able, default=1))
 
 

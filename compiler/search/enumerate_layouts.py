@@ -14,7 +14,7 @@ from functools import cache, partial
 from typing import NamedTuple
 
 from parc.backends.base import Framework
-from parc.compiler.ir import Chunk, Layout, Problem, Recompute, Split
+from parc.compiler.ir import Layout, ModelChunk, PipelineSplit, Problem, Recompute
 from parc.compiler.ir.problem import allowed
 
 
@@ -177,7 +177,9 @@ def _expert_choices(problem: Problem, tp: int, stage_ranks: int) -> list[tuple[i
     return pairs
 
 
-def stage_choices(problem: Problem, framework: Framework, pp: int) -> list[tuple[int, Split]]:
+def stage_choices(
+    problem: Problem, framework: Framework, pp: int
+) -> list[tuple[int, PipelineSplit]]:
     """Return the pairs (virtual pipeline size, stage split) that the framework can express.
 
     Pairs are in ascending order of the virtual pipeline size.
@@ -214,7 +216,7 @@ def _fills_chunks_evenly(layers: int, chunks: int) -> bool:
 
 
 @cache
-def floor_split(layers: int, pp: int, vpp: int) -> Split:
+def floor_split(layers: int, pp: int, vpp: int) -> PipelineSplit:
     """Return an even stage split that drops the remaining layers.
 
     It replaces the split if the framework cannot express the pipeline size that the spec fixes. The
@@ -223,7 +225,7 @@ def floor_split(layers: int, pp: int, vpp: int) -> Split:
     count = layers // (pp * vpp)
     chunks = tuple(
         tuple(
-            Chunk(
+            ModelChunk(
                 first_layer=(virtual * pp + stage) * count,
                 layers=count,
                 embedding=stage == virtual == 0,
@@ -234,7 +236,7 @@ def floor_split(layers: int, pp: int, vpp: int) -> Split:
         )
         for stage in range(pp)
     )
-    return Split("even", False, False, "", chunks)
+    return PipelineSplit("even", False, False, "", chunks)
 
 
 def micro_batch_choices(problem: Problem, dp: int) -> tuple[int, ...]:

@@ -151,7 +151,7 @@ def explain_invalid(
         sink.report(code, suggest_pin_fix(problem, framework, finding, path), at=path)
         shown = [rule for rule in shown if rule.code not in CONSERVATION]
     for rule in shown:
-        path = sink.positions.first_written(rule.fields)
+        path = sink.positions.first_path_in_spec(rule.fields)
         finding = suggest_pin_fix(problem, framework, rule.explain(problem, closest), path)
         sink.report(rule.code, finding, at=path)
 

@@ -51,7 +51,7 @@ def explain_oversized(
             ),
         ),
     )
-    at = "layout" if sink.positions.is_written("layout") else "cluster"
+    at = "layout" if sink.positions.is_path_in_spec("layout") else "cluster"
     sink.report(OVERSIZED, finding, at=at)
 
 

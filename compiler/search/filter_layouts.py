@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from parc.compiler.cost.memory.workspaces import stage_buffers
 from parc.compiler.cost.setup.pricing import Pricing
-from parc.compiler.cost.setup.stages import StageClass
-from parc.compiler.ir import Layout, Split
+from parc.compiler.cost.setup.stages import EqualStageGroup
+from parc.compiler.ir import Layout, PipelineSplit
 from parc.compiler.ir.rule import Rule
 from parc.compiler.search.enumerate_layouts import (
     LayoutPoint,
@@ -34,7 +34,7 @@ class CheckedSplit:
     """Pipeline stage split, with the results of the rules that depend only on the split."""
 
     vpp: int
-    split: Split
+    split: PipelineSplit
     shape: StageShape
     first: int
     """Index of the first rule that all layouts with this split violate."""
@@ -82,8 +82,8 @@ class LayoutFilter:
         self._memory = PeakMemoryCache(pricing, self.layout, space.constants["zero_stage"])
         self._time = StepTimeCache(pricing, self.layout)
         self._splits_by_pp: dict[int, tuple[CheckedSplit, ...]] = {}
-        self._splits: dict[tuple[int, int], Split] = {}
-        self._shapes: dict[tuple[int, tuple[StageClass, ...]], StageShape] = {}
+        self._splits: dict[tuple[int, int], PipelineSplit] = {}
+        self._shapes: dict[tuple[int, tuple[EqualStageGroup, ...]], StageShape] = {}
         self._blocks = any(level.method == "block" for level in self.space.levels)
         self._reads_whole = bool(self._rules.loops["layout"])
 
@@ -185,7 +185,7 @@ class LayoutFilter:
             self._splits_by_pp[pp] = found
         return found
 
-    def _check_split(self, pp: int, vpp: int, split: Split) -> CheckedSplit:
+    def _check_split(self, pp: int, vpp: int, split: PipelineSplit) -> CheckedSplit:
         """Return ``split`` with the results of the rules that depend only on it."""
         self._splits[pp, vpp] = split
         classes = self._pricing.classes(split)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parc.backends.base import Framework
-from parc.compiler.ir import Layout, Problem, Recompute, Schedule, Split, Variant
+from parc.compiler.ir import Layout, LayoutVariant, PipelineSplit, Problem, Recompute, Schedule
 from parc.compiler.search.choose_context_exchange import ChooseExchange, fixed_exchange
 from parc.compiler.search.enumerate_layouts import (
     LayoutPoint,
@@ -41,7 +41,7 @@ class LayoutSpace:
         cls,
         problem: Problem,
         framework: Framework,
-        variant: Variant,
+        variant: LayoutVariant,
         fastest: ChooseExchange | None = None,
     ) -> LayoutSpace:
         """Return the search space of ``problem`` for one variant of ``framework``.
@@ -81,7 +81,7 @@ class LayoutSpace:
             if not shard or pinned or (degrees.dp > shard and degrees.dp % shard == 0):
                 yield degrees
 
-    def layout(self, point: LayoutPoint, split: Split) -> Layout:
+    def layout(self, point: LayoutPoint, split: PipelineSplit) -> Layout:
         """Return the layout of ``point`` with the stage split ``split``."""
         tp, cp, pp, dp, ep, etp, vpp, micro_batch, level = point
         # The constructor of a frozen dataclass sets each field by a function call. The search

@@ -10,24 +10,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parc.compiler.cost.memory.activations import kept_bytes, working_bytes
+from parc.compiler.cost.memory.activations import backward_working_bytes, kept_bytes
 from parc.compiler.cost.memory.peak import (
     cast_bytes,
     communicator_and_context_bytes,
     gathered_bytes,
-    layer_terms,
+    layer_activation_terms,
     logits_bytes,
+    optimizer_step_bytes,
     program_memory,
-    step_bytes,
 )
 from parc.compiler.cost.memory.workspaces import (
     head_buffer_bytes,
-    library_bytes,
+    library_workspace_bytes,
     placeholder_bytes,
-    stream_bytes,
+    residual_stream_bytes,
 )
 from parc.compiler.cost.setup.pricing import Pricing
-from parc.compiler.cost.setup.stages import StageLoad
+from parc.compiler.cost.setup.stages import StageContents
 from parc.compiler.ir import Layout
 from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint
 from parc.compiler.search.stage_shapes import StageShape
@@ -95,7 +95,7 @@ class PeakMemoryCache:
         dense_state = self._state_bytes_per_parameter(layout, layout.dp_shard * layout.cp)
         shards = max(layout.edp // layout.dp_replicate, 1)
         expert_state = self._state_bytes_per_parameter(layout, shards)
-        fixed = library_bytes(self._pricing, self._program)
+        fixed = library_workspace_bytes(self._pricing, self._program)
         fixed += sum(communicator_and_context_bytes(self._pricing, layout))
         static = [
             fixed + dense * dense_state + expert * expert_state + copies
@@ -113,7 +113,7 @@ class PeakMemoryCache:
         if not self._program.state.step:
             return max(static)
         temporary = (
-            step_bytes(self._pricing, layout, kind.load, self._program)
+            optimizer_step_bytes(self._pricing, layout, kind.load, self._program)
             for kind in shape.peak_candidates
         )
         return max(
@@ -140,7 +140,7 @@ class PeakMemoryCache:
         state = self._state.get(key)
         if state is None:
             kept = layout.offload, layout.zero_plus.hpz
-            state = self._state[key] = sum(self._program.state.on_rank(*key, *kept))
+            state = self._state[key] = sum(self._program.state.bytes_on_rank(*key, *kept))
         return state
 
     def compute_activations(
@@ -176,7 +176,7 @@ class PeakMemoryCache:
     def _micro_batch_bytes(self, point: LayoutPoint) -> MicroBatchBytes:
         """Return the bytes outside of the layers for a micro-batch of ``point``, and cache them."""
         layout = self._build(point)
-        stream = stream_bytes(self._pricing, layout)
+        stream = residual_stream_bytes(self._pricing, layout)
         # The mask has one byte per element, the stream two.
         mask = self._fragmentation_factor * stream / 2 if self._program.hidden_dropout else 0.0
         buffer = head_buffer_bytes(self._pricing, layout, self._program)
@@ -185,7 +185,7 @@ class PeakMemoryCache:
         return size
 
     def _logits_and_loss_bytes(
-        self, size: MicroBatchBytes, point: LayoutPoint, load: StageLoad
+        self, size: MicroBatchBytes, point: LayoutPoint, load: StageContents
     ) -> float:
         """Return the bytes of logits and loss on a stage with ``load``."""
         # Stages with equally many MTP layers before the loss share one cache entry.
@@ -204,9 +204,12 @@ class PeakMemoryCache:
         layout, factor = self._build(point), self._fragmentation_factor
         if layout.recompute.method == "block":
             return None
-        layers = [layer_terms(self._pricing, layout, kind, self._program) for kind in self._kinds]
+        layers = [
+            layer_activation_terms(self._pricing, layout, kind, self._program)
+            for kind in self._kinds
+        ]
         return tuple(
-            (factor * kept_bytes(layer, layout, 1), factor * working_bytes(layer, layout))
+            (factor * kept_bytes(layer, layout, 1), factor * backward_working_bytes(layer, layout))
             for layer in layers
         )
 
@@ -220,9 +223,9 @@ class PeakMemoryCache:
             kept, working = extra, head
             for kind, count in zip(self._kinds, counts, strict=True):
                 if count:
-                    layer = layer_terms(self._pricing, layout, kind, self._program)
+                    layer = layer_activation_terms(self._pricing, layout, kind, self._program)
                     kept += factor * kept_bytes(layer, layout, count)
-                    working = max(working, factor * working_bytes(layer, layout))
+                    working = max(working, factor * backward_working_bytes(layer, layout))
             pairs.append((kept, working + buffer))
         return tuple(pairs)
 

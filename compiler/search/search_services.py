@@ -101,7 +101,9 @@ def _explain_empty_search(
     rules, layouts = searched
     if too_slow:
         finding = _missed_limits_finding(problem, [found for _, found in too_slow])
-        sink.report("G03", finding, at=sink.positions.first_written(_LIMIT_PATHS[too_slow[0][0]]))
+        sink.report(
+            "G03", finding, at=sink.positions.first_path_in_spec(_LIMIT_PATHS[too_slow[0][0]])
+        )
     elif not layouts:
         sink.report("G01", _no_layout_finding(problem), at="layout")
     else:
@@ -141,7 +143,7 @@ def _explain_violated_rules(
     shown = [rule for rule in broken[closest] if rule.code in always] or broken[closest]
     for rule in shown:
         finding = rule.explain(problem, closest)
-        sink.report(rule.code, finding, at=sink.positions.first_written(rule.fields))
+        sink.report(rule.code, finding, at=sink.positions.first_path_in_spec(rule.fields))
 
 
 def _violated_rules(

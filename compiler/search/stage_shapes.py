@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, fields
 
 from parc.compiler.cost.schedules.estimates import micro_batches_in_flight
 from parc.compiler.cost.schedules.table import PipelineShape
-from parc.compiler.cost.setup.stages import StageClass, StageLoad
+from parc.compiler.cost.setup.stages import EqualStageGroup, StageContents
 from parc.compiler.ir import Model, Schedule
 
-LOADS = tuple(item.name for item in fields(StageLoad) if item.name not in ("chunks", "counts"))
+LOADS = tuple(item.name for item in fields(StageContents) if item.name not in ("chunks", "counts"))
 
 
 @dataclass(slots=True, eq=False)
@@ -21,8 +21,8 @@ class StageShape:
     """
 
     pp: int
-    classes: tuple[StageClass, ...]
-    peak_candidates: tuple[StageClass, ...]
+    classes: tuple[EqualStageGroup, ...]
+    peak_candidates: tuple[EqualStageGroup, ...]
     """Classes that can have the peak memory; each of the other classes contains less of every
     kind."""
     counts: tuple[tuple[int, ...], ...]
@@ -38,7 +38,7 @@ class StageShape:
         cls,
         model: Model,
         pp: int,
-        classes: tuple[StageClass, ...],
+        classes: tuple[EqualStageGroup, ...],
         schedule: Schedule | None = None,
     ) -> StageShape:
         """Return the shape of the stages ``classes``.
@@ -78,13 +78,13 @@ class StageShape:
         return flights
 
 
-def _work_per_micro_batch(model: Model, load: StageLoad) -> tuple[tuple[int, ...], int]:
+def _work_per_micro_batch(model: Model, load: StageContents) -> tuple[tuple[int, ...], int]:
     """Return (number of layers by kind, number of output heads) of a stage."""
     counts = load.by_kind(model)
     return tuple(counts.get(kind, 0) for kind in model.kinds), int(load.loss) + load.mtp_layers
 
 
-def _needs_at_least_as_much_memory(large: StageClass, small: StageClass) -> bool:
+def _needs_at_least_as_much_memory(large: EqualStageGroup, small: EqualStageGroup) -> bool:
     """Return True if ``large`` cannot need less memory than ``small``.
 
     That holds if ``large`` contains at least as many layers of each kind, and is earlier in the

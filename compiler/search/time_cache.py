@@ -17,13 +17,13 @@ from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.gradients import (
     dp_traffic,
     exchanges_per_micro_batch,
-    exposed_rounds,
+    exposed_seconds_of_rounds,
     final_reduce_seconds,
-    gradient_window,
+    gradient_overlap_fraction,
 )
 from parc.compiler.cost.step.layer_time import (
     LayerTime,
-    head_seconds,
+    output_head_seconds,
     recompute_seconds,
 )
 from parc.compiler.cost.step.step_time import (
@@ -32,7 +32,7 @@ from parc.compiler.cost.step.step_time import (
     hop_seconds,
     optimizer_seconds,
     shared_layer_time,
-    straggling,
+    straggler_factor,
 )
 from parc.compiler.ir import LayerKind, Layout
 from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint
@@ -89,7 +89,7 @@ class StepTimeCache:
         key = (point.tp, point.cp, point.micro_batch)
         head = self._heads.get(key)
         if head is None:
-            head = self._heads[key] = head_seconds(self.pricing, self.build(point))
+            head = self._heads[key] = output_head_seconds(self.pricing, self.build(point))
         return MicroBatchTimes(head)
 
 
@@ -106,8 +106,8 @@ class MeshTimes:
         """
         self._batch, self._rows, self._stride = batch, rows, stride
         # Extra time per second of computation, because all ranks wait for the slowest host.
-        self._wait = straggling(batch.pricing, layout) - 1.0
-        self._hidden = gradient_window(batch.pricing)
+        self._wait = straggler_factor(batch.pricing, layout) - 1.0
+        self._hidden = gradient_overlap_fraction(batch.pricing)
         # Block recompute repeats layers per chunk, so its time depends on pp and vpp.
         pinned = batch.pricing.problem.pins.recompute
         self._block = pinned is not None and pinned.method == "block"
@@ -130,7 +130,7 @@ class MeshTimes:
         traffic, optimizer = fold
         # Some frameworks exchange gradients after every micro-batch, others once per step.
         rounds = micro_batches if self._sharded else 1
-        exposed = exposed_rounds(traffic, self._hidden * slowest, rounds)
+        exposed = exposed_seconds_of_rounds(traffic, self._hidden * slowest, rounds)
         seconds = micro_batches * (slowest + self._wait * compute) + exposed + optimizer
         if shape.pp == 1:
             return seconds

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, cast
 
-from parc.compiler.diagnostics import Finding, Positions, Sink, Span
+from parc.compiler.diagnostics import Finding, Sink, Span, SpecPositions
 from parc.compiler.spec.override import apply_overrides, with_overrides
 from parc.compiler.spec.reading.source import Source
 from parc.compiler.spec.reading.yaml_tree import Tree, read_tree, split_lines
@@ -21,7 +21,7 @@ def load_spec(source: Source, overrides: Sequence[str], sink: Sink) -> TaskSpec 
     are reported in one run, unless the text is not valid YAML.
     """
     # Set before parsing, so that syntax errors can show their lines too.
-    sink.positions = Positions(source.name, lines={source.name: split_lines(source.text)})
+    sink.positions = SpecPositions(source.name, lines={source.name: split_lines(source.text)})
     tree = read_tree(source.text, source.name, sink)
     if tree is None or _is_reported_as_no_mapping(tree, source.name, sink):
         return None

@@ -19,9 +19,9 @@ from parc.compiler.spec.annotations import (
     locate_error,
     plain_types,
 )
-from parc.compiler.spec.keys import missing_key, unknown_key
-from parc.compiler.spec.nearest import did_you_mean
+from parc.compiler.spec.key_mistakes import missing_key, unknown_key
 from parc.compiler.spec.reading.scalars import plain_scalar
+from parc.compiler.spec.similar_names import did_you_mean
 
 # YAML 1.1 read these words as bools, and many users still write them.
 _YES_NO = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from parc.compiler.diagnostics import Finding, Positions, Sink, Span
+from parc.compiler.diagnostics import Finding, Sink, Span, SpecPositions
 from parc.compiler.spec.reading.tree_builder import join
 from parc.compiler.spec.reading.yaml_tree import Tree, read_tree
 
@@ -57,12 +57,12 @@ def apply_overrides(tree: Tree, overrides: Sequence[str], sink: Sink) -> Tree:
     return Tree(value, values, keys)
 
 
-def with_overrides(positions: Positions, tree: Tree, overrides: Sequence[str]) -> Positions:
+def with_overrides(positions: SpecPositions, tree: Tree, overrides: Sequence[str]) -> SpecPositions:
     """Return ``positions`` with the spans of ``tree``, and the overrides as a virtual file."""
     lines = {**positions.lines}
     if overrides:
         lines[FILE] = tuple(overrides)
-    return Positions(positions.file, tree.values, tree.keys, lines)
+    return SpecPositions(positions.file, tree.values, tree.keys, lines)
 
 
 def _parse_value(text: str, number: int, where: str, sink: Sink) -> Tree | None:

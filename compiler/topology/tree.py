@@ -63,7 +63,7 @@ def _most_hosts(cluster: Cluster, level: int) -> int:
     return max(Counter(zones(cluster.hosts, level)).values(), default=0)
 
 
-def meeting_level(one: Host, other: Host) -> int:
+def common_switch_level(one: Host, other: Host) -> int:
     """Return the level of the lowest common switch of two hosts, as an index in ``Cluster.levels``.
 
     Level 0 is the leaf, also for a host and itself. The result is ``len(levels)`` if the hosts have

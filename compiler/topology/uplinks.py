@@ -73,7 +73,7 @@ def flow(groups: NodeGroups, pattern: Pattern, rank_bytes: float, exposure: floa
     return Flow(unit, exposure, groups.parallel, out, into, ())
 
 
-def zone_egress(flow: Flow, zone: Sequence[int]) -> Counter[int]:
+def messages_leaving_zones(flow: Flow, zone: Sequence[int]) -> Counter[int]:
     """Return the number of messages that leave each zone (a switch or an NVLink domain).
 
     ``zone`` lists the zone of every node rank. Multiply by ``flow.unit_bytes`` for bytes.
@@ -87,7 +87,7 @@ def zone_egress(flow: Flow, zone: Sequence[int]) -> Counter[int]:
     return Counter({name: count * flow.parallel for name, count in egress.items()})
 
 
-def host_egress(flow: Flow, zone: Sequence[int]) -> Counter[int]:
+def messages_leaving_hosts(flow: Flow, zone: Sequence[int]) -> Counter[int]:
     """Return how many messages each node rank sends out of its zone.
 
     ``zone`` lists the zone (a switch or an NVLink domain) of every node rank.

@@ -61,7 +61,7 @@ def verify_rendezvous(file: str, text: str, hosts: list[str], sink: Sink) -> Non
         sink.report("A07", message, span=Span(file, text.count("\n", 0, found.start()) + 1, 1))
 
 
-def line_of(text: str, pattern: str) -> int:
+def line_of_first_match(text: str, pattern: str) -> int:
     """Return the number of the line where ``pattern`` first matches; 1 if it does not match."""
     found = re.search(pattern, text, re.MULTILINE)
     return text.count("\n", 0, found.start()) + 1 if found else 1

@@ -6,7 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from parc.backends.declaration import Declaration
-from parc.backends.registry import BUILT_IN, declaration, find, front_verifiers, verifier
+from parc.backends.registry import (
+    BUILT_IN,
+    declaration,
+    find_declaration,
+    front_verifiers,
+    verifier,
+)
 from parc.backends.verifier import EngineVerifier, FrameworkVerifier, Verifier
 from parc.compiler.diagnostics import Finding, Sink, Span
 
@@ -29,7 +35,7 @@ def load_verifiers(names: Iterable[str]) -> dict[str, Verifier]:
     """
     built_in = [one.name for one in BUILT_IN]
     plugins = sorted(name for name in names if name not in built_in)
-    usable = [name for name in plugins if isinstance(find(name), Declaration)]
+    usable = [name for name in plugins if isinstance(find_declaration(name), Declaration)]
     # verifier() is None for a plugin that declares no verifier.
     found = ((name, verifier(name)) for name in (*built_in, *usable))
     return {name: one for name, one in found if one is not None}
@@ -79,7 +85,7 @@ def report_unverified_targets(artifacts: Iterable[str], names: Iterable[str], si
     for file in sorted(artifacts):
         files.setdefault(file.partition("/")[0].partition(".")[0], file)
     for name in sorted(set(names) & files.keys()):
-        found = find(name)
+        found = find_declaration(name)
         if isinstance(found, Declaration) and found.verifier:
             continue
         if found is None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from parc.compiler.catalog.huggingface.config import model_spec_from_config
+from parc.compiler.catalog.huggingface.config_keys import ConfigKeys
 from parc.compiler.catalog.huggingface.family import FamilyError
 from parc.compiler.catalog.huggingface.family_files import FamilyFiles, shipped_families
-from parc.compiler.catalog.huggingface.keys import ConfigKeys
 from parc.compiler.catalog.huggingface.model_fields import read_model
 from parc.compiler.spec.model_spec import ModelSpec
 from tests.catalog.configs_hybrid import NEMOTRON_3_NANO

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from parc.compiler.cost.setup.calibrated import fitted_parameters
+from parc.compiler.cost.setup.calibrated import numeric_efficiency_parameters
 from parc.compiler.tools.calibration.calibration_report import HEAD
 from tests.cli.measured import HEADER, RUNS, nccl_text, write_runs, write_text
 from tests.cli.specs import SPEC, parc
 from tests.generations import efficiency_row
 
-SHIPPED = fitted_parameters(efficiency_row("hopper/transformer-engine"))
+SHIPPED = numeric_efficiency_parameters(efficiency_row("hopper/transformer-engine"))
 SLOW = (("attention", 1.3 * SHIPPED["attention"]), ("tp", 1.6 * SHIPPED["tp"]))
 """Machine with attention 30 % slower and tensor parallelism 60 % slower than shipped."""
 ONE = f"{HEADER}\n{RUNS.splitlines()[2]}\n"

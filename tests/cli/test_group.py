@@ -56,7 +56,7 @@ def test_every_command_is_in_the_readme_and_in_its_page(name: str) -> None:
 
 
 def test_the_page_of_the_command_line_is_current() -> None:
-    from parc.compiler.cli.page import page
+    from parc.compiler.cli.help_page import page
 
     assert (ROOT / "docs" / "cli.md").read_text("utf-8") == page(), "run make docs"
 

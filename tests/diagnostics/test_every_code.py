@@ -24,7 +24,7 @@ WITHOUT_SOURCES = "AGHIKOQX"
 """Families whose rules are PARC's own, so that no external page can be cited."""
 ELSEWHERE: dict[str, str] = {
     **{f"A{number:02d}": "tests/verify/test_verify_plan.py" for number in range(1, 10)},
-    **dict.fromkeys(("A10", "A11", "A12"), "tests/verify/test_verify_written.py"),
+    **dict.fromkeys(("A10", "A11", "A12"), "tests/verify/test_verify_checksums.py"),
     "A13": "tests/verify/test_verify_plugins.py",
     "A14": "tests/verify/test_verify_decisions.py",
     **{f"O{number:02d}": "tests/cli/test_compile.py" for number in range(1, 4)},

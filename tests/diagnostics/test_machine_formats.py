@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 
-from parc.compiler.diagnostics import Cause, Finding, Positions, Sink, Span
+from parc.compiler.diagnostics import Cause, Finding, Sink, Span, SpecPositions
 from parc.compiler.diagnostics.render import render
 
 
 def sink() -> Sink:
     values = {"layout.tp": Span("my spec.yaml", 3, 7), "model.heads": Span("my spec.yaml", 1, 8, 2)}
     lines = {"my spec.yaml": ("heads: 64", "layout:", "  tp: 6")}
-    found = Sink(Positions("my spec.yaml", values, {}, lines))
+    found = Sink(SpecPositions("my spec.yaml", values, {}, lines))
     finding = Finding(
         "64 heads, 100% wrong",
         label="a\nb",
@@ -55,7 +55,7 @@ def test_sarif_names_the_rule_the_region_and_the_cause() -> None:
 
 
 def test_sarif_without_a_span_names_only_the_file() -> None:
-    found = Sink(Positions("spec.yaml"))
+    found = Sink(SpecPositions("spec.yaml"))
     found.report("D01", "nothing fits")
     (result,) = json.loads(render([found], "sarif"))["runs"][0]["results"]
     assert result["locations"] == [{"physicalLocation": {"artifactLocation": {"uri": "spec.yaml"}}}]
@@ -70,7 +70,7 @@ def test_a_github_line_escapes_line_breaks_and_percent_signs() -> None:
 
 
 def test_a_github_property_escapes_colon_and_comma() -> None:
-    found = Sink(Positions("a,b:c%\n.yaml"))
+    found = Sink(SpecPositions("a,b:c%\n.yaml"))
     found.report("D01", "wrong")
     assert render([found], "github") == (
         "::error title=PARC-D01,file=a%2Cb%3Ac%25%0A.yaml::wrong\n"

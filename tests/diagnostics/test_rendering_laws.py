@@ -7,7 +7,7 @@ import unicodedata
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parc.compiler.diagnostics import Cause, Finding, Positions, Sink, Span
+from parc.compiler.diagnostics import Cause, Finding, Sink, Span, SpecPositions
 from parc.compiler.diagnostics.render import render
 from parc.compiler.diagnostics.render.text import (
     MAX_COLUMNS,
@@ -35,7 +35,7 @@ def test_control_characters_are_never_printed(
     line: str, message: str, label: str, column: int
 ) -> None:
     spans = {"layout.tp": Span("a.yaml", 1, column, 3), "model": Span("a.yaml", 1, 1)}
-    sink = Sink(Positions("a.yaml", spans, {}, {"a.yaml": (line,)}))
+    sink = Sink(SpecPositions("a.yaml", spans, {}, {"a.yaml": (line,)}))
     finding = Finding(message, label=label, help=label, fix=label, causes=(Cause("model", label),))
     sink.report("D01", finding, at="layout.tp")
     text = render([sink])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.compiler.diagnostics import Cause, Finding, Positions, Sink, Span
+from parc.compiler.diagnostics import Cause, Finding, Sink, Span, SpecPositions
 from parc.compiler.diagnostics.render import render
 from parc.compiler.diagnostics.render.text import MAX_COLUMNS, display_width
 
@@ -22,7 +22,7 @@ def sink_of(lines: dict[int, str], **spans: Span) -> Sink:
     """
     text = tuple(lines.get(number, "") for number in range(1, max(lines) + 1))
     values = {path.replace("__", "."): span for path, span in spans.items()}
-    return Sink(Positions("spec.yaml", values, {}, {"spec.yaml": text}))
+    return Sink(SpecPositions("spec.yaml", values, {}, {"spec.yaml": text}))
 
 
 def test_a_diagnostic_has_message_position_source_lines_formula_help_and_fix() -> None:
@@ -79,7 +79,7 @@ def test_two_spans_of_one_line_print_the_line_once() -> None:
 def test_a_cause_in_another_file_has_its_own_listing() -> None:
     lines = {"spec.yaml": ("tp: 6",), "--set": ("model.heads=64",)}
     values = {"tp": Span("spec.yaml", 1, 5), "model.heads": Span("--set", 1, 13, 2)}
-    sink = Sink(Positions("spec.yaml", values, {}, lines))
+    sink = Sink(SpecPositions("spec.yaml", values, {}, lines))
     sink.report("D01", HEADS, at="tp")
     text = render([sink])
     listing = " ::: --set:1:13\n1 | model.heads=64\n  |             -- heads come from here\n"
@@ -93,7 +93,7 @@ def test_a_cause_without_a_position_becomes_a_note() -> None:
 
 
 def test_without_a_span_only_the_file_is_named() -> None:
-    sink = Sink(Positions("spec.yaml"))
+    sink = Sink(SpecPositions("spec.yaml"))
     sink.report("D01", Finding("nothing fits", label="2 > 1"))
     assert render([sink]) == (
         "error[PARC-D01]: nothing fits\n"
@@ -161,7 +161,7 @@ def test_color_only_adds_escape_sequences() -> None:
 
 
 def test_the_summary_counts_by_severity() -> None:
-    sink = Sink(Positions("spec.yaml"))
+    sink = Sink(SpecPositions("spec.yaml"))
     assert render([sink]) == ""
     sink.report("D01", "one")
     sink.report("D01", "two")

@@ -10,7 +10,7 @@ import pytest
 from parc.compiler.diagnostics import Sink
 from parc.compiler.pipeline import resolve_spec
 from parc.compiler.spec.reading.source import Source
-from parc.compiler.tools.lint.completion import cluster_tree
+from parc.compiler.tools.lint.complete_facts import cluster_tree
 from parc.compiler.tools.lint.options import LintOptions
 from tests.lint.scripts import DEEPSPEED, MEGATRON, VLLM, Edit, codes, edited
 

@@ -176,7 +176,7 @@ def test_rules_that_need_an_unknown_fact_are_listed_and_checked_once_it_is_given
     [Problem, ServingProblem, Layout, ServingLayout, Cluster, Job, Model, Attention, Experts],
 )
 def test_unknown_facts_are_described_without_names_of_the_ir(ir_type: type) -> None:
-    flags = TABLE.flag_of()
+    flags = TABLE.flag_by_spec_field()
     for field in fields(ir_type):
         fact, option = describe_missing_fact(f"{ir_type.__name__}.{field.name}", flags)
         assert re.fullmatch(r"the value of --[a-z0-9-]+|(the|a) [a-zA-Z, ]+", fact), fact

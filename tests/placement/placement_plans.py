@@ -11,7 +11,6 @@ from parc.compiler.ir import (
     NO_ZERO_PLUS,
     Attention,
     AxisTraffic,
-    Chunk,
     Cluster,
     Estimate,
     Experts,
@@ -24,14 +23,15 @@ from parc.compiler.ir import (
     Layout,
     Mesh,
     Model,
+    ModelChunk,
     NodeType,
     Pins,
+    PipelineSplit,
     Plan,
     Position,
     Problem,
     Rack,
     Search,
-    Split,
     StageMemory,
     StepTime,
 )
@@ -105,11 +105,11 @@ def layout(layers: int = 32, order: str = "tp-cp-ep-dp-pp", **degrees: int) -> L
     )
 
 
-def _even(layers: int, pp: int, vpp: int) -> Split:
+def _even(layers: int, pp: int, vpp: int) -> PipelineSplit:
     each = layers // (pp * vpp)
     chunks = tuple(
         tuple(
-            Chunk(
+            ModelChunk(
                 first_layer=(turn * pp + stage) * each,
                 layers=each,
                 embedding=stage == 0 and turn == 0,
@@ -120,7 +120,7 @@ def _even(layers: int, pp: int, vpp: int) -> Split:
         )
         for stage in range(pp)
     )
-    return Split("even", False, False, "", chunks)
+    return PipelineSplit("even", False, False, "", chunks)
 
 
 def model(layers: int = 32, experts: int = 0) -> Model:

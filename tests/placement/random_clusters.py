@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from parc.compiler.ir import Cluster, Estimate, Layout, Level, Placement, Rack, StepTime
+from parc.compiler.ir import Cluster, Estimate, Layout, Placement, Rack, StepTime, SwitchTier
 from parc.compiler.placement.order.search_orders import THOROUGH, SearchBudget
 from parc.compiler.placement.place_ranks import place_ranks
 from tests.placement.placement_plans import (
@@ -37,7 +37,7 @@ def in_pods(on: Cluster, racks_per_pod: int, oversubscription: float) -> Cluster
         )
         for index, rack in enumerate(on.racks)
     )
-    return replace(on, racks=racks, upper=(Level("pod", oversubscription, 0.0),))
+    return replace(on, racks=racks, upper=(SwitchTier("pod", oversubscription, 0.0),))
 
 
 def tiny(seed: int) -> Case:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parc.backends.registry import backend
 from parc.compiler.ir import Plan
-from parc.compiler.report.diff.side import Side, read_side
+from parc.compiler.report.diff.read_side import Side, read_side
 from parc.compiler.report.json.plan_json import lock_artifact, plan_artifact
 
 

@@ -10,7 +10,7 @@ import pytest
 from parc.compiler.ir import Host, Plan
 from parc.compiler.report.diff.diff import Diff, diff
 from parc.compiler.report.diff.rank_changes import RankRange
-from parc.compiler.report.diff.side import NotAnOutput, read_side
+from parc.compiler.report.diff.read_side import NotAnOutputDirectory, read_side
 from parc.compiler.report.diff.text import diff_headline, diff_markdown, diff_text
 from tests.compiled import plan_of
 from tests.placement.placement_plans import cluster, layout, plan, with_hosts
@@ -217,7 +217,7 @@ def test_without_a_rank_map_the_other_parts_are_compared() -> None:
 )
 def test_files_that_parc_did_not_write_are_refused(path: str, text: str) -> None:
     files = files_of(PLAN) | {path: text}
-    with pytest.raises(NotAnOutput, match=f"old/{path}"):
+    with pytest.raises(NotAnOutputDirectory, match=f"old/{path}"):
         read_side("old", files)
 
 
@@ -226,7 +226,7 @@ def test_files_that_parc_did_not_write_are_refused(path: str, text: str) -> None
 def test_a_plan_that_breaks_its_schema_is_refused(part: str, wrong: object) -> None:
     plan_json = json.loads(files_of(PLAN)["plan.json"]) | {part: wrong}
     files = files_of(PLAN) | {"plan.json": json.dumps(plan_json)}
-    with pytest.raises(NotAnOutput, match=r"^old/plan\.json"):
+    with pytest.raises(NotAnOutputDirectory, match=r"^old/plan\.json"):
         diff(read_side("old", files), side_of(PLAN, "new"))
 
 

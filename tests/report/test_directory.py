@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from parc.compiler.report.json.directory import (
+from parc.compiler.report.json.output_directory import (
     MAX_UNLISTED_BYTES,
     read_directory,
-    read_written,
+    read_locked_files,
     texts,
 )
 
@@ -32,13 +32,13 @@ def test_known_files_and_files_of_the_lock_are_read(
     found = read_directory(tmp_path / "out")
     assert list(found) == ["chart/templates/job.yaml", "parc.lock", "plan.json", "slurm/b"]
     assert texts(found)["slurm/b"] == "\ufffd"
-    assert set(read_written(tmp_path / "out")) == set(found) - {"slurm/b"}
+    assert set(read_locked_files(tmp_path / "out")) == set(found) - {"slurm/b"}
 
 
 @pytest.mark.parametrize("lock", ["", "[]", "{}", '{"files": 3}', "[" * 100_000])
 def test_an_invalid_lock_lists_nothing(tmp_path: Path, lock: str) -> None:
     (tmp_path / "parc.lock").write_text(lock)
-    assert list(read_directory(tmp_path)) == list(read_written(tmp_path)) == ["parc.lock"]
+    assert list(read_directory(tmp_path)) == list(read_locked_files(tmp_path)) == ["parc.lock"]
 
 
 def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
@@ -68,4 +68,4 @@ def test_an_unreadable_folder_is_an_error_and_not_empty(
     monkeypatch.setattr(Path, "is_file", hidden)
     with pytest.raises(PermissionError):
         read_directory(tmp_path)
-    assert list(read_written(tmp_path)) == ["parc.lock"]
+    assert list(read_locked_files(tmp_path)) == ["parc.lock"]

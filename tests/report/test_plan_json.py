@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from parc.compiler.ir import Level
+from parc.compiler.ir import SwitchTier
 from parc.compiler.report.formatting import rounded
 from parc.compiler.report.json.locked_plan import LockUnreadable, changed_decisions, decisions
 from parc.compiler.report.json.output_schemas import schema_text
@@ -51,7 +51,7 @@ def test_levels_above_racks_are_in_the_plan_and_match_the_schema() -> None:
     )
     node = replace(plain.node, gpu_numa=(0,) * 4 + (1,) * 4)
     fabric = replace(plain.fabric, rails=8)
-    upper = (Level("core", 1.0, 2e-6),)
+    upper = (SwitchTier("core", 1.0, 2e-6),)
     tree = replace(plain, node=node, fabric=fabric, racks=racks, upper=upper)
     document = plan_document(replace(PLAN, problem=replace(PLAN.problem, cluster=tree)))
     jsonschema.Draft202012Validator(schema).validate(document)

@@ -10,7 +10,12 @@ import pytest
 from parc.backends.registry import framework
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.kernels.collective_time import OPERATIONS, CollectiveFit
-from parc.compiler.cost.setup.calibrated import PARAMETERS, TERMS, fitted_parameters, valid_range
+from parc.compiler.cost.setup.calibrated import (
+    PARAMETERS,
+    TERMS,
+    numeric_efficiency_parameters,
+    valid_parameter_range,
+)
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Efficiency
 from parc.compiler.pipeline import resolve_spec
@@ -86,7 +91,7 @@ def test_no_calibration_means_no_values() -> None:
 
 
 def test_every_fitted_field_has_a_row_and_every_row_is_a_field() -> None:
-    assert set(fitted_parameters(Efficiency())) == set(PARAMETERS)
+    assert set(numeric_efficiency_parameters(Efficiency())) == set(PARAMETERS)
     assert set(PARAMETERS) <= {field.name for field in fields(Efficiency)}
     assert set(TERMS) <= {field.name for field in fields(CollectiveFit)}
 
@@ -99,8 +104,8 @@ def test_shipped_values_are_legal() -> None:
     ]
     assert len(rows) > 20
     for hardware, stack, row in rows:
-        for name, value in fitted_parameters(row).items():
-            low, high = valid_range(name) or (0.0, 0.0)
+        for name, value in numeric_efficiency_parameters(row).items():
+            low, high = valid_parameter_range(name) or (0.0, 0.0)
             assert low <= value <= high, f"{hardware}/{stack} {name}"
 
 

@@ -7,7 +7,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from parc.compiler.catalog.library import Library
-from parc.compiler.diagnostics import Diagnostic, Positions, Sink, Span
+from parc.compiler.diagnostics import Diagnostic, Sink, Span, SpecPositions
 from parc.compiler.diagnostics.codes import CodeInfo, codes_with_letter
 from parc.compiler.ir import Cluster, Host
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
@@ -127,7 +127,7 @@ def test_the_bad_example_of_a_code_violates_it_and_the_good_one_no_rule(info: Co
 def test_an_invalid_character_is_underlined_at_its_position() -> None:
     line = '  spare: ["n1", "n[1,x]"]'
     place = Span("spec.yaml", 1, 17, 8)
-    positions = Positions(
+    positions = SpecPositions(
         "spec.yaml", values={"cluster.spare[1]": place}, lines={"spec.yaml": (line,)}
     )
     given = {"node": "dgx-h100", "racks": [{"name": "r", "nodes": "n[1-2]"}]}

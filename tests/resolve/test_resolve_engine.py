@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from parc.backends.engine_constants import engine_constants, load_engine_constants
+from parc.backends.engine_constants import build_engine_constants, load_engine_constants
 from parc.backends.vllm.backend import Vllm
 from parc.compiler.diagnostics import Diagnostic
 from parc.compiler.diagnostics.table_yaml import parse_table
@@ -76,7 +76,7 @@ def test_an_engine_plugin_without_a_table_of_constants_is_refused(folder: Path) 
 def test_missing_keys_are_named_with_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = {key: value for key, value in table()["memory"].items() if key != "context_bytes"}
     tree = {name: value for name, value in table(memory=memory).items() if name != "arrivals"}
-    monkeypatch.setattr(Vllm, "constants", lambda _: engine_constants("vllm", tree, "a.yaml"))
+    monkeypatch.setattr(Vllm, "constants", lambda _: build_engine_constants("vllm", tree, "a.yaml"))
     found = only_finding(DENSE)
     assert found.code == "PARC-V32"
     assert found.finding.label == "a.yaml lacks arrivals, memory.context_bytes"
@@ -85,12 +85,12 @@ def test_missing_keys_are_named_with_the_file(monkeypatch: pytest.MonkeyPatch) -
 def test_values_of_another_type_are_refused() -> None:
     memory = {**table()["memory"], "budget": "half"}
     with pytest.raises(UndeclaredConstantsError, match=r"a\.yaml: .*half"):
-        engine_constants("vllm", table(memory=memory), "a.yaml")
+        build_engine_constants("vllm", table(memory=memory), "a.yaml")
 
 
 def test_unknown_keys_are_refused() -> None:
     with pytest.raises(UndeclaredConstantsError, match="speed"):
-        engine_constants("vllm", table(speed={"step_seconds": 1.0}), "a.yaml")
+        build_engine_constants("vllm", table(speed={"step_seconds": 1.0}), "a.yaml")
 
 
 def test_another_object_than_constants_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from parc.compiler.catalog.library import Library
-from parc.compiler.diagnostics import Positions, Sink, Span
+from parc.compiler.diagnostics import Sink, Span, SpecPositions
 from parc.compiler.ir import Cluster
 from parc.compiler.pipeline import resolve_spec
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
@@ -35,7 +35,7 @@ NODES = json.dumps(
 def resolve(folder: Path, text: str, **given: Any) -> tuple[Cluster | None, list[str]]:
     """Return the cluster, and ``CODE path: message`` per finding."""
     (folder / "file").write_text(text, encoding="utf-8")
-    sink = Sink(Positions())
+    sink = Sink(SpecPositions())
     whole = {"node": "dgx-h100", "topology": "file", **given}
     spec = ClusterSpec.model_validate_json(json.dumps(whole))
     cluster = resolve_cluster(spec, Library(folder), sink)

@@ -12,7 +12,7 @@ from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.estimate_layout import memory_limit
 from parc.compiler.evaluate.layout_rules import all_rules
-from parc.compiler.ir import Layout, Variant
+from parc.compiler.ir import Layout, LayoutVariant
 from parc.compiler.placement.score_placement import placement_score
 from parc.compiler.search.filter_layouts import LayoutFilter
 from parc.compiler.search.layout_space import LayoutSpace
@@ -39,7 +39,7 @@ def _pricing() -> Pricing:
 @pytest.fixture(name="sieve", scope="module")
 def _sieve(pricing: Pricing) -> LayoutFilter:
     rules = all_rules(pricing.problem, pricing.framework)
-    space = LayoutSpace.for_variant(pricing.problem, pricing.framework, Variant())
+    space = LayoutSpace.for_variant(pricing.problem, pricing.framework, LayoutVariant())
     sieve = LayoutFilter(pricing, rules, memory_limit(pricing), space)
     sieve.run()
     return sieve

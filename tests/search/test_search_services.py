@@ -88,7 +88,7 @@ def test_experts_are_not_cut_across_the_blocks_that_share_a_scale() -> None:
     plan = plan_of(spec("qwen3-30b-a3b", "hgx-h100", job=FP8))  # 768 wide, blocks of 128
     assert dict(plan.search.dropped)["V07"] > 0
     for one in plan.search.ranked:
-        assert 768 // one.layout.expert_tp % 128 == 0
+        assert 768 // one.layout.ranks_per_expert % 128 == 0
 
 
 def test_limits_that_nothing_keeps_are_an_error_that_names_the_best() -> None:

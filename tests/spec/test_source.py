@@ -5,7 +5,7 @@ import pytest
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.spec.load import load_spec
-from parc.compiler.spec.reading.source import MAX_TEXT_BYTES, Unreadable, read_source
+from parc.compiler.spec.reading.source import MAX_TEXT_BYTES, UnreadableFileError, read_source
 
 
 def test_a_file_is_read_with_its_folder(tmp_path):
@@ -25,7 +25,7 @@ def test_a_dash_reads_standard_input(monkeypatch):
 def test_the_error_for_an_unreadable_file_is_a_single_line(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(UnreadableFileError) as caught:
         read_source(name)
     assert len(str(caught.value).splitlines()) == 1
 

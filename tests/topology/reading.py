@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.compiler.diagnostics import Positions, Sink
+from parc.compiler.diagnostics import Sink, SpecPositions
 from parc.compiler.tools.importers.format_fragment import fragment_yaml
 from parc.compiler.tools.importers.import_files import read_files
 
@@ -13,7 +13,7 @@ def read(kind: str, *texts: str) -> tuple[str, Sink]:
     """Return (fragment as YAML without its first line, sink); an empty text after an error."""
     names = [FILE if index == 0 else f"{FILE}{index + 1}" for index in range(len(texts))]
     lines = {name: tuple(text.splitlines()) for name, text in zip(names, texts, strict=True)}
-    sink = Sink(Positions(FILE, lines=lines))
+    sink = Sink(SpecPositions(FILE, lines=lines))
     files = [(kind, text, name) for text, name in zip(texts, names, strict=True)]
     fragment = read_files(files, sink)
     text = fragment_yaml(fragment, kind, sink) if fragment is not None else ""

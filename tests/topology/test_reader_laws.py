@@ -17,7 +17,7 @@ from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.tools.importers.import_files import read_files
 from parc.compiler.topology.hostlist import fold
 from parc.compiler.topology.readers.racks import cluster_of
-from parc.compiler.topology.readers.registry import sniff
+from parc.compiler.topology.readers.registry import detect_format
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ FORMS: list[Callable[[Fabric], str]] = [slurm_conf, slurm_yaml, graph, model, aw
 
 
 def racks(text: str) -> list[tuple[str, str, list[str]]]:
-    kind = sniff(text)
+    kind = detect_format(text)
     assert kind is not None
     sink = Sink()
     fragment = read_files([(kind, text, "file")], sink)

@@ -19,9 +19,9 @@ from parc.compiler.spec.cluster_spec import TopologyFormat
 from parc.compiler.spec.reading.yaml_tree import read_tree
 from parc.compiler.spec.schema import fields
 from parc.compiler.tools.importers import slurm
-from parc.compiler.tools.importers.flags import Row
+from parc.compiler.tools.importers.flags import FlagField
 from parc.compiler.tools.importers.import_files import import_formats
-from parc.compiler.topology.readers.registry import FORMATS, sniff
+from parc.compiler.topology.readers.registry import FORMATS, detect_format
 from tests.topology.mutations import mutated
 from tests.topology.reading import FILE, finding_lines, read
 
@@ -52,11 +52,11 @@ def test_every_format_has_a_good_and_a_bad_file() -> None:
 @pytest.mark.parametrize("case", SHOWN, ids=titles(SHOWN))
 def test_the_format_of_a_good_file_is_detected(case: Case) -> None:
     same = {"topograph's Slurm output has the real names in comments": "slurm-topology"}
-    assert sniff(case["given"], KINDS) == same.get(case["title"], case["kind"])
+    assert detect_format(case["given"], KINDS) == same.get(case["title"], case["kind"])
 
 
 def test_an_unknown_text_has_no_format() -> None:
-    assert sniff("hello\n", KINDS) is None
+    assert detect_format("hello\n", KINDS) is None
 
 
 def test_a_spec_may_use_the_formats_that_contain_hosts() -> None:
@@ -96,7 +96,7 @@ LONG = {
 def test_long_lines_are_read_in_seconds(kind: str, text: str) -> None:
     start = time.process_time()
     read(kind, text)
-    sniff(text, KINDS)
+    detect_format(text, KINDS)
     assert time.process_time() - start < 5
 
 
@@ -104,7 +104,7 @@ TABLES = (import_arguments.TABLE.rows, import_command.TABLE.rows, slurm.TABLE)
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_every_imported_flag_sets_a_field_of_the_spec(table: dict[str, Row]) -> None:
+def test_every_imported_flag_sets_a_field_of_the_spec(table: dict[str, FlagField]) -> None:
     derived = {"virtual", "precision", "bias", "pattern", "experts", "variant", "letters", "wsd"}
     paths = {row.path for row in table.values() if row.path.partition(".")[0] not in derived}
     assert paths - fields().keys() == set()

@@ -8,10 +8,15 @@ from typing import Any
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Cluster
-from parc.compiler.report.text.estimate_tables import tree_text
+from parc.compiler.report.text.estimate_tables import network_levels_text
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.spec.cluster_spec import ClusterSpec
-from parc.compiler.topology.tree import domain_names, meeting_level, tree_levels, uplink_gb_per_s
+from parc.compiler.topology.tree import (
+    common_switch_level,
+    domain_names,
+    tree_levels,
+    uplink_gb_per_s,
+)
 
 PODS = {
     "node": "dgx-h100",
@@ -51,7 +56,7 @@ def test_a_cluster_of_racks_has_only_the_leaf_level() -> None:
     assert cluster.upper == ()
     assert [level.name for level in cluster.levels] == ["leaf"]
     assert cluster.hosts[3].path == ("rack02",)
-    assert meeting_level(cluster.hosts[0], cluster.hosts[3]) == 1
+    assert common_switch_level(cluster.hosts[0], cluster.hosts[3]) == 1
 
 
 def test_the_leaf_level_sets_the_oversubscription_of_the_fabric() -> None:
@@ -61,7 +66,7 @@ def test_the_leaf_level_sets_the_oversubscription_of_the_fabric() -> None:
 
 def test_hosts_meet_at_their_nearest_common_switch() -> None:
     a1, a2, b1, _, c1, _ = resolved(PODS).hosts
-    assert [meeting_level(a1, other) for other in (a2, b1, c1)] == [0, 1, 2]
+    assert [common_switch_level(a1, other) for other in (a2, b1, c1)] == [0, 1, 2]
 
 
 def test_the_rate_of_an_uplink_is_divided_by_the_oversubscription_of_all_tiers_up_to_it() -> None:
@@ -94,7 +99,7 @@ def test_gpus_of_one_index_meet_on_their_rail_before_the_leaf() -> None:
 
 def test_the_tree_is_printed_as_a_table_with_a_row_per_level() -> None:
     fabric = {"base": "infiniband-ndr", "rails": 8}
-    lines = tree_text(resolved({**PODS, "fabric": fabric})).splitlines()
+    lines = network_levels_text(resolved({**PODS, "fabric": fabric})).splitlines()
     assert lines[0] == "Cluster levels (8 NICs of 400 Gb/s per host)"
     assert [line.split("  ")[0] for line in lines[2:]] == [
         *("GPU", "NVLink domain", "host", "rail", "leaf", "pod", "core")

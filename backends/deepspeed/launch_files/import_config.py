@@ -10,7 +10,7 @@ from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.formats import Importers
 from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.fragment import Fragment
-from parc.compiler.topology.readers.reading import Reading, some
+from parc.compiler.topology.readers.reader_state import Reading, some
 from parc.compiler.topology.readers.registry import Format
 
 BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")

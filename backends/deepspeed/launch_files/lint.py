@@ -15,7 +15,7 @@ from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.tools.lint.linter import ConfigLinter
 from parc.compiler.tools.lint.options import LintOptions
 from parc.compiler.topology.readers.document import Node, read_document
-from parc.compiler.topology.readers.reading import Reading
+from parc.compiler.topology.readers.reader_state import Reading
 
 LEAST_STAGE = {
     "offload_optimizer": 1,

@@ -10,7 +10,7 @@ from parc.backends.deepspeed.rules.sequence import SEQUENCE_RULES
 from parc.backends.deepspeed.rules.tensor import TENSOR_RULES
 from parc.backends.deepspeed.rules.zero import ZERO_RULES
 from parc.backends.deepspeed.split import find_split, why_no_split
-from parc.backends.shared.plain_rules import BATCH
+from parc.backends.shared.common_rules import BATCH
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_rules import NO_EXPERTS, expert_count_rule, experts_of
-from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest, valid
+from parc.backends.shared.common_rules import NO_EXPERTS, expert_count_rule, experts_of
+from parc.backends.shared.valid_values import (
+    divisors,
+    filter_valid,
+    format_setting,
+    format_values,
+    nearest_value,
+)
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import WORLD_FIELDS, Rule
@@ -17,7 +23,7 @@ def _violates_expert_groups(problem: Problem, layout: Layout) -> bool:
 
 def _explain_expert_groups(problem: Problem, layout: Layout) -> Finding:
     dp, ep = layout.dp, layout.ep
-    good = valid(divisors(experts_of(problem).count), lambda value: dp % value == 0)
+    good = filter_valid(divisors(experts_of(problem).count), lambda value: dp % value == 0)
     if dp % ep == 0:
         return Finding(
             message=f"experts are split over etp={layout.etp}, other layers over tp={layout.tp}",
@@ -31,7 +37,7 @@ def _explain_expert_groups(problem: Problem, layout: Layout) -> Finding:
         message=f"dp={dp} is not divisible by ep={ep}",
         label=f"{dp} % {ep} = {dp % ep}, must be 0: ep groups split dp groups",
         help=f"valid ep: {format_values(good)}",
-        fix=format_pin("layout.ep", nearest(good, ep)),
+        fix=format_setting("layout.ep", nearest_value(good, ep)),
         causes=(Cause("layout.pp", f"pp {layout.pp}"), Cause("layout.tp", f"tp {layout.tp}")),
         targets=("deepspeed",),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.deepspeed.derived_optimizer import MIN_WARMUP_STEPS, SCHEDULERS
-from parc.backends.shared.plain_rules import decay_rule
+from parc.backends.shared.common_rules import decay_rule
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule

@@ -5,7 +5,7 @@ The limits of train.py do not apply if ``launch.program`` names the user's own p
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_decoder import never_built_parts
+from parc.backends.shared.unsupported_features import never_supported_features
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Experts, Layout, Model, Problem
 from parc.compiler.ir.rule import Rule
@@ -27,7 +27,7 @@ def missing_parts(model: Model) -> list[str]:
         # scale.
         f"positions of kind {position.kind}": position.kind == "yarn",
     }
-    names = [*never_built_parts(model), *(name for name, there in found.items() if there)]
+    names = [*never_supported_features(model), *(name for name, there in found.items() if there)]
     return names if model.experts is None else names + _missing_expert_parts(model.experts)
 
 

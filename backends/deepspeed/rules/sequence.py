@@ -5,11 +5,11 @@ from __future__ import annotations
 from parc.backends.shared.valid_degrees import MAMBA_GROUPS, mixer_head_counts
 from parc.backends.shared.valid_values import (
     divisors,
-    format_pin,
+    filter_valid,
+    format_setting,
     format_values,
-    nearest,
     nearest_multiples,
-    valid,
+    nearest_value,
 )
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Model, Problem
@@ -17,7 +17,7 @@ from parc.compiler.ir.rule import Rule
 
 
 def _valid_cp(problem: Problem) -> list[int]:
-    return valid(
+    return filter_valid(
         divisors(problem.model.attention.heads),
         lambda cp: not _why_heads_do_not_split(problem.model, cp),
     )
@@ -52,7 +52,7 @@ def _explain_head_exchange(problem: Problem, layout: Layout) -> Finding:
         message=f"{heads} attention heads and {kv} key-value heads cannot be split over cp={cp}",
         label=_why_heads_do_not_split(problem.model, cp),
         help=f"valid cp: {format_values(good)}",
-        fix=format_pin("layout.cp", nearest(good, cp)),
+        fix=format_setting("layout.cp", nearest_value(good, cp)),
         causes=(
             Cause("model.heads", f"{heads} heads"),
             Cause("model.kv_heads", f"{kv} key-value heads"),
@@ -72,7 +72,7 @@ def _explain_sequence_length(problem: Problem, layout: Layout) -> Finding:
         message=f"a sequence of {length} tokens cannot be split over cp={cp}",
         label=f"{length} % {cp} = {length % cp}, must be 0",
         help=f"nearest valid sequence lengths: {below}, {above}",
-        fix=format_pin("job.sequence_length", above),
+        fix=format_setting("job.sequence_length", above),
         causes=(Cause("job.sequence_length", f"{length} tokens"),),
     )
 

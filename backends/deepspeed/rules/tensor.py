@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_rules import gpu_count_rule
+from parc.backends.shared.common_rules import gpu_count_rule
 from parc.backends.shared.valid_degrees import mixer_head_counts
-from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest, valid
+from parc.backends.shared.valid_values import (
+    divisors,
+    filter_valid,
+    format_setting,
+    format_values,
+    nearest_value,
+)
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Model, Problem
 from parc.compiler.ir.rule import Rule
@@ -16,7 +22,9 @@ def valid_tp(problem: Problem) -> list[int]:
     attention = problem.model.attention
     # Unlike Megatron, DeepSpeed makes no copies of key-value heads, so tp must divide their number.
     whole = [attention.heads, attention.kv_heads, *widths]
-    return valid(divisors(problem.cluster.node.gpus), lambda tp: not any(w % tp for w in whole))
+    return filter_valid(
+        divisors(problem.cluster.node.gpus), lambda tp: not any(w % tp for w in whole)
+    )
 
 
 def _split_widths(model: Model) -> list[tuple[str, int]]:
@@ -69,7 +77,7 @@ def _explain_split(problem: Problem, what: str, size: int, cut: tuple[str, int])
         message=f"{what} cannot be split over tp={tp}",
         label=f"{size} % {tp} = {size % tp}, must be 0",
         help=f"valid tp within one host: {format_values(good)}",
-        fix=format_pin("layout.tp", nearest(good, tp)),
+        fix=format_setting("layout.tp", nearest_value(good, tp)),
         causes=(Cause(path, f"size {size}"),),
         targets=("deepspeed",),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest
+from parc.backends.shared.valid_values import divisors, format_setting, format_values, nearest_value
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import WORLD_FIELDS, Rule
@@ -116,7 +116,7 @@ def _explain_hpz(problem: Problem, layout: Layout) -> Finding:
         message=f"{world} ranks cannot be divided into groups of hpz={hpz}",
         label=f"{world} % {hpz} = {world % hpz}, must be 0",
         help=f"valid hpz: {format_values(good)}; best is the number of GPUs per host, {gpus}",
-        fix=format_pin("layout.zero_plus.hpz", nearest(good, gpus)),
+        fix=format_setting("layout.zero_plus.hpz", nearest_value(good, gpus)),
         causes=(Cause("cluster", f"the cluster has {problem.cluster.gpus} usable GPUs"),),
         targets=("deepspeed",),
     )

@@ -6,7 +6,7 @@ A function that returns None or False omits the flag; True emits the flag withou
 from __future__ import annotations
 
 from parc.backends.megatron.programs import has_grouped_gemm
-from parc.backends.shared.plain_mesh import DEFAULT_ORDER
+from parc.backends.shared.expert_mesh import DEFAULT_ORDER
 from parc.compiler.ir import Layout, Problem
 
 

@@ -14,9 +14,9 @@ from parc.backends.megatron.meshes import ORDERS
 from parc.backends.megatron.stages.layout_string import LayoutStringError, parse
 from parc.backends.registry import framework
 from parc.compiler.diagnostics import Diagnostic, Sink
-from parc.compiler.ir import NO_OFFLOAD, NO_ZERO_PLUS, Layout, Problem, Split
+from parc.compiler.ir import NO_OFFLOAD, NO_ZERO_PLUS, Layout, PipelineSplit, Problem
 from parc.compiler.tools.lint.check_rules import LaunchFacts, split_or_even
-from parc.compiler.tools.lint.completion import cluster_tree, known_cluster, resolve_tree
+from parc.compiler.tools.lint.complete_facts import cluster_tree, known_cluster, resolve_tree
 from parc.compiler.tools.lint.options import LintOptions
 from parc.compiler.tools.lint.partial_ir import hide, is_known, with_values
 
@@ -235,7 +235,7 @@ def _is_given(name: str, known: Known) -> bool:
     return all(known(f"layout.{pin}") for pin in FIELDS.get(name, (name,)))
 
 
-def _split_from_flags(problem: Problem, pp: int, vpp: int) -> Split:
+def _split_from_flags(problem: Problem, pp: int, vpp: int) -> PipelineSplit:
     """Return the split into pipeline stages that the flags specify, or Megatron's even split."""
     pins = problem.pins
     given = pins.count_embedding or pins.count_loss or any(getattr(pins, one) for one in SPLITTING)

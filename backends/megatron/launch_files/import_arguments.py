@@ -21,7 +21,7 @@ from parc.compiler.tools.importers.flags import (
 from parc.compiler.tools.importers.formats import Importers, LaunchLines
 from parc.compiler.tools.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.fragment import Fragment
-from parc.compiler.topology.readers.reading import Reading
+from parc.compiler.topology.readers.reader_state import Reading
 from parc.compiler.topology.readers.registry import Format
 
 if TYPE_CHECKING:

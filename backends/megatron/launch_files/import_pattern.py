@@ -12,7 +12,7 @@ from typing import Any
 from parc.backends.megatron.stages.layout_string import Stage, format_layout_string
 from parc.compiler.diagnostics import Finding
 from parc.compiler.tools.importers.flags import Flag
-from parc.compiler.topology.readers.reading import Reading
+from parc.compiler.topology.readers.reader_state import Reading
 
 # Megatron's defaults of --linear-* and --mamba-* flags.
 LINEAR = {"key_heads": 16, "value_heads": 32, "key_dim": 128, "value_dim": 128}

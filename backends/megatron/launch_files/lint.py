@@ -27,14 +27,14 @@ from parc.compiler.diagnostics import Diagnostic, Finding, Sink, Span
 from parc.compiler.tools.importers.flags import Flag
 from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.tools.lint.check_rules import check_layout, lint_environment
-from parc.compiler.tools.lint.completion import read_hosts
+from parc.compiler.tools.lint.complete_facts import read_hosts
 from parc.compiler.tools.lint.flag_rules import broken_couplings, check_learning_rate
-from parc.compiler.tools.lint.launch import read_job_size
+from parc.compiler.tools.lint.launch_lines import read_job_size
 from parc.compiler.tools.lint.linter import ScriptLinter
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.partial_ir import find_missing_fact
 from parc.compiler.tools.lint.script import Script, ScriptSink
-from parc.compiler.topology.readers.reading import Reading
+from parc.compiler.topology.readers.reader_state import Reading
 
 TYPO = 0.93
 """Similarity (difflib ratio, 0 to 1) from which an unknown flag counts as a misspelled flag.
@@ -63,7 +63,7 @@ def lint_megatron(script: Script, options: LintOptions, sink: ScriptSink) -> lis
     words = [word for flag in launch.sure.values() for word in (flag.word, *flag.values)]
     # The certain flags are read as one statement, wherever the script collects them.
     read_words([replace(word, statement=0) for word in words], reading)
-    flags = TABLE.flag_of()
+    flags = TABLE.flag_by_spec_field()
     flags |= {TABLE.fields[name]: name for name in launch.sure if name in TABLE.fields}
     if "model.pattern" in reading.spans:
         flags["layout.pipeline_layout"] = "--hybrid-layer-pattern"

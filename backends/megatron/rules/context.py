@@ -6,7 +6,13 @@ first forward pass (attention/dot_product_attention/context_parallel.py, attn_fo
 
 from __future__ import annotations
 
-from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest, valid
+from parc.backends.shared.valid_values import (
+    divisors,
+    filter_valid,
+    format_setting,
+    format_values,
+    nearest_value,
+)
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import ContextComm, Layout, Problem
 from parc.compiler.ir.rule import Rule
@@ -33,8 +39,8 @@ def _explain_context_levels(problem: Problem, layout: Layout) -> Finding:
             fix="layout.cp_a2a: auto",
             causes=(Cause("layout.cp_comm", f"cp_comm {comm}"),),
         )
-    swaps = problem.model.attention.swaps
-    good = valid(divisors(cp), lambda value: 1 < value < cp and swaps(value, layout.tp))
+    swaps = problem.model.attention.can_exchange_heads
+    good = filter_valid(divisors(cp), lambda value: 1 < value < cp and swaps(value, layout.tp))
     pinned = problem.pins.cp_a2a is not None
     if not pinned:
         label = f"no group size between 1 and {cp} divides both cp {cp} and the heads per rank"
@@ -46,7 +52,9 @@ def _explain_context_levels(problem: Problem, layout: Layout) -> Finding:
         message=f"cp={cp} cannot be split into two levels" + (f" with cp_a2a={inner}" * pinned),
         label=label,
         help=f"valid cp_a2a: {format_values(good)}",
-        fix=format_pin("layout.cp_a2a", nearest(good, inner)) if good else "layout.cp_comm: p2p",
+        fix=format_setting("layout.cp_a2a", nearest_value(good, inner))
+        if good
+        else "layout.cp_comm: p2p",
         causes=(Cause("layout.cp", f"cp {cp}"),),
     )
 
@@ -57,7 +65,9 @@ def _exchanging_ranks(layout: Layout) -> int:
 
 
 def _violates_exchanged_heads(problem: Problem, layout: Layout) -> bool:
-    return layout.cp > 1 and not problem.model.attention.swaps(_exchanging_ranks(layout), layout.tp)
+    return layout.cp > 1 and not problem.model.attention.can_exchange_heads(
+        _exchanging_ranks(layout), layout.tp
+    )
 
 
 def _explain_exchanged_heads(problem: Problem, layout: Layout) -> Finding:
@@ -67,7 +77,9 @@ def _explain_exchanged_heads(problem: Problem, layout: Layout) -> Finding:
     # one copy is left per rank.
     own = {"heads": attention.heads // tp, "key-value heads": max(attention.kv_heads // tp, 1)}
     name, count = next((item for item in own.items() if item[1] % ranks), ("heads", 0))
-    good = valid(divisors(own["heads"]), lambda value: attention.swaps(value, tp))
+    good = filter_valid(
+        divisors(own["heads"]), lambda value: attention.can_exchange_heads(value, tp)
+    )
     return Finding(
         message=f"{count} {name} per tensor rank are not divisible by {axis}={ranks}",
         label=f"{count} % {ranks} = {count % ranks}, must be 0",

@@ -6,7 +6,7 @@ from parc.backends.megatron.rules.dispatch import DISPATCH_RULES
 from parc.backends.megatron.rules.express import linear_bias
 from parc.backends.megatron.rules.mesh import EXPERT_MESH_RULE
 from parc.backends.megatron.rules.sequence import EXPERT_SEQUENCE_RULE
-from parc.backends.shared.plain_rules import EXPERT_COUNT, NO_EXPERTS, experts_of
+from parc.backends.shared.common_rules import EXPERT_COUNT, NO_EXPERTS, experts_of
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule

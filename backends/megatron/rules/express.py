@@ -15,7 +15,7 @@ from parc.backends.megatron.rules.express_position import (
     position_faults,
     router_faults,
 )
-from parc.backends.shared.plain_rules import always_violated
+from parc.backends.shared.common_rules import always_violated
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Model, Problem
 from parc.compiler.ir.rule import Rule

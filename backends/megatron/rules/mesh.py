@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_rules import GPU_COUNT, HEADS
-from parc.backends.shared.valid_degrees import domain_degrees, valid_tp
-from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest, valid
+from parc.backends.shared.common_rules import GPU_COUNT, HEADS
+from parc.backends.shared.valid_degrees import tp_sizes_within_domain, valid_tp
+from parc.backends.shared.valid_values import (
+    divisors,
+    filter_valid,
+    format_setting,
+    format_values,
+    nearest_value,
+)
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import WORLD_FIELDS, Rule
@@ -25,7 +31,7 @@ def _explain_kv_heads(problem: Problem, layout: Layout) -> Finding:
         message=f"{kv} key-value heads are neither a multiple nor a divisor of tp={tp}",
         label=f"{kv} % {tp} = {kv % tp} and {tp} % {kv} = {tp % kv}, one must be 0",
         help=f"valid tp within one NVLink domain: {format_values(good)}",
-        fix=format_pin("layout.tp", nearest(good, tp)),
+        fix=format_setting("layout.tp", nearest_value(good, tp)),
         causes=(Cause("model.kv_heads", f"{kv} key-value heads"),),
     )
 
@@ -54,7 +60,7 @@ def _explain_tensor_widths(problem: Problem, layout: Layout) -> Finding:
     rows = sharded_widths(problem, layout)
     what, width, axis, degree = next(row for row in rows if row[1] % row[3])
     good = (
-        [n for n in domain_degrees(problem) if width % n == 0]
+        [n for n in tp_sizes_within_domain(problem) if width % n == 0]
         if axis == "etp"
         else valid_tp(problem)
     )
@@ -62,7 +68,7 @@ def _explain_tensor_widths(problem: Problem, layout: Layout) -> Finding:
         message=f"the width of {what}, {width}, is not divisible by {axis}={degree}",
         label=f"{width} % {degree} = {width % degree}, must be 0",
         help=f"valid {axis} within one NVLink domain: {format_values(good)}",
-        fix=format_pin(f"layout.{axis}", nearest(good, degree)),
+        fix=format_setting(f"layout.{axis}", nearest_value(good, degree)),
         causes=(Cause("model", f"the width of {what} is {width}"),),
     )
 
@@ -76,7 +82,7 @@ def _explain_expert_mesh(problem: Problem, layout: Layout) -> Finding:
     world, pp, etp, ep = layout.world, layout.pp, layout.etp, layout.ep
     block = pp * etp * ep
     experts = problem.model.experts.count if problem.model.experts else 1
-    good = valid(divisors(experts), lambda value: world % (pp * etp * value) == 0)
+    good = filter_valid(divisors(experts), lambda value: world % (pp * etp * value) == 0)
     return Finding(
         message=f"{world} ranks are not divisible by the expert mesh "
         f"pp {pp} x ep {ep} x etp {etp} = {block}",
@@ -85,7 +91,7 @@ def _explain_expert_mesh(problem: Problem, layout: Layout) -> Finding:
             f"dense mesh: tp {layout.tp} x cp {layout.cp} x dp {layout.dp} x pp {pp} = {world}; "
             f"valid ep with etp {etp}: {format_values(good)}"
         ),
-        fix=format_pin("layout.ep", nearest(good, ep)),
+        fix=format_setting("layout.ep", nearest_value(good, ep)),
         causes=(Cause("layout.etp", f"etp {etp}"), Cause("layout.pp", f"pp {pp}")),
     )
 

@@ -10,7 +10,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from parc.backends.shared.valid_degrees import MAMBA_GROUPS, mixer_head_counts, valid_tp
-from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest, valid
+from parc.backends.shared.valid_values import (
+    divisors,
+    filter_valid,
+    format_setting,
+    format_values,
+    nearest_value,
+)
 from parc.backends.shared.versions import parse_version
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
@@ -53,7 +59,7 @@ def _explain_mixer_heads(problem: Problem, layout: Layout) -> Finding:
     )
     good_tp = [n for n in valid_tp(problem) if _indivisible_heads(problem, n, cp) is None]
     most = max(heads for _, heads in mixer_head_counts(problem.model))
-    good_cp = valid(divisors(most), lambda n: _indivisible_heads(problem, tp, n) is None)
+    good_cp = filter_valid(divisors(most), lambda n: _indivisible_heads(problem, tp, n) is None)
     fix_tp = ranks == tp or not good_cp
     axes = "tp" if ranks == tp else "tp x cp"
     return Finding(
@@ -61,9 +67,9 @@ def _explain_mixer_heads(problem: Problem, layout: Layout) -> Finding:
         label=f"{count} % {ranks} = {count % ranks}, must be 0",
         help=f"valid tp with cp {cp}: {format_values(good_tp)}; "
         f"valid cp with tp {tp}: {format_values(good_cp)}",
-        fix=format_pin("layout.tp", nearest(good_tp or [1], tp))
+        fix=format_setting("layout.tp", nearest_value(good_tp or [1], tp))
         if fix_tp
-        else format_pin("layout.cp", nearest(good_cp, cp)),
+        else format_setting("layout.cp", nearest_value(good_cp, cp)),
         causes=(Cause("model", f"{count} {what}"),),
     )
 

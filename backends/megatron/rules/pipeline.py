@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_rules import BATCH, DP
+from parc.backends.shared.common_rules import BATCH, DP
 from parc.backends.shared.valid_values import (
     divisors,
-    format_pin,
+    format_setting,
     format_values,
-    nearest,
     nearest_multiples,
+    nearest_value,
 )
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
@@ -70,7 +70,7 @@ def _explain_chunk_count(problem: Problem, layout: Layout) -> Finding:
         f"{layout.pp * layout.vpp}",
         label=f"{layout.pp} * {layout.vpp} = {layout.pp * layout.vpp} chunks, not {have}",
         help=f"valid vpp for an even split over pp {layout.pp}: {format_values(good)}",
-        fix=format_pin("layout.vpp", nearest(good, layout.vpp)),
+        fix=format_setting("layout.vpp", nearest_value(good, layout.vpp)),
     )
 
 
@@ -98,7 +98,7 @@ def _explain_interleaved_micro_batches(problem: Problem, layout: Layout) -> Find
         label=f"{count} % {layout.pp} = {count % layout.pp}, must be 0, and {count} >= {layout.pp}",
         help="nearest valid global batches: "
         f"{format_values(sorted({below * step, above * step}))}; or use vpp 1",
-        fix=format_pin("job.global_batch", above * step),
+        fix=format_setting("job.global_batch", above * step),
         causes=(
             Cause(
                 "job.global_batch", f"{batch} / (micro-batch {layout.micro_batch} x dp {layout.dp})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parc.backends.megatron.rules.mesh import sharded_widths
-from parc.backends.shared.valid_values import format_pin, format_values, nearest_multiples
+from parc.backends.shared.valid_values import format_setting, format_values, nearest_multiples
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Model, Problem
 from parc.compiler.ir.rule import Rule
@@ -63,7 +63,7 @@ def _explain_alignment(problem: Problem, layout: Layout) -> Finding:
         f"({what})",
         label=f"{size} % {step} = {size % step}, must be 0",
         help=lengths if tokens else "use a smaller tp, or bf16",
-        fix=format_pin("job.sequence_length", above) if tokens else "job.precision: bf16",
+        fix=format_setting("job.sequence_length", above) if tokens else "job.precision: bf16",
         causes=(Cause("job.precision", precision),),
     )
 

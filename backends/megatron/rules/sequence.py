@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_rules import CONTEXT_CHUNKS, SEQUENCE_SHARD
+from parc.backends.shared.common_rules import CONTEXT_CHUNKS, SEQUENCE_SHARD
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule

@@ -21,7 +21,7 @@ from parc.backends.megatron.stages.layout_string import (
     format_layout_string,
     parse,
 )
-from parc.compiler.ir import Chunk, Model, Pins, Problem, Split
+from parc.compiler.ir import Model, ModelChunk, Pins, PipelineSplit, Problem
 
 MOST_MTP_SHARE = 0.1
 """Fraction of a rank's layers up to which MTP layers are ignored when stages are balanced."""
@@ -38,7 +38,7 @@ class ModelDepth:
     loads: tuple[float, ...] = ()
     """Load per layer of a pattern, with mean 1; empty if all layers are identical."""
 
-    def chunk_load(self, chunk: Chunk) -> float:
+    def chunk_load(self, chunk: ModelChunk) -> float:
         """Return the computing load of ``chunk``, in units of one decoder layer."""
         first, count = chunk.first_layer, chunk.layers
         own = sum(self.loads[first : first + count]) if self.loads else count
@@ -81,13 +81,13 @@ def model_depth(model: Model) -> ModelDepth:
     return ModelDepth(model.layers, model.mtp_layers, 1 + loss, loss, layer_loads(model))
 
 
-def find_split(problem: Problem, pp: int, vpp: int) -> Split | None:
+def find_split(problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
     """Return the split of the layers over ``pp`` ranks with ``vpp`` chunks each, or None."""
     return _find_cached(model_depth(problem.model), pp, vpp, SplitPins.from_pins(problem.pins))
 
 
 @lru_cache(maxsize=65_536)
-def _find_cached(depth: ModelDepth, pp: int, vpp: int, pins: SplitPins) -> Split | None:
+def _find_cached(depth: ModelDepth, pp: int, vpp: int, pins: SplitPins) -> PipelineSplit | None:
     """Return the split of the layers, cached because thousands of candidates share few splits."""
     if pp == 1 and vpp > 1:
         return None
@@ -104,7 +104,7 @@ def _find_cached(depth: ModelDepth, pp: int, vpp: int, pins: SplitPins) -> Split
     return _choose_form(depth, pp, vpp, pins)
 
 
-def _choose_form(depth: ModelDepth, pp: int, vpp: int, pins: SplitPins) -> Split | None:
+def _choose_form(depth: ModelDepth, pp: int, vpp: int, pins: SplitPins) -> PipelineSplit | None:
     """Return the split in the simplest balanced form; None if no form fits."""
     if depth.loads:
         stages = balance_pattern(depth.loads, pp * vpp, depth.loss_load)
@@ -132,20 +132,22 @@ def _choose_form(depth: ModelDepth, pp: int, vpp: int, pins: SplitPins) -> Split
     )
 
 
-def _split_without_pipeline(depth: ModelDepth) -> Split:
+def _split_without_pipeline(depth: ModelDepth) -> PipelineSplit:
     """Return the split for one pipeline rank: a single chunk with all layers."""
-    return Split(
-        "even", False, False, "", ((Chunk(0, depth.layers, True, depth.mtp_layers, True),),)
+    return PipelineSplit(
+        "even", False, False, "", ((ModelChunk(0, depth.layers, True, depth.mtp_layers, True),),)
     )
 
 
-def _even_split(depth: ModelDepth, pp: int, vpp: int) -> Split:
+def _even_split(depth: ModelDepth, pp: int, vpp: int) -> PipelineSplit:
     """Return the split into chunks with equally many layers."""
     counts = [depth.layers // (pp * vpp)] * (pp * vpp)
-    return Split("even", False, False, "", _chunks_by_rank(depth, counts, pp))
+    return PipelineSplit("even", False, False, "", _chunks_by_rank(depth, counts, pp))
 
 
-def _split_with_counted_ends(depth: ModelDepth, pp: int, vpp: int, pins: SplitPins) -> Split | None:
+def _split_with_counted_ends(
+    depth: ModelDepth, pp: int, vpp: int, pins: SplitPins
+) -> PipelineSplit | None:
     """Return an even split in which the loss, the embedding or both count as one layer.
 
     None if no such split is even.
@@ -159,11 +161,13 @@ def _split_with_counted_ends(depth: ModelDepth, pp: int, vpp: int, pins: SplitPi
         counts[0] -= embedding
         counts[-1] -= loss
         if total % (pp * vpp) == 0 and min(counts) >= 0:
-            return Split("counted", embedding, loss, "", _chunks_by_rank(depth, counts, pp))
+            return PipelineSplit("counted", embedding, loss, "", _chunks_by_rank(depth, counts, pp))
     return None
 
 
-def _split_with_given_ends(depth: ModelDepth, pp: int, vpp: int, pins: SplitPins) -> Split | None:
+def _split_with_given_ends(
+    depth: ModelDepth, pp: int, vpp: int, pins: SplitPins
+) -> PipelineSplit | None:
     """Return the split with the spec's layer counts for the first and the last rank.
 
     The other ranks share the remaining layers evenly; None if that is impossible.
@@ -176,7 +180,7 @@ def _split_with_given_ends(depth: ModelDepth, pp: int, vpp: int, pins: SplitPins
     return _first_last_split(depth, (pp, vpp), (pins.first or each, each, pins.last or each))
 
 
-def _split_with_smaller_ends(depth: ModelDepth, pp: int, vpp: int) -> Split | None:
+def _split_with_smaller_ends(depth: ModelDepth, pp: int, vpp: int) -> PipelineSplit | None:
     """Return a split whose first and last rank have fewer layers than the middle ranks.
 
     The last rank has the fewest layers; None if no such split exists.
@@ -193,7 +197,7 @@ def _split_with_smaller_ends(depth: ModelDepth, pp: int, vpp: int) -> Split | No
 
 def _first_last_split(
     depth: ModelDepth, grid: tuple[int, int], ranks: tuple[int, int, int]
-) -> Split | None:
+) -> PipelineSplit | None:
     """Return the split for ``ranks``, the layers of (first rank, each middle rank, last rank).
 
     ``grid`` is (pp, vpp). None if vpp does not divide the layers of a rank.
@@ -202,7 +206,7 @@ def _first_last_split(
     if any(count % vpp or count < vpp for count in ranks if count or pp > 2):
         return None
     first, each, last = (count // vpp for count in ranks)
-    return Split(
+    return PipelineSplit(
         "first-last",
         False,
         False,
@@ -211,7 +215,9 @@ def _first_last_split(
     )
 
 
-def _split_of_layout_string(depth: ModelDepth, pp: int, vpp: int, text: str) -> Split | None:
+def _split_of_layout_string(
+    depth: ModelDepth, pp: int, vpp: int, text: str
+) -> PipelineSplit | None:
     """Return the split of the user's layout string; None if it does not fit pp and vpp."""
     try:
         stages = parse(text)
@@ -244,18 +250,20 @@ def find_layout_string_fault(
     return None
 
 
-def _split_from_stages(stages: tuple[Stage, ...], pp: int, vpp: int, text: str) -> Split:
+def _split_from_stages(stages: tuple[Stage, ...], pp: int, vpp: int, text: str) -> PipelineSplit:
     """Return the split of a layout string: stage k is chunk k // pp of pipeline rank k % pp."""
-    first, rows = 0, [[] for _ in range(pp)]  # type: tuple[int, list[list[Chunk]]]
+    first, rows = 0, [[] for _ in range(pp)]  # type: tuple[int, list[list[ModelChunk]]]
     for k, stage in enumerate(stages):
         rows[k % pp].append(
-            Chunk(first, stage.layers, stage.embedding, stage.mtp_layers, stage.loss)
+            ModelChunk(first, stage.layers, stage.embedding, stage.mtp_layers, stage.loss)
         )
         first += stage.layers
-    return Split("string", False, False, text, tuple(tuple(row) for row in rows))
+    return PipelineSplit("string", False, False, text, tuple(tuple(row) for row in rows))
 
 
-def _chunks_by_rank(depth: ModelDepth, counts: list[int], pp: int) -> tuple[tuple[Chunk, ...], ...]:
+def _chunks_by_rank(
+    depth: ModelDepth, counts: list[int], pp: int
+) -> tuple[tuple[ModelChunk, ...], ...]:
     """Return the chunks of each rank, with ``counts`` layers in model order.
 
     The last chunk also has the MTP layers and the loss.

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from parc.backends.megatron.stages.layout_string import LayoutStringError, parse
 from parc.backends.megatron.stages.split import SplitPins, find_layout_string_fault, model_depth
-from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest, valid
+from parc.backends.shared.valid_values import (
+    divisors,
+    filter_valid,
+    format_setting,
+    format_values,
+    nearest_value,
+)
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Problem
 
@@ -115,16 +121,16 @@ def _explain_first_last(problem: Problem, pp: int, vpp: int, pins: SplitPins) ->
     other = pins.last if pins.first else None
     at = "layout.first_stage_layers" if pins.first else "layout.last_stage_layers"
     rest = layers - (pins.first or 0) - (pins.last or 0)
-    good = valid(
+    good = filter_valid(
         range(vpp, layers + 1, vpp), lambda n: _fits_evenly(layers - n - (other or 0), middle, vpp)
     )
     most = -(-layers // pp)
-    near = nearest(good, pins.first or pins.last or most)
+    near = nearest_value(good, pins.first or pins.last or most)
     finding = Finding(
         message=f"the fixed stages leave {rest} of {layers} layers for {middle} other stages",
         label=_explain_remainder(rest, middle, vpp),
         help=f"valid {at}: {format_values(good)}",
-        fix=format_pin(at, near),
+        fix=format_setting(at, near),
         causes=(Cause("model.layers", f"{layers} layers"), Cause("layout.pp", f"pp {pp}")),
     )
     return "P04", at, finding
@@ -149,7 +155,7 @@ def _fits_evenly(rest: int, middle: int, vpp: int) -> bool:
 def _explain_counted(problem: Problem, pp: int, vpp: int, pins: SplitPins) -> Reason:
     layers = problem.model.layers
     total = layers + bool(pins.embedding) + bool(pins.loss)
-    good = valid(divisors(total), lambda n: n > 1 and total % (n * vpp) == 0)
+    good = filter_valid(divisors(total), lambda n: n > 1 and total % (n * vpp) == 0)
     at = "layout.count_embedding" if pins.embedding else "layout.count_loss"
     finding = Finding(
         message=f"{total} counted layers are not divisible by pp={pp} x vpp={vpp}",
@@ -166,7 +172,7 @@ def _explain_too_many_stages(problem: Problem, pp: int, vpp: int) -> Reason:
     # A layout string may have stages with only the MTP layers or the loss; a layer pattern may not.
     most = layers if model.pattern else layers + 1 + bool(model.mtp_layers)
     at = "layout.pp" if pp > layers else "layout.vpp"
-    fix = format_pin(at, max(1, layers if pp > layers else layers // pp))
+    fix = format_setting(at, max(1, layers if pp > layers else layers // pp))
     finding = Finding(
         message=f"{layers} layers cannot fill pp={pp} x vpp={vpp} = {pp * vpp} stages",
         label=f"{pp * vpp} stages, must be at most {most}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from parc.backends.shared.plain_split import explain_no_pipeline, single_stage
+from parc.backends.shared.pipeline_split import explain_no_pipeline, single_stage
 from parc.backends.shared.render import render
 from parc.backends.shared.torch import memory as torch_memory
 from parc.backends.shared.torch import mesh as torch_mesh
@@ -16,16 +16,16 @@ from parc.compiler.ir import (
     ContextComm,
     GradientExchange,
     GroupFamily,
+    KernelStack,
     Layout,
+    LayoutVariant,
     Mesh,
     Model,
+    PipelineSplit,
     Plan,
     Problem,
     ProgramMemory,
     Recompute,
-    Split,
-    Stack,
-    Variant,
 )
 
 
@@ -38,7 +38,7 @@ class TorchFramework:
     """A framework with a device mesh and fully sharded data parallelism, but no pipeline."""
 
     name: ClassVar[str]
-    stack = Stack("torch-native")
+    stack = KernelStack("torch-native")
     # The emitted programs call FSDP2's set_requires_all_reduce, so replicas reduce once per step.
     gradient_exchange = GradientExchange(reduces_replicas_once=True)
     cp_comm: ClassVar[ContextComm]
@@ -54,7 +54,7 @@ class TorchFramework:
         """Return the only rank order, that of ``init_device_mesh``."""
         return (torch_mesh.ORDER,)
 
-    def variants(self, problem: Problem) -> tuple[Variant, ...]:
+    def variants(self, problem: Problem) -> tuple[LayoutVariant, ...]:
         """Return the sharding variants: FSDP, hybrid sharding, ZeRO-2 and DDP."""
         return torch_variants(problem, (3, 2, 0), self.cp_comm)
 
@@ -70,7 +70,7 @@ class TorchFramework:
         """Return the process groups along single axes of the mesh and along flattened axes."""
         return torch_mesh.families(*self.axes)
 
-    def splits(self, problem: Problem, pp: int, vpp: int) -> Split | None:
+    def splits(self, problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
         """Return a single stage with all layers; None if ``pp`` or ``vpp`` is above 1."""
         return single_stage(problem.model, pp, vpp)
 
@@ -84,7 +84,7 @@ class TorchFramework:
 
     def program_memory(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of the emitted decoder under FSDP2 or DDP."""
-        return torch_memory.plain_fsdp2()
+        return torch_memory.emitted_decoder_memory()
 
     def padded_vocab(self, model: Model, tp: int) -> int:
         """Return the vocabulary size, because these frameworks do not pad the embedding."""

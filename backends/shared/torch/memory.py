@@ -19,7 +19,7 @@ SHARED_INPUTS = 2.5
 (queries, keys, values), two after the MLP norm (gate, up)."""
 
 
-def fsdp2() -> ProgramMemory:
+def fsdp2_memory() -> ProgramMemory:
     """Return the memory model of FSDP2 with mixed precision, whose fp32 state is sharded.
 
     The state is weights, gradients and two Adam moments. A gathered unit stores 16-bit weights and,
@@ -42,7 +42,7 @@ def fsdp2() -> ProgramMemory:
     )
 
 
-def plain_fsdp2() -> ProgramMemory:
+def emitted_decoder_memory() -> ProgramMemory:
     """Return the memory model of PARC's own decoder under FSDP2; ``replicated`` is that under DDP.
 
     In an uncompiled program a gated MLP saves the output of its activation function too.
@@ -50,7 +50,11 @@ def plain_fsdp2() -> ProgramMemory:
     projection together.
     """
     program = replace(
-        fsdp2(), activation_copies=1.0, whole_logits=True, split_loss_bytes=0.0, root_bytes=2.0
+        fsdp2_memory(),
+        activation_copies=1.0,
+        whole_logits=True,
+        split_loss_bytes=0.0,
+        root_bytes=2.0,
     )
     return replace(program, replicated=ddp_autocast_memory(program, norm_copies=1.0))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from parc.backends.shared.plain_rules import (
+from parc.backends.shared.common_rules import (
     BATCH,
     GPU_COUNT,
     HEADS,
@@ -12,8 +12,13 @@ from parc.backends.shared.plain_rules import (
     always_violated,
 )
 from parc.backends.shared.torch.mesh import ORDER
-from parc.backends.shared.valid_degrees import domain_degrees, mixer_head_counts
-from parc.backends.shared.valid_values import format_pin, format_values, nearest, valid
+from parc.backends.shared.valid_degrees import mixer_head_counts, tp_sizes_within_domain
+from parc.backends.shared.valid_values import (
+    filter_valid,
+    format_setting,
+    format_values,
+    nearest_value,
+)
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import WORLD_FIELDS, Rule
@@ -55,12 +60,12 @@ def _violates_kv_heads(problem: Problem, layout: Layout) -> bool:
 def _explain_kv_heads(problem: Problem, layout: Layout) -> Finding:
     kv, tp = problem.model.attention.kv_heads, layout.tp
     heads = problem.model.attention.heads
-    good = valid(domain_degrees(problem), lambda n: kv % n == 0 and heads % n == 0)
+    good = filter_valid(tp_sizes_within_domain(problem), lambda n: kv % n == 0 and heads % n == 0)
     return Finding(
         message=f"{kv} key-value heads cannot be split over tp={tp}",
         label=f"{kv} % {tp} = {kv % tp}, must be 0, because torch does not copy heads",
         help=f"valid tp within one NVLink domain: {format_values(good)}",
-        fix=format_pin("layout.tp", nearest(good, tp)),
+        fix=format_setting("layout.tp", nearest_value(good, tp)),
         causes=(Cause("model.kv_heads", f"the model has {kv} key-value heads"),),
     )
 
@@ -83,14 +88,15 @@ def _has_indivisible_widths(problem: Problem, layout: Layout) -> bool:
 def _explain_indivisible_widths(problem: Problem, layout: Layout) -> Finding:
     tp = layout.tp
     what, width = next(row for row in _split_widths(problem) if row[1] % tp)
-    good = valid(
-        domain_degrees(problem), lambda n: all(w % n == 0 for _, w in _split_widths(problem))
+    good = filter_valid(
+        tp_sizes_within_domain(problem),
+        lambda n: all(w % n == 0 for _, w in _split_widths(problem)),
     )
     return Finding(
         message=f"the width of {what}, {width}, cannot be split over tp={tp}",
         label=f"{width} % {tp} = {width % tp}, must be 0",
         help=f"valid tp within one NVLink domain: {format_values(good)}",
-        fix=format_pin("layout.tp", nearest(good, tp)),
+        fix=format_setting("layout.tp", nearest_value(good, tp)),
         causes=(Cause("model", f"the width of {what} is {width}"),),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parc.backends.shared.variants import apply_pins
-from parc.compiler.ir import ContextComm, Problem, Variant
+from parc.compiler.ir import ContextComm, LayoutVariant, Problem
 
 SHARD_SPANS = (1, 2, 4)
 """Numbers of NVLink domains (of hosts, if there is no NVLink) that a hybrid shard may span."""
@@ -13,15 +13,15 @@ SHARD_SPANS = (1, 2, 4)
 
 def torch_variants(
     problem: Problem, stages: tuple[int, ...], comm: ContextComm
-) -> tuple[Variant, ...]:
+) -> tuple[LayoutVariant, ...]:
     """Return the sharding variants for the search, restricted to what the spec fixes.
 
     The order is: full sharding, hybrid sharding from the smallest shard to the largest, then the
     other ZeRO ``stages``. ``comm`` is the context parallel communication.
     """
-    offered = [Variant(3, cp_comm=comm)] if 3 in stages else []
-    offered += [Variant(3, shard, cp_comm=comm) for shard in _hybrid_shard_sizes(problem)]
-    offered += [Variant(stage, cp_comm=comm) for stage in stages if stage != 3]
+    offered = [LayoutVariant(3, cp_comm=comm)] if 3 in stages else []
+    offered += [LayoutVariant(3, shard, cp_comm=comm) for shard in _hybrid_shard_sizes(problem)]
+    offered += [LayoutVariant(stage, cp_comm=comm) for stage in stages if stage != 3]
     return apply_pins(problem, offered)
 
 
@@ -36,7 +36,7 @@ def _hybrid_shard_sizes(problem: Problem) -> Iterator[int]:
         return
     inner_ranks = (pins.tp or 1) * (pins.cp or 1)
     for span in SHARD_SPANS:
-        ranks = cluster.node.near_gpus * span
+        ranks = cluster.node.nvlink_or_host_gpus * span
         # A shard over all GPUs would be full sharding, and a shard of one rank would be DDP.
         if ranks < cluster.gpus and ranks % inner_ranks == 0 and ranks // inner_ranks > 1:
             yield ranks // inner_ranks

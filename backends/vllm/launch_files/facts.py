@@ -17,7 +17,7 @@ from parc.compiler.ir import ServingProblem
 from parc.compiler.ir.serving import ServingLayout
 from parc.compiler.tools.importers.flags import Flag, whole_number
 from parc.compiler.tools.lint.check_rules import LaunchFacts
-from parc.compiler.tools.lint.completion import (
+from parc.compiler.tools.lint.complete_facts import (
     MODEL,
     catalog_name,
     cluster_tree,

@@ -13,10 +13,10 @@ from parc.backends.vllm.extra_arguments import long_flag_name
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.flags import (
     Flag,
-    Row,
+    FlagField,
     import_table,
-    put,
     report_unknown,
+    set_spec_field,
     take_flags,
     whole_number,
     written_flags,
@@ -24,11 +24,11 @@ from parc.compiler.tools.importers.flags import (
 from parc.compiler.tools.importers.formats import Importers, LaunchLines
 from parc.compiler.tools.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.fragment import Fragment
-from parc.compiler.topology.readers.reading import Reading
+from parc.compiler.topology.readers.reader_state import Reading
 from parc.compiler.topology.readers.registry import Format
 
 
-def _is_integer_field(row: Row, section: str) -> bool:
+def _is_integer_field(row: FlagField, section: str) -> bool:
     """Return True if ``row`` sets an integer field in the spec section ``section``."""
     return row.kind == "int" and row.path.startswith(f"{section}.")
 
@@ -88,7 +88,7 @@ def _read_model(words: list[Word], reading: Reading) -> None:
     for word, following, after in zip(words, words[1:], words[2:], strict=False):
         if word.text.endswith("vllm") and following.text == "serve" and not after.is_flag:
             if not after.dynamic:
-                put(reading, "model", after.text, Flag("serve", after, ()))
+                set_spec_field(reading, "model", after.text, Flag("serve", after, ()))
             return
 
 

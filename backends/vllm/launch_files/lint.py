@@ -80,7 +80,7 @@ def lint_vllm(script: Script, options: LintOptions, sink: ScriptSink) -> list[Sk
         if name in command.sure
     }
     if command.flags:
-        sink.locate(spans, TABLE.flag_of(), command.flags[0].word.span)
+        sink.locate(spans, TABLE.flag_by_spec_field(), command.flags[0].word.span)
     unsure = [name for name in (*DEGREES, SPREAD) if name in written and name not in command.sure]
     if unsure or command.is_open:
         fact = f"the value of {', '.join(unsure)}" if unsure else "a flag added at run time"

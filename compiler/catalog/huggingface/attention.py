@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from parc.compiler.catalog.huggingface.keys import ConfigKeys, listed, shown
+from parc.compiler.catalog.huggingface.config_keys import ConfigKeys, listed, shown
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from parc.compiler.catalog.huggingface.config_keys import ConfigKeys, ConfigNote, note_unread, shown
 from parc.compiler.catalog.huggingface.family import FamilyError
 from parc.compiler.catalog.huggingface.family_files import FamilyFiles, shipped_families
-from parc.compiler.catalog.huggingface.keys import ConfigKeys, ConfigNote, note_unread, shown
 from parc.compiler.catalog.huggingface.model_fields import read_model
 
 TEXT_PARTS = ("text_config", "llm_config", "language_config")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from operator import eq
 from typing import Any
 
-from parc.compiler.catalog.huggingface.keys import ConfigKeys, shown
+from parc.compiler.catalog.huggingface.config_keys import ConfigKeys, shown
 
 _SCORES = {"softmax": "softmax", "sigmoid": "sigmoid"}
 _SOFTMAX_METHODS = {"greedy": "all", "group_limited_greedy": "groups"}

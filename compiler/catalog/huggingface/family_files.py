@@ -73,7 +73,7 @@ class FamilyFiles:
         """
         if model_type not in self._families:
             # Imported on first use: a compile of a catalog model needs only unsupported_parts.
-            from parc.compiler.catalog.huggingface.family_schema import check_family
+            from parc.compiler.catalog.huggingface.check_family import check_family
 
             tree, file = self._merge_with_base(f"families/{model_type}", ())
             check_family(tree, file)

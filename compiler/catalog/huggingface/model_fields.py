@@ -12,9 +12,9 @@ from parc.compiler.catalog.huggingface.attention import (
     read_layer_pattern,
     read_linear_attention,
 )
+from parc.compiler.catalog.huggingface.config_keys import ConfigKeys, shown
 from parc.compiler.catalog.huggingface.experts import read_experts
 from parc.compiler.catalog.huggingface.family import Family
-from parc.compiler.catalog.huggingface.keys import ConfigKeys, shown
 from parc.compiler.catalog.huggingface.position import read_position
 
 ACTIVATIONS = {

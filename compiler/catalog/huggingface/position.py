@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from parc.compiler.catalog.huggingface.keys import ConfigKeys, listed, positive_or_note, shown
+from parc.compiler.catalog.huggingface.config_keys import (
+    ConfigKeys,
+    listed,
+    positive_or_note,
+    shown,
+)
 
 # All three parts of "mrope" have the same position for text tokens, so it is no scaling.
 _SCALINGS = {

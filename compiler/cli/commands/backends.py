@@ -22,8 +22,8 @@ def command(ctx: click.Context, style: str) -> None:
     from parc.compiler.report.text.backend_tables import (
         backend_records,
         backend_text,
-        matrix_text,
         strategies_by_target,
+        strategy_matrix_text,
     )
 
     sink = Sink()
@@ -32,6 +32,6 @@ def command(ctx: click.Context, style: str) -> None:
         document = {"format": 1, "backends": records, "strategies": strategies_by_target(True)}
         command_steps.print_json(document)
     else:
-        click.echo(f"{backend_text(sink)}\n{matrix_text()}", nl=False)
+        click.echo(f"{backend_text(sink)}\n{strategy_matrix_text()}", nl=False)
     command_steps.show_findings((sink,), "text", sys.stderr)
     ctx.exit(command_steps.FOUND if sink.failed() else 0)

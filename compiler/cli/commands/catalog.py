@@ -18,7 +18,11 @@ KINDS = ("gpus", "generations", "nodes", "fabrics", "models", "clusters")
 def command(kind: str, name: str | None, style: str) -> None:
     """List the entries of the catalog, or show one entry with its sources."""
     from parc.compiler.catalog.library import Library
-    from parc.compiler.report.text.catalog_text import entry_text, list_text, unknown_name
+    from parc.compiler.report.text.catalog_text import (
+        catalog_entry_text,
+        catalog_list_text,
+        unknown_name_message,
+    )
 
     library = Library(None)
     if name is None:
@@ -26,13 +30,13 @@ def command(kind: str, name: str | None, style: str) -> None:
         if style == "json":
             command_steps.print_json({"format": 1, kind: entries})
         else:
-            click.echo(list_text(kind, entries), nl=False)
+            click.echo(catalog_list_text(kind, entries), nl=False)
         return
     try:
         entry = dict(library.entry(kind, name))
     except KeyError:
-        raise click.UsageError(unknown_name(kind, name, library.names(kind))) from None
+        raise click.UsageError(unknown_name_message(kind, name, library.names(kind))) from None
     if style == "json":
         command_steps.print_json({"format": 1, "name": name, "entry": entry})
     else:
-        click.echo(entry_text(name, entry), nl=False)
+        click.echo(catalog_entry_text(name, entry), nl=False)

@@ -45,12 +45,12 @@ def _check_spec(spec: str, overrides: tuple[str, ...]) -> Sink | None:
     Print an error and return None if the file cannot be read.
     """
     from parc.compiler.pipeline import plan_spec
-    from parc.compiler.spec.reading.source import Unreadable, read_source
+    from parc.compiler.spec.reading.source import UnreadableFileError, read_source
 
     sink = Sink()
     try:
         plan_spec(read_source(spec), overrides, sink)
-    except Unreadable as error:
+    except UnreadableFileError as error:
         click.echo(f"parc: {error}", err=True)
         return None
     return sink

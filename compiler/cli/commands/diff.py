@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from parc.compiler.cli import command_steps, options
-from parc.compiler.report.diff.side import NotAnOutput, Side, read_side
+from parc.compiler.report.diff.read_side import NotAnOutputDirectory, Side, read_side
 
 CHANGED = 3
 
@@ -31,7 +31,7 @@ def command(ctx: click.Context, old: str, new: str, style: str, exit_code: bool)
 
     try:
         found = diff(_read_side_of_diff(old, style), _read_side_of_diff(new, style))
-    except NotAnOutput as error:
+    except NotAnOutputDirectory as error:
         raise click.UsageError(str(error)) from None
     if style == "json":
         command_steps.print_json(found.to_json())
@@ -47,7 +47,7 @@ def _read_side_of_diff(name: str, style: str) -> Side:
     Warnings about the spec are printed to standard error.
     """
     if Path(name).is_dir():
-        from parc.compiler.report.json.directory import read_directory, texts
+        from parc.compiler.report.json.output_directory import read_directory, texts
 
         # Line endings that a copy changed do not count as changes of the plan.
         found = texts(read_directory(Path(name)))

@@ -40,7 +40,7 @@ HELP = f"Print a spec fragment made from files of other tools.\n\n{_PARAGRAPH}\n
 def command(kind: str, files: tuple[str, ...], output: Path | None, style: str) -> None:
     """Print the spec fragment that is read from ``files``, or write it to the file ``output``."""
     from parc.compiler.catalog.huggingface.config import split_part
-    from parc.compiler.diagnostics import Positions, Sink
+    from parc.compiler.diagnostics import Sink, SpecPositions
     from parc.compiler.report.formatting import json_text
     from parc.compiler.spec.reading.source import read_source
     from parc.compiler.tools.importers.format_fragment import fragment_json, fragment_yaml
@@ -53,7 +53,7 @@ def command(kind: str, files: tuple[str, ...], output: Path | None, style: str) 
         for source, (_, part) in zip(sources, parts, strict=True)
     ]
     lines = {name: tuple(text.splitlines()) for text, name in texts}
-    sink = Sink(Positions(files[0], lines=lines))
+    sink = Sink(SpecPositions(files[0], lines=lines))
     found = import_files(kind, texts, sink)
     text = ""
     if found is not None and style == "yaml":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from parc.backends.registry import built_in
+from parc.backends.registry import built_in_backends
 
 STARTER = """\
 # yaml-language-server: $schema=spec.schema.json
@@ -78,6 +78,6 @@ def command(kind: str) -> None:
     Usage: parc init > spec.yaml, edit the file, then parc check spec.yaml.
     """
     serves = kind == "serve"
-    (binding, *_), others = built_in("engine" if serves else "framework"), LAUNCHERS[kind]
+    (binding, *_), others = built_in_backends("engine" if serves else "framework"), LAUNCHERS[kind]
     emit = ", ".join(sorted((binding.name, *others)))
     click.echo((SERVING if serves else STARTER).replace("{emit}", emit), nl=False)

@@ -74,12 +74,12 @@ def _lint_file(name: str, lint_options: LintOptions) -> tuple[ScriptSink, list[S
 
     Print an error and return None if the file cannot be read.
     """
-    from parc.compiler.spec.reading.source import Unreadable, read_source
+    from parc.compiler.spec.reading.source import UnreadableFileError, read_source
     from parc.compiler.tools.lint.lint_file import lint_text
 
     try:
         source = read_source(name)
-    except Unreadable as error:
+    except UnreadableFileError as error:
         click.echo(f"parc: {error}", err=True)
         return None
     return lint_text(source.text, source.name, lint_options)

@@ -28,16 +28,16 @@ def command(ctx: click.Context, directory: Path, style: str, fail_on: str) -> No
     DIR/parc.lock is a warning. The command also exits with 1 if files of a plugin cannot be
     verified because it has no verifier (A13). docs/verify.md has the details.
     """
-    from parc.compiler.ir.finding import Positions
-    from parc.compiler.report.json.directory import read_directory, texts
+    from parc.compiler.ir.finding import SpecPositions
+    from parc.compiler.report.json.output_directory import read_directory, texts
     from parc.compiler.verify.select_verifiers import UNVERIFIED
+    from parc.compiler.verify.verify_checksums import verify_checksums
     from parc.compiler.verify.verify_plan import verify_artifacts
-    from parc.compiler.verify.verify_written import verify_written
 
-    sink = Sink(Positions(file=directory.as_posix()))
+    sink = Sink(SpecPositions(file=directory.as_posix()))
     files = read_directory(directory)
     verify_artifacts(texts(files), sink)
-    verify_written(files, sink)
+    verify_checksums(files, sink)
     command_steps.show_findings((sink,), cast(Format, style), sys.stdout)
     if style == "text" and not sink.diagnostics:
         click.echo(f"OK: {len(files)} files, consistent and unmodified.")

@@ -40,7 +40,7 @@ class CollectiveFit:
     switch_factor: float = 1.0
     """Factor on traffic time from eight ranks on, where the NVLink switch can reduce."""
 
-    def at_link(self, link_gb_per_s: float) -> CollectiveFit:
+    def scaled_to_link(self, link_gb_per_s: float) -> CollectiveFit:
         """Return the collective fit with its bandwidth scaled to another link.
 
         ``link_gb_per_s`` is the data-sheet rate of the other link, one direction.

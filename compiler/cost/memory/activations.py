@@ -288,7 +288,7 @@ def kept_bytes(layer: LayerActivations, layout: Layout, layers: int) -> float:
     return layers / (recompute.layers or 1) * layer.checkpoint
 
 
-def working_bytes(layer: LayerActivations, layout: Layout) -> float:
+def backward_working_bytes(layer: LayerActivations, layout: Layout) -> float:
     """Return the temporary bytes of one layer's backward pass.
 
     They are the recomputed activations and the gradients (``transient``).

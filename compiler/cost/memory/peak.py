@@ -6,21 +6,21 @@ from dataclasses import replace
 
 from parc.compiler.cost.memory.activations import (
     LayerActivations,
+    backward_working_bytes,
     kept_bytes,
     layer_activations,
-    working_bytes,
 )
 from parc.compiler.cost.memory.workspaces import (
     head_buffer_bytes,
-    library_bytes,
+    library_workspace_bytes,
     placeholder_bytes,
+    residual_stream_bytes,
     stage_buffer_bytes,
-    stream_bytes,
 )
 from parc.compiler.cost.schedules.estimates import micro_batches_in_flight
 from parc.compiler.cost.schedules.table import PipelineShape
 from parc.compiler.cost.setup.pricing import Pricing
-from parc.compiler.cost.setup.stages import StageLoad, stage_load
+from parc.compiler.cost.setup.stages import StageContents, stage_contents
 from parc.compiler.cost.step.context_exchange import gathered_key_value_bytes
 from parc.compiler.ir import LayerKind, Layout, ProgramMemory, StageMemory
 
@@ -42,7 +42,7 @@ def program_memory(pricing: Pricing, zero_stage: int) -> ProgramMemory:
 
 
 def static_bytes(
-    pricing: Pricing, layout: Layout, load: StageLoad, program: ProgramMemory
+    pricing: Pricing, layout: Layout, load: StageContents, program: ProgramMemory
 ) -> tuple[float, float, float]:
     """Return the bytes of (weights, gradients, optimizer state) on one rank of a stage.
 
@@ -56,15 +56,15 @@ def static_bytes(
     expert_shards = max(layout.edp // layout.dp_replicate, 1)
     # Dense parameters are sharded over dp x cp, expert parameters over edp.
     stage, kept = layout.zero_stage, (layout.pp > 1, layout.offload, layout.zero_plus.hpz)
-    first = program.state.on_rank(stage, shards, *kept)
-    second = program.state.on_rank(stage, expert_shards, *kept) if expert else first
+    first = program.state.bytes_on_rank(stage, shards, *kept)
+    second = program.state.bytes_on_rank(stage, expert_shards, *kept) if expert else first
     weights, gradients, optimizer = (
         dense * ours + expert * theirs for ours, theirs in zip(first, second, strict=True)
     )
     return weights, gradients, optimizer
 
 
-def layer_terms(
+def layer_activation_terms(
     pricing: Pricing, layout: Layout, kind: LayerKind, program: ProgramMemory
 ) -> LayerActivations:
     """Return the activation bytes of one layer, by module.
@@ -98,8 +98,8 @@ def _layers_bytes(
 
         The caller caches both.
         """
-        layer = layer_terms(pricing, layout, layers[0], program)
-        return kept_bytes(layer, layout, layers[1]), working_bytes(layer, layout)
+        layer = layer_activation_terms(pricing, layout, layers[0], program)
+        return kept_bytes(layer, layout, layers[1]), backward_working_bytes(layer, layout)
 
     lane = (layout.tp, layout.cp, layout.cp_comm, layout.etp)
     mesh = (*lane, layout.sequence_parallel, layout.micro_batch)
@@ -108,7 +108,7 @@ def _layers_bytes(
 
 
 def activation_bytes(
-    pricing: Pricing, layout: Layout, load: StageLoad, stage: int, program: ProgramMemory
+    pricing: Pricing, layout: Layout, load: StageContents, stage: int, program: ProgramMemory
 ) -> tuple[float, float]:
     """Return (bytes saved by all micro-batches in flight, working set of one layer) on a rank."""
     problem = pricing.problem
@@ -121,7 +121,7 @@ def activation_bytes(
 
 
 def micro_batch_activation_bytes(
-    pricing: Pricing, layout: Layout, load: StageLoad, program: ProgramMemory
+    pricing: Pricing, layout: Layout, load: StageContents, program: ProgramMemory
 ) -> tuple[float, float]:
     """Return (bytes that one micro-batch saves on a stage, working set of the largest layer)."""
     kept = working = 0.0
@@ -131,12 +131,12 @@ def micro_batch_activation_bytes(
         working = max(working, one)
     if load.embedding and program.hidden_dropout:
         # The embedding's output is the input of the first layer, so that only its mask is extra.
-        kept += stream_bytes(pricing, layout) / 2
+        kept += residual_stream_bytes(pricing, layout) / 2
     return kept, working
 
 
 def logits_bytes(
-    pricing: Pricing, layout: Layout, load: StageLoad, program: ProgramMemory
+    pricing: Pricing, layout: Layout, load: StageContents, program: ProgramMemory
 ) -> float:
     """Return the bytes of logits, loss and inputs of the output projection for one micro-batch.
 
@@ -159,7 +159,7 @@ def logits_bytes(
 
 
 def gathered_bytes(
-    pricing: Pricing, layout: Layout, load: StageLoad, program: ProgramMemory
+    pricing: Pricing, layout: Layout, load: StageContents, program: ProgramMemory
 ) -> float:
     """Return the bytes of gathered weights on one rank under ZeRO-3; 0 at other ZeRO stages.
 
@@ -184,7 +184,9 @@ def gathered_bytes(
     return max(unit * program.gathered_units * largest, unit * largest + head, unit * live)
 
 
-def cast_bytes(pricing: Pricing, layout: Layout, load: StageLoad, program: ProgramMemory) -> float:
+def cast_bytes(
+    pricing: Pricing, layout: Layout, load: StageContents, program: ProgramMemory
+) -> float:
     """Return the bytes of low-precision copies of a stage's linear weights.
 
     The embedding has no copy, and the output projection has one only if ``casts_head``. Under
@@ -203,7 +205,7 @@ def cast_bytes(pricing: Pricing, layout: Layout, load: StageLoad, program: Progr
 
 
 def _static_terms(
-    pricing: Pricing, layout: Layout, load: StageLoad, program: ProgramMemory
+    pricing: Pricing, layout: Layout, load: StageContents, program: ProgramMemory
 ) -> StaticBytes:
     """Return the bytes that do not depend on the micro-batch size, ordered as ``StaticBytes``."""
     mesh = (layout.tp, layout.cp, layout.ep, layout.etp, layout.pp)
@@ -223,7 +225,7 @@ def _static_terms(
 
 
 def _dynamic_terms(
-    pricing: Pricing, layout: Layout, load: StageLoad, stage: int, program: ProgramMemory
+    pricing: Pricing, layout: Layout, load: StageContents, stage: int, program: ProgramMemory
 ) -> tuple[float, float]:
     """Return the bytes of (activations, logits) at the peak of the step.
 
@@ -232,11 +234,13 @@ def _dynamic_terms(
     """
     kept, working = activation_bytes(pricing, layout, load, stage, program)
     logits = logits_bytes(pricing, layout, load, program) if load.loss else 0.0
-    step = step_bytes(pricing, layout, load, program)
+    step = optimizer_step_bytes(pricing, layout, load, program)
     return max(kept + max(working - logits, 0.0), step - logits), logits
 
 
-def step_bytes(pricing: Pricing, layout: Layout, load: StageLoad, program: ProgramMemory) -> float:
+def optimizer_step_bytes(
+    pricing: Pricing, layout: Layout, load: StageContents, program: ProgramMemory
+) -> float:
     """Return the bytes of the fp32 copies that the optimizer step makes of 16-bit gradients."""
     if not program.state.step or layout.offload.optimizer != "none":
         return 0.0
@@ -259,7 +263,7 @@ def communicator_and_context_bytes(pricing: Pricing, layout: Layout) -> tuple[fl
 def stage_memory(
     pricing: Pricing,
     layout: Layout,
-    load: StageLoad,
+    load: StageContents,
     stage: int,
     program: ProgramMemory | None = None,
 ) -> StageMemory:
@@ -271,7 +275,7 @@ def stage_memory(
     weights, gradients, optimizer, casts, gathered, kept = _static_terms(
         pricing, layout, load, program
     )
-    workspace = library_bytes(pricing, program) + stage_buffer_bytes(pricing, layout)
+    workspace = library_workspace_bytes(pricing, program) + stage_buffer_bytes(pricing, layout)
     workspace += kept + load.loss * head_buffer_bytes(pricing, layout, program)
     activations, logits = _dynamic_terms(pricing, layout, load, stage, program)
     communicators, context = communicator_and_context_bytes(pricing, layout)
@@ -316,7 +320,7 @@ def peak_bytes(pricing: Pricing, layout: Layout) -> float:
     stage_buffers = stage_buffer_bytes(pricing, layout)
     return (
         most
-        + library_bytes(pricing, program)
+        + library_workspace_bytes(pricing, program)
         + stage_buffers
         + sum(communicator_and_context_bytes(pricing, layout))
     )
@@ -326,6 +330,6 @@ def all_stages(pricing: Pricing, layout: Layout) -> tuple[StageMemory, ...]:
     """Return the memory of one rank of every pipeline stage."""
     model, split = pricing.problem.model, layout.split
     return tuple(
-        stage_memory(pricing, layout, stage_load(model, split, stage), stage)
+        stage_memory(pricing, layout, stage_contents(model, split, stage), stage)
         for stage in range(layout.pp)
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from parc.compiler.cost.kernels.recurrence import recurrence
 from parc.compiler.cost.setup.pricing import Pricing
-from parc.compiler.cost.setup.stages import StageLoad
+from parc.compiler.cost.setup.stages import StageContents
 from parc.compiler.ir import LayerKind, Layout, Model, ProgramMemory
 
 
-def stream_bytes(pricing: Pricing, layout: Layout) -> float:
+def residual_stream_bytes(pricing: Pricing, layout: Layout) -> float:
     """Return the bytes of one micro-batch's residual stream on one rank, in 16 bit.
 
     They are 2 T h for T tokens and hidden size h, divided by tp with sequence parallelism.
@@ -30,10 +30,10 @@ def stage_buffers(pp: int, vpp: int) -> int:
 
 def stage_buffer_bytes(pricing: Pricing, layout: Layout) -> float:
     """Return the bytes of the residual streams that stay allocated between pipeline sends."""
-    return stage_buffers(layout.pp, layout.vpp) * stream_bytes(pricing, layout)
+    return stage_buffers(layout.pp, layout.vpp) * residual_stream_bytes(pricing, layout)
 
 
-def library_bytes(pricing: Pricing, program: ProgramMemory) -> float:
+def library_workspace_bytes(pricing: Pricing, program: ProgramMemory) -> float:
     """Return the bytes of the workspaces of matrix libraries.
 
     Routed experts run in additional streams, which need workspaces too.
@@ -52,11 +52,11 @@ def head_buffer_bytes(pricing: Pricing, layout: Layout, program: ProgramMemory) 
     """
     if not (program.keeps_head_input and layout.sequence_parallel):
         return 0.0
-    return stream_bytes(pricing, layout) * layout.tp
+    return residual_stream_bytes(pricing, layout) * layout.tp
 
 
 def placeholder_bytes(
-    pricing: Pricing, layout: Layout, load: StageLoad, program: ProgramMemory
+    pricing: Pricing, layout: Layout, load: StageContents, program: ProgramMemory
 ) -> float:
     """Return the bytes of placeholder gradients, one for each distinct shape of a weight.
 
@@ -78,7 +78,7 @@ Column-parallel layers split rows, row-parallel layers columns. Router and norms
 because they are not linear layers of TransformerEngine."""
 
 
-def weight_shapes(model: Model, layout: Layout, load: StageLoad, vocab: int) -> WeightShapes:
+def weight_shapes(model: Model, layout: Layout, load: StageContents, vocab: int) -> WeightShapes:
     """Return the distinct (rows, columns) of the weights of a stage's linear layers.
 
     ``vocab`` is the vocabulary size with the framework's padding.

@@ -56,7 +56,7 @@ class CacheBlocks:
             pages = max(pages, ceil(stage.recurrent / self.recurrent))
         return pages
 
-    def of_request(self, tokens: int, shards: int) -> int:
+    def blocks_of_request(self, tokens: int, shards: int) -> int:
         """Return the number of blocks that a request of ``tokens`` tokens occupies on one rank.
 
         ``shards`` ranks share the tokens; each of them stores all recurrent states.

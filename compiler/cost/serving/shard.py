@@ -132,7 +132,7 @@ def build_shard(model: Model, layout: ServingLayout, setup: ServingSetup) -> Sha
         mlp=mlp_params(model.hidden, model.ffn.size, model.ffn, bias=False) / tp,
         shared=_shared_expert_elements(model) / tp,
         router=router_params(model) + (model.hidden if experts and experts.shared_gate else 0),
-        expert=expert_params(model) / layout.expert_tp if experts else 0.0,
+        expert=expert_params(model) / layout.ranks_per_expert if experts else 0.0,
         experts=_max_experts_per_rank(model, layout),
         embedding=head if pp > 1 or model.tied_embeddings else 2 * head,
         head=head,

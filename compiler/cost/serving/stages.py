@@ -106,7 +106,7 @@ def _stage_cache(
         overhead_bytes=overhead,
         cache_bytes=cache_bytes(problem.cluster.gpu.memory_bytes, setup, weights, overhead),
         block_bytes=block,
-        longest_bytes=block * blocks.of_request(longest, layout.dcp)
+        longest_bytes=block * blocks.blocks_of_request(longest, layout.dcp)
         - outside * kv_bytes_per_layer(model, layout.tp, setup),
     )
 

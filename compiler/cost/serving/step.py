@@ -153,7 +153,7 @@ def _communication_seconds(deployment: Deployment, tokens: float) -> float:
     # A token is sent to each rank that stores a part of one of its experts.
     group = layout.tp * layout.pcp * layout.dp
     # The top-k experts of a token are on at most ep different ranks.
-    visits = min(layout.expert_tp * min(deployment.model.experts.top_k, layout.ep), group)
+    visits = min(layout.ranks_per_expert * min(deployment.model.experts.top_k, layout.ep), group)
     exchange = 2 * links.all_to_all_seconds(nbytes / layout.tp * visits, group)
     return seconds + layers.routed * exchange
 

@@ -16,7 +16,12 @@ from parc.compiler.cost.serving.deployment import Deployment, deploy
 from parc.compiler.cost.serving.memory import request_bytes, serving_memory
 from parc.compiler.cost.serving.stages import fullest_stage_memory
 from parc.compiler.cost.serving.step import Batch, mean_visible_prompt_keys, step_terms
-from parc.compiler.cost.serving.waits import Queue, closed_queue, open_queue, waited_seconds
+from parc.compiler.cost.serving.waits import (
+    Queue,
+    closed_queue,
+    open_queue,
+    seconds_until_prompt_runs,
+)
 from parc.compiler.ir import Cluster, Model
 from parc.compiler.ir.serving import (
     ServingEstimate,
@@ -179,7 +184,7 @@ def _steady_state(
         later = engine.arrivals.later_share if queue.present else 1.0
         step += later * max(running - 1, 0.0) / max(steps, 1.0) * prefill
     first = decode.total_seconds + prefill * _prompt_latency_ratio(deployment, traffic)
-    first += waited_seconds(engine.arrivals, queue, prefill, step)
+    first += seconds_until_prompt_runs(engine.arrivals, queue, prefill, step)
     if not setup.prefill_apart:  # the prompts of all present requests take this long
         first = max(first, queue.present * prefill - steps * step)
     return SteadyState(running, decode, step, prefill, first, first + steps * step)

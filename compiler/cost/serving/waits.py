@@ -60,7 +60,7 @@ def open_queue(rate: float, prefill_seconds: float) -> Queue:
     return Queue(prompts=load / (2 * (1 - load)), steps=0.5)
 
 
-def waited_seconds(
+def seconds_until_prompt_runs(
     arrivals: ArrivalConstants, queue: Queue, prefill_seconds: float, step_seconds: float
 ) -> float:
     """Return the time in seconds from the arrival of a request until its prompt runs.

@@ -13,7 +13,7 @@ from typing import Any
 from parc.compiler.cost.fitting import Prior
 from parc.compiler.cost.kernels.collective_time import OPERATIONS, Operation
 from parc.compiler.cost.kernels.hardware_fit import KernelFit
-from parc.compiler.ir import Efficiency, Generation, Gpu, Problem, Stack
+from parc.compiler.ir import Efficiency, Generation, Gpu, KernelStack, Problem
 
 Values = tuple[tuple[str, float], ...]
 
@@ -85,12 +85,12 @@ TERMS: dict[str, tuple[float, float]] = {
 """Term of a collective that ``--nccl`` measures -> lowest and highest valid value."""
 
 
-def hardware_class(gpu: Gpu, stack: Stack) -> str:
+def hardware_class(gpu: Gpu, stack: KernelStack) -> str:
     """Return ``generation/stack``, the name of the efficiency parameters that apply to ``gpu``."""
     return f"{gpu.generation}/{stack.name}"
 
 
-def stack_row(generation: Generation, stack: Stack) -> Efficiency:
+def efficiency_for_stack(generation: Generation, stack: KernelStack) -> Efficiency:
     """Return the efficiency parameters of the software ``stack`` on a GPU generation.
 
     Raises:
@@ -105,13 +105,13 @@ def stack_row(generation: Generation, stack: Stack) -> Efficiency:
     return row
 
 
-def fitted_parameters(row: Efficiency) -> dict[str, float]:
+def numeric_efficiency_parameters(row: Efficiency) -> dict[str, float]:
     """Return the numeric efficiency parameters in ``row`` by name, without boolean flags."""
     values = {field.name: getattr(row, field.name) for field in fields(Efficiency)}
     return {name: value for name, value in values.items() if not isinstance(value, bool)}
 
 
-def valid_range(name: str) -> tuple[float, float] | None:
+def valid_parameter_range(name: str) -> tuple[float, float] | None:
     """Return the lowest and the highest valid value of the parameter ``name``.
 
     The result is None if there is no such parameter.
@@ -150,7 +150,7 @@ def calibrated_kernels(kernels: KernelFit, problem: Problem) -> KernelFit:
         changes: dict[str, Any] = dict(own)
         # First scaled to this cluster's link, because terms that were not measured keep the fitted
         # value.
-        collectives[operation] = replace(collectives[operation].at_link(link), **changes)
+        collectives[operation] = replace(collectives[operation].scaled_to_link(link), **changes)
     return replace(kernels, collectives=collectives)
 
 

@@ -63,9 +63,9 @@ class Links:
         # The lower limit keeps times finite on a cluster without network data.
         rate = max(node.network_gb_per_s_per_gpu * row.network, 0.05)
         return cls(
-            domain=min(node.near_gpus, max(cluster.gpus, 1)),
+            domain=min(node.nvlink_or_host_gpus, max(cluster.gpus, 1)),
             fits={
-                operation: fit.at_link(node.link_gb_per_s)
+                operation: fit.scaled_to_link(node.link_gb_per_s)
                 for operation, fit in kernels.collectives.items()
             },
             network=Network(rate, row.hop_seconds + cluster.fabric.latency_seconds),

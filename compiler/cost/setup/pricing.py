@@ -9,10 +9,10 @@ from typing import Any, TypeVar, cast
 from parc.backends.base import Framework
 from parc.compiler.cost.counts import params
 from parc.compiler.cost.kernels.hardware_fit import KernelFit
-from parc.compiler.cost.setup.calibrated import calibrated_efficiency, stack_row
+from parc.compiler.cost.setup.calibrated import calibrated_efficiency, efficiency_for_stack
 from parc.compiler.cost.setup.links import GroupSpan, Links, group_span
-from parc.compiler.cost.setup.stages import StageClass, StageLoad, group_equal_stages
-from parc.compiler.ir import Efficiency, LayerKind, Layout, Mesh, Problem, Split
+from parc.compiler.cost.setup.stages import EqualStageGroup, StageContents, group_equal_stages
+from parc.compiler.ir import Efficiency, LayerKind, Layout, Mesh, PipelineSplit, Problem
 
 T = TypeVar("T")
 FOUR_BIT = 0.9
@@ -69,7 +69,7 @@ class Pricing:
         self.problem = problem
         self.framework = framework
         self.kernels = kernels
-        row = row or stack_row(problem.cluster.generation, framework.stack)
+        row = row or efficiency_for_stack(problem.cluster.generation, framework.stack)
         self.efficiency = calibrated_efficiency(row, problem.calibration)
         self.links = Links.from_cluster(problem.cluster, kernels, self.efficiency)
         self.gemm_factor = _gemm_factor(self.efficiency, problem.job.precision)
@@ -77,7 +77,7 @@ class Pricing:
         # The output projection stays in 16 bit for every precision of the layers.
         self.head_gemm = kernels.gemm("bf16").device_only()
         self._memo: dict[Hashable, Any] = {}
-        self._classes: dict[int, tuple[Split, tuple[StageClass, ...]]] = {}
+        self._classes: dict[int, tuple[PipelineSplit, tuple[EqualStageGroup, ...]]] = {}
 
     def memo(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return the result of ``compute()``, which is called once per ``key``.
@@ -154,7 +154,7 @@ class Pricing:
         key = ("span", *((axis.size, axis.stride) for axis in axes))
         return self.memo(key, lambda: group_span(axes, self.links.domain))
 
-    def classes(self, split: Split) -> tuple[StageClass, ...]:
+    def classes(self, split: PipelineSplit) -> tuple[EqualStageGroup, ...]:
         """Return the groups of pipeline ranks with equal contents in ``split``.
 
         Results are cached by the identity of ``split``, because layouts share their splits and
@@ -172,12 +172,12 @@ class Pricing:
         degrees = (layout.tp, layout.etp, layout.ep)
         return params.kind_params_on_rank(self.problem.model, kind, degrees)
 
-    def stage_parameters(self, layout: Layout, load: StageLoad) -> tuple[float, float]:
+    def stage_parameters(self, layout: Layout, load: StageContents) -> tuple[float, float]:
         """Return the numbers of (dense, routed-expert) parameters of a stage on one rank."""
         key = (layout.tp, layout.etp, layout.ep, layout.pp > 1, load)
         return self.memo(("stage", key), lambda: self._count_stage_parameters(layout, load))
 
-    def _count_stage_parameters(self, layout: Layout, load: StageLoad) -> tuple[float, float]:
+    def _count_stage_parameters(self, layout: Layout, load: StageContents) -> tuple[float, float]:
         """Compute the numbers of (dense, routed-expert) parameters of a stage on one rank.
 
         The first stage adds the embedding, the last one the final norm and the output projection (a

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parc.compiler.ir import Chunk, LayerKind, Model, Split
+from parc.compiler.ir import LayerKind, Model, ModelChunk, PipelineSplit
 
 
 @dataclass(frozen=True, slots=True)
-class StageLoad:
+class StageContents:
     """Contents of one pipeline rank, summed over its virtual stages."""
 
     counts: tuple[int, ...]
@@ -43,24 +43,24 @@ class StageLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class StageClass:
+class EqualStageGroup:
     """Group of ``count`` pipeline ranks with equal contents; ``first`` is the earliest of them.
 
     The earliest of equal ranks has the most micro-batches in flight, so that it has the memory
     peak.
     """
 
-    load: StageLoad
+    load: StageContents
     first: int
     count: int
 
 
-def stage_load(model: Model, split: Split, stage: int) -> StageLoad:
+def stage_contents(model: Model, split: PipelineSplit, stage: int) -> StageContents:
     """Return the total contents of pipeline rank ``stage`` over its virtual stages."""
     return chunks_contents(model, split.chunks[stage])
 
 
-def chunks_contents(model: Model, chunks: tuple[Chunk, ...]) -> StageLoad:
+def chunks_contents(model: Model, chunks: tuple[ModelChunk, ...]) -> StageContents:
     """Return the total contents of the virtual stages ``chunks``."""
     kinds, pattern = model.kinds, model.layer_kinds
     layers: list[LayerKind] = []
@@ -76,10 +76,10 @@ def chunks_contents(model: Model, chunks: tuple[Chunk, ...]) -> StageLoad:
     # Equal chunks need no list, because their order does not change the memory peak.
     uneven = lengths if len(set(lengths)) > 1 else ()
     counts = tuple(layers.count(kind) for kind in kinds)
-    return StageLoad(counts, embedding, mtp_layers, loss, final_norm, uneven)
+    return StageContents(counts, embedding, mtp_layers, loss, final_norm, uneven)
 
 
-def _has_final_norm(model: Model, chunk: Chunk) -> bool:
+def _has_final_norm(model: Model, chunk: ModelChunk) -> bool:
     """Return True if ``chunk`` contains the norm after the last layer.
 
     Source: Megatron-Core, transformer_block.py, has_final_layernorm_in_this_stage.
@@ -91,9 +91,9 @@ def _has_final_norm(model: Model, chunk: Chunk) -> bool:
     return chunk.layers > 0 and chunk.first_layer + chunk.layers == model.layers
 
 
-def group_equal_stages(model: Model, split: Split) -> tuple[StageClass, ...]:
+def group_equal_stages(model: Model, split: PipelineSplit) -> tuple[EqualStageGroup, ...]:
     """Return the groups of pipeline ranks with equal contents, ordered by their earliest rank."""
-    seen: dict[StageLoad, list[int]] = {}
+    seen: dict[StageContents, list[int]] = {}
     for stage in range(len(split.chunks)):
-        seen.setdefault(stage_load(model, split, stage), []).append(stage)
-    return tuple(StageClass(load, stages[0], len(stages)) for load, stages in seen.items())
+        seen.setdefault(stage_contents(model, split, stage), []).append(stage)
+    return tuple(EqualStageGroup(load, stages[0], len(stages)) for load, stages in seen.items())

@@ -54,7 +54,7 @@ def dp_bytes(pricing: Pricing, layout: Layout) -> tuple[float, float]:
     if exchanges_per_micro_batch(pricing, layout):
         unsharded = keeps_unsharded_gradients(pricing, layout)
         factor = 2.0 * count + 2.0 if unsharded else factor * count
-    dense, expert = fullest_stage(pricing, layout)
+    dense, expert = largest_stage_parameters(pricing, layout)
     return factor * dense, factor * expert
 
 
@@ -63,7 +63,7 @@ def replica_bytes(pricing: Pricing, layout: Layout) -> float:
     copies = layout.dp_replicate
     if copies == 1 or not layout.zero_stage:
         return 0.0
-    groups, (dense, expert) = pricing.groups(layout), fullest_stage(pricing, layout)
+    groups, (dense, expert) = pricing.groups(layout), largest_stage_parameters(pricing, layout)
     part = dense / groups.dp_shard_cp.size + expert / groups.edp_shard.size
     repeated = exchanges_per_micro_batch(pricing, layout)
     repeated = repeated and not reduces_replicas_once(pricing, layout)
@@ -72,7 +72,7 @@ def replica_bytes(pricing: Pricing, layout: Layout) -> float:
     return rounds * 2 * pricing.problem.job.gradient_bytes * part * (copies - 1) / copies
 
 
-def fullest_stage(pricing: Pricing, layout: Layout) -> tuple[float, float]:
+def largest_stage_parameters(pricing: Pricing, layout: Layout) -> tuple[float, float]:
     """Return the numbers of (dense, routed-expert) parameters of the largest pipeline stage."""
     loads = [pricing.stage_parameters(layout, each.load) for each in pricing.classes(layout.split)]
     return max(loads, key=sum)
@@ -112,7 +112,7 @@ def _reduce_seconds(pricing: Pricing, layout: Layout) -> float:
     """
     grad = pricing.problem.job.gradient_bytes
     groups, links = pricing.groups(layout), pricing.links
-    dense, expert = fullest_stage(pricing, layout)
+    dense, expert = largest_stage_parameters(pricing, layout)
     if not layout.zero_stage:
         seconds = links.seconds("all_reduce", grad * dense, groups.dp_cp)
         return seconds + links.seconds("all_reduce", grad * expert, groups.edp)
@@ -131,7 +131,7 @@ def replica_all_reduce_seconds(pricing: Pricing, layout: Layout) -> float:
     if layout.dp_replicate == 1:
         return 0.0
     grad = pricing.problem.job.gradient_bytes
-    groups, (dense, expert) = pricing.groups(layout), fullest_stage(pricing, layout)
+    groups, (dense, expert) = pricing.groups(layout), largest_stage_parameters(pricing, layout)
     part = dense / groups.dp_shard_cp.size + expert / groups.edp_shard.size
     return pricing.links.seconds("all_reduce", grad * part, groups.dp_replicate)
 
@@ -177,7 +177,7 @@ def _traffic_per_round(pricing: Pricing, layout: Layout) -> tuple[float, float]:
     exchange of gradients and weights between replicas, per micro-batch if
     ``exchanges_per_micro_batch``, else per step.
     """
-    parameters = fullest_stage(pricing, layout)
+    parameters = largest_stage_parameters(pricing, layout)
     offloaded = gradient_offload_seconds(pricing, layout, parameters)
     if layout.zero_stage == 3:
         seconds, least = _zero3_traffic(pricing, layout)
@@ -197,7 +197,7 @@ def gathers_weights_once(pricing: Pricing, layout: Layout) -> bool:
 
 def dp_collective_seconds(pricing: Pricing, layout: Layout, operation: Operation) -> float:
     """Return the time in seconds of one collective over the largest stage's 16-bit parameters."""
-    groups, parts = pricing.groups(layout), fullest_stage(pricing, layout)
+    groups, parts = pricing.groups(layout), largest_stage_parameters(pricing, layout)
     return sum(
         pricing.links.seconds(operation, 2.0 * parameters, group)
         for parameters, group in zip(parts, (groups.dp_cp, groups.edp), strict=True)
@@ -214,7 +214,7 @@ def _zero3_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
     pass, so that each micro-batch needs only one gather.
     """
     groups, links = pricing.groups(layout), pricing.links
-    dense, expert = fullest_stage(pricing, layout)
+    dense, expert = largest_stage_parameters(pricing, layout)
     # ZeRO++ (arXiv:2306.10209): 8-bit weights, a gather inside the host for the backward pass
     plus = layout.zero_plus
     weight = 1.0 if plus.quantized_weights else 2.0
@@ -239,13 +239,13 @@ def _scatter_seconds(pricing: Pricing, layout: Layout) -> float:
     Gradients have 16 bit, or 4 bit with ZeRO++.
     """
     groups, links = pricing.groups(layout), pricing.links
-    dense, expert = fullest_stage(pricing, layout)
+    dense, expert = largest_stage_parameters(pricing, layout)
     each = 0.5 if layout.zero_plus.quantized_gradients else 2.0
     seconds = links.seconds("reduce_scatter", each * dense, groups.dp_shard_cp)
     return seconds + links.seconds("reduce_scatter", each * expert, groups.edp_shard)
 
 
-def gradient_window(pricing: Pricing) -> float:
+def gradient_overlap_fraction(pricing: Pricing) -> float:
     """Return the fraction of a micro-batch's time with which gradient traffic can overlap.
 
     It is 0 for Megatron and DeepSpeed pipelines of 2021 and 2022, which reduced gradients after the
@@ -263,7 +263,9 @@ def exposed_seconds(traffic: float, least: float, window: float) -> float:
     return max(overlap(traffic, window, OVERLAP_NORM) - window, least)
 
 
-def exposed_rounds(traffic: tuple[float, float, float], window: float, rounds: int) -> float:
+def exposed_seconds_of_rounds(
+    traffic: tuple[float, float, float], window: float, rounds: int
+) -> float:
     """Return the exposed time in seconds of ``rounds`` rounds of gradient traffic.
 
     ``traffic`` is the result of ``dp_traffic``; each round has ``window`` seconds of computation.

@@ -210,7 +210,7 @@ def _exposed_tp_seconds(
     return ForwardBackward(forward + expert[0], backward + expert[1])
 
 
-def head_seconds(pricing: Pricing, layout: Layout) -> float:
+def output_head_seconds(pricing: Pricing, layout: Layout) -> float:
     """Return the time in seconds of output projection and loss of one micro-batch.
 
     Forward and backward pass are both counted.

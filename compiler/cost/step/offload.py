@@ -20,7 +20,7 @@ NVME_GB_PER_S = 1.6
 """Share of the host's NVMe rate per GPU (ZeRO-Infinity, section 5.2)."""
 
 
-def host_rate(problem: Problem, device: str = "cpu") -> float:
+def host_bytes_per_second(problem: Problem, device: str = "cpu") -> float:
     """Return the bytes per second between one GPU and ``device``, which is ``cpu`` or ``nvme``."""
     link = problem.cluster.generation.host_link_gb_per_s
     return (min(link, NVME_GB_PER_S) if device == "nvme" else link) * 1e9
@@ -54,7 +54,7 @@ def gradient_offload_seconds(
     """Return the time in seconds to send a rank's shard of 16-bit gradients to the host once."""
     if layout.offload.optimizer == "none":
         return 0.0
-    return 2.0 * shard_parameters(layout, stage_parameters) / host_rate(pricing.problem)
+    return 2.0 * shard_parameters(layout, stage_parameters) / host_bytes_per_second(pricing.problem)
 
 
 def weight_fetch_seconds(
@@ -64,7 +64,11 @@ def weight_fetch_seconds(
     device = layout.offload.parameters
     if device == "none":
         return 0.0
-    return 2.0 * shard_parameters(layout, stage_parameters) / host_rate(pricing.problem, device)
+    return (
+        2.0
+        * shard_parameters(layout, stage_parameters)
+        / host_bytes_per_second(pricing.problem, device)
+    )
 
 
 def offloaded_update_seconds(
@@ -81,7 +85,7 @@ def offloaded_update_seconds(
     ranks = min(problem.cluster.node.gpus, layout.world)
     seconds = parameters * ranks / CPU_ADAM_PARAMETERS_PER_SECOND
     if layout.offload.optimizer == "nvme":
-        seconds += 2 * NVME_STATE_BYTES * parameters / host_rate(problem, "nvme")
+        seconds += 2 * NVME_STATE_BYTES * parameters / host_bytes_per_second(problem, "nvme")
     if layout.offload.parameters == "none":
-        seconds += 2.0 * parameters / host_rate(problem)
+        seconds += 2.0 * parameters / host_bytes_per_second(problem)
     return seconds

@@ -142,7 +142,7 @@ def single_copy_dispatch_seconds(
     return max(inside, outside) + 2 * network.hop_seconds
 
 
-def copies_sent(job: Job, experts: Experts, group: GroupSpan) -> float:
+def token_copies_sent(job: Job, experts: Experts, group: GroupSpan) -> float:
     """Return how many copies of a token a rank sends over the slowest links of ``group``."""
     if not job.deduplicates_dispatch:
         return experts.top_k * (group.size - 1) / group.size

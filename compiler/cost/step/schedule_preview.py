@@ -9,13 +9,13 @@ from parc.compiler.cost.schedules.simulation import StageCosts, StageSeconds, Ti
 from parc.compiler.cost.schedules.table import PipelineShape, Table
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.setup.stages import chunks_contents
-from parc.compiler.cost.step.layer_time import head_seconds
+from parc.compiler.cost.step.layer_time import output_head_seconds
 from parc.compiler.cost.step.step_time import (
     hop_seconds,
     shared_layer_time,
     stage_time,
 )
-from parc.compiler.ir import Chunk, Layout
+from parc.compiler.ir import Layout, ModelChunk
 
 MOST_ROUNDS = 2
 """Simulated micro-batches per pipeline rank, enough for warm-up, steady state and cool-down."""
@@ -70,7 +70,7 @@ def _stage_costs(pricing: Pricing, layout: Layout, table: Table) -> StageCosts:
     return StageCosts(tuple(stages), hop_seconds(pricing, layout))
 
 
-def _chunk_seconds(pricing: Pricing, layout: Layout, chunk: Chunk) -> StageSeconds:
+def _chunk_seconds(pricing: Pricing, layout: Layout, chunk: ModelChunk) -> StageSeconds:
     """Return the time in seconds of a chunk: forward, input gradient, weight gradient.
 
     Recomputation counts as part of the input gradient; the remaining time of the backward pass is
@@ -83,7 +83,7 @@ def _chunk_seconds(pricing: Pricing, layout: Layout, chunk: Chunk) -> StageSecon
     forward = sum(count * layers[kind].forward_pass for kind, count in counts.items())
     heads = int(load.loss) + load.mtp_layers
     # The forward pass of the output projection is one of its three products.
-    forward += heads * head_seconds(pricing, layout) / 3 if heads else 0.0
+    forward += heads * output_head_seconds(pricing, layout) / 3 if heads else 0.0
     backward = whole.total - forward
     # A recomputation always precedes the input gradient, which other ranks wait for.
     weight = max(0.0, (backward - whole.recompute) / 2)

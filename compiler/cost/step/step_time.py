@@ -7,21 +7,21 @@ from math import log2
 
 from parc.compiler.cost.schedules.estimates import bubble_relative_to_1f1b
 from parc.compiler.cost.setup.pricing import Pricing
-from parc.compiler.cost.setup.stages import StageLoad
+from parc.compiler.cost.setup.stages import StageContents
 from parc.compiler.cost.step.gradients import (
     dp_collective_seconds,
     dp_traffic,
     exchanges_per_micro_batch,
-    exposed_rounds,
+    exposed_seconds_of_rounds,
     final_reduce_seconds,
-    fullest_stage,
     gathers_weights_once,
-    gradient_window,
+    gradient_overlap_fraction,
+    largest_stage_parameters,
 )
 from parc.compiler.cost.step.layer_time import (
     LayerTime,
-    head_seconds,
     layer_time,
+    output_head_seconds,
     recompute_seconds,
 )
 from parc.compiler.cost.step.offload import offloaded_update_seconds, shard_parameters
@@ -49,7 +49,7 @@ class StageTime:
 
 
 def stage_time(
-    pricing: Pricing, layout: Layout, load: StageLoad, layers: dict[LayerKind, LayerTime]
+    pricing: Pricing, layout: Layout, load: StageContents, layers: dict[LayerKind, LayerTime]
 ) -> StageTime:
     """Return the time in seconds of one micro-batch on a pipeline rank with the contents ``load``.
 
@@ -64,9 +64,9 @@ def stage_time(
         cp += count * layer.cp
         ep += count * layer.ep
     if load.loss:
-        compute += head_seconds(pricing, layout)
+        compute += output_head_seconds(pricing, layout)
     if load.mtp_layers:
-        compute += load.mtp_layers * head_seconds(pricing, layout)
+        compute += load.mtp_layers * output_head_seconds(pricing, layout)
     return StageTime(compute, recompute, tp, cp, ep)
 
 
@@ -89,7 +89,7 @@ def step_time(pricing: Pricing, layout: Layout) -> StepTime:
     slowest = max((item for item, _ in times), key=lambda item: item.total)
     whole = sum(item.total * count for item, count in times)
     hop = hop_seconds(pricing, layout)
-    wait = straggling(pricing, layout)
+    wait = straggler_factor(pricing, layout)
     return StepTime(
         # Every micro-batch waits for the slowest stage; the bubble is added separately.
         compute_seconds=micro_batches * slowest.compute * wait,
@@ -111,7 +111,7 @@ def bubble_share(layout: Layout) -> float:
     )
 
 
-def straggling(pricing: Pricing, layout: Layout) -> float:
+def straggler_factor(pricing: Pricing, layout: Layout) -> float:
     """Return the factor by which the slowest host slows down computation: 1 + s log2(hosts).
 
     s is the ``straggler`` parameter of the software stack, fitted to published runs.
@@ -176,8 +176,8 @@ def _dp_seconds(pricing: Pricing, layout: Layout, slowest: StageTime) -> float:
     """Return the exposed time in seconds of gradient and weight traffic per step."""
     count = layout.micro_batches(pricing.problem.job.global_batch)
     rounds = count if exchanges_per_micro_batch(pricing, layout) else 1
-    window = gradient_window(pricing) * slowest.total
-    exposed = exposed_rounds(dp_traffic(pricing, layout), window, rounds)
+    window = gradient_overlap_fraction(pricing) * slowest.total
+    exposed = exposed_seconds_of_rounds(dp_traffic(pricing, layout), window, rounds)
     return exposed + final_reduce_seconds(pricing, layout)
 
 
@@ -187,7 +187,7 @@ def optimizer_seconds(pricing: Pricing, layout: Layout) -> float:
     Adam updates the shard at memory bandwidth. An offloaded optimizer needs the time of the CPU
     cores and of the transfers (``offload.offloaded_update_seconds``).
     """
-    parameters, row = fullest_stage(pricing, layout), pricing.efficiency
+    parameters, row = largest_stage_parameters(pricing, layout), pricing.efficiency
     seconds = row.step_seconds
     if gathers_weights_once(pricing, layout):
         seconds += dp_collective_seconds(pricing, layout, "all_gather")

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from parc.compiler.diagnostics.sink import Sink
-from parc.compiler.ir.finding import Diagnostic, Positions, Severity, Span
+from parc.compiler.ir.finding import Diagnostic, Severity, Span, SpecPositions
 
 TAB = "    "
 ZERO_WIDTH_JOINERS = "\u200c\u200d"
@@ -128,7 +128,7 @@ def render(sinks: Sequence[Sink], color: bool) -> str:
 
 
 def render_text(
-    diagnostics: Sequence[Diagnostic], positions: Positions, *, color: bool = False
+    diagnostics: Sequence[Diagnostic], positions: SpecPositions, *, color: bool = False
 ) -> str:
     """Return the text of the diagnostics of one spec, without a summary of their number."""
     paint = _make_painter(color)
@@ -158,7 +158,7 @@ def _make_painter(color: bool) -> Paint:
     return lambda text, name: style(text, fg=name, bold=True)
 
 
-def _diagnostic_lines(found: Diagnostic, positions: Positions, paint: Paint) -> Iterator[str]:
+def _diagnostic_lines(found: Diagnostic, positions: SpecPositions, paint: Paint) -> Iterator[str]:
     """Yield the printed lines of one diagnostic."""
     marks = _marks(found)
     here = [mark for mark in marks if found.span and mark.span.file == found.span.file]
@@ -189,7 +189,7 @@ def _marks(found: Diagnostic) -> list[Mark]:
     return sorted(marks, key=lambda mark: mark.span)
 
 
-def _format_location(found: Diagnostic, positions: Positions) -> str:
+def _format_location(found: Diagnostic, positions: SpecPositions) -> str:
     address = _format_span(found.span) if found.span else make_printable(positions.file)
     if not found.path:
         return address
@@ -201,7 +201,7 @@ def _format_span(span: Span) -> str:
 
 
 def _source_lines(
-    marks: list[Mark], positions: Positions, gutter: int, found: Diagnostic
+    marks: list[Mark], positions: SpecPositions, gutter: int, found: Diagnostic
 ) -> Iterator[str]:
     """Yield the marked source lines, each followed by its markers.
 

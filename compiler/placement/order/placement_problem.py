@@ -16,7 +16,7 @@ from functools import cached_property
 from parc.compiler.ir.cluster import Host
 from parc.compiler.placement.order.sites import SINGLE_HOST, Sites
 from parc.compiler.placement.order.switch_cuts import CutModel
-from parc.compiler.topology.uplinks import Flow, host_egress, zone_egress
+from parc.compiler.topology.uplinks import Flow, messages_leaving_hosts, messages_leaving_zones
 
 DIGITS = 10
 """Significant digits of a cost. Costs that agree in these digits count as equal, because the last
@@ -89,7 +89,7 @@ class PlacementProblem:
             zone = [tier.zones[site] for site in place]
             carried = [0.0] * len(tier.bytes_per_s)
             for index, one in enumerate(self.flows):
-                for number, messages in zone_egress(one, zone).items():
+                for number, messages in messages_leaving_zones(one, zone).items():
                     sent = messages * one.unit_bytes
                     carried[number] += sent
                     # A phase takes as long as its slowest link of any tier.
@@ -106,7 +106,7 @@ class PlacementProblem:
             return
         domain = domains_of(self.sites, place)
         for one in self.flows:
-            fullest = max(host_egress(one, domain).values(), default=0)
+            fullest = max(messages_leaving_hosts(one, domain).values(), default=0)
             yield one.unit_bytes * fullest / self.sites.nic_bytes_per_s
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from parc.compiler.ir import StageMemory, StepTime
-from parc.compiler.report.diff.side import Side
+from parc.compiler.report.diff.read_side import Side
 
 SHOWN_ELSEWHERE = frozenset({"digest", "emit", "launch", "name", "pins", "versions"})
 """Keys of ``problem`` in plan.json whose effects are compared elsewhere (layout, flags)."""

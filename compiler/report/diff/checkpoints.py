@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from parc.backends.registry import declaration
 from parc.compiler.report.diff.changes import Change, changes
-from parc.compiler.report.diff.side import Side
+from parc.compiler.report.diff.read_side import Side
 
 NOT_IN_WEIGHTS = frozenset({"name", "family", "source", "norm_epsilon"})
 """Fields of a model that change no weight's shape."""

@@ -28,7 +28,7 @@ from parc.compiler.report.diff.rank_changes import (
     group_changes,
     rank_moves,
 )
-from parc.compiler.report.diff.side import NotAnOutput, Side
+from parc.compiler.report.diff.read_side import NotAnOutputDirectory, Side
 from parc.compiler.report.formatting import round_tree
 
 
@@ -89,13 +89,15 @@ def _check_plan_schema(each: Side) -> None:
     error = best_match(Draft202012Validator(json.loads(text)).iter_errors(each.plan))
     if error is not None:
         reason = error.message if len(error.message) < 120 else f"{error.message[:117]}..."
-        raise NotAnOutput(f"{each.name}/plan.json at {error.json_path}: {reason}") from None
+        raise NotAnOutputDirectory(
+            f"{each.name}/plan.json at {error.json_path}: {reason}"
+        ) from None
 
 
 def _compare_plans(old: Side, new: Side) -> Diff:
     if old.serves != new.serves:
         trains, serves = (new, old) if old.serves else (old, new)
-        raise NotAnOutput(f"{trains.name} trains a model and {serves.name} serves one")
+        raise NotAnOutputDirectory(f"{trains.name} trains a model and {serves.name} serves one")
     moves: RankMoves | None = None
     # Without both rank maps the other parts of the plans are still compared.
     groups: tuple[AxisGroupDiff, ...] = ()

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, repeat
 
-from parc.compiler.report.diff.side import RankMapColumns
+from parc.compiler.report.diff.read_side import RankMapColumns
 from parc.compiler.topology.hostlist import fold
 
 

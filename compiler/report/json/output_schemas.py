@@ -18,7 +18,6 @@ from parc.compiler.ir import (
     Fabric,
     Gpu,
     Layout,
-    Level,
     NodeType,
     Problem,
     ServingEstimate,
@@ -26,10 +25,11 @@ from parc.compiler.ir import (
     ServingProblem,
     ServingSearch,
     StepTime,
+    SwitchTier,
 )
 from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.estimate import STAGE_TOTALS, StageMemory
-from parc.compiler.ir.placement import Axis, PlacementAlternative, Proof
+from parc.compiler.ir.placement import Axis, PlacementAlternative, PlacementProof
 from parc.compiler.ir.plan import Candidate
 from parc.compiler.ir.serving import ServingSetup, StepTerms
 from parc.compiler.ir.serving_plan import EngineLimits, StageCache
@@ -261,7 +261,7 @@ def _cluster_schema(definitions: Schema) -> Schema:
         "Cluster, with hosts by name.",
     )
     return _with_properties(
-        cluster, levels={"type": "array", "items": dataclass_schema(Level, definitions)}
+        cluster, levels={"type": "array", "items": dataclass_schema(SwitchTier, definitions)}
     )
 
 
@@ -295,7 +295,7 @@ def _placement_schema(definitions: Schema) -> Schema:
                 "type": "array",
                 "items": type_schema(PlacementAlternative, definitions),
             },
-            "proof": type_schema(Proof, definitions),
+            "proof": type_schema(PlacementProof, definitions),
         }
     )
     return _with_properties(schema, devices={"type": "array", "items": COUNT})

@@ -10,7 +10,7 @@ from parc.compiler.placement.build_placement_problem import TERMS, traffic_flows
 from parc.compiler.report.formatting import quantity, seconds, without_exponent
 from parc.compiler.report.page.figure import WIDTH, Canvas, Figure, HtmlTable, html_table
 from parc.compiler.topology.tree import uplink_gb_per_s, zones
-from parc.compiler.topology.uplinks import Flow, host_egress, zone_egress
+from parc.compiler.topology.uplinks import Flow, messages_leaving_hosts, messages_leaving_zones
 
 INKS = {
     "tp": "k1",
@@ -159,11 +159,15 @@ def _egress_bytes_by_host(flow: Flow | None, zone: list[int]) -> list[float]:
     """
     if flow is None:
         return []
-    return [messages * flow.unit_bytes for messages in host_egress(flow, zone).values()]
+    return [messages * flow.unit_bytes for messages in messages_leaving_hosts(flow, zone).values()]
 
 
 def _busiest_zone_bytes(flow: Flow | None, zone: tuple[int, ...]) -> float:
-    return max(zone_egress(flow, zone).values(), default=0) * flow.unit_bytes if flow else 0.0
+    return (
+        max(messages_leaving_zones(flow, zone).values(), default=0) * flow.unit_bytes
+        if flow
+        else 0.0
+    )
 
 
 def _busy_time_figure(links: list[LinkTraffic], inks: list[str]) -> Figure:

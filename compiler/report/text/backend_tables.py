@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from parc.backends.declaration import Declaration
-from parc.backends.plugins import shadowed
+from parc.backends.plugins import shadowed_plugins
 from parc.backends.registry import (
     BUILT_IN,
     all_names,
     behind_front,
-    built_in,
+    built_in_backends,
     engine,
-    find,
+    find_declaration,
     framework,
     has_role,
-    installed,
+    installed_backends,
     versions_of,
 )
 from parc.backends.shared.strategies import STRATEGIES
@@ -39,13 +39,13 @@ def backend_records(sink: Sink) -> list[dict[str, Any]]:
     """
     records = []
     for name in all_names():
-        found = find(name)
+        found = find_declaration(name)
         if isinstance(found, Declaration):
             records.append(_backend_record(found))
         elif found is not None:
             sink.report("X23", found.finding())
     # A plugin with the name of a built-in backend is never loaded, so it is not in all_names().
-    for problem in shadowed(tuple(one.name for one in BUILT_IN)):
+    for problem in shadowed_plugins(tuple(one.name for one in BUILT_IN)):
         sink.report("X23", problem.finding())
     return records
 
@@ -92,7 +92,7 @@ def strategies_by_target(plugins: bool = False) -> dict[str, dict[str, str]]:
     pairs of a front and the framework that it starts. Targets of installed plugins are included
     only with ``plugins``, because the README must not depend on them.
     """
-    declared = installed if plugins else built_in
+    declared = installed_backends if plugins else built_in_backends
     frameworks = declared("framework")
     fronts = ((one.name, front.framework) for one in frameworks for front in one.fronts)
     targets = [framework(one.name) for one in frameworks]
@@ -101,7 +101,7 @@ def strategies_by_target(plugins: bool = False) -> dict[str, dict[str, str]]:
     return found | {one.name: dict(engine(one.name).strategies) for one in declared("engine")}
 
 
-def matrix_text() -> str:
+def strategy_matrix_text() -> str:
     """Return the table of strategies and targets for a terminal.
 
     Each strategy has one row; ``yes`` means that the target supports it.
@@ -114,7 +114,7 @@ def matrix_text() -> str:
     return table(("strategy", *columns), rows, left=1 + len(columns))
 
 
-def matrix_markdown() -> str:
+def strategy_matrix_markdown() -> str:
     """Return the table of strategies and targets for the README.
 
     Each strategy has one row with the setting that each target uses.
@@ -136,7 +136,7 @@ def _markdown_cell(setting: str | None) -> str:
     return setting if " " in setting and not setting.startswith("-") else f"`{setting}`"
 
 
-def with_matrix(text: str) -> str:
+def replace_strategy_matrix(text: str) -> str:
     """Return ``text`` with the table between BEGIN and END replaced by the current one.
 
     Raise ValueError if ``text`` does not contain both markers.
@@ -145,14 +145,16 @@ def with_matrix(text: str) -> str:
     _, ended, after = rest.partition(END)
     if not found or not ended:
         raise ValueError(f"the text does not contain the markers {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n{matrix_markdown()}{END}{after}"
+    return f"{before}{BEGIN}\n{strategy_matrix_markdown()}{END}{after}"
 
 
 def main() -> None:
     """Rewrite the table of strategies in the file that the command line names."""
     path = Path(sys.argv[1])
     # newline="\n" keeps the file identical on Windows.
-    path.write_text(with_matrix(path.read_text("utf-8")), encoding="utf-8", newline="\n")
+    path.write_text(
+        replace_strategy_matrix(path.read_text("utf-8")), encoding="utf-8", newline="\n"
+    )
 
 
 if __name__ == "__main__":

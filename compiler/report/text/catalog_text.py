@@ -20,7 +20,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 """Kind of catalog entry -> fields that are columns in the list of these entries."""
 
 
-def list_text(kind: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
+def catalog_list_text(kind: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a table with one row per catalog entry of the given kind."""
     # A column in which no entry has a value would be empty.
     columns = [name for name in COLUMNS[kind] if any(entry.get(name) for entry in entries.values())]
@@ -31,12 +31,12 @@ def list_text(kind: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
     return table(("name", *columns), rows)
 
 
-def entry_text(name: str, entry: Mapping[str, Any]) -> str:
+def catalog_entry_text(name: str, entry: Mapping[str, Any]) -> str:
     """Return all fields of one catalog entry, including its sources; nested fields are indented."""
     return "\n".join([name, *_field_lines(entry, "  ")]) + "\n"
 
 
-def unknown_name(kind: str, name: str, names: Sequence[str]) -> str:
+def unknown_name_message(kind: str, name: str, names: Sequence[str]) -> str:
     """Return the error message for a name that the catalog lacks, with names that are similar."""
     near = get_close_matches(name, names, n=3, cutoff=0.4)
     hint = f"Did you mean {', '.join(near)}?" if near else f"To list all: parc catalog {kind}"

@@ -30,7 +30,7 @@ INSIDE = {"device": "GPU", "nvlink_domain": "NVLink domain"}
 """Name of a network level -> its text in the table; other levels keep their names."""
 
 
-def tree_text(cluster: Cluster) -> str:
+def network_levels_text(cluster: Cluster) -> str:
     """Return a table of the cluster's network levels, innermost first, one row per level.
 
     The title states the number and speed of the NICs per host.
@@ -81,7 +81,7 @@ def estimate_text(plan: AnyPlan) -> str:
         + _memory_table(estimate),
         "Step time, as exposed on the critical path\n" + _step_time_table(estimate),
         "Traffic that one GPU sends per step\n" + _traffic_table(estimate),
-        tree_text(plan.problem.cluster),
+        network_levels_text(plan.problem.cluster),
         f"placement: {format_placement(plan)}\n",
         f"MFU {percent(estimate.mfu)}, {quantity(estimate.tokens_per_second, ' tokens/s')}, "
         f"{quantity(estimate.model_flops_per_step, 'FLOP')} per step\n"

@@ -10,7 +10,7 @@ from parc.compiler.placement.replan_hosts import Replanned
 from parc.compiler.placement.replan_service import ReplannedService
 from parc.compiler.report.formatting import percent, plural, quantity, round_tree, seconds
 from parc.compiler.topology.hostlist import compress
-from parc.compiler.topology.tree import meeting_level
+from parc.compiler.topology.tree import common_switch_level
 
 AnyReplanned = Replanned | ReplannedService
 SHOWN = 16
@@ -111,7 +111,7 @@ def _lowest_common_level(move: Move, found: AnyReplanned) -> str:
     hosts, the result is ``another`` and the highest level, such as ``another pod``.
     """
     levels = found.plan.problem.cluster.levels
-    level = meeting_level(move.old, move.new)
+    level = common_switch_level(move.old, move.new)
     # The hosts share no switch, so they are in different subtrees of the highest level.
     if level == len(levels):
         return f"another {levels[-1].name}"

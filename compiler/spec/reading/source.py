@@ -11,7 +11,7 @@ MAX_TEXT_BYTES = 1024 * 1024
 """Size limit of a spec in bytes. A spec that lists 16,384 hosts by name has about 300 kB."""
 
 
-class Unreadable(Exception):
+class UnreadableFileError(Exception):
     """Error: a file cannot be read; the message is a single line for the user."""
 
 
@@ -43,7 +43,7 @@ def read_source(path_or_dash: str, most: int = MAX_TEXT_BYTES) -> Source:
             text = _read_utf8(stream, most)
     except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
         reason = getattr(error, "strerror", None) or str(error)
-        raise Unreadable(f"cannot read {path_or_dash!r}: {reason}") from error
+        raise UnreadableFileError(f"cannot read {path_or_dash!r}: {reason}") from error
     return Source(path_or_dash, text, Path(path_or_dash).parent)
 
 

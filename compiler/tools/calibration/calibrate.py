@@ -12,10 +12,10 @@ from parc.compiler.cost.setup.calibrated import (
     OTHER,
     PARAMETERS,
     collective_terms,
+    efficiency_for_stack,
     hardware_class,
-    stack_row,
 )
-from parc.compiler.diagnostics import Finding, Positions, Sink, Span
+from parc.compiler.diagnostics import Finding, Sink, Span, SpecPositions
 from parc.compiler.report.formatting import rounded
 from parc.compiler.spec.reading.source import Source
 from parc.compiler.spec.reading.yaml_tree import split_lines
@@ -84,7 +84,7 @@ def calibrate(source: Source, nccl: Sequence[Source], sink: Sink) -> Calibration
     """
     # Diagnostics show source lines of the table and of each output of nccl-tests.
     texts = {each.name: split_lines(each.text) for each in (source, *nccl)}
-    sink.positions = Positions(source.name, lines=texts)
+    sink.positions = SpecPositions(source.name, lines=texts)
     outputs = [read_nccl(each.text, each.name, sink) for each in nccl]
     runs = read_measured_runs(source, sink)
     if runs:
@@ -92,7 +92,7 @@ def calibrate(source: Source, nccl: Sequence[Source], sink: Sink) -> Calibration
     if sink.failed() or not runs:
         return None
     cluster, stack = _largest_cluster(runs), framework_of(runs[0].problem).stack
-    row = stack_row(cluster.generation, stack)
+    row = efficiency_for_stack(cluster.generation, stack)
     links = fit_nccl([each for each in outputs if each], cluster, row, sink)
     if sink.failed():
         return None

@@ -24,10 +24,10 @@ from parc.compiler.cost.kernels.collective_time import (
     send_seconds,
     two_level_seconds,
 )
-from parc.compiler.cost.setup.calibrated import Values, fitted_parameters, prior
+from parc.compiler.cost.setup.calibrated import Values, numeric_efficiency_parameters, prior
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.ir import Cluster, Efficiency
-from parc.compiler.resolve.resolve_kernels import cluster_fit
+from parc.compiler.resolve.resolve_kernels import kernel_fit_of_cluster
 
 Test = Operation | Literal["send"]
 TESTS: dict[str, Test] = {
@@ -206,11 +206,11 @@ class _LinkFitter:
 
     def __init__(self, cluster: Cluster, row: Efficiency) -> None:
         node = cluster.node
-        fits = cluster_fit(cluster).collectives
-        self.shipped = {each: fit.at_link(node.link_gb_per_s) for each, fit in fits.items()}
+        fits = kernel_fit_of_cluster(cluster).collectives
+        self.shipped = {each: fit.scaled_to_link(node.link_gb_per_s) for each, fit in fits.items()}
         self.fits = dict(self.shipped)
         self.cluster = cluster
-        self.start = fitted_parameters(row)
+        self.start = numeric_efficiency_parameters(row)
 
     def domain_count(self, timings: CollectiveTimings) -> int:
         return -(-timings.ranks // self._ranks_per_domain(timings))

@@ -15,10 +15,10 @@ from parc.backends.registry import framework_of
 from parc.compiler.cost.fitting import Fitted, Prior, Tangent, extrapolate, fit, tangents
 from parc.compiler.cost.setup.calibrated import (
     Values,
-    fitted_parameters,
+    efficiency_for_stack,
     hardware_class,
+    numeric_efficiency_parameters,
     prior,
-    stack_row,
 )
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.resolve.resolve_kernels import pricing_for
@@ -87,7 +87,7 @@ def fit_runs(
     """
     cluster, stack = runs[0].problem.cluster, framework_of(runs[0].problem).stack
     hardware = hardware_class(cluster.gpu, stack)
-    start = fitted_parameters(stack_row(cluster.generation, stack))
+    start = numeric_efficiency_parameters(efficiency_for_stack(cluster.generation, stack))
     priors = {name: prior(name, value) for name, value in start.items()}
     for name, value in network.items():
         priors[name] = replace(prior(name, value), spread=MEASURED_SPREAD)

@@ -22,9 +22,9 @@ from parc.compiler.ir import NO_OFFLOAD, NO_RECOMPUTE, NO_ZERO_PLUS, Layout, Pro
 from parc.compiler.pipeline import resolve_spec
 from parc.compiler.search.enumerate_layouts import floor_split
 from parc.compiler.search.explain_invalid import explain_invalid
-from parc.compiler.spec.nearest import did_you_mean
 from parc.compiler.spec.reading.scalars import plain_scalar
-from parc.compiler.spec.reading.source import Source, Unreadable, read_source
+from parc.compiler.spec.reading.source import Source, UnreadableFileError, read_source
+from parc.compiler.spec.similar_names import did_you_mean
 
 # Python's csv module does not report the column at which a cell starts.
 CELL = re.compile(r'[ \t]*("(?:[^"]|"")*"|[^,"]*)[ \t]*(,|$)')
@@ -251,7 +251,7 @@ class _RowReader:
         path = self.row.text("spec")
         try:
             source = read_source(str((self.source.folder or Path()) / path))
-        except Unreadable as error:
+        except UnreadableFileError as error:
             self.sink.report("Q02", str(error), span=self.row.span_of("spec"))
             return None
         return replace(source, name=path)

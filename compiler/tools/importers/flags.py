@@ -25,7 +25,7 @@ from typing import Any, Literal
 from parc.compiler.diagnostics import Finding
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.tools.importers.shell_words import Word
-from parc.compiler.topology.readers.reading import Reading, some
+from parc.compiler.topology.readers.reader_state import Reading, some
 
 TORCHRUN = {
     *("--nnodes", "--nproc-per-node", "--node-rank", "--master-addr", "--master-port"),
@@ -48,7 +48,7 @@ Kind = Literal["int", "float", "positive", "text", "texts", "set"]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FlagField:
     """Spec field that one flag sets, and the type of the flag's value."""
 
     path: str
@@ -97,7 +97,7 @@ def _split_flags(statement: list[Word]) -> list[Flag]:
     return flags
 
 
-def take_flags(flags: list[Flag], table: Mapping[str, Row], reading: Reading) -> list[Flag]:
+def take_flags(flags: list[Flag], table: Mapping[str, FlagField], reading: Reading) -> list[Flag]:
     """Set the spec fields of all flags in ``table``; return the flags that are not in ``table``."""
     unknown = []
     for flag in flags:
@@ -105,13 +105,13 @@ def take_flags(flags: list[Flag], table: Mapping[str, Row], reading: Reading) ->
         if row is None:
             unknown.append(flag)
         elif row.kind == "set":
-            put(reading, row.path, row.value, flag)
+            set_spec_field(reading, row.path, row.value, flag)
         else:
             _set_field_of_flag(flag, row, reading)
     return unknown
 
 
-def _set_field_of_flag(flag: Flag, row: Row, reading: Reading) -> None:
+def _set_field_of_flag(flag: Flag, row: FlagField, reading: Reading) -> None:
     if not flag.values:
         finding = Finding(f"{flag.name} has no value", "expected a value after this flag")
         reading.refuse("I02", finding, flag.word.span)
@@ -123,7 +123,7 @@ def _set_field_of_flag(flag: Flag, row: Row, reading: Reading) -> None:
         )
         return
     if row.kind == "texts":
-        put(reading, row.path, [word.text for word in flag.values], flag)
+        set_spec_field(reading, row.path, [word.text for word in flag.values], flag)
         return
     value = _parse_value(flag.values[0].text, row)
     if value is None and row.words is not None:
@@ -138,10 +138,10 @@ def _set_field_of_flag(flag: Flag, row: Row, reading: Reading) -> None:
         message = f"{flag.name} is {flag.values[0].text[:40]!r}, expected {wanted}"
         reading.refuse("I02", message, flag.values[0].span)
         return
-    put(reading, row.path, value, flag)
+    set_spec_field(reading, row.path, value, flag)
 
 
-def _parse_value(text: str, row: Row) -> Any:
+def _parse_value(text: str, row: FlagField) -> Any:
     if row.kind == "int":
         return whole_number(text)
     if row.kind in ("float", "positive"):
@@ -155,7 +155,7 @@ def whole_number(text: str) -> int | None:
     return int(text) if re.fullmatch(r"[0-9]{1,12}", text) else None
 
 
-def put(reading: Reading, path: str, value: Any, flag: Flag) -> None:
+def set_spec_field(reading: Reading, path: str, value: Any, flag: Flag) -> None:
     """Set field ``path`` of the spec fragment to ``value``, and record the position of ``flag``.
 
     If several flags set the same field, the last one counts, as in argparse.
@@ -200,7 +200,7 @@ IMPORT_ONLY = "imported"
 class ImportTable:
     """Columns of a backend's flag table that ``parc import`` needs."""
 
-    rows: Mapping[str, Row]
+    rows: Mapping[str, FlagField]
     """Flag -> spec field and type, in the order of the table; flags that PARC only reads follow."""
     implied: frozenset[str]
     """Flags that follow from other fields, so that PARC does not need to read them."""
@@ -208,7 +208,7 @@ class ImportTable:
     """Flag -> the spec field that it sets, including flags that are not imported. Flags that set a
     whole section of the spec are left out."""
 
-    def flag_of(self) -> dict[str, str]:
+    def flag_by_spec_field(self) -> dict[str, str]:
         """Return the flag that sets each spec field; if several do, the first one in the table."""
         # A later item of a dict overrides an earlier one, so the reversed order keeps the first.
         return {field: flag for flag, field in reversed(self.fields.items())}
@@ -246,12 +246,12 @@ def _flag_rows(tree: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Map
                 yield flag, row
 
 
-def _parse_row(given: str | Mapping[str, Any]) -> Row:
+def _parse_row(given: str | Mapping[str, Any]) -> FlagField:
     if isinstance(given, str):
-        return Row(given)
+        return FlagField(given)
     ((field, how),) = given.items()
     if isinstance(how, str):
-        return Row(field, how)  # type: ignore[arg-type]  # one of Kind: a test reads every table
+        return FlagField(field, how)  # type: ignore[arg-type]  # one of Kind: a test reads every table
     if "words" in how:
-        return Row(field, "text", words=how["words"])
-    return Row(field, "set", how["set"])
+        return FlagField(field, "text", words=how["words"])
+    return FlagField(field, "set", how["set"])

@@ -8,7 +8,7 @@ from functools import cache
 
 from parc.backends.registry import all_declared
 from parc.compiler.tools.importers.shell_words import Word
-from parc.compiler.topology.readers.reading import Reading
+from parc.compiler.topology.readers.reader_state import Reading
 from parc.compiler.topology.readers.registry import Format
 
 

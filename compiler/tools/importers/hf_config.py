@@ -9,7 +9,7 @@ from parc.compiler.catalog.huggingface.config import model_spec_from_config, spl
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.topology.readers.document import read_document
 from parc.compiler.topology.readers.fragment import Fragment
-from parc.compiler.topology.readers.reading import Reading
+from parc.compiler.topology.readers.reader_state import Reading
 
 
 def read_hf_config(text: str, name: str, sink: Sink) -> Fragment | None:

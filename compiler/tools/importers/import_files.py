@@ -19,7 +19,7 @@ from parc.compiler.tools.importers.nccl_tests import read_nccl_tests, read_outpu
 from parc.compiler.tools.importers.slurm import read_sbatch, read_squeue
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.racks import merge
-from parc.compiler.topology.readers.registry import FORMATS, Format, sniff
+from parc.compiler.topology.readers.registry import FORMATS, Format, detect_format
 
 INVALID = re.compile(
     "[^\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffc\U00010000-\U0010ffff]"
@@ -145,7 +145,7 @@ def import_files(kind: str, files: Sequence[tuple[str, str]], sink: Sink) -> Imp
 
 
 def _detect_kind(text: str, name: str, sink: Sink) -> str | None:
-    kind = sniff(text, import_formats())
+    kind = detect_format(text, import_formats())
     if kind is None:
         kinds = ", ".join(import_formats())
         finding = Finding(

@@ -12,9 +12,9 @@ from statistics import median
 from typing import Any
 
 from parc import __version__
-from parc.backends.registry import built_in, framework
+from parc.backends.registry import built_in_backends, framework
 from parc.compiler.catalog.library import Library
-from parc.compiler.cost.setup.calibrated import collective_terms, stack_row
+from parc.compiler.cost.setup.calibrated import collective_terms, efficiency_for_stack
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.ir import Cluster
 from parc.compiler.report.formatting import rounded
@@ -67,7 +67,9 @@ def read_outputs(files: list[tuple[str, str]], sink: Sink) -> Fragment | None:
     if cluster is None:
         return None
     # Any framework's row can start the fit: the links do not depend on the program.
-    row = stack_row(cluster.generation, framework(built_in("framework")[0].name).stack)
+    row = efficiency_for_stack(
+        cluster.generation, framework(built_in_backends("framework")[0].name).stack
+    )
     found = fit_nccl(known, cluster, row, sink)
     if sink.failed():
         return None

@@ -14,13 +14,13 @@ import re
 from collections.abc import Callable
 
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.tools.importers.flags import Flag, Row, put, take_flags
+from parc.compiler.tools.importers.flags import Flag, FlagField, set_spec_field, take_flags
 from parc.compiler.tools.importers.formats import importers
 from parc.compiler.tools.importers.shell_words import Word, assignments, shell_words
 from parc.compiler.topology.readers.document import Node, read_document
-from parc.compiler.topology.readers.fragment import Fragment, Located
-from parc.compiler.topology.readers.reading import Line, Reading, some
-from parc.compiler.topology.readers.scontrol_nodes import gpus_of
+from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
+from parc.compiler.topology.readers.reader_state import Line, Reading, some
+from parc.compiler.topology.readers.scontrol_nodes import parse_gres_gpus
 
 _DIRECTIVE = re.compile(r"#SBATCH\s+(.*)")
 _SHORT = {
@@ -28,16 +28,16 @@ _SHORT = {
     **{"-q": "--qos", "-t": "--time", "-J": "--job-name", "-x": "--exclude", "-n": "--ntasks"},
     **{"-o": "--output", "-e": "--error", "-C": "--constraint", "-c": "--cpus-per-task"},
 }
-TABLE: dict[str, Row] = {
-    "--partition": Row("launch.slurm.partition", "text"),
-    "--account": Row("launch.slurm.account", "text"),
-    "--qos": Row("launch.slurm.qos", "text"),
-    "--time": Row("launch.slurm.time_limit", "text"),
-    "--reservation": Row("launch.slurm.reservation", "text"),
-    "--container-image": Row("launch.slurm.container_image", "text"),
-    "--requeue": Row("launch.slurm.requeue", "set", True),
-    "--no-requeue": Row("launch.slurm.requeue", "set", False),
-    "--job-name": Row("name", "text"),
+TABLE: dict[str, FlagField] = {
+    "--partition": FlagField("launch.slurm.partition", "text"),
+    "--account": FlagField("launch.slurm.account", "text"),
+    "--qos": FlagField("launch.slurm.qos", "text"),
+    "--time": FlagField("launch.slurm.time_limit", "text"),
+    "--reservation": FlagField("launch.slurm.reservation", "text"),
+    "--container-image": FlagField("launch.slurm.container_image", "text"),
+    "--requeue": FlagField("launch.slurm.requeue", "set", True),
+    "--no-requeue": FlagField("launch.slurm.requeue", "set", False),
+    "--job-name": FlagField("name", "text"),
 }
 _WRITTEN = {"--ntasks-per-node", "--exclusive", "--mem", "--output", "--error", "--open-mode"}
 """Directives that need no import, because PARC writes them into each batch script."""
@@ -107,7 +107,7 @@ def _report_ignored(flag: Flag, reading: Reading) -> None:
 def _read_nodes(flag: Flag, text: str, reading: Reading) -> None:
     if re.fullmatch(r"[0-9]{1,6}", text) and int(text) > 0:
         if not reading.hosts:
-            put(reading, "cluster.nodes", int(text), flag)
+            set_spec_field(reading, "cluster.nodes", int(text), flag)
     else:
         finding = Finding(f"--nodes {text[:40]} is not a number of hosts", help="set cluster.nodes")
         reading.say("I04", finding, flag.word.span)
@@ -117,7 +117,7 @@ def _read_nodelist(flag: Flag, text: str, reading: Reading) -> None:
     span = flag.values[0].span
     offset = flag.word.text.find("=") + 1 if flag.values[0].span == flag.word.span else 0
     for host in reading.names(text, Span(span.file, span.line, span.column + offset, len(text))):
-        reading.place(Located(host, (), None, span))
+        reading.place(LocatedHost(host, (), None, span))
     # The host names determine the number of hosts, so --nodes adds nothing.
     reading.spec.get("cluster", {}).pop("nodes", None)
 
@@ -132,7 +132,7 @@ def _report_exclude(flag: Flag, text: str, reading: Reading) -> None:
 def _read_gpus(flag: Flag, text: str, reading: Reading) -> None:
     count = text.rpartition(":")[2] if ":" in text or flag.name == "--gpus-per-node" else ""
     if re.fullmatch(r"[0-9]{1,3}", count) and ("gpu" in text or flag.name == "--gpus-per-node"):
-        put(reading, "cluster.node.gpus_per_node", int(count), flag)
+        set_spec_field(reading, "cluster.node.gpus_per_node", int(count), flag)
     else:
         _report_ignored(flag, reading)
 
@@ -141,13 +141,13 @@ def _read_signal(flag: Flag, text: str, reading: Reading) -> None:
     # sbatch(1): --signal=[{R|B}:]<sig_num>[@sig_time]. The spec has a field for the time only.
     match = re.fullmatch(r"(?:[BR]{1,2}:)?\w{1,12}@([0-9]{1,6})", text)
     if match:
-        put(reading, "launch.slurm.signal", f"{match[1]}s", flag)
+        set_spec_field(reading, "launch.slurm.signal", f"{match[1]}s", flag)
     else:
         _report_ignored(flag, reading)
 
 
 def _read_mounts(flag: Flag, text: str, reading: Reading) -> None:
-    put(reading, "launch.slurm.container_mounts", text.split(","), flag)
+    set_spec_field(reading, "launch.slurm.container_mounts", text.split(","), flag)
 
 
 _SPECIAL: dict[str, Callable[[Flag, str, Reading], None]] = {
@@ -178,7 +178,9 @@ def _read_torchrun(words: list[Word], reading: Reading) -> None:
         if name in _TORCHRUN:
             value = value or (words[index + 1].text if index + 1 < len(words) else "")
             if re.fullmatch(r"[0-9]{1,3}", value):
-                put(reading, "cluster.node.gpus_per_node", int(value), Flag(name, word, ()))
+                set_spec_field(
+                    reading, "cluster.node.gpus_per_node", int(value), Flag(name, word, ())
+                )
         if word.text.endswith(".py") and not word.dynamic and not word.is_flag:
             reading.spec.setdefault("launch", {}).setdefault("program", word.text)
 
@@ -266,7 +268,7 @@ def _add_job(job: Node, reading: Reading) -> None:
     start = reading.span(span.line, span.column + 1, max(span.length - 2, 1))
     hosts = list(dict.fromkeys(reading.names(job.text("nodes"), start)))
     for host in hosts:
-        reading.place(Located(host, (), None, span))
+        reading.place(LocatedHost(host, (), None, span))
     reading.allocated = tuple(hosts)
     reading.notes.append(f"hosts of job {_describe_job(job)}")
     if not _job_states(job) & _ALLOCATED:
@@ -285,8 +287,8 @@ def _set_gpus_per_node(job: Node, hosts: int, reading: Reading) -> None:
     requested number. Report different numbers on different hosts as an error (I03).
     """
     details = [entry.value for entry in job.items("gres_detail", required=False)]
-    given = {gpus_of(text)[0]: None for text in details if isinstance(text, str)}
-    total = gpus_of(job.text("tres_alloc_str"))[0]
+    given = {parse_gres_gpus(text)[0]: None for text in details if isinstance(text, str)}
+    total = parse_gres_gpus(job.text("tres_alloc_str"))[0]
     if len(given) > 1 or (not any(given) and hosts and total % hosts):
         numbers = ", ".join(map(str, sorted(given))) if any(given) else f"{total} on {hosts} hosts"
         finding = Finding(
@@ -296,7 +298,7 @@ def _set_gpus_per_node(job: Node, hosts: int, reading: Reading) -> None:
         where = job.child("gres_detail" if any(given) else "tres_alloc_str")
         reading.refuse("I03", finding, where.span if where is not None else job.span)
         return
-    requested = gpus_of(job.text("tres_per_node"))[0]
+    requested = parse_gres_gpus(job.text("tres_per_node"))[0]
     gpus = next(iter(given), 0) or total // max(hosts, 1) or requested
     if gpus:
         reading.spec["cluster"] = {"node": {"gpus_per_node": gpus}}

@@ -13,11 +13,11 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from parc.backends.base import Engine, Framework
-from parc.backends.shared.launch_rules import check_connections, check_fabric
+from parc.backends.shared.launch_rules import check_device_connections, check_network_variables
 from parc.compiler.diagnostics import Span
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.evaluate.service_rules import service_rules
-from parc.compiler.ir import Layout, Plan, Problem, ServingLayout, ServingProblem, Split
+from parc.compiler.ir import Layout, PipelineSplit, Plan, Problem, ServingLayout, ServingProblem
 from parc.compiler.ir.rule import Rule
 from parc.compiler.ir.serving_plan import ServingRule
 from parc.compiler.search.enumerate_layouts import floor_split
@@ -83,7 +83,9 @@ def check_service(
     return _check_rules(service_rules(facts.problem, engine), facts, set(), sink, {"V01": "V02"})
 
 
-def split_or_even(problem: Problem, framework: Framework, pp: int, vpp: int, given: bool) -> Split:
+def split_or_even(
+    problem: Problem, framework: Framework, pp: int, vpp: int, given: bool
+) -> PipelineSplit:
     """Return the framework's split of the layers into stages, or an even stand-in.
 
     The stand-in is used if the framework can build no split, or only an uneven one that no flag
@@ -148,7 +150,7 @@ def _check_rule(
     if rule.broken(facts.known_problem, facts.known_layout):
         broken.add(rule.code)
         finding = rule.explain(facts.problem, facts.layout)
-        sink.report(rule.code, finding, at=sink.positions.first_written(rule.fields))
+        sink.report(rule.code, finding, at=sink.positions.first_path_in_spec(rule.fields))
 
 
 _VARIABLE = re.compile(r"((?:NCCL|GLOO|CUDA)_[A-Z0-9_]+)=(.*)")
@@ -171,5 +173,5 @@ def lint_environment(script: Script, problem: Problem, layout: Layout, sink: Scr
     sink.locate(spans, {}, Span(script.name, 1, 1))
     launch = with_values(problem.launch, env=tuple(env.items()))
     plan = build_partial(Plan, problem=with_values(problem, launch=launch), layout=layout)
-    for check in (check_fabric, check_connections):
+    for check in (check_network_variables, check_device_connections):
         find_missing_fact(partial(check, plan, sink))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from parc.compiler.diagnostics import Finding
-from parc.compiler.resolve.resolve_targets import version_of
+from parc.compiler.resolve.resolve_targets import resolve_version
 from parc.compiler.spec.reading.source import MAX_TEXT_BYTES
-from parc.compiler.tools.lint.completion import check_options
-from parc.compiler.tools.lint.launch import lint_launch, starts_a_job
+from parc.compiler.tools.lint.complete_facts import check_options
+from parc.compiler.tools.lint.launch_lines import lint_launch, starts_a_job
 from parc.compiler.tools.lint.linter import ConfigLinter, ScriptLinter, linters
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.script import Script, ScriptSink, read_script
@@ -57,7 +57,7 @@ def _with_version(kind: str, options: LintOptions, sink: ScriptSink) -> LintOpti
 
     If the backend does not support the given version, report it (X18) and return None.
     """
-    version = version_of(kind, options.version or None, sink)
+    version = resolve_version(kind, options.version or None, sink)
     return None if version is None else replace(options, version=version)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from parc.compiler.diagnostics import Cause, Finding, Positions, Sink, Span
+from parc.compiler.diagnostics import Cause, Finding, Sink, Span, SpecPositions
 from parc.compiler.tools.importers.flags import Flag, written_flags
 from parc.compiler.tools.importers.shell_words import Word, assignments, shell_words
 
@@ -163,7 +163,7 @@ class ScriptSink(Sink):
 
     def __init__(self, name: str, text: str) -> None:
         """Create a sink for the script ``text``; diagnostics show ``name`` as its file name."""
-        super().__init__(Positions(name, lines={name: tuple(text.splitlines())}))
+        super().__init__(SpecPositions(name, lines={name: tuple(text.splitlines())}))
         self.flags: Mapping[str, str] = {}
         """Spec field -> flag that sets it."""
         self._first: Span | None = Span(name, 1, 1)
@@ -177,7 +177,7 @@ class ScriptSink(Sink):
             first: position for findings about fields that no flag sets.
         """
         old = self.positions
-        self.positions = Positions(old.file, {**old.values, **spans}, old.keys, old.lines)
+        self.positions = SpecPositions(old.file, {**old.values, **spans}, old.keys, old.lines)
         self.flags = {**self.flags, **flags}
         self._first = first
 

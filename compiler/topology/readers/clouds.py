@@ -22,8 +22,8 @@ from __future__ import annotations
 
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.topology.readers.document import Node, read_document
-from parc.compiler.topology.readers.fragment import Fragment, Located
-from parc.compiler.topology.readers.reading import Reading, some
+from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
+from parc.compiler.topology.readers.reader_state import Reading, some
 
 # AWS instance type -> name of the node type in the catalog.
 _NODE_TYPES = {
@@ -55,7 +55,7 @@ def read_aws(text: str, name: str, sink: Sink) -> Fragment | None:
         host = entry.text("InstanceId", required=True)
         block = entry.text("CapacityBlockId") or None
         # AWS lists the top of the network first; a path starts at the leaf.
-        reading.place(Located(host, tuple(reversed(layers)), block, entry.span))
+        reading.place(LocatedHost(host, tuple(reversed(layers)), block, entry.span))
         types[entry.text("InstanceType")] = None
     if root.text("NextToken"):
         finding = Finding(
@@ -97,7 +97,7 @@ def read_gcp(text: str, name: str, sink: Sink) -> Fragment | None:
             continue
         host, path = entry.text("name", required=True), _switch_path(entry)
         if path:
-            reading.place(Located(host, path, None, entry.span))
+            reading.place(LocatedHost(host, path, None, entry.span))
         else:
             without.append(host)
     if without and reading.hosts:
@@ -147,7 +147,7 @@ def read_oci(text: str, name: str, sink: Sink) -> Fragment | None:
         domain = entry.text(keys[3]) or None
         host = entry.text("hostname") or entry.text("instanceId")
         host = host or entry.text("customerHostId") or entry.text("id", required=True)
-        reading.place(Located(host, path, domain, entry.span))
+        reading.place(LocatedHost(host, path, domain, entry.span))
     if not reading.hosts and reading.sound:
         reading.refuse("I02", "the output has no hosts", reading.span())
     reading.notes.append("hosts are named by OCID; Slurm and ssh use other names")
@@ -178,7 +178,7 @@ def read_lambda(text: str, name: str, sink: Sink) -> Fragment | None:
             continue
         path = [part.text("id", required=True) for part in entry.items("networkPath")]
         host = entry.text("id", required=True)
-        reading.place(Located(host, tuple(path), _nvlink_domain(entry), entry.span))
+        reading.place(LocatedHost(host, tuple(path), _nvlink_domain(entry), entry.span))
     if root.text("page_token"):
         finding = Finding(
             "the output is incomplete: it has a page_token", help="pass the other pages too"

@@ -14,7 +14,7 @@ from typing import Any
 from parc.compiler.diagnostics import Finding, Span
 from parc.compiler.spec.reading.tree_builder import join
 from parc.compiler.spec.reading.yaml_tree import Tree, read_tree
-from parc.compiler.topology.readers.reading import Reading
+from parc.compiler.topology.readers.reader_state import Reading
 
 Path = tuple[str | int, ...]
 LONGEST_SEARCH = 2_000_000

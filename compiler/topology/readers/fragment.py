@@ -10,7 +10,7 @@ from parc.compiler.diagnostics import Span
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
+class LocatedHost:
     """Host with its switches and its NVLink domain, as read from a file."""
 
     name: str
@@ -24,7 +24,7 @@ class Located:
 class Fragment:
     """Part of a spec: hosts with their switches, and other keys in the form of the spec."""
 
-    hosts: tuple[Located, ...] = ()
+    hosts: tuple[LocatedHost, ...] = ()
     """Hosts without duplicates, in the order of the file."""
     unavailable: tuple[str, ...] = ()
     """Hosts that the file lists as down, drained or not ready."""

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.topology.hostlist import natural_key, natural_sort
-from parc.compiler.topology.readers.fragment import Fragment, Located
-from parc.compiler.topology.readers.reading import HOST_NAME, Line, Reading
+from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
+from parc.compiler.topology.readers.reader_state import HOST_NAME, Line, Reading
 
 MOST_TIERS = 8
 LANE_GBPS = {
@@ -87,7 +87,7 @@ def add_hosts_of_graph(graph: FabricGraph, reading: Reading) -> None:
             finding = Finding(f"host {host} has no cable to a switch and is left out", "no cable")
             reading.say("I04", finding, first[host])
             continue
-        reading.place(Located(host, paths[host], None, first[host]))
+        reading.place(LocatedHost(host, paths[host], None, first[host]))
     _set_nics(graph, leaves, reading)
     _set_oversubscription(graph, tier, reading)
 

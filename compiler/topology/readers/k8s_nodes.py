@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.topology.readers.document import Node, read_document
-from parc.compiler.topology.readers.fragment import Fragment, Located
-from parc.compiler.topology.readers.reading import Reading, some
+from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
+from parc.compiler.topology.readers.reader_state import Reading, some
 
 _TIERS = (
     re.compile(r"fabric\.topograph\.run/tier-([0-9]{1,2})"),
@@ -58,7 +58,7 @@ def read_k8s_nodes(text: str, name: str, sink: Sink) -> Fragment | None:
         metadata = entry.mapping("metadata")
         labels = metadata.mapping("labels") if metadata is not None else None
         written = {str(key): str(value) for key, value in (labels.value if labels else {}).items()}
-        reading.place(Located(host, _switch_path(written), _nvlink_domain(written), entry.span))
+        reading.place(LocatedHost(host, _switch_path(written), _nvlink_domain(written), entry.span))
         counts.setdefault(gpus, []).append(host)
         if not _is_ready(entry):
             reading.unavailable[host] = None

@@ -16,8 +16,8 @@ import re
 from dataclasses import dataclass
 
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.topology.readers.fragment import Fragment, Located
-from parc.compiler.topology.readers.reading import HOST_NAME, Line, Reading
+from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
+from parc.compiler.topology.readers.reader_state import HOST_NAME, Line, Reading
 
 # nvidia-smi underlines the header with terminal escape sequences.
 _ANSI = re.compile(r"\x1b\[[0-9;]{0,10}m")
@@ -297,7 +297,7 @@ def read_fabric_query(reading: Reading) -> Fragment | None:
             )
             reading.refuse("I03", finding, reading.span(line.number, 1, len(line.text)))
     for host, (domain, number) in domains.items():
-        reading.place(Located(host, (), domain, reading.span(number)))
+        reading.place(LocatedHost(host, (), domain, reading.span(number)))
     if counts and len(set(counts.values())) == 1:
         reading.spec = {"cluster": {"node": {"gpus_per_node": min(counts.values())}}}
     reading.notes.append("lines without a host name get the name of their file")

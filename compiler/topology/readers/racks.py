@@ -9,8 +9,8 @@ from typing import Any
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.topology.hostlist import fold
-from parc.compiler.topology.readers.fragment import Fragment, Located
-from parc.compiler.topology.readers.reading import location_text
+from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
+from parc.compiler.topology.readers.reader_state import location_text
 
 LONGEST_LABEL = 64
 _INVALID = re.compile(r"[^A-Za-z0-9._-]")
@@ -22,7 +22,7 @@ def merge(fragments: Sequence[Fragment], sink: Sink) -> Fragment | None:
     Returns None after reporting that the files contradict each other (I03). If a file lists the
     hosts allocated to a job, all other hosts are dropped.
     """
-    hosts: dict[str, Located] = {}
+    hosts: dict[str, LocatedHost] = {}
     spec: dict[str, Any] = {}
     before = sink.failed()
     for fragment in fragments:
@@ -54,7 +54,7 @@ def _first_host_span(fragment: Fragment) -> Span:
     return fragment.hosts[0].span if fragment.hosts else Span("", 1, 1)
 
 
-def _merge_host(known: Located, host: Located, sink: Sink) -> Located:
+def _merge_host(known: LocatedHost, host: LocatedHost, sink: Sink) -> LocatedHost:
     """Return the host with switches and NVLink domain of both files; report a difference (I03)."""
     if known == host:
         return known
@@ -67,7 +67,7 @@ def _merge_host(known: Located, host: Located, sink: Sink) -> Located:
             causes=(Cause("", f"here below {location_text(known)}", known.span),),
         )
         sink.report("I03", finding, span=host.span)
-    return Located(
+    return LocatedHost(
         host.name, known.path or host.path, known.nvlink_domain or host.nvlink_domain, known.span
     )
 
@@ -103,7 +103,7 @@ def cluster_of(fragment: Fragment, sink: Sink) -> tuple[dict[str, Any], dict[str
         count = len(fragment.hosts) - len(placed)
         finding = Finding(f"{count} of {len(fragment.hosts)} hosts have no switch", lost.name)
         sink.report("I02", finding, span=lost.span)
-    groups: dict[tuple[str, ...], list[Located]] = {}
+    groups: dict[tuple[str, ...], list[LocatedHost]] = {}
     depth = max((len(host.path) for host in fragment.hosts), default=0)
     for host in fragment.hosts:
         groups.setdefault(_pad_path(host.path, depth), []).append(host)
@@ -129,7 +129,7 @@ def _pad_path(path: tuple[str, ...], depth: int) -> tuple[str, ...]:
     return path[:1] * (depth - len(path)) + path if path else ("all",) * depth
 
 
-def _shared_domains(hosts: Sequence[Located]) -> set[str]:
+def _shared_domains(hosts: Sequence[LocatedHost]) -> set[str]:
     """Return the names of all NVLink domains; empty if each of them has a single host."""
     counts = Counter(host.nvlink_domain for host in hosts if host.nvlink_domain)
     return {name for name in counts if name} if max(counts.values(), default=0) > 1 else set()
@@ -175,7 +175,7 @@ def _rack_names(paths: Sequence[tuple[str, ...]], labels: _Labels) -> dict[tuple
 
 
 def _rack_entry(
-    name: str, path: tuple[str, ...], hosts: list[Located], known: tuple[_Labels, set[str]]
+    name: str, path: tuple[str, ...], hosts: list[LocatedHost], known: tuple[_Labels, set[str]]
 ) -> dict[str, Any]:
     """Return one rack in the form of the spec.
 

@@ -86,7 +86,7 @@ FORMATS: dict[str, Format] = {
 """Formats by name, in the order in which their patterns are tried."""
 
 
-def sniff(text: str, formats: Mapping[str, Format] = FORMATS) -> str | None:
+def detect_format(text: str, formats: Mapping[str, Format] = FORMATS) -> str | None:
     """Return the name of the format of ``text``, detected by its first characters.
 
     None if no format matches.

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.topology.readers.document import Node, read_document
-from parc.compiler.topology.readers.fragment import Fragment, Located
-from parc.compiler.topology.readers.reading import Reading, some
+from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
+from parc.compiler.topology.readers.reader_state import Reading, some
 
 _GONE = {
     *("DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE"),
@@ -24,7 +24,7 @@ _GONE = {
 _GPUS = re.compile(r"\bgpu(?::([\w.-]+))?[:=]([0-9]{1,6})(?![0-9])")
 
 
-def gpus_of(text: str) -> tuple[int, tuple[str, ...]]:
+def parse_gres_gpus(text: str) -> tuple[int, tuple[str, ...]]:
     """Return (number of GPUs, their types) that a gres or tres text of Slurm lists.
 
     Examples: ``gpu:h100:8(S:0-1)`` in gres, ``gres/gpu:h100=16`` in tres. A tres text contains the
@@ -61,7 +61,7 @@ def read_scontrol_nodes(text: str, name: str, sink: Sink) -> Fragment | None:
     facts = _HostFacts()
     groups = root.child("nodes") is None and root.child("sinfo") is not None
     for host, entry in _group_entries(root) if groups else _host_entries(root):
-        reading.place(Located(host, (), None, entry.span))
+        reading.place(LocatedHost(host, (), None, entry.span))
         _record_facts(host, entry, facts)
         if _states(entry) & _GONE:
             reading.unavailable[host] = None
@@ -116,7 +116,7 @@ def _record_facts(host: str, entry: Node, facts: _HostFacts) -> None:
     gres = entry.child("gres")
     words = entry.text("gres", "total") if gres and isinstance(gres.value, dict) else None
     text = entry.text("gres") if words is None else words
-    gpus, types = gpus_of(text)
+    gpus, types = parse_gres_gpus(text)
     facts.types.update(dict.fromkeys(types))
     facts.gpus.setdefault(gpus, []).append(host)
     if gpus not in facts.first:

@@ -18,8 +18,8 @@ from itertools import pairwise
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.topology.readers.document import Node, read_document
-from parc.compiler.topology.readers.fragment import Fragment, Located
-from parc.compiler.topology.readers.reading import Reading, some
+from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
+from parc.compiler.topology.readers.reader_state import Reading, some
 from parc.compiler.topology.readers.switch_tree import Switch, leaf_paths
 
 _PAIR = re.compile(r"(?<!\w)(\w{1,40})=(\S*)")
@@ -85,7 +85,7 @@ def read_topology_conf(reading: Reading, real_names: dict[str, str]) -> Fragment
         origin = switches.get(leaf) or blocks[leaf]
         named = tuple(real_names.get(part, part) for part in path)
         for host in origin.hosts:
-            reading.place(Located(host, named, None, origin.span))
+            reading.place(LocatedHost(host, named, None, origin.span))
     if not reading.hosts and reading.sound:
         reading.refuse("I02", "the file has no SwitchName or BlockName with Nodes", reading.span())
     return reading.fragment()
@@ -275,7 +275,7 @@ def _read_topology(chosen: Node, reading: Reading) -> None:
 
 def _read_group(group: Node, name: str, reading: Reading) -> None:
     for host in _host_names(group, reading):
-        reading.place(Located(host, (name,), None, group.span))
+        reading.place(LocatedHost(host, (name,), None, group.span))
 
 
 def _host_names(node: Node, reading: Reading) -> list[str]:
@@ -299,4 +299,4 @@ def _read_tree(tree: Node, reading: Reading) -> None:
             reading.refuse("I03", finding, entry.span)
     for leaf, path in leaf_paths(switches, reading).items():
         for host in switches[leaf].hosts:
-            reading.place(Located(host, path, None, switches[leaf].span))
+            reading.place(LocatedHost(host, path, None, switches[leaf].span))

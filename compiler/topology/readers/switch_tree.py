@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from parc.compiler.diagnostics import Cause, Finding, Span
-from parc.compiler.topology.readers.reading import Reading, some
+from parc.compiler.topology.readers.reader_state import Reading, some
 
 MOST_TIERS = 16
 """Limit on the tiers of a tree. The deepest fabrics have four or five."""

@@ -11,8 +11,8 @@ import re
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.topology.readers.document import Node, read_document
-from parc.compiler.topology.readers.fragment import Fragment, Located
-from parc.compiler.topology.readers.reading import Reading
+from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
+from parc.compiler.topology.readers.reader_state import Reading
 from parc.compiler.topology.readers.slurm_topology import read_topology_conf, real_names
 from parc.compiler.topology.readers.switch_tree import Switch, leaf_paths
 
@@ -52,7 +52,7 @@ def _read_graph(root: Node, reading: Reading) -> None:
             continue
         layers = [layer.value for layer in entry.items("network_layers") if layer.wants(str)]
         host = entry.text("id", required=True)
-        reading.place(Located(host, tuple(layers), _nvlink_domain(entry), entry.span))
+        reading.place(LocatedHost(host, tuple(layers), _nvlink_domain(entry), entry.span))
 
 
 def _nvlink_domain(entry: Node) -> str | None:
@@ -91,7 +91,7 @@ def _read_model(root: Node, reading: Reading) -> None:
     for leaf, hosts, block in blocks:
         domain = _nvlink_domain(block)
         for host in hosts:
-            reading.place(Located(host, paths.get(leaf, (leaf,)), domain, block.span))
+            reading.place(LocatedHost(host, paths.get(leaf, (leaf,)), domain, block.span))
 
 
 def _with_leaves(switches: dict[str, Switch]) -> dict[str, Switch]:

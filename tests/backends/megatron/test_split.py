@@ -13,7 +13,7 @@ from parc.backends.megatron.stages.split import (
     _find_cached,
     find_layout_string_fault,
 )
-from parc.compiler.ir import Split
+from parc.compiler.ir import PipelineSplit
 
 FREE = SplitPins(None, None, None, None, None)
 FORMS = [
@@ -29,7 +29,7 @@ FORMS = [
 ]
 
 
-def split(layers: int, mtp: int, pp: int, vpp: int, pins: SplitPins = FREE) -> Split | None:
+def split(layers: int, mtp: int, pp: int, vpp: int, pins: SplitPins = FREE) -> PipelineSplit | None:
     return _find_cached(ModelDepth(layers, mtp, 2, 1), pp, vpp, pins)
 
 

@@ -11,7 +11,7 @@ from parc.backends.megatron.arguments.arguments import arguments
 from parc.backends.megatron.arguments.environment import variables
 from parc.backends.megatron.stages.split import SplitPins, find_split
 from parc.backends.registry import framework
-from parc.compiler.ir import Chunk, Layout, Plan, Problem, Split
+from parc.compiler.ir import Layout, ModelChunk, PipelineSplit, Plan, Problem
 from tests.compiled import Spec, planned, resolved
 from tests.conformance.checker_processes import run_cases
 from tests.every_layout import enumerate_layouts
@@ -60,19 +60,19 @@ def layout_as_pinned(problem: Problem) -> Layout | None:
     return layout
 
 
-def split_as_pinned(problem: Problem, pp: int, vpp: int) -> Split:
+def split_as_pinned(problem: Problem, pp: int, vpp: int) -> PipelineSplit:
     """Return a split that passes the pins to Megatron although no valid split exists."""
     pins = SplitPins.from_pins(problem.pins)
     if pins.text is not None:
-        return Split("string", False, False, pins.text, ())
+        return PipelineSplit("string", False, False, pins.text, ())
     if pins.first or pins.last:
         each = problem.model.layers // pp
         counts = [pins.first or each, *[each] * (pp - 2), pins.last or each][:pp]
-        chunks = tuple((Chunk(0, count, False, 0, False),) for count in counts)
-        return Split("first-last", False, False, "", chunks)
+        chunks = tuple((ModelChunk(0, count, False, 0, False),) for count in counts)
+        return PipelineSplit("first-last", False, False, "", chunks)
     if pins.embedding or pins.loss:
-        return Split("counted", bool(pins.embedding), bool(pins.loss), "", ())
-    return Split("even", False, False, "", ())
+        return PipelineSplit("counted", bool(pins.embedding), bool(pins.loss), "", ())
+    return PipelineSplit("even", False, False, "", ())
 
 
 def case_as_pinned(name: str, problem: Problem, layout: Layout, world: int) -> Case:

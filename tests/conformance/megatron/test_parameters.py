@@ -8,7 +8,7 @@ import pytest
 
 from parc.backends.registry import framework
 from parc.compiler.cost.counts import params
-from parc.compiler.cost.setup.stages import stage_load
+from parc.compiler.cost.setup.stages import stage_contents
 from parc.compiler.ir import Plan
 from parc.compiler.resolve.resolve_kernels import pricing_for
 from tests.compiled import planned
@@ -88,7 +88,7 @@ def test_the_first_and_last_stage_of_a_hybrid_have_as_many_parameters_as_parc_co
             name = f"hybrid {seed} stage {stage}"
             case = case_of(name, problem, layout, layout.world)
             cases.append({**case, "ranks": [rank], "build": True, "built_rank": rank})
-            load = stage_load(problem.model, layout.split, stage)
+            load = stage_contents(problem.model, layout.split, stage)
             own[name] = sum(pricing.stage_parameters(layout, load))
     found = {name: verdict.get("parameters") for name, verdict in megatron_verdicts(cases).items()}
     assert len(own) >= STAGED * 3 // 2

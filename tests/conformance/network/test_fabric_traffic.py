@@ -18,7 +18,7 @@ import pytest
 from parc.compiler.ir import Cluster, Host, Layout, Mesh, Placement, Rack
 from parc.compiler.topology.hostlist import natural_key
 from parc.compiler.topology.node_groups import node_groups
-from parc.compiler.topology.uplinks import Pattern, flow, zone_egress
+from parc.compiler.topology.uplinks import Pattern, flow, messages_leaving_zones
 from tests.conformance.network.fabric import RackFabric, reason_to_skip
 from tests.conformance.tool_checkers import tool_python
 from tests.placement.placement_plans import NODE, cluster, estimate, layout, plan
@@ -131,7 +131,7 @@ def predicted(placement: Placement, send: Send) -> dict[str, float]:
     pattern: Pattern = "line" if send.pattern == "line" else SENT[send.pattern][0]
     sent = flow(groups, pattern, send.rank_bytes(groups.size), 1.0)
     racks = sorted({host.rack for host in placement.hosts})
-    leaving = zone_egress(sent, [racks.index(host.rack) for host in placement.hosts])
+    leaving = messages_leaving_zones(sent, [racks.index(host.rack) for host in placement.hosts])
     return {rack: leaving[index] * sent.unit_bytes for index, rack in enumerate(racks)}
 
 

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from parc.backends.shared.torch import mesh as torch_mesh
-from parc.compiler.ir import NO_OFFLOAD, NO_RECOMPUTE, NO_ZERO_PLUS, Layout, Split
+from parc.compiler.ir import NO_OFFLOAD, NO_RECOMPUTE, NO_ZERO_PLUS, Layout, PipelineSplit
 from tests.conformance.tool_checkers import mesh_verdicts
 
 pytestmark = pytest.mark.conformance
@@ -29,7 +29,7 @@ def layout_of(sizes: dict[str, int]) -> Layout:
         sequence_parallel=True,
         zero_stage=3,
         recompute=NO_RECOMPUTE,
-        split=Split("even", False, False, "", ()),
+        split=PipelineSplit("even", False, False, "", ()),
         order=torch_mesh.ORDER,
         cp_comm="p2p",
         cp_a2a=1,

@@ -8,7 +8,7 @@ from parc.compiler.cost.kernels.attention import (
     decode_seconds,
     prefill_seconds,
 )
-from parc.compiler.resolve.resolve_kernels import load_fit
+from parc.compiler.resolve.resolve_kernels import kernel_fit_of_gpu
 
 GPUS = ("a100-sxm-80gb", "b200-180gb", "gb300-288gb", "h100-sxm-80gb", "l40s-48gb", "mi300x-192gb")
 SHAPES = st.builds(
@@ -28,14 +28,14 @@ LLAMA = AttentionShape(batch=1, tokens=8192, heads=32, kv_heads=8, head_dim=128)
 def test_causal_prefill_is_never_faster_than_half_of_the_scores_at_peak(
     gpu: str, shape: AttentionShape
 ) -> None:
-    fit = load_fit(gpu).prefill
+    fit = kernel_fit_of_gpu(gpu).prefill
     flops = 2.0 * shape.batch * shape.heads * shape.tokens**2 * shape.head_dim
     assert prefill_seconds(fit, shape) >= flops / fit.flops_per_second
 
 
 @given(gpu=st.sampled_from(GPUS), shape=SHAPES)
 def test_decode_never_reads_the_cache_faster_than_memory(gpu: str, shape: AttentionShape) -> None:
-    fit = load_fit(gpu).decode
+    fit = kernel_fit_of_gpu(gpu).decode
     cache_bytes = 4.0 * shape.batch * shape.kv_heads * shape.tokens * shape.head_dim
     assert decode_seconds(fit, shape) >= cache_bytes / fit.bytes_per_second
 
@@ -44,7 +44,7 @@ def test_decode_never_reads_the_cache_faster_than_memory(gpu: str, shape: Attent
 def test_prefill_time_does_not_decrease_with_sequence_length(
     gpu: str, shape: AttentionShape
 ) -> None:
-    fit = load_fit(gpu).prefill
+    fit = kernel_fit_of_gpu(gpu).prefill
     longer = shape._replace(tokens=shape.tokens + 128)
     assert prefill_seconds(fit, longer) >= prefill_seconds(fit, shape)
 
@@ -52,12 +52,12 @@ def test_prefill_time_does_not_decrease_with_sequence_length(
 @given(gpu=st.sampled_from(GPUS), shape=SHAPES)
 def test_attention_time_does_not_decrease_with_batch_size(gpu: str, shape: AttentionShape) -> None:
     more = shape._replace(batch=2 * shape.batch)
-    fits = load_fit(gpu)
+    fits = kernel_fit_of_gpu(gpu)
     assert prefill_seconds(fits.prefill, more) >= prefill_seconds(fits.prefill, shape)
 
 
 def test_long_causal_prefill_takes_half_the_time_of_full_attention() -> None:
-    fit = load_fit("h100-sxm-80gb").prefill
+    fit = kernel_fit_of_gpu("h100-sxm-80gb").prefill
     long = LLAMA._replace(tokens=32_768)
     ratio = prefill_seconds(fit, long) / prefill_seconds(fit, long._replace(causal=False))
     assert ratio == pytest.approx(0.5, rel=0.05)
@@ -65,14 +65,14 @@ def test_long_causal_prefill_takes_half_the_time_of_full_attention() -> None:
 
 def test_forward_on_hopper_reaches_the_rate_that_flash_attention_3_reports() -> None:
     # arXiv:2407.08608, figure 5: causal forward, head dim 128, 16k tokens: about 610 TFLOP/s
-    fit = load_fit("h100-sxm-80gb").prefill
+    fit = kernel_fit_of_gpu("h100-sxm-80gb").prefill
     shape = AttentionShape(batch=1, tokens=16_384, heads=16, kv_heads=16, head_dim=128)
     tflops = 2.0 * 16 * 16_384**2 * 128 / prefill_seconds(fit, shape) / 1e12
     assert tflops == pytest.approx(610, rel=0.15)
 
 
 def test_a_sliding_window_bounds_prefill_and_decode_time() -> None:
-    fits = load_fit("h100-sxm-80gb")
+    fits = kernel_fit_of_gpu("h100-sxm-80gb")
     long = LLAMA._replace(tokens=65_536)
     narrow = long._replace(window=4096)
     assert prefill_seconds(fits.prefill, narrow) < prefill_seconds(fits.prefill, long) / 4
@@ -82,12 +82,12 @@ def test_a_sliding_window_bounds_prefill_and_decode_time() -> None:
 
 
 def test_a_window_wider_than_the_sequence_changes_nothing() -> None:
-    fit = load_fit("h100-sxm-80gb").prefill
+    fit = kernel_fit_of_gpu("h100-sxm-80gb").prefill
     assert prefill_seconds(fit, LLAMA._replace(window=8192)) == prefill_seconds(fit, LLAMA)
 
 
 def test_fewer_kv_heads_decode_faster_at_long_context() -> None:
-    fit = load_fit("h100-sxm-80gb").decode
+    fit = kernel_fit_of_gpu("h100-sxm-80gb").decode
     shape = AttentionShape(batch=64, tokens=32_768, heads=32, kv_heads=32, head_dim=128)
     grouped = decode_seconds(fit, shape._replace(kv_heads=8))
     assert grouped == pytest.approx(decode_seconds(fit, shape) / 4, rel=0.1)
@@ -95,7 +95,8 @@ def test_fewer_kv_heads_decode_faster_at_long_context() -> None:
 
 def test_blackwell_ultra_gpus_have_a_faster_softmax() -> None:
     assert (
-        load_fit("b300-288gb").prefill.score_seconds < load_fit("b200-180gb").prefill.score_seconds
+        kernel_fit_of_gpu("b300-288gb").prefill.score_seconds
+        < kernel_fit_of_gpu("b200-180gb").prefill.score_seconds
     )
 
 

@@ -11,7 +11,7 @@ from parc.compiler.cost.kernels.collective_time import (
     send_seconds,
     two_level_seconds,
 )
-from parc.compiler.resolve.resolve_kernels import load_fit
+from parc.compiler.resolve.resolve_kernels import kernel_fit_of_gpu
 
 MIB = 2**20
 BUS_512_MIB = [
@@ -33,7 +33,7 @@ NBYTES = st.floats(1.0, 1e11)
 
 
 def fit_of(operation: Operation, gpu: str = "h100-sxm-80gb") -> CollectiveFit:
-    return load_fit(gpu).collectives[operation]
+    return kernel_fit_of_gpu(gpu).collectives[operation]
 
 
 @pytest.mark.parametrize(("gpu", "operation", "bus_gb_per_s"), BUS_512_MIB)
@@ -107,7 +107,7 @@ def test_a_single_domain_uses_only_the_fit() -> None:
 
 def test_a_slower_link_changes_transfer_time_but_not_latency() -> None:
     fit = fit_of("all_gather")
-    half = fit.at_link(fit.link_gb_per_s / 2)
+    half = fit.scaled_to_link(fit.link_gb_per_s / 2)
     assert collective_seconds(half, 1e10, 8) == pytest.approx(
         2 * collective_seconds(fit, 1e10, 8), rel=0.01
     )

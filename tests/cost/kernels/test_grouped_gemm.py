@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parc.compiler.cost.kernels.grouped_gemm import ExpertShape, grouped_gemm_seconds
-from parc.compiler.resolve.resolve_kernels import load_fit
+from parc.compiler.resolve.resolve_kernels import kernel_fit_of_gpu
 
 GPUS = ("a100-sxm-80gb", "b200-180gb", "h100-sxm-80gb", "h200-sxm-141gb", "l40s-48gb")
 DEEPSEEK = ExpertShape(tokens=4096, top_k=8, hidden=7168, inter=2048, experts=256, ep=8)
@@ -22,7 +22,7 @@ SHAPES = st.builds(
 
 @given(gpu=st.sampled_from(GPUS), shape=SHAPES)
 def test_experts_are_never_faster_than_an_even_share_at_peak(gpu: str, shape: ExpertShape) -> None:
-    fit = load_fit(gpu).experts("bf16")
+    fit = kernel_fit_of_gpu(gpu).experts("bf16")
     rows = shape.tokens * shape.top_k / shape.ep
     flops = 6.0 * rows * shape.hidden * shape.inter / shape.tp
     assert grouped_gemm_seconds(fit, shape._replace(imbalance=1.0)) >= flops / fit.flops_per_second
@@ -30,7 +30,7 @@ def test_experts_are_never_faster_than_an_even_share_at_peak(gpu: str, shape: Ex
 
 @given(gpu=st.sampled_from(GPUS), shape=SHAPES)
 def test_expert_time_does_not_decrease_with_tokens(gpu: str, shape: ExpertShape) -> None:
-    fit = load_fit(gpu).experts("bf16")
+    fit = kernel_fit_of_gpu(gpu).experts("bf16")
     more = shape._replace(tokens=2 * shape.tokens)
     assert grouped_gemm_seconds(fit, more) >= grouped_gemm_seconds(fit, shape)
 
@@ -39,14 +39,14 @@ def test_expert_time_does_not_decrease_with_tokens(gpu: str, shape: ExpertShape)
 def test_imbalance_never_saves_more_than_the_rounding_of_a_wave(
     gpu: str, shape: ExpertShape
 ) -> None:
-    fit = load_fit(gpu).experts("bf16")
+    fit = kernel_fit_of_gpu(gpu).experts("bf16")
     even = grouped_gemm_seconds(fit, shape._replace(imbalance=1.0))
     # Taller tiles may save a started wave, so that the law is not exact.
     assert grouped_gemm_seconds(fit, shape._replace(imbalance=1.5)) >= 0.95 * even
 
 
 def test_few_tokens_read_only_the_experts_to_which_they_are_routed() -> None:
-    fit = load_fit("h100-sxm-80gb").experts("bf16")
+    fit = kernel_fit_of_gpu("h100-sxm-80gb").experts("bf16")
     whole = DEEPSEEK._replace(ep=1)
     few = grouped_gemm_seconds(fit, whole._replace(tokens=1))
     many = grouped_gemm_seconds(fit, whole._replace(tokens=1024))
@@ -56,21 +56,21 @@ def test_few_tokens_read_only_the_experts_to_which_they_are_routed() -> None:
 
 
 def test_with_many_tokens_arithmetic_is_the_limit_and_time_is_proportional() -> None:
-    fit = load_fit("h100-sxm-80gb").experts("bf16")
+    fit = kernel_fit_of_gpu("h100-sxm-80gb").experts("bf16")
     once = grouped_gemm_seconds(fit, DEEPSEEK._replace(tokens=32_768))
     twice = grouped_gemm_seconds(fit, DEEPSEEK._replace(tokens=65_536))
     assert twice / once == pytest.approx(2.0, rel=0.1)
 
 
 def test_twice_the_expert_parallel_size_halves_the_work_per_rank() -> None:
-    fit = load_fit("b200-180gb").experts("fp8")
+    fit = kernel_fit_of_gpu("b200-180gb").experts("fp8")
     shape = DEEPSEEK._replace(tokens=65_536, imbalance=1.0)
     ratio = grouped_gemm_seconds(fit, shape) / grouped_gemm_seconds(fit, shape._replace(ep=16))
     assert 1.5 < ratio <= 2.0
 
 
 def test_fp8_halves_the_bytes_of_weights() -> None:
-    fits = load_fit("b200-180gb")
+    fits = kernel_fit_of_gpu("b200-180gb")
     shape = DEEPSEEK._replace(tokens=64, ep=1)
     ratio = grouped_gemm_seconds(fits.experts("bf16"), shape) / grouped_gemm_seconds(
         fits.experts("fp8"), shape
@@ -79,7 +79,7 @@ def test_fp8_halves_the_bytes_of_weights() -> None:
 
 
 def test_the_faster_of_two_8_bit_kernels_is_used() -> None:
-    hopper, blackwell = load_fit("h100-sxm-80gb"), load_fit("b200-180gb")
+    hopper, blackwell = kernel_fit_of_gpu("h100-sxm-80gb"), kernel_fit_of_gpu("b200-180gb")
     assert hopper.experts("fp8") is hopper.grouped["fp8_block"]
     assert blackwell.experts("fp8") is blackwell.grouped["fp8"]
     assert hopper.experts("bf16") is hopper.grouped["bf16"]

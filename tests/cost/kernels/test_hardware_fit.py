@@ -9,7 +9,7 @@ from parc.compiler.cost.kernels.gemm import gemm_seconds
 from parc.compiler.cost.kernels.grouped_gemm import ExpertShape, grouped_gemm_seconds
 from parc.compiler.cost.kernels.hardware_fit import SECTIONS, kernel_fit
 from parc.compiler.ir import Gpu
-from parc.compiler.resolve.resolve_kernels import load_fit
+from parc.compiler.resolve.resolve_kernels import kernel_fit_of_gpu
 from tests.generations import generation
 
 GPUS = Library().names("gpus")
@@ -26,7 +26,7 @@ def test_kernel_entries_and_gpus_of_the_catalog_correspond() -> None:
 
 @pytest.mark.parametrize("name", GPUS)
 def test_every_gpu_has_a_time_for_every_kernel(name: str) -> None:
-    fit = load_fit(name)
+    fit = kernel_fit_of_gpu(name)
     assert gemm_seconds(fit.gemm("bf16"), 4096, 4096, 4096) > 0
     assert prefill_seconds(fit.prefill, AttentionShape(1, 4096, 32, 8, 128)) > 0
     assert grouped_gemm_seconds(fit.experts("fp8"), ExpertShape(4096, 2, 4096, 14_336, 8)) > 0
@@ -53,15 +53,15 @@ def fits(entry: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_sections_without_measurements_are_marked_as_assumed() -> None:
-    assert load_fit("h100-sxm-80gb").assumed == ()
-    assert load_fit("a100-sxm-80gb").assumed == ("grouped",)
-    assert load_fit("h20-96gb").assumed == SECTIONS
-    assert not load_fit("h20-96gb").fitted
-    assert load_fit("h100-sxm-80gb").fitted
+    assert kernel_fit_of_gpu("h100-sxm-80gb").assumed == ()
+    assert kernel_fit_of_gpu("a100-sxm-80gb").assumed == ("grouped",)
+    assert kernel_fit_of_gpu("h20-96gb").assumed == SECTIONS
+    assert not kernel_fit_of_gpu("h20-96gb").fitted
+    assert kernel_fit_of_gpu("h100-sxm-80gb").fitted
 
 
 def test_a_gpu_outside_the_catalog_is_scaled_from_its_generation() -> None:
-    like = load_fit(generation("hopper").kernels_like)
+    like = kernel_fit_of_gpu(generation("hopper").kernels_like)
     fit = kernel_fit(UNKNOWN, read, generation("hopper").kernels_like)
     assert not fit.fitted
     assert fit.gemm("bf16") == like.gemm("bf16")
@@ -70,7 +70,7 @@ def test_a_gpu_outside_the_catalog_is_scaled_from_its_generation() -> None:
 
 def test_an_unknown_gpu_name_raises_a_key_error() -> None:
     with pytest.raises(KeyError):
-        load_fit("h101")
+        kernel_fit_of_gpu("h101")
 
 
 def test_changed_data_sheet_numbers_change_the_times() -> None:
@@ -96,5 +96,5 @@ def test_changed_data_sheet_numbers_change_the_times() -> None:
 def test_a_missing_precision_uses_the_nearest_wider_one(
     gpu: str, precision: str, stands_for: str
 ) -> None:
-    fit = load_fit(gpu)
+    fit = kernel_fit_of_gpu(gpu)
     assert fit.gemm(precision) is fit.gemms[stands_for]

@@ -14,7 +14,7 @@ from parc.backends.registry import framework
 from parc.compiler.cost.counts import params
 from parc.compiler.cost.counts.flops import layer_flops, model_flops
 from parc.compiler.cost.kernels.recurrence import recurrence
-from parc.compiler.cost.memory.peak import layer_terms, program_memory
+from parc.compiler.cost.memory.peak import layer_activation_terms, program_memory
 from parc.compiler.cost.memory.workspaces import weight_shapes
 from parc.compiler.cost.serving.shard import LayerCounts
 from parc.compiler.cost.setup.pricing import Pricing
@@ -25,7 +25,7 @@ from parc.compiler.cost.step.context_exchange import (
     recurrence_bytes,
 )
 from parc.compiler.cost.step.layer_time import layer_time
-from parc.compiler.ir import Chunk, LayerKind, Layout, Model
+from parc.compiler.ir import LayerKind, Layout, Model, ModelChunk
 from parc.compiler.resolve.resolve_kernels import pricing_for
 from tests.compiled import plan_of
 from tests.hybrid_models import NEMOTRON_NANO, QWEN3_NEXT, model_of
@@ -122,13 +122,13 @@ def test_time_and_saved_bytes_grow_with_tokens_and_shrink_with_tensor_ranks(
     kept, seconds = {}, {}
     for made in (layout, more, split):
         norm = 2 * made.tokens(4096) * pricing.problem.model.hidden
-        kept[made] = layer_terms(pricing, made, kind, program).attention - norm
+        kept[made] = layer_activation_terms(pricing, made, kind, program).attention - norm
         seconds[made] = layer_time(pricing, made, kind).forward
     assert kept[more] == 2 * kept[layout]
     assert kept[split] == pytest.approx(kept[layout] / 4)
     assert 1.5 < seconds[more] / seconds[layout] < 2.1
     assert seconds[split] < seconds[layout]
-    assert layer_terms(pricing, layout, kind, program).core_attn == 0
+    assert layer_activation_terms(pricing, layout, kind, program).core_attn == 0
 
 
 @pytest.mark.parametrize(("facts", "kind"), KINDS)
@@ -146,9 +146,9 @@ def test_context_ranks_exchange_inputs_and_outputs_of_a_recurrence(
     assert context_bytes(pricing, layout, LayerKind("none", "experts")) == {}
 
 
-def chunk(first: int, layers: int) -> Chunk:
+def chunk(first: int, layers: int) -> ModelChunk:
     """Return a chunk of decoder layers without embedding and loss."""
-    return Chunk(first, layers, embedding=False, mtp_layers=0, loss=False)
+    return ModelChunk(first, layers, embedding=False, mtp_layers=0, loss=False)
 
 
 def letters(model: Model, first: int, stop: int) -> Counter[LayerKind]:

@@ -22,7 +22,7 @@ from benchmarks.accuracy.memory_rows import (
 )
 from benchmarks.accuracy.static_records import read_records
 from benchmarks.accuracy.static_tensors import parameters
-from parc.compiler.ir import Chunk, Layout, Model
+from parc.compiler.ir import Layout, Model, ModelChunk
 
 READINGS = tuple(read_readings())
 RECORDS = tuple(read_records())
@@ -115,9 +115,9 @@ def test_the_tensors_of_a_record_are_the_parameters_of_its_stage() -> None:
         reading.stage.weights_bytes for reading in READINGS if "tunable_overlap" in reading.name
     }
     split = (
-        Chunk(9, 1, False, 0, False),
-        Chunk(10, 1, False, 0, False),
-        Chunk(11, 1, False, 0, True),
+        ModelChunk(9, 1, False, 0, False),
+        ModelChunk(10, 1, False, 0, False),
+        ModelChunk(11, 1, False, 0, True),
     )
     model, layout = row_of("tunable_overlap")
     assert 2 * sum(sum(parameters(model, layout, chunk).dense) for chunk in split) == stage

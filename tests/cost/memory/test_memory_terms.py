@@ -74,7 +74,7 @@ def plan() -> Plan:
 def test_model_states_equal_table_1_of_the_zero_paper(
     shards: int, stage: int, expected_gb: float
 ) -> None:
-    total = 7.5 * sum(ZERO.on_rank(stage, shards))
+    total = 7.5 * sum(ZERO.bytes_on_rank(stage, shards))
     assert total == pytest.approx(expected_gb, abs=0.06)
 
 

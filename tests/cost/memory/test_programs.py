@@ -6,24 +6,24 @@ from dataclasses import replace
 
 import pytest
 
-from parc.backends.accelerate.memory import accelerate, deepspeed_plugin_memory
+from parc.backends.accelerate.memory import accelerate_memory, deepspeed_plugin_memory
 from parc.backends.deepspeed.memory import plain_deepspeed
 from parc.backends.megatron.memory import megatron, with_gradients
 from parc.backends.registry import framework, framework_of
-from parc.backends.shared.torch.memory import fsdp2, plain_fsdp2
-from parc.backends.torchtitan.memory import torchtitan
+from parc.backends.shared.torch.memory import emitted_decoder_memory, fsdp2_memory
+from parc.backends.torchtitan.memory import torchtitan_memory
 from parc.compiler.cost.memory.activations import layer_activations
 from parc.compiler.cost.memory.peak import (
     cast_bytes,
     gathered_bytes,
     logits_bytes,
+    optimizer_step_bytes,
     peak_bytes,
     peak_stage,
     program_memory,
     stage_memory,
-    step_bytes,
 )
-from parc.compiler.cost.setup.stages import stage_load
+from parc.compiler.cost.setup.stages import stage_contents
 from parc.compiler.ir import DENSE, Plan, ProgramMemory
 from parc.compiler.resolve.resolve_kernels import pricing_for
 from tests.cost.memory.test_memory_terms import LLAMA, model
@@ -33,11 +33,17 @@ from tests.generations import generation
 HIDDEN, FFN, STATISTICS = 4096, 14336, 4 * 32
 KEYS = 8 * 128
 KEPT = {
-    "fsdp2": (plain_fsdp2(), 12 * HIDDEN + 4 * KEYS + 8 * FFN),
-    "fsdp2 autocast": (plain_fsdp2().for_zero_stage(0), 22 * HIDDEN + 4 * KEYS + 8 * FFN),
-    "accelerate": (accelerate(), 20 * HIDDEN + 4 * KEYS + 8 * FFN),
-    "accelerate autocast": (accelerate().for_zero_stage(0), 30 * HIDDEN + 4 * KEYS + 8 * FFN),
-    "torchtitan": (torchtitan(), 12 * HIDDEN + 4 * KEYS + 8 * FFN),
+    "fsdp2": (emitted_decoder_memory(), 12 * HIDDEN + 4 * KEYS + 8 * FFN),
+    "fsdp2 autocast": (
+        emitted_decoder_memory().for_zero_stage(0),
+        22 * HIDDEN + 4 * KEYS + 8 * FFN,
+    ),
+    "accelerate": (accelerate_memory(), 20 * HIDDEN + 4 * KEYS + 8 * FFN),
+    "accelerate autocast": (
+        accelerate_memory().for_zero_stage(0),
+        30 * HIDDEN + 4 * KEYS + 8 * FFN,
+    ),
+    "torchtitan": (torchtitan_memory(), 12 * HIDDEN + 4 * KEYS + 8 * FFN),
     "deepspeed": (plain_deepspeed("bf16", 4.0), 16 * HIDDEN + 8 * FFN),
     "accelerate deepspeed": (
         deepspeed_plugin_memory(plain_deepspeed("bf16", 4.0)),
@@ -74,10 +80,10 @@ def test_norms_on_queries_and_keys_save_their_inputs(plan: Plan) -> None:
 
 
 def test_a_program_has_a_second_memory_model_only_without_sharding() -> None:
-    sharded = plain_fsdp2()
+    sharded = emitted_decoder_memory()
     assert sharded.for_zero_stage(3) is sharded
     assert sharded.for_zero_stage(2) is sharded
-    assert torchtitan().for_zero_stage(0) == torchtitan()
+    assert torchtitan_memory().for_zero_stage(0) == torchtitan_memory()
     assert megatron("bf16", generation("hopper")).for_zero_stage(0).name == "megatron"
 
 
@@ -85,42 +91,52 @@ def logits(plan: Plan, program: ProgramMemory, tp: int) -> float:
     """Return the bytes per token of logits, loss and the inputs of the head."""
     pricing = pricing_for(plan.problem, framework("fsdp"))
     layout = replace(plan.layout, tp=tp, pp=1, cp=1, micro_batch=1)
-    load = replace(stage_load(plan.problem.model, plan.layout.split, 0), loss=True, embedding=True)
+    load = replace(
+        stage_contents(plan.problem.model, plan.layout.split, 0), loss=True, embedding=True
+    )
     return logits_bytes(pricing, layout, load, program) / plan.problem.job.sequence_length
 
 
 def test_torchtitan_computes_an_eighth_of_the_logits_at_a_time(plan: Plan) -> None:
     vocab, hidden = plan.problem.model.vocab, plan.problem.model.hidden
-    assert logits(plan, torchtitan(), 1) == 14 * vocab / 8 + 10 * hidden
-    assert logits(plan, torchtitan(), 4) == 16 * vocab / 32 + 10 * hidden
-    assert logits(plan, fsdp2(), 1) == 14 * vocab + 4 * hidden
+    assert logits(plan, torchtitan_memory(), 1) == 14 * vocab / 8 + 10 * hidden
+    assert logits(plan, torchtitan_memory(), 4) == 16 * vocab / 32 + 10 * hidden
+    assert logits(plan, fsdp2_memory(), 1) == 14 * vocab + 4 * hidden
 
 
 def test_ranks_that_gather_the_logits_store_all_of_them(plan: Plan) -> None:
     vocab, hidden = plan.problem.model.vocab, plan.problem.model.hidden
-    assert logits(plan, plain_fsdp2(), 1) == 14 * vocab + 4 * hidden
-    assert logits(plan, plain_fsdp2(), 4) == (14 + 2 / 4) * vocab + 4 * hidden
-    assert logits(plan, accelerate(), 1) == 12 * vocab + 8 * hidden
+    assert logits(plan, emitted_decoder_memory(), 1) == 14 * vocab + 4 * hidden
+    assert logits(plan, emitted_decoder_memory(), 4) == (14 + 2 / 4) * vocab + 4 * hidden
+    assert logits(plan, accelerate_memory(), 1) == 12 * vocab + 8 * hidden
 
 
 def test_the_root_gathers_embedding_and_head_together(plan: Plan) -> None:
     pricing = pricing_for(plan.problem, framework("fsdp"))
     layout = replace(plan.layout, tp=1, pp=1, cp=1, zero_stage=3, dp_shard=8)
-    load = replace(stage_load(plan.problem.model, plan.layout.split, 0), loss=True, embedding=True)
+    load = replace(
+        stage_contents(plan.problem.model, plan.layout.split, 0), loss=True, embedding=True
+    )
     table = plan.problem.model.vocab * plan.problem.model.hidden
-    one, both = (gathered_bytes(pricing, layout, load, r) for r in (fsdp2(), plain_fsdp2()))
+    one, both = (
+        gathered_bytes(pricing, layout, load, r) for r in (fsdp2_memory(), emitted_decoder_memory())
+    )
     assert both - one == 2 * table
-    assert gathered_bytes(pricing, layout, load, torchtitan()) - one == 4 * table
+    assert gathered_bytes(pricing, layout, load, torchtitan_memory()) - one == 4 * table
 
 
 def test_autocast_stores_casts_of_all_weights_except_the_embedding(plan: Plan) -> None:
     pricing = pricing_for(plan.problem, framework("fsdp"))
     layout = replace(plan.layout, tp=1, pp=1, cp=1, zero_stage=0)
-    load = replace(stage_load(plan.problem.model, plan.layout.split, 0), loss=True, embedding=True)
+    load = replace(
+        stage_contents(plan.problem.model, plan.layout.split, 0), loss=True, embedding=True
+    )
     table = plan.problem.model.vocab * plan.problem.model.hidden
     dense, _ = pricing.stage_parameters(layout, load)
-    assert cast_bytes(pricing, layout, load, plain_fsdp2().for_zero_stage(0)) == 2 * (dense - table)
-    assert cast_bytes(pricing, layout, load, plain_fsdp2()) == 0.0
+    assert cast_bytes(pricing, layout, load, emitted_decoder_memory().for_zero_stage(0)) == 2 * (
+        dense - table
+    )
+    assert cast_bytes(pricing, layout, load, emitted_decoder_memory()) == 0.0
 
 
 PROGRAMS = {
@@ -145,13 +161,13 @@ def test_every_framework_has_a_memory_model_of_its_program(
 def test_16_bit_gradients_are_copied_to_fp32_when_activations_are_gone(plan: Plan) -> None:
     pricing = pricing_for(plan.problem, framework("megatron"))
     layout = replace(plan.layout, zero_stage=0)
-    load = stage_load(plan.problem.model, layout.split, 0)
+    load = stage_contents(plan.problem.model, layout.split, 0)
     bf16 = megatron("bf16", generation("hopper"))
     narrow, wide = with_gradients(bf16, 2.0, "bf16"), with_gradients(bf16, 4.0, "bf16")
     dense, _ = pricing.stage_parameters(layout, load)
-    assert step_bytes(pricing, layout, load, narrow) == 4 * dense
-    assert step_bytes(pricing, layout, load, wide) == 0.0
-    assert step_bytes(pricing, layout, load, with_gradients(bf16, 2.0, "fp16")) == 0.0
+    assert optimizer_step_bytes(pricing, layout, load, narrow) == 4 * dense
+    assert optimizer_step_bytes(pricing, layout, load, wide) == 0.0
+    assert optimizer_step_bytes(pricing, layout, load, with_gradients(bf16, 2.0, "fp16")) == 0.0
     more, less = (stage_memory(pricing, layout, load, 0, program) for program in (wide, narrow))
     passing = less.activations_bytes + less.logits_bytes
     assert passing == max(4 * dense, more.activations_bytes + more.logits_bytes)

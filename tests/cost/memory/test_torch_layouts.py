@@ -17,8 +17,8 @@ from parc.compiler.cost.step.context_exchange import (
 )
 from parc.compiler.cost.step.gradients import (
     dp_traffic,
-    exposed_rounds,
     exposed_seconds,
+    exposed_seconds_of_rounds,
     replica_all_reduce_seconds,
     replica_bytes,
 )
@@ -97,7 +97,8 @@ def test_replicas_reduce_once_per_step_if_configured_and_else_per_micro_batch() 
     assert seconds["torchtitan"] == pytest.approx((inner + last, least, 0.0))
     window = inner / 2
     often, once = (
-        exposed_rounds(row, window, 4) for row in (seconds["torchtitan"], seconds["fsdp"])
+        exposed_seconds_of_rounds(row, window, 4)
+        for row in (seconds["torchtitan"], seconds["fsdp"])
     )
     assert often > once > 4 * exposed_seconds(inner, least, window)
 

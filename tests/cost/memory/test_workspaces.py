@@ -8,12 +8,12 @@ import pytest
 
 from parc.backends.megatron.memory import megatron
 from parc.backends.registry import framework
-from parc.backends.shared.torch.memory import fsdp2
+from parc.backends.shared.torch.memory import fsdp2_memory
 from parc.compiler.cost.counts.params import layer_params_on_rank, norm_params_per_layer
 from parc.compiler.cost.memory.activations import layer_activations, routing_bytes
 from parc.compiler.cost.memory.peak import peak_stage, program_memory
 from parc.compiler.cost.memory.workspaces import head_buffer_bytes, placeholder_bytes, weight_shapes
-from parc.compiler.cost.setup.stages import StageLoad, stage_load
+from parc.compiler.cost.setup.stages import StageContents, stage_contents
 from parc.compiler.ir import ROUTED, Plan
 from parc.compiler.resolve.resolve_kernels import pricing_for
 from tests.cost.memory.test_memory_terms import LLAMA, model
@@ -32,7 +32,7 @@ def test_weight_shapes_of_a_dense_layer_sum_to_its_parameters_without_norms(
 ) -> None:
     base, layout = model(name), replace(plan.layout, tp=2)
     counts = (1, *(0,) * (len(base.kinds) - 1))
-    shapes = weight_shapes(base, layout, StageLoad(counts, False, 0, False, False), 0)
+    shapes = weight_shapes(base, layout, StageContents(counts, False, 0, False, False), 0)
     dense, _ = layer_params_on_rank(base, layer, tp=2, etp=1, ep=1)
     latent = base.attention.latent
     norms = norm_params_per_layer(base)
@@ -42,7 +42,7 @@ def test_weight_shapes_of_a_dense_layer_sum_to_its_parameters_without_norms(
 
 def test_equal_weight_shapes_count_once(plan: Plan) -> None:
     base, layout = model("mixtral-8x7b"), replace(plan.layout, tp=2, ep=4, etp=1)
-    one, many = (StageLoad((count,), False, 0, True, True) for count in (1, 8))
+    one, many = (StageContents((count,), False, 0, True, True) for count in (1, 8))
     shapes = weight_shapes(base, layout, one, 32000)
     assert shapes == weight_shapes(base, layout, many, 32000)
     assert shapes == {(3072, 4096), (4096, 2048), (28672, 4096), (4096, 14336), (16000, 4096)}
@@ -51,18 +51,18 @@ def test_equal_weight_shapes_count_once(plan: Plan) -> None:
 def test_a_prediction_layer_adds_its_projection(plan: Plan) -> None:
     base = model("deepseek-v3")
     layout = replace(plan.layout, tp=2, ep=8, etp=1)
-    without, with_head = (StageLoad((0, 2), False, heads, False, False) for heads in (0, 1))
+    without, with_head = (StageContents((0, 2), False, heads, False, False) for heads in (0, 1))
     more = weight_shapes(base, layout, with_head, 0) - weight_shapes(base, layout, without, 0)
     assert more == {(3584, 14336)}
 
 
 def test_only_fused_gradients_have_placeholders(plan: Plan) -> None:
     pricing = pricing_for(plan.problem, framework("megatron"))
-    load = stage_load(plan.problem.model, plan.layout.split, 0)
+    load = stage_contents(plan.problem.model, plan.layout.split, 0)
     bf16 = megatron("bf16", generation("hopper"))
     held = placeholder_bytes(pricing, plan.layout, load, bf16)
     assert held == 2 * (3072 * 4096 + 4096 * 2048 + 14336 * 4096 + 4096 * 7168)
-    assert placeholder_bytes(pricing, plan.layout, load, fsdp2()) == 0.0
+    assert placeholder_bytes(pricing, plan.layout, load, fsdp2_memory()) == 0.0
 
 
 def test_the_gathered_input_of_the_head_stays_allocated_with_sequence_parallelism(
@@ -73,7 +73,7 @@ def test_the_gathered_input_of_the_head_stays_allocated_with_sequence_parallelis
     parallel, plain = (replace(plan.layout, sequence_parallel=flag) for flag in (True, False))
     assert head_buffer_bytes(pricing, parallel, program) == 2 * 8192 * 4096
     assert head_buffer_bytes(pricing, plain, program) == 0.0
-    assert head_buffer_bytes(pricing, parallel, fsdp2()) == 0.0
+    assert head_buffer_bytes(pricing, parallel, fsdp2_memory()) == 0.0
     assert peak_stage(pricing, parallel).workspace_bytes > 2 * 8192 * 4096
 
 

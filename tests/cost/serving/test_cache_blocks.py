@@ -81,7 +81,7 @@ def test_weights_and_blocks_are_those_of_vllms_classes_and_planner(
     cut = cache_blocks(found, setup, layout.tp, 16)
     pages = cut.pages(found, 0, found.layers)
     blocks = int(20 * GIB // (pages * cut.page_bytes))
-    requests = blocks / cut.of_request(8192, layout.dcp)
+    requests = blocks / cut.blocks_of_request(8192, layout.dcp)
     assert weights_bytes(found, layout, setup) / GIB == pytest.approx(gib, rel=1e-6)
     assert (cut.tokens, pages, blocks) == planned[:3]
     assert requests == pytest.approx(planned[3], rel=1e-5)
@@ -97,7 +97,7 @@ def test_the_longest_request_that_fits_is_the_longest(tokens: int, blocks: int, 
     cut = cache_blocks(NANO, BF16, tp, 16)
     longest = cut.longest(blocks, 1)
     assert longest is not None
-    assert (tokens <= longest) == (cut.of_request(tokens, 1) <= blocks)
+    assert (tokens <= longest) == (cut.blocks_of_request(tokens, 1) <= blocks)
 
 
 def test_layers_without_keys_hold_any_length() -> None:
@@ -113,7 +113,7 @@ def test_layers_without_keys_hold_any_length() -> None:
 def test_a_plain_model_has_blocks_of_its_tokens_alone() -> None:
     cut = service_blocks(problem_of(spec("llama-3.1-70b", "hgx-h200")), TP8)
     assert (cut.tokens, cut.attention, cut.recurrent, cut.states) == (16, 1, 0, 0)
-    assert cut.of_request(33, 1) == 3
+    assert cut.blocks_of_request(33, 1) == 3
 
 
 @pytest.mark.parametrize("found", [NEXT, NANO, QWEN35, H56])

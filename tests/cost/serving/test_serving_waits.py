@@ -9,7 +9,12 @@ import pytest
 
 from benchmarks.accuracy.engines import ENGINES
 from parc.compiler.cost.serving.traffic import estimate_serving
-from parc.compiler.cost.serving.waits import Queue, closed_queue, open_queue, waited_seconds
+from parc.compiler.cost.serving.waits import (
+    Queue,
+    closed_queue,
+    open_queue,
+    seconds_until_prompt_runs,
+)
 from parc.compiler.ir.serving import (
     ServingEstimate,
     ServingLayout,
@@ -77,4 +82,7 @@ def test_every_wait_has_its_price() -> None:
         wait_share=0.0,
     )
     queue = Queue(prompts=3, arrivals=4, steps=5)
-    assert waited_seconds(arrivals, queue, 10.0, 100.0) == 1.0 + 4 * 0.5 + 5 * 100.0 + 3 * 10.0
+    assert (
+        seconds_until_prompt_runs(arrivals, queue, 10.0, 100.0)
+        == 1.0 + 4 * 0.5 + 5 * 100.0 + 3 * 10.0
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from parc.backends.registry import framework
-from parc.compiler.ir import Efficiency, Stack
+from parc.compiler.ir import Efficiency, KernelStack
 from parc.compiler.resolve.resolve_kernels import pricing_for
 from tests import compiled
 from tests.generations import efficiency_row, generation
@@ -29,7 +29,7 @@ def test_a_framework_is_evaluated_with_the_row_of_its_stack() -> None:
 
 
 def test_efficiency_rows_of_a_backend_replace_those_of_the_catalog() -> None:
-    own = Stack("torch-native", {"hopper": OWN})
+    own = KernelStack("torch-native", {"hopper": OWN})
     assert own.row(generation("hopper")) == OWN
     assert own.row(generation("ampere")) == efficiency_row("ampere/torch-native")
 
@@ -38,12 +38,12 @@ def test_a_stack_without_a_row_is_rejected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     target = framework("megatron")
-    monkeypatch.setattr(type(target), "stack", Stack("mine", {"ampere": OWN}))
+    monkeypatch.setattr(type(target), "stack", KernelStack("mine", {"ampere": OWN}))
     _, sink = compiled.planned(SPEC)
     (found,) = sink.diagnostics
     assert (found.code, found.path) == ("PARC-K08", "cluster.gpu")
     assert found.finding.message == (
         "generations/hopper.yaml: efficiency.mine is missing, but megatron needs this section"
     )
-    monkeypatch.setattr(type(target), "stack", Stack("mine", {"hopper": OWN}))
+    monkeypatch.setattr(type(target), "stack", KernelStack("mine", {"hopper": OWN}))
     assert compiled.plan_of(SPEC).estimate.time.total_seconds > 0

@@ -15,12 +15,12 @@ from parc.compiler.cost.setup.links import GroupSpan, Links
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.layer_time import layer_time
 from parc.compiler.cost.step.routed_experts import (
-    copies_sent,
     dispatch_seconds,
     expected_distinct_parts,
     routed_expert_seconds,
     routed_launch_seconds,
     single_copy_dispatch_seconds,
+    token_copies_sent,
 )
 from parc.compiler.ir import DENSE, ROUTED, Experts, Layout
 from tests.every_layout import enumerate_layouts
@@ -156,8 +156,8 @@ def test_more_expert_parameters_per_rank_take_longer_to_accumulate() -> None:
 
 def test_dispatch_libraries_send_fewer_copies_of_a_token_than_all_to_all() -> None:
     some_experts, group = experts(128, 8), GroupSpan(32, 8)
-    all_to_all = copies_sent(priced().problem.job, some_experts, group)
-    once = copies_sent(priced(moe_dispatcher="hybridep").problem.job, some_experts, group)
+    all_to_all = token_copies_sent(priced().problem.job, some_experts, group)
+    once = token_copies_sent(priced(moe_dispatcher="hybridep").problem.job, some_experts, group)
     assert all_to_all == 8 * 31 / 32
     # to the three other hosts at most, and at least to those of one expert
     assert 3 / 4 <= once <= 3

@@ -13,7 +13,11 @@ from parc.compiler.cost.schedules.registry import SCHEDULES
 from parc.compiler.cost.schedules.simulation import StageCosts, StageSeconds, simulate
 from parc.compiler.cost.schedules.table import PipelineShape
 from parc.compiler.cost.setup.pricing import Pricing
-from parc.compiler.cost.step.gradients import accumulate_seconds, exposed_seconds, gradient_window
+from parc.compiler.cost.step.gradients import (
+    accumulate_seconds,
+    exposed_seconds,
+    gradient_overlap_fraction,
+)
 from parc.compiler.cost.step.layer_time import layer_time, recompute_seconds
 from parc.compiler.cost.step.step_time import exposed_hops, hop_bytes, hop_seconds
 from parc.compiler.ir import DENSE, Layout, Plan, Recompute
@@ -75,9 +79,9 @@ def test_a_separate_kernel_accumulates_fp16_as_fast_as_bf16(plan: Plan) -> None:
 
 def test_stacks_before_flash_attention_hide_no_gradients(plan: Plan) -> None:
     old, new = priced(plan, "ampere/unfused"), priced(plan)
-    assert gradient_window(new) == new.efficiency.dp_overlap > 0
-    assert gradient_window(old) == 0.0
-    assert exposed_seconds(1.0, 0.05, gradient_window(old) * 100.0) == 1.0
+    assert gradient_overlap_fraction(new) == new.efficiency.dp_overlap > 0
+    assert gradient_overlap_fraction(old) == 0.0
+    assert exposed_seconds(1.0, 0.05, gradient_overlap_fraction(old) * 100.0) == 1.0
 
 
 def test_sharded_gradients_are_reduced_and_not_accumulated(plan: Plan) -> None:

@@ -9,11 +9,11 @@ import pytest
 
 from parc.compiler.cost.memory.peak import peak_bytes, program_memory, stage_memory, static_bytes
 from parc.compiler.cost.setup.pricing import Pricing
-from parc.compiler.cost.step.gradients import dp_traffic, fullest_stage
+from parc.compiler.cost.step.gradients import dp_traffic, largest_stage_parameters
 from parc.compiler.cost.step.offload import (
     gradient_offload_seconds,
     host_bytes,
-    host_rate,
+    host_bytes_per_second,
     offloaded_update_seconds,
     weight_fetch_seconds,
 )
@@ -50,7 +50,7 @@ NVME = replace(LAYOUT, offload=Offload("nvme", "nvme", "/local"))
 
 
 def test_offloaded_state_is_sixteen_bytes_per_parameter_on_the_host() -> None:
-    held = fullest_stage(PRICING, LAYOUT)
+    held = largest_stage_parameters(PRICING, LAYOUT)
     assert host_bytes(PRICING, LAYOUT, held) == 0
     assert host_bytes(PRICING, CPU, held) == pytest.approx(16 * sum(held) / 2)  # two hosts
     assert host_bytes(PRICING, ALL_CPU, held) == pytest.approx(18 * sum(held) / 2)
@@ -64,7 +64,7 @@ def test_cpu_adam_updates_ten_billion_parameters_in_the_published_time() -> None
 
 
 def test_traffic_to_the_host_is_two_bytes_per_parameter_of_the_shard() -> None:
-    rate, share = host_rate(PRICING.problem), 10e9 / LAYOUT.dp_shard
+    rate, share = host_bytes_per_second(PRICING.problem), 10e9 / LAYOUT.dp_shard
     assert rate == 3.0e9  # section 5.2 of ZeRO-Infinity, DGX-2
     assert gradient_offload_seconds(PRICING, CPU, TEN_BILLION) == pytest.approx(2 * share / rate)
     assert gradient_offload_seconds(PRICING, LAYOUT, TEN_BILLION) == 0
@@ -103,7 +103,7 @@ STATE = StateBytes(2.0, 6.0, 12.0)
 def test_bytes_per_parameter_that_stay_on_the_gpu_follow_the_offload(
     stage: int, offload: Offload, hpz: int, expected: tuple[float, ...]
 ) -> None:
-    assert STATE.on_rank(stage, 8, False, offload, hpz) == expected
+    assert STATE.bytes_on_rank(stage, 8, False, offload, hpz) == expected
 
 
 def test_zero_plus_plus_saves_traffic_and_its_second_copy_needs_memory() -> None:
@@ -119,7 +119,7 @@ def test_zero_plus_plus_saves_traffic_and_its_second_copy_needs_memory() -> None
     program = program_memory(PRICING, LAYOUT.zero_stage)
     before = static_bytes(PRICING, LAYOUT, stage.load, program)[0]
     after = static_bytes(PRICING, near, stage.load, program)[0]
-    assert after - before == pytest.approx(2 * sum(fullest_stage(PRICING, LAYOUT)) / 16)
+    assert after - before == pytest.approx(2 * sum(largest_stage_parameters(PRICING, LAYOUT)) / 16)
 
 
 def test_stage_2_gathers_its_weights_once_per_step() -> None:

@@ -8,7 +8,7 @@ from parc.backends.registry import engine
 from parc.compiler.diagnostics import Finding
 from parc.compiler.tools.importers.flags import Flag, whole_number
 from parc.compiler.tools.lint.check_rules import check_service
-from parc.compiler.tools.lint.completion import service_facts
+from parc.compiler.tools.lint.complete_facts import service_facts
 from parc.compiler.tools.lint.linter import ScriptLinter
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.script import Script, ScriptSink
@@ -27,7 +27,7 @@ def lint(script: Script, options: LintOptions, sink: ScriptSink) -> list[Skipped
     # No finding is derived from a flag that runs of the script may lack, or set to other values.
     sure = {flag.name: flag for flag in script.sure(flags) if not _is_dynamic(flag)}
     spans = {field: sure[name].word.span for name, field in TABLE.fields.items() if name in sure}
-    sink.locate(spans, TABLE.flag_of(), flags[0].word.span)
+    sink.locate(spans, TABLE.flag_by_spec_field(), flags[0].word.span)
     if not sure.keys() >= set(DEGREES.values()):
         return []
     degrees = {axis: _number(sure[flag]) for axis, flag in DEGREES.items()}

@@ -18,7 +18,7 @@ from parc.compiler.ir import Cluster, Problem, ServingLayout, ServingProblem
 from parc.compiler.pipeline import resolve_spec
 from parc.compiler.spec.reading.source import Source
 from parc.compiler.tools.lint.check_rules import LaunchFacts
-from parc.compiler.tools.lint.launch import JobSize
+from parc.compiler.tools.lint.launch_lines import JobSize
 from parc.compiler.tools.lint.options import LintOptions
 from parc.compiler.tools.lint.partial_ir import hide, with_values
 from parc.compiler.topology.node_groups import ranks_per_node

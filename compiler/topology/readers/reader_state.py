@@ -15,7 +15,7 @@ from parc.compiler.topology.hostlist import (
     TooManyHosts,
     expand,
 )
-from parc.compiler.topology.readers.fragment import Fragment, Located
+from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
 
 MOST_FINDINGS = 50
 """Most findings reported per file. A file of another format would have one per line."""
@@ -42,7 +42,7 @@ class Reading:
         self.spans: dict[str, Span] = {}
         self.unavailable: dict[str, None] = {}
         self.allocated: tuple[str, ...] = ()
-        self._hosts: dict[str, Located] = {}
+        self._hosts: dict[str, LocatedHost] = {}
         self._findings = self._names = 0
 
     def lines(self) -> Iterator[Line]:
@@ -83,7 +83,7 @@ class Reading:
         self._names += len(found)
         return found
 
-    def place(self, host: Located) -> None:
+    def place(self, host: LocatedHost) -> None:
         """Add a host.
 
         Reports an invalid name (I02), or a host that is already listed with other switches or
@@ -111,7 +111,7 @@ class Reading:
         self.refuse("I03", finding, host.span)
 
     @property
-    def hosts(self) -> tuple[Located, ...]:
+    def hosts(self) -> tuple[LocatedHost, ...]:
         """Return the hosts that were added so far, in the order of the file."""
         return tuple(self._hosts.values())
 
@@ -126,7 +126,7 @@ class Reading:
         )
 
 
-def location_text(host: Located) -> str:
+def location_text(host: LocatedHost) -> str:
     """Return the location of a host as text, such as ``leaf1, core, NVLink domain d1``."""
     parts = [*host.path] + ([f"NVLink domain {host.nvlink_domain}"] if host.nvlink_domain else [])
     return ", ".join(part[:40] for part in parts) or "no switch"

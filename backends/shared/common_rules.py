@@ -7,11 +7,11 @@ from collections.abc import Callable
 from parc.backends.shared.valid_degrees import valid_tp
 from parc.backends.shared.valid_values import (
     divisors,
-    format_pin,
+    filter_valid,
+    format_setting,
     format_values,
-    nearest,
     nearest_multiples,
-    valid,
+    nearest_value,
 )
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Experts, Layout, Problem
@@ -45,7 +45,7 @@ def _explain_head_count(problem: Problem, layout: Layout) -> Finding:
         message=f"{heads} attention heads are not divisible by tp={tp}",
         label=f"{heads} % {tp} = {heads % tp}, must be 0",
         help=f"valid tp within one NVLink domain: {format_values(good)}",
-        fix=format_pin("layout.tp", nearest(good, tp)),
+        fix=format_setting("layout.tp", nearest_value(good, tp)),
         causes=(Cause("model.heads", f"the model has {heads} attention heads"),),
     )
 
@@ -84,7 +84,7 @@ def _explain_gpu_count(problem: Problem, layout: Layout, tensor_degrees: list[in
         message = f"{degrees} x dp {layout.dp} needs {layout.world} GPUs, the cluster has {gpus}"
     good, edit = _suggest_gpu_count(gpus, layout, tensor_degrees)
     if gpus % block == 0:
-        edit = format_pin("layout.dp", gpus // block)
+        edit = format_setting("layout.dp", gpus // block)
     return Finding(
         message=message,
         label=label,
@@ -102,13 +102,13 @@ def _suggest_gpu_count(gpus: int, layout: Layout, tensor_degrees: list[int]) -> 
     """
     tp, cp = layout.tp, layout.cp
     if gpus % (tp * cp):
-        good = valid(tensor_degrees, lambda value: gpus % (value * cp) == 0)
-        return f"valid tp with cp {cp}: {format_values(good)}", format_pin(
-            "layout.tp", nearest(good, tp)
+        good = filter_valid(tensor_degrees, lambda value: gpus % (value * cp) == 0)
+        return f"valid tp with cp {cp}: {format_values(good)}", format_setting(
+            "layout.tp", nearest_value(good, tp)
         )
     good = divisors(gpus // (tp * cp))
-    return f"valid pp with tp {tp} and cp {cp}: {format_values(good)}", format_pin(
-        "layout.pp", nearest(good, layout.pp)
+    return f"valid pp with tp {tp} and cp {cp}: {format_values(good)}", format_setting(
+        "layout.pp", nearest_value(good, layout.pp)
     )
 
 
@@ -121,7 +121,7 @@ def _explain_batch_split(problem: Problem, layout: Layout) -> Finding:
     batch, micro, dp = problem.job.global_batch, layout.micro_batch, layout.dp
     step = micro * dp
     below, above = nearest_multiples(batch, step)
-    good = valid(divisors(batch), lambda value: batch % (value * dp) == 0)
+    good = filter_valid(divisors(batch), lambda value: batch % (value * dp) == 0)
     free = not good and problem.pins.dp is None
     idle = f"; or pin a smaller dp that divides {batch}, which leaves GPUs idle" if free else ""
     return Finding(
@@ -129,7 +129,7 @@ def _explain_batch_split(problem: Problem, layout: Layout) -> Finding:
         label=f"{batch} % ({micro} * {dp}) = {batch % step}, must be 0",
         help=f"nearest valid global batches: {format_values(sorted({below, above}))}; "
         f"valid micro-batches at dp {dp}: {format_values(good)}{idle}",
-        fix=format_pin("job.global_batch", above),
+        fix=format_setting("job.global_batch", above),
         causes=(Cause("job.global_batch", f"{batch} sequences"), Cause("layout.dp", f"dp {dp}")),
     )
 
@@ -146,7 +146,7 @@ def _explain_sequence_shard(problem: Problem, layout: Layout) -> Finding:
         message=f"{length // cp} tokens per context-parallel rank are not divisible by tp={tp}",
         label=f"({length} / {cp}) % {tp} = {length // cp % tp}, must be 0",
         help=f"nearest valid sequence lengths: {format_values(sorted({below, above}))}",
-        fix=format_pin("job.sequence_length", above),
+        fix=format_setting("job.sequence_length", above),
         causes=(Cause("job.sequence_length", f"{length} tokens"),),
     )
 
@@ -160,12 +160,12 @@ def _violates_context_chunks(problem: Problem, layout: Layout) -> bool:
 def _explain_context_chunks(problem: Problem, layout: Layout) -> Finding:
     length, cp = problem.job.sequence_length, layout.cp
     below, above = nearest_multiples(length, 2 * cp)
-    good = valid(range(1, 65), lambda value: value == 1 or length % (2 * value) == 0)
+    good = filter_valid(range(1, 65), lambda value: value == 1 or length % (2 * value) == 0)
     return Finding(
         message=f"sequence length {length} is not divisible by 2 x cp = {2 * cp} chunks",
         label=f"{length} % (2 * {cp}) = {length % (2 * cp)}, must be 0",
         help=f"valid cp: {format_values(good)}; nearest valid lengths: {below}, {above}",
-        fix=format_pin("job.sequence_length", above),
+        fix=format_setting("job.sequence_length", above),
         causes=(Cause("job.sequence_length", f"{length} tokens"),),
     )
 
@@ -191,12 +191,12 @@ def expert_count_rule(ranks: Callable[[Problem, Layout], int]) -> Rule:
 
 def _explain_expert_count(problem: Problem, layout: Layout, ranks: int) -> Finding:
     count, ep = experts_of(problem).count, layout.ep
-    good = valid(divisors(count), lambda value: ranks % value == 0)
+    good = filter_valid(divisors(count), lambda value: ranks % value == 0)
     return Finding(
         message=f"{count} experts are not divisible by ep={ep}",
         label=f"{count} % {ep} = {count % ep}, must be 0",
         help=f"valid ep: {format_values(good)}",
-        fix=format_pin("layout.ep", nearest(good, ep)),
+        fix=format_setting("layout.ep", nearest_value(good, ep)),
         causes=(Cause("model.experts.count", f"the model has {count} experts"),),
     )
 

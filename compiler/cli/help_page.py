@@ -1,6 +1,6 @@
 """Generate docs/cli.md from the help of the commands.
 
-Run ``python -m parc.compiler.cli.page > docs/cli.md``.
+Run ``python -m parc.compiler.cli.help_page > docs/cli.md``.
 """
 
 from __future__ import annotations

@@ -17,11 +17,11 @@ SCALINGS = ("none", "linear", "llama3")
 
 def unsupported_model_features(model: Model) -> tuple[str, ...]:
     """Return descriptions of the features of ``model`` that a plain decoder lacks, if any."""
-    parts = (*never_built_parts(model), *_unsupported_layer_parts(model))
+    parts = (*never_supported_features(model), *_unsupported_layer_parts(model))
     return (*parts, *_unsupported_position_parts(model))
 
 
-def never_built_parts(model: Model) -> Iterator[str]:
+def never_supported_features(model: Model) -> Iterator[str]:
     """Yield descriptions of the features of ``model`` that no emitted program can build."""
     attention = model.attention
     if attention.latent is not None:

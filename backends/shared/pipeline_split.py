@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from parc.compiler.diagnostics import Finding
-from parc.compiler.ir import Chunk, Model, Split
+from parc.compiler.ir import Model, ModelChunk, PipelineSplit
 
 
-def even_counts(layers: int, chunks: int) -> tuple[int, ...]:
+def even_layer_counts(layers: int, chunks: int) -> tuple[int, ...]:
     """Return the layers per chunk, as equal as possible; the first chunks get the remainder."""
     whole, rest = divmod(layers, chunks)
     return tuple(whole + (place < rest) for place in range(chunks))
 
 
-def looped_split(model: Model, counts: Sequence[int], pp: int) -> Split:
+def looped_split(model: Model, counts: Sequence[int], pp: int) -> PipelineSplit:
     """Return the split that assigns chunk ``c`` to pipeline rank ``c % pp``.
 
     ``counts`` are the layers per chunk. The first chunk also has the embedding, the last one the
@@ -23,7 +23,7 @@ def looped_split(model: Model, counts: Sequence[int], pp: int) -> Split:
     return _assemble_split(model, counts, [chunk % pp for chunk in range(len(counts))], pp)
 
 
-def v_schedule_split(model: Model, counts: Sequence[int], pp: int) -> Split:
+def v_schedule_split(model: Model, counts: Sequence[int], pp: int) -> PipelineSplit:
     """Return the split of the V-shaped schedules ZB-V and DualPipeV.
 
     Pipeline rank ``r`` has the chunks ``r`` and ``2 pp - 1 - r``; ``counts`` are the layers per
@@ -32,22 +32,24 @@ def v_schedule_split(model: Model, counts: Sequence[int], pp: int) -> Split:
     return _assemble_split(model, counts, [*range(pp), *reversed(range(pp))], pp)
 
 
-def _assemble_split(model: Model, counts: Sequence[int], ranks: Sequence[int], pp: int) -> Split:
+def _assemble_split(
+    model: Model, counts: Sequence[int], ranks: Sequence[int], pp: int
+) -> PipelineSplit:
     """Return the split with ``counts[i]`` layers in chunk i, on pipeline rank ``ranks[i]``."""
-    stages: list[list[Chunk]] = [[] for _ in range(pp)]
+    stages: list[list[ModelChunk]] = [[] for _ in range(pp)]
     first = 0
     for place, (count, rank) in enumerate(zip(counts, ranks, strict=True)):
         last = place == len(counts) - 1
         mtp = model.mtp_layers if last else 0
-        stages[rank].append(Chunk(first, count, place == 0, mtp, last))
+        stages[rank].append(ModelChunk(first, count, place == 0, mtp, last))
         first += count
     even = len(set(counts)) == 1
     # The form is only a label here: these frameworks receive layer counts, not Megatron's flags.
     chunks = tuple(tuple(stage) for stage in stages)
-    return Split("even" if even else "counted", False, False, "", chunks)
+    return PipelineSplit("even" if even else "counted", False, False, "", chunks)
 
 
-def single_stage(model: Model, pp: int, vpp: int) -> Split | None:
+def single_stage(model: Model, pp: int, vpp: int) -> PipelineSplit | None:
     """Return the split with all layers on a single stage; None if ``pp`` or ``vpp`` is above 1."""
     return looped_split(model, (model.layers,), 1) if pp == vpp == 1 else None
 

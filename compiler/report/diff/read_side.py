@@ -16,7 +16,7 @@ EXPORT = re.compile(r"\s*export ([A-Za-z_]\w*)=(.*)")
 DIRECTIVE = re.compile(r"#SBATCH (--[a-z0-9-]+)(?:[= ](.*))?")
 
 
-class NotAnOutput(ValueError):
+class NotAnOutputDirectory(ValueError):
     """A file is not an output of ``parc compile``; the message has the file and the reason."""
 
 
@@ -87,14 +87,18 @@ def read_side(name: str, files: Mapping[str, str]) -> Side:
 
 def _parse_plan(name: str, text: str | None) -> dict[str, Any]:
     if text is None:
-        raise NotAnOutput(f"{name} has no plan.json. Was the folder written by parc compile?")
+        raise NotAnOutputDirectory(
+            f"{name} has no plan.json. Was the folder written by parc compile?"
+        )
     try:
         plan = json.loads(text, parse_int=_parse_integer)
     except (ValueError, RecursionError) as error:
-        raise NotAnOutput(f"{name}/plan.json is not JSON: {error}") from None
+        raise NotAnOutputDirectory(f"{name}/plan.json is not JSON: {error}") from None
     missing = {"problem", "layout", "estimate"} - set(plan if isinstance(plan, dict) else ())
     if missing or not all(isinstance(plan[key], dict) for key in ("problem", "layout")):
-        raise NotAnOutput(f"{name}/plan.json has no {', '.join(sorted(missing)) or 'layout'}")
+        raise NotAnOutputDirectory(
+            f"{name}/plan.json has no {', '.join(sorted(missing)) or 'layout'}"
+        )
     return dict(plan)
 
 
@@ -107,12 +111,12 @@ def _parse_integer(digits: str) -> int | float:
 def _parse_rank_map(name: str, text: str) -> RankMapColumns:
     rows = list(csv.reader(text.splitlines()))
     if len(rows) < 2 or any(len(row) != len(rows[0]) for row in rows):
-        raise NotAnOutput(f"{name}/rankmap.csv is not a table with equally long rows")
+        raise NotAnOutputDirectory(f"{name}/rankmap.csv is not a table with equally long rows")
     columns = dict(zip(rows[0], zip(*rows[1:], strict=True), strict=True))
     missing = set(PLACE) - columns.keys()
     if missing or len(columns) == len(PLACE):
         gone = ", ".join(sorted(missing)) or "of mesh coordinates"
-        raise NotAnOutput(f"{name}/rankmap.csv has no column {gone}")
+        raise NotAnOutputDirectory(f"{name}/rankmap.csv has no column {gone}")
     return RankMapColumns(
         hosts=columns["host"],
         local=columns["local_rank"],

@@ -35,7 +35,7 @@ class GroupExtent:
         return self.host + self.domain + self.rack + self.across
 
 
-def group_spans(placement: Placement, routed: bool) -> Iterator[GroupExtent]:
+def group_extents(placement: Placement, routed: bool) -> Iterator[GroupExtent]:
     """Yield the extents of the groups of every family whose groups have two or more ranks.
 
     Families of the expert mesh are included only if ``routed``, that is, if the model has routed

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parc.compiler.diagnostics import Sink
-from parc.compiler.report.json.directory import texts
+from parc.compiler.report.json.output_directory import texts
+from parc.compiler.verify.verify_checksums import verify_checksums
 from parc.compiler.verify.verify_lock import LOCK
 from parc.compiler.verify.verify_plan import verify_artifacts
-from parc.compiler.verify.verify_written import verify_written
 from tests.compiled import emitted, example
 
 Contents = dict[str, bytes]
@@ -39,7 +39,7 @@ def found(contents: Contents) -> set[tuple[str, str]]:
     """Return (code, file) per finding of ``parc verify`` on a directory."""
     sink = Sink()
     verify_artifacts(texts(contents), sink)
-    verify_written(contents, sink)
+    verify_checksums(contents, sink)
     return {
         (one.code.removeprefix("PARC-"), one.span.file if one.span else "")
         for one in sink.diagnostics
@@ -110,7 +110,7 @@ def test_a_lock_without_digests_is_reported() -> None:
 def test_files_with_crlf_line_ends_get_one_finding() -> None:
     contents = {path: data.replace(b"\n", b"\r\n") for path, data in SMALL.items()}
     sink = Sink()
-    verify_written(contents, sink)
+    verify_checksums(contents, sink)
     (one,) = sink.diagnostics
     assert one.code == "PARC-A10"
     assert "CRLF line ends" in one.finding.message
@@ -157,7 +157,7 @@ def test_foreign_files_are_named_if_a_compile_would_remove_them(
 
 def test_the_first_of_many_foreign_files_are_named() -> None:
     sink = Sink()
-    verify_written(SMALL | {f"slurm/{n}\udc80": b"" for n in range(9)}, sink)
+    verify_checksums(SMALL | {f"slurm/{n}\udc80": b"" for n in range(9)}, sink)
     (one,) = sink.diagnostics
     assert one.finding.message.endswith(
         r"'slurm/0\udc80', 'slurm/1\udc80', 'slurm/2\udc80' and 6 more"

@@ -8,7 +8,7 @@ DEFAULT_ORDER = "tp-cp-ep-dp-pp"
 """Default rank order: tp varies fastest, pp slowest."""
 
 
-def order_axes(order: str, sizes: dict[str, int]) -> Mesh:
+def mesh_in_order(order: str, sizes: dict[str, int]) -> Mesh:
     """Return the mesh with the axes in ``sizes``, sorted as in ``order``, the fastest first.
 
     ``order`` may contain axes that are not in ``sizes``.
@@ -22,7 +22,7 @@ def expert_mesh(layout: Layout) -> Mesh:
     Its axes are tp (of size etp), ep, dp (of size edp) and pp.
     """
     sizes = {"tp": layout.etp, "ep": layout.ep, "dp": layout.edp, "pp": layout.pp}
-    return order_axes(layout.order, sizes)
+    return mesh_in_order(layout.order, sizes)
 
 
 COLUMNS: tuple[GroupFamily, ...] = (

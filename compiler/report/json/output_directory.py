@@ -42,7 +42,7 @@ def read_directory(directory: Path) -> dict[str, bytes]:
     }
 
 
-def read_written(directory: Path) -> dict[str, bytes]:
+def read_locked_files(directory: Path) -> dict[str, bytes]:
     """Return relative path -> bytes of ``parc.lock`` and of the files that it lists.
 
     Files that are missing or cannot be read are left out.

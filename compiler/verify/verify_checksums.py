@@ -17,7 +17,7 @@ SHOWN = 3
 AGAIN = "run parc compile again"
 
 
-def verify_written(contents: Mapping[str, bytes], sink: Sink) -> None:
+def verify_checksums(contents: Mapping[str, bytes], sink: Sink) -> None:
     """Report changed files (A10), a lock without checksums (A11) and foreign files (A12).
 
     Must run after ``verify_artifacts``, which reports missing files and an unreadable lock. A
