@@ -12,6 +12,7 @@ from parc.backends.deepspeed.verify_program import (
     NOT_IN_FILES,
     fixed_decisions,
     program_settings,
+    size_decisions,
 )
 from parc.backends.verifier import (
     NO_FILES,
@@ -123,7 +124,9 @@ class _FrontedVerifier(FrameworkVerifier):
         topology = self._job_topology(artifacts)
         yield from fixed_decisions(CONFIG)
         if CONFIG in artifacts:
-            yield from config_decisions(json_settings(CONFIG, artifacts[CONFIG]), topology, True)
+            settings = json_settings(CONFIG, artifacts[CONFIG])
+            yield from size_decisions(settings, topology)
+            yield from config_decisions(settings, topology, True)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report a wrong batch size (A09), and parallelism other than data parallelism (A05)."""

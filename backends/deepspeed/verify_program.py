@@ -107,7 +107,7 @@ def program_settings(
     settings: EmittedSettings, topology: Topology, emitted: bool
 ) -> Iterator[Decision]:
     """Yield the decisions in ``train.json``; ``emitted``: the program is PARC's own."""
-    yield from _sizes(settings, topology)
+    yield from size_decisions(settings, topology)
     for name in ("sequence_length", "steps", "seed"):
         yield settings.read(f"problem.job.{name}", name)
     for setting, name in (("save", "dir"), ("interval", "interval")):
@@ -123,19 +123,20 @@ def program_settings(
             yield Decision(path, value, settings.file)
     yield from settings.unread()
 
-def _sizes(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
+def size_decisions(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
+    """Yield the parallel sizes, which ``settings`` may contain in the section ``topology``."""
     sizes = topology.sizes()
     for axis, size in (
         *(("pp", "pipe"), ("dp", "data"), ("cp", "sequence"), ("tp", "model")),
-        *(("ep", "expert"), ("etp", "expert_model")),
+        *(("ep", "expert"), ("etp", "expert_model"), ("edp", "expert"), ("dp_shard", "data")),
     ):
         settings.get(f"topology.{size}")
-        yield settings.decide(f"layout.{axis}", sizes[axis], f"topology.{size}")
-    yield settings.decide("layout.edp", sizes["edp"], "topology.expert")
+        # ZeRO shards over all data-parallel ranks.
+        value = topology.data if axis == "dp_shard" else sizes[axis]
+        yield settings.decide(f"layout.{axis}", value, f"topology.{size}")
     yield settings.decide("layout.world", topology.world, "topology.data")
-    # ZeRO shards over all data-parallel ranks.
-    yield settings.decide("layout.dp_shard", topology.data, "topology.data")
     yield settings.decide("layout.dp_replicate", 1)
+
 
 def _recompute(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
     again = settings.get("recompute")

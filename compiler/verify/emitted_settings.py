@@ -103,9 +103,42 @@ def json_settings(file: str, text: str) -> EmittedSettings:
     return EmittedSettings(file, read_json(file, text), json_lines(text))
 
 
+def yaml_settings(file: str, text: str) -> EmittedSettings:
+    """Return the settings of a YAML file, read as YAML 1.1, which Python programs support.
+
+    Raises:
+        Malformed: the text is not YAML, or not a mapping.
+    """
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.version = (1, 1)
+    try:
+        node = yaml.compose(text)
+        tree = yaml.constructor.construct_document(node) if node is not None else None
+    except (YAMLError, RecursionError, ValueError) as error:
+        mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
+        reason = error.problem if isinstance(error, MarkedYAMLError) else type(error).__name__
+        line = mark.line + 1 if mark is not None else 1
+        raise Malformed(file, line, f"the text is not YAML: {reason}") from None
+    if not isinstance(tree, dict):
+        raise Malformed(file, 1, "the text is not a YAML mapping")
+    return EmittedSettings(file, tree, dict(_yaml_lines(node, "")))
+
+
+def _yaml_lines(node: Any, prefix: str) -> Iterator[tuple[str, int]]:
+    """Yield (dotted path, line) of all keys of a mapping node."""
+    for key, value in node.value:
+        path = f"{prefix}{_step(str(key.value))}"
+        yield path, key.start_mark.line + 1
+        if isinstance(value.value, list) and value.value and isinstance(value.value[0], tuple):
+            yield from _yaml_lines(value, f"{path}.")
+
+
 def _leaves(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for name, value in tree.items():
-        path = f"{prefix}{_step(name)}"
+        path = f"{prefix}{_step(str(name))}"
         if isinstance(value, Mapping) and value:
             yield from _leaves(value, f"{path}.")
         else:
