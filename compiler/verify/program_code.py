@@ -41,7 +41,7 @@ class ProgramDigest:
     """Digests of one program."""
 
     text: str
-    """Digest of the text that PARC emits."""
+    """Digest of the text that PARC emits; empty if the text contains settings."""
     code: str
     """Digest of its statements."""
 
@@ -55,8 +55,13 @@ def read_program_digests(package: str) -> dict[str, ProgramDigest]:
 
 def program_digest(file: str, text: str) -> ProgramDigest:
     """Return the digests of a program, for ``verify_programs.json``."""
-    module = parse_program(file, text)
-    return ProgramDigest(_digest(text), "".join(digest for _, digest in statement_digests(module)))
+    return code_digest(parse_program(file, text), text)
+
+
+def code_digest(module: ast.Module, text: str = "") -> ProgramDigest:
+    """Return the digests of a program whose ``text`` may be unknown: it contains settings."""
+    code = "".join(digest for _, digest in statement_digests(module))
+    return ProgramDigest(_digest(text) if text else "", code)
 
 
 def program_decisions(
