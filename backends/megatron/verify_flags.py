@@ -268,7 +268,7 @@ def read_pair(text: str) -> tuple[int, ...]:
     return pair
 
 
-def read_layer_list(text: str) -> list[int] | int:
+def read_layer_list(text: str) -> Any:
     """Return a list expression such as ``([0]*3+[1]*58)``, or an interval such as ``2``.
 
     Megatron evaluates the expression (``moe_freq_type``); only lists, sums and repeats are read.

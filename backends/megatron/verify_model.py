@@ -174,7 +174,7 @@ def _groups(name: str) -> Callable[[PlanFields], Any]:
 def _grouped_gemm(fields: PlanFields) -> bool:
     # validate_args: compute capability 8.0; ROCm reports 9.x.
     gpu = fields["problem.cluster.gpu"]
-    return gpu["vendor"] == "amd" or gpu["compute_capability"] >= [8, 0]
+    return bool(gpu["vendor"] == "amd" or gpu["compute_capability"] >= [8, 0])
 
 
 IMPLIED_EXPERTS: tuple[Implied, ...] = (
