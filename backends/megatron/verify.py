@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import prod
 
 from parc.backends.megatron.verify_arguments import ARGUMENTS, Arguments, read_arguments
+from parc.backends.megatron.verify_decisions import decisions
 from parc.backends.megatron.verify_groups import COLUMNS, HIERARCHY, Degrees, derive_groups
 from parc.backends.megatron.verify_layers import verify_batch, verify_layers
-from parc.backends.verifier import DerivedGroups, FileDependencies, FrameworkVerifier
+from parc.backends.megatron.verify_plan_fields import read_fields
+from parc.backends.verifier import Decision, DerivedGroups, FileDependencies, FrameworkVerifier
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.verify.read_emitted import TABLE
 
@@ -18,6 +20,13 @@ class MegatronVerifier(FrameworkVerifier):
 
     file = ARGUMENTS
     files = FileDependencies(references={ARGUMENTS: "/megatron/args.sh"})
+
+    def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
+        """Yield the settings that Megatron reads from its arguments."""
+        fields = read_fields(artifacts)
+        if fields is None or ARGUMENTS not in artifacts:
+            return ()
+        return decisions(read_arguments(artifacts[ARGUMENTS]), fields)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report layers that are in no pipeline stage, or in more than one (A08)."""
