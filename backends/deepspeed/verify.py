@@ -254,8 +254,8 @@ def _read_section(file: str, tree: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _read_topology(program: dict[str, Any]) -> Topology:
     section = _read_section(PROGRAM, program, "topology")
-    sizes = (_read_positive_integer(PROGRAM, section, name) for name in AXES)
-    return Topology(*sizes, has_experts="experts" in program)
+    sizes = {name: _read_positive_integer(PROGRAM, section, name) for name in AXES}
+    return Topology(**sizes, has_experts="experts" in program)
 
 
 def _read_positive_integer(file: str, section: dict[str, Any], name: str) -> int:

@@ -96,12 +96,14 @@ NOT_IN_FILES = MappingProxyType(
     }
 )
 
+
 def fixed_decisions(file: str) -> Iterator[Decision]:
     """Yield what DeepSpeed does for all settings."""
     for path, value in FIXED.items():
         yield Decision(path, value, file)
     path = "problem.job.moe_dispatcher"
     yield Decision(path, "alltoall", file, accepts=lambda plan: plan == "auto")
+
 
 def program_settings(
     settings: EmittedSettings, topology: Topology, emitted: bool
@@ -122,6 +124,7 @@ def program_settings(
         for path, value in WITHOUT.items():
             yield Decision(path, value, settings.file)
     yield from settings.unread()
+
 
 def size_decisions(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
     """Yield the parallel sizes, which ``settings`` may contain in the section ``topology``."""
@@ -146,6 +149,7 @@ def _recompute(settings: EmittedSettings, topology: Topology) -> Iterator[Decisi
         yield settings.decide("layout.recompute.method", "uniform" if again else None, "recompute")
         yield settings.decide("layout.recompute.layers", 1 if again else None, "recompute")
 
+
 def _stages(settings: EmittedSettings) -> Iterator[Decision]:
     counts, chunks, first = settings.get("stages"), [], 0
     if not isinstance(counts, list) or not all(type(one) is int for one in counts):
@@ -157,6 +161,7 @@ def _stages(settings: EmittedSettings) -> Iterator[Decision]:
         chunks.append([chunk])
         first += layers
     yield settings.decide("layout.split.chunks", chunks, "stages")
+
 
 def _experts(settings: EmittedSettings, emitted: bool) -> Iterator[Decision]:
     if "experts" not in settings:
@@ -170,10 +175,10 @@ def _experts(settings: EmittedSettings, emitted: bool) -> Iterator[Decision]:
         for name, value in WITHOUT_EXPERTS.items():
             yield Decision(f"problem.model.experts.{name}", value, settings.file)
 
+
 def _pattern(routed: Any, layers: Any) -> list[bool] | None:
     """Return for each layer whether it has experts; None if the settings are unusable."""
     if not isinstance(routed, list) or type(layers) is not int or not 0 < layers <= LARGEST // 1000:
         return None
     pattern = [number in routed for number in range(layers)]
     return pattern if [n for n, one in enumerate(pattern) if one] == routed else None
-

@@ -51,6 +51,8 @@ V_SHAPED = ("zb-v", "dualpipe-v")
 RECOMPUTE = {"SelectiveAC.Config": "selective", "FullAC.Config": "full"}
 DEFAULT_TOKENIZER = "./assets/hf"
 """Folder that PARC emits if the job names no tokenizer."""
+TEST_TOKENIZER = "./tests/assets/tokenizer"
+"""Folder that torchtitan uses if the config names none."""
 
 
 def run_decisions(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
@@ -204,7 +206,7 @@ def _is_number(value: Any) -> bool:
 def _files(settings: EmittedSettings) -> Iterator[Decision]:
     """Yield tokenizer, data and checkpoints."""
     path = "hf_assets_path"
-    folder = settings.get(path)
+    folder = settings.get(path, TEST_TOKENIZER)
     yield settings.decide(
         "problem.job.tokenizer_model",
         folder,

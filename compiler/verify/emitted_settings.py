@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -116,7 +117,9 @@ def yaml_settings(file: str, text: str) -> EmittedSettings:
     yaml.version = (1, 1)
     try:
         node = yaml.compose(text)
-        tree = yaml.constructor.construct_document(node) if node is not None else None
+        # ruamel warns of 1e-5, which has no dot and is therefore no number in YAML 1.1.
+        with warnings.catch_warnings(action="ignore"):
+            tree = yaml.constructor.construct_document(node) if node is not None else None
     except (YAMLError, RecursionError, ValueError) as error:
         mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
         reason = error.problem if isinstance(error, MarkedYAMLError) else type(error).__name__

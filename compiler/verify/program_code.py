@@ -78,17 +78,24 @@ def code_decisions(file: str, module: ast.Module, digest: str) -> Iterator[Decis
     expected = [digest[at : at + DIGITS] for at in range(0, len(digest), DIGITS)]
     line = 1
     for known, found in zip_longest(expected, statement_digests(module)):
-        line = found[0].lineno if found else line
+        line = line_of(found[0]) if found else line
         if found is None or known != found[1]:
             text = first_line(found[0]) if found else "the program ends too early"
             yield Decision(FOREIGN, "code that PARC does not emit", file, line, text)
             return
 
 
-def statement_digests(module: ast.Module) -> Iterator[tuple[ast.stmt, str]]:
+def line_of(node: ast.AST) -> int:
+    """Return the line of a statement, or of a case in a match statement."""
+    place = node.pattern if isinstance(node, ast.match_case) else node
+    line: int = getattr(place, "lineno", 1)
+    return line
+
+
+def statement_digests(module: ast.Module) -> Iterator[tuple[ast.AST, str]]:
     """Yield each statement and its digest without the statements inside it; no docstrings."""
     # A stack instead of recursion, because a damaged file can be nested deeply.
-    stack: list[tuple[str, ast.stmt]] = [("", one) for one in reversed(_body(module))]
+    stack: list[tuple[str, ast.AST]] = [("", one) for one in reversed(_body(module))]
     while stack:
         place, node = stack.pop()
         nested = [name for name, value in ast.iter_fields(node) if _is_block(value)]
