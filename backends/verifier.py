@@ -111,7 +111,8 @@ class Decision:
     path: str
     """Path of the same setting in ``plan.json``: ``layout.zero_stage``."""
     value: Any
-    """Value that the target will use, as JSON has it; its own default if the file has none."""
+    """Value that the target will use, as JSON has it; its own default if the file has none. A
+    frozenset means that the file allows each of its values, because it has no setting for it."""
     file: str
     line: int = 1
     setting: str = ""
@@ -134,6 +135,10 @@ class Verifier(Protocol):
         line cannot pass unnoticed.
         """
         return ()
+
+    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+        """Report contradictions in the files of the target, and changed program text (A18)."""
+        return None
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
         """Report host names (A02) and numbers (A07) that differ from the rank map."""

@@ -54,7 +54,12 @@ def planned_value(plan: Mapping[str, Any], path: str) -> Any:
 
 
 def same_value(expected: Any, found: Any) -> bool:
-    """Return True if two JSON values are equal; numbers up to ``RELATIVE_TOLERANCE``."""
+    """Return True if two JSON values are equal; numbers up to ``RELATIVE_TOLERANCE``.
+
+    A frozenset equals each of its values.
+    """
+    if isinstance(found, frozenset):
+        return any(same_value(expected, one) for one in found)
     if isinstance(expected, bool) or isinstance(found, bool):
         return expected is found
     if isinstance(expected, int | float) and isinstance(found, int | float):
