@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
@@ -22,11 +22,13 @@ from parc.compiler.verify.verify_decisions import planned_value
 _HOLE = re.compile(r"<<([a-z_]+)>>")
 _PIECE = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*"|\\.|[^'"\\]+""", re.DOTALL)
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
-_INNER_COMMENT = re.compile(r"(?:^|[ \t])#[ \t].*$|^[ \t]+", re.MULTILINE)
+_INNER_COMMENT = re.compile(r"(?:^|[ \t])[ \t]*#[ \t].*$|^[ \t]+|[ \t]+$", re.MULTILINE)
 """Comments and indentation in a program that a script quotes, such as that of awk."""
-_BLANK_LINES = re.compile(r"[ \t]*\n(?:[ \t]*\n)*")
+_BLANK_LINES = re.compile(r"\n+")
 _EXPORT = re.compile(r"export ([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _EXPANDED = re.compile(r"[$`]")
+_GROUPS = {"nodes": r"\S*?", "ranks": r"\S*?"}
+"""Hole with a single word -> pattern."""
 ENVIRONMENT = "<environment>"
 """Line that stands for consecutive exports of literal values."""
 
@@ -51,6 +53,7 @@ class ScriptLines:
     """Variable -> (value, line); the last export of a variable wins."""
 
 
+@lru_cache(maxsize=8)
 def read_script(text: str) -> ScriptLines:
     """Return the commands of a script in one notation of blanks and quotes."""
     lines: list[ShellLine] = []
@@ -134,8 +137,12 @@ def known_lines(
         for needed, negated, text in _sections(package, name)
         if (needed <= set(conditions)) is not negated
     )
-    filled = _HOLE.sub(lambda found: texts.get(found[1], found[0]), lines)
-    return [plain_notation(line.text) for line in command_lines(filled)]
+    return list(_commands(_HOLE.sub(lambda found: texts.get(found[1], found[0]), lines)))
+
+
+@lru_cache(maxsize=8)
+def _commands(text: str) -> tuple[str, ...]:
+    return tuple(plain_notation(line.text) for line in command_lines(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +204,7 @@ def _pattern(line: str) -> tuple[re.Pattern[str], list[str]]:
     names = parts[1::2]
     # A hole that occurs twice on a line has one text.
     groups = [
-        f"(?P={name})" if name in names[:at] else f"(?P<{name}>.*?)"
+        f"(?P={name})" if name in names[:at] else f"(?P<{name}>{_GROUPS.get(name, '.*?')})"
         for at, name in enumerate(names)
     ]
     texts = [re.escape(part) for part in parts[::2]]

@@ -132,6 +132,8 @@ def _compare(
         conditions = set(_conditions(plan, start))
         launch = plan["problem"]["launch"]
         texts = {
+            "node_count": str(len(plan["placement"]["hosts"])),
+            "rank_count": str(plan["placement"]["ranks_per_node"]),
             "setup": "\n".join(start.setup),
             "launcher": " ".join(start.launcher),
             "start": f"-m {start.module}" if start.module else '"$program"',

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from parc.backends.verifier import Decision
@@ -20,6 +21,7 @@ SHOWN_CHARACTERS = 60
 _ABSENT = object()
 
 
+@lru_cache(maxsize=2)
 def read_plan(text: str) -> dict[str, Any]:
     """Return the tree of ``plan.json``; Malformed without a layout and a problem."""
     tree = read_json(PLAN, text)
