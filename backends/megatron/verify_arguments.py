@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from parc.compiler.verify.read_emitted import LARGEST, Malformed
 
@@ -61,6 +62,7 @@ def _parse_positive_integer(flag: str, value: str) -> int:
     return number
 
 
+@lru_cache(maxsize=4)
 def read_arguments(text: str) -> Arguments:
     """Return the flags in the bash array ``MEGATRON_ARGS``.
 

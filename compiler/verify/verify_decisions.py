@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from parc.backends.verifier import Decision
@@ -20,6 +21,7 @@ SHOWN_CHARACTERS = 60
 _ABSENT = object()
 
 
+@lru_cache(maxsize=2)
 def read_plan(text: str) -> dict[str, Any]:
     """Return the tree of ``plan.json``; Malformed without a layout and a problem."""
     tree = read_json(PLAN, text)
@@ -54,7 +56,12 @@ def planned_value(plan: Mapping[str, Any], path: str) -> Any:
 
 
 def same_value(expected: Any, found: Any) -> bool:
-    """Return True if two JSON values are equal; numbers up to ``RELATIVE_TOLERANCE``."""
+    """Return True if two JSON values are equal; numbers up to ``RELATIVE_TOLERANCE``.
+
+    A frozenset equals each of its values.
+    """
+    if isinstance(found, frozenset):
+        return any(same_value(expected, one) for one in found)
     if isinstance(expected, bool) or isinstance(found, bool):
         return expected is found
     if isinstance(expected, int | float) and isinstance(found, int | float):
