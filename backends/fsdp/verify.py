@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
+from typing import Any
 
 from parc.backends.shared.verify_llama import UNUSED_IN_LLAMA, llama_decisions
 from parc.backends.shared.verify_torch_layout import (
@@ -15,10 +17,11 @@ from parc.backends.shared.verify_torch_layout import (
     recompute_decisions,
     single_stage_decisions,
 )
-from parc.backends.verifier import Decision, FileDependencies
+from parc.backends.verifier import Decision, FileDependencies, ProgramStart
+from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes
 from parc.compiler.verify.emitted_settings import EmittedSettings, json_settings
-from parc.compiler.verify.program_code import program_decisions, read_program_digests
+from parc.compiler.verify.program_code import read_program_digests, verify_programs
 from parc.compiler.verify.read_emitted import Malformed
 
 CONFIG = "fsdp/config.json"
@@ -80,9 +83,27 @@ class FsdpVerifier(DeviceMeshVerifier):
         }
     )
 
+    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+        """Report programs that have other code than PARC emits (A18)."""
+        super().check_contents(artifacts, sink)
+        verify_programs(artifacts, read_program_digests(__package__), sink)
+
+    def program_start(
+        self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
+    ) -> ProgramStart | None:
+        """Return the start of the emitted or the user's program with ``launch.args``."""
+        launch = plan["problem"]["launch"]
+        own = launch["program"]
+        # The user's program imports parallelize.py.
+        path = 'export PYTHONPATH="$here/../fsdp${PYTHONPATH:+:$PYTHONPATH}"'
+        return ProgramStart(
+            program=shlex.quote(own) if own else f'"$here/../{PROGRAM}"',
+            arguments=shlex.join(launch["args"]),
+            setup=(path,) if own else (),
+        )
+
     def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
-        """Yield the settings in ``config.json``, and each program that has other code."""
-        yield from program_decisions(artifacts, read_program_digests(__package__))
+        """Yield the settings in ``config.json``."""
         if CONFIG not in artifacts:
             return
         settings, sizes = json_settings(CONFIG, artifacts[CONFIG]), read_sizes(artifacts[CONFIG])
