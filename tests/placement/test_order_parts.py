@@ -24,7 +24,7 @@ from tests.placement.random_clusters import in_pods, irregular
 
 def random_problem(seed: int) -> PlacementProblem:
     on, of, costs = irregular(seed, 7)
-    return build_placement_problem(on, MegatronOrder().meshes(of), 8, of, costs)
+    return build_placement_problem(on, MegatronOrder().meshes(of), of, costs)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(2, 3), (3, 3), (2, 5), (4, 3)])
