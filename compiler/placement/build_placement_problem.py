@@ -68,8 +68,9 @@ def build_placement_problem(
     It contains the messages that node ranks exchange in one step and the links of the cluster. All
     traffic of one parallel axis (tp, dp, ...) that leaves a host is one phase. The exposure of a
     phase is the fraction of its time that, according to the estimate, does not overlap with
-    compute. ``meshes`` are the dense and the expert mesh. ``policy`` is ``layout.placement`` of the spec: with ``auto`` it decides only between
-    orders that are equally fast, otherwise whatever time an order takes.
+    compute. ``meshes`` are the dense and the expert mesh. ``policy`` is ``layout.placement`` of the
+    spec: with ``auto`` it decides only between orders that are equally fast, otherwise whatever
+    time an order takes.
     """
     hosts = canonical_hosts(cluster)
     per_node = ranks_per_node(cluster.node.gpus, layout.world)
