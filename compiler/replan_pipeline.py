@@ -153,8 +153,7 @@ def _recheck_locked_plan(
     """Return ``found`` with its plan recomputed as ``parc compile --locked`` would compute it.
 
     The replan therefore writes the same bytes as a later ``--locked`` compile. If that compile
-    would by now choose another layout or other hosts, the plan of the replan is kept and only
-    checked.
+    would choose another layout or other hosts, the plan of the replan is kept and only checked.
     """
     plan, placement = found.plan, found.plan.placement
     names = tuple(host.name for host in placement.hosts)

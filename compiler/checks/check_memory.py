@@ -57,7 +57,7 @@ def _suggest_safer_layout(pricing: Pricing, plan: Plan) -> str:
     seconds, _, layout = min(safe)
     slower = seconds / plan.estimate.time.total_seconds - 1
     high = peak_stage(pricing, layout).high_bytes
-    words = _format_differences(layout, plan.layout)
+    words = _format_layout_differences(layout, plan.layout)
     return f"{words}: needs at most {high / GIB:.1f} GiB, step time {100 * slower:+.1f} %"
 
 
@@ -74,7 +74,7 @@ def _alternative_layouts(pricing: Pricing, plan: Plan) -> Iterator[Layout]:
             yield candidate.layout
 
 
-def _format_differences(layout: Layout, chosen: Layout) -> str:
+def _format_layout_differences(layout: Layout, chosen: Layout) -> str:
     """Return the values of ``layout`` that differ from ``chosen``, as text."""
     names = ("tp", "cp", "pp", "vpp", "ep", "etp", "dp", "micro_batch")
     words = [

@@ -79,7 +79,7 @@ def _explain_too_many_replicas(problem: ServingProblem, layout: ServingLayout) -
     )
 
 
-def _has_no_cache(problem: ServingProblem, layout: ServingLayout) -> bool:
+def _leaves_no_kv_cache(problem: ServingProblem, layout: ServingLayout) -> bool:
     return any(stage.blocks < 1 for stage in stage_caches(problem, layout))
 
 
@@ -159,7 +159,7 @@ PLACEMENT: tuple[ServingRule, ...] = (
     ),
 )
 MEMORY: tuple[ServingRule, ...] = (
-    ServingRule("V02", ("layout.tp", "model"), _has_no_cache, _explain_no_cache),
+    ServingRule("V02", ("layout.tp", "model"), _leaves_no_kv_cache, _explain_no_cache),
     ServingRule(
         "V01",
         ("job.max_model_len", "layout.tp"),

@@ -238,7 +238,7 @@ class Placement:
 
     @property
     def one_mesh(self) -> bool:
-        """True if expert groups are groups of the dense mesh, because experts have no own mesh."""
+        """True if expert groups are groups of the dense mesh, not of a separate expert mesh."""
         # Identity, not equality: equal sizes with separate expert groups are two meshes.
         return self.expert is self.dense
 

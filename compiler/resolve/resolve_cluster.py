@@ -211,8 +211,8 @@ def resolve_levels(
 ) -> tuple[SwitchTier, ...]:
     """Return the switch tiers above the leaf, nearest first.
 
-    Each rack lists one switch per tier in ``above``. Racks with different numbers of switches are
-    reported (H10), and so is a ``levels`` without one entry per tier plus one for the leaf.
+    Each rack lists one switch per tier in ``above``. It is an error (H10) if racks list different
+    numbers of switches, or if ``levels`` does not have one entry for the leaf plus one per tier.
     """
     depth = len(racks[0].above) if racks else 0
     for rack in racks:

@@ -134,7 +134,7 @@ def _resolve_setup(
 
 
 def _resolve_goals(spec: ServingGoalsSpec) -> ServingGoals:
-    """Return the goals of the search, with one limit per axis that the spec limits."""
+    """Return the goals of the search, with one limit for each axis in ``goals.limits``."""
     limits = []
     for axis in ServingLimitsSpec.model_fields if spec.limits else ():
         limit: AxisLimit | None = getattr(spec.limits, axis)

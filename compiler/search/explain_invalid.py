@@ -31,12 +31,12 @@ REMOVE_EDIT = re.compile(r"remove layout\.(\w+)$")
 
 
 def suggest_pin_fix(problem: Problem, framework: Framework, finding: Finding, path: str) -> Finding:
-    """Return ``finding`` with a fix after which a valid layout exists, if one edit is enough.
+    """Return ``finding`` with one edit as its fix after which a valid layout exists.
 
-    The fix of ``finding`` is kept if it works, or if it is not a plain edit that can be tried.
-    Otherwise the new fix changes the layout setting at ``path``, or another setting if that does
-    not help; fixes that set an axis to 1 are the last choice. If no single edit works, the fix of
-    ``finding`` is kept as the first of several edits, unless it sets ``auto`` or changes nothing.
+    The fix that ``finding`` already has is kept if it works, or if it is not a plain edit that can
+    be tried. Otherwise edits of the layout settings in the spec are tried, first of the one at
+    ``path``; edits that set an axis to 1 are the last choice. If no single edit works, the fix is
+    kept as the first of several edits, unless it sets ``auto`` or changes nothing.
     """
     # None stands for a fix that cannot be tried here, such as a flag of another tool. It is kept.
     own = _apply_edit(problem, finding.fix)
@@ -55,10 +55,10 @@ def suggest_pin_fix(problem: Problem, framework: Framework, finding: Finding, pa
 
 
 def _apply_edit(problem: Problem, fix: str) -> Problem | None:
-    """Return ``problem`` after the edit ``fix``.
+    """Return ``problem`` after the edit ``fix``; None if the edit cannot be tried.
 
-    None unless ``fix`` removes a setting of ``layout``, or sets one plain value in ``layout`` or
-    ``job``.
+    An edit can be tried if it removes a setting of ``layout``, or sets one plain value in
+    ``layout`` or ``job``.
     """
     if removed := REMOVE_EDIT.match(fix):
         known = hasattr(problem.pins, removed[1])

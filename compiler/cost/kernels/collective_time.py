@@ -74,11 +74,12 @@ def two_level_seconds(
 ) -> float:
     """Return the time in seconds of a collective over ``domains`` NVLink domains.
 
-    The formula is not fitted. Each domain has ``local`` ranks of the group, and each GPU has its
-    own share of the NICs. The two levels are pipelined, so that the slower one determines the time.
-    A ring over all n ranks sends p (n-1)/n of the message through the NICs of every domain (p: 2
-    for all-reduce, else 1); in an all-to-all a rank sends every byte whose target is in another
-    domain. For d domains, the number of hops is the smaller of d - 1 (ring) and 2 log2(d) (tree).
+    Each domain has ``local`` ranks of the group, and each GPU has its own share of the NICs.
+    Transfers inside and between domains are pipelined, so that the slower of the two determines the
+    time. In a ring over all n = local x domains ranks, each domain sends p (n-1)/n of the message
+    through its NICs (p: 2 for all-reduce, else 1). In an all-to-all, a rank sends every byte whose
+    target is in another domain. For d domains, a pass has d - 1 hops (ring) or 2 log2(d) hops
+    (tree), whichever is smaller. The formula is not fitted.
     """
     if domains <= 1:
         return collective_seconds(fit, nbytes, local)

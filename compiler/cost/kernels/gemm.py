@@ -90,9 +90,9 @@ class GemmFit:
     def device_only(self) -> GemmFit:
         """Return the GEMM fit without host launch gaps and without the casts of A.
 
-        The result gives the GPU time of the multiplication only. Some measured stacks launched from
-        the host without a CUDA graph, and cast A before each call; training and serving steps do
-        both differently.
+        The result gives the GPU time of the multiplication only. Some measured stacks launched each
+        GEMM from the host without a CUDA graph, and cast A before each call. Training and serving
+        steps launch GEMMs and cast A in other ways.
         """
         return replace(self, cast=None, floors=None)
 

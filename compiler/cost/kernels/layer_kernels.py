@@ -139,7 +139,7 @@ def fused_core_seconds(kernels: KernelFit, model: Model, layout: Layout, sequenc
     keys = heads if latent is not None else max(attention.kv_heads / layout.tp, 1.0)
 
     def windowed_seconds(window: float) -> float:
-        """Return the forward time in seconds with a window of ``window`` tokens; 0: no window."""
+        """Return the core's forward seconds with a window of ``window`` tokens (0: no window)."""
         shape = AttentionShape(layout.micro_batch, sequence, heads, keys, head_dim, window=window)
         return prefill_seconds(kernels.prefill, shape) / layout.cp
 

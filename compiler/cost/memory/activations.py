@@ -119,10 +119,11 @@ def layer_activations(
 def _saved_product_bytes(
     model: Model, layout: Layout, kind: LayerKind, tokens: float, program: ProgramMemory
 ) -> float:
-    """Return the bytes of the attention core's output and of every second matrix product.
+    """Return the bytes that selective recompute by operator saves in one layer.
 
-    Selective recompute by operator keeps them. torchtitan numbers the products of a layer (query,
-    key, value or a fused one, output, gate, up, down) and saves those with odd numbers
+    They are the outputs of the attention core and of every second matrix product. torchtitan
+    numbers the products of a layer in this order: query, key, value (or one fused product), output,
+    gate, up, down. It saves the outputs of those with odd numbers
     (distributed/activation_checkpoint.py). The output of the last product is not divided by tp,
     because each rank has a full-size partial sum.
     """
@@ -156,9 +157,10 @@ def _core_bytes(
 def _attention_bytes(
     model: Model, t: int, tokens: float, program: ProgramMemory
 ) -> tuple[float, float]:
-    """Return the bytes of (projections and attention output, outputs of latent up-projections).
+    """Return the activation bytes that attention saves in one layer, as two numbers.
 
-    ``t`` is the tensor-parallel size.
+    They are the bytes of projections and attention output, and the bytes of the outputs of latent
+    up-projections. ``t`` is the tensor-parallel size.
     """
     attention = model.attention
     latent = attention.latent
@@ -184,9 +186,11 @@ def _attention_bytes(
 def _mixer_bytes(
     model: Model, kind: LayerKind, layout: Layout, tokens: float, program: ProgramMemory
 ) -> tuple[float, float]:
-    """Return the bytes of (projections and mixer output, outputs of latent up-projections).
+    """Return the activation bytes that the token mixer of a layer saves, as two numbers.
 
-    The mixer is attention or a recurrence; both divide their heads by the tensor-parallel size.
+    They are the bytes of projections and mixer output, and the bytes of the outputs of latent
+    up-projections. The mixer is attention or a recurrence; both divide their heads by the
+    tensor-parallel size.
     """
     if kind.mixer == "attention":
         return _attention_bytes(model, layout.tp, tokens, program)
@@ -271,8 +275,8 @@ def kept_bytes(layer: LayerActivations, layout: Layout, layers: int) -> float:
 
     Full recompute saves the input of every block of layers (method ``uniform``), or recomputes the
     first layers of each chunk and saves all activations of the other layers (method ``block``).
-    Selective recompute by operator (torchtitan) saves the attention core and every second matrix
-    product.
+    Selective recompute by operator (torchtitan) saves the outputs of the attention core and of
+    every second matrix product.
     """
     recompute = layout.recompute
     if recompute.modules == OPERATORS:

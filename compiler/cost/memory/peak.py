@@ -46,10 +46,11 @@ def static_bytes(
 ) -> tuple[float, float, float]:
     """Return the bytes of (weights, gradients, optimizer state) on one rank of a stage.
 
-    Megatron in bf16 has 6 + 12/(dp cp) bytes per dense parameter with the distributed optimizer, 6
-    + 12/edp per expert parameter, and 18 without it (Megatron-LM docs, dist_optimizer.md). The
-    divisor counts only ranks that share one copy of the optimizer state: dp_shard instead of dp
-    with hybrid sharding or optimizer instances.
+    In bf16, Megatron needs 18 bytes per parameter without the distributed optimizer. With it, a
+    dense parameter needs 6 + 12/(dp cp) bytes and an expert parameter 6 + 12/edp, with edp the
+    data-parallel size of the experts (Megatron-LM docs, dist_optimizer.md). The divisors count only
+    ranks that share one copy of the optimizer state: with hybrid sharding or several optimizer
+    instances, dp_shard replaces dp.
     """
     dense, expert = pricing.stage_parameters(layout, load)
     shards = layout.dp_shard * layout.cp
@@ -141,8 +142,9 @@ def logits_bytes(
     """Return the bytes of logits, loss and inputs of the output projection for one micro-batch.
 
     They are 6TV/t + 4Th/t for T tokens, vocabulary V, hidden size h and tensor-parallel size t. A
-    multi-token-prediction layer adds its softmax and inputs: 4TV/t + 4Th/t. If ranks gather the
-    logits, the loss covers all of them, in addition to the rank's own in 16 bit.
+    multi-token-prediction layer adds its softmax and inputs: 4TV/t + 4Th/t. If every rank gathers
+    the logits of the whole vocabulary, the loss needs memory for all of them, and the rank's own
+    logits remain in 16 bit.
     """
     if not load.loss:
         return 0.0

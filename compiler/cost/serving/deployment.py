@@ -52,8 +52,9 @@ class ServingLinks:
     def from_cluster(cls, cluster: Cluster, row: ServingEfficiency) -> ServingLinks:
         """Return the rates that collectives reach on the links of ``cluster``.
 
-        They are data-sheet rates multiplied by the shares in ``row``, which belong to the GPU
-        generation.
+        They are data-sheet rates multiplied by efficiency factors. ``row`` has the factor of the
+        GPU generation for links inside a domain; the factors of PCIe and of the network are
+        constants.
         """
         node = cluster.node
         nvlink = node.link_kind != "pcie" and node.nvlink_domain > 1

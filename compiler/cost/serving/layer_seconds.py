@@ -49,7 +49,9 @@ def context_parallel_seconds(deployment: Deployment, decode: float, prefill: flo
     if layout.dcp > 1:
         # Grouped queries are exchanged for the whole step, latent ones only for decoding tokens.
         latent = deployment.model.attention.latent is not None
-        seconds += _decode_exchange_seconds(deployment, decode if latent else decode + prefill)
+        seconds += _decode_context_exchange_seconds(
+            deployment, decode if latent else decode + prefill
+        )
     if layout.pcp > 1:
         token_bytes = cached_elements_per_token(deployment.model, layout.tp) * ELEMENT_BYTES
         # Every pcp rank stores a whole cache, so that it needs the keys and values of all ranks.
@@ -58,7 +60,7 @@ def context_parallel_seconds(deployment: Deployment, decode: float, prefill: flo
     return seconds
 
 
-def _decode_exchange_seconds(deployment: Deployment, tokens: float) -> float:
+def _decode_context_exchange_seconds(deployment: Deployment, tokens: float) -> float:
     """Return the time in seconds of one layer's dcp collectives for ``tokens`` tokens per rank.
 
     dcp is decode context parallelism. Queries and log-sum-exps are gathered, and partial outputs

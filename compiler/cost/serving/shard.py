@@ -110,10 +110,10 @@ class Shard:
 
 
 def build_shard(model: Model, layout: ServingLayout, setup: ServingSetup) -> Shard:
-    """Return the number of elements on the fullest rank, by part.
+    """Return the number of weight elements on the fullest rank, by model part.
 
-    The first pipeline stage is assumed to be the fullest. It has as many layers of each type as the
-    average stage of its length.
+    The fullest rank is assumed to be on the first pipeline stage. This stage has as many layers as
+    the longest stage, with the layer types in the proportions of the whole model.
     """
     tp, pp = layout.tp, layout.pp
     # Engines pad the vocabulary to whole blocks of rows before they split it over tp.

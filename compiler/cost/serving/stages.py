@@ -76,12 +76,12 @@ def stage_caches(
     stages = stage_layers(problem, layout)
     starts = [sum(stages[:stage]) for stage in range(len(stages))]
     return tuple(
-        _stage_cache(problem, layout, (stage, first, layers), longest)
+        _stage_memory_and_cache(problem, layout, (stage, first, layers), longest)
         for stage, (first, layers) in enumerate(zip(starts, stages, strict=True))
     )
 
 
-def _stage_cache(
+def _stage_memory_and_cache(
     problem: ServingProblem, layout: ServingLayout, place: tuple[int, int, int], longest: int
 ) -> StageCache:
     """Return the memory and the cache of one rank of a pipeline stage.
@@ -112,10 +112,11 @@ def _stage_cache(
 
 
 def _tokens_outside_window(problem: ServingProblem, layout: ServingLayout, longest: int) -> int:
-    """Return how many tokens of a request a sliding-window layer does not store, per rank.
+    """Return the number of tokens per rank that a sliding-window layer need not store.
 
-    The request has ``longest`` tokens. In other layers each of the dcp ranks stores every dcp-th
-    token; in a windowed layer each stores all tokens of the window.
+    The tokens are those of a request of ``longest`` tokens. In a layer without a window, each of
+    the decode context-parallel (dcp) ranks stores every dcp-th token; in a layer with a window,
+    each of them stores all tokens of the window.
     """
     window, block = problem.model.attention.window, problem.service.block_tokens
     if window is None:

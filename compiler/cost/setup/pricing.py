@@ -123,11 +123,11 @@ class Pricing:
     def _shard_span(
         self, mesh: Mesh, shard: tuple[str, ...], whole: tuple[str, ...], copies: int
     ) -> GroupSpan:
-        """Return the span of the ranks that share one sharded state.
+        """Return how the ranks that share one sharded state are distributed over NVLink domains.
 
-        The mesh axes ``shard`` determine these ranks. If the mesh has no axis of shards, they are
-        the first ranks of the group over the axes ``whole``, which stores ``copies`` copies of the
-        state.
+        If ``copies`` is 1, they are all ranks along the mesh axes ``whole``. Otherwise they are the
+        ranks along the axes ``shard``, or, in a mesh without a shard axis, the first 1/copies of
+        the ranks along ``whole``.
         """
         together = self._axes_span(mesh, *whole)
         if copies == 1:
@@ -139,7 +139,7 @@ class Pricing:
         return GroupSpan(size, min(together.local, size))
 
     def _replica_span(self, mesh: Mesh, copies: int) -> GroupSpan:
-        """Return the span of the ranks that store the ``copies`` copies of one shard."""
+        """Return how the ranks that store copies of one shard are spread over NVLink domains."""
         if any(axis.name == "dp_replicate" for axis in mesh.axes):
             return self._axes_span(mesh, "dp_replicate")
         # Copies of one shard are assumed to be in different domains.
@@ -155,10 +155,10 @@ class Pricing:
         return self.memo(key, lambda: group_span(axes, self.links.domain))
 
     def classes(self, split: PipelineSplit) -> tuple[EqualStageGroup, ...]:
-        """Return the groups of pipeline ranks with equal contents in ``split``.
+        """Return the pipeline ranks of ``split``, grouped by equal layers and other modules.
 
-        Results are cached by the identity of ``split``, because layouts share their splits and
-        hashing one is slow.
+        Results are cached by the identity of ``split``, because layouts share these objects and
+        hashing one of them is slow.
         """
         entry = self._classes.get(id(split))
         # A stored reference to the split keeps its id from being reused by another object.

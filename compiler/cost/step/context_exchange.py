@@ -100,11 +100,11 @@ def exchange_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: flo
     """Return the exposed time in seconds of context parallelism in one attention layer.
 
     The time is per micro-batch; it is 0 if cp is 1. ``core`` is the forward time of the attention
-    core in seconds. The hierarchical variant (``a2a+p2p``) exchanges heads for tokens among
-    neighbours. Each rank then has the tokens of all neighbours for its part of the heads, so that
-    the ring over the groups of neighbours sends as many bytes per step as a ring over all ranks,
-    but has fewer steps (TransformerEngine, attention/dot_product_attention/context_parallel.py,
-    AttnFuncWithCPAndKVP2P).
+    core in seconds. In the hierarchical variant (``a2a+p2p``), neighbouring ranks exchange heads
+    for tokens by all-to-all. Each rank then has the tokens of all its neighbours for its part of
+    the heads. The ring over the groups of neighbours therefore sends as many bytes per step as a
+    ring over all ranks, in fewer steps (TransformerEngine,
+    attention/dot_product_attention/context_parallel.py, AttnFuncWithCPAndKVP2P).
     """
     if layout.cp == 1:
         return 0.0

@@ -79,8 +79,8 @@ class LayerTime:
     def forward_pass(self) -> float:
         """Return the time in seconds of the forward pass with its exposed communication.
 
-        A third of the context-parallel time belongs to it, because a ring sends twice the bytes
-        backward, and half of dispatch and combine.
+        It includes half of the time of dispatch and combine, and a third of the context-parallel
+        time, because a ring sends twice as many bytes in the backward pass as in the forward pass.
         """
         return self.forward + self.tp_forward + self.cp / 3 + self.ep / 2
 
@@ -195,8 +195,9 @@ def _exposed_tp_seconds(
 ) -> ForwardBackward:
     """Return the exposed forward and backward times in seconds of tensor-parallel collectives.
 
-    With sequence parallelism half of the backward collectives can overlap with GEMMs of ``window``
-    seconds, without it all of them. Collectives of experts (etp > 1) are exposed.
+    Half of the backward collectives with sequence parallelism, and all of them without it, can
+    overlap with GEMMs of ``window`` seconds. Forward collectives, and collectives of experts (etp >
+    1), are exposed.
     """
     if layout.tp == 1:
         return ZERO

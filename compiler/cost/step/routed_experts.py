@@ -63,7 +63,7 @@ def routed_expert_seconds(pricing: Pricing, layout: Layout, tokens: float) -> Fo
 def _grouped_gemm_seconds(pricing: Pricing, layout: Layout, tokens: float) -> ForwardBackward:
     """Return the forward and backward times in seconds of the grouped GEMMs of one layer.
 
-    The memo is shared by layers of equal shapes.
+    The result is cached, and layers of equal shapes share it.
     """
     shapes = expert_gemms(pricing.problem.model, layout, tokens)
     return pricing.memo(("grouped", *shapes), lambda: gemm_forward_backward(pricing.gemm, shapes))
