@@ -117,7 +117,7 @@ def _read_locked_plan(
 
 
 def _adopt_locked_plan(problem: AnyProblem, found: LockedPlan) -> AnyPlan | None:
-    """Return the locked plan, estimated for ``problem``; None if it is not valid for it."""
+    """Return the locked plan, estimated for ``problem``; None if it is not valid there."""
     cluster, layout = restore_cluster(problem.cluster, found), found.layout
     if cluster is None:
         return None

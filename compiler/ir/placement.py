@@ -150,7 +150,7 @@ class PlacementProof:
 
     @property
     def gap(self) -> float:
-        """Relative excess of the exposed time over ``bound_seconds + tie_seconds``, or 0.0."""
+        """Relative excess of the exposed time over ``bound_seconds + tie_seconds``; 0.0 if none."""
         return _relative_excess(self.exposed_seconds, self.bound_seconds + self.tie_seconds)
 
     @property

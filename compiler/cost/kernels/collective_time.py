@@ -116,7 +116,10 @@ def ring_passes(operation: Operation) -> int:
 
 def _fixed_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
     # Linear as a ring up to the measured size, then logarithmic as a tree.
-    """Return the latency of a collective among ``ranks`` ranks, with NCCL's protocol change."""
+    """Return the latency in seconds of a collective among ``ranks`` ranks.
+
+    Its growth with the message size reflects NCCL's change of protocol.
+    """
     steps = min(ranks, MEASURED_RANKS) - 1.0
     if ranks > MEASURED_RANKS:
         steps += 2.0 * log2(ranks / MEASURED_RANKS)

@@ -104,9 +104,9 @@ def _gated_delta_net(linear: LinearAttention) -> Recurrence:
 def _mamba2(mamba: Mamba) -> Recurrence:
     """Return the widths, FLOPs and bytes per token of a Mamba-2 mixer with fused kernels.
 
-    The fp32 states of chunks pass through memory three times. Saved for the backward pass: the
-    projection, and outputs before and after the norm (mamba_ssm, ops/triton/ssd_combined.py,
-    MambaSplitConv1dScanCombinedFn); everything else is recomputed.
+    The fp32 states of chunks pass through memory three times. The projection, and the outputs
+    before and after the norm, are saved for the backward pass (mamba_ssm,
+    ops/triton/ssd_combined.py, MambaSplitConv1dScanCombinedFn); all other tensors are recomputed.
     """
     matrices, state = mamba.groups * mamba.state_size, mamba.inner * mamba.state_size
     return Recurrence(

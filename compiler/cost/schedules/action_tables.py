@@ -228,9 +228,9 @@ def dualpipe_v(shape: PipelineShape) -> Table:
 def dualpipe(shape: PipelineShape) -> Table:
     """Return the action table of DualPipe.
 
-    With p ranks and m micro-batches, p and m must be even and m >= 2p. Two copies of the model are
-    fed from both ends. Stage s of the second copy has number p + s, is on rank p - 1 - s, and
-    processes the second half of the micro-batches.
+    With p ranks and m micro-batches, p and m must be even and m >= 2p. There are two copies of the
+    model, and micro-batches enter them at opposite ends of the pipeline. Stage s of the second copy
+    has number p + s, is on rank p - 1 - s, and processes the second half of the micro-batches.
     """
     p, half = shape.ranks, shape.micro_batches // 2
     # Each direction of the pipeline processes half of the micro-batches.

@@ -30,7 +30,7 @@ RAMP_BYTES = 25e6
 
 
 def _bytes_with_ramp(nbytes: float) -> float:
-    """Return ``nbytes`` plus the bytes that the link could have sent while the message ramps up."""
+    """Return ``nbytes`` plus the bytes that the link loses before it reaches its full rate."""
     return nbytes + RAMP_BYTES * nbytes / (nbytes + RAMP_BYTES)
 
 

@@ -39,10 +39,11 @@ LSE_BYTES = 4
 
 
 def context_parallel_seconds(deployment: Deployment, decode: float, prefill: float) -> float:
-    """Return the time in seconds of one layer's context-parallel collectives (dcp and pcp).
+    """Return the time in seconds of one layer's context-parallel collectives.
 
-    ``decode`` and ``prefill`` are the numbers of decoding and of prompt tokens in one rank's part
-    of a step.
+    These are the collectives of decode (dcp) and prefill (pcp) context parallelism. ``decode`` and
+    ``prefill`` are the numbers of decoding tokens and of prompt tokens in one rank's part of a
+    step.
     """
     layout = deployment.layout
     seconds = 0.0

@@ -56,8 +56,8 @@ class Links:
     def from_cluster(cls, cluster: Cluster, kernels: KernelFit, row: Efficiency) -> Links:
         """Return the links of ``cluster`` with the rates that collectives reach on them.
 
-        They are data-sheet rates multiplied by measured shares: ``kernels`` inside a domain,
-        ``row`` between domains.
+        They are data-sheet rates multiplied by measured efficiency shares. The shares inside an
+        NVLink domain are those of ``kernels``; the share between domains is that of ``row``.
         """
         node = cluster.node
         # The lower limit keeps times finite on a cluster without network data.

@@ -98,9 +98,9 @@ class Pricing:
         return self.memo(("groups", key), lambda: self._compute_groups(layout))
 
     def _compute_groups(self, layout: Layout) -> Groups:
-        """Compute the spans of all communication groups of ``layout``.
+        """Compute how all communication groups of ``layout`` are spread over NVLink domains.
 
-        ``groups`` caches the result.
+        The method ``groups`` caches the result.
         """
         dense, expert = self.framework.meshes(layout)
         copies = layout.dp_replicate
@@ -146,9 +146,9 @@ class Pricing:
         return GroupSpan(copies, 1)
 
     def _axes_span(self, mesh: Mesh, *names: str) -> GroupSpan:
-        """Return the span of the process groups over the mesh axes ``names``.
+        """Return how the process groups over the mesh axes ``names`` span NVLink domains.
 
-        Results are cached by sizes and strides, because few different ones exist.
+        Results are cached by the sizes and strides of the axes, because meshes share many of them.
         """
         axes = mesh.select_axes(*names)
         key = ("span", *((axis.size, axis.stride) for axis in axes))

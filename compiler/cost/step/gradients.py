@@ -139,7 +139,7 @@ def replica_all_reduce_seconds(pricing: Pricing, layout: Layout) -> float:
 
 
 def _repeated_replica_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Return the time in seconds to all-reduce gradients over copies of a shard, per reduction.
+    """Return the time in seconds of each all-reduce of gradients over the copies of a shard.
 
     The result is 0 if the copies all-reduce only once per step.
     """
@@ -151,7 +151,10 @@ def _repeated_replica_seconds(pricing: Pricing, layout: Layout) -> float:
 
 
 def final_reduce_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Return the exposed time in seconds to reduce gradients after a pipeline with ZeRO-3."""
+    """Return the exposed time in seconds to reduce gradients at the end of a ZeRO-3 pipeline.
+
+    The result is 0 unless gradients stay unsharded until the last micro-batch.
+    """
     if layout.zero_stage < 3 or not keeps_unsharded_gradients(pricing, layout):
         return 0.0
     return _scatter_seconds(pricing, layout) + replica_all_reduce_seconds(pricing, layout)

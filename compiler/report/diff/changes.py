@@ -85,7 +85,7 @@ def layout_changes(old: Side, new: Side) -> tuple[Change, ...]:
 
 
 def memory_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Return the memory changes, in bytes, between the fullest pipeline stages of both sides."""
+    """Return the changes in bytes of the memory of the fullest stage, from old to new plan."""
     names = [field.name for field in fields(StageMemory) if field.name != "stage"]
     return _changed_in_order(
         _peak_memory_fields(old), _peak_memory_fields(new), [*names, "total_bytes", "limit_bytes"]

@@ -141,7 +141,7 @@ def _candidate_record(rank: int, candidate: Candidate) -> dict[str, Any]:
 
 
 def rejected_layouts_text(dropped: tuple[tuple[str, int], ...]) -> str:
-    """Return a table of the number of layouts that each rule rejected; empty without any."""
+    """Return a table of the number of layouts that each rule rejected; empty if there are none."""
     if not dropped:
         return ""
     rows = [
