@@ -102,7 +102,7 @@ def kernel_fit(gpu: Gpu, read: ReadEntry, kernels_like: str) -> KernelFit:
 
 
 def _fill_missing_sections(entry: KernelEntry, read: ReadEntry) -> KernelEntry:
-    """Return ``entry`` with missing sections copied from the entries that its ``like`` names."""
+    """Return ``entry`` with missing sections copied from the entry that its key ``like`` names."""
     if "like" not in entry:
         return entry
     return {**_fill_missing_sections(read(entry["like"]), read), **entry}

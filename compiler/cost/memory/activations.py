@@ -208,9 +208,9 @@ FeedForwardBytes = tuple[float, float, float, float, float]
 def _feed_forward_bytes(
     model: Model, kind: LayerKind, layout: Layout, tokens: float, program: ProgramMemory
 ) -> FeedForwardBytes:
-    """Return the bytes of a layer's feed-forward part, in the order of ``FeedForwardBytes``.
+    """Return the activation bytes of a layer's MLP or experts, as ``FeedForwardBytes`` lists them.
 
-    They are zero if the layer has no feed-forward part.
+    They are zero if the layer has neither.
     """
     if kind.routed:
         return _routed_expert_bytes(model, layout, tokens, program)
@@ -222,7 +222,7 @@ def _feed_forward_bytes(
 def _dense_mlp_bytes(
     model: Model, layout: Layout, tokens: float, program: ProgramMemory
 ) -> FeedForwardBytes:
-    """Return the bytes of a dense MLP, in the order of ``FeedForwardBytes``.
+    """Return the activation bytes of a dense MLP, in the order of ``FeedForwardBytes``.
 
     The MLP saves the inputs and the output of its activation function.
     """
@@ -235,7 +235,7 @@ def _dense_mlp_bytes(
 def _routed_expert_bytes(
     model: Model, layout: Layout, tokens: float, program: ProgramMemory
 ) -> FeedForwardBytes:
-    """Return the bytes of routed and shared experts, in the order of ``FeedForwardBytes``.
+    """Return the activation bytes of routed and shared experts, ordered as ``FeedForwardBytes``.
 
     Routing is assumed to be balanced. Each rank of an expert group contributes its own tokens, so
     that ep does not reduce the bytes. Router weights are applied inside the experts, so that expert
@@ -260,12 +260,12 @@ def _routed_expert_bytes(
 
 
 def routing_bytes(count: int) -> int:
-    """Return the bytes per token that routing to ``count`` experts saves, without the experts.
+    """Return the bytes per token that routing to ``count`` experts keeps for the backward pass.
 
-    They are logits and weights in fp32, a routing map of one byte per expert, and 2 x count + 1 row
-    numbers of 4 bytes for the fused permutation (Megatron-LM, moe/token_dispatcher.py;
-    TransformerEngine, permutation.py). All except the logits match Megatron's functional-test
-    records to the byte.
+    They do not include activations of the experts. They are logits and weights in fp32, a routing
+    map of one byte per expert, and 2 x count + 1 row numbers of 4 bytes for the fused permutation
+    (Megatron-LM, moe/token_dispatcher.py; TransformerEngine, permutation.py). All except the logits
+    match Megatron's functional-test records to the byte.
     """
     return 4 * count + 4 * count + count + 4 * (2 * count + 1)
 

@@ -231,8 +231,9 @@ def _dynamic_terms(
 ) -> tuple[float, float]:
     """Return the bytes of (activations, logits) at the peak of the step.
 
-    The backward pass of the loss precedes that of any layer, so that logits and a layer's working
-    set peak at different times. A third peak is the optimizer step, after all of these are freed.
+    Logits and the working set of a layer peak at different times, because the backward pass of the
+    loss precedes that of all layers. The optimizer step, which runs after activations and logits
+    are freed, can be a third peak.
     """
     kept, working = activation_bytes(pricing, layout, load, stage, program)
     logits = logits_bytes(pricing, layout, load, program) if load.loss else 0.0

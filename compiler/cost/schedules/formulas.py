@@ -255,7 +255,8 @@ def zb_v_in_flight(shape: PipelineShape, rank: int) -> int:
 def dualpipe_v_in_flight(shape: PipelineShape, rank: int) -> int:
     """Return the peak number of chunks in flight of DualPipeV: 2 p + 1 on each of p ranks.
 
-    It is one more than in ZB-V, because the forward of a pair runs before its backward ends.
+    It is one more than in ZB-V, because a forward that overlaps with a backward starts before that
+    backward has freed its activations.
     """
     return 2 * shape.ranks + 1
 

@@ -191,7 +191,8 @@ def recurrent_elements(model: Model, tp: int) -> MixerElements:
 
     The recurrent mixer is linear attention or Mamba; the result is zero without one. Decay and step
     size of linear attention stay in 16 bit because their projection is too narrow for blocks of
-    scales (vLLM 0.33, layers/mamba/gdn). fp32 vectors with one number per head count twice.
+    scales (vLLM 0.33, layers/mamba/gdn). Vectors with one fp32 number per head count as two 16-bit
+    elements per number.
     """
     hidden, linear, mamba = model.hidden, model.linear, model.mamba
     if linear is not None:

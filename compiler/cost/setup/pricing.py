@@ -181,8 +181,8 @@ class Pricing:
         """Compute the numbers of (dense, routed-expert) parameters of a stage on one rank.
 
         The first stage adds the embedding, the last one the final norm and the output projection (a
-        copy of the embedding if they are tied and pp > 1). Another stage with multi-token
-        prediction keeps a copy of the embedding, as Megatron-Core does.
+        copy of the embedding if they are tied and pp > 1). Any other stage with
+        multi-token-prediction layers keeps a copy of the embedding, as in Megatron-Core.
         """
         model = self.problem.model
         dense = expert = 0.0

@@ -67,7 +67,7 @@ class LayerTime:
 
     @property
     def tp(self) -> float:
-        """Return the time in seconds of exposed tensor-parallel collectives, both passes."""
+        """Return the exposed seconds of tensor-parallel collectives, forward and backward."""
         return self.tp_forward + self.tp_backward
 
     @property
@@ -152,7 +152,7 @@ def _recurrence_seconds(
 ) -> ForwardBackward:
     """Return the forward and backward times in seconds of a recurrence, without its projections.
 
-    It consists of the chunks, convolution, norms and gate. Both are zero for layers without
+    They include the chunks, convolution, norms and gate, and are zero for layers without
     recurrence.
     """
     part = recurrence(pricing.problem.model, kind)
