@@ -62,7 +62,7 @@ def _suggest_safer_layout(pricing: Pricing, plan: Plan) -> str:
 
 
 def _alternative_layouts(pricing: Pricing, plan: Plan) -> Iterator[Layout]:
-    """Yield the layout of the plan with more recomputation, then the other candidates."""
+    """Yield the layout of the plan with more recomputation, then the other search candidates."""
     problem, framework, chosen = pricing.problem, pricing.framework, plan.layout.recompute
     levels, rules = recompute_levels(problem, framework), all_rules(problem, framework)
     for level in levels[levels.index(chosen) + 1 :] if chosen in levels else ():

@@ -154,8 +154,8 @@ def _named_domains(rack: SpecRack) -> list[tuple[str, str]]:
 def _check_domain_names_unique(written: list[SpecRack], racks: list[Rack], sink: Sink) -> None:
     """Report two racks that have an NVLink domain of the same name (H08).
 
-    The spec may name one domain in two racks on purpose, so a clash is reported only if at least
-    one of the names is derived.
+    The spec may name one domain in two racks on purpose. So equal names are reported only if PARC
+    derived at least one of them.
     """
     owners: dict[str, SpecRack] = {}
     for rack, resolved in zip(written, racks, strict=True):

@@ -25,9 +25,9 @@ class Targets:
 def resolve_targets(spec: TaskSpec, sink: Sink) -> Targets | None:
     """Return the targets of ``spec``; None after an error.
 
-    Their framework is the one in ``emit``; a launcher that starts this framework, such as
-    accelerate for deepspeed, does not count. Without a framework in ``emit``, it is the first
-    built-in one for the kind of job, because launch scripts need a rank order.
+    Their framework is the one that ``emit`` lists; a launcher that starts this framework, such as
+    accelerate for deepspeed, does not count as a second one. If ``emit`` lists no framework, it is
+    the first built-in one for the kind of job, because launch scripts need a rank order.
     """
     from parc.backends.registry import default_targets
 

@@ -150,7 +150,10 @@ def _pp_choices(problem: Problem, remaining: int) -> tuple[int, ...]:
 
 
 def _dp_choices(problem: Problem, dp: int) -> tuple[int, ...]:
-    """Return the data-parallel sizes to try: ``dp``, and its divisors for goal fewest-gpus."""
+    """Return the data-parallel sizes to try.
+
+    They are ``dp`` and, if the goal is fewest-gpus and the spec does not fix dp, all its divisors.
+    """
     if problem.pins.dp or problem.goals.maximize != "fewest-gpus":
         return (dp,)
     # The largest dp comes first, so that layouts on all GPUs come before smaller ones.

@@ -106,7 +106,7 @@ class LayoutFilter:
         return self.space.layout(point, self._splits[point.pp, point.vpp])
 
     def run(self) -> None:
-        """Filter all layouts of the search space, and store the survivors in ``survivors``."""
+        """Filter all layouts of the search space, and store those that pass in ``survivors``."""
         for degrees in self.space.degrees():
             splits = self._stage_splits(degrees.pp)
             if not splits:

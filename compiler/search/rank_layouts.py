@@ -122,7 +122,7 @@ class LayoutRanking:
         return point.world if self._minimizes_gpus else 0
 
     def _sort_key(self, row: RankedLayout) -> tuple[object, ...]:
-        """Return (GPUs if these are minimized, seconds with placement, simplicity)."""
+        """Return (GPUs if the goal is fewest-gpus, seconds with placement, simplicity)."""
         return (self._gpus_to_minimize(row.key[1]), row.score, self._simplicity(*row.key))
 
     def _evaluate_exactly(self, survivor: Survivor) -> RankedLayout:

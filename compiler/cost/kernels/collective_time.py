@@ -103,8 +103,8 @@ def two_level_seconds(
 def send_seconds(fit: CollectiveFit, nbytes: float) -> float:
     """Return the time in seconds of one point-to-point message of ``nbytes`` bytes.
 
-    Both ranks are in one NVLink domain. ``fit`` is the fit of all-to-all: between two ranks, an
-    all-to-all sends half of its message to the peer.
+    Both ranks are in one NVLink domain. ``fit`` is the fit of an all-to-all, which sends half of
+    its message to the peer if it has two ranks.
     """
     return collective_seconds(fit, 2.0 * nbytes, 2)
 

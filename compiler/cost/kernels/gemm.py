@@ -100,8 +100,8 @@ class GemmFit:
 def gemm_seconds(fit: GemmFit, m: float, n: float, k: float) -> float:
     """Return the time in seconds of one GEMM, C[m, n] = A[m, k] B[k, n], with 16-bit output.
 
-    All of m, n and k must be positive. The library is assumed to select the faster of tiles of 64
-    and 128.
+    All of m, n and k must be positive. The library is assumed to select the faster of two square
+    tile sizes, 64 x 64 and 128 x 128.
     """
     busy = min(_tiled_seconds(fit, m, n, k, 64), _tiled_seconds(fit, m, n, k, 128))
     # Long kernels lose the boost clock: the slow-down grows with their duration up to

@@ -165,8 +165,8 @@ def gathered_bytes(
 ) -> float:
     """Return the bytes of gathered weights on one rank under ZeRO-3; 0 at other ZeRO stages.
 
-    They are the largest of: current and prefetched layer; one layer and the output projection;
-    layers kept for reuse.
+    They are the largest of three sums: the current and the prefetched layer; one layer and the
+    output projection; the layers that are kept for reuse.
     """
     split = layout.dp_shard * layout.cp > 1 or layout.offload.parameters != "none"
     if layout.zero_stage < 3 or not split:

@@ -142,8 +142,8 @@ def mean_visible_prompt_keys(model: Model, tokens: float) -> float:
 def _communication_seconds(deployment: Deployment, tokens: float) -> float:
     """Return the time in seconds of the collectives of a pipeline stage.
 
-    There is one after each mixer and one after each MLP. ``tokens`` is the number of tokens that
-    one rank processes in a step.
+    There is one collective after each mixer and after each MLP. ``tokens`` is the number of tokens
+    that one rank processes in a step.
     """
     layout, layers, links = deployment.layout, deployment.shard.layers, deployment.links
     nbytes = 2 * tokens * deployment.model.hidden

@@ -180,9 +180,10 @@ class AxisGroupDiff:
 
     @property
     def has_changes(self) -> bool:
-        """True if the process groups along this axis differ between the two sides.
+        """True if the process groups along this axis differ between the old and the new plan.
 
-        Compared are the members of the groups, and how many groups span racks or NVLink domains.
+        The comparison covers the members of the groups, and the numbers of groups that span racks
+        or NVLink domains.
         """
         return (
             self.same_members != max(self.old_groups, self.new_groups)

@@ -98,7 +98,7 @@ def _service_section(service: Service) -> dict[str, Any]:
 def serving_estimate(plan: ServingPlan) -> dict[str, Any]:
     """Return the serving estimate as JSON types, with totals and without the layout.
 
-    The layout is a section of its own in plan.json.
+    The layout has a separate section in plan.json.
     """
     estimate = as_json(plan.estimate)
     del estimate["layout"]
