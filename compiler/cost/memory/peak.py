@@ -191,8 +191,8 @@ def cast_bytes(
 ) -> float:
     """Return the bytes of low-precision copies of a stage's linear weights.
 
-    The embedding has no copy, and the output projection has one only if ``casts_head``. Under
-    ZeRO-3 a layer is quantised when it is gathered, so that no copy stays.
+    The embedding has no copy. The output projection has one only if ``casts_head`` of the program
+    is set. Under ZeRO-3 a layer is quantised when it is gathered, so that no copy stays.
     """
     if not program.state.cast or layout.zero_stage >= 3:
         return 0.0

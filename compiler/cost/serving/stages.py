@@ -130,8 +130,9 @@ def stage_weights_bytes(
 ) -> float:
     """Return the bytes of weights on one rank of a pipeline stage.
 
-    ``place`` is (stage, index of its first layer, its number of layers). The first and the last
-    stage also store the embedding, the output projection and the final norm.
+    ``place`` is (stage, index of its first layer, its number of layers). The first stage also
+    stores the embedding, the last one the output projection and the final norm. For some model
+    families, engines store the embedding or both matrices on every stage.
     """
     stage, first, layers = place
     whole = shard_with_expert_copies(model, layout, setup)
@@ -171,7 +172,10 @@ def fullest_stage_memory(
 
 
 def _vocabulary_matrices(model: Model, sharding: ShardingConstants, stage: int, pp: int) -> int:
-    """Return how many of embedding and output projection a stage stores: 0, 1 or 2."""
+    """Return how many vocabulary matrices a stage stores: 0, 1 or 2.
+
+    These are the embedding and the output projection.
+    """
     if model.family in sharding.full_vocabulary_families:
         return 1 if model.tied_embeddings else 2
     is_first = stage == 0 or model.family in sharding.full_embedding_families

@@ -142,8 +142,9 @@ def mean_visible_prompt_keys(model: Model, tokens: float) -> float:
 def _communication_seconds(deployment: Deployment, tokens: float) -> float:
     """Return the time in seconds of the collectives of a pipeline stage.
 
-    There is one collective after each mixer and after each MLP. ``tokens`` is the number of tokens
-    that one rank processes in a step.
+    Each mixer and each MLP ends with an all-reduce. If experts are distributed over several
+    tensor-parallel groups, each routed MLP has two all-to-alls instead. ``tokens`` is the number of
+    tokens that one rank processes in a step.
     """
     layout, layers, links = deployment.layout, deployment.shard.layers, deployment.links
     nbytes = 2 * tokens * deployment.model.hidden
