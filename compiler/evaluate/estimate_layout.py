@@ -22,7 +22,7 @@ from parc.compiler.ir import AxisTraffic, Estimate, Layout
 def estimate_layout(pricing: Pricing, layout: Layout) -> Estimate:
     """Return the estimate of ``layout``: memory of every stage, step time and traffic.
 
-    Deterministic. Results are cached in ``pricing``.
+    Equal inputs give equal results. Results are cached in ``pricing``.
     """
     problem = pricing.problem
     time = step_time(pricing, layout)
@@ -39,7 +39,10 @@ def estimate_layout(pricing: Pricing, layout: Layout) -> Estimate:
 
 
 def memory_limit(pricing: Pricing) -> float:
-    """Return the bytes that the job may use per GPU: memory less ``goals.memory_headroom``."""
+    """Return the bytes that the job may use per GPU.
+
+    The limit is the device memory minus ``goals.memory_headroom``.
+    """
     problem = pricing.problem
     return problem.cluster.gpu.memory_bytes * (1 - problem.goals.memory_headroom)
 

@@ -82,7 +82,8 @@ def _with_catalog_base(spec: str | ClusterSpec, library: Library, sink: Sink) ->
 def _apply_changes(base: ClusterSpec, changes: ClusterSpec) -> ClusterSpec:
     """Return ``base`` with ``changes``.
 
-    Racks or a topology in ``changes`` replace the nodes of ``base``, and nodes replace the racks.
+    The hosts of ``base`` are replaced if ``changes`` lists hosts in another form: racks or a
+    topology replace its nodes, and nodes replace its racks.
     """
     update = {
         key: getattr(changes, key)

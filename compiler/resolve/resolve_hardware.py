@@ -75,7 +75,7 @@ def _path_of_part(at: str, key: str, written: object) -> str:
 
 
 def _report_missing_part(sink: Sink, at: str, key: str, example: str) -> None:
-    """Report that the cluster does not name its ``key``: node type, GPU or fabric (H05)."""
+    """Report that the cluster lacks the part ``key``: its node type, GPU or fabric (H05)."""
     finding = Finding(
         f"{at} does not set {key}", f"{key} is missing here", fix=f"{at}.{key}: {example}"
     )

@@ -105,7 +105,7 @@ def _report_wrong_kind(training: bool, name: str, emit: tuple[str, ...], sink: S
 
 
 def _check_emit(emit: tuple[str, ...], default: tuple[str, ...], sink: Sink) -> None:
-    """Report an empty ``emit`` (X09), a duplicate (X17), or an unusable name (X16, X23)."""
+    """Report an empty ``emit`` (X09), a duplicate target (X17), or an unusable one (X16, X23)."""
     if not emit:
         fix = f"emit: [{', '.join(default)}]"
         sink.report(

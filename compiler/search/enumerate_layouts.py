@@ -120,7 +120,8 @@ def _tp_cp_choices(problem: Problem) -> list[tuple[int, int]]:
 def _tp_choices(problem: Problem) -> tuple[int, ...]:
     """Return the tensor-parallel sizes to try.
 
-    They divide the GPUs of an NVLink domain (or of a host without NVLink) and the attention heads.
+    They are divisors of the number of attention heads, and of the number of GPUs in an NVLink
+    domain (or in a host without NVLink).
     """
     if problem.pins.tp:
         return (problem.pins.tp,)

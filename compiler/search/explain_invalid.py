@@ -92,7 +92,10 @@ def _with_pin(problem: Problem, name: str, value: int | str | None) -> Pins:
 
 
 def _find_edit_of_pin(problem: Problem, framework: Framework, name: str) -> str:
-    """Return an edit of ``layout.NAME`` after which a valid layout exists; "" if there is none."""
+    """Return an edit of the layout setting ``name`` after which a valid layout exists.
+
+    The result is "" if there is no such edit.
+    """
     released = replace(problem, pins=_with_pin(problem, name, None))
     if name not in NUMERIC_PINS:
         return f"remove layout.{name}" if _has_valid_layout(released, framework) else ""

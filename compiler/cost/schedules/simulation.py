@@ -203,7 +203,7 @@ def _times_by_computation(table: Table, costs: StageCosts) -> dict[Computation, 
 
 
 def _hop_seconds_after(table: Table, costs: StageCosts, stage: int) -> float:
-    """Return the time in seconds of sending from ``stage`` to the next one.
+    """Return the time in seconds to send a message from ``stage`` to the next stage.
 
     The result is 0 if one rank runs both stages.
     """

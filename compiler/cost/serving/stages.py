@@ -49,7 +49,7 @@ def stage_splits(layers: int, pp: int, extra: ExtraLayers) -> tuple[tuple[int, .
 
 
 def service_blocks(problem: ServingProblem, layout: ServingLayout) -> CacheBlocks:
-    """Return the block size and layer groups of the cache, with the block length of the spec."""
+    """Return the block size and layer groups of the cache for the block length in the spec."""
     service = problem.service
     return cache_blocks(problem.model, service.setup, layout.tp, service.block_tokens)
 

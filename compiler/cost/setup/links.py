@@ -31,7 +31,7 @@ class GroupSpan:
 def group_span(axes: tuple[Axis, ...], domain: int) -> GroupSpan:
     """Return how the process groups over ``axes`` are distributed over NVLink domains.
 
-    Domains are aligned blocks of ``domain`` ranks.
+    Each NVLink domain consists of ``domain`` consecutive ranks.
     """
     size = local = 1
     # From the innermost axis outwards: an axis adds members to a domain while its stride is within
