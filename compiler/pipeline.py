@@ -133,8 +133,8 @@ def plan_any(
 ) -> AnyPlan | None:
     """Return the plan of a training or serving problem; None after reporting errors.
 
-    If the cluster still has the hosts of the lock file ``locked``, hosts that it lists as drained
-    stay unused, and spare hosts that it uses stay in use.
+    If the cluster still has the hosts of the lock file ``locked``, the hosts that this file lists
+    as drained stay unused, and the spare hosts that it uses stay in use.
     """
     cluster = restore_cluster(problem.cluster, locked)
     if cluster is None:

@@ -31,11 +31,11 @@ REMOVE_EDIT = re.compile(r"remove layout\.(\w+)$")
 
 
 def suggest_pin_fix(problem: Problem, framework: Framework, finding: Finding, path: str) -> Finding:
-    """Return ``finding`` with one edit as its fix after which a valid layout exists.
+    """Return ``finding`` with an edit as fix after which a valid layout exists, if there is one.
 
-    The fix that ``finding`` already has is kept if it works, or if it is not a plain edit that can
-    be tried. Otherwise edits of the layout settings in the spec are tried, first of the one at
-    ``path``; edits that set an axis to 1 are the last choice. If no single edit works, the fix is
+    The existing fix of ``finding`` is kept if it works, or if it cannot be tried because it is not
+    a plain edit. Otherwise each layout setting of the spec is tried, the one at ``path`` first;
+    edits that set an axis to 1 are the last choice. If no single edit works, the existing fix is
     kept as the first of several edits, unless it sets ``auto`` or changes nothing.
     """
     # None stands for a fix that cannot be tried here, such as a flag of another tool. It is kept.

@@ -94,7 +94,8 @@ def prefill_seconds(fit: PrefillFit, shape: AttentionShape) -> float:
     """Return the forward time in seconds of the attention core for a batch of prompts.
 
     The time is launch + overlap(a, b) + (bytes of Q, K, V, O and cache) / memory bandwidth. Here a
-    is the work per streaming multiprocessor, and b the longest block of query rows.
+    is the time of the work per streaming multiprocessor, and b that of the longest block of query
+    rows.
     """
     batch, tokens, heads, kv_heads, head_dim, causal, window = shape
     edge = fit.rows

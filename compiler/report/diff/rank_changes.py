@@ -119,8 +119,8 @@ def _rack_changes(
     """Return the renamed racks and the moved hosts between two rank maps.
 
     Racks are pairs (old, new), hosts are triples (host, old rack, new rack). Only hosts that are in
-    both maps count. A rack is renamed, not changed, if all its hosts are in one new rack, and this
-    new rack has no hosts of another old rack.
+    both maps count. A rack counts as renamed if all its hosts are in one new rack, and this new
+    rack has no hosts of another old rack.
     """
     before = dict(zip(old.hosts, old.racks, strict=True))
     after = dict(zip(new.hosts, new.racks, strict=True))
