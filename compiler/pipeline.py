@@ -87,7 +87,8 @@ def plan_problem(
 ) -> Plan | None:
     """Return the best valid plan that fits into memory; None after reporting why there is none.
 
-    The hosts of the lock file ``locked`` are kept if it has the same layout.
+    The hosts of the lock file ``locked`` are kept if the lock file and the plan have the same
+    layout.
     """
     target = framework_of(problem)
     pricing = pricing_for(problem, target)
@@ -132,8 +133,8 @@ def plan_any(
 ) -> AnyPlan | None:
     """Return the plan of a training or serving problem; None after reporting errors.
 
-    If the cluster still has the hosts of the lock file ``locked``, its drained hosts stay out and
-    its spare hosts stay in use.
+    If the cluster still has the hosts of the lock file ``locked``, the hosts that this file lists
+    as drained stay unused, and the spare hosts that it uses stay in use.
     """
     cluster = restore_cluster(problem.cluster, locked)
     if cluster is None:

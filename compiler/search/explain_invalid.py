@@ -31,12 +31,12 @@ REMOVE_EDIT = re.compile(r"remove layout\.(\w+)$")
 
 
 def suggest_pin_fix(problem: Problem, framework: Framework, finding: Finding, path: str) -> Finding:
-    """Return ``finding`` with a fix after which a valid layout exists, if one edit is enough.
+    """Return ``finding`` with an edit as fix after which a valid layout exists, if there is one.
 
-    The fix of ``finding`` is kept if it works, or if it is not a plain edit that can be tried.
-    Otherwise the new fix changes the layout setting at ``path``, or another setting if that does
-    not help; fixes that set an axis to 1 are the last choice. If no single edit works, the fix of
-    ``finding`` is kept as the first of several edits, unless it sets ``auto`` or changes nothing.
+    The existing fix of ``finding`` is kept if it works, or if it cannot be tried because it is not
+    a plain edit. Otherwise each layout setting of the spec is tried, the one at ``path`` first;
+    edits that set an axis to 1 are the last choice. If no single edit works, the existing fix is
+    kept as the first of several edits, unless it sets ``auto`` or changes nothing.
     """
     # None stands for a fix that cannot be tried here, such as a flag of another tool. It is kept.
     own = _apply_edit(problem, finding.fix)
@@ -55,10 +55,10 @@ def suggest_pin_fix(problem: Problem, framework: Framework, finding: Finding, pa
 
 
 def _apply_edit(problem: Problem, fix: str) -> Problem | None:
-    """Return ``problem`` after the edit ``fix``.
+    """Return ``problem`` after the edit ``fix``; None if the edit cannot be tried.
 
-    None unless ``fix`` removes a setting of ``layout``, or sets one plain value in ``layout`` or
-    ``job``.
+    An edit can be tried if it removes a setting of ``layout``, or sets one plain value in
+    ``layout`` or ``job``.
     """
     if removed := REMOVE_EDIT.match(fix):
         known = hasattr(problem.pins, removed[1])
@@ -92,7 +92,10 @@ def _with_pin(problem: Problem, name: str, value: int | str | None) -> Pins:
 
 
 def _find_edit_of_pin(problem: Problem, framework: Framework, name: str) -> str:
-    """Return an edit of ``layout.NAME`` after which a valid layout exists; "" if there is none."""
+    """Return an edit of the layout setting ``name`` after which a valid layout exists.
+
+    The result is "" if there is no such edit.
+    """
     released = replace(problem, pins=_with_pin(problem, name, None))
     if name not in NUMERIC_PINS:
         return f"remove layout.{name}" if _has_valid_layout(released, framework) else ""
