@@ -77,7 +77,7 @@ class DeepSpeedVerifier(FrontableVerifier):
     def behind_front(
         self, file: str, read_world: Callable[[str], int], launcher: tuple[LauncherNumber, ...]
     ) -> FrameworkVerifier:
-        """Return the verifier for jobs that another framework (Accelerate) starts.
+        """Return the verifier for jobs in which another framework (Accelerate) starts DeepSpeed.
 
         In such a job every process is one data-parallel replica.
         """

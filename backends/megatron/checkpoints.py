@@ -72,7 +72,10 @@ def compare_checkpoints(old: Side, new: Side) -> Checkpoint:
 
 
 def _degree_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Return the changed degrees; the split of layers only if pp and vpp are unchanged."""
+    """Return the parallel sizes that changed between the two plans.
+
+    A changed split of the layers is included only if pp and vpp are unchanged.
+    """
     found = changes(_degrees(old), _degrees(new))
     staged = any(change.name in ("pp", "vpp") for change in found)
     return tuple(change for change in found if change.name != "split" or not staged)

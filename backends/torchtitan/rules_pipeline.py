@@ -30,7 +30,10 @@ def pipeline_rules(problem: Problem) -> tuple[Rule, ...]:
 
 
 def _split_rule(code: str, fields: tuple[str, ...]) -> Rule:
-    """Return a rule that rejects layouts for which no split exists, if ``code`` is the reason."""
+    """Return the rule ``code``: the layers cannot be split, and ``code`` is the reason.
+
+    A layout violates the rule if no split exists and ``why_no_split`` returns ``code``.
+    """
 
     def violates(problem: Problem, layout: Layout) -> bool:
         if find_split(problem, layout.pp, layout.vpp) is not None:

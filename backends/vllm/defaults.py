@@ -48,8 +48,8 @@ def padded_vocab(vocab: int) -> int:
 def default_batch(gpu: Gpu) -> tuple[int, int]:
     """Return vLLM's defaults of (--max-num-seqs, --max-num-batched-tokens) on ``gpu``.
 
-    They depend on its memory, and are those of an API server. Source: engine/arg_utils.py,
-    get_batch_defaults.
+    The defaults depend on the memory of the GPU; these are the ones for an API server. Source:
+    engine/arg_utils.py, get_batch_defaults.
     """
     # vLLM excludes the A100 by name, although it has 80 GB.
     memory = gpu.memory_bytes / GIB

@@ -167,9 +167,9 @@ def _suggest_replan(locked: LockedPlan | None, plan: AnyPlan) -> str:
 
 
 def compare_hosts(lock: Lock, plan: AnyPlan, sink: Sink) -> None:
-    """Report ranks that leave the hosts in the lock, and drained hosts that get ranks again (O04).
+    """Report ranks that get another host than in parc.lock, and drained hosts that get ranks (O04).
 
-    Ranks are compared only if the layout is the same as in the lock.
+    Ranks are compared only if the layout is the same as in parc.lock.
     """
     locked = lock.plan
     # Without host names in the spec, the hosts of both plans are placeholders.

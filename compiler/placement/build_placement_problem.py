@@ -48,11 +48,11 @@ def build_placement_problem(
 ) -> PlacementProblem:
     """Return the placement problem of ``layout`` on ``cluster``.
 
-    It contains the messages that node ranks exchange in one step and the links of the cluster. All
-    traffic of one parallel axis (tp, dp, ...) that leaves a host is one phase. The exposure of a
-    phase is the fraction of its time that, according to the estimate, does not overlap with
-    compute. ``meshes`` are the dense and the expert mesh; ``per_node`` is the number of ranks per
-    host.
+    The problem contains the messages that node ranks exchange in one step, and the links of the
+    cluster. A phase is all traffic of one parallel axis (tp, dp, ...) that leaves a host. The
+    exposure of a phase is the fraction of its time that, according to the estimate, does not
+    overlap with compute. ``meshes`` are the dense and the expert mesh; ``per_node`` is the number
+    of ranks per host.
     """
     hosts = canonical_hosts(cluster)
     flows = _flows(meshes, per_node, layout, estimate)
@@ -82,7 +82,8 @@ def _flows(
 ) -> tuple[tuple[str, Flow, CutModel], ...]:
     """Return (parallel axis, messages, cut model) for each axis whose traffic leaves a host.
 
-    The cut model is the input of the lower bounds (``order/switch_cuts.py``).
+    The cut model describes the process groups of the axis for the lower bounds on the traffic
+    (``order/switch_cuts.py``).
     """
     found = []
     exposure = _exposure(estimate)
@@ -112,7 +113,7 @@ def _flows(
 
 
 def _exposure(estimate: Estimate) -> dict[str, float]:
-    """Return the exposed fraction of the communication time, at most 1, by parallel axis."""
+    """Return parallel axis -> fraction of its communication time that is exposed, at most 1."""
     # Several axes may share a term, so their full times are added before the term is divided.
     full = dict.fromkeys(TERMS.values(), 0.0)
     for traffic in estimate.traffic:

@@ -41,11 +41,11 @@ class Move:
 def find_vacancies(
     plan: AnyPlan, drained: Iterable[str], suggest_smaller: Callable[[int], str], sink: Sink
 ) -> Vacancies | None:
-    """Return the node ranks whose hosts are drained and the free hosts that can replace them.
+    """Return the node ranks whose hosts are drained, and the free hosts that can replace them.
 
-    Returns None after reporting H03 (the cluster has no host of that name) or T11 (too few free
-    hosts). ``suggest_smaller`` returns, for a number of hosts, the help text of T11 with the
-    nearest smaller plan.
+    Returns None after reporting that the cluster has no host of that name (H03) or too few free
+    hosts (T11). ``suggest_smaller`` is a function from a number of hosts to the help text of T11,
+    which describes the largest plan that fits on them.
     """
     # Sorted, so that the result does not depend on the order of the --drain options.
     names = tuple(sorted(set(drained), key=natural_key))

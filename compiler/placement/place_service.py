@@ -66,7 +66,7 @@ def reusable_hosts(
 
 
 def _choose_hosts(cluster: Cluster, layout: ServingLayout, nodes: int) -> tuple[Host, ...]:
-    """Return the hosts by node rank, in the order in which engines span the fewest racks."""
+    """Return the hosts by node rank, ordered such that the fewest engines span two racks."""
     if nodes > cluster.nodes:
         raise ValueError(f"{layout.gpus} ranks need {nodes} hosts; the cluster has {cluster.nodes}")
     per_engine = engine_hosts(layout, cluster.node.gpus) or 1

@@ -86,10 +86,11 @@ def _replace_lost_hosts(plan: ServingPlan, found: Vacancies) -> tuple[Host, ...]
 def _replacement_cost(
     plan: ServingPlan, old: Host, others: list[Host], new: Host
 ) -> tuple[Spread, int]:
-    """Return the key that the best replacement of host ``old`` minimizes.
+    """Return the sort key of ``new``, a host that can replace ``old``; the least key is the best.
 
-    It consists of the spread of an engine on ``new`` and the ``others``, its remaining hosts, and
-    of the level of the switch tree at which ``new`` and ``old`` meet.
+    The key contains the NVLink domains and switches that the engine would span on ``new`` and its
+    remaining hosts, ``others``. Ties are broken by the lowest level of the switch tree that
+    contains both ``new`` and ``old``.
     """
     return _spread(plan, [*others, new]), common_switch_level(new, old)
 

@@ -143,7 +143,10 @@ def _check_contents(folder: _EmittedFolder) -> bool:
 
 
 def _verify_decisions(folder: _EmittedFolder) -> None:
-    """Report A14 for settings that differ from ``plan.json``; nothing if it was not emitted."""
+    """Report settings in emitted files that differ from ``plan.json`` (A14).
+
+    Nothing is compared if ``plan.json`` was not emitted.
+    """
     artifacts, sink = folder.artifacts, folder.sink
     plan = (
         _report_malformed(lambda: read_plan(artifacts[PLAN]), sink) if PLAN in artifacts else None

@@ -31,7 +31,7 @@ Fault = tuple[str, str, Finding]
 
 
 def hybrid_faults(model: Model, version: str) -> Iterator[Fault]:
-    """Yield (code, spec path, finding) for each feature that no flag can express.
+    """Yield (code, spec path, finding) for each feature that no flag of Megatron can express.
 
     Only features of linear attention, Mamba layers and layer patterns are checked.
     """
@@ -56,11 +56,11 @@ def hybrid_faults(model: Model, version: str) -> Iterator[Fault]:
 
 
 def unbuilt_mtp_faults(problem: Problem) -> Iterator[Fault]:
-    """Yield a fault if pretrain_gpt.py cannot build the model's MTP layers.
+    """Yield (code, spec path, finding) if pretrain_gpt.py cannot build the model's MTP layers.
 
-    The cause is linear attention: before 0.19, pretrain_gpt.py builds only MTP layers with softmax
-    attention, and from 0.19 on none. The user's own program may build such layers from Megatron's
-    modules.
+    The cause is linear attention: before version 0.19, pretrain_gpt.py builds only MTP layers with
+    softmax attention, and from 0.19 on, it builds no MTP layers for such models. The user's own
+    program may build them from Megatron's modules.
     """
     model, version = problem.model, problem.version("megatron")
     own = problem.launch.program.rpartition("/")[2] == PLAIN
@@ -76,9 +76,10 @@ def unbuilt_mtp_faults(problem: Problem) -> Iterator[Fault]:
 
 
 def _linear_attention_faults(model: Model) -> Iterator[Fault]:
-    """Yield a fault if the activation of the MLP is not SiLU.
+    """Yield (code, spec path, finding) if the activation of the MLP is not SiLU.
 
-    GatedDeltaNet uses this activation too, but its convolution supports only SiLU.
+    Megatron's GatedDeltaNet uses the activation of the MLP too, but its convolution supports only
+    SiLU.
     """
     if model.ffn.activation != "silu":
         yield _fault(
@@ -124,7 +125,7 @@ def _layer_pattern_faults(model: Model, version: str) -> Iterator[Fault]:
 
 
 def _fault(at: tuple[str, str], message: str, label: str, supported: tuple[str, Model]) -> Fault:
-    """Return (code, spec path, finding).
+    """Return (code, spec path, finding) for a feature that no flag of Megatron can express.
 
     ``at`` is (code, spec path); ``supported`` is (text on what flags can express, model).
     """

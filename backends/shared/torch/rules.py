@@ -279,7 +279,8 @@ def unsharded_replicas_rule(
 def interleaving_rule(only: Mapping[str, str]) -> Rule:
     """Return rule P06: vpp above 1 needs pp above 1.
 
-    The help suggests a larger pp if the strategies ``only`` include a pipeline.
+    ``only`` are the strategies of the framework. The help suggests a larger pp if they include a
+    pipeline.
     """
 
     def violates(problem: Problem, layout: Layout) -> bool:

@@ -65,13 +65,16 @@ class TimeBound:
 
     @cached_property
     def _exposed_floors(self) -> tuple[float, ...]:
-        """Return the least exposed seconds per step of each phase, bounded separately."""
+        """Return the least exposed seconds per step of each phase, with separate bounds."""
         flows = self.problem.flows
         return tuple(one.exposure * floor for one, floor in zip(flows, self.floors, strict=True))
 
     @cached_property
     def grid_views(self) -> tuple[GridView, ...]:
-        """Return the grids of node ranks whose lines, slices, rows, columns are process groups."""
+        """Return the grids of node ranks whose rows, columns and so on are process groups.
+
+        A lower bound on a grid covers several parallel axes together (``switch_cuts.py``).
+        """
         return grid_views(self.problem.cut_models, self.problem.digits)
 
     @cached_property
@@ -135,10 +138,11 @@ class _SingleFlow:
         return messages * self.flow.unit_bytes / rate
 
     def cut_group_seconds(self, level: SwitchLevel) -> float:
-        """Return the least seconds for process groups that fit below no single switch of ``level``.
+        """Return the least seconds for the process groups that must span two switches of ``level``.
 
-        Each of these groups sends messages out of at least two switches, and the fullest switch
-        carries at least the mean of all switches.
+        In any order of hosts, at least this number of groups does not fit below a single switch.
+        Each of them sends messages out of at least two switches, and the busiest uplink carries at
+        least the mean of all uplinks.
         """
         cut = level.groups_cut(self.model.size)
         sent = 2 * cut * self.model.least_messages * self.flow.unit_bytes
@@ -190,9 +194,10 @@ class ByteBound:
         return found
 
     def _cut_group_bytes(self, level: SwitchLevel) -> float:
-        """Return the bytes per step of the groups that fit below no single switch of ``level``.
+        """Return the bytes per step of the process groups that must span two switches of ``level``.
 
-        Each of these groups sends messages out of at least two switches.
+        In any order of hosts, at least this number of groups does not fit below a single switch.
+        Each of them sends messages out of at least two switches.
         """
         return sum(
             2 * level.groups_cut(model.size) * model.least_messages * unit
@@ -204,12 +209,12 @@ class ByteBound:
 
     @property
     def _message_bytes(self) -> tuple[float, ...]:
-        """Return the bytes of one message, by phase."""
+        """Return the bytes of one message of each phase (the traffic of one parallel axis)."""
         return tuple(one.unit_bytes for one in self.time_bound.problem.flows)
 
     @cached_property
     def _line_bytes(self) -> float:
-        """Return the bytes of two messages per pipeline, summed over all pipelines."""
+        """Return the bytes of all pipelines of the job if each of them sends two messages."""
         problem = self.time_bound.problem
         return sum(
             2 * problem.nodes // model.size * model.least_messages * unit
@@ -219,12 +224,19 @@ class ByteBound:
 
     @cached_property
     def _per_part(self) -> _SwitchBytes:
-        """Return the least bytes out of a switch, with one message per part of a cut group."""
+        """Return the lower bound on the bytes that leave a switch.
+
+        If a switch contains only a part of a process group, that part sends at least one message.
+        """
         return _SwitchBytes(self.time_bound, self._message_bytes)
 
     @cached_property
     def _two_per_line_part(self) -> _SwitchBytes:
-        """Return the least bytes out of a switch, with two messages per part of a cut pipeline."""
+        """Return the lower bound on bytes that leave a switch; pipeline parts send two messages.
+
+        Parts of other process groups send one message. A part consists of the members below the
+        switch.
+        """
         pairs = zip(self.time_bound.problem.cut_models, self._message_bytes, strict=True)
         units = tuple(unit * (1 + model.line) for model, unit in pairs)
         return _SwitchBytes(self.time_bound, units)
@@ -241,7 +253,7 @@ class _SwitchBytes:
     # Levels share many switch sizes, so each size is evaluated once.
     @cached_property
     def _cache(self) -> dict[int, float]:
-        """Return the results that are already computed: bytes by number of node ranks."""
+        """Return the cache: number of node ranks below the switch -> bytes that leave it."""
         return {}
 
     def bytes_out(self, contained: int, _: float) -> float:
@@ -254,7 +266,7 @@ class _SwitchBytes:
         return self._cache[contained]
 
     def _least(self, contained: int) -> float:
-        """Return the least bytes out of a switch with ``contained`` node ranks, not cached."""
+        """Compute the least bytes that leave a switch with ``contained`` node ranks."""
         problem = self.time_bound.problem
         if contained in (0, problem.nodes):
             return 0.0

@@ -20,12 +20,11 @@ def pack(
     """Return the site (set of equivalent hosts) of every node rank.
 
     Args:
-        sites: destinations, with at least as many hosts as ``ranks``.
+        sites: sites to fill, with at least as many hosts as ``ranks``.
         ranks: node ranks in an order in which neighbours should share a switch.
-        sizes: node ranks per block for each level of ``bin_levels``; 0 at a level if blocks do
-            not matter there.
-        largest_first: True to fill the switches with the most hosts first; otherwise in tree
-            order.
+        sizes: node ranks per block for each level of ``bin_levels``; 0 at a level if blocks do not
+            matter there.
+        largest_first: True to fill the switches with the most hosts first; otherwise in tree order.
     """
     free = list(sites.sizes)
     place = [0] * len(ranks)
@@ -62,7 +61,7 @@ def _sort_by_capacity(sites: Sites, order: list[int]) -> list[int]:
         capacities.append(hosts)
 
     def key(site: int) -> tuple[int, ...]:
-        """Return (-hosts below the switch, its number) for every level, the widest level first."""
+        """Return (-hosts below the switch, number of the switch) per level, widest level first."""
         pairs = zip(sites.tree_paths[site], capacities, strict=True)
         return tuple(value for number, hosts in pairs for value in (-hosts[number], number))
 
@@ -100,9 +99,9 @@ class _Packer:
             self.fill(rest, sites, finer)
 
     def _group_by_switch(self, sites: list[int], level: int) -> Bins:
-        """Return ``sites`` grouped by the switch (or NVLink domain) of a level above them.
+        """Return ``sites`` grouped by the switch (or NVLink domain) at ``level`` above each site.
 
-        The groups come in the order of their first site.
+        The groups are sorted by their first site in ``sites``.
         """
         groups: dict[int, list[int]] = {}
         for site in sites:

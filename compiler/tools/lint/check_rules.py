@@ -86,7 +86,10 @@ def check_service(
 def split_or_even(
     problem: Problem, framework: Framework, pp: int, vpp: int, given: bool
 ) -> PipelineSplit:
-    """Return the framework's split of the layers into stages, or an even stand-in.
+    """Return the framework's split of the layers into stages, or else an even split.
+
+    The even split is used if the framework cannot split the layers, or only unevenly although no
+    flag requests an uneven split.
 
     The stand-in is used if the framework can build no split, or only an uneven one that no flag
     requests.

@@ -215,7 +215,7 @@ class ScriptSink(Sink):
         return replace(cause, path=words)
 
     def _script_edit(self, fix: str) -> str:
-        """Return a fix of a spec as a fix of the script; empty if the spec field has no flag.
+        """Return a fix of a spec field as a fix of the script; empty if no flag sets that field.
 
         The fix ``layout.pp: 4`` becomes ``--pipeline-model-parallel-size 4``.
         """

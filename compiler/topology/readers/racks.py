@@ -55,7 +55,10 @@ def _first_host_span(fragment: Fragment) -> Span:
 
 
 def _merge_host(known: LocatedHost, host: LocatedHost, sink: Sink) -> LocatedHost:
-    """Return the host with switches and NVLink domain of both files; report a difference (I03)."""
+    """Return one host with the switches and the NVLink domain from two files that describe it.
+
+    Report a switch or domain that differs between the files (I03).
+    """
     if known == host:
         return known
     paths = {known.path, host.path} - {()}
