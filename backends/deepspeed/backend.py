@@ -108,7 +108,7 @@ class DeepSpeed:
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
         """Return ds_config.json, train.json, hostfile, launch.sh and the training program.
 
-        If another framework starts DeepSpeed (``front_of``), return only ds_config.json.
+        If Accelerate starts DeepSpeed, return only ds_config.json.
         """
         if front_of(plan.problem):
             return (files.config_file(plan),)

@@ -117,6 +117,6 @@ def _schedule_note(old: Side, new: Side) -> tuple[str, ...]:
 
 
 def _has_learned_positions(side: Side) -> bool:
-    """Return True if the model adds a table of weights to the embedding."""
+    """Return True if the model has learned positions, a weight table added to the embedding."""
     position = side.plan["problem"]["model"].get("position") or {}
     return bool(position.get("kind") == "learned")

@@ -58,7 +58,7 @@ class Vllm:
         return engine_constants()
 
     def default_batch(self, gpu: Gpu) -> tuple[int, int]:
-        """Return vLLM's defaults of (--max-num-seqs, --max-num-batched-tokens) on ``gpu``."""
+        """Return vLLM's default limits on ``gpu``: (concurrent requests, tokens per step)."""
         return default_batch(gpu)
 
     def context_tokens(self, model: Model) -> int:

@@ -108,7 +108,7 @@ def _process_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
         return _single_host_flags(plan, place)
     if layout.dp == 1 or layout.rank_gpus > layout.engine_gpus // place.hosts:
         return _spanning_rank_flags(plan, place)
-    return _whole_rank_flags(plan, place)
+    return _unsplit_rank_flags(plan, place)
 
 
 def _single_host_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
@@ -161,7 +161,7 @@ def _spanning_rank_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ..
     return tuple(flags) if serves else (*flags, ("--headless", None))
 
 
-def _whole_rank_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
+def _unsplit_rank_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
     """Return the flags of a process if no data-parallel rank of the engine spans several hosts."""
     local = plan.layout.dp // place.hosts
     start = place.part * local

@@ -152,7 +152,7 @@ def compare_decisions(lock: Lock, plan: AnyPlan, sink: Sink) -> None:
 
 
 def _suggest_replan(locked: LockedPlan | None, plan: AnyPlan) -> str:
-    """Return the advice to run ``parc replan`` if hosts in the lock are now marked unavailable.
+    """Return the advice to run ``parc replan`` if hosts in parc.lock are now marked unavailable.
 
     A replan moves only the ranks of these hosts. The advice is empty in all other cases.
     """
@@ -201,6 +201,6 @@ def _same_layout(locked: LockedPlan, plan: AnyPlan) -> bool:
 
 
 def _count_moved(locked: LockedPlan, plan: AnyPlan, hosts: Sequence[str]) -> int:
-    """Return the number of node ranks whose host differs from the one in the lock."""
+    """Return the number of node ranks whose host differs from the one in parc.lock."""
     pairs = zip(locked.hosts, hosts, strict=True)
     return sum(old != new for old, new in pairs)

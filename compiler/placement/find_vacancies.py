@@ -68,8 +68,7 @@ def find_vacancies(
 def moves(plan: AnyPlan, lost: Iterable[int], hosts: tuple[Host, ...]) -> tuple[Move, ...]:
     """Return one move for each node rank in ``lost``.
 
-    The move leads from its host in ``plan`` to its host in ``hosts``, which are listed by node
-    rank.
+    The node rank moves from its host in ``plan`` to ``hosts[node rank]``.
     """
     old, each = plan.placement.hosts, plan.placement.ranks_per_node
     return tuple(
@@ -82,7 +81,7 @@ def _check_names(
 ) -> bool:
     """Return True if every drained name is a host of the cluster; otherwise report H03.
 
-    Hosts that are already listed as unavailable are accepted, so that a drain can be repeated.
+    Hosts that the spec already lists as unavailable are accepted, so that a drain can be repeated.
     """
     known = {host.name for host in hosts} | set(cluster.unavailable)
     unknown = [name for name in names if name not in known]

@@ -96,9 +96,10 @@ def _replacement_cost(
 
 
 def _spread(plan: ServingPlan, hosts: Sequence[Host]) -> Spread:
-    """Return how many NVLink domains and switches the engines on ``hosts`` span.
+    """Return how many NVLink domains and switches the engines span, summed over all engines.
 
-    The engines fill the hosts one after another.
+    The engines fill ``hosts`` one after another. Only the domains and switches after the first one
+    of each engine and level are counted.
     """
     node, each = plan.problem.cluster.node, _hosts_per_engine(plan)
     domains = switches = 0
@@ -117,7 +118,10 @@ def _hosts_per_engine(plan: ServingPlan) -> int:
 
 
 def _replicas_on(plan: ServingPlan, lost: Iterable[int]) -> tuple[int, ...]:
-    """Return the numbers of the replicas with a rank on a node rank in ``lost``."""
+    """Return the indexes of the replicas that have a rank on a lost host.
+
+    ``lost`` are the node ranks of these hosts.
+    """
     each, size = plan.placement.ranks_per_node, plan.layout.engine_gpus
     ranks = (rank for node in lost for rank in range(node * each, (node + 1) * each))
     return tuple(sorted({rank // size for rank in ranks}))

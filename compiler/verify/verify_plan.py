@@ -241,7 +241,10 @@ def _derive_groups(folder: _EmittedFolder, world: int, sink: Sink) -> DerivedGro
 
 
 def _verify_serving(folder: _EmittedFolder, table: Table) -> None:
-    """Verify hosts, launch files, lock and engine ranks of a serving job against its ``table``."""
+    """Verify the hosts, launch files, lock and engine ranks of a serving job.
+
+    ``table`` contains the columns of ``rankmap.csv``, with which they are compared.
+    """
     sink, engine = folder.sink, folder.engine
     hosts = verify_hosts(table, sink)
     _verify_launch(folder, hosts, len(table["rank"]) // len(hosts))

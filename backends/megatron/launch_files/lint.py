@@ -107,7 +107,7 @@ def lint_megatron(script: Script, options: LintOptions, sink: ScriptSink) -> lis
 
 
 def _uses_only_known_fields(found: Diagnostic, known: Known, options: LintOptions) -> bool:
-    """Return True if ``found``, a finding on the completed spec, depends on no stand-in value."""
+    """Return True if ``found``, a finding on the completed spec, uses no placeholder value."""
     paths = [cause.path for cause in found.finding.causes if cause.path]
     if found.path.startswith("model"):
         paths += [f"model.{name}" for name in ("layers", "hidden", "heads")]

@@ -48,7 +48,10 @@ def node_digits(meshes: Iterable[Mesh], per_node: int) -> tuple[int, ...]:
 
 
 def _axis_boundaries(mesh: Mesh, per_node: int) -> Iterator[int]:
-    """Yield the strides and ends of all axes of ``mesh``, in ranks, if a host divides them."""
+    """Yield where each axis of ``mesh`` begins and ends, in ranks.
+
+    These are the strides of the axes, and strides x sizes. Positions inside a host are left out.
+    """
     for axis in mesh.axes:
         yield from (edge for edge in (axis.stride, axis.stride * axis.size) if not edge % per_node)
 

@@ -83,7 +83,9 @@ def _symmetry_breaker(sites: Sites) -> _SymmetryBreaker:
     for site, path in enumerate(sites.tree_paths):
         size = (sites.sizes[site], path[-2] if path[-2] in spanning else -1)
         for depth in range(1, len(path) + 1):
-            inner = tuple(_local_number(sites, path, level) for level in range(depth, len(path)))
+            inner = tuple(
+                _index_within_parent(sites, path, level) for level in range(depth, len(path))
+            )
             form.setdefault(path[:depth], []).append((*size, *inner))
     earlier: dict[Branch, list[Branch]] = {}
     seen: dict[tuple[object, ...], list[Branch]] = {}
@@ -94,7 +96,7 @@ def _symmetry_breaker(sites: Sites) -> _SymmetryBreaker:
     return _SymmetryBreaker(earlier)
 
 
-def _local_number(sites: Sites, path: Branch, level: int) -> int:
+def _index_within_parent(sites: Sites, path: Branch, level: int) -> int:
     """Return the index of the branch at ``level`` of ``path`` among all branches of its parent."""
     parent = path[:level]
     found: dict[int, int] = {}

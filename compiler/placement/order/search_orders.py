@@ -151,7 +151,7 @@ class _OrderSearch:
     def result_of_all(
         self, start: Sequence[EvaluatedOrder], found: Sequence[EvaluatedOrder]
     ) -> SearchResult:
-        """Return the result if ``found`` contains all orders.
+        """Return the search result if ``found`` contains all orders of hosts.
 
         The lower bounds are then the cost of the best order.
         """
@@ -179,7 +179,7 @@ class _OrderSearch:
         return exposed <= self._bound.exposed_seconds + self._problem.tie_seconds
 
     def all_orders(self) -> list[EvaluatedOrder]:
-        """Return all orders with their cost; an empty list if the budget allows fewer."""
+        """Return all orders of hosts with their cost; an empty list if the budget is too small."""
         problem, most = self._problem, self._budget.max_orders
         if problem.nodes > MOST_NODES or len(problem.sites.sizes) > MOST_SITES:
             return []

@@ -55,7 +55,7 @@ def check_layout(
     sink: ScriptSink,
     exempt: Collection[str],
 ) -> tuple[list[SkippedRule], set[str]]:
-    """Report the rules that a training layout breaks; return (skipped rules, broken codes).
+    """Report the rules that a training layout breaks; return (skipped rules, codes of broken ones).
 
     Rules about strategies that a framework cannot express (codes E) are left out, because the flags
     of an existing launch file express its strategy. Rules with a code in ``exempt`` are left out
@@ -111,9 +111,9 @@ def split_or_even(
 def _check_split(
     facts: LaunchFacts[Problem, Layout], framework: Framework, broken: set[str], sink: ScriptSink
 ) -> None:
-    """Report the reason if the framework cannot split the layers as the flags require.
+    """Report why the framework cannot split the layers as the flags require, if it cannot.
 
-    Add the code of the finding to ``broken``.
+    The code of this finding is added to ``broken``.
     """
     problem, layout = facts.problem, facts.known_layout
     if not is_known(layout, "split") or not is_known(layout, "vpp"):

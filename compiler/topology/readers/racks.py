@@ -96,7 +96,7 @@ def cluster_of(fragment: Fragment, sink: Sink) -> tuple[dict[str, Any], dict[str
     """Return the section ``cluster`` of a spec, and the positions of its racks in the files.
 
     Racks are in the order of their first host in the file, hosts in the order of the file. Reports
-    that some hosts have switches and others have none (I02).
+    an error if some hosts have switches and other hosts have none (I02).
     """
     cluster = dict(fragment.spec.get("cluster", {}))
     spans = dict(fragment.spans)
@@ -146,7 +146,7 @@ class _Labels:
         self._taken: set[tuple[str, str]] = set()
 
     def of(self, kind: str, name: str) -> str:
-        """Return a valid rack, domain or switch name that stands for ``name``.
+        """Return a name for ``name`` that is valid for a rack, an NVLink domain or a switch.
 
         Equal names get the same result; different names of one ``kind`` get different results.
         """
