@@ -187,7 +187,7 @@ def default_targets(kind: JobKind) -> tuple[str, ...]:
 
 
 def backend(name: str) -> Backend:
-    """Return the object of the training backend ``name``.
+    """Return the training backend ``name``.
 
     Raises:
         KeyError: no training backend has that name.
@@ -196,7 +196,7 @@ def backend(name: str) -> Backend:
 
 
 def framework(name: str) -> Framework:
-    """Return the object of the framework ``name``.
+    """Return the framework ``name``.
 
     Raises:
         KeyError: no framework has that name.
@@ -207,7 +207,7 @@ def framework(name: str) -> Framework:
 
 
 def serving_backend(name: str) -> ServingBackend:
-    """Return the object of the serving backend ``name``.
+    """Return the serving backend ``name``.
 
     Raises:
         KeyError: no serving backend has that name.
@@ -216,7 +216,7 @@ def serving_backend(name: str) -> ServingBackend:
 
 
 def engine(name: str) -> Engine:
-    """Return the object of the engine ``name``.
+    """Return the engine ``name``.
 
     Raises:
         KeyError: no engine has that name.

@@ -96,10 +96,10 @@ def _replacement_cost(
 
 
 def _spread(plan: ServingPlan, hosts: Sequence[Host]) -> Spread:
-    """Return how many NVLink domains and switches the engines span, summed over all engines.
+    """Return how many NVLink domains and switches the engines span in addition to one each.
 
-    The engines fill ``hosts`` one after another. Only the domains and switches after the first one
-    of each engine and level are counted.
+    The engines fill ``hosts`` one after another. An engine in one domain and below one switch of
+    each level counts 0.
     """
     node, each = plan.problem.cluster.node, _hosts_per_engine(plan)
     domains = switches = 0

@@ -78,7 +78,8 @@ def zones(hosts: Iterable[Host], level: int) -> tuple[int, ...]:
     """Return the number of the switch above each host at ``level``.
 
     Switches are numbered by first appearance. A switch is identified by its whole path upward,
-    because two pods may each have a leaf1. The result is the input of ``uplinks.zone_egress``.
+    because two pods may each have a leaf1. The result is the input of
+    ``uplinks.messages_leaving_zones``.
     """
     numbers: dict[tuple[str, ...], int] = {}
     return tuple(numbers.setdefault(host.path[level:], len(numbers)) for host in hosts)

@@ -204,7 +204,7 @@ def _check_program(script: Script, facts: Facts, known: bool, sink: Sink) -> Non
 
 
 def _check_layout(facts: Facts, sink: ScriptSink) -> list[SkippedRule]:
-    """Check all layout rules, and return the rules that need an unknown fact.
+    """Check all layout rules; return the rules that need a fact which the script does not contain.
 
     If no rule is violated, report advice on performance as well.
     """

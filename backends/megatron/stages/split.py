@@ -68,7 +68,7 @@ class SplitPins:
 
     @property
     def free(self) -> bool:
-        """True if the spec sets nothing that restricts the split."""
+        """True if the spec sets nothing that restricts the split of the layers."""
         return self.text is None and not (self.first or self.last or self.embedding or self.loss)
 
 

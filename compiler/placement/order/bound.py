@@ -71,7 +71,7 @@ class TimeBound:
 
     @cached_property
     def grid_views(self) -> tuple[GridView, ...]:
-        """Return the grids of node ranks whose rows, columns and so on are process groups.
+        """Return the grids of node ranks whose rows and columns are process groups.
 
         A lower bound on a grid covers several parallel axes together (``switch_cuts.py``).
         """
@@ -126,8 +126,9 @@ class _SingleFlow:
     def __call__(self, contained: int, rate: float) -> float:
         """Return the least seconds of the phase if ``contained`` node ranks are below the switch.
 
-        An NVLink domain has no uplink: its messages leave over the NICs of its hosts. Messages are
-        not split between hosts, so some host sends at least the mean, rounded up.
+        A phase is the traffic of one parallel axis. An NVLink domain has no uplink: its messages
+        leave over the NICs of its hosts. Messages are not split between hosts, so some host sends
+        at least the mean, rounded up.
         """
         if not contained:
             return 0.0
@@ -140,9 +141,9 @@ class _SingleFlow:
     def cut_group_seconds(self, level: SwitchLevel) -> float:
         """Return the least seconds for the process groups that must span two switches of ``level``.
 
-        In any order of hosts, at least this number of groups does not fit below a single switch.
-        Each of them sends messages out of at least two switches, and the busiest uplink carries at
-        least the mean of all uplinks.
+        These groups are too many to fit below single switches, in any order of hosts. Each of them
+        sends messages out of at least two switches, and the busiest uplink carries at least the
+        mean of all uplinks.
         """
         cut = level.groups_cut(self.model.size)
         sent = 2 * cut * self.model.least_messages * self.flow.unit_bytes
@@ -157,7 +158,7 @@ class ByteBound:
 
     @cached_property
     def busiest_bytes(self) -> float:
-        """Return the least bytes per step over the busiest uplink."""
+        """Return the lower bound on the bytes per step over the busiest uplink."""
         found = 0.0
         for level in self._tiers:
             # The busiest uplink carries at least the mean of its level.
@@ -169,7 +170,7 @@ class ByteBound:
 
     @cached_property
     def total_bytes(self) -> float:
-        """Return the least bytes per step over all uplinks together."""
+        """Return the lower bound on the bytes per step over all uplinks together."""
         return rounded(sum(map(self._least_total_bytes, self._tiers)))
 
     @property
@@ -196,8 +197,8 @@ class ByteBound:
     def _cut_group_bytes(self, level: SwitchLevel) -> float:
         """Return the bytes per step of the process groups that must span two switches of ``level``.
 
-        In any order of hosts, at least this number of groups does not fit below a single switch.
-        Each of them sends messages out of at least two switches.
+        These groups are too many to fit below single switches, in any order of hosts. Each of them
+        sends messages out of at least two switches.
         """
         return sum(
             2 * level.groups_cut(model.size) * model.least_messages * unit

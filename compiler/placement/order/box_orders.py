@@ -202,9 +202,9 @@ def _score_full_switch(
 ) -> tuple[float, float]:
     """Return (exposed seconds, bytes) of a switch that is full of boxes of shape ``nested[-1]``.
 
-    The switch has as many hosts as the largest one of the level. A few of the possible contents are
-    evaluated and the worst is returned; a few are enough, because all boxes of one shape send the
-    same amount, except at the ends of pipelines.
+    The switch has as many hosts as the largest switch of the level. Up to three sets of boxes that
+    can fill it are evaluated, and the worst result is returned. Three are enough, because all boxes
+    of one shape send the same number of bytes, except at the ends of pipelines.
     """
     sites = problem.sites
     capacity = min(_hosts_of_largest_switch(problem, level), problem.nodes)

@@ -75,8 +75,9 @@ class _SymmetryBreaker:
 def _symmetry_breaker(sites: Sites) -> _SymmetryBreaker:
     """Return which branches (switches, NVLink domains, sites) of the tree are interchangeable.
 
-    Siblings are equivalent if their sites have the same sizes and structure. A site in an NVLink
-    domain with hosts below several leaves is equivalent only to sites of the same domain.
+    A site is a set of equivalent hosts. Branches with the same parent are equivalent if their sites
+    have the same sizes and structure. If an NVLink domain has hosts below several leaf switches,
+    its sites are equivalent only to each other.
     """
     form: dict[Branch, list[tuple[int, ...]]] = {}
     spanning = _spanning_domains(sites)

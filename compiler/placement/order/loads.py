@@ -49,7 +49,10 @@ class _FlowLoads:
                 self.sent[where] += count * (size - count)
 
     def busiest_seconds(self) -> float:
-        """Return the seconds that the phase takes over the busiest uplink of the level."""
+        """Return the seconds that the phase occupies the busiest uplink of the level.
+
+        A phase is the traffic of one parallel axis.
+        """
         return max(map(mul, self.sent, self.seconds), default=0.0)
 
     def busiest_zone(self) -> int:
@@ -238,7 +241,7 @@ def _remote_partners(link: _FlowLoads, inside: int) -> RemotePartners:
 
 
 def _with_idle_hosts(flow: NodeMessages, places: int) -> NodeMessages:
-    """Return ``flow`` extended to ``places`` hosts; the added idle hosts send no messages."""
+    """Return ``flow`` extended by idle hosts, which send no messages, to ``places`` hosts."""
     none = ((),) * (places - len(flow.sends))
     return replace(
         flow,

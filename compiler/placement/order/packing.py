@@ -37,10 +37,10 @@ def pack(
 
 
 def bin_levels(sites: Sites) -> list[tuple[int, ...]]:
-    """Return the bin of every site, per level. A bin is an NVLink domain or a switch.
+    """Return the bin of every site (set of equivalent hosts), per level.
 
-    The first level is the NVLink domains, if they have several hosts; then come the tiers of
-    switches.
+    A bin is an NVLink domain or a switch. The first level is the NVLink domains, if they have
+    several hosts; then come the tiers of switches.
     """
     found = []
     if sites.multi_host_domains:
@@ -52,7 +52,10 @@ def bin_levels(sites: Sites) -> list[tuple[int, ...]]:
 
 
 def _sort_by_capacity(sites: Sites, order: list[int]) -> list[int]:
-    """Return the sites sorted by the number of hosts below their switches, widest level first."""
+    """Return the sites sorted by the number of hosts below their switches, widest level first.
+
+    A site is a set of equivalent hosts.
+    """
     capacities: list[dict[int, int]] = []
     for numbers in zip(*sites.tree_paths, strict=True):
         hosts: dict[int, int] = {}
@@ -109,7 +112,7 @@ class _Packer:
         return list(groups.values())
 
     def _place_one_by_one(self, ranks: Sequence[int], sites: list[int]) -> None:
-        """Place ``ranks`` one by one on the free hosts of ``sites``."""
+        """Place ``ranks`` one by one on the free hosts of ``sites`` (sets of equivalent hosts)."""
         source = iter(ranks)
         for site in sites:
             for rank in islice(source, self._free[site]):

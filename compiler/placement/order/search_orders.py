@@ -125,7 +125,7 @@ class _OrderSearch:
 
     @cached_property
     def _flows(self) -> list[NodeMessages]:
-        """Return the messages of each phase by node rank."""
+        """Return the messages of each phase (the traffic of one parallel axis) by node rank."""
         return [messages_by_node(one, self._problem.nodes) for one in self._problem.flows]
 
     def floor(self, found: Iterable[EvaluatedOrder]) -> float:
@@ -143,7 +143,7 @@ class _OrderSearch:
     def result(
         self, start: Sequence[EvaluatedOrder], found: Sequence[EvaluatedOrder]
     ) -> SearchResult:
-        """Return the lower bounds, and the best of ``found`` if it beats all of ``start``."""
+        """Return the lower bounds, and the best order of ``found`` if it beats all of ``start``."""
         least = self._least or Cost(self._bound.exposed_seconds, 0.0, 0.0)
         floor = self.floor(found)
         return SearchResult(_best_if_better_than(start, found, floor), least, floor)
@@ -241,7 +241,7 @@ class _OrderSearch:
         return self._is_fastest(found)
 
     def _improve_order(self, one: EvaluatedOrder, trials: int, floor: float) -> EvaluatedOrder:
-        """Return the order after swaps; at most ``trials`` swaps are tried."""
+        """Return the order of hosts after swaps; at most ``trials`` swaps are tried."""
         problem = self._problem
         loads = LinkLoads(problem, self._flows, one.place)
         improve_by_swaps(loads, trials, floor)
@@ -293,7 +293,10 @@ def meets_byte_bounds(cost: Cost, least: Cost) -> bool:
 
 
 def _message_count(problem: PlacementProblem) -> int:
-    """Return the work to evaluate one order: messages + all-to-all members + node ranks."""
+    """Return the work to evaluate an order of hosts.
+
+    This is the number of messages, all-to-all members and node ranks together.
+    """
     flows = problem.flows
     sent = sum(len(one.senders) + sum(map(len, one.member_nodes)) for one in flows)
     return sent + problem.nodes

@@ -116,7 +116,7 @@ def sites_of(cluster: Cluster, hosts: Sequence[Host]) -> Sites:
 
 
 def _tiers(cluster: Cluster, groups: tuple[tuple[Host, ...], ...]) -> tuple[Tier, ...]:
-    """Return the tiers with several switches; no traffic leaves the switch of a tier of one."""
+    """Return the tiers with more than one switch; no traffic leaves a tier's only switch."""
     tiers = []
     for level, tier in enumerate(cluster.levels):
         numbers: dict[tuple[str, ...], int] = {}

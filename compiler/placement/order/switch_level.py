@@ -88,7 +88,7 @@ class SwitchLevel:
         )
 
     def groups_cut(self, size: int) -> int:
-        """Return how many process groups, in any order of hosts, do not fit below a single switch.
+        """Return how many process groups must span two switches, however the hosts are ordered.
 
         A group has ``size`` node ranks.
         """

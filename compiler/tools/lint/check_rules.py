@@ -91,9 +91,6 @@ def split_or_even(
     The even split is used if the framework cannot split the layers, or only unevenly although no
     flag requests an uneven split.
 
-    The stand-in is used if the framework can build no split, or only an uneven one that no flag
-    requests.
-
     Args:
         problem: problem with all settings of pipeline stages that the launch file contains.
         framework: training framework that splits the layers.

@@ -127,7 +127,7 @@ def cluster_of(fragment: Fragment, sink: Sink) -> tuple[dict[str, Any], dict[str
 def _pad_path(path: tuple[str, ...], depth: int) -> tuple[str, ...]:
     """Return ``path`` extended to ``depth`` switches.
 
-    A leaf that is connected to a higher tier has its own name in the tiers that it skips.
+    If a leaf is connected directly to a higher tier, its own name replaces the missing switches.
     """
     return path[:1] * (depth - len(path)) + path if path else ("all",) * depth
 
