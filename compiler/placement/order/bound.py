@@ -152,13 +152,16 @@ class _SingleFlow:
 
 @dataclass(frozen=True)
 class ByteBound:
-    """Lower bounds on the bytes per step of one placement problem."""
+    """Lower bounds on the weighted bytes per step of one placement problem."""
 
     time_bound: TimeBound
 
     @cached_property
-    def busiest_bytes(self) -> float:
-        """Return the lower bound on the bytes per step over the busiest uplink."""
+    def busiest_weighted(self) -> float:
+        """Return the lower bound on the weighted bytes per step over the busiest uplink.
+
+        The weight of a phase is in ``PlacementProblem.weights``.
+        """
         found = 0.0
         for level in self._tiers:
             # The busiest uplink carries at least the mean of its level.
@@ -169,8 +172,8 @@ class ByteBound:
         return rounded(found)
 
     @cached_property
-    def total_bytes(self) -> float:
-        """Return the lower bound on the bytes per step over all uplinks together."""
+    def total_weighted(self) -> float:
+        """Return the lower bound on the weighted bytes per step over all uplinks together."""
         return rounded(sum(map(self._least_total_bytes, self._tiers)))
 
     @property
@@ -184,7 +187,7 @@ class ByteBound:
         return level.cut_evaluations * len(self.time_bound.grid_views) <= MOST_CUT_EVALUATIONS
 
     def _least_total_bytes(self, level: SwitchLevel) -> float:
-        """Return the least bytes per step over all uplinks of ``level`` together."""
+        """Return the least weighted bytes per step over all uplinks of ``level`` together."""
         found = self._cut_group_bytes(level)
         if self._is_affordable(level):
             found = max(found, level.sum_of_minima(self._per_part.bytes_out))
@@ -195,7 +198,7 @@ class ByteBound:
         return found
 
     def _cut_group_bytes(self, level: SwitchLevel) -> float:
-        """Return the bytes per step of the process groups that must span two switches of ``level``.
+        """Return the weighted bytes per step of the process groups that must span two switches.
 
         These groups are too many to fit below single switches, in any order of hosts. Each of them
         sends messages out of at least two switches.
@@ -210,12 +213,16 @@ class ByteBound:
 
     @property
     def _message_bytes(self) -> tuple[float, ...]:
-        """Return the bytes of one message of each phase (the traffic of one parallel axis)."""
-        return tuple(one.unit_bytes for one in self.time_bound.problem.flows)
+        """Return the weighted bytes of one message of each phase (traffic of one parallel axis)."""
+        problem = self.time_bound.problem
+        return tuple(
+            one.unit_bytes * weight
+            for one, weight in zip(problem.flows, problem.weights, strict=True)
+        )
 
     @cached_property
     def _line_bytes(self) -> float:
-        """Return the bytes of all pipelines of the job if each of them sends two messages."""
+        """Return the weighted bytes of all pipelines of the job if each sends two messages."""
         problem = self.time_bound.problem
         return sum(
             2 * problem.nodes // model.size * model.least_messages * unit
@@ -225,7 +232,7 @@ class ByteBound:
 
     @cached_property
     def _per_part(self) -> _SwitchBytes:
-        """Return the lower bound on the bytes that leave a switch.
+        """Return the lower bound on the weighted bytes that leave a switch.
 
         If a switch contains only a part of a process group, that part sends at least one message.
         """
@@ -233,10 +240,10 @@ class ByteBound:
 
     @cached_property
     def _two_per_line_part(self) -> _SwitchBytes:
-        """Return the lower bound on bytes that leave a switch; pipeline parts send two messages.
+        """Return a second lower bound on the weighted bytes that leave a switch.
 
-        Parts of other process groups send one message. A part consists of the members below the
-        switch.
+        If a switch contains only a part of a pipeline, the part sends two messages. Parts of other
+        process groups send one message.
         """
         pairs = zip(self.time_bound.problem.cut_models, self._message_bytes, strict=True)
         units = tuple(unit * (1 + model.line) for model, unit in pairs)
@@ -254,11 +261,11 @@ class _SwitchBytes:
     # Levels share many switch sizes, so each size is evaluated once.
     @cached_property
     def _cache(self) -> dict[int, float]:
-        """Return the cache: number of node ranks below the switch -> bytes that leave it."""
+        """Return the cache: number of node ranks below a switch -> weighted bytes out of it."""
         return {}
 
     def bytes_out(self, contained: int, _: float) -> float:
-        """Return the least bytes that leave a switch with ``contained`` node ranks below it.
+        """Return the least weighted bytes that leave a switch with ``contained`` node ranks.
 
         The second argument, the rate of the uplink, does not matter for bytes.
         """
@@ -267,7 +274,7 @@ class _SwitchBytes:
         return self._cache[contained]
 
     def _least(self, contained: int) -> float:
-        """Compute the least bytes that leave a switch with ``contained`` node ranks."""
+        """Compute the least weighted bytes that leave a switch with ``contained`` node ranks."""
         problem = self.time_bound.problem
         if contained in (0, problem.nodes):
             return 0.0

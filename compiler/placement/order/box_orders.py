@@ -137,10 +137,10 @@ def box_orders(
     """Yield orders of hosts in which each box of node ranks shares a switch, the best shapes first.
 
     A box shape is scored by the seconds of communication that a switch full of such boxes exposes
-    or, with ``by_bytes``, by the bytes that leave the switch. Each shape gives five orders: the
-    boxes follow each other along the fastest or along the slowest digit first, and are packed into
-    the switches in tree order or into the largest switch first; the fifth order may divide boxes.
-    Two of the orders may be equal.
+    or, with ``by_bytes``, by the weighted bytes that leave the switch. Each shape gives five
+    orders: the boxes follow each other along the fastest or along the slowest digit first, and are
+    packed into the switches in tree order or into the largest switch first; the fifth order may
+    divide boxes. Two of the orders may be equal.
     """
     digits = problem.digits
     outward = tuple(range(len(digits)))
@@ -200,7 +200,7 @@ def _score_full_switch(
     messages: Sequence[NodeMessages],
     level: int,
 ) -> tuple[float, float]:
-    """Return (exposed seconds, bytes) of a switch that is full of boxes of shape ``nested[-1]``.
+    """Return (exposed seconds, weighted bytes) of a switch that is full of boxes ``nested[-1]``.
 
     The switch has as many hosts as the largest switch of the level. Up to three sets of boxes that
     can fill it are evaluated, and the worst result is returned. Three are enough, because all boxes
@@ -221,9 +221,10 @@ def _score_full_switch(
     for start in sorted(starts)[:SAMPLES]:
         inside = set(ranks[start : start + capacity])
         spent = sent = 0.0
-        for one, floor in zip(messages, problem.nic_seconds, strict=True):
+        phases = zip(messages, problem.nic_seconds, problem.weights, strict=True)
+        for one, floor, weight in phases:
             own = one.unit_bytes * one.leaving(inside)
-            sent += own
+            sent += own * weight
             spent += one.exposure * max(own / rate, 0.0 if sites.multi_host_domains else floor)
         worst, most = max(worst, spent), max(most, sent)
     return worst, most

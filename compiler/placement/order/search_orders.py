@@ -87,7 +87,7 @@ class SearchResult:
 def lower_bounds(bound: TimeBound) -> Cost:
     """Return a lower bound for each part of the cost; maybe no order of hosts meets all of them."""
     bytes_ = ByteBound(bound)
-    return Cost(bound.exposed_seconds, bytes_.busiest_bytes, bytes_.total_bytes)
+    return Cost(bound.exposed_seconds, bytes_.busiest_weighted, bytes_.total_weighted)
 
 
 def search_orders(
@@ -97,7 +97,8 @@ def search_orders(
 
     The search stops when the lower bounds are met. For a small job all orders are evaluated. For a
     larger job, orders are built from boxes (sets of node ranks that share a switch), and the best
-    ones are improved by swaps: first for the least exposed time, then for the fewest bytes.
+    ones are improved by swaps: first for the least exposed time, then for the fewest weighted
+    bytes.
     """
     start = list(named)
     search = _OrderSearch(problem, budget)
@@ -215,8 +216,8 @@ class _OrderSearch:
         """Return the best orders of ``found``, each improved by swaps of hosts.
 
         Of several orders with equal cost, only one is improved. The larger the job, the fewer
-        orders are improved. With ``by_bytes``, swaps reduce the bytes of orders that count as
-        equally fast; otherwise they reduce the exposed time.
+        orders are improved. With ``by_bytes``, swaps reduce the weighted bytes of orders that count
+        as equally fast; otherwise they reduce the exposed time.
         """
         if not self._budget.swap_starts or self._is_done(found, by_bytes):
             return []
@@ -284,10 +285,13 @@ def meets_exposed_bound(cost: Cost, least: Cost, tie_seconds: float) -> bool:
 
 
 def meets_byte_bounds(cost: Cost, least: Cost) -> bool:
-    """Return True if ``cost`` meets both byte bounds: over the busiest uplink, over all uplinks."""
+    """Return True if ``cost`` meets both bounds on weighted bytes.
+
+    One is for the busiest uplink, the other for all uplinks together.
+    """
     pairs = (
-        (cost.busiest_bytes, least.busiest_bytes),
-        (cost.total_bytes, least.total_bytes),
+        (cost.busiest_weighted, least.busiest_weighted),
+        (cost.total_weighted, least.total_weighted),
     )
     return all(sent <= fewest * (1 + SMALL) for sent, fewest in pairs)
 

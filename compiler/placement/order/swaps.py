@@ -21,9 +21,9 @@ def improve_by_swaps(loads: LinkLoads, trials: int, floor_seconds: float = 0.0) 
 
     First, node ranks below the busiest link are swapped with neighbours of the node ranks that they
     communicate with. For small jobs all pairs are then tried. A swap is kept if it reduces
-    ``LinkLoads.score``: the exposed time, or the bytes at equal exposed time. Exposed times up to
-    ``floor_seconds`` count as equal; once they are reached, the busiest link is the one with the
-    most bytes.
+    ``LinkLoads.score``: the exposed time, or the weighted bytes at equal exposed time. Exposed
+    times up to ``floor_seconds`` count as equal; once they are reached, the busiest link is the one
+    with the most weighted bytes.
     """
     best = loads.score(floor_seconds)
     while trials > 0:
