@@ -21,7 +21,7 @@ _ABSENT = object()
 
 
 def read_plan(text: str) -> dict[str, Any]:
-    """Return the tree of ``plan.json``; Malformed without a layout and a problem."""
+    """Return the content of ``plan.json``; raise Malformed if it has no layout or no problem."""
     tree = read_json(PLAN, text)
     for key in ("layout", "problem"):
         if not isinstance(tree.get(key), dict):
@@ -30,7 +30,10 @@ def read_plan(text: str) -> dict[str, Any]:
 
 
 def verify_decisions(plan: Mapping[str, Any], found: Iterable[Decision], sink: Sink) -> None:
-    """Report A14 per setting of a file that differs from ``plan``, at its line."""
+    """Report each setting in ``found``, read from a file, that differs from ``plan`` (A14).
+
+    The diagnostic points to the line of the setting in its file.
+    """
     for one in found:
         expected = planned_value(plan, one.path)
         if expected is _ABSENT:
@@ -44,7 +47,7 @@ def verify_decisions(plan: Mapping[str, Any], found: Iterable[Decision], sink: S
 
 
 def planned_value(plan: Mapping[str, Any], path: str) -> Any:
-    """Return the value at a dotted path of ``plan``; a private marker if there is none."""
+    """Return the value at a dotted path of ``plan``; the sentinel ``_ABSENT`` if there is none."""
     value: Any = plan
     for name in path.split("."):
         if not isinstance(value, Mapping) or name not in value:
@@ -54,7 +57,10 @@ def planned_value(plan: Mapping[str, Any], path: str) -> Any:
 
 
 def same_value(expected: Any, found: Any) -> bool:
-    """Return True if two JSON values are equal; numbers up to ``RELATIVE_TOLERANCE``."""
+    """Return True if two JSON values are equal.
+
+    Numbers are equal if they differ by at most ``RELATIVE_TOLERANCE``.
+    """
     if isinstance(expected, bool) or isinstance(found, bool):
         return expected is found
     if isinstance(expected, int | float) and isinstance(found, int | float):
