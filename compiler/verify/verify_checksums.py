@@ -92,7 +92,7 @@ def _report_line_ends(files: Sequence[str], sink: Sink) -> None:
 def _report_foreign(contents: Mapping[str, bytes], ours: set[str], sink: Sink) -> None:
     """Report files that PARC did not write, but whose names PARC reserves (A12).
 
-    Files with other names, such as logs, are allowed.
+    ``report_other_names`` reports files under other names, such as logs.
     """
     names = set(map(_top_level_name, ours))
     foreign = sorted(
@@ -102,6 +102,18 @@ def _report_foreign(contents: Mapping[str, bytes], ours: set[str], sink: Sink) -
         message = f"the folder has files that PARC did not write: {_format_files(foreign)}"
         help_ = "the next parc compile deletes all files whose names PARC reserves"
         fix = "move these files out of the folder"
+        sink.report("A12", Finding(message, help=help_, fix=fix))
+
+
+def report_other_names(names: Sequence[str], sink: Sink) -> None:
+    """Report files and folders at the top of the directory whose names PARC does not use (A12).
+
+    ``names`` are their names. They are only listed, because they may be large, such as logs.
+    """
+    if names:
+        message = f"the folder has files that PARC did not write: {_format_files(names)}"
+        help_ = "parc compile does not write to a folder with such files"
+        fix = "move these files out of the folder before the next parc compile"
         sink.report("A12", Finding(message, help=help_, fix=fix))
 
 

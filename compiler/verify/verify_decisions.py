@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from parc.backends.verifier import Decision
@@ -20,6 +21,7 @@ SHOWN_CHARACTERS = 60
 _ABSENT = object()
 
 
+@lru_cache(maxsize=2)
 def read_plan(text: str) -> dict[str, Any]:
     """Return the content of ``plan.json``; raise Malformed if it has no layout or no problem."""
     tree = read_json(PLAN, text)
@@ -59,8 +61,11 @@ def planned_value(plan: Mapping[str, Any], path: str) -> Any:
 def same_value(expected: Any, found: Any) -> bool:
     """Return True if two JSON values are equal.
 
-    Numbers are equal if they differ by at most ``RELATIVE_TOLERANCE``.
+    Numbers are equal if they differ by at most ``RELATIVE_TOLERANCE``. A frozenset equals each of
+    its values.
     """
+    if isinstance(found, frozenset):
+        return any(same_value(expected, one) for one in found)
     if isinstance(expected, bool) or isinstance(found, bool):
         return expected is found
     if isinstance(expected, int | float) and isinstance(found, int | float):

@@ -93,6 +93,7 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
     if framework is not None:
         missing |= {file: framework.file for file in framework.needs if file not in artifacts}
     if _check_contents(folder):
+        _check_launcher_contents(folder)
         _verify_decisions(folder)
         if TABLE in artifacts:
             _report_malformed(lambda: _verify_rank_map(folder), sink)
@@ -140,6 +141,18 @@ def _check_contents(folder: _EmittedFolder) -> bool:
     _report_malformed(lambda: framework.check_contents(artifacts, sink), failed)
     sink.extend(failed)
     return not failed.diagnostics
+
+
+def _check_launcher_contents(folder: _EmittedFolder) -> None:
+    """Let the verifiers of launchers, engines and reports report contradictions in their files."""
+    artifacts, sink = folder.artifacts, folder.sink
+
+    def check(one: Verifier) -> None:
+        _report_malformed(lambda: one.check_contents(artifacts, sink), sink)
+
+    for name, one in folder.verifiers.items():
+        if not declaration(name).is_framework:
+            check(one)
 
 
 def _verify_decisions(folder: _EmittedFolder) -> None:
