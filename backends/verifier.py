@@ -117,6 +117,9 @@ class Decision:
     line: int = 1
     setting: str = ""
     """Text of the setting in the file: ``--micro-batch-size 2``; empty: the file omits it."""
+    accepts: Callable[[Any], bool] | None = None
+    """Predicate that is True for the planned values under which the target behaves as with
+    ``value``; None if only an equal value does. Needed where a target rounds or limits a value."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ def verify_decisions(plan: Mapping[str, Any], found: Iterable[Decision], sink: S
         expected = planned_value(plan, one.path)
         if expected is _ABSENT:
             message, label = f"{PLAN} has no {one.path}", f"{one.file} sets it"
-        elif same_value(expected, one.value):
+        elif same_value(expected, one.value) or (one.accepts and one.accepts(expected)):
             continue
         else:
             message = f"{one.path} is {_shown(expected)} in {PLAN}, but {_shown(one.value)} here"
