@@ -34,7 +34,7 @@ RENAME_EXCHANGE = 2
 """Flag of renameat2(2), from linux/fs.h: exchange two existing paths atomically."""
 
 
-class WriteRefused(Exception):
+class WriteRefused(OSError):
     """Error of a file or directory that cannot or must not be replaced, with the reason."""
 
 

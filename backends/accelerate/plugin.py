@@ -65,7 +65,7 @@ class DeepSpeedPlugin:
         return deepspeed_plugin_memory(framework("deepspeed").program_memory(problem))
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
-        """Return the environment variables that the backend ``accelerate_memory`` sets."""
+        """Return the environment variables that the backend ``accelerate`` sets."""
         return environment(plan)
 
     def launch_command(self, plan: Plan) -> LaunchCommand:

@@ -1,4 +1,4 @@
-"""The backend ``torchtitan_memory``, which emits a Python module that configures a training run."""
+"""The backend ``torchtitan``, which emits a Python module that configures a training run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from parc.compiler.ir.rule import Rule
 
 
 class Torchtitan(TorchFramework):
-    """The backend ``torchtitan_memory``."""
+    """The backend ``torchtitan``."""
 
     name = "torchtitan"
     versions = ("0.3.0",)

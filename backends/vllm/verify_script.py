@@ -59,7 +59,7 @@ def read_script(text: str) -> Script:
     """Return the hosts and the processes in the script."""
     common, nodes = _COMMON.search(text), _NODES.search(text)
     if common is None or nodes is None:
-        raise Malformed(SCRIPT, 1, "it has no array common=( ... ), or no number of nodes")
+        raise Malformed(SCRIPT, 1, "the script has no array common=( ... ), or no number of nodes")
     shared = _parse_flags(_split_words(common[1]))
     hosts = _HOSTS.search(text)
     processes = [

@@ -72,7 +72,7 @@ def _explain_too_many_replicas(problem: ServingProblem, layout: ServingLayout) -
     return Finding(
         f"{layout.replicas} engines of {layout.engine_gpus} GPUs cannot be spread evenly over "
         f"{cluster.nodes} hosts of {cluster.node.gpus} GPUs",
-        label=f"{layout.replicas} engines, equally many per host, need {need} hosts",
+        label=f"{layout.replicas} engines need {need} hosts, with as many engines on each host",
         help=f"valid replicas: {', '.join(map(str, counts[-SHOWN_COUNTS:])) or 'none'}",
         fix=f"layout.replicas: {below[-1]}" if below else "",
         causes=(Cause("cluster", f"the cluster has {cluster.gpus} GPUs"),),

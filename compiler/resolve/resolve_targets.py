@@ -78,7 +78,10 @@ def _find_framework(training: bool, emit: tuple[str, ...], sink: Sink) -> str:
             help="run parc compile --emit once per framework",
             fix=f"remove emit[{emit.index(name)}]",
             causes=(
-                Cause(f"emit[{emit.index(binding[0])}]", f"{binding[0]} is the first framework"),
+                Cause(
+                    f"emit[{emit.index(binding[0])}]",
+                    f"{binding[0]} is already the framework of this plan",
+                ),
             ),
         )
         sink.report("X22", finding, at=f"emit[{emit.index(name)}]")

@@ -107,7 +107,10 @@ def _yarn_fault(model: Model, version: str) -> str | None:
     original = model.position.original_max_positions
     if model.attention.latent is not None:
         wrong = original != LATENT_ORIGINAL
-        text = f"Megatron has no flag for YaRN in latent attention from {original} positions"
+        text = (
+            f"Megatron has no flag for YaRN in latent attention with an original context length of "
+            f"{original} tokens"
+        )
         return text if wrong else None
     old = parse_version(version) < YARN_SINCE
     return f"YaRN without latent attention has no flags in Megatron-LM {version}" if old else None

@@ -11,7 +11,7 @@ MAX_TEXT_BYTES = 1024 * 1024
 """Size limit of a spec in bytes. A spec that lists 16,384 hosts by name has about 300 kB."""
 
 
-class UnreadableFileError(Exception):
+class UnreadableFileError(OSError):
     """Error: a file cannot be read; the message is a single line for the user."""
 
 

@@ -37,8 +37,8 @@ def leaf_paths(switches: dict[str, Switch], reading: Reading) -> dict[str, tuple
     if len(roots) > 1 and reading.sound:
         finding = Finding(
             f"no common switch above {some(roots)}",
-            label="a job across them would use links that the file does not contain",
-            help="add the switch above them, or keep one part of the file",
+            label="a job across separate trees would use links that the file does not contain",
+            help="add the switch above these switches, or keep one part of the file",
         )
         reading.say("I07", finding, switches[roots[1]].span)
     # All hosts of a cluster must have equally many levels (``Host.above``).
