@@ -147,7 +147,7 @@ READERS: dict[str, tuple[str, ...]] = {
     "verify": (),
     "import": (),
 }
-"""Command that reads a file -> further arguments. ``import`` also needs a format before the file."""
+"""Command that reads a file -> further arguments. ``import`` also needs a format first."""
 
 
 def parc_in(folder: Path, *args: str, closed: int | None = None) -> tuple[int, str, str]:
