@@ -137,7 +137,7 @@ class DeepSpeedVerifier(FrontableVerifier):
     def behind_front(
         self, file: str, read_world: Callable[[str], int], launcher: tuple[LauncherNumber, ...]
     ) -> FrameworkVerifier:
-        """Return the verifier for jobs that another framework (Accelerate) starts.
+        """Return the verifier for jobs in which another framework (Accelerate) starts DeepSpeed.
 
         In such a job every process is one data-parallel replica.
         """
@@ -220,7 +220,10 @@ def _verify_batch(config: dict[str, Any], topology: Topology, sink: Sink) -> Non
 
 
 def _verify_sizes(config: dict[str, Any], topology: Topology, other: str, sink: Sink) -> None:
-    """Report each parallel size that ds_config.json sets to another value than ``other`` (A05)."""
+    """Report each parallel size in ds_config.json that differs from the file ``other`` (A05).
+
+    ``topology`` contains the sizes in that file.
+    """
     tensor = config.get("tensor_parallel")
     pairs = [
         ("tensor_parallel.autotp_size", tensor and tensor.get("autotp_size"), topology.model),
@@ -258,9 +261,9 @@ def _verify_slots(text: str, job: JobShape, sink: Sink, lookup: bool) -> None:
 def _derive_from_topology(
     topology: Topology, file: str, world: int, sink: Sink
 ) -> DerivedGroups | None:
-    """Return the process groups of the topology that ``file`` describes.
+    """Return the process groups for ``topology``, which was read from ``file``.
 
-    None if a finding is reported.
+    Returns None if a finding is reported.
     """
     if topology.world != world:
         message = f"the rank map has {world} ranks, but {file} describes {topology.world}"
