@@ -162,7 +162,7 @@ def without_defaults(tree: object, defaults: Spec, path: str = "") -> object:
 
 def hostfile_behaviour(text: str) -> object:
     """Return the lines as launch.sh counts them, without what DeepSpeed ignores at their ends."""
-    lines = (text.removesuffix("\n")).split("\n")
+    lines = text.rstrip("\n").split("\n")
     # DeepSpeed reads the digits after slots= and nothing else (launcher/runner.py).
     return [re.sub(r"(?<=\bslots=)(\d+).*", r"\1", " ".join(line.split())) for line in lines]
 
