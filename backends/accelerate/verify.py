@@ -128,11 +128,11 @@ class AccelerateVerifier(DeviceMeshVerifier):
             yield from fixed_decisions(CONFIG)
             # Accelerate 1.15 refuses sequence parallelism in the norms.
             yield Decision("layout.sequence_parallel", False, CONFIG)
-            settings = yaml_settings(CONFIG, artifacts[CONFIG])
-            # FSDP2 reduces in the format of the weights, DDP in that of its fp32 weights.
-            sharded = settings.get("distributed_type") == "FSDP"
-            gradients = "bf16" if sharded else "fp32"
-            yield Decision("problem.job.gradient_precision", gradients, CONFIG)
+            kind = yaml_settings(CONFIG, artifacts[CONFIG]).get("distributed_type")
+            # The emitted program sets the format of FSDP2; without it, that of the weights applies.
+            if kind != "FSDP" or PROGRAM not in artifacts:
+                gradients = "bf16" if kind == "FSDP" else "fp32"
+                yield Decision("problem.job.gradient_precision", gradients, CONFIG)
 
 
 VERIFIER = AccelerateVerifier(
