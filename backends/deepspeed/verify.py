@@ -14,6 +14,11 @@ from parc.backends.deepspeed.verify_program import (
     program_settings,
     size_decisions,
 )
+from parc.backends.shared.verify_launch_script import (
+    launch_script_decisions,
+    verify_launch_lines,
+)
+from parc.backends.shared.verify_program_start import start_of_script
 from parc.backends.verifier import (
     NO_FILES,
     Decision,
@@ -23,12 +28,14 @@ from parc.backends.verifier import (
     FrontableVerifier,
     JobShape,
     LauncherNumber,
+    ProgramStart,
 )
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.verify.emitted_settings import json_settings
 from parc.compiler.verify.launch_numbers import verify_host_file, verify_rendezvous
 from parc.compiler.verify.program_code import program_decisions, read_program_digests
 from parc.compiler.verify.read_emitted import LARGEST, TABLE, Malformed, read_json, read_lines
+from parc.compiler.verify.verify_decisions import PLAN, read_plan
 
 CONFIG = "deepspeed/ds_config.json"
 PROGRAM = "deepspeed/train.json"
@@ -37,6 +44,15 @@ SCRIPT = "deepspeed/launch.sh"
 SLOTS = "deepspeed/hostfile"
 """The hostfile: DeepSpeed's launcher numbers the ranks in the order of its lines."""
 ORDER = "tp-cp-ep-dp-pp"
+LAUNCHER = (
+    "deepspeed",
+    '--hostfile="$here/hostfile"',
+    "--no_ssh",
+    '--node_rank="$NODE_RANK"',
+    '--master_addr="$MASTER_ADDR"',
+    '--master_port="$MASTER_PORT"',
+)
+"""Words of the launcher, which must not start other hosts, and gets the node rank of the script."""
 AXES = ("pipe", "data", "sequence", "model", "expert", "expert_model")
 
 
@@ -57,6 +73,13 @@ class DeepSpeedVerifier(FrontableVerifier):
 
     not_in_files = NOT_IN_FILES
 
+    def program_start(
+        self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
+    ) -> ProgramStart | None:
+        """Return the start of the program with ``--deepspeed_config``."""
+        config = ("--deepspeed", "--deepspeed_config", f'"$here/../{CONFIG}"')
+        return start_of_script(plan, SOURCE, config)
+
     def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
         """Yield the settings in ds_config.json and train.json, and programs with other code."""
         yield from program_decisions(artifacts, read_program_digests(__package__))
@@ -67,6 +90,9 @@ class DeepSpeedVerifier(FrontableVerifier):
         yield from config_decisions(json_settings(CONFIG, artifacts[CONFIG]), topology, False)
         settings = json_settings(PROGRAM, artifacts[PROGRAM])
         yield from program_settings(settings, topology, SOURCE in artifacts)
+        if SCRIPT in artifacts and PLAN in artifacts:
+            plan = read_plan(artifacts[PLAN])
+            yield from launch_script_decisions(SCRIPT, plan, artifacts, LAUNCHER)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report missing layers (A08), a wrong batch size (A09), and contradictory sizes (A05)."""
@@ -77,6 +103,8 @@ class DeepSpeedVerifier(FrontableVerifier):
         _verify_layers(program, topology, sink)
         _verify_batch(config, topology, sink)
         _verify_sizes(config, topology, PROGRAM, sink)
+        if SCRIPT in artifacts and PLAN in artifacts:
+            verify_launch_lines(SCRIPT, read_plan(artifacts[PLAN]), artifacts, sink, LAUNCHER)
 
     def derive_groups(
         self, artifacts: Mapping[str, str], world: int, sink: Sink

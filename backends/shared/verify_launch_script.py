@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from parc.backends.shared.verify_known_lines import (
@@ -74,10 +75,16 @@ def program_start(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Prog
 
 
 def launch_script_decisions(
-    file: str, plan: Mapping[str, Any], artifacts: Mapping[str, str]
+    file: str,
+    plan: Mapping[str, Any],
+    artifacts: Mapping[str, str],
+    launcher: tuple[str, ...] = (),
 ) -> Iterator[Decision]:
-    """Yield the decisions that a launch script shows: environment, program, arguments and port."""
-    start = _start(plan, artifacts)
+    """Yield the decisions that a launch script shows: environment, program, arguments and port.
+
+    ``launcher`` are the words of a launcher in place of torchrun.
+    """
+    start = _start(plan, artifacts, launcher)
     if start is None:
         return
     script = read_script(artifacts[file])
@@ -86,19 +93,29 @@ def launch_script_decisions(
 
 
 def verify_launch_lines(
-    file: str, plan: Mapping[str, Any], artifacts: Mapping[str, str], sink: Sink
+    file: str,
+    plan: Mapping[str, Any],
+    artifacts: Mapping[str, str],
+    sink: Sink,
+    launcher: tuple[str, ...] = (),
 ) -> None:
-    """Report commands of a launch script that the plan does not need, or that are missing (A18)."""
-    start = _start(plan, artifacts)
+    """Report commands of a launch script that the plan does not need, or that are missing (A18).
+
+    ``launcher`` are the words of a launcher in place of torchrun.
+    """
+    start = _start(plan, artifacts, launcher)
     if start is not None:
         script = read_script(artifacts[file])
         result = _compare(file, plan, script, start)
         verify_program(file, result.found, result.expected, sink)
 
 
-def _start(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> ProgramStart | None:
+def _start(
+    plan: Mapping[str, Any], artifacts: Mapping[str, str], launcher: tuple[str, ...]
+) -> ProgramStart | None:
     try:
-        return program_start(plan, artifacts)
+        start = program_start(plan, artifacts)
+        return replace(start, launcher=launcher) if start is not None and launcher else start
     except DAMAGED:
         raise Malformed(PLAN, 1, "problem.launch has a value of another type") from None
 
