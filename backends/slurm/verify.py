@@ -25,7 +25,7 @@ from parc.compiler.verify.verify_program import verify_program
 
 HOSTFILE, SCRIPT = "slurm/hostfile", "slurm/launch.sh"
 NODES = (
-    LauncherNumber("--nodes", r"^#SBATCH --nodes=(\d+)", "nodes"),
+    LauncherNumber("--nodes", r"^#SBATCH --nodes[= ](\d+)", "nodes"),
     LauncherNumber("nodes", r"^[ \t]*nodes=(\d+)[ \t]*$", "nodes"),
 )
 
