@@ -136,6 +136,13 @@ class Verifier(Protocol):
         """
         return ()
 
+    def embedded_files(self, artifacts: Mapping[str, str]) -> Mapping[str, str]:
+        """Return path in the output folder -> text of the files that other files contain.
+
+        They are verified like files of the folder, for example those in a ConfigMap.
+        """
+        return {}
+
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report contradictions in the files of the target, and changed program text (A18)."""
         return None
@@ -200,6 +207,12 @@ class EngineVerifier(Verifier, Protocol):
     shared_axes: Mapping[str, tuple[str, ...]]
     """Column of the rank map over several axes -> the axes whose coordinates its members share;
     the column counts the members of each group."""
+    health_path: str = "/health"
+    """Path of the API server that responds once the engine is ready."""
+
+    def api_ports(self, artifacts: Mapping[str, str]) -> Iterable[tuple[int, int]] | None:
+        """Return (node rank, port) of each API server that ``file`` starts; None if unknown."""
+        return None
 
     def derive_ranks(
         self, artifacts: Mapping[str, str], sink: Sink

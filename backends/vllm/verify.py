@@ -25,7 +25,12 @@ from parc.backends.verifier import (
     FileDependencies,
     JobShape,
 )
-from parc.backends.vllm.verify_processes import process_decisions, read_deployment, verify_processes
+from parc.backends.vllm.verify_processes import (
+    DEFAULT_PORT,
+    process_decisions,
+    read_deployment,
+    verify_processes,
+)
 from parc.backends.vllm.verify_program import program_lines
 from parc.backends.vllm.verify_script import SCRIPT, Process, Script, read_script
 from parc.backends.vllm.verify_settings import PARTITION, setting_decisions
@@ -147,6 +152,21 @@ class VllmVerifier(EngineVerifier):
             wrong = next((n for n, (mine, theirs) in pairs if mine != theirs), min(len(hosts), 1))
             message = f"the hosts of {SCRIPT} differ from those of the rank map"
             sink.report("A02", f"{message}, starting at node rank {wrong}", span=span)
+
+    def api_ports(self, artifacts: Mapping[str, str]) -> Iterable[tuple[int, int]] | None:
+        """Return (node rank, port) of each API server; None without the script."""
+        if SCRIPT not in artifacts:
+            return None
+        script = read_script(artifacts[SCRIPT])
+        sizes = _read_sizes(script)
+        deployment = read_deployment(script, sizes.replica_ranks, sizes.dp)
+        if deployment is None:
+            return None
+        return [
+            (process.node, process.number("port", DEFAULT_PORT) + number)
+            for process in script.processes
+            for number in range(deployment.servers(process.own))
+        ]
 
     def derive_ranks(
         self, artifacts: Mapping[str, str], sink: Sink
