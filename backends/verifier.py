@@ -117,6 +117,33 @@ class Decision:
     line: int = 1
     setting: str = ""
     """Text of the setting in the file: ``--micro-batch-size 2``; empty: the file omits it."""
+    accepts: Callable[[Any], bool] | None = None
+    """Predicate that is True for the planned values under which the target behaves as with
+    ``value``; None if only an equal value does. Needed where a target rounds or limits a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramStart:
+    """Commands with which a launch script starts a framework's program; all texts are shell text.
+
+    ``$here`` is the folder of the launch script, ``$PARC_DIR`` the output folder.
+    """
+
+    program: str = ""
+    """Script that the launcher starts; empty if ``module`` is set."""
+    module: str = ""
+    """Python module that the launcher starts instead."""
+    arguments: str = ""
+    """Arguments of the program."""
+    setup: tuple[str, ...] = ()
+    """Commands that run first."""
+    launcher: tuple[str, ...] = ()
+    """Words of the framework's own launcher; empty: torchrun."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the framework requires."""
+    stop_test: str = ""
+    """Command that succeeds if the program saves a checkpoint and stops on SIGTERM; empty: it
+    never does."""
 
 
 class Verifier(Protocol):
@@ -177,6 +204,16 @@ class FrameworkVerifier(Verifier, Protocol):
         self, artifacts: Mapping[str, str], world: int, sink: Sink
     ) -> DerivedGroups | None:
         """Return the sizes and process groups on ``world`` ranks; None after a finding."""
+
+    def program_start(
+        self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
+    ) -> ProgramStart | None:
+        """Return the way in which a launch script must start the program of ``plan``.
+
+        ``plan`` is the tree of ``plan.json``. None, the default, means that it is unknown; then the
+        commands of launch scripts are not compared.
+        """
+        return None
 
 
 class FrontableVerifier(FrameworkVerifier, Protocol):

@@ -30,6 +30,8 @@ class Topology:
     model: int
     expert: int
     expert_model: int
+    has_experts: bool = False
+    """True if the model has expert layers; DeepSpeed's AutoTP then does not split the weights."""
 
     @property
     def world(self) -> int:

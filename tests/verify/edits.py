@@ -18,6 +18,7 @@ import re
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from parc.compiler.diagnostics import Sink
@@ -33,6 +34,7 @@ Behaviour = Callable[[str], object]
 
 _NUMBER = re.compile(r"(?<![A-Za-z_\d.])\d+(?:\.\d+)?(?:e[-+]?\d+)?(?![A-Za-z_\d])")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z_]{2,}")
+_EXPORT = re.compile(r"export \w+=[^$`]*;?")
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _COMMENT = re.compile(r"(^|\s)#(?!SBATCH|!).*$", re.MULTILINE)
 
@@ -160,9 +162,21 @@ def shell_behaviour(text: str) -> object:
     if run.returncode or run.stderr:
         return ("bash rejects", text)
     head = text.split("\nset ", 1)[0]
-    directives = [line.rstrip() for line in head.split("\n") if line.startswith(("#SBATCH", "#!"))]
+    directives = [line.rstrip() for line in head.split("\n") if line.startswith("#SBATCH")]
     printed = _COMMENT.sub("", run.stdout).split("\n")
-    return (directives, [line.strip() for line in printed if line.strip()])
+    lines = [line.strip() for line in printed if line.strip()]
+    # The order of directives and of neighbouring exports has no effect; the last of a name wins.
+    return (text.split("\n", 1)[0], _last_of_names(directives), list(_joined_exports(lines)))
+
+
+def _last_of_names(lines: list[str]) -> dict[str, str]:
+    return {line.partition("=")[0]: line for line in lines}
+
+
+def _joined_exports(lines: list[str]) -> Iterator[object]:
+    for exports, run in groupby(lines, lambda line: bool(_EXPORT.fullmatch(line))):
+        found = list(run)
+        yield from [_last_of_names(found)] if exports else found
 
 
 def json_behaviour(text: str) -> object:

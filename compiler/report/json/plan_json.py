@@ -24,7 +24,7 @@ from parc.compiler.ir import (
 from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.ir.serving_plan import Service
-from parc.compiler.report.formatting import json_text, round_tree
+from parc.compiler.report.formatting import exact_tree, json_text, round_tree
 from parc.compiler.topology.hostlist import natural_key
 
 WIRING = ("gpu_numa", "gpu_nics", "rails")
@@ -153,7 +153,8 @@ def plan_document(plan: AnyPlan) -> dict[str, Any]:
 
 def _problem_section(problem: AnyProblem) -> dict[str, Any]:
     names = (field.name for field in fields(problem) if field.name != "cluster")
-    rest = {name: as_json(getattr(problem, name)) for name in names}
+    # Targets receive these numbers with all digits, so a verifier compares all digits.
+    rest = {name: exact_tree(as_json(getattr(problem, name))) for name in names}
     if isinstance(problem, ServingProblem):
         rest["service"] = _service_section(problem.service)
     return {**rest, "cluster": _cluster_section(problem.cluster)}
