@@ -122,26 +122,27 @@ def test_neutral_edits_of_manifests_are_accepted(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "old", "new", "message"),
+    ("name", "old", "new", "code", "message"),
     [
         (
             "engines",
             "image: registry.example.com/run:1",
             "image: other:1",
-            "A14 problem.launch.kubernetes.image is 'registry.example.com/run:1' in plan.json, "
+            "A14",
+            "problem.launch.kubernetes.image is 'registry.example.com/run:1' in plan.json, "
             "but 'other:1' here",
         ),
-        ("engines", "targetPort: 8000", "targetPort: 8001", "A19 the Service reaches 0 of 2"),
-        ("engines", "worker-index: '0'", "worker-index: '1'", "A19 the Service reaches 0 of 2"),
-        ("queue", "maxRestarts: 3", "maxRestarts: 4", "A14 problem.launch.kubernetes.max_restarts"),
-        ("queue", "subdomain: trained", "subdomain: x", "A18 spec.network.subdomain of the JobSet"),
-        ("queue", "--lr ", "--lr 1", "A18 megatron/args.sh in the ConfigMap differs from the file"),
+        ("engines", "targetPort: 8000", "targetPort: 8001", "A19", "the Service reaches 0 of 2"),
+        ("engines", "worker-index: '0'", "worker-index: '1'", "A19", "the Service reaches 0 of 2"),
+        ("queue", "maxRestarts: 3", "maxRestarts: 4", "A14", "problem.launch.kubernetes.max_rest"),
+        ("queue", "subdomain: trained", "subdomain: x", "A18", "spec.network.subdomain of the Job"),
+        ("queue", "--lr ", "--lr 1", "A18", "megatron/args.sh in the ConfigMap differs from the"),
     ],
 )
-def test_a_difference_is_explained(name: str, old: str, new: str, message: str) -> None:
+def test_a_difference_is_explained(name: str, old: str, new: str, code: str, message: str) -> None:
     files, file = files_of(name)
     found = findings(swapped(file, old, new)(files))
-    assert any(one.startswith(f"PARC-{message}") for one in found), found
+    assert any(one.startswith(f"PARC-{code} {message}") for one in found), found
 
 
 def test_a_service_that_reaches_one_of_eight_engines_is_reported() -> None:
