@@ -56,12 +56,11 @@ def decisions(arguments: Arguments, fields: PlanFields) -> Iterator[Decision]:
 
 def _shown(fields: PlanFields) -> tuple[Shown, ...]:
     """Return the rows of the fields that a plan has."""
-    model = fields["problem.model"]
     rows = verify_model.SHOWN + verify_job.SHOWN
     rows += verify_model.SHOWN_LATENT if fields.latent else verify_model.SHOWN_GROUPED
-    rows += verify_model.SHOWN_LINEAR if model["linear"] is not None else ()
+    rows += verify_model.SHOWN_LINEAR if fields[verify_model.LINEAR] is not None else ()
     no_mamba: tuple[Shown, ...] = ((verify_model.MAMBA, "hybrid-layer-pattern", _mamba_layers),)
-    rows += verify_model.SHOWN_MAMBA if model["mamba"] is not None else no_mamba
+    rows += verify_model.SHOWN_MAMBA if fields[verify_model.MAMBA] is not None else no_mamba
     without: tuple[Shown, ...] = ((verify_model.EXPERTS, "num-experts", _experts),)
     return rows + (verify_model.SHOWN_EXPERTS if fields.routed else without)
 
