@@ -35,12 +35,17 @@ from parc.compiler.resolve.resolve_kernels import pricing_for
 from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.resolve.resolve_problem import resolve_problem
 from parc.compiler.search.search_layouts import search_layouts
+from parc.compiler.spec.fixes import withdraw_failed_fixes
 from parc.compiler.spec.load import load_spec, salvage_sections
 from parc.compiler.spec.reading.source import Source
 from parc.compiler.spec.spec import Spec
 
 Watch = Callable[[str], None]
 """Function that is called with the name of each pass when the pass ends, for ``--timings``."""
+
+
+MAX_TRIED_TEXT = 65_536
+"""Longest spec, in characters, whose fixes are tried: each trial reads the spec again."""
 
 
 def ignore_pass_end(_: str) -> None:
@@ -52,8 +57,28 @@ def resolve_spec(
 ) -> AnyProblem | None:
     """Return the problem that a spec describes, with names, units and defaults resolved.
 
-    Returns None after reporting errors. If the spec as a whole cannot be read, its model and
-    cluster are checked separately, so that one run reports all mistakes.
+    Returns None after reporting errors. The fixes of the errors have been tried: one that does not
+    work is not offered.
+    """
+
+    def attempt(edits: Sequence[str]) -> Sink:
+        tried = Sink()
+        _resolve(source, (*overrides, *edits), tried, ignore_pass_end)
+        return tried
+
+    problem = _resolve(source, overrides, sink, after)
+    if sink.failed() and len(source.text) <= MAX_TRIED_TEXT:
+        withdraw_failed_fixes(sink, attempt)
+    return problem
+
+
+def _resolve(
+    source: Source, overrides: Sequence[str], sink: Sink, after: Watch
+) -> AnyProblem | None:
+    """Return the problem of a spec; None after reporting errors.
+
+    If the spec as a whole cannot be read, its model and cluster are checked separately, so that one
+    run reports all mistakes.
     """
     spec = load_spec(source, overrides, sink)
     after("load_spec")

@@ -121,7 +121,7 @@ def _explain_exceeded_cache(problem: ServingProblem, layout: ServingLayout) -> F
         f"{stage.stage}",
         help=(f"the estimated maximum model length is {fits}; or " if fits else "")
         + "increase tp or pp, or set kv_precision fp8",
-        fix=f"job.max_model_len: {fits}" if fits else "",
+        # No fix: a shorter length is not what the user asked for.
         causes=(Cause("model", f"weights use {_gib(stage.weights_bytes)} GiB per GPU"),),
     )
 

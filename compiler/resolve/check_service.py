@@ -70,7 +70,7 @@ def _check_lengths(service: Service, engine: Engine, sink: Sink) -> None:
             label=f"{requested} > {service.context} tokens",
             help=f"valid values: up to {service.context}"
             + (f"; {engine.name} accepts more only with {setting}" if setting else ""),
-            fix=f"job.max_model_len: {service.context}",
+            # No fix: a shorter length is not what the user asked for.
             causes=(model,),
         )
         sink.report("V24", finding, at="job.max_model_len")

@@ -237,7 +237,7 @@ def _check_context(spec: JobSpec, model: Model, sink: Sink) -> None:
         f"sequence length {length} exceeds the context length {limit} of {model.name}",
         label=f"{length} > {limit} tokens",
         help=f"valid values: up to {limit}" + ("" if learned else ", or use rotary scaling"),
-        fix=f"job.sequence_length: {limit}",
+        # No fix: a shorter length is not what the user asked for.
         causes=(Cause("model", "the model sets the context length"),),
     )
     sink.report("S12" if learned else "S16", finding, at="job.sequence_length")
