@@ -1,4 +1,4 @@
-"""Verifier of ``ray/serve.py``: its plan, which it reads without executing the program, and its code.
+"""Verifier of ``ray/serve.py``: its plan, which it reads without running the program, and its code.
 
 The plan is the JSON document that the program assigns to ``PLAN``. The remaining code is compared
 with a digest.

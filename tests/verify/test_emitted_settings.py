@@ -61,7 +61,7 @@ def test_yaml_is_read_as_python_programs_read_it() -> None:
     ],
 )
 def test_text_that_is_no_yaml_mapping_is_reported_with_its_line(text: str, line: int) -> None:
-    with pytest.raises(Malformed, match="not (a )?YAML") as caught:
+    with pytest.raises(Malformed, match=r"not (a )?YAML") as caught:
         yaml_settings("c.yaml", text)
     assert (caught.value.file, caught.value.line) == ("c.yaml", line)
 
