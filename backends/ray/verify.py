@@ -1,4 +1,4 @@
-"""Verifier of ``ray/serve.py``: its plan, which it reads without running it, and its code.
+"""Verifier of ``ray/serve.py``: its plan, which it reads without running the program, and its code.
 
 The plan is the JSON document that the program assigns to ``PLAN``. The remaining code is compared
 with a digest.
@@ -140,7 +140,7 @@ def _node_ranks_per_engine(plan: Mapping[str, Any]) -> list[list[Any]]:
     """Return the node rank of every rank, as one list per engine.
 
     Raises:
-        Malformed: the plan contains no list of such lists.
+        Malformed: the plan contains anything else.
     """
     engines = plan.get("engines")
     if not isinstance(engines, list) or not all(isinstance(one, list) for one in engines):

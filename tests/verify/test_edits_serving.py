@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from functools import cache
@@ -127,9 +128,20 @@ def program_behaviour(text: str) -> object:
     if found is None:
         return python_behaviour(text)
     plan = found[1].replace("\\\\", "\\")
-    # The text below describes the plan, and has no effect.
-    code = re.sub(r'PLAN = 0\n"""[^"]*"""\n', "PLAN = 0\n", text.replace(found[0], "PLAN = 0"))
-    return (json_behaviour(plan), python_behaviour(code))
+    try:
+        tree = ast.parse(text.replace(found[0], "PLAN = 0"))
+    except (SyntaxError, ValueError):
+        return ("not Python", text)
+    # A string as a statement, such as a docstring, has no effect.
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [one for one in body if not _is_string(one)]  # type: ignore[attr-defined]
+    return (json_behaviour(plan), ast.dump(tree))
+
+
+def _is_string(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 @pytest.mark.parametrize("name", RAY)
