@@ -27,6 +27,8 @@ ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(("A10", "A11", "A12"), "tests/verify/test_verify_checksums.py"),
     "A13": "tests/verify/test_verify_plugins.py",
     "A14": "tests/verify/test_verify_decisions.py",
+    "A18": "tests/verify/test_edits_kubernetes.py",
+    "A19": "tests/verify/test_edits_kubernetes.py",
     **{f"O{number:02d}": "tests/cli/test_compile.py" for number in range(1, 4)},
     "O04": "tests/cli/test_replan.py",
     "O05": "tests/cli/test_compile.py",
