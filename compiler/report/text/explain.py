@@ -18,6 +18,14 @@ PUBLIC_FUNCTION = re.compile(r"^def ([a-z]\w*)\(", re.MULTILINE)
 CODE = re.compile(r"(?:PARC-)?([A-Z]\d+[a-z]?)", re.IGNORECASE)
 
 
+LABELS = (
+    *("model.name", "model.source", "cluster.source", "cluster.levels[].name"),
+    *(f"cluster.{part}.{key}" for part in ("gpu", "node", "fabric") for key in ("name", "source")),
+)
+"""Spec fields that only name things or document them: no layout and no file depends on them, except
+plan.json and texts that people read."""
+
+
 class UnknownTopic(LookupError):
     """The given name is not a topic of ``parc explain``; the message lists similar topics."""
 
@@ -102,8 +110,28 @@ def _explain_field(topic: str) -> str | None:
     default = "none, the field is required" if found.required else _format_default(found.default)
     lines = [f"{topic}: {found.description}", f"type:    {found.type}", f"default: {default}"]
     lines += [serving] if serving else []
+    lines += _effect_lines(path)
     lines += ["keys:", *(f"  {name}" for name in below)] if below else []
     return "\n".join(lines) + "\n"
+
+
+def _effect_lines(path: str) -> list[str]:
+    """Return one line per target that does not use the field, and one on launchers that use it."""
+    from parc.backends.registry import all_declared, fields_without_effect
+    from parc.compiler.resolve.check_unused_settings import is_covered
+
+    lines = [f"effect: none, because it is a label in plan.json and reports"] * (path in LABELS)
+    targets: dict[str, list[str]] = {}
+    for one in all_declared():
+        reason = fields_without_effect(one.name).get(path)
+        if reason is not None:
+            targets.setdefault(reason, []).append(one.name)
+    lines += [f"effect: none with {', '.join(names)}: {why}" for why, names in targets.items()]
+    section, _, field = path.partition(".")
+    if section == "launch" and field:
+        users = [one.name for one in all_declared() if is_covered(field, one.launch_fields)]
+        lines += [f"effect: only with {', '.join(users)}"] if users else []
+    return lines
 
 
 def _serving_difference(path: str, found: Any) -> str:
