@@ -42,7 +42,6 @@ def _serving(model: str, **layout: int) -> Spec:
 DENSE = _training("llama-3-8b")
 PLAIN = _training("llama-3-8b", tp=1, pp=1)
 PLAIN["model"]["layers"] = 8
-FREE = {**PLAIN, "layout": {"tp": 1, "pp": 1}}
 EXPERTS = _training("qwen3-30b-a3b", ep=8, etp=1)
 LATENT = _training("deepseek-v2-lite", ep=4, etp=1, pp=1)
 HYBRID = _training("nemotron-h-8b", pp=1)
@@ -50,8 +49,8 @@ LINEAR = _training("qwen3-next-80b-a3b", ep=16, etp=1, pp=1)
 TRAINING = (DENSE, PLAIN)
 """Pipelined and split over two ranks, and a layout that every framework supports."""
 SERVICE = _serving("llama-3-8b")
-WIDE = _serving("llama-3-8b", tp=8, pp=2)
-"""Engines over two hosts."""
+WIDE = _serving("llama-3-8b", tp=8, pp=4)
+"""One engine over both racks."""
 SERVED_EXPERTS = _serving("mixtral-8x7b", tp=4, dp=2)
 SERVED_LATENT = _serving("deepseek-v2-lite", tp=1, dp=4)
 SERVED_HYBRID = _serving("nemotron-h-8b")
@@ -67,7 +66,8 @@ PAIRS: dict[str, tuple[Any, ...]] = {
     r"model\.family": ("llama", "gemma2"),
     r"model\.pattern": ("M-M*" * 13, "M-*M" * 13),
     r"model\.(ffn|hidden)": (4096, 8192, 14336),
-    r"model\.(layers|vocab)": (16, 32, 32000),
+    r"model\.layers": (8, 16),
+    r"model\.vocab": (32000, 64000),
     r"model\.(heads|kv_heads)": (32, 16, 8),
     r"model\..*(head_dim|rank|_dim)": (64, 128, 256),
     r"model\..*(state_size|_heads|mamba\.heads)": (16, 32, 64, 128),
@@ -76,8 +76,8 @@ PAIRS: dict[str, tuple[Any, ...]] = {
     r"model\.(window|.*max_positions)": (8192, 16384, 131072),
     r"model\.position\.base": (10000.0, 50000.0),
     r"model\.position\.(scaling_factor|mscale.*)": (2.0, 4.0),
-    r"cluster": ("llama3-24k", "deepseek-h800"),
-    r"cluster\.base": ("llama3-24k", "deepseek-h800"),
+    r"cluster": ("gb200-nvl72-8", "gb300-nvl72-8"),
+    r"cluster\.base": ("gb200-nvl72-8", "gb300-nvl72-8"),
     r"cluster\..*gpu(\.base)?": ("h100-sxm-80gb", "h200-sxm-141gb"),
     r".*generation": ("hopper", "ampere"),
     r".*compute_capability": ("9.0", "8.0"),
@@ -85,9 +85,9 @@ PAIRS: dict[str, tuple[Any, ...]] = {
     r"cluster\.node(\.base)?": ("dgx-h100", "dgx-a100"),
     r"cluster\.(node\.)?fabric(\.base)?": ("infiniband-ndr", "roce-400g"),
     r".*peak_tflops": ({"bf16": 900.0}, {"bf16": 500.0}),
-    r".*gpus_per_node|.*nvlink_domain": (8, 4, 2),
+    r".*gpus_per_node|cluster\.node\.nvlink_domain": (8, 4, 2),
     r".*nic_speed": ("400Gb/s", "200Gb/s"),
-    r".*host_memory": ("2000GB", "100GB"),
+    r".*host_memory": ("2000GB", "1GB"),
     r".*latency": ("2us", "9us"),
     r".*nic_names": (["mlx5_0"], ["mlx5_1"]),
     r".*gpu_numa": ([0, 0, 0, 0, 1, 1, 1, 1], [0, 1, 0, 1, 0, 1, 0, 1]),
@@ -102,13 +102,14 @@ PAIRS: dict[str, tuple[Any, ...]] = {
     ),
     r"cluster\.(spare|unavailable)": ("a1", "a2"),
     r".*oversubscription": (1.0, 4.0),
-    r".*\.limits\..*(only|ban)": ([1], [2], [4], [8]),
+    r".*\.limits\..*(only|ban)": ([1], [2], [4], [8], [32]),
     r".*\.limits\..*(min|max)": (1, 2, 4, 64),
     r".*\.cpu_cores": (8, 112),
     r".*\.first_dense_layers": (1, 3),
     r"job\.data": (["/one"], ["/two"]),
     r".*slurm\.signal": ("60s", "120s"),
-    r".*_gb_per_s": (300.0, 3000.0),
+    r".*_gb_per_s": (30.0, 3000.0),
+    r"job\.min_learning_rate": (1e-5, 1e-6),
     r".*master_port|launch\.port": (29600, 29700),
     r"goals\.(ttft|tpot)": ("1ms", "30ms"),
     r"layout\.pipeline_layout": ("Et*16|t*16L", "Et*15|t*17L"),
@@ -134,7 +135,7 @@ NUMA = {
         "gpu_nics": [f"mlx5_{i}" for i in range(8)],
     }
 }
-NVL72 = {"cluster": {"node": "gb200-nvl72", "nodes": 36, "nodes_per_rack": 18}, "job.global_batch": 144}
+NVL72 = {"cluster": {"node": "gb200-nvl72", "nodes": 36, "nodes_per_rack": 18}}
 BLOCKS = {"granularity": "full", "method": "block", "layers": 3}
 LEVELS = [{"name": "leaf"}, {"name": "pod"}, {"name": "core"}]
 YARN = {"model.position.scaling": "yarn", "model.position.scaling_factor": 4.0}
@@ -150,21 +151,24 @@ CONTEXTS: tuple[tuple[str, tuple[Spec, ...], Spec], ...] = (
     (r"model\.full_attention_every", (), {"model.window": 1024}),
     (r"model\.position\.(original_max_positions|mscale.*|scaling_factor)", (), YARN),
     (r"model\.position\.mscale.*", (LATENT, SERVED_LATENT), YARN),
-    (r"cluster(\.base)?", (), {"job.global_batch": 24576, "cluster": {}, "layout.tp": 8}),
+    (r"cluster(\.base)?", (DENSE, PLAIN), {"job.global_batch": 1152, "cluster": {}}),
     (r"cluster(\.base)?", SERVING, {"cluster": {}}),
     (r"cluster\.gpu\..*", (), {"cluster.gpu": {"base": "h100-sxm-80gb"}}),
     (r"cluster\.gpu\.memory", (), {"cluster.gpu": {"base": "h100-sxm-80gb"}, **OPEN}),
     (r"cluster\.node\.fabric", (), {"cluster.fabric": None}),
     (r"cluster\.node\.(gpu_numa|gpu_nics)", (), NUMA),
-    (r"cluster\.node\.host_memory", (), {"layout.offload": "cpu"}),
+    (r"cluster\.node\.host_memory", (DENSE, PLAIN), {"layout.offload": "cpu"}),
     (r"cluster\.levels.*", (), {"cluster.levels": LEVELS}),
-    (r"cluster\.(spare|unavailable)", (), {"layout.pp": "auto", "job.global_batch": 120}),
+    (r"cluster\.(spare|unavailable)", (DENSE, PLAIN), {"job.global_batch": 120}),
     (r"job\.(moe_.*)", (EXPERTS,), {}),
+    (r"job\.wsd_decay_steps", (DENSE, PLAIN), {"job.lr_decay": "wsd"}),
     (r"job\.checkpoint_interval", (), {"job.checkpoint_dir": "/save"}),
-    (r"job\.(tokenizer|tokenizer_model)", (), {"job.data": ["/data"]}),
     (r"goals\.(maximize|memory_headroom)", (), OPEN),
-    (r"goals\.limits\.(vpp|micro_batch|cp)\..*", (), {"layout.vpp": 2, "layout.micro_batch": 2}),
-    (r"goals\.limits\.cp\..*", (), {"layout.cp": 2}),
+    (r"goals\.limits\.micro_batch\..*", (DENSE, PLAIN), {"layout.micro_batch": 2}),
+    (r"goals\.limits\.vpp\..*", (DENSE, PLAIN), {"layout.vpp": 2}),
+    (r"goals\.limits\.cp\..*", (DENSE, PLAIN), {"layout.cp": 2}),
+    (r"goals\.limits\.tp\..*", (PLAIN,), {"layout.tp": 2}),
+    (r"goals\.limits\.pp\..*", (PLAIN,), {"layout.pp": 2}),
     (r"goals\.limits\.(ep|etp)\..*", (EXPERTS,), {"layout.etp": 2}),
     (r"goals\.limits\.ep\..*", (EXPERTS, SERVED_EXPERTS), {}),
     (r"goals\.limits\.(pcp|dcp|dp|replicas)\..*", SERVED, {}),
@@ -175,7 +179,9 @@ CONTEXTS: tuple[tuple[str, tuple[Spec, ...], Spec], ...] = (
     (r"layout\.(stage_layers|pipeline_layout|(first|last)_stage_layers)", (), {"layout.pp": 2}),
     (r"layout\.(cp_comm|cp_a2a)", (), {"layout.cp": 4}),
     (r"layout\.cp_a2a", (), {"layout.cp": 8, "layout.cp_comm": "a2a+p2p"}),
-    (r"launch\.kubernetes\.domain_label", (), NVL72),
+    (r"launch\.load_balancer", (SERVED_EXPERTS,), {}),
+    (r"launch\.kubernetes\.domain_label", (DENSE, PLAIN), {**NVL72, "job.global_batch": 144}),
+    (r"launch\.kubernetes\.domain_label", (WIDE,), NVL72),
 )
 """(pattern of a path, specs, settings): specs and settings with which the field counts. Without
 specs, all of them are tried. If several rows match, each of them is tried."""
@@ -196,16 +202,21 @@ def fields_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, A
 def trials_of(path: str, bases: tuple[Spec, ...]) -> Iterator[tuple[Spec | None, Spec]]:
     """Yield (plain spec, spec in which the field counts) per trial of a field.
 
-    The plain spec is None if the other one differs from it only in its layout.
+    The plain spec is None if the field counts without other settings.
     """
-    rows = [(own, changes) for pattern, own, changes in CONTEXTS if re.fullmatch(pattern, path)]
-    for own, changes in (*rows, ((), {})):
-        kinds = [one for one in own if ("kind" in one["job"]) is ("kind" in bases[0]["job"])]
-        for base in kinds or ([] if own else bases):
+    serving = "kind" in bases[0]["job"]
+    rows = [
+        (kept if own else bases, changes)
+        for pattern, own, changes in CONTEXTS
+        if re.fullmatch(pattern, path)
+        and ((kept := [one for one in own if ("kind" in one["job"]) is serving]) or not own)
+    ]
+    for own, changes in rows or [(bases, {})]:
+        for base in own:
             spec = base
             for name, value in changes.items():
                 spec = placed(spec, name, value)
-            yield bases[-1] if own or changes else None, spec
+            yield None if spec in bases else bases[-1], spec
 
 
 def values_of(path: str, annotation: Any) -> tuple[Any, ...]:
