@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.backends.registry import declaration, default_targets, fields_without_effect
-from parc.compiler.report.text.explain import LABELS
+from parc.compiler.spec.without_effect import LABELS, UNUSED_IN_SERVICES
 from tests.laws.field_walk import Answer, walk
 
 
@@ -59,6 +59,7 @@ def broken_fields(target: Target) -> tuple[dict[str, Answer], dict[str, Answer]]
     """
     answers = walk(target.emit, target.serving, target.below)
     unused = fields_without_effect(target.framework)
+    unused |= UNUSED_IN_SERVICES if target.serving else {}
     broken = {
         path: answer
         for path, answer in answers.items()

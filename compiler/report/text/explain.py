@@ -18,14 +18,6 @@ PUBLIC_FUNCTION = re.compile(r"^def ([a-z]\w*)\(", re.MULTILINE)
 CODE = re.compile(r"(?:PARC-)?([A-Z]\d+[a-z]?)", re.IGNORECASE)
 
 
-LABELS = (
-    *("model.name", "model.source", "cluster.source", "cluster.levels[].name"),
-    *(f"cluster.{part}.{key}" for part in ("gpu", "node", "fabric") for key in ("name", "source")),
-)
-"""Spec fields that only name things or document them: no layout and no file depends on them, except
-plan.json and texts that people read."""
-
-
 class UnknownTopic(LookupError):
     """The given name is not a topic of ``parc explain``; the message lists similar topics."""
 
@@ -119,8 +111,11 @@ def _effect_lines(path: str) -> list[str]:
     """Return one line per target that does not use the field, and one on launchers that use it."""
     from parc.backends.registry import all_declared, fields_without_effect
     from parc.compiler.resolve.check_unused_settings import is_covered
+    from parc.compiler.spec.without_effect import LABELS, UNUSED_IN_SERVICES
 
-    lines = [f"effect: none, because it is a label in plan.json and reports"] * (path in LABELS)
+    lines = [f"effect: none on layouts and jobs: {LABELS[path]}"] if path in LABELS else []
+    if path in UNUSED_IN_SERVICES:
+        lines.append(f"effect: none in serving jobs: {UNUSED_IN_SERVICES[path]}")
     targets: dict[str, list[str]] = {}
     for one in all_declared():
         reason = fields_without_effect(one.name).get(path)
