@@ -10,6 +10,7 @@ from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.resolve.resolve_targets import Targets
 from parc.compiler.spec.service_spec import ServingSpec
 from parc.compiler.spec.spec import Spec
+from parc.compiler.spec.without_effect import UNUSED_IN_SERVICES
 
 AnySpec = Spec | ServingSpec
 
@@ -44,9 +45,11 @@ def set_fields(model: BaseModel, above: str = "") -> Iterator[str]:
 
 def _check_launch(spec: AnySpec, targets: Targets, sink: Sink) -> None:
     """Report launch settings that no target uses (E13), in one finding per section."""
-    from parc.backends.registry import declaration, installed_backends
+    from parc.backends.registry import can_start, declaration, installed_backends
 
-    found = [declaration(name).launch_fields for name in targets.emit]
+    # A framework that another target starts emits no launch script.
+    behind = [targets.framework] * any(can_start(one, targets.framework) for one in targets.emit)
+    found = [declaration(name).launch_fields for name in targets.emit if name not in behind]
     used = {field for fields in found for field in fields}
     unused: dict[str, list[str]] = {}
     for path in set_fields(spec.launch):
@@ -81,11 +84,12 @@ def _check_fields_without_effect(spec: AnySpec, targets: Targets, sink: Sink) ->
     from parc.backends.registry import fields_without_effect
 
     table = fields_without_effect(targets.framework)
+    common = UNUSED_IN_SERVICES if isinstance(spec, ServingSpec) else {}
     for path in set_fields(spec):
-        if path in table and not _is_fact(spec, path):
+        if path in {**table, **common} and not _is_fact(spec, path):
             finding = Finding(
-                f"{targets.framework} does not use {path}",
-                label=table[path],
+                f"{targets.framework if path in table else 'a serving job'} does not use {path}",
+                label={**common, **table}[path],
                 fix=f"remove {path}",
                 targets=(targets.framework,),
             )

@@ -181,7 +181,9 @@ CONTEXTS: tuple[tuple[str, tuple[Spec, ...], Spec], ...] = (
     (r"layout\.cp_a2a", (), {"layout.cp": 8, "layout.cp_comm": "a2a+p2p"}),
     (r"launch\.load_balancer", (SERVED_EXPERTS,), {}),
     (r"launch\.kubernetes\.domain_label", (DENSE, PLAIN), {**NVL72, "job.global_batch": 144}),
-    (r"launch\.kubernetes\.domain_label", (WIDE,), NVL72),
+    (r"launch\.kubernetes\.domain_label", (WIDE,), {**NVL72, "launch.kubernetes.queue": "q"}),
+    (r"launch\.kubernetes\.rack_label", (), {}),
+    (r"launch\.kubernetes\.rack_label", (WIDE,), {"launch.kubernetes.queue": "q"}),
 )
 """(pattern of a path, specs, settings): specs and settings with which the field counts. Without
 specs, all of them are tried. If several rows match, each of them is tried."""

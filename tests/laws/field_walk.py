@@ -122,7 +122,7 @@ class _Trial:
             return Answer("false" if about.intersection(UNUSED) else "effect", str(about))
         if valid and not all(one.decisions for one in outcomes):
             return Answer("effect")
-        if about or (absent.decisions and not valid):
+        if about or (absent.decisions and not valid) or len({one.findings for one in outcomes}) > 1:
             return Answer("finding")
         if self.plain is not None and not absent.decisions:
             context = absent.findings - outcome_of(self.plain).findings
