@@ -69,6 +69,12 @@ def _uses_axis(name: str) -> Uses:
     return lambda layout: bool(getattr(layout, name) > 1)
 
 
+def _requests_context_comm(comm: str) -> Requests:
+    """Return a function that is true for specs that set ``comm`` and do not exclude cp > 1."""
+    # A plan without context parallelism prints the value that the framework would use.
+    return lambda pins: pins.cp_comm == comm and pins.cp != 1
+
+
 _ZERO = ("zero_stage", "dp_shard", "cp")
 _CP = ("cp", "cp_comm")
 _PP = ("pp", "schedule")
@@ -95,7 +101,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     Strategy("cp-all-gather", "context parallel (all-gather)", "layout.cp_comm",
              "layout.cp: 1", _CP, _uses_context_comm("all_gather")),
     Strategy("cp-a2a", "context parallel (Ulysses)", "layout.cp_comm", "layout.cp: 1", _CP,
-             _uses_context_comm("a2a"), _requests("cp_comm", "a2a")),
+             _uses_context_comm("a2a"), _requests_context_comm("a2a")),
     Strategy("cp-hierarchical", "context parallel (Ulysses in a ring)", "layout.cp_comm",
              "layout.cp: 1", _CP, _uses_context_comm("a2a+p2p")),
     Strategy("gpipe", "pipeline (GPipe)", "layout.schedule", "layout.schedule: auto", _PP,
