@@ -24,6 +24,7 @@ from parc.compiler.ir import (
     SizeLimit,
     ZeroPlus,
 )
+from parc.compiler.resolve.check_unused_settings import check_unused_settings
 from parc.compiler.resolve.resolve_calibration import Calibration, check_calibration_stack
 from parc.compiler.resolve.resolve_launch import resolve_launch, spec_digest
 from parc.compiler.resolve.resolve_learning_rate import resolve_learning_rate
@@ -69,6 +70,8 @@ def resolve_problem(
         or job is None
     ):
         return None
+    program = _default_program(targets, model)
+    check_unused_settings(spec, targets, sink, program)
     return Problem(
         name=spec.name,
         model=model,
@@ -76,7 +79,7 @@ def resolve_problem(
         job=job,
         goals=_resolve_goals(spec.goals),
         pins=_resolve_pins(spec.layout),
-        launch=resolve_launch(spec.launch, targets, _default_program(targets, model)),
+        launch=resolve_launch(spec.launch, targets, program),
         emit=targets.emit,
         framework=targets.framework,
         versions=targets.versions,

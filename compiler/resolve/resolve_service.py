@@ -21,6 +21,7 @@ from parc.compiler.ir.serving_plan import (
     ServingProblem,
 )
 from parc.compiler.resolve.check_service import check_service, check_training_keys
+from parc.compiler.resolve.check_unused_settings import check_unused_settings
 from parc.compiler.resolve.resolve_launch import resolve_launch, spec_digest
 from parc.compiler.resolve.resolve_targets import resolve_targets
 from parc.compiler.spec.layout_spec import AxisLimit
@@ -60,6 +61,7 @@ def resolve_service(
         block_tokens=job.block_tokens,
     )
     check_service(service, engine, cluster.gpu, sink)
+    check_unused_settings(spec, targets, sink)
     return ServingProblem(
         name=spec.name,
         model=model,

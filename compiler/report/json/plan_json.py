@@ -80,8 +80,15 @@ ESTIMATE_TOTALS = ("kv_tokens", "tokens_per_second_per_gpu")
 
 def _serving_sections(plan: ServingPlan) -> dict[str, Any]:
     """Return the sections of plan.json whose content is specific to serving jobs."""
+    pins = plan.problem.pins
+    experts = {
+        "all2all": pins.all2all or "auto",
+        # null and 0 differ: with 0 additional copies, the engine still balances its experts.
+        "redundant_experts": pins.redundant_experts,
+    }
+    totals = _derived_values(plan.layout, LAYOUT_TOTALS)
     return {
-        "layout": {**as_json(plan.layout), **_derived_values(plan.layout, LAYOUT_TOTALS)},
+        "layout": {**as_json(plan.layout), **experts, **totals},
         "limits": {**as_json(plan.limits), **_derived_values(plan.limits, LIMIT_TOTALS)},
         "stages": [{**as_json(stage), "blocks": stage.blocks} for stage in plan.stages],
         "estimate": serving_estimate(plan),
