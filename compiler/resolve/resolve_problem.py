@@ -284,12 +284,14 @@ def _nearest_precision(precision: Precision, valid: Sequence[str]) -> str:
 
 def check_precision(precision: Precision, cluster: Cluster, sink: Sink) -> None:
     """Report a ``precision`` for which the GPUs of the cluster have no matrix units (R03)."""
-    gpu, valid = cluster.gpu, cluster.generation.precisions
+    gpu, valid = cluster.gpu, cluster.precisions
     if precision in valid:
         return
     finding = Finding(
         f"{gpu.name} does not support {precision} matrix multiplication",
-        label=f"GPU generation {gpu.generation} has no matrix units for {precision}",
+        label=f"GPU generation {gpu.generation} has no matrix units for {precision}"
+        if precision not in cluster.generation.precisions
+        else f"other GPUs of generation {gpu.generation} do, but this one has no rate for it",
         help=f"valid values on this GPU: {', '.join(valid) or 'none'}",
         fix=f"job.precision: {_nearest_precision(precision, valid)}" if valid else "",
         causes=(Cause("cluster.gpu", "the GPU is set here"),),
