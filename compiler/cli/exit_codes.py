@@ -26,7 +26,10 @@ def report_exception(error: BaseException) -> int:
         _redirect_closed_stdout()
         return BROKEN_PIPE
     # These two classes are compared by name, because importing them would slow down every start.
-    if isinstance(error, OSError) or type(error).__name__ in ("Unreadable", "WriteRefused"):
+    if isinstance(error, OSError) or type(error).__name__ in (
+        "UnreadableFileError",
+        "WriteRefused",
+    ):
         click.echo(f"parc: {_error_text(error)}", err=True)
         return UNREADABLE
     return _report_bug(error)
