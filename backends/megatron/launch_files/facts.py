@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from parc.backends.megatron.arguments.arguments import arguments
 from parc.backends.megatron.meshes import ORDERS
 from parc.backends.megatron.stages.layout_string import LayoutStringError, parse
 from parc.backends.registry import framework
@@ -74,6 +75,22 @@ def megatron_facts(
     layout, partial_layout = _full_and_known_layout(problem, partial, known)
     guessed = options.model is None and not known("model.experts.count")
     return Facts(problem, layout, partial, partial_layout, guessed), trial.diagnostics
+
+
+def planned_flags(spec: Mapping[str, Any]) -> dict[str, tuple[str, ...]] | None:
+    """Return flag -> values that PARC writes for a fragment of a spec; None if it is invalid.
+
+    Sizes that the fragment lacks have stand-ins.
+    """
+    options = LintOptions()
+    tree = _complete_spec(spec, options)
+    tree["job"] |= spec.get("job", {})
+    tree["versions"] = {}
+    problem = resolve_tree(tree, options, Sink())
+    if not isinstance(problem, Problem):
+        return None
+    layout, _ = _full_and_known_layout(problem, problem, lambda _: True)
+    return {one.flag: one.values for one in arguments(problem, layout)}
 
 
 def gpus_known(known: Known, options: LintOptions) -> bool:

@@ -29,7 +29,7 @@ _PIECE = re.compile(
     re.VERBOSE,
 )
 # A here-document ends at the line that contains only its end word, indented or not.
-_HERE = re.compile(
+HERE_DOCUMENT = re.compile(
     r"<<-?[ \t]*(['\"]?)(?P<end_word>\w{1,40})\1[^\n]*\n[\s\S]*?^[ \t]*(?P=end_word)$", re.M
 )
 _COMMAND = re.compile(r"\s--?[A-Za-z]")
@@ -160,7 +160,7 @@ def unexpanded_ranges(text: str) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     at, blank = 0, True
     while at < len(text):
-        here = _HERE.match(text, at)
+        here = HERE_DOCUMENT.match(text, at)
         match = here or _PIECE.match(text, at)
         assert match is not None
         start, at = match.start(), match.end()

@@ -17,11 +17,11 @@ from itertools import groupby
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span, SpecPositions
 from parc.compiler.tools.importers.flags import Flag, written_flags
+from parc.compiler.tools.importers.launch_commands import ARRAY
 from parc.compiler.tools.importers.shell_words import Word, assignments, shell_words
 
 # A keyword counts only at the start of a line, so that words such as "for" in arguments do not.
 _BRANCH = re.compile(r"^\s*(?:(?P<open>if|case|while|until|for|select)|(?P<close>fi|esac|done))\b")
-_ARRAY = re.compile(r"^\s*(?:(?:local|declare|export|readonly)\s+(?:-\w+\s+)?)?(\w+)\+?=\(", re.M)
 _LABEL = re.compile(r"^\s*-[^()$]*\)")
 _OF_THE_JOB = re.compile(r"\$\{(\w*(?:NODE|WORLD)\w*):?-")
 """Matches ``${NNODES:-4}`` and similar defaults, which users override when they submit a job."""
@@ -119,7 +119,7 @@ def read_script(text: str, name: str) -> Script:
     words = tuple(
         one for word in shell_words(text, name, unsure) for one in _split_quoted_flag(word)
     )
-    return Script(name, text, words, branches, frozenset(_ARRAY.findall(text)))
+    return Script(name, text, words, branches, frozenset(ARRAY.findall(text)))
 
 
 def _split_quoted_flag(word: Word) -> list[Word]:
