@@ -95,7 +95,8 @@ def planned_flags(spec: Mapping[str, Any]) -> dict[str, tuple[str, ...]] | None:
 
 def gpus_known(known: Known, options: LintOptions) -> bool:
     """Return True if the number of GPUs of the job is known."""
-    whole = known("cluster.nodes") and known("cluster.node.gpus_per_node")
+    per_node = known("cluster.node.gpus_per_node") or options.cluster is not None
+    whole = known("cluster.nodes") and per_node
     return options.gpus is not None or whole
 
 
@@ -113,7 +114,7 @@ def _complete_spec(spec: Mapping[str, Any], options: LintOptions) -> dict[str, A
             written["hidden"] = written["heads"] * STAND_IN["hidden"]
         model = {**STAND_IN, "name": "the model", **written}
         # So large that no sequence length exceeds the unknown context length.
-        position = {"max_positions": 1 << 30, **model.get("position", {})}
+        position = {"max_positions": 10**9, **model.get("position", {})}
         model["position"] = position
         experts = model.pop("experts", {})
         if "count" in experts:

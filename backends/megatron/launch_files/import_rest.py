@@ -124,9 +124,13 @@ def take_extra_arguments(flags: list[Flag], stated: Iterable[str], reading: Read
         controlled = row is not None and not row.free
         passed = flag.name in spellings and flag.name not in NOT_PASSED
         known = passed and not dynamic and not controlled
-        if known and find_value_fault(
-            ExtraArgument(flag.name, values, 0), known_flags(PACKAGE)[flag.name]
-        ) is None:
+        if (
+            known
+            and find_value_fault(
+                ExtraArgument(flag.name, values, 0), known_flags(PACKAGE)[flag.name]
+            )
+            is None
+        ):
             extra[flag.name] = values
         else:
             rest.append(flag)
@@ -159,7 +163,13 @@ def report_differences(flags: Iterable[Flag], reading: Reading) -> None:
 
     planned = planned_flags(reading.spec)
     if planned is None:
-        return
+        reading.notes.append("PARC's own flags are unknown, because these values are no valid spec")
+        planned = {
+            row.setting: () if row.constant is True else (str(row.constant),)
+            for row in flag_table(PACKAGE).rows
+            if row.constant
+        }
+        stated = {name: flag for name, flag in stated.items() if name in planned}
     passed = set(reading.spec.get("launch", {}).get("args", ()))
     for name, flag in stated.items():
         ours = planned.get(name)

@@ -20,6 +20,7 @@ from parc.backends.vllm.extra_arguments import (
 from parc.backends.vllm.launch_files.coupled_flags import COUPLINGS
 from parc.backends.vllm.launch_files.facts import VllmFacts, flag_number, vllm_facts
 from parc.backends.vllm.launch_files.import_command import DEGREES, SPREAD, TABLE
+from parc.backends.vllm.plan_checks import PLAN_CHECKS
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.tools.importers.flags import Flag
 from parc.compiler.tools.importers.shell_words import Word
@@ -174,7 +175,8 @@ def _check_layout(
         if found.path in spans:
             finding = replace(found.finding, causes=())
             sink.report(found.code.removeprefix("PARC-"), finding, at=found.path)
-    return check_service(facts, engine("vllm"), sink)
+    checks = [check for check in PLAN_CHECKS if "F01" not in check.codes]  # flags are checked above
+    return check_service(facts, engine("vllm"), sink, checks)
 
 
 LINTER = ScriptLinter(is_vllm, lint_vllm)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from itertools import groupby
 
+from parc.backends.registry import all_declared
 from parc.compiler.tools.importers.flags import (
     Flag,
     set_spec_field,
@@ -18,20 +20,54 @@ from parc.compiler.tools.importers.flags import (
 from parc.compiler.tools.importers.shell_words import HERE_DOCUMENT, Word
 from parc.compiler.topology.readers.reader_state import Reading
 
-START = re.compile(
-    r"(?:.*/)?(?:python[0-9.]*|torchrun|srun|mpirun|mpiexec|deepspeed|accelerate|vllm|ray|pdsh)"
-)
-"""Matches a program that starts ranks, or runs a program on all hosts."""
+_STARTERS = ("srun", "mpirun", "mpiexec", "pdsh", "python", "python3")
+"""Programs that run a program on all hosts, and the interpreter."""
 ARRAY = re.compile(r"^\s*(?:(?:local|declare|export|readonly)\s+(?:-\w+\s+)?)?(\w+)\+?=\(", re.M)
 """Matches an assignment to an array; the group is its name."""
 _QUIET = frozenset(
     (
         *("echo", "printf", "set", "shopt", "true", ":", "date", "hostname", "wait", "exit", "cat"),
         *("sleep", "trap", "if", "then", "else", "elif", "fi", "for", "do", "done", "while", "{"),
-        *("until", "case", "esac", "function", "local", "declare", "readonly", "typeset", "[[", "["),
+        *(
+            "until",
+            "case",
+            "esac",
+            "function",
+            "local",
+            "declare",
+            "readonly",
+            "typeset",
+            "[[",
+            "[",
+        ),
         *("test", "nvidia-smi", "pwd", "ls", "env", "scontrol", "head", "eval", "export", "return"),
-        *("break", "continue", "let", "read", "shift", "exec", "}", "!", "!/bin/bash", "time", "&&"),
-        *("mkdir", "which", "type", "local", "awk", "sed", "grep", "sort", "]]", "fi;", "die", "log"),
+        *(
+            "break",
+            "continue",
+            "let",
+            "read",
+            "shift",
+            "exec",
+            "}",
+            "!",
+            "!/bin/bash",
+            "time",
+            "&&",
+        ),
+        *(
+            "mkdir",
+            "which",
+            "type",
+            "local",
+            "awk",
+            "sed",
+            "grep",
+            "sort",
+            "]]",
+            "fi;",
+            "die",
+            "log",
+        ),
     )
 )
 """Commands that change nothing about the ranks, and keywords of the shell."""
@@ -220,24 +256,19 @@ def read_environment(words: list[Word], reading: Reading) -> None:
     values: dict[str, Word] = {}
     exported: dict[str, Word] = {}
     for statement in _statements(words):
-        prefix = list(_leading_assignments(statement))
-        if prefix and prefix[0][0] in arrays:
+        prefix = dict(_leading_assignments(statement))
+        if prefix.keys() & arrays:
             continue
-        first = statement[0].text
-        if first in ("export", "declare", "env", "typeset"):
-            for word in statement[1:]:
-                match = _ASSIGNMENT.fullmatch(word.text)
-                if match:
-                    values[match[1]] = exported[match[1]] = word
-                elif first == "export" and word.text in values:
-                    exported[word.text] = values[word.text]
+        if statement[0].text in ("export", "declare", "env", "typeset"):
+            exported |= _exported_variables(statement[1:], values)
+            values |= exported
         elif len(prefix) < len(statement):
             # Assignments before a command are exported to this command only.
-            exported |= dict(prefix)
+            exported |= prefix
         else:
-            values |= dict(prefix)
+            values |= prefix
             # An assignment to an exported variable changes the exported value.
-            exported |= {name: word for name, word in prefix if name in exported}
+            exported |= {name: word for name, word in prefix.items() if name in exported}
     environment = {}
     for name, word in exported.items():
         value = word.text.partition("=")[2]
@@ -250,6 +281,18 @@ def read_environment(words: list[Word], reading: Reading) -> None:
             reading.spans[f"launch.env.{name}"] = word.span
     if environment:
         reading.spec.setdefault("launch", {})["env"] = environment
+
+
+def _exported_variables(words: list[Word], values: dict[str, Word]) -> dict[str, Word]:
+    """Return name -> assignment of the variables that ``export`` names or assigns."""
+    found = {}
+    for word in words:
+        match = _ASSIGNMENT.fullmatch(word.text)
+        if match:
+            found[match[1]] = word
+        elif word.text in values:
+            found[word.text] = values[word.text]
+    return found
 
 
 def _leading_assignments(statement: list[Word]) -> Iterator[tuple[str, Word]]:
@@ -269,7 +312,9 @@ def report_other_commands(words: list[Word], reading: Reading) -> None:
     lines = reading.text.split("\n")
     hidden = _here_document_lines(reading.text)
     statements = list(_statements(words))
-    last = max((at for at, one in enumerate(statements) if any(map(_starts_ranks, one))), default=-1)
+    last = max(
+        (at for at, one in enumerate(statements) if any(map(_starts_ranks, one))), default=-1
+    )
     seen = set()
     for at, statement in enumerate(statements):
         first = statement[0]
@@ -301,7 +346,14 @@ def _begins(before: str) -> bool:
 
 
 def _starts_ranks(word: Word) -> bool:
-    return START.fullmatch(word.text) is not None or is_program(word)
+    """Return True for a program, an interpreter, or a launcher that a backend declares."""
+    return word.text.rpartition("/")[2] in _starters() or is_program(word)
+
+
+@cache
+def _starters() -> frozenset[str]:
+    declared = {name for one in all_declared() for name in (*one.launchers, one.name)}
+    return frozenset((*_STARTERS, *declared))
 
 
 def _here_document_lines(text: str) -> set[int]:

@@ -148,9 +148,7 @@ def _read_nodelist(flag: Flag, text: str, reading: Reading) -> None:
 
 
 def _report_exclude(flag: Flag, text: str, reading: Reading) -> None:
-    reading.leave_out(
-        f"--exclude {text}", flag.word.span, "add the hosts to cluster.unavailable"
-    )
+    reading.leave_out(f"--exclude {text}", flag.word.span, "add the hosts to cluster.unavailable")
 
 
 def _read_gpus(flag: Flag, text: str, reading: Reading) -> None:

@@ -166,6 +166,8 @@ class ScriptSink(Sink):
         super().__init__(SpecPositions(name, lines={name: tuple(text.splitlines())}))
         self.flags: Mapping[str, str] = {}
         """Spec field -> flag that sets it."""
+        self.checked: set[str] = set()
+        """Codes of the rules and checks that were evaluated."""
         self._first: Span | None = Span(name, 1, 1)
 
     def locate(self, spans: Mapping[str, Span], flags: Mapping[str, str], first: Span) -> None:
