@@ -1,4 +1,4 @@
-"""Checks of finished plans as data, so that commands on unfinished plans can run them one by one."""
+"""Checks of finished plans as data, which commands can run one by one on unfinished plans."""
 
 from __future__ import annotations
 

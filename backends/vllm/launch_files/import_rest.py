@@ -1,9 +1,10 @@
-"""Import of vLLM's flags that no single field expresses: formats, memory, ports, extra arguments."""
+"""Import of vLLM's flags on formats, memory, ports and load balancing, and of all other flags."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault, known_flags
@@ -58,35 +59,46 @@ def read_formats(flags: list[Flag], reading: Reading) -> list[Flag]:
 
 
 def _read_flag(flag: Flag, reading: Reading) -> bool:
+    """Set the field of ``flag``; return False if it has none, or a value that no field can have."""
     value = flag.values[0].text if flag.values else ""
-    name = flag.name
-    found: tuple[str, Any] | None = None
-    if name == "--dtype" and value in PRECISIONS:
-        found = ("job.precision", PRECISIONS[value])
-    elif name == "--quantization" and value == "fp8":
+    if (flag.name == EXECUTOR and value == "mp") or flag.name in OF_HOSTS:
+        return True
+    found = _field_of_flag(flag.name, value, reading)
+    if found is None:
+        return False
+    path, setting = found
+    if setting == "fp8" and flag.name == "--quantization":
         set_spec_field(reading, "job.quantize", True, flag)
-        found = ("job.precision", "fp8")
-    elif name == "--kv-cache-dtype" and value in CACHES:
-        found = ("job.kv_precision", CACHES[value])
-    elif name == "--gpu-memory-utilization" and re.fullmatch(r"0?\.[0-9]{1,6}", value):
-        found = ("goals.memory_headroom", round(1 - float(value), 6))
-    elif name == "--port" and (port := whole_number(value)):
-        # Each further server of a host uses the next port.
-        found = ("launch.port", min(port, reading.spec.get("launch", {}).get("port", port)))
-    elif name in BALANCERS:
-        found = ("launch.load_balancer", BALANCERS[name])
-    elif name == "--enable-eplb":
-        if "redundant_experts" not in reading.spec.get("layout", {}):
-            found = ("layout.redundant_experts", 0)
-    elif name == "--eplb-config" and (redundant := _redundant_experts(value)) is not None:
-        found = ("layout.redundant_experts", redundant)
-    else:
-        return (name == EXECUTOR and value == "mp") or name in OF_HOSTS
     # --dtype names the format of activations, so it does not change the format of fp8 weights.
-    kept = name == "--dtype" and "precision" in reading.spec.get("job", {})
-    if found is not None and found[1] != "" and not kept:
-        set_spec_field(reading, *found, flag)
+    kept = flag.name == "--dtype" and "precision" in reading.spec.get("job", {})
+    # 0 redundant experts only turn the load balancer on; --eplb-config may have set a number.
+    kept |= flag.name == "--enable-eplb" and "redundant_experts" in reading.spec.get("layout", {})
+    if setting != "" and not kept:
+        set_spec_field(reading, path, setting, flag)
     return True
+
+
+def _field_of_flag(name: str, value: str, reading: Reading) -> tuple[str, Any] | None:
+    """Return (spec field, its value) of a flag; None if no field can have the value."""
+    words: dict[str, tuple[str, Mapping[str, Any]]] = {
+        "--dtype": ("job.precision", PRECISIONS),
+        "--quantization": ("job.precision", {"fp8": "fp8"}),
+        "--kv-cache-dtype": ("job.kv_precision", CACHES),
+        "--enable-eplb": ("layout.redundant_experts", {"": 0}),
+    }
+    if name in words:
+        path, values = words[name]
+        return (path, values[value]) if value in values else None
+    if name in BALANCERS:
+        return "launch.load_balancer", BALANCERS[name]
+    if name == "--gpu-memory-utilization" and re.fullmatch(r"0?\.[0-9]{1,6}", value):
+        return "goals.memory_headroom", round(1 - float(value), 6)
+    if name == "--port" and (port := whole_number(value)):
+        # Each further server of a host uses the next port.
+        return "launch.port", min(port, reading.spec.get("launch", {}).get("port", port))
+    if name == "--eplb-config" and (redundant := _redundant_experts(value)) is not None:
+        return "layout.redundant_experts", redundant
+    return None
 
 
 def _redundant_experts(text: str) -> int | None:

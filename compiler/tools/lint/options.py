@@ -21,6 +21,8 @@ class LintOptions:
     """Number of GPUs of the job."""
     version: str = ""
     """Version of the framework; empty for the default version of the backend."""
+    allow_unknown: bool = False
+    """True if a file of which PARC can check nothing is no error."""
     folder: Path | None = None
     """Folder to which the path of a model is relative."""
 
@@ -30,6 +32,7 @@ class SkippedRule:
     """Rule that was not checked because it needs an unknown fact."""
 
     code: str
+    """Code of the rule; empty for all rules on the layout."""
     fact: str
     """The unknown fact: ``the value of --micro-batch-size``, ``the GPU type``."""
     option: str = ""
@@ -69,7 +72,7 @@ FACTS = {
     "ServingProblem.endpoint": ("the port of the server", ""),
     "ServingProblem.goals": ("the memory share of the engine", ""),
     "ServingProblem.launch": ("the launch settings", ""),
-    "ServingProblem.pins": ("the settings of the spec", ""),
+    "ServingProblem.pins": ("the all-to-all backend", ""),
     "ServingProblem.service": ("a format of weights or cache, or the context length", ""),
     "ServingSetup.block": ("the block size of weight scales", ""),
 }

@@ -11,7 +11,7 @@ missing from an open command line, cause no findings.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -70,13 +70,27 @@ class Script:
             if len(values[flag.name]) == 1 and flag.word.span.line not in self.branches
         ]
 
-    def is_open(self, flags: list[Flag], value_count: Callable[[str], int | None]) -> bool:
+    def is_open(
+        self,
+        flags: list[Flag],
+        value_count: Callable[[str], int | None],
+        starts: Collection[int] = (),
+    ) -> bool:
         """Return True if a variable in the statements of ``flags`` may add flags at run time.
 
-        A variable that is the value of a flag does not count. ``value_count`` returns the number of
-        values of a flag, None if the number varies.
+        A variable that is the value of a flag does not count, nor does one before the program,
+        where only flags of launchers can be.
+
+        Args:
+            flags: flags of the framework.
+            value_count: function that returns the number of values of a flag, None if it varies.
+            starts: further statements, which start the framework and may have no flag.
         """
-        statements = {flag.word.statement for flag in flags}
+        statements = {*starts, *(flag.word.statement for flag in flags)}
+        programs: dict[int, Span] = {}
+        for word in self.words:
+            if word.text.endswith(".py") and not word.is_flag:
+                programs.setdefault(word.statement, word.span)
         after: set[int] = set()
         for flag in flags:
             count = value_count(flag.name)
@@ -87,6 +101,7 @@ class Script:
             word.dynamic and id(word) not in after and self._can_expand_to_flags(word)
             for word in self.words
             if word.statement in statements
+            and not _is_before(word.span, programs.get(word.statement))
         )
 
     def _can_expand_to_flags(self, word: Word) -> bool:
@@ -98,6 +113,11 @@ class Script:
             return False
         names = _EXPANSION.findall(word.text)
         return word.text.startswith("$") and not set(names) <= self.arrays
+
+
+def _is_before(span: Span, program: Span | None) -> bool:
+    """Return True if ``span`` is before ``program``; False without a program."""
+    return program is not None and (span.line, span.column) < (program.line, program.column)
 
 
 def read_script(text: str, name: str) -> Script:
