@@ -72,7 +72,7 @@ FACTS = {
     "ServingProblem.endpoint": ("the port of the server", ""),
     "ServingProblem.goals": ("the memory share of the engine", ""),
     "ServingProblem.launch": ("the launch settings", ""),
-    "ServingProblem.pins": ("the all-to-all backend", ""),
+    "ServingProblem.pins": ("the backend of the expert exchange", ""),
     "ServingProblem.service": ("a format of weights or cache, or the context length", ""),
     "ServingSetup.block": ("the block size of weight scales", ""),
 }
