@@ -11,7 +11,7 @@ from typing import Any
 from parc.backends.deepspeed.derived_config import AIO_BLOCK_BYTES, AIO_QUEUE_DEPTH, AIO_THREADS
 from parc.backends.deepspeed.launch_files.import_optimizer import TABLE, read_optimizer
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.tools.importers.formats import Importers
+from parc.compiler.tools.importers.formats import Importers, Settings
 from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reader_state import Reading
@@ -257,6 +257,19 @@ def _dotted_keys(path: str, value: object) -> list[str]:
     return keys + (_dotted_keys(f"{path}.params", value["params"]) if "params" in value else [])
 
 
+def read_settings(text: str, name: str) -> dict[str, str]:
+    """Return dotted key -> value, as JSON, of a DeepSpeed config."""
+    if not text.lstrip().startswith("{") or "train_" not in text:
+        return {}
+    root = read_document(Reading(text, name, Sink()))
+    if root is None or not isinstance(root.value, dict) or not BATCH_KEYS & root.value.keys():
+        return {}
+    return {key: json.dumps(_value_at(root, key)) for key in _nested_keys(root.value)}
+
+
+BATCH_KEYS = {*BATCH}
+"""Keys of which a config has at least one."""
+
 IMPORTERS = Importers(
     {
         "deepspeed-json": Format(
@@ -264,5 +277,6 @@ IMPORTERS = Importers(
             "config of DeepSpeed",
             (r'"(train_batch_size|zero_optimization|train_micro_batch_size_per_gpu)"\s*:',),
         )
-    }
+    },
+    settings=Settings("deepspeed", read_settings, {"sequence_parallel_size": "1"}),
 )

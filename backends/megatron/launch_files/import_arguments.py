@@ -18,6 +18,7 @@ from parc.backends.megatron.launch_files.import_rest import (
     report_differences,
     take_extra_arguments,
 )
+from parc.backends.megatron.launch_files.settings import SETTINGS
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.flags import (
     LAUNCHER,
@@ -26,7 +27,8 @@ from parc.compiler.tools.importers.flags import (
     written_flags,
 )
 from parc.compiler.tools.importers.formats import Importers, LaunchLines
-from parc.compiler.tools.importers.launch_commands import framework_words, read_script
+from parc.compiler.tools.importers.launch_commands import framework_words
+from parc.compiler.tools.importers.script_commands import read_script
 from parc.compiler.tools.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reader_state import Reading
@@ -237,4 +239,5 @@ IMPORTERS = Importers(
         )
     },
     LaunchLines(starts_megatron, read_words),
+    SETTINGS,
 )

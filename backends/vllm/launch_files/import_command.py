@@ -12,6 +12,7 @@ from parc.backends.vllm.arguments import PACKAGE
 from parc.backends.vllm.environment import PARTITION
 from parc.backends.vllm.extra_arguments import long_flag_name
 from parc.backends.vllm.launch_files.import_rest import (
+    OF_HOSTS,
     is_own_script,
     parse_length,
     pin_defaults,
@@ -28,8 +29,8 @@ from parc.compiler.tools.importers.flags import (
     whole_number,
     written_flags,
 )
-from parc.compiler.tools.importers.formats import Importers, LaunchLines
-from parc.compiler.tools.importers.launch_commands import read_environment, read_script
+from parc.compiler.tools.importers.formats import Importers, LaunchLines, Settings
+from parc.compiler.tools.importers.script_commands import read_environment, read_script
 from parc.compiler.tools.importers.shell_words import Word, shell_words
 from parc.compiler.tools.lint.complete_facts import catalog_name
 from parc.compiler.topology.readers.fragment import Fragment
@@ -142,6 +143,31 @@ def _set_checkpoint(word: Word, reading: Reading) -> None:
         set_spec_field(reading, "job.checkpoint", word.text, Flag("serve", word, ()))
 
 
+def read_settings(text: str, name: str) -> dict[str, str]:
+    """Return flag -> value of the ``vllm serve`` command in ``text``, and the checkpoint."""
+    words = shell_words(text, name)
+    if not starts_vllm(words):
+        return {}
+    reading = Reading(text, name, Sink())
+    _read_checkpoint(words, reading)
+    flags = [_normal_flag(flag) for flag in written_flags(words, (*SIGNS, "serve"))]
+    found = {
+        flag.name: flag.values[0].text if flag.values else ""
+        for flag in flags
+        if flag.name.startswith("--") and flag.name not in OF_HOSTS
+    }
+    checkpoint = reading.spec.get("job", {}).get("checkpoint")
+    return found | ({"MODEL": checkpoint} if checkpoint else {})
+
+
+SETTING_DEFAULTS = {
+    **dict.fromkeys(DEGREES, "1"),
+    **{"--dtype": "auto", "--kv-cache-dtype": "auto", "--gpu-memory-utilization": "0.92"},
+    "--port": "8000",
+}
+"""Flag -> value that vLLM uses without the flag."""
+
+
 def starts_vllm(words: list[Word]) -> bool:
     """Return True if ``words`` contain the word ``vllm`` or one of its flags."""
     return any(word.text == "vllm" or word.text.partition("=")[0] in SIGNS for word in words)
@@ -156,4 +182,5 @@ IMPORTERS = Importers(
         )
     },
     LaunchLines(starts_vllm, read_words),
+    Settings("vllm", read_settings, SETTING_DEFAULTS),
 )

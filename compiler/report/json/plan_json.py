@@ -154,7 +154,8 @@ def plan_document(plan: AnyPlan) -> dict[str, Any]:
 
 
 def _problem_section(problem: AnyProblem) -> dict[str, Any]:
-    names = (name for name in field_names(type(problem)) if name != "cluster")
+    problem_type: Any = type(problem)
+    names = (name for name in field_names(problem_type) if name != "cluster")
     rest = {name: as_json(getattr(problem, name)) for name in names}
     if isinstance(problem, ServingProblem):
         rest["service"] = _service_section(problem.service)

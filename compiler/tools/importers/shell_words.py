@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 
 from parc.compiler.diagnostics import Span
 
@@ -172,6 +173,11 @@ def unexpanded_ranges(text: str) -> list[tuple[int, int]]:
             found.append((start, at))
         blank = match.lastgroup in ("blank", "end", "open")
     return found
+
+
+def statements(words: Iterable[Word]) -> list[list[Word]]:
+    """Return the words of each statement, in the order of the script."""
+    return [list(group) for _, group in groupby(words, key=lambda word: word.statement)]
 
 
 def assignments(words: list[Word]) -> Iterator[tuple[str, str]]:

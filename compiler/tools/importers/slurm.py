@@ -19,8 +19,8 @@ from parc.compiler.tools.importers.formats import importers
 from parc.compiler.tools.importers.launch_commands import (
     framework_words,
     read_mounts,
-    read_script,
 )
+from parc.compiler.tools.importers.script_commands import read_script
 from parc.compiler.tools.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.fragment import Fragment, LocatedHost

@@ -10,8 +10,13 @@ from functools import cache
 from parc.backends.registry import all_declared
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.tools.importers.flags import whole_number
-from parc.compiler.tools.importers.shell_words import Word, shell_words, unexpanded_ranges
-from parc.compiler.tools.lint.script import Script, statements
+from parc.compiler.tools.importers.shell_words import (
+    Word,
+    shell_words,
+    statements,
+    unexpanded_ranges,
+)
+from parc.compiler.tools.lint.script import Script
 
 _DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(.*)")
 _SHORT = {"-N": "--nodes", "-n": "--ntasks", "-G": "--gpus", "-c": "--cpus-per-task"}

@@ -13,12 +13,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span, SpecPositions
 from parc.compiler.tools.importers.flags import Flag, written_flags
-from parc.compiler.tools.importers.launch_commands import ARRAY
-from parc.compiler.tools.importers.shell_words import Word, assignments, shell_words
+from parc.compiler.tools.importers.script_commands import ARRAY
+from parc.compiler.tools.importers.shell_words import Word, assignments, shell_words, statements
 
 # A keyword counts only at the start of a line, so that words such as "for" in arguments do not.
 _BRANCH = re.compile(r"^\s*(?:(?P<open>if|case|while|until|for|select)|(?P<close>fi|esac|done))\b")
@@ -161,11 +160,6 @@ def _branch_lines(text: str) -> frozenset[int]:
         if match and match["open"] and not re.search(r"\b(fi|esac|done)\s*$", line):
             depth += 1
     return frozenset(inside)
-
-
-def statements(words: Iterable[Word]) -> list[list[Word]]:
-    """Return the words of each statement, in the order of the script."""
-    return [list(group) for _, group in groupby(words, key=lambda word: word.statement)]
 
 
 _EDIT = re.compile(r"((?:layout|job|model)\.[\w.]+): ([\w.+-]+)(?:\s|$)")
