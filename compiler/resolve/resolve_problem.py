@@ -26,7 +26,7 @@ from parc.compiler.ir import (
 )
 from parc.compiler.resolve.check_unused_settings import check_unused_settings
 from parc.compiler.resolve.resolve_calibration import Calibration, check_calibration_stack
-from parc.compiler.resolve.resolve_launch import resolve_launch, spec_digest
+from parc.compiler.resolve.resolve_launch import resolve_launch, spec_digest, written_json
 from parc.compiler.resolve.resolve_learning_rate import resolve_learning_rate
 from parc.compiler.resolve.resolve_targets import Targets, resolve_targets
 from parc.compiler.spec.job_spec import BatchInTokens, GoalsSpec, JobSpec
@@ -88,6 +88,7 @@ def resolve_problem(
             spec, (model, cluster, calibration.values) if calibration.values else (model, cluster)
         ),
         calibration=calibration.values,
+        spec_json=written_json(spec),
     )
 
 
