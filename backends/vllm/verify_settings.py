@@ -192,7 +192,7 @@ def _expert_decisions(shared: Shared) -> Iterator[Decision]:
         copies = _redundant_experts(config.text) if balancer.text is not None else config.text
     text = config.setting("eplb-config")
     yield Decision("problem.pins.redundant_experts", copies, "", config.line, text)
-    yield Decision("layout.redundant_experts", copies or 0, "", config.line, text)
+    yield Decision("layout.redundant_experts", copies, "", config.line, text)
 
 
 def _redundant_experts(text: str | None) -> Any:

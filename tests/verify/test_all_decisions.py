@@ -1,4 +1,4 @@
-"""Every setting of a plan is read back from its files, or a verifier declares why it cannot be."""
+"""Tests that the files of each target show every setting of a plan."""
 
 from __future__ import annotations
 
