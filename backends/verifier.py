@@ -157,9 +157,9 @@ class Verifier(Protocol):
     def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
         """Yield the settings that the target reads from its files in ``artifacts``.
 
-        A setting that the target does not recognize, or that the plan never sets, is yielded too,
-        under the path of the plan that would allow it (``problem.launch.args``), so that a foreign
-        line cannot pass unnoticed.
+        If the target does not recognize a setting, or the plan never sets it, the setting has the
+        path of the spec field that would allow it (``problem.launch.args``), so that an added line
+        is always reported.
         """
         return ()
 
@@ -222,7 +222,7 @@ class FrontableVerifier(FrameworkVerifier, Protocol):
     def behind_front(
         self, file: str, read_world: Callable[[str], int], launcher: tuple[LauncherNumber, ...]
     ) -> FrameworkVerifier:
-        """Return the verifier for runs that another backend, the front, starts.
+        """Return the verifier for jobs in which another backend (the front) starts this framework.
 
         Args:
             file: configuration file of the front.

@@ -34,7 +34,7 @@ RENAME_EXCHANGE = 2
 """Flag of renameat2(2), from linux/fs.h: exchange two existing paths atomically."""
 
 
-class WriteRefused(Exception):
+class WriteRefused(OSError):
     """Error of a file or directory that cannot or must not be replaced, with the reason."""
 
 
@@ -329,9 +329,9 @@ def _renameat2() -> Any:
 def write_file(path: Path, text: str, head: str, by: str = "parc calibrate") -> None:
     """Write ``text`` to ``path`` atomically; the folder must exist.
 
-    An existing file is replaced only if it starts with ``head``, with which ``text`` starts too. So
-    a wrong path does not destroy a file of the user. ``by`` is the command that an error message
-    names.
+    ``head`` is the beginning of ``text``. An existing file is replaced only if it starts with
+    ``head`` too, so that a wrong path does not destroy a file of the user. ``by`` is the command
+    that an error message names.
 
     Raises:
         WriteRefused: the existing file does not start with ``head``, or the file cannot be

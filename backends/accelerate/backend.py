@@ -1,4 +1,4 @@
-"""The backend ``accelerate_memory``, which emits a training setup for Hugging Face Accelerate."""
+"""The backend ``accelerate``, which emits a training setup for Hugging Face Accelerate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from parc.compiler.ir.rule import Rule
 
 
 class Accelerate(TorchFramework):
-    """Backend ``accelerate_memory``: Hugging Face Accelerate with FSDP2 and ParallelismConfig."""
+    """Backend ``accelerate``: Hugging Face Accelerate with FSDP2 and ParallelismConfig."""
 
     name = "accelerate"
     versions = ("1.12", "1.13", "1.14", "1.15")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from parc.backends.accelerate.verify_settings import AXES, MESH, config_decisions, job_decisions
 from parc.backends.shared.verify_llama import UNUSED_IN_LLAMA, llama_decisions
+from parc.backends.shared.verify_program_start import start_of_script
 from parc.backends.shared.verify_torch_layout import NOT_IN_TORCH_FILES, fixed_decisions
-from parc.backends.verifier import Decision, FileDependencies, LauncherNumber
+from parc.backends.verifier import Decision, FileDependencies, LauncherNumber, ProgramStart
 from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes
 from parc.compiler.verify.emitted_settings import EmittedSettings, json_settings, yaml_settings
 from parc.compiler.verify.program_code import program_decisions, read_program_digests
@@ -73,10 +76,43 @@ def accelerate_decisions(artifacts: Mapping[str, str]) -> Iterator[Decision]:
         yield Decision("problem.model.attention.qkv_bias", False, PROGRAM)
 
 
+def launch_start(plan: Mapping[str, Any], deepspeed_config: str = "") -> ProgramStart:
+    """Return the start with ``accelerate launch``, which numbers the machines as the script does.
+
+    ``deepspeed_config`` is the path of DeepSpeed's configuration in the output folder.
+    """
+    paths = {"config_file": CONFIG} | (
+        {"deepspeed_config_file": deepspeed_config} if deepspeed_config else {}
+    )
+    numbers = {"num_machines": len(plan["placement"]["hosts"])}
+    numbers |= {"num_processes": plan["layout"]["world"]}
+    return replace(
+        start_of_script(plan, PROGRAM),
+        launcher=(
+            "accelerate launch",
+            *(f'--{name}="$here/../{path}"' for name, path in paths.items()),
+            *(f"--{name}={number}" for name, number in numbers.items()),
+            '--machine_rank="$NODE_RANK"',
+            '--main_process_ip="$MASTER_ADDR"',
+            '--main_process_port="$MASTER_PORT"',
+        ),
+        # The config file has no key for the number of micro-batches per step.
+        environment={
+            "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": str(plan["layout"]["micro_batches"])
+        },
+    )
+
+
 class AccelerateVerifier(DeviceMeshVerifier):
     """Verifier that reads ``config.yaml`` and ``job.json`` as Accelerate and the program do."""
 
     not_in_files = MappingProxyType(NOT_IN_TORCH_FILES | UNUSED_IN_LLAMA | UNUSED)
+
+    def program_start(
+        self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
+    ) -> ProgramStart | None:
+        """Return the start of the program with ``accelerate launch``."""
+        return launch_start(plan)
 
     def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
         """Yield the settings in config.yaml and job.json, and each program with other code."""

@@ -7,15 +7,22 @@ backend may not import another backend.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import cast
+from typing import Any, cast
 
-from parc.backends.accelerate.verify import CONFIG, LAUNCHER, accelerate_decisions, read_sizes
+from parc.backends.accelerate.verify import (
+    CONFIG,
+    LAUNCHER,
+    accelerate_decisions,
+    launch_start,
+    read_sizes,
+)
 from parc.backends.registry import verifier
 from parc.backends.verifier import (
     Decision,
     DerivedGroups,
     FrameworkVerifier,
     FrontableVerifier,
+    ProgramStart,
 )
 from parc.compiler.diagnostics import Sink
 
@@ -33,6 +40,12 @@ class PluginVerifier(FrameworkVerifier):
         self._deepspeed = deepspeed
         self.file, self.needs, self.launcher = deepspeed.file, deepspeed.needs, deepspeed.launcher
         self.files, self.not_in_files = deepspeed.files, deepspeed.not_in_files
+
+    def program_start(
+        self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
+    ) -> ProgramStart | None:
+        """Return the start with ``accelerate launch`` and the path of DeepSpeed's configuration."""
+        return launch_start(plan, "deepspeed/ds_config.json")
 
     def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
         """Yield the settings of both frameworks."""

@@ -14,6 +14,11 @@ from parc.backends.deepspeed.verify_program import (
     program_settings,
     size_decisions,
 )
+from parc.backends.shared.verify_launch_script import (
+    launch_script_decisions,
+    verify_launch_lines,
+)
+from parc.backends.shared.verify_program_start import start_of_script
 from parc.backends.verifier import (
     NO_FILES,
     Decision,
@@ -23,12 +28,14 @@ from parc.backends.verifier import (
     FrontableVerifier,
     JobShape,
     LauncherNumber,
+    ProgramStart,
 )
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.verify.emitted_settings import json_settings
 from parc.compiler.verify.launch_numbers import verify_host_file, verify_rendezvous
 from parc.compiler.verify.program_code import program_decisions, read_program_digests
 from parc.compiler.verify.read_emitted import LARGEST, TABLE, Malformed, read_json, read_lines
+from parc.compiler.verify.verify_decisions import PLAN, read_plan
 
 CONFIG = "deepspeed/ds_config.json"
 PROGRAM = "deepspeed/train.json"
@@ -37,6 +44,15 @@ SCRIPT = "deepspeed/launch.sh"
 SLOTS = "deepspeed/hostfile"
 """The hostfile: DeepSpeed's launcher numbers the ranks in the order of its lines."""
 ORDER = "tp-cp-ep-dp-pp"
+LAUNCHER = (
+    "deepspeed",
+    '--hostfile="$here/hostfile"',
+    "--no_ssh",
+    '--node_rank="$NODE_RANK"',
+    '--master_addr="$MASTER_ADDR"',
+    '--master_port="$MASTER_PORT"',
+)
+"""Words of the launcher, which must not start other hosts, and gets the node rank of the script."""
 AXES = ("pipe", "data", "sequence", "model", "expert", "expert_model")
 
 
@@ -57,6 +73,13 @@ class DeepSpeedVerifier(FrontableVerifier):
 
     not_in_files = NOT_IN_FILES
 
+    def program_start(
+        self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
+    ) -> ProgramStart | None:
+        """Return the start of the program with ``--deepspeed_config``."""
+        config = ("--deepspeed", "--deepspeed_config", f'"$here/../{CONFIG}"')
+        return start_of_script(plan, SOURCE, config)
+
     def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
         """Yield the settings in ds_config.json and train.json, and programs with other code."""
         yield from program_decisions(artifacts, read_program_digests(__package__))
@@ -67,6 +90,9 @@ class DeepSpeedVerifier(FrontableVerifier):
         yield from config_decisions(json_settings(CONFIG, artifacts[CONFIG]), topology, False)
         settings = json_settings(PROGRAM, artifacts[PROGRAM])
         yield from program_settings(settings, topology, SOURCE in artifacts)
+        if SCRIPT in artifacts and PLAN in artifacts:
+            plan = read_plan(artifacts[PLAN])
+            yield from launch_script_decisions(SCRIPT, plan, artifacts, LAUNCHER)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report missing layers (A08), a wrong batch size (A09), and contradictory sizes (A05)."""
@@ -77,6 +103,8 @@ class DeepSpeedVerifier(FrontableVerifier):
         _verify_layers(program, topology, sink)
         _verify_batch(config, topology, sink)
         _verify_sizes(config, topology, PROGRAM, sink)
+        if SCRIPT in artifacts and PLAN in artifacts:
+            verify_launch_lines(SCRIPT, read_plan(artifacts[PLAN]), artifacts, sink, LAUNCHER)
 
     def derive_groups(
         self, artifacts: Mapping[str, str], world: int, sink: Sink
@@ -101,7 +129,7 @@ class DeepSpeedVerifier(FrontableVerifier):
     def behind_front(
         self, file: str, read_world: Callable[[str], int], launcher: tuple[LauncherNumber, ...]
     ) -> FrameworkVerifier:
-        """Return the verifier for jobs that another framework (Accelerate) starts.
+        """Return the verifier for jobs in which another framework (Accelerate) starts DeepSpeed.
 
         In such a job every process is one data-parallel replica.
         """
@@ -184,7 +212,10 @@ def _verify_batch(config: dict[str, Any], topology: Topology, sink: Sink) -> Non
 
 
 def _verify_sizes(config: dict[str, Any], topology: Topology, other: str, sink: Sink) -> None:
-    """Report each parallel size that ds_config.json sets to another value than ``other`` (A05)."""
+    """Report each parallel size in ds_config.json that differs from the file ``other`` (A05).
+
+    ``topology`` contains the sizes in that file.
+    """
     tensor = config.get("tensor_parallel")
     pairs = [
         ("tensor_parallel.autotp_size", tensor and tensor.get("autotp_size"), topology.model),
@@ -212,9 +243,9 @@ def _verify_slots(text: str, job: JobShape, sink: Sink) -> None:
 def _derive_from_topology(
     topology: Topology, file: str, world: int, sink: Sink
 ) -> DerivedGroups | None:
-    """Return the process groups of the topology that ``file`` describes.
+    """Return the process groups for ``topology``, which was read from ``file``.
 
-    None if a finding is reported.
+    Returns None if a finding is reported.
     """
     if topology.world != world:
         message = f"the rank map has {world} ranks, but {file} describes {topology.world}"

@@ -106,7 +106,7 @@ def _expert_groups(topology: Topology) -> dict[str, Groups]:
 
 
 def _compact_groups(groups: list[list[int]]) -> Groups:
-    """Return groups of equal form as the offsets within a group and the first ranks of all groups.
+    """Return groups of equal form as two lists: offsets within a group, first ranks of all groups.
 
     Both lists are in ascending order.
     """

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from parc.backends.shared.verify_llama import UNUSED_IN_LLAMA, llama_decisions
+from parc.backends.shared.verify_program_start import search_path, start_of_script
 from parc.backends.shared.verify_torch_layout import (
     NOT_IN_TORCH_FILES,
     batch_decisions,
@@ -15,7 +18,7 @@ from parc.backends.shared.verify_torch_layout import (
     recompute_decisions,
     single_stage_decisions,
 )
-from parc.backends.verifier import Decision, FileDependencies
+from parc.backends.verifier import Decision, FileDependencies, ProgramStart
 from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes
 from parc.compiler.verify.emitted_settings import EmittedSettings, json_settings
 from parc.compiler.verify.program_code import program_decisions, read_program_digests
@@ -79,6 +82,14 @@ class FsdpVerifier(DeviceMeshVerifier):
             "problem.model.position.max_positions": "model.py has no limit on positions",
         }
     )
+
+    def program_start(
+        self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
+    ) -> ProgramStart | None:
+        """Return the start of the emitted program, or of the user's, which imports emitted code."""
+        start = start_of_script(plan, PROGRAM)
+        own = plan["problem"]["launch"]["program"]
+        return replace(start, setup=(search_path("fsdp"),)) if own else start
 
     def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
         """Yield the settings in ``config.json``, and each program that has other code."""

@@ -69,10 +69,12 @@ def _place_decisions(places: list[tuple[Any, Any, Any]], file: str) -> Iterator[
     yield Decision("placement.hosts", [name for name, _, _ in places], file)
 
     def is_planned(racks: Any) -> bool:
+        # plan.json lists the domains of a rack once; a domain may contain several hosts.
         known = {
             (host, rack["name"], domain)
             for rack in racks
-            for host, domain in zip(rack["hosts"], rack["nvlink_domains"], strict=True)
+            for host in rack["hosts"]
+            for domain in rack["nvlink_domains"]
         }
         return set(places) <= known
 

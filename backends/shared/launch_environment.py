@@ -38,7 +38,7 @@ def _gpu_order(plan: Plan) -> tuple[Variable, ...]:
         return ()
     nvidia = plan.problem.cluster.gpu.vendor == "nvidia"
     name = "CUDA_VISIBLE_DEVICES" if nvidia else "HIP_VISIBLE_DEVICES"
-    why = "device of local rank 0, 1, ...: puts ranks of a group on the same NUMA node"
+    why = "one device per local rank, in an order in which the ranks of a group share a NUMA node"
     return ((name, ",".join(map(str, plan.placement.devices)), why),)
 
 

@@ -182,7 +182,7 @@ def check_device_connections(plan: Plan, sink: Sink) -> None:
     if given is None:
         return
     at = f"launch.env.{name}"
-    cause = (Cause("cluster.gpu", f"{gpu.name} is {gpu.generation}"),)
+    cause = (Cause("cluster.gpu", f"{gpu.name} is a GPU of the generation {gpu.generation}"),)
     # Megatron relies on one hardware queue: with CUDA_DEVICE_MAX_CONNECTIONS=1 the communication of
     # tensor parallelism starts before the matrix product that overlaps it.
     if required is not None and given != required:

@@ -1,4 +1,4 @@
-"""The backend ``torchtitan_memory``, which emits a Python module that configures a training run."""
+"""The backend ``torchtitan``, which emits a Python module that configures a training run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from parc.compiler.ir.rule import Rule
 
 
 class Torchtitan(TorchFramework):
-    """The backend ``torchtitan_memory``."""
+    """The backend ``torchtitan``."""
 
     name = "torchtitan"
     versions = ("0.3.0",)
@@ -74,7 +74,7 @@ class Torchtitan(TorchFramework):
         return find_split(problem, pp, vpp)
 
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
-        """Return (diagnostic code, spec path, finding) if ``splits`` returned None."""
+        """Return (diagnostic code, spec path, finding): why the layers cannot be split."""
         return why_no_split(problem, pp, vpp)
 
     def launch_command(self, plan: Plan) -> LaunchCommand:

@@ -295,7 +295,7 @@ def _read_sizes(script: Script) -> EngineSizes:
 
 
 def _process_ranks(process: Process, sizes: EngineSizes) -> range:
-    """Return the ranks of its engine that ``process`` runs."""
+    """Return the ranks, numbered within the engine, that ``process`` runs."""
     size, flags = sizes.replica_ranks, process.flags
     nodes = process.number("nnodes", 1)
     if nodes > 1:

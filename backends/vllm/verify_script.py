@@ -122,7 +122,9 @@ def read_script(text: str) -> Script:
     found = _START.fullmatch(start.text) if start is not None else None
     served = _split_words(found[2]) if found else []
     if start is None or found is None or len(served) != 1 or "<nodes>" not in texts:
-        raise Malformed(SCRIPT, 1, "it has no line with vllm serve CHECKPOINT, or no nodes=N")
+        raise Malformed(
+            SCRIPT, 1, "the script has no line with vllm serve CHECKPOINT, or no nodes=N"
+        )
     hosts, interface = texts.get("<hosts>"), texts.get("<interface>")
     return Script(
         nodes=_assigned(texts["<nodes>"]),
@@ -159,7 +161,7 @@ def _between(
     start = next((at for at, line in enumerate(lines) if line.text == first), None)
     end = next((at for at, line in enumerate(lines) if line.text == last and at > (start or 0)), 0)
     if start is None or not end:
-        raise Malformed(SCRIPT, 1, f"it has no block {first} ... {last}")
+        raise Malformed(SCRIPT, 1, f"the script has no block {first} ... {last}")
     return lines[:start], lines[start : end + 1], lines[end + 1 :]
 
 

@@ -113,9 +113,9 @@ def programs_table() -> str:
         "Megatron, nvfp4": megatron("nvfp4", facts),
         "FSDP2 (`fsdp`)": emitted_decoder_memory(),
         "DDP (`fsdp`)": emitted_decoder_memory().for_zero_stage(0),
-        "FSDP2 (`accelerate_memory`)": accelerate_memory(),
-        "DDP (`accelerate_memory`)": accelerate_memory().for_zero_stage(0),
-        "FSDP2 (`torchtitan_memory`)": torchtitan_memory(),
+        "FSDP2 (`accelerate`)": accelerate_memory(),
+        "DDP (`accelerate`)": accelerate_memory().for_zero_stage(0),
+        "FSDP2 (`torchtitan`)": torchtitan_memory(),
         "torchtitan of 2024, compiled": fsdp2_memory(),
         "DeepSpeed, bf16": plain_deepspeed("bf16", 4.0),
     }

@@ -25,8 +25,7 @@ def report_exception(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):
         _redirect_closed_stdout()
         return BROKEN_PIPE
-    # These two classes are compared by name, because importing them would slow down every start.
-    if isinstance(error, OSError) or type(error).__name__ in ("Unreadable", "WriteRefused"):
+    if isinstance(error, OSError):
         click.echo(f"parc: {_error_text(error)}", err=True)
         return UNREADABLE
     return _report_bug(error)

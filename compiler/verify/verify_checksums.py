@@ -18,7 +18,7 @@ AGAIN = "run parc compile again"
 
 
 def verify_checksums(contents: Mapping[str, bytes], sink: Sink) -> None:
-    """Report changed files (A10), a lock without checksums (A11) and foreign files (A12).
+    """Report changed files (A10), a lock without checksums (A11), and files not from PARC (A12).
 
     Must run after ``verify_artifacts``, which reports missing files and an unreadable lock. A
     changed file that already has a finding gets no second one.
@@ -90,7 +90,7 @@ def _report_line_ends(files: Sequence[str], sink: Sink) -> None:
 
 
 def _report_foreign(contents: Mapping[str, bytes], ours: set[str], sink: Sink) -> None:
-    """Report foreign files under names that PARC reserves (A12).
+    """Report files that PARC did not write, but whose names PARC reserves (A12).
 
     ``report_other_names`` reports files under other names, such as logs.
     """

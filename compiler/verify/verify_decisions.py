@@ -23,7 +23,7 @@ _ABSENT = object()
 
 @lru_cache(maxsize=2)
 def read_plan(text: str) -> dict[str, Any]:
-    """Return the tree of ``plan.json``; Malformed without a layout and a problem."""
+    """Return the content of ``plan.json``; raise Malformed if it has no layout or no problem."""
     tree = read_json(PLAN, text)
     for key in ("layout", "problem"):
         if not isinstance(tree.get(key), dict):
@@ -32,7 +32,10 @@ def read_plan(text: str) -> dict[str, Any]:
 
 
 def verify_decisions(plan: Mapping[str, Any], found: Iterable[Decision], sink: Sink) -> None:
-    """Report A14 per setting of a file that differs from ``plan``, at its line."""
+    """Report each setting in ``found``, read from a file, that differs from ``plan`` (A14).
+
+    The diagnostic points to the line of the setting in its file.
+    """
     for one in found:
         expected = planned_value(plan, one.path)
         if expected is _ABSENT:
@@ -46,7 +49,7 @@ def verify_decisions(plan: Mapping[str, Any], found: Iterable[Decision], sink: S
 
 
 def planned_value(plan: Mapping[str, Any], path: str) -> Any:
-    """Return the value at a dotted path of ``plan``; a private marker if there is none."""
+    """Return the value at a dotted path of ``plan``; the sentinel ``_ABSENT`` if there is none."""
     value: Any = plan
     for name in path.split("."):
         if not isinstance(value, Mapping) or name not in value:
@@ -56,9 +59,10 @@ def planned_value(plan: Mapping[str, Any], path: str) -> Any:
 
 
 def same_value(expected: Any, found: Any) -> bool:
-    """Return True if two JSON values are equal; numbers up to ``RELATIVE_TOLERANCE``.
+    """Return True if two JSON values are equal.
 
-    A frozenset equals each of its values.
+    Numbers are equal if they differ by at most ``RELATIVE_TOLERANCE``. A frozenset equals each of
+    its values.
     """
     if isinstance(found, frozenset):
         return any(same_value(expected, one) for one in found)

@@ -166,7 +166,10 @@ def _check_launcher_contents(folder: _EmittedFolder) -> None:
 
 
 def _verify_decisions(folder: _EmittedFolder) -> None:
-    """Report A14 for settings that differ from ``plan.json``; nothing if it was not emitted."""
+    """Report settings in emitted files that differ from ``plan.json`` (A14).
+
+    Nothing is compared if ``plan.json`` was not emitted.
+    """
     artifacts, sink = folder.artifacts, folder.sink
     plan = (
         _report_malformed(lambda: read_plan(artifacts[PLAN]), sink) if PLAN in artifacts else None
@@ -261,7 +264,10 @@ def _derive_groups(folder: _EmittedFolder, world: int, sink: Sink) -> DerivedGro
 
 
 def _verify_serving(folder: _EmittedFolder, table: Table) -> None:
-    """Verify hosts, launch files, lock and engine ranks of a serving job against its ``table``."""
+    """Verify the hosts, launch files, lock and engine ranks of a serving job.
+
+    ``table`` contains the columns of ``rankmap.csv``, with which they are compared.
+    """
     sink, engine = folder.sink, folder.engine
     hosts = verify_hosts(table, sink)
     _verify_launch(folder, hosts, len(table["rank"]) // len(hosts))

@@ -153,15 +153,25 @@ def test_verify_accepts_the_output_of_compile_and_rejects_a_contradiction(tmp_pa
     assert "error[PARC-A02]" in result.stdout
 
 
-def test_a_consistent_edit_is_a_warning(tmp_path: Path) -> None:
+def test_an_edit_of_a_comment_is_a_warning(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert parc("compile", write_spec(tmp_path), "-o", str(out)).exit_code == 0
+    args = out / "megatron" / "args.sh"
+    args.write_text("# my comment\n" + args.read_text("utf-8"), encoding="utf-8")
+    result = parc("verify", str(out))
+    assert result.exit_code == 0
+    assert "warning[PARC-A10]: megatron/args.sh was changed after PARC wrote it" in result.stdout
+    assert parc("verify", str(out), "--fail-on", "warning").exit_code == 1
+
+
+def test_an_edit_of_a_setting_is_an_error_with_both_values(tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert parc("compile", write_spec(tmp_path), "-o", str(out)).exit_code == 0
     args = out / "megatron" / "args.sh"
     args.write_text(args.read_text("utf-8").replace("--lr 0.0001", "--lr 0.01"), encoding="utf-8")
     result = parc("verify", str(out))
-    assert result.exit_code == 0
-    assert "warning[PARC-A10]: megatron/args.sh was changed after PARC wrote it" in result.stdout
-    assert parc("verify", str(out), "--fail-on", "warning").exit_code == 1
+    assert result.exit_code == 1
+    assert "error[PARC-A14]: problem.job.learning_rate is 0.0001 in plan.json" in result.stdout
 
 
 def test_verify_names_files_at_the_top_of_the_folder_that_parc_did_not_write(

@@ -19,9 +19,9 @@ def read_directory(directory: Path) -> dict[str, bytes]:
     """Return relative path -> bytes of each file in ``directory`` that PARC may have written.
 
     Candidates are files whose names PARC reserves, at most one folder deep, and all files that
-    ``parc.lock`` lists. Other folders are skipped, because logs and wrong directories may be large.
-    A file that the lock does not list and that exceeds MAX_UNLISTED_BYTES has empty content. Links
-    are left out, because a compile writes none.
+    ``parc.lock`` lists. Other folders are skipped, because log folders, or a directory that was
+    given by mistake, may be large. A file that the lock does not list and that exceeds
+    MAX_UNLISTED_BYTES has empty content. Links are left out, because a compile writes none.
 
     Raises:
         OSError: the directory or one of the files cannot be read.

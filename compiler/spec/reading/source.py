@@ -11,7 +11,7 @@ MAX_TEXT_BYTES = 1024 * 1024
 """Size limit of a spec in bytes. A spec that lists 16,384 hosts by name has about 300 kB."""
 
 
-class UnreadableFileError(Exception):
+class UnreadableFileError(OSError):
     """Error: a file cannot be read; the message is a single line for the user."""
 
 
@@ -34,9 +34,12 @@ def read_source(path_or_dash: str, most: int = MAX_TEXT_BYTES) -> Source:
     is enough for the loader to report that the text exceeds ``most`` bytes.
 
     Raises:
-        Unreadable: the file does not exist, is a folder, or the user may not read it.
+        UnreadableFileError: the file does not exist, is a folder, or the user may not read it.
     """
     if path_or_dash == "-":
+        # Python has no stream for a file descriptor that was closed before it started.
+        if sys.stdin is None:
+            raise UnreadableFileError("cannot read standard input: it is closed")
         return Source("<stdin>", _read_utf8(sys.stdin.buffer, most), Path())
     try:
         with Path(path_or_dash).open("rb") as stream:

@@ -24,9 +24,9 @@ class Switch:
 def leaf_paths(switches: dict[str, Switch], reading: Reading) -> dict[str, tuple[str, ...]]:
     """Return the path of every leaf: its switches from the leaf to the root.
 
-    All paths have the same length: a leaf that is connected to a higher tier than other leaves has
-    its own name in the tiers that it skips. Reports a child that is unknown or has two parents, and
-    a cycle (I03); reports leaves without a common root (I07).
+    All paths have the same length: if a leaf is connected directly to a higher tier, its own name
+    replaces the missing switches. Reports a child that is unknown or has two parents, and a cycle
+    (I03); reports leaves without a common root (I07).
     """
     parents = _parents(switches, reading)
     paths: dict[str, tuple[str, ...]] = {}
@@ -37,8 +37,8 @@ def leaf_paths(switches: dict[str, Switch], reading: Reading) -> dict[str, tuple
     if len(roots) > 1 and reading.sound:
         finding = Finding(
             f"no common switch above {some(roots)}",
-            label="a job across them would use links that the file does not contain",
-            help="add the switch above them, or keep one part of the file",
+            label="a job across separate trees would use links that the file does not contain",
+            help="add the switch above these switches, or keep one part of the file",
         )
         reading.say("I07", finding, switches[roots[1]].span)
     # All hosts of a cluster must have equally many levels (``Host.above``).

@@ -13,7 +13,7 @@ die() {
 export OMP_NUM_THREADS=8
 # the last lines before a crash reach the log
 export PYTHONUNBUFFERED=1
-# a failed peer ends the job, which would hang
+# if a peer fails, the job ends instead of hanging
 export TORCH_NCCL_ASYNC_ERROR_HANDLING=1
 # frees buffers of collectives immediately
 export TORCH_NCCL_AVOID_RECORD_STREAMS=1
