@@ -1,4 +1,4 @@
-"""Every setting of a plan is read back from its files, or a verifier declares why it cannot be."""
+"""Tests that each setting of a plan is read from its files, or that a verifier declares why not."""
 
 from __future__ import annotations
 
