@@ -140,6 +140,9 @@ def setting_decisions(command: Command, layers: int | None) -> Iterator[Decision
         given = shared[name]
         value = shared.number(name) if name in NUMBERS else given.text or flag.default
         yield Decision(flag.path, value, file, given.line, given.setting(name))
+    exchange = shared["all2all-backend"]
+    setting = exchange.setting("all2all-backend")
+    yield Decision("layout.all2all", exchange.text or "auto", file, exchange.line, setting)
     for one in (*_expert_decisions(shared), *_format_decisions(shared)):
         yield replace(one, file=file)
     yield from _stage_decisions(command, shared, layers)
@@ -247,3 +250,5 @@ def _stage_decisions(command: Command, shared: Shared, layers: int | None) -> It
         for one in range(layers % stages):
             split[-2 - one] += 1
         yield Decision(path, split, command.file)
+    elif stages == 1:
+        yield Decision(path, [], command.file, accepts=lambda planned: len(planned) < 2)

@@ -1,4 +1,4 @@
-"""Tests that the files of each target show every setting of a plan."""
+"""Tests that each setting of a plan is read from its files, or that a verifier declares why not."""
 
 from __future__ import annotations
 
