@@ -14,11 +14,11 @@ from parc.backends.deepspeed.verify_program import (
     program_settings,
     size_decisions,
 )
+from parc.backends.shared.torch.verify_program_start import start_of_script
 from parc.backends.shared.verify_launch_script import (
     launch_script_decisions,
     verify_launch_lines,
 )
-from parc.backends.shared.verify_program_start import start_of_script
 from parc.backends.verifier import (
     NO_FILES,
     Decision,
