@@ -13,9 +13,11 @@ from parc.backends.accelerate.verify import (
     CONFIG,
     LAUNCHER,
     accelerate_decisions,
-    launch_start,
+    accelerate_start,
     read_sizes,
+    verify_accelerate_programs,
 )
+from parc.backends.accelerate.verify_settings import DEEPSPEED_CONFIG
 from parc.backends.registry import verifier
 from parc.backends.verifier import (
     Decision,
@@ -41,20 +43,21 @@ class PluginVerifier(FrameworkVerifier):
         self.file, self.needs, self.launcher = deepspeed.file, deepspeed.needs, deepspeed.launcher
         self.files, self.not_in_files = deepspeed.files, deepspeed.not_in_files
 
-    def program_start(
-        self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
-    ) -> ProgramStart | None:
-        """Return the start with ``accelerate launch`` and the path of DeepSpeed's configuration."""
-        return launch_start(plan, "deepspeed/ds_config.json")
-
     def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
         """Yield the settings of both frameworks."""
         yield from self._deepspeed.decisions(artifacts)
         yield from accelerate_decisions(artifacts)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report contradictions between the files of both frameworks."""
+        """Report contradictions between the files of both frameworks, and other code (A18)."""
         self._deepspeed.check_contents(artifacts, sink)
+        verify_accelerate_programs(artifacts, sink)
+
+    def program_start(
+        self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
+    ) -> ProgramStart | None:
+        """Return the ``accelerate launch`` command with DeepSpeed's config."""
+        return accelerate_start(plan, DEEPSPEED_CONFIG)
 
     def derive_groups(
         self, artifacts: Mapping[str, str], world: int, sink: Sink

@@ -7,7 +7,7 @@ from typing import Any
 
 from parc.backends.verifier import Decision, FileDependencies, JobShape, Verifier
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.verify.program_code import program_decisions, read_program_digests
+from parc.compiler.verify.program_code import read_program_digests, verify_programs
 from parc.compiler.verify.read_emitted import read_format_1
 
 PACKAGE = "parc.backends.preflight"
@@ -25,8 +25,7 @@ class PreflightVerifier(Verifier):
     )
 
     def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
-        """Yield the hosts and rank counts that the program expects, and changed code."""
-        yield from program_decisions(artifacts, read_program_digests(PACKAGE))
+        """Yield the hosts and rank counts that the program expects."""
         if EXPECTED not in artifacts:
             return
         expected = _read_expected(artifacts[EXPECTED])
@@ -43,7 +42,11 @@ class PreflightVerifier(Verifier):
                 yield Decision("problem.launch.args", f"the group {name}", EXPECTED)
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
-        """Report hosts (A02), rank counts (A07) and groups (A06) that differ from the rank map."""
+        """Report changed code (A18), and differences from the rank map.
+
+        These are hosts (A02), rank counts (A07) and groups (A06).
+        """
+        verify_programs(artifacts, read_program_digests(PACKAGE), sink)
         if EXPECTED not in artifacts or job.document is None:
             return
         expected = _read_expected(artifacts[EXPECTED])

@@ -22,10 +22,10 @@ from parc.backends.verifier import (
 )
 from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.verify.program_code import (
-    code_decisions,
     code_digest,
     parse_program,
     read_program_digests,
+    verify_code,
 )
 from parc.compiler.verify.read_emitted import Malformed, read_json
 from parc.compiler.verify.verify_decisions import PLAN, read_plan
@@ -58,8 +58,6 @@ class RayVerifier(Verifier):
         words, variables = _texts(found, "command"), _variables(found)
         engine = _engine(plan)
         if engine is not None:
-            if engine.ray_entry is not None:
-                yield from _code_decisions(text, engine.ray_entry)
             yield from engine.command_decisions(PROGRAM, words, variables, plan)
             exports = [Export(name, value, 1) for name, value in variables.items()]
             required = engine.required_environment(plan, variables)
@@ -82,9 +80,10 @@ class RayVerifier(Verifier):
             verify_required(PROGRAM, exports, required, user, sink)
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
-        """Report hosts (A02) and pinned node ranks (A07) that differ from the rank map."""
+        """Report changed code (A18), and hosts (A02) or node ranks (A07) unlike the rank map."""
         if PROGRAM not in artifacts:
             return
+        _verify_code(artifacts, sink)
         plan = read_document(artifacts[PROGRAM])
         span, hosts = Span(PROGRAM, 1, 1), plan.get("hosts")
         if hosts and hosts != job.hosts:
@@ -216,9 +215,12 @@ def _code_without_settings(text: str, entry: tuple[str, str, str]) -> ast.Module
     return _split_program(general.replace(f'"{variable}":', '"VARIABLE":'))[0]
 
 
-def _code_decisions(text: str, entry: tuple[str, str, str]) -> Iterable[Decision]:
-    known = read_program_digests(PACKAGE)[PROGRAM]
-    return code_decisions(PROGRAM, _code_without_settings(text, entry), known.code)
+def _verify_code(artifacts: Mapping[str, str], sink: Sink) -> None:
+    """Report code that PARC does not emit (A18); the entry of the engine is part of the code."""
+    engine = _engine(read_plan(artifacts[PLAN])) if PLAN in artifacts else None
+    if engine is not None and engine.ray_entry is not None:
+        code = _code_without_settings(artifacts[PROGRAM], engine.ray_entry)
+        verify_code(PROGRAM, code, read_program_digests(PACKAGE)[PROGRAM].code, sink)
 
 
 VERIFIER = RayVerifier()
