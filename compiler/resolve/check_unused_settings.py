@@ -45,7 +45,7 @@ def set_fields(model: BaseModel, above: str = "") -> Iterator[str]:
 
 def _check_launch(spec: AnySpec, targets: Targets, sink: Sink) -> None:
     """Report launch settings that no target uses (E13), in one finding per section."""
-    from parc.backends.registry import can_start, declaration, installed_backends
+    from parc.backends.registry import Role, can_start, declaration, installed_backends
 
     # A framework that another target starts emits no launch script.
     behind = [targets.framework] * any(can_start(one, targets.framework) for one in targets.emit)
