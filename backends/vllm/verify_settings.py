@@ -247,3 +247,5 @@ def _stage_decisions(command: Command, shared: Shared, layers: int | None) -> It
         for one in range(layers % stages):
             split[-2 - one] += 1
         yield Decision(path, split, command.file)
+    elif stages == 1:
+        yield Decision(path, [], command.file, accepts=lambda planned: len(planned) < 2)

@@ -158,3 +158,18 @@ def test_a_changed_jobset_is_detected(old: str, new: str) -> None:
         names = [host.name for host in made.placement.hosts]
         VERIFIER.check_launch({artifact.path: text}, JobShape(names, 8), sink)
         assert len(sink.diagnostics) == wrong
+
+
+@pytest.mark.parametrize(
+    ("named", "changes", "warned"),
+    [
+        (True, {}, True),
+        (True, {"node_selector": (("pool", "plan"),)}, False),
+        (False, {}, False),
+    ],
+)
+def test_host_names_that_no_manifest_contains_are_reported(
+    named: bool, changes: dict[str, Any], warned: bool
+) -> None:
+    made = nvl72_plan(4, 4, named=named)
+    assert ("F05" in codes(plan_for(made, queue="q", **changes))) is warned
