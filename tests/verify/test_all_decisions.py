@@ -1,4 +1,4 @@
-"""Every setting of a plan is read back from its files, or a verifier declares why it cannot be."""
+"""Tests that verifiers read back each setting of a plan, or declare why they cannot."""
 
 from __future__ import annotations
 
