@@ -8,8 +8,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from parc.backends.shared.torch.verify_program_start import search_path, start_of_script
 from parc.backends.shared.verify_llama import UNUSED_IN_LLAMA, llama_decisions
-from parc.backends.shared.verify_program_start import search_path, start_of_script
 from parc.backends.shared.verify_torch_layout import (
     NOT_IN_TORCH_FILES,
     batch_decisions,
