@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import re
 from collections.abc import Iterator
+from random import Random
 from typing import Any
 
 import pytest
@@ -29,6 +32,8 @@ EXAMPLES = {
     "llama-3-70b-torchtitan": "torchtitan",
 }
 """Example with an emitted program -> target."""
+DAMAGED = int(os.environ.get("PARC_EDITS", "20"))
+"""Damaged files per target."""
 SECTIONS = ("layout", "problem.job", "problem.model")
 
 
@@ -264,3 +269,36 @@ def test_a_decision_can_accept_other_planned_values() -> None:
         sink = Sink()
         verify_decisions({"layout": {"tp": planned}}, [found], sink)
         assert [one.code for one in sink.diagnostics] == codes
+
+
+ODD: tuple[Any, ...] = (None, True, 0, -1, 10**400, 1.5, 1e308, "x", "", [], [[1]], {}, {"a": 1})
+"""Values of a damaged file."""
+
+
+def damaged(tree: Any, dice: Random) -> Any:
+    """Return a JSON tree in which one value, or one whole object, is an odd one."""
+    if isinstance(tree, dict) and tree and dice.random() < 0.9:
+        name = dice.choice(sorted(tree))
+        return tree | {name: damaged(tree[name], dice)}
+    return dice.choice(ODD)
+
+
+@pytest.mark.parametrize("target", SPECS)
+def test_damaged_values_give_findings_and_no_exception(target: str) -> None:
+    files, dice = files_of(SPECS[target]), Random(target)
+    names = [name for name in files if name.endswith(".json") and name != "rankmap.json"]
+    for _ in range(DAMAGED):
+        name = dice.choice(names)
+        text = json.dumps(damaged(json.loads(files[name]), dice))
+        found_in(files | {name: text})
+    for value in ODD:
+        for name in ("torchtitan/parc_titan.py", "accelerate/config.yaml"):
+            if name in files:
+                found_in(files | {name: with_value(files[name], value, dice)})
+
+
+def with_value(text: str, value: Any, dice: Random) -> str:
+    """Return a Python or YAML file in which one value is ``value``."""
+    places = list(re.finditer(r"(?<==)[\w.\"]+(?=,\n)|(?<=: )[\w.]+(?=\n)", text))
+    place = dice.choice(places)
+    return text[: place.start()] + repr(value) + text[place.end() :]
