@@ -17,6 +17,7 @@ from parc.backends.registry import verifier
 from parc.backends.verifier import Decision, Verifier
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.verify_decisions import verify_decisions
+from parc.compiler.verify.verify_plan import verify_artifacts
 from tests.backends.plan_fields import TRAINING
 from tests.backends.torch.specs import valid_spec
 from tests.compiled import Files, Spec, emitted, example, files_of
@@ -121,8 +122,6 @@ def test_an_empty_folder_shows_no_decision(target: str) -> None:
 
 def found_in(files: Files) -> list[tuple[str, int, str]]:
     """Return (file, line, message) of each setting that differs from the plan."""
-    from parc.compiler.verify.verify_plan import verify_artifacts
-
     sink = Sink()
     verify_artifacts(files, sink)
     return [
@@ -302,3 +301,25 @@ def with_value(text: str, value: Any, dice: Random) -> str:
     places = list(re.finditer(r"(?<==)[\w.\"]+(?=,\n)|(?<=: )[\w.]+(?=\n)", text))
     place = dice.choice(places)
     return text[: place.start()] + repr(value) + text[place.end() :]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        ("h1 slots=8", "# the first rack\nh1 slots=8", "PARC-A02"),
+        ("h2 slots=8", "\nh2 slots=8", "PARC-A02"),
+        ("h1 slots=8", "h1 slots=80", "PARC-A07"),
+        ("h1 slots=8", "h1 slots=8 \t", None),
+        ("h1 slots=8", "h1   slots=8 # the first", None),
+        ("h2 slots=8\n", "h2 slots=8\n\n# the end\n", None),
+    ],
+)
+def test_a_hostfile_is_read_as_deepspeed_and_the_launch_script_do(
+    old: str, new: str, code: str | None
+) -> None:
+    files = files_of(SPECS["deepspeed"])
+    text = files["deepspeed/hostfile"]
+    assert text == "h1 slots=8\nh2 slots=8\n"
+    sink = Sink()
+    verify_artifacts(files | {"deepspeed/hostfile": text.replace(old, new)}, sink)
+    assert [one.code for one in sink.diagnostics] == ([code] if code else [])
