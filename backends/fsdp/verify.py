@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from parc.backends.shared.verify_llama import UNUSED_IN_LLAMA, llama_decisions
+from parc.backends.shared.verify_program_start import search_path, start_of_script
 from parc.backends.shared.verify_torch_layout import (
     NOT_IN_TORCH_FILES,
     batch_decisions,
@@ -91,16 +92,10 @@ class FsdpVerifier(DeviceMeshVerifier):
     def program_start(
         self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
     ) -> ProgramStart | None:
-        """Return the start of the emitted or the user's program with ``launch.args``."""
-        launch = plan["problem"]["launch"]
-        own = launch["program"]
-        # The user's program imports parallelize.py.
-        path = 'export PYTHONPATH="$here/../fsdp${PYTHONPATH:+:$PYTHONPATH}"'
-        return ProgramStart(
-            program=shlex.quote(own) if own else f'"$here/../{PROGRAM}"',
-            arguments=shlex.join(launch["args"]),
-            setup=(path,) if own else (),
-        )
+        """Return the start of the emitted program, or of the user's, which imports emitted code."""
+        start = start_of_script(plan, PROGRAM)
+        own = plan["problem"]["launch"]["program"]
+        return replace(start, setup=(search_path("fsdp"),)) if own else start
 
     def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
         """Yield the settings in ``config.json``."""

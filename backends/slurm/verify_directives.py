@@ -94,10 +94,9 @@ def directive_decisions(
         differing.add(path)
         setting = f"#SBATCH --{name}" if name in found else ""
         yield Decision(path, words, JOB, line, setting)
-    for name in sorted(expected):
-        path = PATHS.get(name, SLURM)
-        if path not in differing:
-            yield Decision(path, planned_value(plan, path), JOB, found[name][1])
+    for path in sorted({*PATHS.values()} - differing):
+        # The directive is the expected one, or absent as expected.
+        yield Decision(path, planned_value(plan, path), JOB)
 
 
 def _expected(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> dict[str, str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from parc.backends.shared.verify_llama import UNUSED_IN_LLAMA
+from parc.backends.shared.verify_program_start import search_path, start_of_script
 from parc.backends.shared.verify_torch_layout import NOT_IN_TORCH_FILES, fixed_decisions
 from parc.backends.torchtitan.verify_model import model_decisions
 from parc.backends.torchtitan.verify_module import MODULE, read_module
@@ -55,15 +56,11 @@ class TorchtitanVerifier(DeviceMeshVerifier):
     def program_start(
         self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
     ) -> ProgramStart | None:
-        """Return the start of ``torchtitan.train`` or the user's program with the module."""
-        launch = plan["problem"]["launch"]
-        own = launch["program"]
-        return ProgramStart(
-            program=shlex.quote(own) if own else "",
-            module="" if own else "torchtitan.train",
-            arguments=shlex.join(["--module", "parc_titan", "--config", "run", *launch["args"]]),
-            setup=('export PYTHONPATH="$here/../torchtitan${PYTHONPATH:+:$PYTHONPATH}"',),
-        )
+        """Return the start of torchtitan, or of the user's program, with the emitted module."""
+        start = start_of_script(plan, "", ("--module", "parc_titan", "--config", "run"))
+        start = replace(start, setup=(search_path("torchtitan"),))
+        own = plan["problem"]["launch"]["program"]
+        return start if own else replace(start, program="", module="torchtitan.train")
 
     def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
         """Yield the settings of the module."""
