@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from parc.backends.shared.verify_torch_layout import (
+from parc.backends.shared.verify_torch import (
     batch_decisions,
     mesh_decisions,
     recompute_decisions,

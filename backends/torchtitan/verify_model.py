@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from parc.backends.shared.verify_llama import llama_decisions
+from parc.backends.shared.verify_torch import llama_decisions
 from parc.backends.torchtitan.verify_module import CALLED, MODULE, Code
 from parc.backends.verifier import Decision
 from parc.compiler.verify.emitted_settings import EmittedSettings, translate

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from parc.backends.shared.verify_torch_layout import mesh_decisions, recompute_decisions
+from parc.backends.shared.verify_torch import mesh_decisions, recompute_decisions
 from parc.backends.torchtitan.verify_module import CALLED, STAGES, Code
 from parc.backends.verifier import Decision
 from parc.compiler.verify.device_mesh import MeshSizes
