@@ -154,7 +154,7 @@ def _unsupported_rules(framework: str, supported: Mapping[str, str]) -> Iterator
 
 
 def _uses_strategy(strategy: Strategy) -> Callable[[Problem, Layout], bool]:
-    """Return the condition of a rule: True if a layout uses ``strategy``, or the spec requests it."""
+    """Return the condition of a rule: True if ``strategy`` is used or requested."""
     return lambda problem, layout: strategy.uses(layout) or strategy.requested(problem.pins)
 
 

@@ -20,9 +20,9 @@ def check_unused_settings(
 ) -> None:
     """Report settings that reach no emitted file, and launchers that start no framework.
 
-    ``default_program`` is the program that the framework provides. Reported are launch settings that no target uses (E13), settings that the framework or engine
-    cannot use (E14), and launchers that would start a framework's program without the files that
-    the framework emits (E15).
+    ``default_program`` is the program that the framework provides. Reported are launch settings
+    that no target uses (E13), settings that the framework or engine cannot use (E14), and launchers
+    that would start the framework's program without the files that the framework emits (E15).
     """
     _check_launch(spec, targets, sink)
     _check_fields_without_effect(spec, targets, sink)
@@ -45,7 +45,7 @@ def set_fields(model: BaseModel, above: str = "") -> Iterator[str]:
 
 def _check_launch(spec: AnySpec, targets: Targets, sink: Sink) -> None:
     """Report launch settings that no target uses (E13), in one finding per section."""
-    from parc.backends.registry import can_start, declaration, installed_backends
+    from parc.backends.registry import Role, can_start, declaration, installed_backends
 
     # A framework that another target starts emits no launch script.
     behind = [targets.framework] * any(can_start(one, targets.framework) for one in targets.emit)
@@ -56,7 +56,7 @@ def _check_launch(spec: AnySpec, targets: Targets, sink: Sink) -> None:
         if not is_covered(path, used):
             unused.setdefault(path.rpartition(".")[0] or path, []).append(path)
     for section, paths in unused.items():
-        role = "train" if isinstance(spec, Spec) else "serve"
+        role: Role = "train" if isinstance(spec, Spec) else "serve"
         users = [
             one.name for one in installed_backends(role) if is_covered(paths[0], one.launch_fields)
         ]

@@ -35,7 +35,13 @@ DEFAULT_TARGETS = (
     Target(default_targets("serve"), serving=True),
 )
 LAUNCHERS = ("kubernetes", "preflight", "rankmap", "slurm", "torchrun")
-FRAMEWORKS = (("accelerate",), ("accelerate", "deepspeed"), ("deepspeed",), ("fsdp",), ("torchtitan",))
+FRAMEWORKS = (
+    ("accelerate",),
+    ("accelerate", "deepspeed"),
+    ("deepspeed",),
+    ("fsdp",),
+    ("torchtitan",),
+)
 ALL_TARGETS = (
     *DEFAULT_TARGETS,
     *(Target((*names, "torchrun")) for names in FRAMEWORKS),

@@ -27,7 +27,12 @@ def racks(nodes: object) -> Spec:
 
 @pytest.mark.parametrize(
     "nodes",
-    ["a01,a02,a03,a04", "a[01-02],a[03-04]", ["a[01-02]", "a[03,04]"], ["a01", "a02", "a03", "a04"]],
+    [
+        "a01,a02,a03,a04",
+        "a[01-02],a[03-04]",
+        ["a[01-02]", "a[03,04]"],
+        ["a01", "a02", "a03", "a04"],
+    ],
 )
 def test_the_digest_does_not_depend_on_how_hosts_are_written(nodes: object) -> None:
     assert digest_with(racks(nodes)) == digest_with({})

@@ -51,7 +51,8 @@ def _serving_plan_schema(definitions: Schema, stamp: Schema, cluster: Schema) ->
         **stamp,
         "problem": _with_required(_serving_problem_schema(definitions), {"cluster": cluster}),
         "layout": _with_required(
-            dataclass_schema(ServingLayout, definitions), {
+            dataclass_schema(ServingLayout, definitions),
+            {
                 **dict.fromkeys(LAYOUT_TOTALS, COUNT),
                 "all2all": {"type": "string"},
                 "redundant_experts": type_schema(int | None, definitions),
