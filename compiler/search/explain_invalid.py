@@ -50,7 +50,7 @@ def _find_fix(
     own = _apply_edit(problem, finding.fix)
     if finding.fix and (own is None or (own != problem and _has_valid_layout(own, framework))):
         return finding, own is not None
-    pinned = [one.name for one in fields(Pins) if getattr(problem.pins, one.name) is not None]
+    pinned = [one.name for one in fields(Pins) if one.name in _pinned(problem)]
     first = path.removeprefix("layout.")
     # The setting that the finding points to comes first, because the user looks at that line.
     names = sorted(pinned, key=lambda name: name != first)
@@ -58,8 +58,38 @@ def _find_fix(
     if edits:
         # An axis of 1 turns the strategy off, which is hardly what the user wants.
         return replace(finding, fix=min(edits, key=lambda edit: edit.endswith(": 1"))), True
-    guess = own == problem or finding.fix.endswith(": auto")
-    return (replace(finding, fix="") if guess else finding), False
+    fix = _find_first_edit(problem, framework, finding, first)
+    return replace(finding, fix=fix), False
+
+
+def _find_first_edit(problem: Problem, framework: Framework, finding: Finding, name: str) -> str:
+    """Return the first of several edits that give a valid layout; "" if it is unclear.
+
+    For a number in ``layout``, this is the nearest value with which the values that the spec fixes
+    agree. Otherwise it is the fix of ``finding``, unless it sets ``auto`` or changes nothing.
+    """
+    pinned = _pinned(problem)
+    if name in pinned and name in NUMERIC_PINS:
+        rules = all_rules(problem, framework)
+        own = [rule for rule in rules if rule.reads and pinned.issuperset(rule.reads)]
+        released = replace(problem, pins=_with_pin(problem, name, None))
+        values = {
+            getattr(layout, name)
+            for layout in islice(_layouts(released, framework, rules), MAX_EXAMINED)
+            if not any(rule.broken(problem, layout) for rule in own)
+        }
+        at = getattr(problem.pins, name)
+        value = min(values - {at}, key=lambda value: (abs(value - at), -value), default=None)
+        if value is not None:
+            return f"layout.{name}: {value}"
+    changed = _apply_edit(problem, finding.fix)
+    return "" if changed == problem or finding.fix.endswith(": auto") else finding.fix
+
+
+def _pinned(problem: Problem) -> frozenset[str]:
+    """Return the names of the layout values that the spec fixes."""
+    names = (one.name for one in fields(Pins))
+    return frozenset(name for name in names if getattr(problem.pins, name) is not None)
 
 
 def _apply_edit(problem: Problem, fix: str) -> Problem | None:
@@ -108,7 +138,12 @@ def _find_edit_of_pin(problem: Problem, framework: Framework, name: str) -> str:
     at = getattr(problem.pins, name)
     # The nearest valid value; of two that are equally near, the larger one.
     value = min(values, key=lambda value: (abs(value - at), -value), default=None)
-    return "" if value is None else f"layout.{name}: {value}"
+    if value is None:
+        return ""
+    # Some values are only valid if PARC chooses them, such as cp_a2a 1.
+    tried = replace(problem, pins=_with_pin(problem, name, value))
+    works = _has_valid_layout(tried, framework)
+    return f"layout.{name}: {value}" if works else f"remove layout.{name}"
 
 
 def _has_valid_layout(problem: Problem, framework: Framework) -> bool:
@@ -158,22 +193,20 @@ def explain_invalid(
     always = set.intersection(*({rule.code for rule in found} for found in broken.values()))
     shown = [rule for rule in broken[closest] if rule.code in always] or broken[closest]
     violations: list[_Violation] = []
-    pinned = frozenset(
-        one.name for one in fields(Pins) if getattr(problem.pins, one.name) is not None
-    )
+    pinned = _pinned(problem)
     if framework.splits(problem, closest.pp, closest.vpp) is None:
         # The split of this layout comes from floor_split, because the framework has none. So the
         # framework explains why, and the rules that floor_split violates are not reported.
         code, path, finding = framework.why_no_split(problem, closest.pp, closest.vpp)
         fixed = _find_fix(problem, framework, finding, path)
         own = path.removeprefix("layout.") in pinned
-        violations.append(_Violation(code, path, *fixed, own))
+        violations.append(_Violation(code, (path,), path, *fixed, own))
         shown = [rule for rule in shown if rule.code not in CONSERVATION and rule.code != code]
     for rule in shown:
         path = sink.positions.first_path_in_spec(rule.fields)
         fixed = _find_fix(problem, framework, rule.explain(problem, closest), path)
         own = bool(rule.reads) and pinned.issuperset(rule.reads)
-        violations.append(_Violation(rule.code, path, *fixed, own))
+        violations.append(_Violation(rule.code, rule.fields, path, *fixed, own))
     for one in _root_causes(problem, framework, violations):
         sink.report(one.code, one.finding, at=one.path)
 
@@ -183,6 +216,8 @@ class _Violation:
     """Violated rule with its explanation."""
 
     code: str
+    fields: tuple[str, ...]
+    """Fields of the rule; only ``path`` for a split of the layers that does not exist."""
     path: str
     finding: Finding
     solved: bool
@@ -223,31 +258,40 @@ def _root_causes(
         fixed = _apply_edit(fixed, one.finding.fix) or fixed
     remaining = _violated_by_all(fixed, framework)
     for one in violations:
-        if not one.own and one.path not in own and one.code in remaining:
+        if not one.own and one.path not in own and (one.code, one.fields) in remaining:
             reported.append(one.with_fix_for(fixed, framework))
-    return reported
+    # With the new fixes, more violations may have one cause.
+    return _merge_equal_fixes(reported)
 
 
 def _merge_equal_fixes(violations: list[_Violation]) -> list[_Violation]:
     """Return the violations without those whose fix another one has, which solves both."""
     causes: dict[str, _Violation] = {}
     for one in violations:
-        # A violation without a tried fix has a cause of its own.
-        cause = one.finding.fix if one.solved else f"{one.code} {one.path}"
-        edited = cause.removeprefix("remove ").partition(":")[0]
+        edited = one.finding.fix.removeprefix("remove ").partition(":")[0]
+        # The first of several edits explains only errors at the value that it changes, and those
+        # without a value of their own. Fixes in words are no edits.
+        first = edited.startswith("layout.") and (
+            one.path == edited or not one.path.startswith("layout.")
+        )
+        cause = one.finding.fix if one.solved or first else f"{one.code} {one.path}"
         if cause not in causes or (one.path == edited != causes[cause].path):
             causes[cause] = one
     return list(causes.values())
 
 
-def _violated_by_all(problem: Problem, framework: Framework) -> set[str]:
-    """Return the codes of the rules that all layouts violate; empty if a layout is valid."""
+def _violated_by_all(
+    problem: Problem, framework: Framework
+) -> frozenset[tuple[str, tuple[str, ...]]]:
+    """Return (code, fields) of the rules that all layouts violate; empty if a layout is valid."""
     if _has_valid_layout(problem, framework):
-        return set()
+        return frozenset()
     rules = all_rules(problem, framework)
-    layouts = islice(_layouts(problem, framework, rules), MAX_EXAMINED)
-    broken = [{rule.code for rule in rules if rule.broken(problem, layout)} for layout in layouts]
-    return set.intersection(*broken) if broken else {rule.code for rule in rules}
+    found = frozenset((rule.code, rule.fields) for rule in rules)
+    for layout in islice(_layouts(problem, framework, rules), MAX_EXAMINED):
+        broken = (rule for rule in rules if rule.broken(problem, layout))
+        found &= {(rule.code, rule.fields) for rule in broken}
+    return found
 
 
 def _no_layout_finding(problem: Problem) -> Finding:
