@@ -22,6 +22,8 @@ from parc.compiler.search.layout_space import LayoutSpace, sibling_layouts
 
 MAX_EXAMINED = 4_096
 """Largest number of layouts that are checked per edit, to bound the time of an explanation."""
+MAX_VALUES = 6
+"""Largest number of values of a setting that are tried as the first of several edits."""
 NUMERIC_PINS = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp", "micro_batch", "dp_shard", "cp_a2a")
 """Pins that are fixed by the nearest valid number. All other pins are fixed by their removal."""
 NAMED_PINS = ("schedule", "cp_comm", "order")
@@ -31,21 +33,18 @@ SET_EDIT = re.compile(r"(layout|job)\.(\w+): (\S+)(?= |$)")
 REMOVE_EDIT = re.compile(r"remove layout\.(\w+)$")
 
 
-def suggest_pin_fix(problem: Problem, framework: Framework, finding: Finding, path: str) -> Finding:
+def suggest_pin_fix(
+    problem: Problem, framework: Framework, finding: Finding, at: tuple[str, str]
+) -> tuple[Finding, bool]:
     """Return ``finding`` with a fix after which a valid layout exists, if one edit is enough.
 
     The fix of ``finding`` is kept if it works, or if it is not a plain edit that can be tried.
-    Otherwise the new fix changes the layout setting at ``path``, or another setting if that does
-    not help; fixes that set an axis to 1 are the last choice. If no single edit works, the fix of
-    ``finding`` is kept as the first of several edits, unless it sets ``auto`` or changes nothing.
+    Otherwise the new fix changes the setting to which the finding points, or another setting if
+    that does not help; fixes that set an axis to 1 are the last choice. If no single edit works,
+    the fix is the first of several edits. ``at`` is (code, spec path) of the finding. The result is
+    (finding, True if a valid layout exists after the fix).
     """
-    return _find_fix(problem, framework, finding, path)[0]
-
-
-def _find_fix(
-    problem: Problem, framework: Framework, finding: Finding, path: str
-) -> tuple[Finding, bool]:
-    """Return the result of ``suggest_pin_fix``, and True if a valid layout exists after its fix."""
+    code, path = at
     # None stands for a fix that cannot be tried here, such as a flag of another tool. It is kept.
     own = _apply_edit(problem, finding.fix)
     if finding.fix and (own is None or (own != problem and _has_valid_layout(own, framework))):
@@ -58,32 +57,42 @@ def _find_fix(
     if edits:
         # An axis of 1 turns the strategy off, which is hardly what the user wants.
         return replace(finding, fix=min(edits, key=lambda edit: edit.endswith(": 1"))), True
-    fix = _find_first_edit(problem, framework, finding, first)
+    fix = _find_first_edit(problem, framework, finding, (code, first))
     return replace(finding, fix=fix), False
 
 
-def _find_first_edit(problem: Problem, framework: Framework, finding: Finding, name: str) -> str:
-    """Return the first of several edits that give a valid layout; "" if it is unclear.
+def _find_first_edit(
+    problem: Problem, framework: Framework, finding: Finding, at: tuple[str, str]
+) -> str:
+    """Return the first of several edits that give a valid layout; "" if none is good.
 
-    For a number in ``layout``, this is the nearest value with which the values that the spec fixes
-    agree. Otherwise it is the fix of ``finding``, unless it sets ``auto`` or changes nothing.
+    An edit is good if no rule is violated that was not violated before, and if the rule of
+    ``finding`` is not violated any more. The fix of ``finding`` comes first, then the nearest
+    values of its setting. ``at`` is (code, name of the setting).
     """
-    pinned = _pinned(problem)
-    if name in pinned and name in NUMERIC_PINS:
-        rules = all_rules(problem, framework)
-        own = [rule for rule in rules if rule.reads and pinned.issuperset(rule.reads)]
+    code, name = at
+    edits = [] if finding.fix.endswith(": auto") else [finding.fix]
+    if name in _pinned(problem) and name in NUMERIC_PINS:
         released = replace(problem, pins=_with_pin(problem, name, None))
-        values = {
-            getattr(layout, name)
-            for layout in islice(_layouts(released, framework, rules), MAX_EXAMINED)
-            if not any(rule.broken(problem, layout) for rule in own)
-        }
-        at = getattr(problem.pins, name)
-        value = min(values - {at}, key=lambda value: (abs(value - at), -value), default=None)
-        if value is not None:
-            return f"layout.{name}: {value}"
-    changed = _apply_edit(problem, finding.fix)
-    return "" if changed == problem or finding.fix.endswith(": auto") else finding.fix
+        rules = all_rules(problem, framework)
+        layouts = islice(_layouts(released, framework, rules), MAX_EXAMINED)
+        now = getattr(problem.pins, name)
+        near = sorted(
+            {getattr(layout, name) for layout in layouts} - {now},
+            key=lambda value: (abs(value - now), -value),
+        )
+        edits += [f"layout.{name}: {value}" for value in near[:MAX_VALUES]]
+    before = _violated_by_all(problem, framework)
+    path = name if "." in name else f"layout.{name}"
+    others = {(other, paths) for other, paths in before if other != code or path not in paths}
+    for edit in edits:
+        changed = _apply_edit(problem, edit)
+        if changed is None or changed == problem:
+            continue
+        if _violated_by_all(changed, framework) <= others:
+            return edit
+    # A fix in words, or a flag of another tool, cannot be tried.
+    return finding.fix if _apply_edit(problem, finding.fix) is None else ""
 
 
 def _pinned(problem: Problem) -> frozenset[str]:
@@ -198,13 +207,15 @@ def explain_invalid(
         # The split of this layout comes from floor_split, because the framework has none. So the
         # framework explains why, and the rules that floor_split violates are not reported.
         code, path, finding = framework.why_no_split(problem, closest.pp, closest.vpp)
-        fixed = _find_fix(problem, framework, finding, path)
+        fixed = suggest_pin_fix(problem, framework, finding, (code, path))
         own = path.removeprefix("layout.") in pinned
         violations.append(_Violation(code, (path,), path, *fixed, own))
         shown = [rule for rule in shown if rule.code not in CONSERVATION and rule.code != code]
     for rule in shown:
         path = sink.positions.first_path_in_spec(rule.fields)
-        fixed = _find_fix(problem, framework, rule.explain(problem, closest), path)
+        fixed = suggest_pin_fix(
+            problem, framework, rule.explain(problem, closest), (rule.code, path)
+        )
         own = bool(rule.reads) and pinned.issuperset(rule.reads)
         violations.append(_Violation(rule.code, rule.fields, path, *fixed, own))
     for one in _root_causes(problem, framework, violations):
@@ -227,7 +238,7 @@ class _Violation:
 
     def with_fix_for(self, problem: Problem, framework: Framework) -> _Violation:
         """Return this violation with a fix for ``problem``, in which others are fixed already."""
-        finding, solved = _find_fix(problem, framework, self.finding, self.path)
+        finding, solved = suggest_pin_fix(problem, framework, self.finding, (self.code, self.path))
         return replace(self, finding=finding, solved=solved)
 
 

@@ -247,6 +247,12 @@ def test_other_hardware_or_another_size_of_model_is_no_fix(edit: Any, fix: str) 
             "layout.tp",
             "layout.tp: 8",
         ),
+        # 4 is nearer, but expert tensor parallelism stays unsupported with it.
+        (
+            {"layout": {"ep": 8, "etp": 3, "count_loss": True}, "emit": ["fsdp"]},
+            "layout.etp",
+            "layout.etp: 1",
+        ),
     ],
 )
 def test_the_first_of_several_fixes_agrees_with_all_rules_of_its_value(
