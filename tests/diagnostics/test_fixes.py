@@ -249,7 +249,12 @@ def test_other_hardware_or_another_size_of_model_is_no_fix(edit: Any, fix: str) 
         ),
         # 4 is nearer, but expert tensor parallelism stays unsupported with it.
         (
-            {"layout": {"ep": 8, "etp": 3, "count_loss": True}, "emit": ["fsdp"]},
+            {
+                "layout": {"ep": 8, "etp": 3, "last_stage_layers": 5, "count_loss": True},
+                "cluster": {"node": "l40s-8", "nodes": 5},
+                "job.sequence_length": 8192,
+                "emit": ["fsdp"],
+            },
             "layout.etp",
             "layout.etp: 1",
         ),
