@@ -7,12 +7,14 @@ values in a diagnostic). A built-in name therefore never depends on which packag
 
 from __future__ import annotations
 
+from importlib.resources import files
 from typing import Literal, cast
 
 from parc.backends.base import Backend, Engine, Framework, ServingBackend
-from parc.backends.declaration import Declaration, Front, JobKind
+from parc.backends.declaration import LAUNCH, Declaration, Front, JobKind
 from parc.backends.plugins import PluginProblem, load_plugin, plugin_names
 from parc.backends.verifier import Verifier
+from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir import Problem
 
 Role = Literal["train", "serve", "framework", "engine"]
@@ -28,6 +30,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         binds_layout=True,
         default_for=("train",),
         verifier=".verify",
+        launch_fields=("args",),
     ),
     Declaration(
         name="deepspeed",
@@ -45,6 +48,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         training=".backend",
         binds_layout=True,
         verifier=".verify",
+        launch_fields=(),
     ),
     Declaration(
         name="torchtitan",
@@ -52,6 +56,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         training=".backend",
         binds_layout=True,
         verifier=".verify",
+        launch_fields=(),
     ),
     Declaration(
         name="accelerate",
@@ -61,6 +66,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         binds_layout=True,
         verifier=".verify",
         fronts=(Front("deepspeed", ".plugin", ".verify_plugin"),),
+        launch_fields=(),
     ),
     Declaration(
         name="vllm",
@@ -71,6 +77,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         binds_layout=True,
         default_for=("serve",),
         verifier=".verify",
+        launch_fields=(*LAUNCH, "port", "load_balancer"),
     ),
     Declaration(
         name="kubernetes",
@@ -78,6 +85,8 @@ BUILT_IN: tuple[Declaration, ...] = (
         training=".backend",
         serving=".backend",
         verifier=".verify",
+        launch_fields=(*LAUNCH, "kubernetes", "slurm.signal"),
+        needs_framework=True,
     ),
     Declaration(
         name="preflight",
@@ -85,6 +94,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         training=".backend",
         default_for=("train",),
         verifier=".verify",
+        launch_fields=(),
     ),
     Declaration(
         name="rankmap",
@@ -93,6 +103,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         serving=".backend",
         default_for=("train", "serve"),
         verifier=".verify",
+        launch_fields=(),
     ),
     Declaration(
         name="ray",
@@ -107,6 +118,8 @@ BUILT_IN: tuple[Declaration, ...] = (
         serving=".backend",
         default_for=("train",),
         verifier=".verify",
+        launch_fields=(*LAUNCH, "slurm"),
+        needs_framework=True,
     ),
     Declaration(
         name="torchrun",
@@ -115,6 +128,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         launchers=("torchrun", "torch.distributed.run", "torch.distributed.launch"),
         default_for=("train",),
         verifier=".verify",
+        needs_framework=True,
     ),
 )
 """Frameworks and engines first, in the order of the README's matrix. If a spec emits no framework,
@@ -124,9 +138,9 @@ _BY_NAME = {one.name: one for one in BUILT_IN}
 
 
 def find_declaration(name: str) -> Declaration | PluginProblem | None:
-    """Return the declaration of the backend ``name``, or the problem of the plugin with that name.
+    """Return the declaration of the backend ``name``; None if the name is unknown.
 
-    Returns None if the name is unknown.
+    If the name is that of a plugin that cannot be used, return the problem with the plugin.
     """
     # Built-in names win, so that no plugin can replace a built-in backend.
     return _BY_NAME.get(name) or load_plugin(name)
@@ -168,8 +182,8 @@ def all_declared() -> tuple[Declaration, ...]:
 def has_role(one: Declaration, role: Role) -> bool:
     """Return True if the backend ``one`` has ``role``.
 
-    The roles "train" and "serve" mean that it emits files for such jobs; "framework" and "engine",
-    that it also binds their layout.
+    The roles "train" and "serve" mean that the backend emits files for such jobs; "framework" and
+    "engine" mean that it also determines their layout.
     """
     roles = {
         "train": bool(one.training),
@@ -187,7 +201,7 @@ def default_targets(kind: JobKind) -> tuple[str, ...]:
 
 
 def backend(name: str) -> Backend:
-    """Return the object of the training backend ``name``.
+    """Return the training backend ``name``.
 
     Raises:
         KeyError: no training backend has that name.
@@ -196,7 +210,7 @@ def backend(name: str) -> Backend:
 
 
 def framework(name: str) -> Framework:
-    """Return the object of the framework ``name``.
+    """Return the framework ``name``.
 
     Raises:
         KeyError: no framework has that name.
@@ -207,7 +221,7 @@ def framework(name: str) -> Framework:
 
 
 def serving_backend(name: str) -> ServingBackend:
-    """Return the object of the serving backend ``name``.
+    """Return the serving backend ``name``.
 
     Raises:
         KeyError: no serving backend has that name.
@@ -216,7 +230,7 @@ def serving_backend(name: str) -> ServingBackend:
 
 
 def engine(name: str) -> Engine:
-    """Return the object of the engine ``name``.
+    """Return the engine ``name``.
 
     Raises:
         KeyError: no engine has that name.
@@ -224,6 +238,18 @@ def engine(name: str) -> Engine:
     if not declaration(name).is_engine:
         raise KeyError(name)
     return cast(Engine, serving_backend(name))
+
+
+def fields_without_effect(name: str) -> dict[str, str]:
+    """Return spec field -> reason of the fields that the backend ``name`` cannot use.
+
+    They are the rows of ``without_effect.yaml`` in its package, if it has that file.
+
+    Raises:
+        KeyError: no usable backend has that name.
+    """
+    file = files(declaration(name).package) / "without_effect.yaml"
+    return dict(parse_table(file.read_text("utf-8"))) if file.is_file() else {}
 
 
 def versions_of(name: str) -> tuple[tuple[str, ...], str]:
@@ -252,7 +278,8 @@ def verifier(name: str) -> Verifier | None:
 def front_verifiers(name: str) -> dict[str, Verifier]:
     """Return framework -> verifier of the files that ``name`` emits together with that framework.
 
-    ``name`` is a backend that can start the program of other frameworks (``Front``).
+    ``name`` is a backend that can start the program of other frameworks, as Accelerate starts
+    DeepSpeed's.
     """
     found = declaration(name)
     verified = ((one.framework, one.verifier) for one in found.fronts if one.verifier)
@@ -260,7 +287,10 @@ def front_verifiers(name: str) -> dict[str, Verifier]:
 
 
 def built_in_fronts() -> tuple[tuple[str, str], ...]:
-    """Return all built-in pairs (front, framework): the front starts the framework's program."""
+    """Return all built-in pairs (backend, framework) in which the backend starts the framework.
+
+    Accelerate and DeepSpeed are such a pair.
+    """
     return tuple((one.name, front.framework) for one in BUILT_IN for front in one.fronts)
 
 
@@ -270,7 +300,9 @@ def front_of(problem: Problem) -> str:
 
 
 def behind_front(front: str, name: str) -> Framework:
-    """Return the framework ``name``, limited to what the backend ``front`` supports.
+    """Return the framework ``name``, limited to what the backend that starts it supports.
+
+    That backend is ``front``.
 
     Raises:
         KeyError: ``front`` cannot start that framework.
@@ -282,7 +314,7 @@ def behind_front(front: str, name: str) -> Framework:
 
 
 def framework_of(problem: Problem) -> Framework:
-    """Return the framework that binds the layout of ``problem``.
+    """Return the framework that determines the layout of ``problem``.
 
     If another backend starts the framework's program, the result is limited to what that backend
     supports.

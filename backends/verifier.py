@@ -11,7 +11,7 @@ A verifier class inherits from one of the protocols, whose members have defaults
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
@@ -111,11 +111,39 @@ class Decision:
     path: str
     """Path of the same setting in ``plan.json``: ``layout.zero_stage``."""
     value: Any
-    """Value that the target will use, as JSON has it; its own default if the file has none."""
+    """Value that the target will use, as JSON has it; its own default if the file has none. A
+    frozenset means that the file allows each of its values, because it has no setting for it."""
     file: str
     line: int = 1
     setting: str = ""
     """Text of the setting in the file: ``--micro-batch-size 2``; empty: the file omits it."""
+    accepts: Callable[[Any], bool] | None = None
+    """Predicate that is True for the planned values under which the target behaves as with
+    ``value``; None if only an equal value does. Needed where a target rounds or limits a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramStart:
+    """Commands with which a launch script starts a framework's program; all texts are shell text.
+
+    ``$here`` is the folder of the launch script, ``$PARC_DIR`` the output folder.
+    """
+
+    program: str = ""
+    """Script that the launcher starts; empty if ``module`` is set."""
+    module: str = ""
+    """Python module that the launcher starts instead."""
+    arguments: str = ""
+    """Arguments of the program."""
+    setup: tuple[str, ...] = ()
+    """Commands that run first."""
+    launcher: tuple[str, ...] = ()
+    """Words of the framework's own launcher; empty: torchrun."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the framework requires."""
+    stop_test: str = ""
+    """Command that succeeds if the program saves a checkpoint and stops on SIGTERM; empty: it
+    never does."""
 
 
 class Verifier(Protocol):
@@ -129,11 +157,22 @@ class Verifier(Protocol):
     def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
         """Yield the settings that the target reads from its files in ``artifacts``.
 
-        A setting that the target does not recognize, or that the plan never sets, is yielded too,
-        under the path of the plan that would allow it (``problem.launch.args``), so that a foreign
-        line cannot pass unnoticed.
+        If the target does not recognize a setting, or the plan never sets it, the setting has the
+        path of the spec field that would allow it (``problem.launch.args``), so that an added line
+        is always reported.
         """
         return ()
+
+    def embedded_files(self, artifacts: Mapping[str, str]) -> Mapping[str, str]:
+        """Return path in the output folder -> text of the files that other files contain.
+
+        They are verified like files of the folder, for example those in a ConfigMap.
+        """
+        return {}
+
+    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+        """Report contradictions in the files of the target, and changed program text (A18)."""
+        return None
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
         """Report host names (A02) and numbers (A07) that differ from the rank map."""
@@ -166,6 +205,16 @@ class FrameworkVerifier(Verifier, Protocol):
     ) -> DerivedGroups | None:
         """Return the sizes and process groups on ``world`` ranks; None after a finding."""
 
+    def program_start(
+        self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
+    ) -> ProgramStart | None:
+        """Return the way in which a launch script must start the program of ``plan``.
+
+        ``plan`` is the tree of ``plan.json``. None, the default, means that it is unknown; then the
+        commands of launch scripts are not compared.
+        """
+        return None
+
 
 class FrontableVerifier(FrameworkVerifier, Protocol):
     """Verifier of a framework that another backend can start (``Declaration.fronts``)."""
@@ -173,7 +222,7 @@ class FrontableVerifier(FrameworkVerifier, Protocol):
     def behind_front(
         self, file: str, read_world: Callable[[str], int], launcher: tuple[LauncherNumber, ...]
     ) -> FrameworkVerifier:
-        """Return the verifier for runs that another backend, the front, starts.
+        """Return the verifier for jobs in which another backend (the front) starts this framework.
 
         Args:
             file: configuration file of the front.
@@ -195,6 +244,39 @@ class EngineVerifier(Verifier, Protocol):
     shared_axes: Mapping[str, tuple[str, ...]]
     """Column of the rank map over several axes -> the axes whose coordinates its members share;
     the column counts the members of each group."""
+    health_path: str = "/health"
+    """Path of the API server that responds once the engine is ready."""
+
+    ray_entry: tuple[str, str, str] | None = None
+    """Program, module of its ``main`` and variable with the indices of Ray's bundles; None: the
+    code of a Ray program of the engine is not compared."""
+
+    def api_ports(self, artifacts: Mapping[str, str]) -> Iterable[tuple[int, int]] | None:
+        """Return (node rank, port) of each API server that ``file`` starts; None if unknown."""
+        return None
+
+    def command_decisions(
+        self,
+        file: str,
+        words: Sequence[str],
+        environment: Mapping[str, str],
+        plan: Mapping[str, Any],
+    ) -> Iterable[Decision]:
+        """Yield the settings of a command of the engine that another target starts.
+
+        Args:
+            file: file with the command.
+            words: the command without the name of its program.
+            environment: variables with which it is started.
+            plan: tree of ``plan.json``.
+        """
+        return ()
+
+    def required_environment(
+        self, plan: Mapping[str, Any], environment: Mapping[str, str]
+    ) -> Mapping[str, str]:
+        """Return the variables that ``command_decisions`` reads or the engine requires."""
+        return {}
 
     def derive_ranks(
         self, artifacts: Mapping[str, str], sink: Sink

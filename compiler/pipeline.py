@@ -116,7 +116,8 @@ def plan_problem(
 ) -> Plan | None:
     """Return the best valid plan that fits into memory; None after reporting why there is none.
 
-    The hosts of the lock file ``locked`` are kept if it has the same layout.
+    The hosts of the lock file ``locked`` are kept if the lock file and the plan have the same
+    layout.
     """
     target = framework_of(problem)
     pricing = pricing_for(problem, target)
@@ -161,8 +162,8 @@ def plan_any(
 ) -> AnyPlan | None:
     """Return the plan of a training or serving problem; None after reporting errors.
 
-    If the cluster still has the hosts of the lock file ``locked``, its drained hosts stay out and
-    its spare hosts stay in use.
+    If the cluster still has the hosts of the lock file ``locked``, the hosts that this file lists
+    as drained stay unused, and the spare hosts that it uses stay in use.
     """
     cluster = restore_cluster(problem.cluster, locked)
     if cluster is None:
@@ -208,17 +209,33 @@ def try_fixes_of_plan(
         withdraw_failed_fixes(sink, attempt, tried=("layout", "job"))
 
 
-def emit_plan(plan: AnyPlan, sink: Sink, after: Watch = ignore_pass_end) -> tuple[Artifact, ...]:
-    """Return all files of ``plan``, sorted by path.
+def check_spec(source: Source, overrides: Sequence[str], sink: Sink) -> None:
+    """Report all findings of the spec in ``source``, including those of its emitted files.
+
+    The files are emitted and verified in memory, so that ``parc compile`` cannot report an error
+    that ``parc check`` does not. The report is left out, because nothing verifies it.
+    """
+    plan = plan_spec(source, overrides, sink)
+    if plan is not None and not sink.failed():
+        emit_plan(plan, sink, report=False)
+
+
+def emit_plan(
+    plan: AnyPlan, sink: Sink, after: Watch = ignore_pass_end, *, report: bool = True
+) -> tuple[Artifact, ...]:
+    """Return all files of ``plan``, sorted by path; without ``report.html`` if ``report`` is False.
 
     Their contents are verified independently of the code that emitted them; differences are
     reported to ``sink``.
     """
     from parc.compiler.report.json.plan_json import lock_artifact, plan_artifact
-    from parc.compiler.report.page.report_page import report_artifact
     from parc.compiler.verify.verify_plan import verify_artifacts
 
-    artifacts = [plan_artifact(plan), report_artifact(plan)]
+    artifacts = [plan_artifact(plan)]
+    if report:
+        from parc.compiler.report.page.report_page import report_artifact
+
+        artifacts.append(report_artifact(plan))
     after("report")
     for name in plan.problem.emit:
         if isinstance(plan, ServingPlan):

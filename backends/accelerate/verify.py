@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
-from parc.backends.verifier import FileDependencies, LauncherNumber
+import shlex
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from parc.backends.accelerate.verify_settings import AXES, MESH, config_decisions, job_decisions
+from parc.backends.shared.verify_llama import UNUSED_IN_LLAMA, llama_decisions
+from parc.backends.shared.verify_torch_layout import NOT_IN_TORCH_FILES, fixed_decisions
+from parc.backends.verifier import Decision, FileDependencies, LauncherNumber, ProgramStart
+from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes
+from parc.compiler.verify.emitted_settings import EmittedSettings, json_settings, yaml_settings
+from parc.compiler.verify.program_code import read_program_digests, verify_programs
 from parc.compiler.verify.read_emitted import Malformed
 
 CONFIG = "accelerate/config.yaml"
+JOB = "accelerate/job.json"
+PROGRAM = "accelerate/train.py"
 LAUNCHER = (
     LauncherNumber("--num_machines", r"--num_machines=(\d+)", "nodes"),
     LauncherNumber("--num_processes", r"--num_processes=(\d+)", "world"),
 )
+UNUSED = {
+    "problem.job.tokenizer_model": "the data are token ids",
+    "problem.model.position.scaling_factor": "only relevant with scaling",
+    "problem.model.position.original_max_positions": "only relevant with the scaling llama3",
+    "layout.cp_comm": "only relevant with context parallelism",
+}
 
 
 def read_sizes(text: str) -> MeshSizes:
@@ -23,28 +42,100 @@ def read_sizes(text: str) -> MeshSizes:
         Malformed: the text is not YAML with a number of processes, or a size is not a positive
             integer.
     """
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
+    return _mesh_sizes(yaml_settings(CONFIG, text))
 
-    try:
-        tree = YAML(typ="safe", pure=True).load(text)
-        config = tree.get("parallelism_config") or {}
-        ranks = tree["num_processes"]
-    except (YAMLError, KeyError, AttributeError, RecursionError, ValueError):
-        raise Malformed(CONFIG, 1, "it is not YAML with the key num_processes") from None
-    names = ("dp_replicate", "dp_shard", "cp", "tp")
-    sizes = {name: config.get(f"parallelism_config_{name}_size", 1) for name in names}
-    sequence = config.get("parallelism_config_sp_size", 1)
-    if not config:
-        sharded = tree.get("distributed_type") == "FSDP"
-        sizes["dp_shard" if sharded else "dp_replicate"] = ranks
-    found = positive_sizes(CONFIG, {"pp": 1, **sizes, "sp": sequence})
+
+def _mesh_sizes(settings: EmittedSettings) -> MeshSizes:
+    ranks = settings.values.get("num_processes")
+    if ranks is None:
+        raise Malformed(CONFIG, 1, "it has no key num_processes")
+    values = {axis: settings.values.get(path, 1) for axis, path in AXES.items()}
+    sequence = settings.values.get(f"{MESH}sp_size", 1)
+    if not any(path.startswith(MESH) for path in settings.values):
+        sharded = settings.values.get("distributed_type") == "FSDP"
+        values["dp_shard" if sharded else "dp_replicate"] = ranks
+    found = positive_sizes(CONFIG, {"pp": 1, **values, "sp": sequence})
     # Both axes split the sequence; PARC emits no sp, but the config of a user may have it.
     found["cp"] *= found.pop("sp")
     return MeshSizes(**found)
 
 
-VERIFIER = DeviceMeshVerifier(
+def accelerate_decisions(artifacts: Mapping[str, str]) -> Iterator[Decision]:
+    """Yield the settings in config.yaml and job.json."""
+    if CONFIG not in artifacts:
+        return
+    settings = yaml_settings(CONFIG, artifacts[CONFIG])
+    sizes, kind = _mesh_sizes(settings), settings.get("distributed_type")
+    yield from config_decisions(settings, sizes, artifacts)
+    if JOB in artifacts:
+        emitted = PROGRAM in artifacts
+        yield from job_decisions(json_settings(JOB, artifacts[JOB]), sizes, kind, emitted)
+    if PROGRAM in artifacts:
+        yield from llama_decisions(PROGRAM)
+        yield Decision("problem.model.attention.qkv_bias", False, PROGRAM)
+
+
+def verify_accelerate_programs(artifacts: Mapping[str, str], sink: Sink) -> None:
+    """Report programs that have other code than PARC emits (A18)."""
+    verify_programs(artifacts, read_program_digests(__package__), sink)
+
+
+def accelerate_start(plan: Mapping[str, Any], config: str = "") -> ProgramStart:
+    """Return ``accelerate launch`` of the emitted or the user's program.
+
+    ``config`` is the path of DeepSpeed's config; empty without DeepSpeed.
+    """
+    launch, layout, placement = plan["problem"]["launch"], plan["layout"], plan["placement"]
+    own = launch["program"]
+    return ProgramStart(
+        program=shlex.quote(own) if own else f'"$here/../{PROGRAM}"',
+        arguments=shlex.join(launch["args"]),
+        launcher=(
+            "accelerate launch",
+            f'--config_file="$here/../{CONFIG}"',
+            *((f'--deepspeed_config_file="$here/../{config}"',) if config else ()),
+            f"--num_machines={len(placement['hosts'])}",
+            f"--num_processes={layout['world']}",
+            '--machine_rank="$NODE_RANK"',
+            '--main_process_ip="$MASTER_ADDR"',
+            '--main_process_port="$MASTER_PORT"',
+        ),
+        # Accelerate's config has no key for it.
+        environment={"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": str(layout["micro_batches"])},
+    )
+
+
+class AccelerateVerifier(DeviceMeshVerifier):
+    """Verifier that reads ``config.yaml`` and ``job.json`` as Accelerate and the program do."""
+
+    not_in_files = MappingProxyType(NOT_IN_TORCH_FILES | UNUSED_IN_LLAMA | UNUSED)
+
+    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+        """Report programs that have other code than PARC emits (A18)."""
+        super().check_contents(artifacts, sink)
+        verify_accelerate_programs(artifacts, sink)
+
+    def program_start(
+        self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
+    ) -> ProgramStart | None:
+        """Return the ``accelerate launch`` command."""
+        return accelerate_start(plan)
+
+    def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
+        """Yield the settings in config.yaml and job.json."""
+        yield from accelerate_decisions(artifacts)
+        if CONFIG in artifacts:
+            yield from fixed_decisions(CONFIG)
+            # Accelerate 1.15 refuses sequence parallelism in the norms.
+            yield Decision("layout.sequence_parallel", False, CONFIG)
+            kind = yaml_settings(CONFIG, artifacts[CONFIG]).get("distributed_type")
+            # The emitted program sets the format of FSDP2; without it, that of the weights applies.
+            if kind != "FSDP" or PROGRAM not in artifacts:
+                gradients = "bf16" if kind == "FSDP" else "fp32"
+                yield Decision("problem.job.gradient_precision", gradients, CONFIG)
+
+
+VERIFIER = AccelerateVerifier(
     file=CONFIG,
     builder="accelerate",
     read_sizes=read_sizes,

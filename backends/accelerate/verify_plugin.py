@@ -6,11 +6,27 @@ backend may not import another backend.
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
 
-from parc.backends.accelerate.verify import CONFIG, LAUNCHER, read_sizes
+from parc.backends.accelerate.verify import (
+    CONFIG,
+    LAUNCHER,
+    accelerate_decisions,
+    accelerate_start,
+    read_sizes,
+    verify_accelerate_programs,
+)
+from parc.backends.accelerate.verify_settings import DEEPSPEED_CONFIG
 from parc.backends.registry import verifier
-from parc.backends.verifier import FrontableVerifier
+from parc.backends.verifier import (
+    Decision,
+    DerivedGroups,
+    FrameworkVerifier,
+    FrontableVerifier,
+    ProgramStart,
+)
+from parc.compiler.diagnostics import Sink
 
 
 def read_world(text: str) -> int:
@@ -18,4 +34,38 @@ def read_world(text: str) -> int:
     return read_sizes(text).world
 
 
-VERIFIER = cast(FrontableVerifier, verifier("deepspeed")).behind_front(CONFIG, read_world, LAUNCHER)
+class PluginVerifier(FrameworkVerifier):
+    """DeepSpeed's verifier for jobs that Accelerate starts, and Accelerate's own settings."""
+
+    def __init__(self, deepspeed: FrameworkVerifier) -> None:
+        """Store the verifier of ``ds_config.json``."""
+        self._deepspeed = deepspeed
+        self.file, self.needs, self.launcher = deepspeed.file, deepspeed.needs, deepspeed.launcher
+        self.files, self.not_in_files = deepspeed.files, deepspeed.not_in_files
+
+    def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
+        """Yield the settings of both frameworks."""
+        yield from self._deepspeed.decisions(artifacts)
+        yield from accelerate_decisions(artifacts)
+
+    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+        """Report contradictions between the files of both frameworks, and other code (A18)."""
+        self._deepspeed.check_contents(artifacts, sink)
+        verify_accelerate_programs(artifacts, sink)
+
+    def program_start(
+        self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
+    ) -> ProgramStart | None:
+        """Return the ``accelerate launch`` command with DeepSpeed's config."""
+        return accelerate_start(plan, DEEPSPEED_CONFIG)
+
+    def derive_groups(
+        self, artifacts: Mapping[str, str], world: int, sink: Sink
+    ) -> DerivedGroups | None:
+        """Return the process groups of DeepSpeed, in which every process is one replica."""
+        return self._deepspeed.derive_groups(artifacts, world, sink)
+
+
+VERIFIER = PluginVerifier(
+    cast(FrontableVerifier, verifier("deepspeed")).behind_front(CONFIG, read_world, LAUNCHER)
+)

@@ -2,29 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from parc.backends.deepspeed.verify_config import config_decisions
 from parc.backends.deepspeed.verify_groups import COLUMNS, Topology, derive_groups
+from parc.backends.deepspeed.verify_program import (
+    NOT_IN_FILES,
+    fixed_decisions,
+    program_settings,
+    size_decisions,
+)
+from parc.backends.shared.verify_launch_script import launch_script_decisions, verify_launch_lines
 from parc.backends.verifier import (
     NO_FILES,
+    Decision,
     DerivedGroups,
     FileDependencies,
     FrameworkVerifier,
     FrontableVerifier,
     JobShape,
     LauncherNumber,
+    ProgramStart,
 )
 from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.verify.emitted_settings import json_settings
 from parc.compiler.verify.launch_numbers import verify_host_file, verify_rendezvous
+from parc.compiler.verify.program_code import read_program_digests, verify_programs
 from parc.compiler.verify.read_emitted import LARGEST, TABLE, Malformed, read_json, read_lines
+from parc.compiler.verify.verify_decisions import PLAN, read_plan
 
 CONFIG = "deepspeed/ds_config.json"
 PROGRAM = "deepspeed/train.json"
+SOURCE = "deepspeed/train.py"
 SCRIPT = "deepspeed/launch.sh"
 SLOTS = "deepspeed/hostfile"
 """The hostfile: DeepSpeed's launcher numbers the ranks in the order of its lines."""
+LAUNCHER = (
+    "deepspeed",
+    '--hostfile="$here/hostfile"',
+    "--no_ssh",
+    '--node_rank="$NODE_RANK"',
+    '--master_addr="$MASTER_ADDR"',
+    '--master_port="$MASTER_PORT"',
+)
+"""Words with which launch.sh starts DeepSpeed's launcher; --no_ssh: only the ranks of its host."""
+LOOKUP = '< "$here/hostfile"'
+"""Text of launch.sh if it finds the node rank of a host in the hostfile."""
 ORDER = "tp-cp-ep-dp-pp"
 AXES = ("pipe", "data", "sequence", "model", "expert", "expert_model")
 
@@ -44,8 +71,29 @@ class DeepSpeedVerifier(FrontableVerifier):
         },
     )
 
+    not_in_files = NOT_IN_FILES
+
+    def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
+        """Yield the settings in ds_config.json, train.json and launch.sh."""
+        if SCRIPT in artifacts and PLAN in artifacts:
+            plan = read_plan(artifacts[PLAN])
+            yield from launch_script_decisions(SCRIPT, plan, artifacts, LAUNCHER)
+        if not {CONFIG, PROGRAM} <= artifacts.keys():
+            return
+        topology = _read_topology(_read_config(PROGRAM, artifacts))
+        yield from fixed_decisions(CONFIG)
+        yield from config_decisions(json_settings(CONFIG, artifacts[CONFIG]), topology, False)
+        settings = json_settings(PROGRAM, artifacts[PROGRAM])
+        yield from program_settings(settings, topology, SOURCE in artifacts)
+
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report missing layers (A08), a wrong batch size (A09), and contradictory sizes (A05)."""
+        """Report missing layers (A08), a wrong batch size (A09), and contradictory sizes (A05).
+
+        Programs and a launch script with other code are reported, too (A18).
+        """
+        verify_programs(artifacts, read_program_digests(__package__), sink)
+        if SCRIPT in artifacts and PLAN in artifacts:
+            verify_launch_lines(SCRIPT, read_plan(artifacts[PLAN]), artifacts, sink, LAUNCHER)
         if PROGRAM not in artifacts:
             return
         config, program = _read_config(CONFIG, artifacts), _read_config(PROGRAM, artifacts)
@@ -53,6 +101,18 @@ class DeepSpeedVerifier(FrontableVerifier):
         _verify_layers(program, topology, sink)
         _verify_batch(config, topology, sink)
         _verify_sizes(config, topology, PROGRAM, sink)
+
+    def program_start(
+        self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
+    ) -> ProgramStart | None:
+        """Return the start of the emitted or the user's program with DeepSpeed's config."""
+        launch = plan["problem"]["launch"]
+        own = launch["program"]
+        config = f'--deepspeed --deepspeed_config "$here/../{CONFIG}"'
+        return ProgramStart(
+            program=shlex.quote(own) if own else f'"$here/../{SOURCE}"',
+            arguments=f"{config} {shlex.join(launch['args'])}".rstrip(),
+        )
 
     def derive_groups(
         self, artifacts: Mapping[str, str], world: int, sink: Sink
@@ -70,14 +130,14 @@ class DeepSpeedVerifier(FrontableVerifier):
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
         """Report wrongly ordered hosts (A02), and a wrong slot count or rendezvous (A07)."""
         if SLOTS in artifacts:
-            _verify_slots(artifacts[SLOTS], job, sink)
+            _verify_slots(artifacts[SLOTS], job, sink, LOOKUP in artifacts.get(SCRIPT, ""))
         if SCRIPT in artifacts:
             verify_rendezvous(SCRIPT, artifacts[SCRIPT], job.hosts, sink)
 
     def behind_front(
         self, file: str, read_world: Callable[[str], int], launcher: tuple[LauncherNumber, ...]
     ) -> FrameworkVerifier:
-        """Return the verifier for jobs that another framework (Accelerate) starts.
+        """Return the verifier for jobs in which another framework (Accelerate) starts DeepSpeed.
 
         In such a job every process is one data-parallel replica.
         """
@@ -93,6 +153,16 @@ class _FrontedVerifier(FrameworkVerifier):
     launcher: tuple[LauncherNumber, ...]
     needs: tuple[str, ...] = (CONFIG,)
     files: FileDependencies = NO_FILES
+    not_in_files = NOT_IN_FILES
+
+    def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
+        """Yield the settings in ds_config.json; the front's verifier reads the other files."""
+        topology = self._job_topology(artifacts)
+        yield from fixed_decisions(CONFIG)
+        if CONFIG in artifacts:
+            settings = json_settings(CONFIG, artifacts[CONFIG])
+            yield from size_decisions(settings, topology)
+            yield from config_decisions(settings, topology, True)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report a wrong batch size (A09), and parallelism other than data parallelism (A05)."""
@@ -150,7 +220,10 @@ def _verify_batch(config: dict[str, Any], topology: Topology, sink: Sink) -> Non
 
 
 def _verify_sizes(config: dict[str, Any], topology: Topology, other: str, sink: Sink) -> None:
-    """Report each parallel size that ds_config.json sets to another value than ``other`` (A05)."""
+    """Report each parallel size in ds_config.json that differs from the file ``other`` (A05).
+
+    ``topology`` contains the sizes in that file.
+    """
     tensor = config.get("tensor_parallel")
     pairs = [
         ("tensor_parallel.autotp_size", tensor and tensor.get("autotp_size"), topology.model),
@@ -163,24 +236,34 @@ def _verify_sizes(config: dict[str, Any], topology: Topology, other: str, sink: 
             sink.report("A05", message, span=Span(CONFIG, 1, 1))
 
 
-def _verify_slots(text: str, job: JobShape, sink: Sink) -> None:
-    """Report host names in another order than planned (A02), and a wrong number of slots (A07)."""
-    lines = [line for line in read_lines(text) if not line.startswith("#")]
-    names = "".join(f"{line.split(' ')[0]}\n" for line in lines)
+def _verify_slots(text: str, job: JobShape, sink: Sink, lookup: bool) -> None:
+    """Report host names in another order than planned (A02), and a wrong number of slots (A07).
+
+    DeepSpeed ignores comments and empty lines. If ``lookup`` is true, the launch script counts
+    them as hosts when it searches the node rank of its host.
+    """
+    lines = [(number, line.strip()) for number, line in enumerate(read_lines(text), start=1)]
+    hosts = [one for one in lines if one[1] and not one[1].startswith("#")]
+    names = "".join(f"{line.split()[0]}\n" for _, line in hosts)
     verify_host_file(SLOTS, names, job.hosts, sink)
-    wrong = [line for line in lines if not line.endswith(f" slots={job.ranks_per_node}")]
-    if wrong:
-        expected = f"must end in slots={job.ranks_per_node}, the ranks per host of the rank map"
-        message = f"the line {wrong[0]!r:.60} in {SLOTS} {expected}"
-        sink.report("A07", message, span=Span(SLOTS, lines.index(wrong[0]) + 1, 1))
+    shifted = next((n for n, (number, _) in enumerate(hosts, 1) if n != number), None)
+    if lookup and shifted is not None:
+        message = f"launch.sh counts a comment or an empty line of {SLOTS} as a host"
+        sink.report("A02", message, span=Span(SLOTS, shifted, 1))
+    for number, line in hosts:
+        if not re.match(rf"\S+\s+slots={job.ranks_per_node}(?!\d)", line):
+            expected = f"must have slots={job.ranks_per_node}, the ranks per host of the rank map"
+            message = f"the line {line!r:.60} in {SLOTS} {expected}"
+            sink.report("A07", message, span=Span(SLOTS, number, 1))
+            return
 
 
 def _derive_from_topology(
     topology: Topology, file: str, world: int, sink: Sink
 ) -> DerivedGroups | None:
-    """Return the process groups of the topology that ``file`` describes.
+    """Return the process groups for ``topology``, which was read from ``file``.
 
-    None if a finding is reported.
+    Returns None if a finding is reported.
     """
     if topology.world != world:
         message = f"the rank map has {world} ranks, but {file} describes {topology.world}"
@@ -220,7 +303,8 @@ def _read_section(file: str, tree: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _read_topology(program: dict[str, Any]) -> Topology:
     section = _read_section(PROGRAM, program, "topology")
-    return Topology(*(_read_positive_integer(PROGRAM, section, name) for name in AXES))
+    sizes = {name: _read_positive_integer(PROGRAM, section, name) for name in AXES}
+    return Topology(**sizes, has_experts="experts" in program)
 
 
 def _read_positive_integer(file: str, section: dict[str, Any], name: str) -> int:

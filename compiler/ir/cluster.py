@@ -39,7 +39,7 @@ class Gpu:
 
     @property
     def catalog_name(self) -> str:
-        """Name of the GPU in the catalog, without the mark for values that the spec changed."""
+        """Catalog name of the GPU, without the suffix that marks values changed by the spec."""
         return self.name.removesuffix(CHANGED_SUFFIX)
 
     def peak(self, precision: str) -> float | None:
@@ -169,6 +169,11 @@ class Cluster:
     upper: tuple[SwitchTier, ...]
     """Tiers of switches above the leaf tier, nearest first; empty if the spec describes only
     racks."""
+    wired_hosts: tuple[tuple[tuple[str, ...], int], ...] = field(
+        default=(), metadata=NOT_SERIALIZED
+    )
+    """(path, hosts) per leaf switch: all hosts that are connected to it, usable or not. The path is
+    ``Host.path``. Uplinks are built for all of them: draining a host does not narrow an uplink."""
 
     @property
     def levels(self) -> tuple[SwitchTier, ...]:

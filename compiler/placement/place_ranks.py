@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Protocol
 
 from parc.compiler.ir import (
@@ -25,8 +26,8 @@ from parc.compiler.ir import (
     Problem,
     Rack,
 )
-from parc.compiler.ir.placement import HEURISTIC_GAP
-from parc.compiler.placement.build_placement_problem import build_placement_problem
+from parc.compiler.ir.placement import HEURISTIC_GAP, relative_excess
+from parc.compiler.placement.build_placement_problem import TIE, build_placement_problem
 from parc.compiler.placement.order.placement_problem import Cost, PlacementProblem
 from parc.compiler.placement.order.search_orders import (
     ALL_ORDERS,
@@ -40,7 +41,13 @@ from parc.compiler.placement.order.search_orders import (
     search_orders,
 )
 from parc.compiler.placement.order.sites import Sites
-from parc.compiler.topology.arrange import NodeNumbering, arrangements, gpu_order, name_order
+from parc.compiler.topology.arrange import (
+    NAMES,
+    NodeNumbering,
+    arrangements,
+    gpu_order,
+    name_order,
+)
 from parc.compiler.topology.node_groups import ranks_per_node
 
 
@@ -83,10 +90,12 @@ def place_ranks(
     """Return the placement of ``layout`` on the cheapest order of hosts that the search finds.
 
     Orders are compared by these criteria, in this order: exposed seconds, where orders within the
-    tolerance of the best count as equal; bytes over the busiest uplink; bytes over all uplinks;
+    tolerance of the best count as equal; bytes over the busiest uplink, where bytes that the
+    placement policy lets cross racks first count last; bytes over all uplinks, in the same way;
     exposed seconds without the tolerance; number of hosts out of name order; position among the
-    named orders of ``topology/arrange.py``. The name order is therefore kept unless another order
-    costs less. The order in which the spec lists the hosts has no effect.
+    named orders of ``topology/arrange.py``. If the spec sets another ``layout.placement`` than
+    auto, the first criterion is dropped; ``names`` keeps the name order whatever it costs. The
+    order in which the spec lists the hosts has no effect.
 
     Raises:
         ValueError: the cluster has too few hosts for the layout. A valid layout never needs
@@ -100,14 +109,16 @@ def place_ranks(
         raise ValueError(
             f"{layout.world} ranks need {nodes} hosts; the cluster has {cluster.nodes}"
         )
-    links = build_placement_problem(cluster, meshes, per_node, layout, estimate)
+    policy = problem.pins.placement or "auto"
+    links = build_placement_problem(cluster, meshes, layout, estimate, policy)
     orders = _evaluate_named_orders(cluster, links, _node_numbering(cluster, meshes, per_node))
     named = [_as_evaluated_order(one, links.sites) for one in orders]
     result = search_orders(links, named, budget)
     orders = _best_of_each_name(orders, result.floor_seconds)
     if result.better is not None:
         orders.append(_assign_hosts(cluster, links, result.better))
-    chosen = min(orders, key=lambda one: one.cost_sort_key(result.floor_seconds))
+    allowed = [one for one in orders if one.name == NAMES] if policy == "names" else orders
+    chosen = min(allowed, key=lambda one: one.cost_sort_key(result.floor_seconds))
     return Placement(
         order=layout.order,
         dense=meshes[0],
@@ -116,7 +127,7 @@ def place_ranks(
         hosts=chosen.hosts,
         ranks_per_node=per_node,
         alternatives=tuple(_alternative_row(one, one is chosen) for one in orders),
-        proof=build_proof(chosen.cost, result.least, links.tie_seconds),
+        proof=build_proof(chosen.cost, result.least, TIE * estimate.time.total_seconds),
         devices=gpu_order(cluster.node, meshes, per_node),
     )
 
@@ -133,7 +144,7 @@ def _evaluate_named_orders(
 ) -> list[_HostOrder]:
     """Return the orders of hosts that have a name, such as "rack by rack", with their cost.
 
-    Several orders may share a name.
+    Several orders may have the same name.
     """
     names = name_order(cluster)[: numbering.nodes]
     found = []
@@ -167,12 +178,15 @@ def _in_tree_order(cluster: Cluster, hosts: Sequence[Host]) -> Cluster:
 
 
 def _count_moved(hosts: Sequence[Host], names: Sequence[Host]) -> int:
-    """Return how many node ranks have a different host in ``hosts`` than in ``names``."""
+    """Return the number of node ranks whose host in ``hosts`` is not the one in ``names``."""
     return sum(host.name != other.name for host, other in zip(hosts, names, strict=True))
 
 
 def _as_evaluated_order(one: _HostOrder, sites: Sites) -> EvaluatedOrder:
-    """Return the order of hosts with every host replaced by the number of its site."""
+    """Return the order of hosts with each host replaced by the number of its site.
+
+    A site is a set of equivalent hosts.
+    """
     place = tuple(sites.site_of[host.name] for host in one.hosts)
     return EvaluatedOrder(one.name, (), place, one.cost)
 
@@ -180,9 +194,9 @@ def _as_evaluated_order(one: _HostOrder, sites: Sites) -> EvaluatedOrder:
 def _assign_hosts(cluster: Cluster, problem: PlacementProblem, found: EvaluatedOrder) -> _HostOrder:
     """Return an order of hosts in which each node rank gets a host of its site in ``found``.
 
-    A site is a set of equivalent hosts. A host therefore keeps the node rank that it has in the
-    name order if its site permits that; the remaining node ranks of a site get its remaining hosts
-    by name.
+    A site is a set of equivalent hosts. A node rank gets the host that it has in the order by name
+    if that host belongs to its site. All other node ranks get the remaining hosts of their site, by
+    name.
     """
     names = name_order(cluster)[: len(found.place)]
     sites = problem.sites
@@ -205,7 +219,8 @@ def _assign_hosts(cluster: Cluster, problem: PlacementProblem, found: EvaluatedO
 def _describe(found: EvaluatedOrder) -> str:
     """Return the name of an order for reports, such as ``boxes of 4 in 16 hosts``.
 
-    The smallest boxes come first. ``, swapped`` is appended if swaps improved the order.
+    A box is a set of node ranks that share a switch; the smallest boxes come first. ``, swapped``
+    is appended if swaps improved the order.
     """
     sizes = [str(size) for size in box_sizes(found.nested) if size > 1]
     boxes = f"boxes of {' in '.join(sizes)} hosts" if sizes else "tree order"
@@ -213,7 +228,7 @@ def _describe(found: EvaluatedOrder) -> str:
 
 
 def build_proof(cost: Cost, least: Cost, tie_seconds: float) -> PlacementProof:
-    """Return how far ``cost`` is above the lower bounds ``least``, and the quality word for it."""
+    """Return how far ``cost`` is above the lower bounds ``least``, and a word for its quality."""
     proof = PlacementProof(
         quality="heuristic",
         exposed_seconds=cost.exposed_seconds,
@@ -221,13 +236,22 @@ def build_proof(cost: Cost, least: Cost, tie_seconds: float) -> PlacementProof:
         bound_seconds=min(least.exposed_seconds, cost.exposed_seconds),
         tie_seconds=tie_seconds,
         uplink_bytes=cost.busiest_bytes,
-        bound_uplink_bytes=min(least.busiest_bytes, cost.busiest_bytes),
         total_bytes=cost.total_bytes,
-        bound_total_bytes=min(least.total_bytes, cost.total_bytes),
+        bytes_gap=_bytes_gap(cost, least),
     )
     if not proof.gap and meets_byte_bounds(cost, least):
         return replace(proof, quality="optimal")
     return replace(proof, quality="bounded") if proof.gap <= HEURISTIC_GAP else proof
+
+
+def _bytes_gap(cost: Cost, least: Cost) -> float | None:
+    """Return how far the weighted bytes are above their lower bounds, as a fraction.
+
+    Returns None if a bound is 0, but the bytes are not.
+    """
+    busiest = relative_excess(cost.busiest_weighted, least.busiest_weighted)
+    found = busiest or relative_excess(cost.total_weighted, least.total_weighted)
+    return None if found == inf else found
 
 
 def _node_numbering(cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: int) -> NodeNumbering:

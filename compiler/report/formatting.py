@@ -9,8 +9,15 @@ from typing import Any
 
 GIB = 2**30
 DIGITS = 6
-_EXACT = frozenset((str, int, bool, NoneType))
 _encode = json.JSONEncoder(ensure_ascii=False).encode
+
+
+class Exact(float):
+    """Number that JSON files contain with all digits, because a spec sets it."""
+
+
+_EXACT = frozenset((str, int, bool, NoneType, Exact))
+"""Types of values that are never rounded."""
 
 
 def rounded(value: float) -> int | float:
@@ -35,12 +42,27 @@ def round_tree(tree: Any) -> Any:
     return rounded(tree) if isinstance(tree, float) else tree
 
 
-def json_text(document: dict[str, Any]) -> str:
+def exact_tree(tree: Any) -> Any:
+    """Return a JSON tree whose floats ``round_tree`` and ``json_text`` do not round.
+
+    Integral floats become integers, as in ``round_tree``.
+    """
+    if isinstance(tree, Mapping):
+        return {str(key): exact_tree(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [exact_tree(item) for item in tree]
+    if not isinstance(tree, float):
+        return tree
+    return int(tree) if tree.is_integer() and abs(tree) < 2**53 else Exact(tree)
+
+
+def json_text(document: dict[str, Any], rounded_already: bool = False) -> str:
     """Return ``document`` as the text of a JSON file.
 
-    Keys are sorted, floats are rounded, and the text ends with a newline.
+    Keys are sorted, floats are rounded, and the text ends with a newline. Nothing is rounded if
+    ``rounded_already`` is True, so that a document can contain exact numbers too.
     """
-    return _indented_json(round_tree(document), "\n") + "\n"
+    return _indented_json(document if rounded_already else round_tree(document), "\n") + "\n"
 
 
 def _indented_json(tree: Any, margin: str) -> str:

@@ -24,8 +24,9 @@ from parc.compiler.ir import (
     SizeLimit,
     ZeroPlus,
 )
+from parc.compiler.resolve.check_unused_settings import check_unused_settings
 from parc.compiler.resolve.resolve_calibration import Calibration, check_calibration_stack
-from parc.compiler.resolve.resolve_launch import resolve_launch, spec_digest
+from parc.compiler.resolve.resolve_launch import resolve_launch, spec_digest, written_json
 from parc.compiler.resolve.resolve_learning_rate import resolve_learning_rate
 from parc.compiler.resolve.resolve_targets import Targets, resolve_targets
 from parc.compiler.spec.job_spec import BatchInTokens, GoalsSpec, JobSpec
@@ -69,6 +70,8 @@ def resolve_problem(
         or job is None
     ):
         return None
+    program = _default_program(targets, model)
+    check_unused_settings(spec, targets, sink, program)
     return Problem(
         name=spec.name,
         model=model,
@@ -76,7 +79,7 @@ def resolve_problem(
         job=job,
         goals=_resolve_goals(spec.goals),
         pins=_resolve_pins(spec.layout),
-        launch=resolve_launch(spec.launch, targets, _default_program(targets, model)),
+        launch=resolve_launch(spec.launch, targets, program),
         emit=targets.emit,
         framework=targets.framework,
         versions=targets.versions,
@@ -85,6 +88,7 @@ def resolve_problem(
             spec, (model, cluster, calibration.values) if calibration.values else (model, cluster)
         ),
         calibration=calibration.values,
+        spec_json=written_json(spec),
     )
 
 
@@ -120,7 +124,7 @@ def _default_program(targets: Targets, model: Model) -> str:
 
 
 def _resolve_goals(spec: GoalsSpec) -> Goals:
-    """Return the goals of the search, with one limit per axis that the spec limits."""
+    """Return the goals of the search, with one limit for each axis in ``goals.limits``."""
     limits = []
     for axis in LimitsSpec.model_fields if spec.limits else ():
         limit: AxisLimit | None = getattr(spec.limits, axis)
@@ -271,7 +275,8 @@ def _resolve_offload(spec: str | OffloadSpec) -> Offload | None:
 def _nearest_precision(precision: Precision, valid: Sequence[str]) -> str:
     """Return the member of ``valid`` that is closest to ``precision``.
 
-    It is fp8 for block-scaled formats and otherwise bf16, or the last member if that is not valid.
+    It is fp8 for block-scaled formats if fp8 is valid; else bf16 if bf16 is valid; else the last
+    member.
     """
     scaled = precision in ("mxfp8", "nvfp4")
     preferred = ("fp8", "bf16") if scaled else ("bf16",)

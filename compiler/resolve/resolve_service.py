@@ -21,7 +21,8 @@ from parc.compiler.ir.serving_plan import (
     ServingProblem,
 )
 from parc.compiler.resolve.check_service import check_service, check_training_keys
-from parc.compiler.resolve.resolve_launch import resolve_launch, spec_digest
+from parc.compiler.resolve.check_unused_settings import check_unused_settings
+from parc.compiler.resolve.resolve_launch import resolve_launch, spec_digest, written_json
 from parc.compiler.resolve.resolve_targets import resolve_targets
 from parc.compiler.spec.layout_spec import AxisLimit
 from parc.compiler.spec.service_spec import (
@@ -60,6 +61,7 @@ def resolve_service(
         block_tokens=job.block_tokens,
     )
     check_service(service, engine, cluster.gpu, sink)
+    check_unused_settings(spec, targets, sink)
     return ServingProblem(
         name=spec.name,
         model=model,
@@ -69,6 +71,7 @@ def resolve_service(
         framework=targets.framework,
         versions=targets.versions,
         digest=spec_digest(spec, (model, cluster)),
+        spec_json=written_json(spec),
         service=service,
         goals=_resolve_goals(spec.goals),
         pins=_resolve_pins(spec.layout),
@@ -134,7 +137,7 @@ def _resolve_setup(
 
 
 def _resolve_goals(spec: ServingGoalsSpec) -> ServingGoals:
-    """Return the goals of the search, with one limit per axis that the spec limits."""
+    """Return the goals of the search, with one limit for each axis in ``goals.limits``."""
     limits = []
     for axis in ServingLimitsSpec.model_fields if spec.limits else ():
         limit: AxisLimit | None = getattr(spec.limits, axis)
@@ -205,7 +208,10 @@ def _engine_constants(target: Engine, model: Model, sink: Sink) -> EngineConstan
 
 
 def _has_required_axes(target: Engine, sink: Sink) -> bool:
-    """Return True if the mesh of ``target`` has ``REQUIRED_AXES``; else report the mesh (V33)."""
+    """Return True if the mesh of ``target`` has exactly ``REQUIRED_AXES``.
+
+    Otherwise axes that are missing or have another size are reported (V33).
+    """
     sizes = {axis.name: axis.size for axis in target.mesh(PROBE_LAYOUT).axes}
     if sizes == REQUIRED_AXES:
         return True

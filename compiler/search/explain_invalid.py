@@ -102,10 +102,10 @@ def _pinned(problem: Problem) -> frozenset[str]:
 
 
 def _apply_edit(problem: Problem, fix: str) -> Problem | None:
-    """Return ``problem`` after the edit ``fix``.
+    """Return ``problem`` after the edit ``fix``; None if the edit cannot be tried.
 
-    None unless ``fix`` removes a setting of ``layout``, or sets one plain value in ``layout`` or
-    ``job``.
+    An edit can be tried if it removes a setting of ``layout``, or sets one plain value in
+    ``layout`` or ``job``.
     """
     if removed := REMOVE_EDIT.match(fix):
         known = hasattr(problem.pins, removed[1])
@@ -139,7 +139,10 @@ def _with_pin(problem: Problem, name: str, value: int | str | None) -> Pins:
 
 
 def _find_edit_of_pin(problem: Problem, framework: Framework, name: str) -> str:
-    """Return an edit of ``layout.NAME`` after which a valid layout exists; "" if there is none."""
+    """Return an edit of the layout setting ``name`` after which a valid layout exists.
+
+    The result is "" if there is no such edit.
+    """
     released = replace(problem, pins=_with_pin(problem, name, None))
     if name not in NUMERIC_PINS:
         return f"remove layout.{name}" if _has_valid_layout(released, framework) else ""

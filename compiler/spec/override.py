@@ -65,7 +65,7 @@ def apply_overrides(tree: Tree, overrides: Sequence[str], sink: Sink) -> Tree:
 
 
 def with_overrides(positions: SpecPositions, tree: Tree, overrides: Sequence[str]) -> SpecPositions:
-    """Return ``positions`` with the spans of ``tree``, and the overrides as a virtual file."""
+    """Return ``positions`` with the spans of ``tree``, and with the overrides as a virtual file."""
     lines = {**positions.lines}
     if overrides:
         lines[FILE] = tuple(overrides)
@@ -75,8 +75,8 @@ def with_overrides(positions: SpecPositions, tree: Tree, overrides: Sequence[str
 def _parse_value(text: str, number: int, where: str, sink: Sink) -> Tree | None:
     """Return the parsed value of an override; None if it is not valid YAML.
 
-    The text is padded with empty lines, so that positions in override ``number`` have that line
-    number.
+    ``number`` is the position of the override on the command line. Empty lines are put before the
+    text, so that this number is also the line number of diagnostics.
     """
     path, _, value = text.partition("=")
     # Spans of the parsed value then point into the virtual file of overrides.

@@ -18,7 +18,7 @@ AGAIN = "run parc compile again"
 
 
 def verify_checksums(contents: Mapping[str, bytes], sink: Sink) -> None:
-    """Report changed files (A10), a lock without checksums (A11) and foreign files (A12).
+    """Report changed files (A10), a lock without checksums (A11), and files not from PARC (A12).
 
     Must run after ``verify_artifacts``, which reports missing files and an unreadable lock. A
     changed file that already has a finding gets no second one.
@@ -47,7 +47,7 @@ def verify_checksums(contents: Mapping[str, bytes], sink: Sink) -> None:
     for file, data, digest in _files_with_digests(contents, lock, listed):
         if _sha256_hex(data) == digest:
             continue
-        if _sha256_hex(data.replace(b"\r\n", b"\n")) == digest:
+        if _digest_with_lf(data) == digest:
             line_ends.append(file)
         elif file not in reported:
             message = f"{file} was changed after PARC wrote it: its digest is not that in {LOCK}"
@@ -55,6 +55,26 @@ def verify_checksums(contents: Mapping[str, bytes], sink: Sink) -> None:
             sink.report("A10", Finding(message, fix=fix), span=Span(file, 1, 1))
     _report_line_ends(line_ends, sink)
     _report_foreign(contents, {*listed, LOCK}, sink)
+
+
+def changed_files(contents: Mapping[str, bytes]) -> list[str]:
+    """Return the paths of the files whose digest differs from that in ``parc.lock``.
+
+    CRLF line ends do not count. Without a readable lock the result is empty.
+    """
+    try:
+        lock = read_lock(contents[LOCK].decode("utf-8", "replace"))
+    except (KeyError, Malformed):
+        return []
+    return [
+        file
+        for file, data, digest in _files_with_digests(contents, lock, lock.get("files") or {})
+        if file != LOCK and digest not in (_sha256_hex(data), _digest_with_lf(data))
+    ]
+
+
+def _digest_with_lf(data: bytes) -> str:
+    return _sha256_hex(data.replace(b"\r\n", b"\n"))
 
 
 def _files_with_digests(
@@ -90,9 +110,9 @@ def _report_line_ends(files: Sequence[str], sink: Sink) -> None:
 
 
 def _report_foreign(contents: Mapping[str, bytes], ours: set[str], sink: Sink) -> None:
-    """Report foreign files under names that PARC reserves (A12).
+    """Report files that PARC did not write, but whose names PARC reserves (A12).
 
-    Files under other names, such as logs, are allowed.
+    ``report_other_names`` reports files under other names, such as logs.
     """
     names = set(map(_top_level_name, ours))
     foreign = sorted(
@@ -102,6 +122,18 @@ def _report_foreign(contents: Mapping[str, bytes], ours: set[str], sink: Sink) -
         message = f"the folder has files that PARC did not write: {_format_files(foreign)}"
         help_ = "the next parc compile deletes all files whose names PARC reserves"
         fix = "move these files out of the folder"
+        sink.report("A12", Finding(message, help=help_, fix=fix))
+
+
+def report_other_names(names: Sequence[str], sink: Sink) -> None:
+    """Report files and folders at the top of the directory whose names PARC does not use (A12).
+
+    ``names`` are their names. They are only listed, because they may be large, such as logs.
+    """
+    if names:
+        message = f"the folder has files that PARC did not write: {_format_files(names)}"
+        help_ = "parc compile does not write to a folder with such files"
+        fix = "move these files out of the folder before the next parc compile"
         sink.report("A12", Finding(message, help=help_, fix=fix))
 
 

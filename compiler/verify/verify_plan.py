@@ -93,6 +93,7 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
     if framework is not None:
         missing |= {file: framework.file for file in framework.needs if file not in artifacts}
     if _check_contents(folder):
+        _check_launcher_contents(folder)
         _verify_decisions(folder)
         if TABLE in artifacts:
             _report_malformed(lambda: _verify_rank_map(folder), sink)
@@ -105,7 +106,8 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
 def _read_folder(artifacts: Mapping[str, str], sink: Sink) -> _EmittedFolder:
     """Read ``parc.lock`` and ``rankmap.json``, and select the verifiers for the folder.
 
-    A file that is damaged is reported (A04), and its content is None in the result.
+    Files that other files contain are added. A file that is damaged is reported (A04), and its
+    content is None in the result.
     """
 
     def read_if_present(
@@ -118,6 +120,15 @@ def _read_folder(artifacts: Mapping[str, str], sink: Sink) -> _EmittedFolder:
     lock, document = read_if_present(LOCK, read_lock), read_if_present(DOCUMENT, read_document)
     names = (*locked_versions(lock), *((str(document.get("framework")),) if document else ()))
     verifiers = load_verifiers(names)
+
+    def embedded_files(one: Verifier) -> Mapping[str, str]:
+        return _report_malformed(lambda: one.embedded_files(artifacts), sink) or {}
+
+    embedded = {
+        path: text for one in verifiers.values() for path, text in embedded_files(one).items()
+    }
+    # A file of the folder wins over a copy in another file.
+    artifacts = {**embedded, **artifacts}
     framework = framework_verifier(verifiers, artifacts)
     engine = engine_verifier(verifiers, artifacts, names)
     return _EmittedFolder(artifacts, lock, document, verifiers, framework, engine, sink)
@@ -142,8 +153,23 @@ def _check_contents(folder: _EmittedFolder) -> bool:
     return not failed.diagnostics
 
 
+def _check_launcher_contents(folder: _EmittedFolder) -> None:
+    """Let the verifiers of launchers, engines and reports report contradictions in their files."""
+    artifacts, sink = folder.artifacts, folder.sink
+
+    def check(one: Verifier) -> None:
+        _report_malformed(lambda: one.check_contents(artifacts, sink), sink)
+
+    for name, one in folder.verifiers.items():
+        if not declaration(name).is_framework:
+            check(one)
+
+
 def _verify_decisions(folder: _EmittedFolder) -> None:
-    """Report A14 for settings that differ from ``plan.json``; nothing if it was not emitted."""
+    """Report settings in emitted files that differ from ``plan.json`` (A14).
+
+    Nothing is compared if ``plan.json`` was not emitted.
+    """
     artifacts, sink = folder.artifacts, folder.sink
     plan = (
         _report_malformed(lambda: read_plan(artifacts[PLAN]), sink) if PLAN in artifacts else None
@@ -238,7 +264,10 @@ def _derive_groups(folder: _EmittedFolder, world: int, sink: Sink) -> DerivedGro
 
 
 def _verify_serving(folder: _EmittedFolder, table: Table) -> None:
-    """Verify hosts, launch files, lock and engine ranks of a serving job against its ``table``."""
+    """Verify the hosts, launch files, lock and engine ranks of a serving job.
+
+    ``table`` contains the columns of ``rankmap.csv``, with which they are compared.
+    """
     sink, engine = folder.sink, folder.engine
     hosts = verify_hosts(table, sink)
     _verify_launch(folder, hosts, len(table["rank"]) // len(hosts))

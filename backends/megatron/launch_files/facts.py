@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from parc.backends.megatron.arguments.arguments import arguments
 from parc.backends.megatron.meshes import ORDERS
 from parc.backends.megatron.stages.layout_string import LayoutStringError, parse
 from parc.backends.registry import framework
@@ -52,9 +53,9 @@ class Facts(LaunchFacts[Problem, Layout]):
 def megatron_facts(
     spec: Mapping[str, Any], known: Known, options: LintOptions
 ) -> tuple[Facts | None, tuple[Diagnostic, ...]]:
-    """Return (facts of a Megatron launch, findings on single flag values).
+    """Return (problem and layout of a Megatron launch, findings on single flag values).
 
-    The facts are None if no problem can be built from the flags.
+    The first is None if no problem can be built from the flags.
 
     Args:
         spec: fragment of a spec, read from the flags.
@@ -76,14 +77,31 @@ def megatron_facts(
     return Facts(problem, layout, partial, partial_layout, guessed), trial.diagnostics
 
 
+def planned_flags(spec: Mapping[str, Any]) -> dict[str, tuple[str, ...]] | None:
+    """Return flag -> values that PARC writes for a fragment of a spec; None if it is invalid.
+
+    Sizes that the fragment lacks have stand-ins.
+    """
+    options = LintOptions()
+    tree = _complete_spec(spec, options)
+    tree["job"] |= spec.get("job", {})
+    tree["versions"] = {}
+    problem = resolve_tree(tree, options, Sink())
+    if not isinstance(problem, Problem):
+        return None
+    layout, _ = _full_and_known_layout(problem, problem, lambda _: True)
+    return {one.flag: one.values for one in arguments(problem, layout)}
+
+
 def gpus_known(known: Known, options: LintOptions) -> bool:
     """Return True if the number of GPUs of the job is known."""
-    whole = known("cluster.nodes") and known("cluster.node.gpus_per_node")
+    per_node = known("cluster.node.gpus_per_node") or options.cluster is not None
+    whole = known("cluster.nodes") and per_node
     return options.gpus is not None or whole
 
 
 def _complete_spec(spec: Mapping[str, Any], options: LintOptions) -> dict[str, Any]:
-    """Return a complete spec: the fields of ``spec``, and stand-ins for all other fields."""
+    """Return a complete spec: the fields of ``spec``, and placeholder values for other fields."""
     model: Any = options.model
     if model is None:
         written = dict(spec.get("model", {}))
@@ -96,7 +114,7 @@ def _complete_spec(spec: Mapping[str, Any], options: LintOptions) -> dict[str, A
             written["hidden"] = written["heads"] * STAND_IN["hidden"]
         model = {**STAND_IN, "name": "the model", **written}
         # So large that no sequence length exceeds the unknown context length.
-        position = {"max_positions": 1 << 30, **model.get("position", {})}
+        position = {"max_positions": 10**9, **model.get("position", {})}
         model["position"] = position
         experts = model.pop("experts", {})
         if "count" in experts:
@@ -136,7 +154,7 @@ def _add_implied_vpp(layout: dict[str, Any]) -> dict[str, Any]:
 
 
 def _known_problem(problem: Problem, known: Known, options: LintOptions) -> Problem:
-    """Return a copy of ``problem`` in which fields with stand-in values are marked as unknown."""
+    """Return a copy of ``problem`` in which fields with placeholder values are unknown."""
     job = {"sequence_length", "global_batch", "precision"}
     shared = options.gpus is not None or known("cluster.node.gpus_per_node")
     cluster = known_cluster(problem.cluster, options, shared, gpus_known(known, options))
@@ -185,7 +203,7 @@ def _unknown_attention_fields(known: Known) -> list[str]:
 def _full_and_known_layout(
     problem: Problem, partial: Problem, known: Known
 ) -> tuple[Layout, Layout]:
-    """Return (layout with stand-ins, copy of the layout with the stand-ins marked as unknown)."""
+    """Return (layout, copy of the layout in which placeholder values are marked as unknown)."""
     pins = problem.pins
     sizes = {name: getattr(pins, name) or default for name, default in DEFAULTS.items()}
     tp, cp, pp, vpp = (sizes[name] for name in ("tp", "cp", "pp", "vpp"))

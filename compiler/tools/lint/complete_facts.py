@@ -56,7 +56,10 @@ def check_options(options: LintOptions, sink: Sink) -> bool:
 def resolve_tree(
     tree: Mapping[str, Any], options: LintOptions, sink: Sink
 ) -> Problem | ServingProblem | None:
-    """Return the problem that the complete spec ``tree`` describes; None after an error."""
+    """Return the problem that the spec ``tree`` describes; None after an error.
+
+    The spec must be complete.
+    """
     # JSON is valid YAML, so the usual reader of specs can parse the tree.
     return resolve_spec(Source("lint", json.dumps(tree), options.folder), (), sink)
 
@@ -82,7 +85,8 @@ def cluster_tree(written: Mapping[str, Any], options: LintOptions) -> Any:
     base = options.cluster if options.cluster in library.names("clusters") else None
     kind = library.entry("clusters", base)["node"] if base else options.cluster or NODE
     known = kind in library.names("nodes")
-    whole: int = library.entry("nodes", kind if known else NODE)["gpus_per_node"]
+    node_type = library.entry("nodes", kind if known else NODE)
+    whole: int = node_type["gpus_per_node"]
     per_node: int = written.get("node", {}).get("gpus_per_node", whole)
     nodes: int | None = written.get("nodes")
     if options.gpus is not None:
@@ -90,8 +94,10 @@ def cluster_tree(written: Mapping[str, Any], options: LintOptions) -> Any:
         nodes = options.gpus // per_node
     if base and nodes is None and per_node == whole:
         return base
-    # A job that uses fewer GPUs per host also has smaller NVLink domains.
-    part = {"base": kind, "gpus_per_node": per_node, "nvlink_domain": per_node}
+    # A job that uses fewer GPUs per host also has smaller NVLink domains; PCIe has none.
+    domain = node_type["nvlink_domain"]
+    domain = domain // whole * per_node if domain >= whole else min(domain, per_node)
+    part = {"base": kind, "gpus_per_node": per_node, "nvlink_domain": domain}
     node = {} if base and per_node == whole else {"node": kind if per_node == whole else part}
     return {**({"base": base} if base else {}), **node, "nodes": nodes or 1}
 
@@ -117,7 +123,7 @@ def catalog_name(checkpoint: str) -> str | None:
 
 
 def known_cluster(cluster: Cluster, options: LintOptions, per_node: bool, counted: bool) -> Cluster:
-    """Return ``cluster`` with each field that contains a stand-in marked as unknown.
+    """Return ``cluster`` with each field that contains a placeholder value marked as unknown.
 
     Args:
         cluster: cluster with a value in each field.
@@ -139,7 +145,7 @@ ENOUGH_HOSTS = 64
 def service_facts(
     engine: str, checkpoint: str, degrees: Mapping[str, int], options: LintOptions
 ) -> LaunchFacts[ServingProblem, ServingLayout] | None:
-    """Return the facts of a serving launch as problem and layout; None if they are invalid.
+    """Return the problem and the layout of a serving launch; None if they are invalid.
 
     Number formats, limits and goals are marked as unknown, so rules about memory are skipped.
 

@@ -11,17 +11,16 @@ missing from an open command line, cause no findings.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span, SpecPositions
 from parc.compiler.tools.importers.flags import Flag, written_flags
-from parc.compiler.tools.importers.shell_words import Word, assignments, shell_words
+from parc.compiler.tools.importers.script_commands import ARRAY
+from parc.compiler.tools.importers.shell_words import Word, assignments, shell_words, statements
 
 # A keyword counts only at the start of a line, so that words such as "for" in arguments do not.
 _BRANCH = re.compile(r"^\s*(?:(?P<open>if|case|while|until|for|select)|(?P<close>fi|esac|done))\b")
-_ARRAY = re.compile(r"^\s*(?:(?:local|declare|export|readonly)\s+(?:-\w+\s+)?)?(\w+)\+?=\(", re.M)
 _LABEL = re.compile(r"^\s*-[^()$]*\)")
 _OF_THE_JOB = re.compile(r"\$\{(\w*(?:NODE|WORLD)\w*):?-")
 """Matches ``${NNODES:-4}`` and similar defaults, which users override when they submit a job."""
@@ -70,13 +69,27 @@ class Script:
             if len(values[flag.name]) == 1 and flag.word.span.line not in self.branches
         ]
 
-    def is_open(self, flags: list[Flag], value_count: Callable[[str], int | None]) -> bool:
+    def is_open(
+        self,
+        flags: list[Flag],
+        value_count: Callable[[str], int | None],
+        starts: Collection[int] = (),
+    ) -> bool:
         """Return True if a variable in the statements of ``flags`` may add flags at run time.
 
-        A variable that is the value of a flag does not count. ``value_count`` returns the number of
-        values of a flag, None if the number varies.
+        A variable that is the value of a flag does not count, nor does one before the program,
+        where only flags of launchers can be.
+
+        Args:
+            flags: flags of the framework.
+            value_count: function that returns the number of values of a flag, None if it varies.
+            starts: further statements, which start the framework and may have no flag.
         """
-        statements = {flag.word.statement for flag in flags}
+        statements = {*starts, *(flag.word.statement for flag in flags)}
+        programs: dict[int, Span] = {}
+        for word in self.words:
+            if word.text.endswith(".py") and not word.is_flag:
+                programs.setdefault(word.statement, word.span)
         after: set[int] = set()
         for flag in flags:
             count = value_count(flag.name)
@@ -87,6 +100,7 @@ class Script:
             word.dynamic and id(word) not in after and self._can_expand_to_flags(word)
             for word in self.words
             if word.statement in statements
+            and not _is_before(word.span, programs.get(word.statement))
         )
 
     def _can_expand_to_flags(self, word: Word) -> bool:
@@ -100,10 +114,15 @@ class Script:
         return word.text.startswith("$") and not set(names) <= self.arrays
 
 
-def read_script(text: str, name: str) -> Script:
-    """Return the script in ``text``, with those variables expanded that have a certain value.
+def _is_before(span: Span, program: Span | None) -> bool:
+    """Return True if ``span`` is before ``program``; False without a program."""
+    return program is not None and (span.line, span.column) < (program.line, program.column)
 
-    The script sets such a variable to one value only, and not in a branch.
+
+def read_script(text: str, name: str) -> Script:
+    """Return the script in ``text``, with those variables expanded whose value is certain.
+
+    The value is certain if all assignments in the script agree, and none of them is in a branch.
     """
     branches = _branch_lines(text)
     values: dict[str, set[str]] = {}
@@ -119,7 +138,7 @@ def read_script(text: str, name: str) -> Script:
     words = tuple(
         one for word in shell_words(text, name, unsure) for one in _split_quoted_flag(word)
     )
-    return Script(name, text, words, branches, frozenset(_ARRAY.findall(text)))
+    return Script(name, text, words, branches, frozenset(ARRAY.findall(text)))
 
 
 def _split_quoted_flag(word: Word) -> list[Word]:
@@ -143,11 +162,6 @@ def _branch_lines(text: str) -> frozenset[int]:
     return frozenset(inside)
 
 
-def statements(words: Iterable[Word]) -> list[list[Word]]:
-    """Return the words of each statement, in the order of the script."""
-    return [list(group) for _, group in groupby(words, key=lambda word: word.statement)]
-
-
 _EDIT = re.compile(r"((?:layout|job|model)\.[\w.]+): ([\w.+-]+)(?:\s|$)")
 
 SECTIONS = {
@@ -166,6 +180,8 @@ class ScriptSink(Sink):
         super().__init__(SpecPositions(name, lines={name: tuple(text.splitlines())}))
         self.flags: Mapping[str, str] = {}
         """Spec field -> flag that sets it."""
+        self.checked: set[str] = set()
+        """Codes of the rules and checks that were evaluated."""
         self._first: Span | None = Span(name, 1, 1)
 
     def locate(self, spans: Mapping[str, Span], flags: Mapping[str, str], first: Span) -> None:
@@ -190,7 +206,7 @@ class ScriptSink(Sink):
         key: bool = False,
         span: Span | None = None,
     ) -> None:
-        """Add a finding; its spec path is replaced by a flag, its fix by an edit of the script.
+        """Add a finding, with its spec path and its fix translated to flags of the script.
 
         Args:
             code: code without prefix (``D01``).
@@ -203,19 +219,22 @@ class ScriptSink(Sink):
             finding = Finding(finding)
         place = span or self.positions.span_of(at, key=key) or self._first
         causes = tuple(map(self._name_cause_by_flag, finding.causes))
-        shown = replace(finding, fix=self._script_edit(finding.fix), causes=causes)
+        shown = replace(finding, fix=self._suggested_script_fix(finding.fix), causes=causes)
         super().report(code, shown, at=self.flags.get(at, ""), span=place)
 
     def _name_cause_by_flag(self, cause: Cause) -> Cause:
-        """Return ``cause`` with a flag or words in place of a path that the script does not set."""
+        """Return ``cause`` with its spec path replaced by a flag, or by words if there is no flag.
+
+        The path is kept if it has a position in the script.
+        """
         section, _, rest = cause.path.partition(".")
         if not section or self.positions.span_of(cause.path) is not None:
             return cause
         words = self.flags.get(cause.path) or SECTIONS.get(section) or rest
         return replace(cause, path=words)
 
-    def _script_edit(self, fix: str) -> str:
-        """Return a fix of a spec as a fix of the script; empty if the spec field has no flag.
+    def _suggested_script_fix(self, fix: str) -> str:
+        """Return a fix of a spec field as a fix of the script; empty if no flag sets that field.
 
         The fix ``layout.pp: 4`` becomes ``--pipeline-model-parallel-size 4``.
         """
