@@ -11,6 +11,7 @@ from typing import Any
 
 from parc.backends.megatron.arguments.arguments import PACKAGE
 from parc.backends.megatron.arguments.extra_arguments import flags_of, removed_flags
+from parc.backends.megatron.stages.layout_string import add_implied_vpp
 from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault, known_flags
 from parc.backends.shared.field_table import flag_table
 from parc.compiler.tools.importers.flags import Flag, set_spec_field, whole_number
@@ -74,6 +75,8 @@ def pin_defaults(layout: dict[str, Any], dynamic: Iterable[str]) -> None:
     ``dynamic`` are the fields whose flags have values that are known only at run time.
     """
     split = "pipeline_layout" in layout
+    if split:
+        add_implied_vpp(layout)
     ends = {"first_stage_layers", "last_stage_layers"} & layout.keys()
     for field, value in LAYOUT_DEFAULTS.items():
         if split and field in UNSET_BY_LAYOUT:
