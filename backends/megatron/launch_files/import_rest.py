@@ -24,7 +24,11 @@ FREE_DEFAULTS = {
     "--split": "969,30,1",
 }
 """Flag that ``launch.args`` may override -> Megatron's default, which differs from PARC's value."""
-FIXED_DEFAULTS = {"--attention-dropout": "0.1", "--hidden-dropout": "0.1"}
+FIXED_DEFAULTS = {
+    "--attention-dropout": "0.1",
+    "--hidden-dropout": "0.1",
+    "--fp8-recipe": "delayed",
+}
 """Flag that PARC sets in every plan -> Megatron's default, if it changes the training."""
 LAYOUT_DEFAULTS: dict[str, Any] = {
     **{"tp": 1, "cp": 1, "pp": 1, "vpp": 1, "ep": 1, "zero_stage": 0, "sequence_parallel": False},
@@ -188,9 +192,11 @@ def report_differences(flags: Iterable[Flag], reading: Reading) -> None:
         return
     first = next(iter(stated.values()))
     for name, default in FIXED_DEFAULTS.items():
-        if name not in stated:
+        if name not in stated and name in planned:
             text = f"the default {name} {default}"
-            reading.leave_out(text, first.word.span, f"PARC writes {name} 0.0")
+            reading.leave_out(
+                text, first.word.span, f"PARC writes {' '.join((name, *planned[name]))}"
+            )
     added = [
         row.setting
         for row in flag_table(PACKAGE).rows
