@@ -225,7 +225,7 @@ def test_emitted_megatron_files_read_back_as_the_layout_and_model_of_the_plan(
     assert {key: spec["layout"].get(key) for key in written} == written
     text = plan["layout"]["split"]["text"]
     assert spec["layout"].get("pipeline_layout", text) == text
-    assert spec["layout"].get("vpp", 1) == (1 if text else plan["layout"]["vpp"])
+    assert spec["layout"]["vpp"] == plan["layout"]["vpp"]
     assert spec["layout"]["zero_stage"] == plan["layout"]["zero_stage"]
     assert spec["layout"]["sequence_parallel"] == plan["layout"]["sequence_parallel"]
     job = plan["problem"]["job"]

@@ -14,6 +14,7 @@ from parc.backends.deepspeed.launch_files.import_config import BATCH
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.tools.lint.linter import ConfigLinter
 from parc.compiler.tools.lint.options import LintOptions
+from parc.compiler.tools.lint.script import ScriptSink
 from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.reader_state import Reading
 
@@ -30,11 +31,12 @@ NO_EFFECT: tuple[Any, ...] = (None, False, 0, 1, "none", "auto")
 """Values that turn a feature off, and "auto", which another program replaces."""
 
 
-def lint_deepspeed(text: str, name: str, options: LintOptions, sink: Sink) -> None:
+def lint_deepspeed(text: str, name: str, options: LintOptions, sink: ScriptSink) -> None:
     """Check the keys, ZeRO settings, precision and batch sizes of a DeepSpeed config."""
     root = read_document(Reading(text, name, sink))
     if root is None or not root.wants(dict):
         return
+    sink.checked.update(("X01", "R04", "R14", "B02", "B03"))
     _check_keys(root, options.version, sink)
     zero = _zero_section(root)
     if zero is not None:

@@ -6,13 +6,12 @@ Both exist twice: complete, with stand-ins for unknown values, and partial, with
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from parc.backends.megatron.arguments.arguments import arguments
 from parc.backends.megatron.meshes import ORDERS
-from parc.backends.megatron.stages.layout_string import LayoutStringError, parse
+from parc.backends.megatron.stages.layout_string import add_implied_vpp
 from parc.backends.registry import framework
 from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.ir import NO_OFFLOAD, NO_ZERO_PLUS, Layout, PipelineSplit, Problem
@@ -128,7 +127,7 @@ def _complete_spec(spec: Mapping[str, Any], options: LintOptions) -> dict[str, A
         if key in ("sequence_length", "global_batch", "precision", "gradient_precision")
     }
     counted = {"count_embedding": False, "count_loss": False}
-    layout = _add_implied_vpp({**counted, **spec.get("layout", {})})
+    layout = add_implied_vpp({**counted, **spec.get("layout", {})})
     return {
         "parc": 1,
         "name": "lint",
@@ -139,18 +138,6 @@ def _complete_spec(spec: Mapping[str, Any], options: LintOptions) -> dict[str, A
         "emit": ["megatron"],
         "versions": {"megatron": options.version},
     }
-
-
-def _add_implied_vpp(layout: dict[str, Any]) -> dict[str, Any]:
-    """Add the virtual pipeline size that the layout string implies, and return ``layout``."""
-    text = layout.get("pipeline_layout")
-    if text is None or "vpp" in layout:
-        return layout
-    with suppress(LayoutStringError):
-        stages, pp = len(parse(text)), layout.get("pp", 1)
-        if stages % pp == 0:
-            layout["vpp"] = stages // pp
-    return layout
 
 
 def _known_problem(problem: Problem, known: Known, options: LintOptions) -> Problem:

@@ -76,7 +76,7 @@ def read_words(words: list[Word], reading: Reading) -> None:
     """Add the spec fields that Megatron's flags in ``words`` set to the fragment in ``reading``."""
     flags = [
         flag
-        for flag in written_flags(words, TABLE.rows)
+        for flag in written_flags(words, TABLE.rows, whole=True)
         if flag.name.startswith("--") and flag.name.replace("_", "-") not in LAUNCHER
     ]
     # take_flags fills reading.spec, and returns the flags that have no row in the table.

@@ -11,6 +11,7 @@ from typing import Any
 
 from parc.backends.megatron.arguments.arguments import PACKAGE
 from parc.backends.megatron.arguments.extra_arguments import flags_of, removed_flags
+from parc.backends.megatron.stages.layout_string import add_implied_vpp
 from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault, known_flags
 from parc.backends.shared.field_table import flag_table
 from parc.compiler.tools.importers.flags import Flag, set_spec_field, whole_number
@@ -23,7 +24,11 @@ FREE_DEFAULTS = {
     "--split": "969,30,1",
 }
 """Flag that ``launch.args`` may override -> Megatron's default, which differs from PARC's value."""
-FIXED_DEFAULTS = {"--attention-dropout": "0.1", "--hidden-dropout": "0.1"}
+FIXED_DEFAULTS = {
+    "--attention-dropout": "0.1",
+    "--hidden-dropout": "0.1",
+    "--fp8-recipe": "delayed",
+}
 """Flag that PARC sets in every plan -> Megatron's default, if it changes the training."""
 LAYOUT_DEFAULTS: dict[str, Any] = {
     **{"tp": 1, "cp": 1, "pp": 1, "vpp": 1, "ep": 1, "zero_stage": 0, "sequence_parallel": False},
@@ -74,6 +79,8 @@ def pin_defaults(layout: dict[str, Any], dynamic: Iterable[str]) -> None:
     ``dynamic`` are the fields whose flags have values that are known only at run time.
     """
     split = "pipeline_layout" in layout
+    if split:
+        add_implied_vpp(layout)
     ends = {"first_stage_layers", "last_stage_layers"} & layout.keys()
     for field, value in LAYOUT_DEFAULTS.items():
         if split and field in UNSET_BY_LAYOUT:
@@ -185,9 +192,11 @@ def report_differences(flags: Iterable[Flag], reading: Reading) -> None:
         return
     first = next(iter(stated.values()))
     for name, default in FIXED_DEFAULTS.items():
-        if name not in stated:
+        if name not in stated and name in planned:
             text = f"the default {name} {default}"
-            reading.leave_out(text, first.word.span, f"PARC writes {name} 0.0")
+            reading.leave_out(
+                text, first.word.span, f"PARC writes {' '.join((name, *planned[name]))}"
+            )
     added = [
         row.setting
         for row in flag_table(PACKAGE).rows

@@ -9,8 +9,10 @@ Source: megatron/core/transformer/pipeline_parallel_layer_layout.py, ``parse_str
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 MOST_STAGES = 65_536
 """Maximum number of letters in an expanded layout string; a longer one is taken for a typo."""
@@ -134,3 +136,15 @@ def _stage_text(stage: Stage) -> str:
     if stage.loss:
         word += ",L" if word[-1:].isdigit() else "L"
     return word
+
+
+def add_implied_vpp(layout: dict[str, Any]) -> dict[str, Any]:
+    """Add the virtual pipeline size that the layout string implies, and return ``layout``."""
+    text = layout.get("pipeline_layout")
+    if text is None or "vpp" in layout:
+        return layout
+    with suppress(LayoutStringError):
+        stages, pp = len(parse(text)), layout.get("pp", 1)
+        if stages % pp == 0:
+            layout["vpp"] = stages // pp
+    return layout

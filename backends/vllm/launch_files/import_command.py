@@ -178,7 +178,12 @@ IMPORTERS = Importers(
         "vllm-args": Format(
             read_vllm_args,
             "command of vLLM, or a script with it",
-            (r"\bvllm[ \t]+serve\b", r"--tensor-parallel-size\b"),
+            (
+                r"\bvllm[ \t]+serve\b",
+                r"--tensor-parallel-size\b",
+                r"\bvllm/vllm-openai\b",
+                r"\bvllm\.entrypoints\.openai\.api_server\b",
+            ),
         )
     },
     LaunchLines(starts_vllm, read_words),

@@ -29,7 +29,7 @@ BALANCERS = {
 }
 OF_HOSTS = frozenset(
     (
-        *("--headless", "--nnodes", "--node-rank", "--master-addr", "--master-port", "--host"),
+        *("--headless", "--nnodes", "--node-rank", "--master-addr", "--master-port"),
         *("--data-parallel-size-local", "--data-parallel-start-rank", "--data-parallel-rank"),
         *("--data-parallel-address", "--data-parallel-rpc-port", "--data-parallel-supervisor-port"),
     )

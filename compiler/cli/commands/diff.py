@@ -20,7 +20,7 @@ CHANGED = 3
 @click.option("--exit-code", is_flag=True, help="Exit with 3 if there are differences.")
 @click.pass_context
 def command(ctx: click.Context, old: str, new: str, style: str, exit_code: bool) -> None:
-    """Compare two specs or two output directories, or a launch file with one of them.
+    """Compare two specs or two output directories.
 
     The diff shows changes of spec fields, parallel sizes, memory, step time and flags. It lists the
     ranks that move, and the groups that change or newly span racks. It also shows if checkpoints of

@@ -43,6 +43,8 @@ SRUN = {
 }
 """Flags of srun(1) that often precede a launch command on the same line."""
 LAUNCHER = TORCHRUN | SRUN
+_ARGUMENTS = re.compile(r"\w+\+?=|\S+\.py")
+"""Matches the first word of an array assignment, or a program."""
 Kind = Literal["int", "float", "positive", "text", "texts", "set"]
 """How to read the value of a flag; ``set``: the flag has no value and sets a constant."""
 
@@ -69,17 +71,20 @@ class Flag:
     values: tuple[Word, ...]
 
 
-def written_flags(words: list[Word], known: Iterable[str]) -> list[Flag]:
+def written_flags(words: list[Word], known: Iterable[str], whole: bool = False) -> list[Flag]:
     """Return all flags of each statement that contains a flag in ``known`` or starts with a flag.
 
-    A statement that starts with a flag is an array of arguments, or a file of arguments only.
+    A statement that starts with a flag is an array of arguments, or a file of arguments only. If
+    ``whole`` is True, all flags of arrays and of programs are returned, also those of statements
+    without a known flag.
     """
     names = set(known)
     found: list[Flag] = []
     for _, group in groupby(words, key=lambda word: word.statement):
         statement = list(group)
         named = any(word.text.partition("=")[0] in names for word in statement)
-        if named or statement[0].is_flag:
+        start = statement[0].text
+        if named or statement[0].is_flag or (whole and _ARGUMENTS.fullmatch(start)):
             found += _split_flags(statement)
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from parc.compiler.tools.importers.flags import LAUNCHER, Flag, set_spec_field, whole_number
-from parc.compiler.tools.importers.shell_words import Word, statements
+from parc.compiler.tools.importers.shell_words import Word, split_quoted_flag, statements
 from parc.compiler.topology.readers.reader_state import Reading
 
 _TORCHRUN_SET = {
@@ -53,7 +53,7 @@ def framework_words(words: list[Word]) -> list[Word]:
         start = next((at for at, word in enumerate(statement) if is_program(word)), None)
         if start is None:
             _, start = _srun_flags(statement)
-        kept += statement[start:]
+        kept += (part for word in statement[start:] for part in split_quoted_flag(word))
     return kept
 
 
@@ -63,6 +63,7 @@ def read_launchers(words: list[Word], reading: Reading) -> None:
         flags, after = _srun_flags(statement)
         for flag in flags:
             read_srun_flag(flag, reading)
+        _report_launcher_flags(statement[after:], reading)
         _read_torchrun_flags(statement[after:], reading)
         for word in statement[after:]:
             if is_program(word) and not word.dynamic:
@@ -119,6 +120,21 @@ def _flag_text(flag: Flag) -> str:
     if "=" in flag.word.text:
         return flag.word.text
     return " ".join([flag.word.text, *(value.text for value in flag.values[:4])])
+
+
+_OF_PYTHON = ("-u", "-m", "-O", "-B", "-c", "-l", "-e")
+"""Flags of the interpreter and of shells, which change nothing about the ranks."""
+
+
+def _report_launcher_flags(words: list[Word], reading: Reading) -> None:
+    """Report flags of launchers other than srun and torchrun, such as those of mpirun."""
+    end = next((at for at, word in enumerate(words) if is_program(word)), 0)
+    for at, word in enumerate(words[:end]):
+        name = word.text.partition("=")[0].replace("_", "-")
+        if word.is_flag and name not in LAUNCHER and name not in _OF_PYTHON:
+            following = words[at + 1]
+            value = "" if following.is_flag or at + 1 == end else f" {following.text}"
+            reading.leave_out(f"{word.text}{value}", word.span)
 
 
 def _read_torchrun_flags(words: list[Word], reading: Reading) -> None:

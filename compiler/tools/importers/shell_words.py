@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from parc.compiler.diagnostics import Span
@@ -173,6 +173,13 @@ def unexpanded_ranges(text: str) -> list[tuple[int, int]]:
             found.append((start, at))
         blank = match.lastgroup in ("blank", "end", "open")
     return found
+
+
+def split_quoted_flag(word: Word) -> list[Word]:
+    """Return the words in an array element such as ``"--flag value"``, which the shell splits."""
+    if not (word.is_flag and re.search(r"\s", word.text)):
+        return [word]
+    return [replace(word, text=part) for part in word.text.replace("'", "").split()]
 
 
 def statements(words: Iterable[Word]) -> list[list[Word]]:

@@ -17,7 +17,13 @@ from dataclasses import dataclass, replace
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span, SpecPositions
 from parc.compiler.tools.importers.flags import Flag, written_flags
 from parc.compiler.tools.importers.script_commands import ARRAY
-from parc.compiler.tools.importers.shell_words import Word, assignments, shell_words, statements
+from parc.compiler.tools.importers.shell_words import (
+    Word,
+    assignments,
+    shell_words,
+    split_quoted_flag,
+    statements,
+)
 
 # A keyword counts only at the start of a line, so that words such as "for" in arguments do not.
 _BRANCH = re.compile(r"^\s*(?:(?P<open>if|case|while|until|for|select)|(?P<close>fi|esac|done))\b")
@@ -136,16 +142,9 @@ def read_script(text: str, name: str) -> Script:
     unsure |= {variable for variable, found in values.items() if len(found) > 1}
     unsure |= set(_OF_THE_JOB.findall(text))
     words = tuple(
-        one for word in shell_words(text, name, unsure) for one in _split_quoted_flag(word)
+        one for word in shell_words(text, name, unsure) for one in split_quoted_flag(word)
     )
     return Script(name, text, words, branches, frozenset(ARRAY.findall(text)))
-
-
-def _split_quoted_flag(word: Word) -> list[Word]:
-    """Return the words in an array element such as ``"--flag value"``, which the shell splits."""
-    if not (word.is_flag and re.search(r"\s", word.text)):
-        return [word]
-    return [replace(word, text=part) for part in word.text.split()]
 
 
 def _branch_lines(text: str) -> frozenset[int]:
