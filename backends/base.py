@@ -108,12 +108,15 @@ class LayoutRules(Protocol):
     def splits(self, problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
         """Return the decoder layers of every model chunk, or None if no valid split exists.
 
-        There are ``pp`` stages of ``vpp`` chunks. The split contains the layers per stage that the
-        spec fixes.
+        There are ``pp`` pipeline stages, each with ``vpp`` chunks. If the spec sets the layers of a
+        stage, the split contains them.
         """
 
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
-        """Return (diagnostic code, spec path, finding) that explain why ``splits`` returns None."""
+        """Return (diagnostic code, spec path, finding) that explain why the layers cannot be split.
+
+        Called only if ``splits`` returns None for ``pp`` stages of ``vpp`` chunks.
+        """
 
 
 class ProcessGroups(Protocol):
@@ -197,7 +200,7 @@ class ServingRules(Protocol):
         """Return the rules that every layout of ``problem`` must satisfy."""
 
     def expert_degrees(self, layout: ServingLayout) -> tuple[int, ...]:
-        """Return the expert parallel sizes that are valid with the other sizes in ``layout``."""
+        """Return the valid expert parallel sizes, given the other parallel sizes in ``layout``."""
 
     def cache_degrees(self, model: Model, layout: ServingLayout) -> tuple[int, ...]:
         """Return the valid decode context parallel sizes, given the other sizes in ``layout``."""

@@ -65,12 +65,12 @@ class Declaration:
 
     @property
     def is_framework(self) -> bool:
-        """True if this backend binds the layout of training jobs."""
+        """True if this backend determines the layout of training jobs."""
         return self.binds_layout and bool(self.training)
 
     @property
     def is_engine(self) -> bool:
-        """True if this backend binds the layout of serving jobs."""
+        """True if this backend determines the layout of serving jobs."""
         return self.binds_layout and bool(self.serving)
 
     def module(self, name: str) -> ModuleType:

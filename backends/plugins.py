@@ -133,7 +133,7 @@ def _find_defect(name: str, declared: object) -> str:
 
 
 def _missing_members(declared: Declaration) -> Iterator[str]:
-    """Yield one text per module of a declaration that lacks an object or members of it."""
+    """Yield one text for each declared module without its object, or whose object lacks members."""
     for module, attribute, protocol in _declared_objects(declared):
         target = getattr(declared.module(module), attribute, None)
         lacking = [one for one in protocol_members(protocol) if not hasattr(target, one)]

@@ -124,9 +124,9 @@ _BY_NAME = {one.name: one for one in BUILT_IN}
 
 
 def find_declaration(name: str) -> Declaration | PluginProblem | None:
-    """Return the declaration of the backend ``name``, or the problem of the plugin with that name.
+    """Return the declaration of the backend ``name``; None if the name is unknown.
 
-    Returns None if the name is unknown.
+    If the name is that of a plugin that cannot be used, return the problem with the plugin.
     """
     # Built-in names win, so that no plugin can replace a built-in backend.
     return _BY_NAME.get(name) or load_plugin(name)
@@ -168,8 +168,8 @@ def all_declared() -> tuple[Declaration, ...]:
 def has_role(one: Declaration, role: Role) -> bool:
     """Return True if the backend ``one`` has ``role``.
 
-    The roles "train" and "serve" mean that it emits files for such jobs; "framework" and "engine",
-    that it also binds their layout.
+    The roles "train" and "serve" mean that the backend emits files for such jobs; "framework" and
+    "engine" mean that it also determines their layout.
     """
     roles = {
         "train": bool(one.training),
@@ -187,7 +187,7 @@ def default_targets(kind: JobKind) -> tuple[str, ...]:
 
 
 def backend(name: str) -> Backend:
-    """Return the object of the training backend ``name``.
+    """Return the training backend ``name``.
 
     Raises:
         KeyError: no training backend has that name.
@@ -196,7 +196,7 @@ def backend(name: str) -> Backend:
 
 
 def framework(name: str) -> Framework:
-    """Return the object of the framework ``name``.
+    """Return the framework ``name``.
 
     Raises:
         KeyError: no framework has that name.
@@ -207,7 +207,7 @@ def framework(name: str) -> Framework:
 
 
 def serving_backend(name: str) -> ServingBackend:
-    """Return the object of the serving backend ``name``.
+    """Return the serving backend ``name``.
 
     Raises:
         KeyError: no serving backend has that name.
@@ -216,7 +216,7 @@ def serving_backend(name: str) -> ServingBackend:
 
 
 def engine(name: str) -> Engine:
-    """Return the object of the engine ``name``.
+    """Return the engine ``name``.
 
     Raises:
         KeyError: no engine has that name.
@@ -252,7 +252,8 @@ def verifier(name: str) -> Verifier | None:
 def front_verifiers(name: str) -> dict[str, Verifier]:
     """Return framework -> verifier of the files that ``name`` emits together with that framework.
 
-    ``name`` is a backend that can start the program of other frameworks (``Front``).
+    ``name`` is a backend that can start the program of other frameworks, as Accelerate starts
+    DeepSpeed's.
     """
     found = declaration(name)
     verified = ((one.framework, one.verifier) for one in found.fronts if one.verifier)
@@ -260,7 +261,10 @@ def front_verifiers(name: str) -> dict[str, Verifier]:
 
 
 def built_in_fronts() -> tuple[tuple[str, str], ...]:
-    """Return all built-in pairs (front, framework): the front starts the framework's program."""
+    """Return all built-in pairs (backend, framework) in which the backend starts the framework.
+
+    Accelerate and DeepSpeed are such a pair.
+    """
     return tuple((one.name, front.framework) for one in BUILT_IN for front in one.fronts)
 
 
@@ -270,7 +274,9 @@ def front_of(problem: Problem) -> str:
 
 
 def behind_front(front: str, name: str) -> Framework:
-    """Return the framework ``name``, limited to what the backend ``front`` supports.
+    """Return the framework ``name``, limited to what the backend that starts it supports.
+
+    That backend is ``front``.
 
     Raises:
         KeyError: ``front`` cannot start that framework.
@@ -282,7 +288,7 @@ def behind_front(front: str, name: str) -> Framework:
 
 
 def framework_of(problem: Problem) -> Framework:
-    """Return the framework that binds the layout of ``problem``.
+    """Return the framework that determines the layout of ``problem``.
 
     If another backend starts the framework's program, the result is limited to what that backend
     supports.

@@ -111,11 +111,39 @@ class Decision:
     path: str
     """Path of the same setting in ``plan.json``: ``layout.zero_stage``."""
     value: Any
-    """Value that the target will use, as JSON has it; its own default if the file has none."""
+    """Value that the target will use, as JSON has it; its own default if the file has none. A
+    frozenset means that the file allows each of its values, because it has no setting for it."""
     file: str
     line: int = 1
     setting: str = ""
     """Text of the setting in the file: ``--micro-batch-size 2``; empty: the file omits it."""
+    accepts: Callable[[Any], bool] | None = None
+    """Predicate that is True for the planned values under which the target behaves as with
+    ``value``; None if only an equal value does. Needed where a target rounds or limits a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramStart:
+    """Commands with which a launch script starts a framework's program; all texts are shell text.
+
+    ``$here`` is the folder of the launch script, ``$PARC_DIR`` the output folder.
+    """
+
+    program: str = ""
+    """Script that the launcher starts; empty if ``module`` is set."""
+    module: str = ""
+    """Python module that the launcher starts instead."""
+    arguments: str = ""
+    """Arguments of the program."""
+    setup: tuple[str, ...] = ()
+    """Commands that run first."""
+    launcher: tuple[str, ...] = ()
+    """Words of the framework's own launcher; empty: torchrun."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the framework requires."""
+    stop_test: str = ""
+    """Command that succeeds if the program saves a checkpoint and stops on SIGTERM; empty: it
+    never does."""
 
 
 class Verifier(Protocol):
@@ -129,11 +157,15 @@ class Verifier(Protocol):
     def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
         """Yield the settings that the target reads from its files in ``artifacts``.
 
-        A setting that the target does not recognize, or that the plan never sets, is yielded too,
-        under the path of the plan that would allow it (``problem.launch.args``), so that a foreign
-        line cannot pass unnoticed.
+        If the target does not recognize a setting, or the plan never sets it, the setting has the
+        path of the spec field that would allow it (``problem.launch.args``), so that an added line
+        is always reported.
         """
         return ()
+
+    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+        """Report contradictions in the files of the target, and changed program text (A18)."""
+        return None
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
         """Report host names (A02) and numbers (A07) that differ from the rank map."""
@@ -166,6 +198,16 @@ class FrameworkVerifier(Verifier, Protocol):
     ) -> DerivedGroups | None:
         """Return the sizes and process groups on ``world`` ranks; None after a finding."""
 
+    def program_start(
+        self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
+    ) -> ProgramStart | None:
+        """Return the way in which a launch script must start the program of ``plan``.
+
+        ``plan`` is the tree of ``plan.json``. None, the default, means that it is unknown; then the
+        commands of launch scripts are not compared.
+        """
+        return None
+
 
 class FrontableVerifier(FrameworkVerifier, Protocol):
     """Verifier of a framework that another backend can start (``Declaration.fronts``)."""
@@ -173,7 +215,7 @@ class FrontableVerifier(FrameworkVerifier, Protocol):
     def behind_front(
         self, file: str, read_world: Callable[[str], int], launcher: tuple[LauncherNumber, ...]
     ) -> FrameworkVerifier:
-        """Return the verifier for runs that another backend, the front, starts.
+        """Return the verifier for jobs in which another backend (the front) starts this framework.
 
         Args:
             file: configuration file of the front.

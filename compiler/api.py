@@ -9,7 +9,7 @@ from typing import Any
 
 from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.ir import AnyPlan, Estimate, ServingEstimate
-from parc.compiler.pipeline import plan_spec
+from parc.compiler.pipeline import check_spec, plan_spec
 from parc.compiler.spec.reading.source import Source, read_source
 
 SpecInput = str | Path | Mapping[str, Any]
@@ -50,9 +50,12 @@ def estimate(spec: SpecInput) -> Estimate | ServingEstimate:
 
 
 def check(spec: SpecInput) -> list[Diagnostic]:
-    """Return all diagnostics of ``spec``: errors, warnings and advice."""
+    """Return all diagnostics of ``spec`` and of the files that it compiles to.
+
+    They are errors, warnings and advice.
+    """
     sink = Sink()
-    plan_spec(_read_input(spec), (), sink)
+    check_spec(_read_input(spec), (), sink)
     return list(sink.diagnostics)
 
 

@@ -35,12 +35,17 @@ from parc.compiler.resolve.resolve_kernels import pricing_for
 from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.resolve.resolve_problem import resolve_problem
 from parc.compiler.search.search_layouts import search_layouts
+from parc.compiler.spec.fixes import withdraw_failed_fixes
 from parc.compiler.spec.load import load_spec, salvage_sections
 from parc.compiler.spec.reading.source import Source
 from parc.compiler.spec.spec import Spec
 
 Watch = Callable[[str], None]
 """Function that is called with the name of each pass when the pass ends, for ``--timings``."""
+
+
+MAX_TRIED_TEXT = 65_536
+"""Longest spec, in characters, whose fixes are tried: each trial reads the spec again."""
 
 
 def ignore_pass_end(_: str) -> None:
@@ -52,8 +57,28 @@ def resolve_spec(
 ) -> AnyProblem | None:
     """Return the problem that a spec describes, with names, units and defaults resolved.
 
-    Returns None after reporting errors. If the spec as a whole cannot be read, its model and
-    cluster are checked separately, so that one run reports all mistakes.
+    Returns None after reporting errors. The fixes of the errors have been tried: one that does not
+    work is not offered.
+    """
+
+    def attempt(edits: Sequence[str]) -> Sink:
+        tried = Sink()
+        _resolve(source, (*overrides, *edits), tried, ignore_pass_end)
+        return tried
+
+    problem = _resolve(source, overrides, sink, after)
+    if sink.failed() and len(source.text) <= MAX_TRIED_TEXT:
+        withdraw_failed_fixes(sink, attempt)
+    return problem
+
+
+def _resolve(
+    source: Source, overrides: Sequence[str], sink: Sink, after: Watch
+) -> AnyProblem | None:
+    """Return the problem of a spec; None after reporting errors.
+
+    If the spec as a whole cannot be read, its model and cluster are checked separately, so that one
+    run reports all mistakes.
     """
     spec = load_spec(source, overrides, sink)
     after("load_spec")
@@ -87,7 +112,8 @@ def plan_problem(
 ) -> Plan | None:
     """Return the best valid plan that fits into memory; None after reporting why there is none.
 
-    The hosts of the lock file ``locked`` are kept if it has the same layout.
+    The hosts of the lock file ``locked`` are kept if the lock file and the plan have the same
+    layout.
     """
     target = framework_of(problem)
     pricing = pricing_for(problem, target)
@@ -132,8 +158,8 @@ def plan_any(
 ) -> AnyPlan | None:
     """Return the plan of a training or serving problem; None after reporting errors.
 
-    If the cluster still has the hosts of the lock file ``locked``, its drained hosts stay out and
-    its spare hosts stay in use.
+    If the cluster still has the hosts of the lock file ``locked``, the hosts that this file lists
+    as drained stay unused, and the spare hosts that it uses stay in use.
     """
     cluster = restore_cluster(problem.cluster, locked)
     if cluster is None:
@@ -155,17 +181,33 @@ def plan_spec(
     return None if problem is None else plan_any(problem, sink, after)
 
 
-def emit_plan(plan: AnyPlan, sink: Sink, after: Watch = ignore_pass_end) -> tuple[Artifact, ...]:
-    """Return all files of ``plan``, sorted by path.
+def check_spec(source: Source, overrides: Sequence[str], sink: Sink) -> None:
+    """Report all findings of the spec in ``source``, including those of its emitted files.
+
+    The files are emitted and verified in memory, so that ``parc compile`` cannot report an error
+    that ``parc check`` does not. The report is left out, because nothing verifies it.
+    """
+    plan = plan_spec(source, overrides, sink)
+    if plan is not None and not sink.failed():
+        emit_plan(plan, sink, report=False)
+
+
+def emit_plan(
+    plan: AnyPlan, sink: Sink, after: Watch = ignore_pass_end, *, report: bool = True
+) -> tuple[Artifact, ...]:
+    """Return all files of ``plan``, sorted by path; without ``report.html`` if ``report`` is False.
 
     Their contents are verified independently of the code that emitted them; differences are
     reported to ``sink``.
     """
     from parc.compiler.report.json.plan_json import lock_artifact, plan_artifact
-    from parc.compiler.report.page.report_page import report_artifact
     from parc.compiler.verify.verify_plan import verify_artifacts
 
-    artifacts = [plan_artifact(plan), report_artifact(plan)]
+    artifacts = [plan_artifact(plan)]
+    if report:
+        from parc.compiler.report.page.report_page import report_artifact
+
+        artifacts.append(report_artifact(plan))
     after("report")
     for name in plan.problem.emit:
         if isinstance(plan, ServingPlan):

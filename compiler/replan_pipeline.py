@@ -117,7 +117,7 @@ def _read_locked_plan(
 
 
 def _adopt_locked_plan(problem: AnyProblem, found: LockedPlan) -> AnyPlan | None:
-    """Return the locked plan, estimated for ``problem``; None if it is not valid for it."""
+    """Return the locked plan, estimated for ``problem``; None if it is not valid there."""
     cluster, layout = restore_cluster(problem.cluster, found), found.layout
     if cluster is None:
         return None
@@ -153,8 +153,7 @@ def _recheck_locked_plan(
     """Return ``found`` with its plan recomputed as ``parc compile --locked`` would compute it.
 
     The replan therefore writes the same bytes as a later ``--locked`` compile. If that compile
-    would by now choose another layout or other hosts, the plan of the replan is kept and only
-    checked.
+    would choose another layout or other hosts, the plan of the replan is kept and only checked.
     """
     plan, placement = found.plan, found.plan.placement
     names = tuple(host.name for host in placement.hosts)

@@ -38,8 +38,8 @@ def plan_service(
 ) -> ServingPlan | None:
     """Return the best valid serving plan that fits and meets the limits of the spec.
 
-    Returns None after reporting errors. The hosts of the lock file ``locked`` are reused if it has
-    the same layout.
+    Returns None after reporting errors. The hosts of the lock file ``locked`` are reused if the
+    lock file and the plan have the same layout.
     """
     target = engine(problem.framework)
     found = search_services(problem, target, sink)

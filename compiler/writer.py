@@ -329,9 +329,9 @@ def _renameat2() -> Any:
 def write_file(path: Path, text: str, head: str, by: str = "parc calibrate") -> None:
     """Write ``text`` to ``path`` atomically; the folder must exist.
 
-    An existing file is replaced only if it starts with ``head``, with which ``text`` starts too. So
-    a wrong path does not destroy a file of the user. ``by`` is the command that an error message
-    names.
+    ``head`` is the beginning of ``text``. An existing file is replaced only if it starts with
+    ``head`` too, so that a wrong path does not destroy a file of the user. ``by`` is the command
+    that an error message names.
 
     Raises:
         WriteRefused: the existing file does not start with ``head``, or the file cannot be

@@ -16,7 +16,7 @@ from tests.project_files import PACKAGE_FOLDERS, ROOT, files, python_files
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
-DATA = (".yaml", ".json", ".j2")
+DATA = (".yaml", ".json", ".j2", ".lines")
 
 
 def packages_of_the_checkout() -> set[str]:

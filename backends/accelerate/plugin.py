@@ -47,10 +47,10 @@ class DeepSpeedPlugin:
     strategies = STRATEGIES
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
-        """Return DeepSpeed's rules, plus one if Accelerate's program cannot build the model.
+        """Return DeepSpeed's rules, plus one that rejects models which Accelerate cannot build.
 
-        DeepSpeed's rules on its own program and its own expert layers are left out, because neither
-        is used.
+        DeepSpeed's rules about its own training program and expert layers are left out, because
+        Accelerate uses neither.
         """
         # E10 would reject models that only DeepSpeed's program lacks, and M08 its own expert
         # layers.

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from parc.backends.verifier import FileDependencies, LauncherNumber
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from parc.backends.accelerate.verify_settings import AXES, MESH, config_decisions, job_decisions
+from parc.backends.shared.verify_llama import UNUSED_IN_LLAMA, llama_decisions
+from parc.backends.shared.verify_torch_layout import NOT_IN_TORCH_FILES, fixed_decisions
+from parc.backends.verifier import Decision, FileDependencies, LauncherNumber
 from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes
+from parc.compiler.verify.emitted_settings import EmittedSettings, json_settings, yaml_settings
+from parc.compiler.verify.program_code import program_decisions, read_program_digests
 from parc.compiler.verify.read_emitted import Malformed
 
 CONFIG = "accelerate/config.yaml"
+JOB = "accelerate/job.json"
+PROGRAM = "accelerate/train.py"
 LAUNCHER = (
     LauncherNumber("--num_machines", r"--num_machines=(\d+)", "nodes"),
     LauncherNumber("--num_processes", r"--num_processes=(\d+)", "world"),
 )
+UNUSED = {
+    "problem.job.tokenizer_model": "the data are token ids",
+    "problem.model.position.scaling_factor": "only relevant with scaling",
+    "problem.model.position.original_max_positions": "only relevant with the scaling llama3",
+    "layout.cp_comm": "only relevant with context parallelism",
+}
 
 
 def read_sizes(text: str) -> MeshSizes:
@@ -23,28 +39,60 @@ def read_sizes(text: str) -> MeshSizes:
         Malformed: the text is not YAML with a number of processes, or a size is not a positive
             integer.
     """
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
+    return _mesh_sizes(yaml_settings(CONFIG, text))
 
-    try:
-        tree = YAML(typ="safe", pure=True).load(text)
-        config = tree.get("parallelism_config") or {}
-        ranks = tree["num_processes"]
-    except (YAMLError, KeyError, AttributeError, RecursionError, ValueError):
-        raise Malformed(CONFIG, 1, "it is not YAML with the key num_processes") from None
-    names = ("dp_replicate", "dp_shard", "cp", "tp")
-    sizes = {name: config.get(f"parallelism_config_{name}_size", 1) for name in names}
-    sequence = config.get("parallelism_config_sp_size", 1)
-    if not config:
-        sharded = tree.get("distributed_type") == "FSDP"
-        sizes["dp_shard" if sharded else "dp_replicate"] = ranks
-    found = positive_sizes(CONFIG, {"pp": 1, **sizes, "sp": sequence})
+
+def _mesh_sizes(settings: EmittedSettings) -> MeshSizes:
+    ranks = settings.values.get("num_processes")
+    if ranks is None:
+        raise Malformed(CONFIG, 1, "it has no key num_processes")
+    values = {axis: settings.values.get(path, 1) for axis, path in AXES.items()}
+    sequence = settings.values.get(f"{MESH}sp_size", 1)
+    if not any(path.startswith(MESH) for path in settings.values):
+        sharded = settings.values.get("distributed_type") == "FSDP"
+        values["dp_shard" if sharded else "dp_replicate"] = ranks
+    found = positive_sizes(CONFIG, {"pp": 1, **values, "sp": sequence})
     # Both axes split the sequence; PARC emits no sp, but the config of a user may have it.
     found["cp"] *= found.pop("sp")
     return MeshSizes(**found)
 
 
-VERIFIER = DeviceMeshVerifier(
+def accelerate_decisions(artifacts: Mapping[str, str]) -> Iterator[Decision]:
+    """Yield the settings in config.yaml and job.json, and each program that has other code."""
+    yield from program_decisions(artifacts, read_program_digests(__package__))
+    if CONFIG not in artifacts:
+        return
+    settings = yaml_settings(CONFIG, artifacts[CONFIG])
+    sizes, kind = _mesh_sizes(settings), settings.get("distributed_type")
+    yield from config_decisions(settings, sizes, artifacts)
+    if JOB in artifacts:
+        emitted = PROGRAM in artifacts
+        yield from job_decisions(json_settings(JOB, artifacts[JOB]), sizes, kind, emitted)
+    if PROGRAM in artifacts:
+        yield from llama_decisions(PROGRAM)
+        yield Decision("problem.model.attention.qkv_bias", False, PROGRAM)
+
+
+class AccelerateVerifier(DeviceMeshVerifier):
+    """Verifier that reads ``config.yaml`` and ``job.json`` as Accelerate and the program do."""
+
+    not_in_files = MappingProxyType(NOT_IN_TORCH_FILES | UNUSED_IN_LLAMA | UNUSED)
+
+    def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
+        """Yield the settings in config.yaml and job.json, and each program with other code."""
+        yield from accelerate_decisions(artifacts)
+        if CONFIG in artifacts:
+            yield from fixed_decisions(CONFIG)
+            # Accelerate 1.15 refuses sequence parallelism in the norms.
+            yield Decision("layout.sequence_parallel", False, CONFIG)
+            settings = yaml_settings(CONFIG, artifacts[CONFIG])
+            # FSDP2 reduces in the format of the weights, DDP in that of its fp32 weights.
+            sharded = settings.get("distributed_type") == "FSDP"
+            gradients = "bf16" if sharded else "fp32"
+            yield Decision("problem.job.gradient_precision", gradients, CONFIG)
+
+
+VERIFIER = AccelerateVerifier(
     file=CONFIG,
     builder="accelerate",
     read_sizes=read_sizes,

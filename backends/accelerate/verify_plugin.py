@@ -6,11 +6,18 @@ backend may not import another backend.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import cast
 
-from parc.backends.accelerate.verify import CONFIG, LAUNCHER, read_sizes
+from parc.backends.accelerate.verify import CONFIG, LAUNCHER, accelerate_decisions, read_sizes
 from parc.backends.registry import verifier
-from parc.backends.verifier import FrontableVerifier
+from parc.backends.verifier import (
+    Decision,
+    DerivedGroups,
+    FrameworkVerifier,
+    FrontableVerifier,
+)
+from parc.compiler.diagnostics import Sink
 
 
 def read_world(text: str) -> int:
@@ -18,4 +25,31 @@ def read_world(text: str) -> int:
     return read_sizes(text).world
 
 
-VERIFIER = cast(FrontableVerifier, verifier("deepspeed")).behind_front(CONFIG, read_world, LAUNCHER)
+class PluginVerifier(FrameworkVerifier):
+    """DeepSpeed's verifier for jobs that Accelerate starts, and Accelerate's own settings."""
+
+    def __init__(self, deepspeed: FrameworkVerifier) -> None:
+        """Store the verifier of ``ds_config.json``."""
+        self._deepspeed = deepspeed
+        self.file, self.needs, self.launcher = deepspeed.file, deepspeed.needs, deepspeed.launcher
+        self.files, self.not_in_files = deepspeed.files, deepspeed.not_in_files
+
+    def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
+        """Yield the settings of both frameworks."""
+        yield from self._deepspeed.decisions(artifacts)
+        yield from accelerate_decisions(artifacts)
+
+    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+        """Report contradictions between the files of both frameworks."""
+        self._deepspeed.check_contents(artifacts, sink)
+
+    def derive_groups(
+        self, artifacts: Mapping[str, str], world: int, sink: Sink
+    ) -> DerivedGroups | None:
+        """Return the process groups of DeepSpeed, in which every process is one replica."""
+        return self._deepspeed.derive_groups(artifacts, world, sink)
+
+
+VERIFIER = PluginVerifier(
+    cast(FrontableVerifier, verifier("deepspeed")).behind_front(CONFIG, read_world, LAUNCHER)
+)

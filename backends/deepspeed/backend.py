@@ -77,7 +77,7 @@ class DeepSpeed:
         return split.find_split(problem, pp, vpp)
 
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
-        """Return (diagnostic code, spec path, finding): the reason why ``splits`` returned None."""
+        """Return (diagnostic code, spec path, finding): why the layers cannot be split."""
         return split.why_no_split(problem, pp, vpp)
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
@@ -108,7 +108,7 @@ class DeepSpeed:
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
         """Return ds_config.json, train.json, hostfile, launch.sh and the training program.
 
-        If another framework starts DeepSpeed (``front_of``), return only ds_config.json.
+        If Accelerate starts DeepSpeed, return only ds_config.json.
         """
         if front_of(plan.problem):
             return (files.config_file(plan),)

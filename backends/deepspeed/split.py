@@ -61,7 +61,7 @@ def _unsupported_pin(pins: Pins) -> str | None:
 
 
 def why_no_split(problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
-    """Return (diagnostic code, spec path, finding): the reason why ``find_split`` returned None."""
+    """Return (diagnostic code, spec path, finding): why ``find_split`` cannot split the layers."""
     pins, layers = problem.pins, problem.model.layers
     name = _unsupported_pin(pins)
     if name is not None:

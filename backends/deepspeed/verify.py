@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from parc.backends.deepspeed.verify_config import config_decisions
 from parc.backends.deepspeed.verify_groups import COLUMNS, Topology, derive_groups
+from parc.backends.deepspeed.verify_program import (
+    NOT_IN_FILES,
+    fixed_decisions,
+    program_settings,
+    size_decisions,
+)
 from parc.backends.verifier import (
     NO_FILES,
+    Decision,
     DerivedGroups,
     FileDependencies,
     FrameworkVerifier,
@@ -17,11 +25,14 @@ from parc.backends.verifier import (
     LauncherNumber,
 )
 from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.verify.emitted_settings import json_settings
 from parc.compiler.verify.launch_numbers import verify_host_file, verify_rendezvous
+from parc.compiler.verify.program_code import program_decisions, read_program_digests
 from parc.compiler.verify.read_emitted import LARGEST, TABLE, Malformed, read_json, read_lines
 
 CONFIG = "deepspeed/ds_config.json"
 PROGRAM = "deepspeed/train.json"
+SOURCE = "deepspeed/train.py"
 SCRIPT = "deepspeed/launch.sh"
 SLOTS = "deepspeed/hostfile"
 """The hostfile: DeepSpeed's launcher numbers the ranks in the order of its lines."""
@@ -43,6 +54,19 @@ class DeepSpeedVerifier(FrontableVerifier):
             SLOTS: '$here/hostfile"',
         },
     )
+
+    not_in_files = NOT_IN_FILES
+
+    def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
+        """Yield the settings in ds_config.json and train.json, and programs with other code."""
+        yield from program_decisions(artifacts, read_program_digests(__package__))
+        if not {CONFIG, PROGRAM} <= artifacts.keys():
+            return
+        topology = _read_topology(_read_config(PROGRAM, artifacts))
+        yield from fixed_decisions(CONFIG)
+        yield from config_decisions(json_settings(CONFIG, artifacts[CONFIG]), topology, False)
+        settings = json_settings(PROGRAM, artifacts[PROGRAM])
+        yield from program_settings(settings, topology, SOURCE in artifacts)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report missing layers (A08), a wrong batch size (A09), and contradictory sizes (A05)."""
@@ -77,7 +101,7 @@ class DeepSpeedVerifier(FrontableVerifier):
     def behind_front(
         self, file: str, read_world: Callable[[str], int], launcher: tuple[LauncherNumber, ...]
     ) -> FrameworkVerifier:
-        """Return the verifier for jobs that another framework (Accelerate) starts.
+        """Return the verifier for jobs in which another framework (Accelerate) starts DeepSpeed.
 
         In such a job every process is one data-parallel replica.
         """
@@ -93,6 +117,16 @@ class _FrontedVerifier(FrameworkVerifier):
     launcher: tuple[LauncherNumber, ...]
     needs: tuple[str, ...] = (CONFIG,)
     files: FileDependencies = NO_FILES
+    not_in_files = NOT_IN_FILES
+
+    def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
+        """Yield the settings in ds_config.json; the front's verifier reads the other files."""
+        topology = self._job_topology(artifacts)
+        yield from fixed_decisions(CONFIG)
+        if CONFIG in artifacts:
+            settings = json_settings(CONFIG, artifacts[CONFIG])
+            yield from size_decisions(settings, topology)
+            yield from config_decisions(settings, topology, True)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report a wrong batch size (A09), and parallelism other than data parallelism (A05)."""
@@ -150,7 +184,10 @@ def _verify_batch(config: dict[str, Any], topology: Topology, sink: Sink) -> Non
 
 
 def _verify_sizes(config: dict[str, Any], topology: Topology, other: str, sink: Sink) -> None:
-    """Report each parallel size that ds_config.json sets to another value than ``other`` (A05)."""
+    """Report each parallel size in ds_config.json that differs from the file ``other`` (A05).
+
+    ``topology`` contains the sizes in that file.
+    """
     tensor = config.get("tensor_parallel")
     pairs = [
         ("tensor_parallel.autotp_size", tensor and tensor.get("autotp_size"), topology.model),
@@ -178,9 +215,9 @@ def _verify_slots(text: str, job: JobShape, sink: Sink) -> None:
 def _derive_from_topology(
     topology: Topology, file: str, world: int, sink: Sink
 ) -> DerivedGroups | None:
-    """Return the process groups of the topology that ``file`` describes.
+    """Return the process groups for ``topology``, which was read from ``file``.
 
-    None if a finding is reported.
+    Returns None if a finding is reported.
     """
     if topology.world != world:
         message = f"the rank map has {world} ranks, but {file} describes {topology.world}"
@@ -220,7 +257,8 @@ def _read_section(file: str, tree: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _read_topology(program: dict[str, Any]) -> Topology:
     section = _read_section(PROGRAM, program, "topology")
-    return Topology(*(_read_positive_integer(PROGRAM, section, name) for name in AXES))
+    sizes = {name: _read_positive_integer(PROGRAM, section, name) for name in AXES}
+    return Topology(**sizes, has_experts="experts" in program)
 
 
 def _read_positive_integer(file: str, section: dict[str, Any], name: str) -> int:

@@ -30,6 +30,8 @@ class Topology:
     model: int
     expert: int
     expert_model: int
+    has_experts: bool = False
+    """True if the model has expert layers; DeepSpeed's AutoTP then does not split the weights."""
 
     @property
     def world(self) -> int:
@@ -104,7 +106,7 @@ def _expert_groups(topology: Topology) -> dict[str, Groups]:
 
 
 def _compact_groups(groups: list[list[int]]) -> Groups:
-    """Return groups of equal form as the offsets within a group and the first ranks of all groups.
+    """Return groups of equal form as two lists: offsets within a group, first ranks of all groups.
 
     Both lists are in ascending order.
     """

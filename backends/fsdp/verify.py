@@ -3,12 +3,52 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
-from parc.backends.verifier import FileDependencies
+from parc.backends.shared.verify_llama import UNUSED_IN_LLAMA, llama_decisions
+from parc.backends.shared.verify_torch_layout import (
+    NOT_IN_TORCH_FILES,
+    batch_decisions,
+    fixed_decisions,
+    mesh_decisions,
+    recompute_decisions,
+    single_stage_decisions,
+)
+from parc.backends.verifier import Decision, FileDependencies
 from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes
+from parc.compiler.verify.emitted_settings import EmittedSettings, json_settings
+from parc.compiler.verify.program_code import program_decisions, read_program_digests
 from parc.compiler.verify.read_emitted import Malformed
 
 CONFIG = "fsdp/config.json"
+PROGRAM = "fsdp/train.py"
+SAME_NAME = (
+    *("sequence_length", "global_batch", "steps", "learning_rate", "min_learning_rate"),
+    *("warmup_steps", "lr_decay", "lr_decay_steps", "wsd_decay_steps", "weight_decay"),
+    *("adam_beta1", "adam_beta2", "adam_epsilon", "seed", "data", "checkpoint_interval"),
+)
+"""Settings with the name and the value of a field of the job."""
+JOB = {"param_dtype": "precision", "reduce_dtype": "gradient_precision"}
+JOB |= {"max_norm": "gradient_clipping"} | {name: name for name in SAME_NAME}
+"""Setting -> field of the job. The program reads all settings, and stops if one is missing."""
+MODEL = {
+    "layers": "layers",
+    "hidden": "hidden",
+    "vocab": "vocab",
+    "norm_epsilon": "norm_epsilon",
+    "heads": "attention.heads",
+    "kv_heads": "attention.kv_heads",
+    "head_dim": "attention.head_dim",
+    "qkv_bias": "attention.qkv_bias",
+    "ffn": "ffn.size",
+    "rope_base": "position.base",
+    "rope_scaling": "position.scaling",
+    "rope_factor": "position.scaling_factor",
+    "rope_original": "position.original_max_positions",
+}
+"""Setting of ``model`` -> field of the model."""
+AXES = {axis: f"mesh.{axis}" for axis in ("dp_replicate", "dp_shard", "tp")}
 
 
 def read_sizes(text: str) -> MeshSizes:
@@ -27,7 +67,69 @@ def read_sizes(text: str) -> MeshSizes:
     return MeshSizes(**positive_sizes(CONFIG, {"pp": 1, "cp": 1, **sizes}))
 
 
-VERIFIER = DeviceMeshVerifier(
+class FsdpVerifier(DeviceMeshVerifier):
+    """Verifier that reads ``config.json`` as ``parallelize.py`` and ``train.py`` do."""
+
+    not_in_files = MappingProxyType(
+        NOT_IN_TORCH_FILES
+        | UNUSED_IN_LLAMA
+        | {
+            "layout.cp_comm": "only relevant with context parallelism",
+            "problem.job.tokenizer_model": "the data are token ids",
+            "problem.model.position.max_positions": "model.py has no limit on positions",
+        }
+    )
+
+    def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
+        """Yield the settings in ``config.json``, and each program that has other code."""
+        yield from program_decisions(artifacts, read_program_digests(__package__))
+        if CONFIG not in artifacts:
+            return
+        settings, sizes = json_settings(CONFIG, artifacts[CONFIG]), read_sizes(artifacts[CONFIG])
+        yield from _sharding_decisions(settings, sizes)
+        yield from fixed_decisions(CONFIG)
+        yield from _job_decisions(settings, sizes)
+        if PROGRAM in artifacts:
+            yield from llama_decisions(PROGRAM)
+            yield Decision("problem.model.tied_embeddings", False, PROGRAM)
+            for name, field in MODEL.items():
+                yield settings.read(f"problem.model.{field}", f"model.{name}")
+        yield from settings.unread()
+
+
+def _sharding_decisions(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
+    """Yield mesh sizes and ZeRO stage."""
+    for setting in AXES.values():
+        settings.get(setting)
+    wrapper, reshard = settings.get("strategy"), settings.get("reshard_after_forward")
+    stage = 0 if wrapper == "ddp" else 3 if reshard else 2
+    # Tensor parallelism needs fully_shard even for replicas, which are shards of one rank.
+    alone = sizes.dp_shard == 1 and not reshard
+    yield settings.decide(
+        "layout.zero_stage", stage, "reshard_after_forward", lambda plan: alone and plan == 0
+    )
+    if wrapper != "ddp":
+        yield from settings.expect("strategy", "hsdp" if sizes.dp_replicate > 1 else "fsdp")
+    yield from settings.expect("reshard_after_forward", stage == 3)
+    yield from mesh_decisions(settings, sizes, AXES, 0 if alone else stage)
+    # parallelize.py splits norms and the residual stream with every tensor parallelism.
+    yield settings.decide("layout.sequence_parallel", sizes.tp > 1, "mesh.tp")
+
+
+def _job_decisions(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
+    for setting, field in JOB.items():
+        yield settings.read(f"problem.job.{field}", setting)
+    for name in ("checkpoint_dir", "load_dir"):
+        yield settings.decide(f"problem.job.{name}", settings.get(name, "missing") or None, name)
+    yield from batch_decisions(
+        settings, "micro_batch", "gradient_accumulation_steps", sizes.dp_replicate * sizes.dp_shard
+    )
+    again = settings.get("activation_checkpointing")
+    yield from recompute_decisions(settings, again, "activation_checkpointing")
+    yield from single_stage_decisions(settings, "model.layers")
+
+
+VERIFIER = FsdpVerifier(
     file=CONFIG,
     builder="fsdp",
     read_sizes=read_sizes,

@@ -29,7 +29,7 @@ def hosts_per_slice(cluster: Cluster, hosts: tuple[Host, ...]) -> int:
 
 
 def topology_label(cluster: Cluster, job: KubernetesJob) -> str:
-    """Return the node label of the level that must contain a slice: NVLink domain or rack."""
+    """Return the node label of the level that must contain a Kueue slice: NVLink domain or rack."""
     return job.domain_label if nvlink_spans_hosts(cluster) else job.rack_label
 
 

@@ -86,7 +86,7 @@ class Megatron:
         return split.find_split(problem, pp, vpp)
 
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
-        """Return (diagnostic code, spec path, finding): the reason why ``splits`` returned None."""
+        """Return (diagnostic code, spec path, finding): why the layers cannot be split."""
         return why_no_split(problem, pp, vpp)
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:

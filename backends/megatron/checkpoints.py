@@ -72,7 +72,10 @@ def compare_checkpoints(old: Side, new: Side) -> Checkpoint:
 
 
 def _degree_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Return the changed degrees; the split of layers only if pp and vpp are unchanged."""
+    """Return the parallel sizes that changed between the two plans.
+
+    A changed split of the layers is included only if pp and vpp are unchanged.
+    """
     found = changes(_degrees(old), _degrees(new))
     staged = any(change.name in ("pp", "vpp") for change in found)
     return tuple(change for change in found if change.name != "split" or not staged)
@@ -114,6 +117,6 @@ def _schedule_note(old: Side, new: Side) -> tuple[str, ...]:
 
 
 def _has_learned_positions(side: Side) -> bool:
-    """Return True if the model adds a table of weights to the embedding."""
+    """Return True if the model has learned positions, a weight table added to the embedding."""
     position = side.plan["problem"]["model"].get("position") or {}
     return bool(position.get("kind") == "learned")

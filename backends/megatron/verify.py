@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterable, Mapping
 from math import prod
+from typing import Any
 
 from parc.backends.megatron.verify_arguments import ARGUMENTS, Arguments, read_arguments
+from parc.backends.megatron.verify_decisions import decisions
 from parc.backends.megatron.verify_groups import COLUMNS, HIERARCHY, Degrees, derive_groups
 from parc.backends.megatron.verify_layers import verify_batch, verify_layers
-from parc.backends.verifier import DerivedGroups, FileDependencies, FrameworkVerifier
+from parc.backends.megatron.verify_plan_fields import read_fields
+from parc.backends.verifier import (
+    Decision,
+    DerivedGroups,
+    FileDependencies,
+    FrameworkVerifier,
+    ProgramStart,
+)
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.verify.read_emitted import TABLE
 
@@ -18,6 +28,30 @@ class MegatronVerifier(FrameworkVerifier):
 
     file = ARGUMENTS
     files = FileDependencies(references={ARGUMENTS: "/megatron/args.sh"})
+
+    def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
+        """Yield the settings that Megatron reads from its arguments."""
+        fields = read_fields(artifacts)
+        if fields is None or ARGUMENTS not in artifacts:
+            return ()
+        return decisions(read_arguments(artifacts[ARGUMENTS]), fields)
+
+    def program_start(
+        self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
+    ) -> ProgramStart | None:
+        """Return the start of Megatron's program with the array in ``args.sh``."""
+        layout, gpu = plan["layout"], plan["problem"]["cluster"]["gpu"]
+        # validate_args: one hardware queue before Blackwell; ROCm reports compute capability 9.
+        old = gpu["vendor"] == "amd" or gpu["compute_capability"][0] < 10
+        split = layout["tp"] > 1 or layout["cp"] > 1
+        return ProgramStart(
+            program=shlex.quote(plan["problem"]["launch"]["program"]),
+            arguments='"${MEGATRON_ARGS[@]}"',
+            setup=(f'source "$here/../{ARGUMENTS}"',),
+            environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if old and split else {},
+            # Megatron saves a checkpoint on SIGTERM only with this flag.
+            stop_test=f'grep -qs -e --exit-signal-handler "$PARC_DIR/{ARGUMENTS}"',
+        )
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report layers that are in no pipeline stage, or in more than one (A08)."""

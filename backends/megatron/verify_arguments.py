@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 from parc.compiler.verify.read_emitted import LARGEST, Malformed
 
@@ -28,6 +29,8 @@ class Arguments:
     """Flags with their values; if a flag is repeated, the last one wins, as in argparse."""
 
     flags: dict[str, tuple[str, ...]]
+    lines: Mapping[str, int] = field(default_factory=dict)
+    """Flag -> line of its last occurrence."""
 
     def has(self, flag: str) -> bool:
         """Return True if the arguments contain ``--flag``."""
@@ -59,28 +62,31 @@ def _parse_positive_integer(flag: str, value: str) -> int:
     return number
 
 
+@lru_cache(maxsize=4)
 def read_arguments(text: str) -> Arguments:
     """Return the flags in the bash array ``MEGATRON_ARGS``.
 
     Raise ``Malformed`` if the file contains anything else.
     """
-    start = re.search(r"\A(?:#[^\n]*\n|\s*\n)*MEGATRON_ARGS=\(", text)
+    start = re.search(r"\A(?:[ \t]*#[^\n]*\n|\s*\n)*[ \t]*MEGATRON_ARGS=\(", text)
     if not start:
         raise Malformed(
             ARGUMENTS, 1, "the file does not start with the array MEGATRON_ARGS=( ... )"
         )
     flags: dict[str, tuple[str, ...]] = {}
+    lines: dict[str, int] = {}
     name = ""
     for line, word in _iterate_words(text, start.end()):
         if word.startswith("--"):
             # argparse accepts both `--flag value` and `--flag=value`.
             name, _, value = word[2:].partition("=")
-            flags[name] = (value,) if value else ()
+            flags[name] = (value,) if "=" in word else ()
+            lines[name] = line
         elif name:
             flags[name] = (*flags[name], word)
         else:
             raise Malformed(ARGUMENTS, line, f"the word {word!r:.60} precedes the first flag")
-    return Arguments(flags)
+    return Arguments(flags, lines)
 
 
 def _iterate_words(text: str, at: int) -> Iterator[tuple[int, str]]:

@@ -54,7 +54,10 @@ class Degrees:
 
 
 def derive_groups(degrees: Degrees) -> dict[str, Groups]:
-    """Return the process groups of each type in ``TOKENS`` and of each hierarchical cp level."""
+    """Return the process groups of each type, such as tp and dp, by the name of the type.
+
+    With hierarchical context parallelism, the groups of each of its levels are included.
+    """
     found = {family: _groups_of_family(degrees, family) for family in TOKENS}
     if degrees.levels:
         found |= dict(zip(HIERARCHY, _split_by_level(found["cp"], degrees.levels), strict=True))
@@ -62,9 +65,10 @@ def derive_groups(degrees: Degrees) -> dict[str, Groups]:
 
 
 def _split_by_level(whole: Groups, levels: tuple[int, ...]) -> list[Groups]:
-    """Return, for each level of hierarchical cp, the groups into which ``whole`` is split.
+    """Return the groups of each level of hierarchical context parallelism.
 
-    The method is that of Megatron's ``create_hierarchical_groups`` (parallel_state.py).
+    ``whole`` are the groups over all levels. They are split as in Megatron's
+    ``create_hierarchical_groups`` (parallel_state.py).
     """
     # below is the number of ranks of all finer levels: the stride of a level in the whole group.
     split, below = [], 1

@@ -66,7 +66,7 @@ def _verify_layout(layout: str, pp: int, arguments: Arguments, sink: Sink) -> No
     The string must contain one E (embedding), one L (loss), one t per decoder layer and one m per
     MTP layer, and pp must divide the number of stages.
     """
-    flat = _expand_layout(layout)
+    flat = expand_layout(layout)
     mtp = arguments.number("mtp-num-layers", 0) if arguments.has("mtp-num-layers") else 0
     wanted = {"E": 1, "t": arguments.number("num-layers", 0), "m": mtp, "L": 1}
     for letter, count in wanted.items():
@@ -96,7 +96,7 @@ def _verify_pattern(pattern: str, pp: int, layers: int, sink: Sink) -> None:
         _report("A08", message, f"{stages} % {pp} = {stages % pp}, must be 0", sink)
 
 
-def _expand_layout(layout: str) -> str | None:
+def expand_layout(layout: str) -> str | None:
     """Return the pipeline layout with all repeats written out; None if the text is no such layout.
 
     Groups are expanded before the repeats inside them, as in Megatron's ``parse_str_to_list``.

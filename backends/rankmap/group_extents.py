@@ -36,10 +36,10 @@ class GroupExtent:
 
 
 def group_extents(placement: Placement, routed: bool) -> Iterator[GroupExtent]:
-    """Yield the extents of the groups of every family whose groups have two or more ranks.
+    """Yield, per family of groups, how many groups stay in a host, NVLink domain or rack.
 
-    Families of the expert mesh are included only if ``routed``, that is, if the model has routed
-    experts.
+    Only families whose groups have two or more ranks are listed. Families of the expert mesh are
+    included only if ``routed``, that is, if the model has routed experts.
     """
     # With cp 1, dp-cp equals dp and dp-shard-cp equals dp-shard: do not list them twice.
     no_context_parallel = placement.dense.size("cp") == 1
@@ -56,7 +56,7 @@ def group_extents(placement: Placement, routed: bool) -> Iterator[GroupExtent]:
 
 
 def _family_span(name: str, groups: NodeGroups, placement: Placement) -> GroupExtent:
-    """Return the extents of the groups of the family ``name``."""
+    """Return how many groups of the family ``name`` stay in a host, NVLink domain or rack."""
     # No group leaves its host, so the hosts need not be visited.
     if not groups.visits:
         return GroupExtent(name, groups.size, groups.count, 0, 0, 0, 1)

@@ -11,15 +11,16 @@ EXPERT_NAMES = {"tp": "etp", "ep": "ep", "dp": "edp", "dp_shard": "edp_shard", "
 
 
 def group_spans_by_family(placement: Placement) -> dict[str, dict[str, Any]]:
-    """Return family name -> description of its process groups in span form."""
+    """Return family name -> JSON description of its process groups, as [size, stride] pairs."""
     return {one.name: _describe_family(one, placement.mesh(one.mesh)) for one in placement.families}
 
 
 def _describe_family(family: GroupFamily, mesh: Mesh) -> dict[str, Any]:
-    """Return the description of ``family``, whose axes belong to ``mesh``.
+    """Return a JSON description of the process groups of ``family``, a set of axes of ``mesh``.
 
-    ``within`` has one [size, stride] pair per axis of a group and generates the ranks of the first
-    group. ``across`` has the pairs of all other axes and generates the first rank of every group.
+    The key ``within`` has one [size, stride] pair per axis of the family; the pairs generate the
+    ranks of the first group. The key ``across`` has the pairs of all other axes; they generate the
+    first rank of every group.
     """
     # 131,072 ranks have about 300,000 groups; spans describe them in a few numbers.
     within = mesh.select_axes(*family.axes)

@@ -40,7 +40,10 @@ def _uses_zero_stage(stage: int) -> Uses:
 
 
 def _uses_context_comm(comm: str) -> Uses:
-    """Return a function that is true for layouts with context parallelism over ``comm``."""
+    """Return a function that is true for layouts whose context parallelism uses ``comm``.
+
+    ``comm`` is a value of ``layout.cp_comm``, such as "p2p" or "a2a".
+    """
     return lambda layout: layout.cp > 1 and layout.cp_comm == comm
 
 

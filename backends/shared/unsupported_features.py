@@ -40,7 +40,10 @@ def never_supported_features(model: Model) -> Iterator[str]:
 
 
 def hybrid_model_features(model: Model) -> Iterator[str]:
-    """Yield the features of ``model`` that a stack of equal softmax-attention layers lacks."""
+    """Yield the features of ``model`` that need other layers than plain softmax attention.
+
+    Examples are linear attention and Mamba layers.
+    """
     if model.attention.gate:
         yield "gate on the attention output"
     if model.linear is not None:
@@ -52,7 +55,7 @@ def hybrid_model_features(model: Model) -> Iterator[str]:
 
 
 def _unsupported_layer_parts(model: Model) -> Iterator[str]:
-    """Yield the features of norms, MLP and biases that a plain decoder lacks."""
+    """Yield the features of norms, MLP and biases that a plain decoder does not have."""
     if model.attention.output_bias:
         yield "bias on the attention output"
     if model.experts is not None:
@@ -68,7 +71,7 @@ def _unsupported_layer_parts(model: Model) -> Iterator[str]:
 
 
 def _unsupported_position_parts(model: Model) -> Iterator[str]:
-    """Yield the features of positions and embeddings that a plain decoder lacks."""
+    """Yield the features of positions and embeddings that a plain decoder does not have."""
     position = model.position
     if position.kind == "none":
         yield "attention without positions"

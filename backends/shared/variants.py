@@ -9,7 +9,7 @@ from parc.compiler.ir import LayoutVariant, Problem
 
 
 def apply_pins(problem: Problem, offered: Iterable[LayoutVariant]) -> tuple[LayoutVariant, ...]:
-    """Return the variants ``offered``, with the fields that the spec fixes, without duplicates.
+    """Return the variants in ``offered`` with the fields that the spec fixes, without duplicates.
 
     A field that the spec fixes is set in every variant, even if the framework does not support the
     result. The framework's rules then reject that variant with a diagnostic; without the variant,

@@ -1,4 +1,4 @@
-"""Verification of ``launch.sh``, which several launchers emit in their own folders.
+"""Verification of the launch script that starts the ranks of one host.
 
 It is separate from ``launch_script.py`` because a verifier must not share code with the emitter.
 """
@@ -6,16 +6,43 @@ It is separate from ``launch_script.py`` because a verifier must not share code 
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from parc.backends.verifier import JobShape, LauncherNumber
+from parc.backends.shared.verify_known_lines import (
+    Comparison,
+    ScriptLines,
+    Value,
+    compare_lines,
+    iterate_differences,
+    known_lines,
+    read_script,
+)
+from parc.backends.shared.verify_launch_environment import DEVICES, expected_environment
+from parc.backends.verifier import (
+    Decision,
+    JobShape,
+    LauncherNumber,
+    ProgramStart,
+)
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.launch_numbers import verify_numbers, verify_rendezvous
+from parc.compiler.verify.read_emitted import Malformed
+from parc.compiler.verify.select_verifiers import framework_verifier, load_verifiers
+from parc.compiler.verify.verify_decisions import PLAN, planned_value
+from parc.compiler.verify.verify_program import verify_program
 
 TORCHRUN = (
     LauncherNumber("--nnodes", r"--nnodes=(\d+)", "nodes"),
     LauncherNumber("--nproc-per-node", r"--nproc-per-node=(\d+)", "ranks_per_node"),
 )
 _DEVICES = re.compile(r"^export (?:CUDA|HIP)_VISIBLE_DEVICES='?([0-9,]+)'?$", re.MULTILINE)
+PACKAGE, LINES = "parc.backends.shared", "launch.sh"
+HOSTS_FILES = {"torchrun": "hosts", "slurm": "hostfile", "deepspeed": "hostfile"}
+"""Folder of a launch script -> name of its file of hosts."""
+DAMAGED = (TypeError, KeyError, AttributeError, ValueError, IndexError, ArithmeticError)
+"""Errors of the computation with fields of a plan that have values of other types."""
 
 
 def verify_launch_script(file: str, text: str, job: JobShape, sink: Sink) -> None:
@@ -28,3 +55,116 @@ def exported_devices(text: str) -> list[str] | None:
     """Return the GPU indices that the script makes visible, by local rank; None if it sets none."""
     found = _DEVICES.search(text)
     return found[1].split(",") if found else None
+
+
+def program_start(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> ProgramStart | None:
+    """Return the way in which launch scripts start the program of a plan; None if it is unknown."""
+    problem = plan["problem"]
+    name, launch = problem["framework"], problem["launch"]
+    found: ProgramStart | None = None
+    framework = framework_verifier(load_verifiers((name,)), artifacts)
+    if framework is not None:
+        found = framework.program_start(plan, artifacts)
+    if name in problem["emit"]:
+        return found
+    # Without files of the framework, the user's program is started with launch.args.
+    return ProgramStart(
+        program=shlex.quote(launch["program"]), arguments=shlex.join(launch["args"])
+    )
+
+
+def launch_script_decisions(
+    file: str, plan: Mapping[str, Any], artifacts: Mapping[str, str]
+) -> Iterator[Decision]:
+    """Yield the decisions that a launch script shows: environment, program, arguments and port."""
+    start = _start(plan, artifacts)
+    if start is None:
+        return
+    script = read_script(artifacts[file])
+    yield from _compare(file, plan, script, start).decisions
+    yield from environment_decisions(file, script, plan, start.environment)
+
+
+def verify_launch_lines(
+    file: str, plan: Mapping[str, Any], artifacts: Mapping[str, str], sink: Sink
+) -> None:
+    """Report commands of a launch script that the plan does not need, or that are missing (A18)."""
+    start = _start(plan, artifacts)
+    if start is not None:
+        script = read_script(artifacts[file])
+        result = _compare(file, plan, script, start)
+        verify_program(file, result.found, result.expected, sink)
+
+
+def _start(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> ProgramStart | None:
+    try:
+        return program_start(plan, artifacts)
+    except DAMAGED:
+        raise Malformed(PLAN, 1, "problem.launch has a value of another type") from None
+
+
+def environment_decisions(
+    file: str, script: ScriptLines, plan: Mapping[str, Any], framework: Mapping[str, str]
+) -> Iterator[Decision]:
+    """Yield ``launch.env`` once per variable that differs from the planned ones."""
+    path = "problem.launch.env"
+    try:
+        expected = expected_environment(plan, framework)
+    except DAMAGED:
+        raise Malformed(PLAN, 1, "problem.cluster has a value of another type") from None
+    found = {name: one for name, one in script.exports.items() if name not in DEVICES}
+    wanted = {name: one for name, one in expected.items() if name not in DEVICES}
+    for name, words, line in iterate_differences(found, wanted):
+        yield Decision(path, words, file, line, f"export {name}" if name in found else "")
+    yield Decision(path, planned_value(plan, path), file)
+    yield Decision(
+        "problem.launch.network_interface",
+        planned_value(plan, "problem.launch.network_interface"),
+        file,
+    )
+
+
+def _compare(
+    file: str, plan: Mapping[str, Any], script: ScriptLines, start: ProgramStart
+) -> Comparison:
+    """Compare the commands of a launch script with those that the plan needs."""
+    try:
+        conditions = set(_conditions(plan, start))
+        launch = plan["problem"]["launch"]
+        texts = {
+            "node_count": str(len(plan["placement"]["hosts"])),
+            "rank_count": str(plan["placement"]["ranks_per_node"]),
+            "setup": "\n".join(start.setup),
+            "launcher": " ".join(start.launcher),
+            "start": f"-m {start.module}" if start.module else '"$program"',
+            "hosts_file": HOSTS_FILES[file.partition("/")[0]],
+        }
+        values = {
+            "nodes": Value(str(len(plan["placement"]["hosts"]))),
+            "ranks": Value(str(plan["placement"]["ranks_per_node"])),
+            "master": Value(shlex.quote(plan["placement"]["hosts"][0])),
+            "port": Value(str(launch["master_port"]), "problem.launch.master_port"),
+            "program": Value(start.program, "problem.launch.program"),
+            "arguments": Value(start.arguments, "problem.launch.args"),
+        }
+    except DAMAGED:
+        raise Malformed(PLAN, 1, "problem.launch has a value of another type") from None
+    known = known_lines(PACKAGE, LINES, conditions, texts)
+    return compare_lines(file, script, known, values, plan)
+
+
+def _conditions(plan: Mapping[str, Any], start: ProgramStart) -> Iterator[str]:
+    problem = plan["problem"]
+    single = len(plan["placement"]["hosts"]) == 1
+    yield "single" if single else "several"
+    yield "named" if problem["cluster"]["named"] else "unnamed"
+    yield "launcher" if start.launcher else "torchrun"
+    yield "environment"
+    if start.program:
+        yield "program"
+    if start.setup:
+        yield "setup"
+    # The hosts file of this launcher has more words after each name.
+    yield "slots" if start.launcher[:1] == ("deepspeed",) else "no-slots"
+    if "preflight" in problem["emit"]:
+        yield "preflight"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
+from decimal import Decimal
 from pathlib import PurePosixPath
 
 from parc.backends.registry import engine
@@ -23,6 +25,12 @@ _TIME = re.compile(
     r"(?:(?P<days>\d+)-(?P<dh>\d+)(?::(?P<dm>\d+)(?::(?P<ds>\d+))?)?"
     r"|(?P<h>\d+):(?P<hm>\d+):(?P<hs>\d+)|(?P<m>\d+)(?::(?P<s>\d+))?)"
 )
+_SECONDS_PER = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
+_WORDED_TIME = re.compile(
+    r"(?:[0-9]{1,6}(?:\.[0-9]{1,6})? ?(?:w|weeks?|d|days?|h|hrs?|hours?|m|mins?|minutes?"
+    r"|s|secs?|seconds?)(?:,? |$|(?=[0-9])))+"
+)
+"""Times that other tools accept, such as 48h, 1d12h or 2 days; ``m`` means minutes."""
 _UNLIMITED = {"unlimited", "infinite"}
 
 
@@ -96,8 +104,7 @@ def _check_time(plan: AnyPlan, sink: Sink) -> None:
         if seconds is None:
             text = f"Slurm cannot read the time limit {limit!r}"
             help_text = "valid forms: minutes, H:MM:SS, D-HH or D-HH:MM:SS, quoted"
-            fix = 'launch.slurm.time_limit: "1-00:00:00"'
-            finding = Finding(text, help=help_text, fix=fix, targets=TARGETS)
+            finding = Finding(text, help=help_text, fix=_suggest_time(limit), targets=TARGETS)
             sink.report("L17", finding, at="launch.slurm.time_limit")
     # The warning must come after the start of the job, so it is shorter than the time limit.
     longest = SIGNAL_SECONDS_LIMIT if not seconds else min(SIGNAL_SECONDS_LIMIT, seconds - 1)
@@ -108,6 +115,21 @@ def _check_time(plan: AnyPlan, sink: Sink) -> None:
         label = f"{slurm.signal_seconds} s must be in 1..{longest} s"
         finding = Finding(text, label=label, targets=TARGETS)
         sink.report("L19", finding, at="launch.slurm.signal")
+
+
+def _suggest_time(limit: str) -> str:
+    """Return the fix that writes ``limit``, such as 48h or 2 days, for Slurm; "" if it is unclear.
+
+    The time is never shorter than the user's: seconds are kept, and fractions are rounded up.
+    """
+    if not _WORDED_TIME.fullmatch(limit.strip().lower()):
+        return ""
+    parts = re.findall(r"([0-9.]+) ?([a-z]+)", limit.lower())
+    total = sum(Decimal(number) * _SECONDS_PER[unit[0]] for number, unit in parts)
+    seconds = math.ceil(total)
+    days, hours, minutes = seconds // 86400, seconds // 3600 % 24, seconds // 60 % 60
+    text = f"{days}-{hours:02}:{minutes:02}:{seconds % 60:02}"
+    return f'launch.slurm.time_limit: "{text}"' if seconds else ""
 
 
 def _check_log_dir(plan: AnyPlan, sink: Sink) -> None:

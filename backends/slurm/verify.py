@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from parc.backends.shared.verify_launch_script import exported_devices, verify_launch_script
-from parc.backends.verifier import FileDependencies, JobShape, LauncherNumber, Verifier
+from parc.backends.shared.verify_launch_script import (
+    exported_devices,
+    launch_script_decisions,
+    verify_launch_lines,
+    verify_launch_script,
+)
+from parc.backends.slurm.verify_directives import JOB, directive_decisions
+from parc.backends.slurm.verify_job import compare_job
+from parc.backends.verifier import Decision, FileDependencies, JobShape, LauncherNumber, Verifier
 from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.verify.launch_numbers import (
     line_of_first_match,
@@ -13,11 +20,13 @@ from parc.compiler.verify.launch_numbers import (
     verify_numbers,
 )
 from parc.compiler.verify.read_emitted import read_number
+from parc.compiler.verify.verify_decisions import PLAN, read_plan
+from parc.compiler.verify.verify_program import verify_program
 
-JOB, HOSTFILE, SCRIPT = "slurm/job.sbatch", "slurm/hostfile", "slurm/launch.sh"
+HOSTFILE, SCRIPT = "slurm/hostfile", "slurm/launch.sh"
 NODES = (
     LauncherNumber("--nodes", r"^#SBATCH --nodes=(\d+)", "nodes"),
-    LauncherNumber("nodes", r"^nodes=(\d+)$", "nodes"),
+    LauncherNumber("nodes", r"^[ \t]*nodes=(\d+)[ \t]*$", "nodes"),
 )
 
 
@@ -30,6 +39,30 @@ class SlurmVerifier(Verifier):
         scripts=(SCRIPT, JOB),
         references={HOSTFILE: "/slurm/hostfile", SCRIPT: f"$PARC_DIR/{SCRIPT}"},
     )
+
+    def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
+        """Yield the directives, log folder and container of the job, and the launch script's."""
+        if PLAN not in artifacts:
+            return
+        plan = read_plan(artifacts[PLAN])
+        if JOB in artifacts:
+            yield from directive_decisions(artifacts[JOB], plan, artifacts)
+            comparison = compare_job(plan, artifacts)
+            yield from comparison.decisions if comparison is not None else ()
+        if SCRIPT in artifacts:
+            yield from launch_script_decisions(SCRIPT, plan, artifacts)
+
+    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+        """Report commands that the plan does not need, or that are missing (A18)."""
+        if PLAN not in artifacts:
+            return
+        plan = read_plan(artifacts[PLAN])
+        if JOB in artifacts:
+            comparison = compare_job(plan, artifacts)
+            if comparison is not None:
+                verify_program(JOB, comparison.found, comparison.expected, sink)
+        if SCRIPT in artifacts:
+            verify_launch_lines(SCRIPT, plan, artifacts, sink)
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
         """Report hosts (A02) and numbers (A07) that differ from the rank map."""

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from parc.backends.shared.verify_launch_script import exported_devices, verify_launch_script
-from parc.backends.verifier import FileDependencies, JobShape, Verifier
+from parc.backends.shared.verify_launch_script import (
+    exported_devices,
+    launch_script_decisions,
+    verify_launch_lines,
+    verify_launch_script,
+)
+from parc.backends.verifier import Decision, FileDependencies, JobShape, Verifier
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.launch_numbers import verify_host_file
+from parc.compiler.verify.verify_decisions import PLAN, read_plan
 
 SCRIPT, HOSTS = "torchrun/launch.sh", "torchrun/hosts"
 
@@ -20,6 +26,17 @@ class TorchrunVerifier(Verifier):
         scripts=(SCRIPT,),
         references={SCRIPT: f"$PARC_DIR/{SCRIPT}", HOSTS: '$here/hosts"'},
     )
+
+    def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
+        """Yield environment, program, arguments and port of the launch script."""
+        if SCRIPT not in artifacts or PLAN not in artifacts:
+            return ()
+        return launch_script_decisions(SCRIPT, read_plan(artifacts[PLAN]), artifacts)
+
+    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+        """Report commands that the plan does not need, or that are missing (A18)."""
+        if SCRIPT in artifacts and PLAN in artifacts:
+            verify_launch_lines(SCRIPT, read_plan(artifacts[PLAN]), artifacts, sink)
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
         """Report hosts (A02) and numbers (A07) that differ from the rank map."""

@@ -74,7 +74,7 @@ class Torchtitan(TorchFramework):
         return find_split(problem, pp, vpp)
 
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
-        """Return (diagnostic code, spec path, finding) if ``splits`` returned None."""
+        """Return (diagnostic code, spec path, finding): why the layers cannot be split."""
         return why_no_split(problem, pp, vpp)
 
     def launch_command(self, plan: Plan) -> LaunchCommand:

@@ -75,7 +75,7 @@ def _explain_too_long(problem: Problem, flavor: Flavor) -> Finding:
         message=f"torchtitan's {flavor.module} {flavor.name} supports up to {most} tokens",
         label=f"sequence_length {length} > {most} tokens",
         help=f"valid sequence_length: up to {most}",
-        fix=f"job.sequence_length: {most}",
+        # No fix: a shorter length is not what the user asked for.
         targets=(NAME,),
     )
 

@@ -15,9 +15,9 @@ SCHEDULE_READS = ("schedule", "pp", "vpp", "micro_batch", "dp_replicate", "dp_sh
 def pipeline_rules(problem: Problem) -> tuple[Rule, ...]:
     """Return the pipeline rules that apply to ``problem``.
 
-    The rules that the layers can be split (P02, P04) are added only if the spec sets pp, vpp or the
-    layers of the first or last stage. Otherwise the search has already skipped every pp and vpp
-    without a valid split.
+    The rules that the layers must be divisible into stages and chunks (P02, P04) are added only if
+    the spec sets pp, vpp or the layers of the first or last stage. Otherwise the search has already
+    skipped every pp and vpp without a valid split.
     """
     pins = problem.pins
     found = [interleaving_rule({"1f1b": ""}), _CHUNKS, _COUNT, _TIED]
@@ -30,7 +30,10 @@ def pipeline_rules(problem: Problem) -> tuple[Rule, ...]:
 
 
 def _split_rule(code: str, fields: tuple[str, ...]) -> Rule:
-    """Return a rule that rejects layouts for which no split exists, if ``code`` is the reason."""
+    """Return the rule ``code``: the layers cannot be split, and ``code`` is the reason.
+
+    A layout violates the rule if no split exists and ``why_no_split`` returns ``code``.
+    """
 
     def violates(problem: Problem, layout: Layout) -> bool:
         if find_split(problem, layout.pp, layout.vpp) is not None:
@@ -67,7 +70,7 @@ def min_micro_batches(layout: Layout) -> int:
 
 
 def schedule_rounds(layout: Layout, count: int) -> int:
-    """Return the number of rounds of the schedule, which must divide ``count`` micro-batches.
+    """Return the number of rounds of the schedule; it must divide ``count``, the micro-batches.
 
     Interleaved schedules run max(1, count // pp) rounds of equal size
     (torch/distributed/pipelining/schedules.py, number_of_rounds).

@@ -58,7 +58,7 @@ def layer_counts(problem: Problem, stages: int) -> tuple[int, ...] | None:
 
 
 def why_no_split(problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
-    """Return (diagnostic code, spec path, finding): the reason why no split exists."""
+    """Return (diagnostic code, spec path, finding): why the layers cannot be split into stages."""
     layers, pins = problem.model.layers, problem.pins
     cause = (
         Cause("model.layers", f"the model has {layers} layers"),

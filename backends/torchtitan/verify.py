@@ -2,45 +2,61 @@
 
 from __future__ import annotations
 
-import ast
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
-from parc.backends.verifier import FileDependencies
+from parc.backends.shared.verify_llama import UNUSED_IN_LLAMA
+from parc.backends.shared.verify_torch_layout import NOT_IN_TORCH_FILES, fixed_decisions
+from parc.backends.torchtitan.verify_model import model_decisions
+from parc.backends.torchtitan.verify_module import MODULE, read_module
+from parc.backends.torchtitan.verify_settings import AXES, run_decisions
+from parc.backends.verifier import Decision, FileDependencies
 from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes
-from parc.compiler.verify.read_emitted import Malformed
+from parc.compiler.verify.emitted_settings import EmittedSettings
+from parc.compiler.verify.program_code import code_decisions, read_program_digests
 
-MODULE = "torchtitan/parc_titan.py"
-KEYWORDS = {
-    "pp": "pipeline_parallel_degree",
-    "dp_replicate": "data_parallel_replicate_degree",
-    "dp_shard": "data_parallel_shard_degree",
-    "cp": "context_parallel_degree",
-    "tp": "tensor_parallel_degree",
-    "ep": "expert_parallel_degree",
+UNUSED = {
+    "problem.job.wsd_decay_steps": "only relevant with the decay wsd",
+    "problem.model.position.scaling_factor": "only relevant with the scaling llama3",
+    "problem.model.position.original_max_positions": "only relevant with the scaling llama3",
 }
-"""Axis of the mesh -> keyword of torchtitan's ``ParallelismConfig``."""
 
 
 def read_sizes(text: str) -> MeshSizes:
-    """Return the sizes of the device mesh, from the first call of ``ParallelismConfig``.
-
-    Sizes that the call does not pass are 1.
+    """Return the sizes of the device mesh in ``ParallelismConfig``; 1 if a size is omitted.
 
     Raises:
-        Malformed: the module has no such call, or its arguments are not literals.
+        Malformed: the text is not such a module, or a size is not a positive integer.
     """
-    try:
-        calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
-        named = [one for one in calls if getattr(one.func, "id", "") == "ParallelismConfig"]
-        given = (word for word in named[0].keywords if word.arg in KEYWORDS.values())
-        words = {word.arg: ast.literal_eval(word.value) for word in given}
-    except (SyntaxError, ValueError, IndexError, RecursionError, MemoryError):
-        raise Malformed(MODULE, 1, "it has no ParallelismConfig of literal values") from None
+    return _mesh_sizes(read_module(text).settings)
+
+
+def _mesh_sizes(settings: EmittedSettings) -> MeshSizes:
     # A size that is not passed is 1: torchtitan's other default, -1 for dp_shard, is never emitted.
-    sizes = {name: words.get(word, 1) for name, word in KEYWORDS.items()}
+    sizes = {axis: settings.values.get(setting, 1) for axis, setting in AXES.items()}
     return MeshSizes(**positive_sizes(MODULE, sizes))
 
 
-VERIFIER = DeviceMeshVerifier(
+class TorchtitanVerifier(DeviceMeshVerifier):
+    """Verifier that reads the settings of the module as torchtitan does."""
+
+    not_in_files = MappingProxyType(NOT_IN_TORCH_FILES | UNUSED_IN_LLAMA | UNUSED)
+
+    def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
+        """Yield the settings of the module, and code that PARC does not emit."""
+        if MODULE not in artifacts:
+            return
+        found = read_module(artifacts[MODULE])
+        settings, sizes = found.settings, _mesh_sizes(found.settings)
+        yield from fixed_decisions(MODULE)
+        yield from run_decisions(settings, sizes)
+        yield from model_decisions(settings)
+        yield from settings.unread()
+        digest = read_program_digests(__package__)[found.variant].code
+        yield from code_decisions(MODULE, found.code, digest)
+
+
+VERIFIER = TorchtitanVerifier(
     file=MODULE,
     builder="torchtitan",
     read_sizes=read_sizes,

@@ -58,7 +58,7 @@ class Vllm:
         return engine_constants()
 
     def default_batch(self, gpu: Gpu) -> tuple[int, int]:
-        """Return vLLM's defaults of (--max-num-seqs, --max-num-batched-tokens) on ``gpu``."""
+        """Return vLLM's default limits on ``gpu``: (concurrent requests, tokens per step)."""
         return default_batch(gpu)
 
     def context_tokens(self, model: Model) -> int:
@@ -70,17 +70,18 @@ class Vllm:
         check_formats(service, gpu, sink)
 
     def expert_degrees(self, layout: ServingLayout) -> tuple[int, ...]:
-        """Return 1 and the number of ranks per stage, the only expert parallel sizes.
+        """Return the only valid expert parallel sizes: 1 and the number of ranks per stage.
 
         vLLM derives the size from tp, pcp and dp (config/parallel.py).
         """
         return tuple(sorted({1, layout.tp * layout.pcp * layout.dp}))
 
     def cache_degrees(self, model: Model, layout: ServingLayout) -> tuple[int, ...]:
-        """Return the decode context parallel sizes that split copies of the KV cache.
+        """Return the valid decode context parallel sizes (dcp).
 
-        dcp splits a cache over ranks that would otherwise store the same cache: all ranks of tp
-        with latent attention, otherwise tp / kv_heads of them.
+        dcp splits the KV cache over ranks that would otherwise all store the same part of it. With
+        latent attention these are all tensor-parallel ranks, otherwise groups of tp / kv_heads
+        ranks.
         """
         if layout.pcp > 1:
             return (1,)

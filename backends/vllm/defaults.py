@@ -35,7 +35,7 @@ def context_tokens(model: Model) -> int:
 
 
 def default_stages(layers: int, pp: int) -> tuple[int, ...]:
-    """Return the layers per pipeline stage if the spec sets none (distributed/utils.py)."""
+    """Return the layers per pipeline stage that vLLM uses by default (distributed/utils.py)."""
     return even_stages(layers, pp, engine_constants().sharding.extra_layers)
 
 
@@ -46,10 +46,10 @@ def padded_vocab(vocab: int) -> int:
 
 
 def default_batch(gpu: Gpu) -> tuple[int, int]:
-    """Return vLLM's defaults of (--max-num-seqs, --max-num-batched-tokens) on ``gpu``.
+    """Return vLLM's default limits on ``gpu``: (concurrent requests, tokens per step).
 
-    They depend on its memory, and are those of an API server. Source: engine/arg_utils.py,
-    get_batch_defaults.
+    These are the defaults of --max-num-seqs and --max-num-batched-tokens in an API server. They
+    depend on the memory of the GPU. Source: engine/arg_utils.py, get_batch_defaults.
     """
     # vLLM excludes the A100 by name, although it has 80 GB.
     memory = gpu.memory_bytes / GIB

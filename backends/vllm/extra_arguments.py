@@ -116,7 +116,7 @@ def _explain_planned_flag(flag: str, means: str, planned: tuple[Argument, ...]) 
 
 
 def _check_unchunked_prompts(plan: ServingPlan, sink: Sink) -> None:
-    """Report unchunked prompts that can be longer than a step (V04)."""
+    """Report prompts that can exceed the token budget of a step without chunked prefill (V04)."""
     tokens, longest = plan.limits.max_num_batched_tokens, plan.limits.max_model_len
     if tokens >= longest:
         return

@@ -94,7 +94,7 @@ def _report_port(plan: ServingPlan, found: tuple[int, str, str | None], sink: Si
 
 
 def _check_low_latency(plan: ServingPlan, sink: Sink) -> None:
-    """Report low-latency kernels if steps have more tokens than their buffers hold (V28)."""
+    """Report low-latency kernels if a step has more tokens than the kernels' buffers hold (V28)."""
     kernels, tokens = plan.problem.pins.all2all, plan.limits.max_num_batched_tokens
     if kernels != "deepep_low_latency" or tokens <= LOW_LATENCY_TOKENS:
         return

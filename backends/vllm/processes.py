@@ -108,11 +108,11 @@ def _process_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
         return _single_host_flags(plan, place)
     if layout.dp == 1 or layout.rank_gpus > layout.engine_gpus // place.hosts:
         return _spanning_rank_flags(plan, place)
-    return _whole_rank_flags(plan, place)
+    return _unsplit_rank_flags(plan, place)
 
 
 def _single_host_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
-    """Return the flags of an engine on a single host."""
+    """Return the flags of an engine whose ranks are all on one host."""
     dp = plan.layout.dp
     if dp == 1:
         return ()
@@ -136,9 +136,9 @@ def _supervisor_flags(local: int, place: EngineHost) -> tuple[Flag, ...]:
 
 
 def _spanning_rank_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
-    """Return the flags of a process if a data-parallel rank spans several hosts.
+    """Return the flags of a process if each data-parallel rank spans several hosts.
 
-    vLLM then numbers the hosts, and its ranks across them.
+    vLLM then needs the number of this host within the engine.
     """
     layout = plan.layout
     flags: list[Flag] = [
@@ -161,8 +161,8 @@ def _spanning_rank_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ..
     return tuple(flags) if serves else (*flags, ("--headless", None))
 
 
-def _whole_rank_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
-    """Return the flags of a process if its host has whole data-parallel ranks of the engine."""
+def _unsplit_rank_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
+    """Return the flags of a process if no data-parallel rank of the engine spans several hosts."""
     local = plan.layout.dp // place.hosts
     start = place.part * local
     meet: tuple[Flag, ...] = (

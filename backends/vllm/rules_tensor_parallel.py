@@ -73,7 +73,7 @@ def _splits_vocabulary_unevenly(problem: ServingProblem, layout: ServingLayout) 
 def _split_tensors(
     problem: ServingProblem, layout: ServingLayout
 ) -> Iterator[tuple[str, str, int, int]]:
-    """Yield (spec path, name, width, number of ranks that split it) of every split tensor."""
+    """Yield (spec path, name, width, number of ranks that share the width) of each split tensor."""
     model = problem.model
     if model.ffn.size and model.dense_layers:
         yield "model.ffn", "MLP", model.ffn.size, layout.tp
@@ -86,10 +86,10 @@ def _split_tensors(
 def _scaled_tensors(
     problem: ServingProblem, layout: ServingLayout
 ) -> Iterator[tuple[str, str, int, int]]:
-    """Yield (spec path, name, width, number of ranks) of tensors whose blocks of scales are split.
+    """Yield (spec path, name, width, number of ranks that share the width) of quantized tensors.
 
-    Blocks are groups of quantized weights that share a scale. Attention is not included, because
-    its heads are whole blocks.
+    A block is a group of quantized weights that share a scale. Attention is not included, because
+    each of its heads consists of whole blocks.
     """
     yield from _split_tensors(problem, layout)
     linear = problem.model.linear
@@ -122,10 +122,10 @@ def _cuts_integer_groups(problem: ServingProblem, layout: ServingLayout) -> bool
 def _valid_tp(
     problem: ServingProblem, layout: ServingLayout, violates: Violates
 ) -> tuple[str, str]:
-    """Return (valid tp sizes as text, edit) with the other parallel sizes unchanged.
+    """Return (valid tp sizes as text, suggested fix), if no other parallel size changes.
 
-    The edit sets the largest valid tp up to the current one. It is empty if the current tp is
-    valid.
+    The fix sets tp to the largest valid size up to the current one. It is empty if the current size
+    is valid.
     """
 
     def is_valid(tp: int) -> bool:

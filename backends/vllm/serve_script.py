@@ -64,7 +64,7 @@ def _shared_arguments(plan: ServingPlan) -> list[tuple[str, list[tuple[str, ...]
 
 
 def _host_row(plan: ServingPlan, node: int, running: list[Process]) -> dict[str, object]:
-    """Return the row of the script's table for host ``node``, which starts ``running``."""
+    """Return the row of the script's table for host ``node``, on which ``running`` is started."""
     host = plan.placement.hosts[node].name if plan.problem.cluster.named else f"host {node}"
     each = plan.placement.ranks_per_node
     ports = [port for process in running for port in process.ports]

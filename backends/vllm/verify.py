@@ -1,4 +1,4 @@
-"""Verifier of ``vllm/serve.sh``, which derives the ranks that vLLM starts from its flags.
+"""Verifier of ``vllm/serve.sh``, which derives the ranks and settings that vLLM starts with.
 
 The ranks of a process follow from its flags (engine/arg_utils.py, create_engine_config;
 v1/executor/multiproc_executor.py), and the coordinates of a rank from its number
@@ -7,17 +7,38 @@ v1/executor/multiproc_executor.py), and the coordinates of a rank from its numbe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
-from parc.backends.verifier import DerivedRank, EngineVerifier, FileDependencies, JobShape
+from parc.backends.shared.verify_environment import (
+    Export,
+    environment_decisions,
+    network_variables,
+    verify_required,
+)
+from parc.backends.verifier import (
+    Decision,
+    DerivedRank,
+    EngineVerifier,
+    FileDependencies,
+    JobShape,
+)
+from parc.backends.vllm.verify_processes import process_decisions, read_deployment, verify_processes
+from parc.backends.vllm.verify_program import program_lines
 from parc.backends.vllm.verify_script import SCRIPT, Process, Script, read_script
+from parc.backends.vllm.verify_settings import PARTITION, setting_decisions
 from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.verify.read_emitted import LARGEST, Malformed
+from parc.compiler.verify.verify_decisions import PLAN, read_plan
+from parc.compiler.verify.verify_program import report_change, verify_program
 
 SIZES = ("tensor-parallel", "pipeline-parallel", "prefill-context-parallel", "data-parallel")
 """Flags of the degrees, without ``-size``, in the order of ``EngineSizes``."""
+VENDORS = {"nvidia": "CUDA", "amd": "HIP"}
+TRAFFIC = "expected traffic, used only to estimate the plan"
+MODEL = "vLLM reads the model from its checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +62,86 @@ class EngineSizes:
 
 
 class VllmVerifier(EngineVerifier):
-    """Derives the ranks of all engines from the processes that the script starts."""
+    """Derives the ranks and settings of all engines from the processes that the script starts."""
 
     file = SCRIPT
     builder = "vLLM"
     axes = ("replica", "dp", "pp", "cp", "tp")
     shared_axes = MappingProxyType({"ep": ("replica", "pp")})
     files = FileDependencies(references={SCRIPT: "$PARC_DIR/vllm/serve.sh"})
+    not_in_files = MappingProxyType(
+        {
+            "problem.model": MODEL,
+            "problem.service.context": MODEL,
+            "problem.service.traffic": TRAFFIC,
+            "problem.service.max_model_len": "emitted as limits.max_model_len",
+            "problem.service.setup.engine": "name of the cost model",
+            "problem.service.setup.memory_share": "emitted as limits.gpu_memory_utilization",
+            "problem.service.setup.max_running": "emitted as limits.max_num_seqs",
+            "problem.service.setup.max_batched_tokens": "emitted as limits.max_num_batched_tokens",
+            "problem.service.setup.overhead_bytes": "vLLM measures it at start-up",
+            "problem.service.setup.block": "follows from the checkpoint and --quantization",
+            "problem.service.setup.prefill_apart": "not emitted",
+            "problem.service.setup.accepted_tokens": "not emitted",
+            "problem.service.setup.draft_tokens": "not emitted",
+        }
+    )
+
+    def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
+        """Yield the settings of flags, variables, hosts and ports in the script."""
+        if SCRIPT not in artifacts:
+            return
+        script, problem = read_script(artifacts[SCRIPT]), _problem(artifacts)
+        sizes = _read_sizes(script)
+        yield from setting_decisions(script, problem.get("model", {}).get("layers"))
+        deployment = read_deployment(script, sizes.replica_ranks, sizes.dp)
+        if deployment is not None:
+            yield from process_decisions(script, deployment)
+        interface = script.interface
+        yield Decision(
+            "problem.launch.network_interface",
+            interface.text if interface else None,
+            SCRIPT,
+            interface.line if interface else 1,
+        )
+        vendors = {variable: vendor for vendor, variable in VENDORS.items()}
+        vendor = script.vendor
+        yield Decision("problem.cluster.gpu.vendor", vendors[vendor.text], SCRIPT, vendor.line)
+        if problem:
+            required, user = _variables(problem, _has_spanning_engine(script))
+            yield from environment_decisions(SCRIPT, _exports(script, user), required, user)
+
+    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+        """Report lines, processes and variables that differ from those that vLLM needs (A18)."""
+        if SCRIPT not in artifacts:
+            return
+        script, problem = read_script(artifacts[SCRIPT]), _problem(artifacts)
+        expected = program_lines(
+            nodes=script.node_count,
+            named=bool(script.hosts),
+            interface=script.interface is not None,
+            exports=len(script.exports),
+        )
+        verify_program(SCRIPT, script.program, expected, sink)
+        sizes = _read_sizes(script)
+        deployment = read_deployment(script, sizes.replica_ranks, sizes.dp)
+        if deployment is not None:
+            verify_processes(script, deployment, sink)
+            if deployment.hosts != script.node_count:
+                message = f"nodes is {script.node_count}, but {deployment.hosts} hosts start ranks"
+                report_change(SCRIPT, script.nodes.line, message, "", sink)
+        if problem:
+            required, user = _variables(problem, _has_spanning_engine(script))
+            verify_required(SCRIPT, _exports(script, user), required, user, sink)
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
         """Report a number of hosts (A07) or host names (A02) that differ from the rank map."""
         if SCRIPT not in artifacts:
             return
         script, hosts, span = read_script(artifacts[SCRIPT]), job.hosts, Span(SCRIPT, 1, 1)
-        if script.nodes != len(hosts):
-            message = f"nodes is {script.nodes} in {SCRIPT}, the rank map has {len(hosts)} hosts"
-            sink.report("A07", message, span=span)
+        if script.node_count != len(hosts):
+            message = f"nodes is {script.node_count} in {SCRIPT}, the rank map has {len(hosts)}"
+            sink.report("A07", f"{message} hosts", span=span)
         if script.hosts and list(script.hosts) != hosts:
             pairs = enumerate(zip(script.hosts, hosts, strict=False))
             wrong = next((n for n, (mine, theirs) in pairs if mine != theirs), min(len(hosts), 1))
@@ -75,7 +160,7 @@ class VllmVerifier(EngineVerifier):
             ranks, gpus = _process_ranks(process, sizes), len(process.devices)
             if len(ranks) != gpus:
                 message = f"host {process.node} starts {len(ranks)} ranks on {gpus} GPUs"
-                sink.report("A07", message, span=Span(SCRIPT, 1, 1))
+                sink.report("A07", message, span=Span(SCRIPT, process.line, 1))
             # a damaged script may have any number of ranks, so that only those on GPUs are listed
             engines.setdefault(replica, []).extend(ranks[:gpus])
             for device, rank in zip(process.devices, ranks, strict=False):
@@ -83,6 +168,30 @@ class VllmVerifier(EngineVerifier):
                 found[process.node, device] = DerivedRank(replica * sizes.world + rank, place)
         _verify_engines(engines, sizes, sink)
         return found
+
+
+def _problem(artifacts: Mapping[str, str]) -> Mapping[str, Any]:
+    """Return the problem in plan.json; empty if it was not emitted."""
+    return dict(read_plan(artifacts[PLAN])["problem"]) if PLAN in artifacts else {}
+
+
+def _exports(script: Script, user: Mapping[str, str]) -> list[Export]:
+    """Return the exported variables, without the one that is compared as ``layout.stages``."""
+    return [Export(*one) for one in script.exports if one[0] != PARTITION or one[0] in user]
+
+
+def _has_spanning_engine(script: Script) -> bool:
+    """Return True if an engine has processes on several hosts."""
+    return any(one.head is not None for one in script.processes)
+
+
+def _variables(
+    problem: Mapping[str, Any], spanning: bool
+) -> tuple[dict[str, str], Mapping[str, str]]:
+    """Return the variables that the plan requires, and those of ``launch.env``."""
+    user = dict(problem["launch"]["env"])
+    required = network_variables(problem) if spanning else {}
+    return required, user
 
 
 def _verify_engines(engines: Mapping[int, list[int]], sizes: EngineSizes, sink: Sink) -> None:
@@ -126,7 +235,7 @@ def _read_sizes(script: Script) -> EngineSizes:
 
 
 def _process_ranks(process: Process, sizes: EngineSizes) -> range:
-    """Return the ranks of its engine that ``process`` runs."""
+    """Return the ranks, numbered within the engine, that ``process`` runs."""
     size, flags = sizes.replica_ranks, process.flags
     nodes = process.number("nnodes", 1)
     if nodes > 1:

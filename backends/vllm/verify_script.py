@@ -7,16 +7,34 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from parc.compiler.verify.read_emitted import LARGEST, Malformed
+from parc.compiler.verify.shell_lines import ShellLine, command_lines
 
 SCRIPT = "vllm/serve.sh"
-_COMMON = re.compile(r"^common=\(\n(.*?)^\)$", re.MULTILINE | re.DOTALL)
-_HOSTS = re.compile(r"^hosts=\((.*)\)$", re.MULTILINE)
-_CASE = re.compile(r"^  (\d{1,7})\) # .*\n((?:    start .*\n)+)    ;;$", re.MULTILINE)
 _ADDRESS = re.compile(r'"\$\{hosts\[(\d{1,7})\]\}"')
-_NODES = re.compile(r"^nodes=(\d{1,7})$", re.MULTILINE)
+_LABEL = re.compile(r"(\d{1,7})\)")
+_START = re.compile(
+    r'(CUDA|HIP)_VISIBLE_DEVICES=\$devices vllm serve (.+) "\$\{common\[@\]\}" "\$@" &', re.DOTALL
+)
+_SETTINGS = (
+    (re.compile(r"export [A-Za-z_][A-Za-z0-9_]*=(?!\$address$).*", re.DOTALL), "<export>"),
+    (re.compile(r"nodes=\d{1,7}"), "<nodes>"),
+    (re.compile(r"hosts=\(.*\)", re.DOTALL), "<hosts>"),
+    (re.compile(r"interface=[^$]+"), "<interface>"),
+    (_START, "<start>"),
+)
+"""Lines with settings -> their names in ``verify_program``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word on a command line, without quotes, and its line."""
+
+    text: str
+    line: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +44,13 @@ class Process:
     node: int
     """Node rank of its host."""
     devices: tuple[int, ...]
+    own: dict[str, str]
+    """Flags after the shared ones; the address of node rank n is ``host n``."""
     flags: dict[str, str]
+    """The shared flags, replaced by its own ones."""
     head: int | None
     """Node rank of the host on which it meets other processes; None if it runs without others."""
+    line: int
 
     def number(self, flag: str, default: int) -> int:
         """Return the whole number that ``--flag`` sets, or ``default`` if the flag is absent.
@@ -38,74 +60,182 @@ class Process:
         """
         if flag not in self.flags:
             return default
-        text = self.flags[flag]
-        if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) > LARGEST:
-            raise Malformed(SCRIPT, 1, f"--{flag} is {text!r:.40}, must be a number")
-        return int(text)
+        return whole_number(flag, self.flags[flag], self.line)
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The hosts and the processes in the script."""
+    """The settings, the hosts and the processes in the script."""
 
-    nodes: int
+    nodes: Word
     hosts: tuple[str, ...]
     """Host names by node rank; empty if the hosts have no names."""
+    hosts_line: int
+    exports: tuple[tuple[str, str, int], ...]
+    """Name, value and line of each exported variable."""
+    interface: Word | None
+    checkpoint: Word
+    vendor: Word
+    """Prefix of the variable that selects GPUs: ``CUDA`` or ``HIP``."""
+    common: tuple[Word, ...]
+    """Arguments of all processes."""
     processes: tuple[Process, ...]
     """Processes in the order of the script."""
+    program: tuple[ShellLine, ...]
+    """All lines, with the name of the setting instead of each setting; ``<case>`` stands for the
+    table of processes."""
+
+    @property
+    def node_count(self) -> int:
+        """Number of hosts."""
+        return int(self.nodes.text)
+
+
+def whole_number(flag: str, text: str, line: int) -> int:
+    """Return ``text`` as a number; raise Malformed if it is no whole number."""
+    if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) > LARGEST:
+        raise Malformed(SCRIPT, line, f"--{flag} is {text!r:.40}, must be a number")
+    return int(text)
 
 
 def read_script(text: str) -> Script:
-    """Return the hosts and the processes in the script."""
-    common, nodes = _COMMON.search(text), _NODES.search(text)
-    if common is None or nodes is None:
-        raise Malformed(SCRIPT, 1, "the script has no array common=( ... ), or no number of nodes")
-    shared = _parse_flags(_split_words(common[1]))
-    hosts = _HOSTS.search(text)
-    processes = [
-        _parse_process(int(case[1]), line, shared)
-        for case in _CASE.finditer(text)
-        for line in case[2].splitlines()
+    """Return the settings, the hosts and the processes in the script."""
+    lines = list(command_lines(text))
+    before, common, after = _between(lines, "common=(", ")")
+    middle, table, tail = _between(after, "case $NODE_RANK in", "esac")
+    program = [
+        *map(_named_setting, before),
+        ShellLine(common[0].number, "<common>"),
+        *map(_named_setting, middle),
+        ShellLine(table[0].number, "<case>"),
+        *map(_named_setting, tail),
     ]
-    names = tuple(_split_words(hosts[1])) if hosts else ()
-    return Script(int(nodes[1]), names, tuple(processes))
+    lines = [*before, common[0], *middle, table[0], *tail]
+    texts = {one.text: line for one, line in zip(program, lines, strict=True)}
+    words = tuple(_words(common[1:-1]))
+    start = texts.get("<start>")
+    found = _START.fullmatch(start.text) if start is not None else None
+    served = _split_words(found[2]) if found else []
+    if start is None or found is None or len(served) != 1 or "<nodes>" not in texts:
+        raise Malformed(
+            SCRIPT, 1, "the script has no line with vllm serve CHECKPOINT, or no nodes=N"
+        )
+    hosts, interface = texts.get("<hosts>"), texts.get("<interface>")
+    return Script(
+        nodes=_assigned(texts["<nodes>"]),
+        hosts=tuple(_split_words(hosts.text[len("hosts=(") : -1])) if hosts else (),
+        hosts_line=hosts.number if hosts else 1,
+        exports=tuple(_exports(before)),
+        interface=_assigned(interface) if interface else None,
+        checkpoint=Word(served[0], start.number),
+        vendor=Word(found[1], start.number),
+        common=words,
+        processes=tuple(_processes(table[1:-1], parse_flags([word.text for word in words]))),
+        program=tuple(program),
+    )
+
+
+def parse_flags(words: list[str]) -> dict[str, str]:
+    """Return flag -> value; several values are joined by blanks, and no value is an empty text."""
+    flags: dict[str, str] = {}
+    name = ""
+    for word in words:
+        if word.startswith("--"):
+            name, _, value = word[2:].partition("=")
+            name = name.replace("_", "-")
+            flags[name] = value
+        elif name:
+            flags[name] = f"{flags[name]} {word}" if flags[name] else word
+    return flags
+
+
+def _between(
+    lines: list[ShellLine], first: str, last: str
+) -> tuple[list[ShellLine], list[ShellLine], list[ShellLine]]:
+    """Return the lines before, from and after the block that starts and ends with given lines."""
+    start = next((at for at, line in enumerate(lines) if line.text == first), None)
+    end = next((at for at, line in enumerate(lines) if line.text == last and at > (start or 0)), 0)
+    if start is None or not end:
+        raise Malformed(SCRIPT, 1, f"the script has no block {first} ... {last}")
+    return lines[:start], lines[start : end + 1], lines[end + 1 :]
+
+
+def _named_setting(line: ShellLine) -> ShellLine:
+    """Return ``line`` with the name of its setting as text; unchanged if it has no setting."""
+    # [[ -n text ]] and [[ text ]] are the same.
+    text = line.text.replace("[[ -n ", "[[ ")
+    name = next((name for pattern, name in _SETTINGS if pattern.fullmatch(text)), text)
+    return ShellLine(line.number, name)
+
+
+def _exports(lines: list[ShellLine]) -> Iterator[tuple[str, str, int]]:
+    for line in lines:
+        if _named_setting(line).text == "<export>":
+            words = _split_words(line.text)
+            name, _, value = words[1].partition("=")
+            if len(words) != 2:
+                raise Malformed(SCRIPT, line.number, "export has more than one variable")
+            yield name, value, line.number
+
+
+def _assigned(line: ShellLine) -> Word:
+    words = _split_words(line.text)
+    if len(words) != 1:
+        raise Malformed(SCRIPT, line.number, f"{line.text!r:.60} is not a single assignment")
+    return Word(words[0].partition("=")[2], line.number)
+
+
+def _words(lines: list[ShellLine]) -> Iterator[Word]:
+    for line in lines:
+        for word in _split_words(line.text):
+            yield Word(word, line.number)
 
 
 def _split_words(text: str) -> list[str]:
-    """Return the words of shell text, without comments."""
+    """Return the words of shell text."""
     try:
-        return shlex.split(text, comments=True)
+        return shlex.split(text)
     except ValueError as error:
         raise Malformed(SCRIPT, 1, f"it contains text that is not valid shell: {error}") from None
 
 
-def _parse_process(node: int, line: str, shared: dict[str, str]) -> Process:
+def _processes(lines: list[ShellLine], shared: dict[str, str]) -> Iterator[Process]:
+    """Yield the processes of the table: per host a label ``N)``, its processes, and ``;;``."""
+    node: int | None = None
+    started = 0
+    for line in lines:
+        label = _LABEL.fullmatch(line.text)
+        if label and node is None:
+            node, started = int(label[1]), 0
+        elif node is not None and line.text == ";;" and started:
+            node = None
+        elif node is not None and line.text.startswith("start ") and line.text.endswith(' "$@"'):
+            started += 1
+            yield _parse_process(node, line, shared)
+        else:
+            raise Malformed(SCRIPT, line.number, f"{line.text!r:.60} starts no process of a host")
+    # The last host needs no ``;;``.
+    if node is not None and not started:
+        raise Malformed(SCRIPT, lines[-1].number, f"host {node} starts no process")
+
+
+def _parse_process(node: int, line: ShellLine, shared: dict[str, str]) -> Process:
     """Return the process that one line of the script starts.
 
     For example ``start 0,1 --flag value "$@"`` starts one on the GPUs 0 and 1.
     """
     # Addresses are elements of the array ``hosts``, which only bash can expand; their index is the
     # node rank.
-    heads = [int(found) for found in _ADDRESS.findall(line)]
+    heads = [int(found) for found in _ADDRESS.findall(line.text)]
     if len(set(heads)) > 1:
-        raise Malformed(SCRIPT, 1, f"a process of host {node} has two rendezvous hosts")
-    words = _split_words(_ADDRESS.sub("HOST", line).replace(' "$@"', ""))
+        raise Malformed(SCRIPT, line.number, f"host {node} has two rendezvous hosts")
+    words = _split_words(_ADDRESS.sub(r"'host \1'", line.text.removesuffix(' "$@"')))
     devices = words[1].split(",") if len(words) > 1 else []
     if not all(re.fullmatch(r"[0-9]{1,4}", device) for device in devices):
-        raise Malformed(SCRIPT, 1, f"{words[1]!r:.40} is not a list of GPUs")
+        raise Malformed(SCRIPT, line.number, f"{words[1]!r:.40} is not a list of GPUs")
+    if len(words) > 2 and not words[2].startswith("--"):
+        raise Malformed(SCRIPT, line.number, f"{words[2]!r:.40} is not a flag")
     # The flags of a process follow the shared ones on the command line, so they win.
-    flags = shared | _parse_flags(words[2:])
-    return Process(node, tuple(map(int, devices)), flags, heads[0] if heads else None)
-
-
-def _parse_flags(words: list[str]) -> dict[str, str]:
-    """Return flag -> value, with an empty value for a flag without one."""
-    flags: dict[str, str] = {}
-    name = ""
-    for word in words:
-        if word.startswith("--"):
-            name, _, value = word[2:].partition("=")
-            flags[name] = value
-        elif name:
-            flags[name] = word
-    return flags
+    own = parse_flags(words[2:])
+    head = heads[0] if heads else None
+    return Process(node, tuple(map(int, devices)), own, shared | own, head, line.number)

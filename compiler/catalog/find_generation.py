@@ -49,7 +49,7 @@ class _GenerationReader:
         self._is_valid = True
 
     def generation(self) -> Generation | None:
-        """Return the generation with all facts; None if any finding was reported."""
+        """Return the complete GPU generation; None if any finding was reported."""
         facts = self._entry.facts
         top = [field for field in fields(Generation) if field.name not in _READ_ELSEWHERE]
         own = {key: value for key, value in facts.items() if key not in ("serving", "efficiency")}

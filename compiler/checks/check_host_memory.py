@@ -14,7 +14,10 @@ pinned buffers need the remaining 10 %."""
 
 
 def check_host_memory(pricing: Pricing, plan: Plan, sink: Sink) -> None:
-    """Report offload that needs over 90 % of the host memory, or an unknown host memory (R15)."""
+    """Report offload that needs over 90 % of the host memory (R15).
+
+    Offload is also reported if the size of the host memory is unknown.
+    """
     node = plan.problem.cluster.node
     need = host_bytes(pricing, plan.layout, largest_stage_parameters(pricing, plan.layout))
     have = node.host_memory_bytes

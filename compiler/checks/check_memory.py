@@ -57,12 +57,12 @@ def _suggest_safer_layout(pricing: Pricing, plan: Plan) -> str:
     seconds, _, layout = min(safe)
     slower = seconds / plan.estimate.time.total_seconds - 1
     high = peak_stage(pricing, layout).high_bytes
-    words = _format_differences(layout, plan.layout)
+    words = _format_layout_differences(layout, plan.layout)
     return f"{words}: needs at most {high / GIB:.1f} GiB, step time {100 * slower:+.1f} %"
 
 
 def _alternative_layouts(pricing: Pricing, plan: Plan) -> Iterator[Layout]:
-    """Yield the layout of the plan with more recomputation, then the other candidates."""
+    """Yield the layout of the plan with more recomputation, then the other search candidates."""
     problem, framework, chosen = pricing.problem, pricing.framework, plan.layout.recompute
     levels, rules = recompute_levels(problem, framework), all_rules(problem, framework)
     for level in levels[levels.index(chosen) + 1 :] if chosen in levels else ():
@@ -74,7 +74,7 @@ def _alternative_layouts(pricing: Pricing, plan: Plan) -> Iterator[Layout]:
             yield candidate.layout
 
 
-def _format_differences(layout: Layout, chosen: Layout) -> str:
+def _format_layout_differences(layout: Layout, chosen: Layout) -> str:
     """Return the values of ``layout`` that differ from ``chosen``, as text."""
     names = ("tp", "cp", "pp", "vpp", "ep", "etp", "dp", "micro_batch")
     words = [

@@ -27,6 +27,9 @@ def _check_tensor_groups(plan: Plan, sink: Sink) -> None:
     if not cut:
         return
     domain = _domain_gpus(plan)
+    # If a host is a domain, groups must also fit into the ranks of the host.
+    hosts_are_domains = domain <= plan.problem.cluster.node.gpus
+    within = plan.placement.ranks_per_node if hosts_are_domains else domain
     cause = Cause("cluster.node", f"{domain} GPUs share one NVLink domain")
     # Only divisors of the domain fill it without a group that reaches into the next domain.
     valid = ", ".join(str(n) for n in range(1, domain + 1) if domain % n == 0)
@@ -35,7 +38,7 @@ def _check_tensor_groups(plan: Plan, sink: Sink) -> None:
         label=f"tp = {tp}, {domain} GPUs per domain; for example, a group spans hosts "
         f"{' and '.join(example)}",
         help=f"values of tp that fit into a domain: {valid}",
-        fix=f"layout.tp: {gcd(tp, domain)}",
+        fix=_divisor_fix("layout.tp", tp, gcd(domain, within)),
         causes=(cause,),
     )
     sink.report("T02" if tp <= domain else "T01", finding, at="layout.tp")
@@ -58,10 +61,19 @@ def _check_expert_groups(plan: Plan, sink: Sink) -> None:
         label=f"ep x etp = {block} <= {domain} GPUs per domain, but a group spans hosts "
         f"{' and '.join(example)}",
         help=f"each group needs {block // plan.placement.ranks_per_node} hosts of the same domain",
-        fix=f"layout.ep: {gcd(layout.ep, domain // layout.etp)}",
+        fix=_divisor_fix("layout.ep", layout.ep, domain // layout.etp),
         causes=(Cause("cluster.node", f"{domain} GPUs share one NVLink domain"),),
     )
     sink.report("M04", finding, at="layout.ep")
+
+
+def _divisor_fix(path: str, size: int, capacity: int) -> str:
+    """Return the fix that sets ``path`` to the largest divisor of ``size`` that fits.
+
+    "" if that is ``size`` itself, because then only other settings can help.
+    """
+    divisor = gcd(size, capacity)
+    return "" if divisor == size else f"{path}: {divisor}"
 
 
 def _check_idle_gpus(plan: Plan, sink: Sink) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import pathlib
 import sys
 from importlib import import_module
 from io import TextIOWrapper
@@ -44,6 +46,7 @@ class LazyGroup(click.Group):
         # Most objects of a command live until its end, so collecting garbage frees little. With
         # Python's default threshold of 700, collections cost a tenth of the time.
         gc.set_threshold(GC_THRESHOLD)
+        _replace_closed_streams()
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
@@ -89,6 +92,17 @@ class LazyGroup(click.Group):
             from parc.compiler.cli.exit_codes import report_exception
 
             ctx.exit(report_exception(error))
+
+
+def _replace_closed_streams() -> None:
+    """Let output go to the null device if standard output or standard error is closed.
+
+    Python sets such a stream to None, so that every use of it would fail. The exit code still tells
+    the result.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, pathlib.Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

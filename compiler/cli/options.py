@@ -16,7 +16,8 @@ set_option: Decorator = click.option(
     "overrides",
     metavar="PATH=VALUE",
     multiple=True,
-    help="Set a field of the spec, such as --set layout.tp=4. Can be repeated.",
+    help="Set a field of the spec, such as --set layout.tp=4, or remove it, such as "
+    "--set '~layout.tp'. Can be repeated.",
 )
 
 fail_on_option: Decorator = click.option(

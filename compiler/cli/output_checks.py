@@ -152,7 +152,7 @@ def compare_decisions(lock: Lock, plan: AnyPlan, sink: Sink) -> None:
 
 
 def _suggest_replan(locked: LockedPlan | None, plan: AnyPlan) -> str:
-    """Return the advice to run ``parc replan`` if hosts in the lock are now marked unavailable.
+    """Return the advice to run ``parc replan`` if hosts in parc.lock are now marked unavailable.
 
     A replan moves only the ranks of these hosts. The advice is empty in all other cases.
     """
@@ -167,9 +167,9 @@ def _suggest_replan(locked: LockedPlan | None, plan: AnyPlan) -> str:
 
 
 def compare_hosts(lock: Lock, plan: AnyPlan, sink: Sink) -> None:
-    """Report ranks that leave the hosts in the lock, and drained hosts that get ranks again (O04).
+    """Report ranks that get another host than in parc.lock, and drained hosts that get ranks (O04).
 
-    Ranks are compared only if the layout is the same as in the lock.
+    Ranks are compared only if the layout is the same as in parc.lock.
     """
     locked = lock.plan
     # Without host names in the spec, the hosts of both plans are placeholders.
@@ -201,6 +201,6 @@ def _same_layout(locked: LockedPlan, plan: AnyPlan) -> bool:
 
 
 def _count_moved(locked: LockedPlan, plan: AnyPlan, hosts: Sequence[str]) -> int:
-    """Return the number of node ranks whose host differs from the one in the lock."""
+    """Return the number of node ranks whose host differs from the one in parc.lock."""
     pairs = zip(locked.hosts, hosts, strict=True)
     return sum(old != new for old, new in pairs)

@@ -58,9 +58,10 @@ class Fitted:
     rounds: int
 
     def unidentified(self, priors: Mapping[str, Prior], share: float = 0.8) -> tuple[str, ...]:
-        """Return the names of the parameters that the measurements do not determine, sorted.
+        """Return the sorted names of the parameters that the measurements do not determine.
 
-        The fitted spread of such a parameter exceeds ``share`` of the prior's spread.
+        These are the parameters whose fitted spread exceeds ``share`` times the spread of their
+        prior.
         """
         return tuple(
             name for name in sorted(priors) if self.spreads[name] > share * priors[name].spread
@@ -204,10 +205,10 @@ def fit(  # noqa: PLR0913 - model, data, start, priors and two options of one fi
 def _damped_step(
     search: _Objective, here: _Point, normal: tuple[list[list[float]], list[float]], damping: float
 ) -> tuple[_Point, float]:
-    """Return the next point of the fit and the new damping.
+    """Return the next parameters of the fit, with their loss, and the new damping.
 
-    The damping is increased until the loss decreases. After 12 attempts without success, the point
-    is ``here``.
+    The damping is increased until the loss decreases. If 12 increases are not enough, ``here`` and
+    an infinite damping are returned.
     """
     curvature, slope = normal
     for _ in range(12):
@@ -243,8 +244,8 @@ def _huber_weight(error: float) -> float:
 def cholesky(matrix: Matrix) -> list[list[float]]:
     """Return the lower triangular matrix L with L L' = ``matrix``.
 
-    The algorithm is in Golub and Van Loan, section 4.2. A pivot below 1e-18 is set to 1e-18, so
-    that a singular matrix leads to a long step, which ``MAX_MOVE`` limits, and not to an error.
+    The algorithm is in Golub and Van Loan, section 4.2. A pivot below 1e-18 is set to 1e-18. A
+    singular matrix therefore causes no error but a long step, which ``MAX_MOVE`` limits.
     """
     size = len(matrix)
     lower = [[0.0] * size for _ in range(size)]
@@ -317,7 +318,8 @@ def extrapolate(
 ) -> list[float]:
     """Return the predicted time in seconds of each run at the parameters ``values``.
 
-    The prediction follows the tangent of the run at ``origin``.
+    ``lines`` has one linear model per run, which ``tangents`` computed at the parameters
+    ``origin``.
     """
     moves = [log(values[name] / value) for name, value in origin.items()]
     return [

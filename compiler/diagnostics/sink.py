@@ -54,6 +54,12 @@ class Sink:
         """Add all diagnostics of the sink ``other`` to this sink."""
         self._reported |= other._reported
 
+    def withdraw_fix(self, found: Diagnostic) -> None:
+        """Remove the fix from the reported diagnostic ``found``, because it does not work."""
+        kept = replace(found, finding=replace(found.finding, fix=""))
+        # Rebuilt as a whole, so that the order of the reports stays.
+        self._reported = {kept if one == found else one: None for one in self._reported}
+
     def _add_span(self, cause: Cause) -> Cause:
         """Return ``cause`` with the position of its spec path, if the spec contains that path."""
         # A value that the user did not write has no line to show.

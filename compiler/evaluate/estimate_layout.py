@@ -22,7 +22,7 @@ from parc.compiler.ir import AxisTraffic, Estimate, Layout
 def estimate_layout(pricing: Pricing, layout: Layout) -> Estimate:
     """Return the estimate of ``layout``: memory of every stage, step time and traffic.
 
-    Deterministic. Results are cached in ``pricing``.
+    Equal inputs give equal results. Results are cached in ``pricing``.
     """
     problem = pricing.problem
     time = step_time(pricing, layout)
@@ -39,7 +39,10 @@ def estimate_layout(pricing: Pricing, layout: Layout) -> Estimate:
 
 
 def memory_limit(pricing: Pricing) -> float:
-    """Return the bytes that the job may use per GPU: memory less ``goals.memory_headroom``."""
+    """Return the bytes that the job may use per GPU.
+
+    The limit is the device memory minus ``goals.memory_headroom``.
+    """
     problem = pricing.problem
     return problem.cluster.gpu.memory_bytes * (1 - problem.goals.memory_headroom)
 
@@ -47,11 +50,11 @@ def memory_limit(pricing: Pricing) -> float:
 def axis_traffic(pricing: Pricing, layout: Layout) -> tuple[AxisTraffic, ...]:
     """Return the traffic of each active parallel axis (tp, cp, ep, pp, dp, ...).
 
-    Contains the bytes that a rank of the most loaded pipeline stage sends per step, and the rate in
-    GB/s.
+    Each entry has the bytes that a rank of the most loaded pipeline stage sends per step, and the
+    rate of the slowest link of its group in GB/s.
     """
     groups = pricing.groups(layout)
-    volumes = _volumes(pricing, layout)
+    volumes = _bytes_by_axis(pricing, layout)
     rows = []
     for axis, nbytes in volumes.items():
         links = pricing.links
@@ -70,7 +73,7 @@ def axis_traffic(pricing: Pricing, layout: Layout) -> tuple[AxisTraffic, ...]:
     return tuple(rows)
 
 
-def _volumes(pricing: Pricing, layout: Layout) -> dict[str, float]:
+def _bytes_by_axis(pricing: Pricing, layout: Layout) -> dict[str, float]:
     """Return the bytes that a rank sends per step, by parallel axis.
 
     A ring collective over n ranks sends (n - 1) / n of its payload.
@@ -83,11 +86,11 @@ def _volumes(pricing: Pricing, layout: Layout) -> dict[str, float]:
     tokens = layout.tokens(job.sequence_length)
     volumes: dict[str, float] = {}
     if layout.tp > 1:
-        each = [_tensor_volumes(pricing, layout, load) for load in loads]
+        each = [_tensor_exchange_bytes(pricing, layout, load) for load in loads]
         fullest = max(each, key=lambda one: sum(one.values()))
         volumes |= {axis: micro_batches * nbytes for axis, nbytes in fullest.items()}
     if layout.cp > 1:
-        each = [_context_volumes(pricing, layout, load) for load in loads]
+        each = [_context_exchange_bytes(pricing, layout, load) for load in loads]
         fullest = max(each, key=lambda one: sum(one.values()))
         volumes |= {axis: micro_batches * nbytes for axis, nbytes in fullest.items()}
     if layout.ep > 1 and model.experts is not None:
@@ -98,10 +101,12 @@ def _volumes(pricing: Pricing, layout: Layout) -> dict[str, float]:
     if layout.pp > 1:
         # Activations forward and gradients backward, once per model chunk.
         volumes["pp"] = 2 * micro_batches * layout.vpp * hop_bytes(pricing, layout)
-    return volumes | _data_volumes(pricing, layout)
+    return volumes | _data_exchange_bytes(pricing, layout)
 
 
-def _tensor_volumes(pricing: Pricing, layout: Layout, load: StageContents) -> dict[str, float]:
+def _tensor_exchange_bytes(
+    pricing: Pricing, layout: Layout, load: StageContents
+) -> dict[str, float]:
     """Return the bytes per micro-batch that a rank sends to tensor-parallel peers, by axis."""
     dense = expert = 0.0
     for kind, count in zip(pricing.problem.model.kinds, load.counts, strict=True):
@@ -110,7 +115,9 @@ def _tensor_volumes(pricing: Pricing, layout: Layout, load: StageContents) -> di
     return {"tp": dense} | ({"etp": expert} if expert else {})
 
 
-def _context_volumes(pricing: Pricing, layout: Layout, load: StageContents) -> dict[str, float]:
+def _context_exchange_bytes(
+    pricing: Pricing, layout: Layout, load: StageContents
+) -> dict[str, float]:
     """Return the bytes per micro-batch that a rank sends to context-parallel peers, by axis."""
     volumes: dict[str, float] = {}
     for kind, count in zip(pricing.problem.model.kinds, load.counts, strict=True):
@@ -119,7 +126,7 @@ def _context_volumes(pricing: Pricing, layout: Layout, load: StageContents) -> d
     return volumes
 
 
-def _data_volumes(pricing: Pricing, layout: Layout) -> dict[str, float]:
+def _data_exchange_bytes(pricing: Pricing, layout: Layout) -> dict[str, float]:
     """Return the bytes of gradients and weights that a rank sends per step, by data-parallel axis.
 
     With hybrid sharding, the shards and the replicas are separate axes.

@@ -128,7 +128,10 @@ def objective(problem: ServingProblem, found: ServingEstimate) -> tuple[float, f
 
 
 def _occupied_gpus(problem: ServingProblem, layout: ServingLayout) -> float:
-    """Return the GPUs that other jobs cannot use: whole hosts if the service has several."""
+    """Return the number of GPUs that other jobs cannot use.
+
+    If the service uses several hosts, all GPUs of these hosts count.
+    """
     gpus = problem.cluster.node.gpus
     hosts = service_hosts(layout, gpus) or 1
     return float(layout.gpus if hosts == 1 else hosts * gpus)

@@ -60,7 +60,11 @@ def _explain_hosts(problem: Problem, layout: Layout) -> Finding:
 
 
 def _fix_for_all_gpus(gpus: int, model_ranks: int) -> str:
-    """Return the fix that uses all GPUs: a value of dp if there is one, else ``pp: auto``."""
+    """Return a fix with which the layout uses all GPUs.
+
+    The fix sets dp if ``gpus`` is divisible by ``model_ranks``, the number of ranks per model copy.
+    Otherwise it sets pp to auto.
+    """
     if gpus % model_ranks == 0:
         return f"layout.dp: {gpus // model_ranks}"
     return "layout.pp: auto"

@@ -79,7 +79,7 @@ def _explain_too_many_replicas(problem: ServingProblem, layout: ServingLayout) -
     )
 
 
-def _has_no_cache(problem: ServingProblem, layout: ServingLayout) -> bool:
+def _leaves_no_kv_cache(problem: ServingProblem, layout: ServingLayout) -> bool:
     return any(stage.blocks < 1 for stage in stage_caches(problem, layout))
 
 
@@ -121,7 +121,7 @@ def _explain_exceeded_cache(problem: ServingProblem, layout: ServingLayout) -> F
         f"{stage.stage}",
         help=(f"the estimated maximum model length is {fits}; or " if fits else "")
         + "increase tp or pp, or set kv_precision fp8",
-        fix=f"job.max_model_len: {fits}" if fits else "",
+        # No fix: a shorter length is not what the user asked for.
         causes=(Cause("model", f"weights use {_gib(stage.weights_bytes)} GiB per GPU"),),
     )
 
@@ -159,7 +159,7 @@ PLACEMENT: tuple[ServingRule, ...] = (
     ),
 )
 MEMORY: tuple[ServingRule, ...] = (
-    ServingRule("V02", ("layout.tp", "model"), _has_no_cache, _explain_no_cache),
+    ServingRule("V02", ("layout.tp", "model"), _leaves_no_kv_cache, _explain_no_cache),
     ServingRule(
         "V01",
         ("job.max_model_len", "layout.tp"),
@@ -172,10 +172,10 @@ MEMORY: tuple[ServingRule, ...] = (
 def limit_service(problem: ServingProblem, layout: ServingLayout) -> EngineLimits:
     """Return the limits for requests with which the engine is started.
 
-    Without a pin, ``max_model_len`` is the context length of the model or, if less, the longest
-    request that fits. If requests store recurrent states in cache blocks, the number of sequences
-    is at most the number of blocks, because each sequence needs one; otherwise vLLM refuses to
-    start (config/compilation.py, resolve_cudagraph_mode_and_sizes).
+    Unless the spec sets ``max_model_len``, it is the context length of the model or, if less, the
+    longest request that fits. If requests store recurrent states in cache blocks, the number of
+    sequences is at most the number of blocks, because each sequence needs one; otherwise vLLM
+    refuses to start (config/compilation.py, resolve_cudagraph_mode_and_sizes).
     """
     service, stages = problem.service, stage_caches(problem, layout)
     divided, blocks = service_blocks(problem, layout), min(stage.blocks for stage in stages)

@@ -39,7 +39,7 @@ class Gpu:
 
     @property
     def catalog_name(self) -> str:
-        """Name of the GPU in the catalog, without the mark for values that the spec changed."""
+        """Catalog name of the GPU, without the suffix that marks values changed by the spec."""
         return self.name.removesuffix(CHANGED_SUFFIX)
 
     def peak(self, precision: str) -> float | None:

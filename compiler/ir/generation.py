@@ -158,7 +158,7 @@ class KernelStack:
     def row(self, generation: Generation) -> Efficiency | None:
         """Return the efficiency factors of this kernel stack on a GPU ``generation``.
 
-        The result is None if neither the backend nor the catalog has factors for both.
+        The result is None if neither the backend nor the catalog has factors for this combination.
         """
         # The backend's own measurements are more specific than the catalog's.
         return self.rows.get(generation.name) or generation.efficiency.get(self.name)

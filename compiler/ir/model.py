@@ -84,7 +84,7 @@ class Attention:
 
     @property
     def projected_heads(self) -> int:
-        """Output heads of the query projection: the query heads, plus as many heads for a gate."""
+        """Output heads of the query projection: the query heads, doubled if it computes a gate."""
         return (2 if self.gate else 1) * self.heads
 
     def can_exchange_heads(self, ranks: int, tp: int) -> bool:

@@ -150,7 +150,7 @@ class PlacementProof:
 
     @property
     def gap(self) -> float:
-        """Relative excess of the exposed time over ``bound_seconds + tie_seconds``, or 0.0."""
+        """Relative excess of the exposed time over ``bound_seconds + tie_seconds``; 0.0 if none."""
         return relative_excess(self.exposed_seconds, self.bound_seconds + self.tie_seconds)
 
     @property
@@ -231,7 +231,7 @@ class Placement:
 
     @property
     def one_mesh(self) -> bool:
-        """True if expert groups are groups of the dense mesh, because experts have no own mesh."""
+        """True if expert groups are groups of the dense mesh, not of a separate expert mesh."""
         # Identity, not equality: equal sizes with separate expert groups are two meshes.
         return self.expert is self.dense
 

@@ -68,11 +68,10 @@ def adopt_plan(pricing: Pricing, layout: Layout, hosts: Sequence[str]) -> Plan |
 
 
 def evaluate_placement(plan: Plan) -> Placement:
-    """Return the placement of ``plan`` on the hosts that it already has, with their cost.
+    """Return the placement of ``plan`` on its current hosts, with its cost.
 
-    No rank moves. The result states how far the cost of this order of hosts is above the lower
-    bound over all usable hosts. Used if a lock file or a replan fixes the hosts, so no other order
-    is tried.
+    No rank moves. The result states how far this cost is above the lower bound over all usable
+    hosts. Called if a lock file or a replan determines the hosts, so that no other order is tried.
     """
     placement, cluster = plan.placement, plan.problem.cluster
     meshes = (placement.dense, placement.expert)
@@ -92,8 +91,9 @@ def keep_hosts(pricing: Pricing, layout: Layout, locked: LockedPlan | None) -> P
     """Return ``layout`` on the hosts of the lock file, with its estimate and placement.
 
     Returns None if the layout must be placed again: there is no lock, the lock has a different
-    layout, or a host of the lock cannot be used. The rank order is not compared: the search uses
-    the default order, but ``try_other_rank_order`` may have replaced it in the locked plan.
+    layout, or a host of the lock cannot be used. Layouts that differ only in their rank order count
+    as equal: the search uses the default order, but ``try_other_rank_order`` may have replaced it
+    in the locked plan.
     """
     if locked is None or not isinstance(locked.layout, Layout):
         return None

@@ -65,12 +65,13 @@ def build_placement_problem(
 ) -> PlacementProblem:
     """Return the placement problem of ``layout`` on ``cluster``.
 
-    It contains the messages that node ranks exchange in one step and the links of the cluster. All
-    traffic of one parallel axis (tp, dp, ...) that leaves a host is one phase. The exposure of a
-    phase is the fraction of its time that, according to the estimate, does not overlap with
-    compute. ``meshes`` are the dense and the expert mesh. ``policy`` is ``layout.placement`` of the
-    spec: with ``auto`` it decides only between orders that are equally fast, otherwise whatever
-    time an order takes.
+    The problem contains the messages that node ranks exchange in one step, and the links of the
+    cluster. A phase is all traffic of one parallel axis (tp, dp, ...) that leaves a host. The
+    exposure of a phase is the fraction of its time that, according to the estimate, does not
+    overlap with compute. ``meshes`` are the dense and the expert mesh. ``policy`` is
+    ``layout.placement`` of the spec. With ``auto``, the policy is used only to choose between
+    orders of hosts that are equally fast; with any other policy, the time of an order does not
+    matter.
     """
     hosts = canonical_hosts(cluster)
     per_node = ranks_per_node(cluster.node.gpus, layout.world)
@@ -104,7 +105,8 @@ def _flows(
 ) -> tuple[tuple[str, Flow, CutModel], ...]:
     """Return (parallel axis, messages, cut model) for each axis whose traffic leaves a host.
 
-    The cut model is the input of the lower bounds (``order/switch_cuts.py``).
+    The cut model describes the process groups of the axis for the lower bounds on the traffic
+    (``order/switch_cuts.py``).
     """
     found = []
     exposure = _exposure(estimate)
@@ -134,7 +136,7 @@ def _flows(
 
 
 def _exposure(estimate: Estimate) -> dict[str, float]:
-    """Return the exposed fraction of the communication time, at most 1, by parallel axis."""
+    """Return parallel axis -> fraction of its communication time that is exposed, at most 1."""
     # Several axes may share a term, so their full times are added before the term is divided.
     full = dict.fromkeys(TERMS.values(), 0.0)
     for traffic in estimate.traffic:

@@ -41,11 +41,11 @@ class Move:
 def find_vacancies(
     plan: AnyPlan, drained: Iterable[str], suggest_smaller: Callable[[int], str], sink: Sink
 ) -> Vacancies | None:
-    """Return the node ranks whose hosts are drained and the free hosts that can replace them.
+    """Return the node ranks whose hosts are drained, and the free hosts that can replace them.
 
-    Returns None after reporting H03 (the cluster has no host of that name) or T11 (too few free
-    hosts). ``suggest_smaller`` returns, for a number of hosts, the help text of T11 with the
-    nearest smaller plan.
+    Returns None after reporting that the cluster has no host of that name (H03) or too few free
+    hosts (T11). ``suggest_smaller`` is a function from a number of hosts to the help text of T11,
+    which describes the largest plan that fits on them.
     """
     # Sorted, so that the result does not depend on the order of the --drain options.
     names = tuple(sorted(set(drained), key=natural_key))
@@ -68,8 +68,7 @@ def find_vacancies(
 def moves(plan: AnyPlan, lost: Iterable[int], hosts: tuple[Host, ...]) -> tuple[Move, ...]:
     """Return one move for each node rank in ``lost``.
 
-    The move leads from its host in ``plan`` to its host in ``hosts``, which are listed by node
-    rank.
+    The node rank moves from its host in ``plan`` to ``hosts[node rank]``.
     """
     old, each = plan.placement.hosts, plan.placement.ranks_per_node
     return tuple(
@@ -82,7 +81,7 @@ def _check_names(
 ) -> bool:
     """Return True if every drained name is a host of the cluster; otherwise report H03.
 
-    Hosts that are already listed as unavailable are accepted, so that a drain can be repeated.
+    Hosts that the spec already lists as unavailable are accepted, so that a drain can be repeated.
     """
     known = {host.name for host in hosts} | set(cluster.unavailable)
     unknown = [name for name in names if name not in known]

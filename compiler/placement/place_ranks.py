@@ -144,7 +144,7 @@ def _evaluate_named_orders(
 ) -> list[_HostOrder]:
     """Return the orders of hosts that have a name, such as "rack by rack", with their cost.
 
-    Several orders may share a name.
+    Several orders may have the same name.
     """
     names = name_order(cluster)[: numbering.nodes]
     found = []
@@ -178,12 +178,15 @@ def _in_tree_order(cluster: Cluster, hosts: Sequence[Host]) -> Cluster:
 
 
 def _count_moved(hosts: Sequence[Host], names: Sequence[Host]) -> int:
-    """Return how many node ranks have a different host in ``hosts`` than in ``names``."""
+    """Return the number of node ranks whose host in ``hosts`` is not the one in ``names``."""
     return sum(host.name != other.name for host, other in zip(hosts, names, strict=True))
 
 
 def _as_evaluated_order(one: _HostOrder, sites: Sites) -> EvaluatedOrder:
-    """Return the order of hosts with every host replaced by the number of its site."""
+    """Return the order of hosts with each host replaced by the number of its site.
+
+    A site is a set of equivalent hosts.
+    """
     place = tuple(sites.site_of[host.name] for host in one.hosts)
     return EvaluatedOrder(one.name, (), place, one.cost)
 
@@ -191,9 +194,9 @@ def _as_evaluated_order(one: _HostOrder, sites: Sites) -> EvaluatedOrder:
 def _assign_hosts(cluster: Cluster, problem: PlacementProblem, found: EvaluatedOrder) -> _HostOrder:
     """Return an order of hosts in which each node rank gets a host of its site in ``found``.
 
-    A site is a set of equivalent hosts. A host therefore keeps the node rank that it has in the
-    name order if its site permits that; the remaining node ranks of a site get its remaining hosts
-    by name.
+    A site is a set of equivalent hosts. A node rank gets the host that it has in the order by name
+    if that host belongs to its site. All other node ranks get the remaining hosts of their site, by
+    name.
     """
     names = name_order(cluster)[: len(found.place)]
     sites = problem.sites
@@ -216,7 +219,8 @@ def _assign_hosts(cluster: Cluster, problem: PlacementProblem, found: EvaluatedO
 def _describe(found: EvaluatedOrder) -> str:
     """Return the name of an order for reports, such as ``boxes of 4 in 16 hosts``.
 
-    The smallest boxes come first. ``, swapped`` is appended if swaps improved the order.
+    A box is a set of node ranks that share a switch; the smallest boxes come first. ``, swapped``
+    is appended if swaps improved the order.
     """
     sizes = [str(size) for size in box_sizes(found.nested) if size > 1]
     boxes = f"boxes of {' in '.join(sizes)} hosts" if sizes else "tree order"
@@ -224,7 +228,7 @@ def _describe(found: EvaluatedOrder) -> str:
 
 
 def build_proof(cost: Cost, least: Cost, tie_seconds: float) -> PlacementProof:
-    """Return how far ``cost`` is above the lower bounds ``least``, and the quality word for it."""
+    """Return how far ``cost`` is above the lower bounds ``least``, and a word for its quality."""
     proof = PlacementProof(
         quality="heuristic",
         exposed_seconds=cost.exposed_seconds,
@@ -241,7 +245,10 @@ def build_proof(cost: Cost, least: Cost, tie_seconds: float) -> PlacementProof:
 
 
 def _bytes_gap(cost: Cost, least: Cost) -> float | None:
-    """Return the relative excess of the weighted bytes; None if only the bound is 0."""
+    """Return how far the weighted bytes are above their lower bounds, as a fraction.
+
+    Returns None if a bound is 0, but the bytes are not.
+    """
     busiest = relative_excess(cost.busiest_weighted, least.busiest_weighted)
     found = busiest or relative_excess(cost.total_weighted, least.total_weighted)
     return None if found == inf else found

@@ -30,7 +30,8 @@ def place_service(
         problem: cluster and model.
         engine: source of the mesh and of the process groups.
         layout: parallel sizes of an engine and number of replicas.
-        kept: hosts by node rank that must not move; ignored if the layout needs another number.
+        kept: hosts by node rank that must not move; ignored if the layout needs another number of
+            hosts.
 
     Raises:
         ValueError: the cluster has too few hosts; the rules exclude such layouts.
@@ -66,7 +67,7 @@ def reusable_hosts(
 
 
 def _choose_hosts(cluster: Cluster, layout: ServingLayout, nodes: int) -> tuple[Host, ...]:
-    """Return the hosts by node rank, in the order in which engines span the fewest racks."""
+    """Return the hosts by node rank, ordered such that the fewest engines span two racks."""
     if nodes > cluster.nodes:
         raise ValueError(f"{layout.gpus} ranks need {nodes} hosts; the cluster has {cluster.nodes}")
     per_engine = engine_hosts(layout, cluster.node.gpus) or 1
@@ -77,7 +78,7 @@ def _choose_hosts(cluster: Cluster, layout: ServingLayout, nodes: int) -> tuple[
 
 
 def _additional_racks(hosts: tuple[Host, ...], per_engine: int) -> int:
-    """Return the sum over all engines of (racks that the engine spans - 1)."""
+    """Return the number of racks that engines span beyond the first, summed over all engines."""
     starts = range(0, len(hosts), per_engine)
     return sum(
         len({host.rack for host in hosts[start : start + per_engine]}) - 1 for start in starts

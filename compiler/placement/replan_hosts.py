@@ -111,7 +111,7 @@ def _best_replacement(
     place = [sites.site_of[host.name] for host in seats]
 
     def cost(host: Host) -> Cost:
-        """Return the cost of the job's order of hosts if ``host`` gets the node rank."""
+        """Return the cost of the placement if the node rank runs on ``host``."""
         place[node] = sites.site_of[host.name]
         return problem.cost(place)
 
@@ -130,10 +130,10 @@ def _suggest_smaller_dp(plan: Plan, hosts: int) -> str:
 
 
 def _is_valid_dp(plan: Plan, dp: int) -> bool:
-    """Return True if ``dp`` is valid with the other sizes of the plan.
+    """Return True if ``dp`` is valid with the other parallel sizes of the plan.
 
-    The global batch must be divisible by dp x micro-batch, and the ranks of a pipeline stage by ep
-    x etp.
+    The global batch must be divisible by dp x micro-batch, and the number of ranks of a pipeline
+    stage must be divisible by ep x etp.
     """
     layout, job = plan.layout, plan.problem.job
     divides_batch = job.global_batch % (dp * layout.micro_batch) == 0

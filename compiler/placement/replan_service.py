@@ -86,18 +86,20 @@ def _replace_lost_hosts(plan: ServingPlan, found: Vacancies) -> tuple[Host, ...]
 def _replacement_cost(
     plan: ServingPlan, old: Host, others: list[Host], new: Host
 ) -> tuple[Spread, int]:
-    """Return the key that the best replacement of host ``old`` minimizes.
+    """Return the sort key of ``new``, a host that can replace ``old``; the least key is the best.
 
-    It consists of the spread of an engine on ``new`` and the ``others``, its remaining hosts, and
-    of the level of the switch tree at which ``new`` and ``old`` meet.
+    The key contains the NVLink domains and switches that the engine would span on ``new`` and its
+    remaining hosts, ``others``. Ties are broken by the lowest level of the switch tree that
+    contains both ``new`` and ``old``.
     """
     return _spread(plan, [*others, new]), common_switch_level(new, old)
 
 
 def _spread(plan: ServingPlan, hosts: Sequence[Host]) -> Spread:
-    """Return how many NVLink domains and switches the engines on ``hosts`` span.
+    """Return how many NVLink domains and switches the engines span in addition to one each.
 
-    The engines fill the hosts one after another.
+    The engines fill ``hosts`` one after another. An engine in one domain and below one switch of
+    each level counts 0.
     """
     node, each = plan.problem.cluster.node, _hosts_per_engine(plan)
     domains = switches = 0
@@ -116,7 +118,10 @@ def _hosts_per_engine(plan: ServingPlan) -> int:
 
 
 def _replicas_on(plan: ServingPlan, lost: Iterable[int]) -> tuple[int, ...]:
-    """Return the numbers of the replicas with a rank on a node rank in ``lost``."""
+    """Return the indexes of the replicas that have a rank on a lost host.
+
+    ``lost`` are the node ranks of these hosts.
+    """
     each, size = plan.placement.ranks_per_node, plan.layout.engine_gpus
     ranks = (rank for node in lost for rank in range(node * each, (node + 1) * each))
     return tuple(sorted({rank // size for rank in ranks}))

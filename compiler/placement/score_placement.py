@@ -21,11 +21,11 @@ search."""
 
 
 def placement_score(pricing: Pricing) -> Callable[[Layout], float] | None:
-    """Return a function from a layout to the seconds that its placement adds to the step.
+    """Return a function: layout -> seconds per step that its placement adds to the estimate.
 
-    Returns None if the order of hosts makes no difference (NVLink domains end at the host, and
-    there is full bandwidth at every level or only one rack), or if the cluster has more than
-    MOST_RANKS GPUs.
+    Returns None if the cluster has more than MOST_RANKS GPUs, or if the order of hosts makes no
+    difference. That is the case if NVLink domains end at the host, and there is only one rack or
+    full bandwidth at every level.
     """
     cluster = pricing.problem.cluster
     if not _order_matters(cluster) or cluster.gpus > MOST_RANKS:

@@ -63,9 +63,9 @@ def try_other_rank_order(
 
 
 def with_chosen(search: Search, placed: PlacedLayout) -> Search:
-    """Return ``search`` with the placed layout as its first candidate.
+    """Return the search result ``search`` with the placed layout as its first candidate.
 
-    ``search`` is unchanged unless ``try_other_rank_order`` has changed the rank order.
+    The result is unchanged unless ``try_other_rank_order`` has changed the rank order.
     """
     first = search.ranked[0]
     if first.layout == placed.layout:

@@ -9,8 +9,15 @@ from typing import Any
 
 GIB = 2**30
 DIGITS = 6
-_EXACT = frozenset((str, int, bool, NoneType))
 _encode = json.JSONEncoder(ensure_ascii=False).encode
+
+
+class Exact(float):
+    """Number that JSON files contain with all digits, because a spec sets it."""
+
+
+_EXACT = frozenset((str, int, bool, NoneType, Exact))
+"""Types of values that are never rounded."""
 
 
 def rounded(value: float) -> int | float:
@@ -33,6 +40,20 @@ def round_tree(tree: Any) -> Any:
     if isinstance(tree, list | tuple):
         return [round_tree(item) for item in tree]
     return rounded(tree) if isinstance(tree, float) else tree
+
+
+def exact_tree(tree: Any) -> Any:
+    """Return a JSON tree whose floats ``round_tree`` and ``json_text`` do not round.
+
+    Integral floats become integers, as in ``round_tree``.
+    """
+    if isinstance(tree, Mapping):
+        return {str(key): exact_tree(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [exact_tree(item) for item in tree]
+    if not isinstance(tree, float):
+        return tree
+    return int(tree) if tree.is_integer() and abs(tree) < 2**53 else Exact(tree)
 
 
 def json_text(document: dict[str, Any]) -> str:

@@ -145,7 +145,7 @@ def _check_position(position: PositionSpec) -> list[Found]:
 
 
 def _check_experts(facts: ModelSpec, experts: ExpertsSpec) -> list[Found]:
-    """Check that at least one layer has experts, and that ffn is set if a layer has none."""
+    """Check that a layer has experts, and that ffn is set if any other layer has none."""
     found: list[Found] = []
     layers = facts.layers or 0
     first = max(experts.first_dense_layers, experts.every - 1)

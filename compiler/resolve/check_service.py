@@ -57,7 +57,8 @@ def _check_traffic(traffic: Traffic, sink: Sink) -> None:
 def _check_lengths(service: Service, engine: Engine, sink: Sink) -> None:
     """Report a max_model_len above the context length, or requests above max_model_len (V24).
 
-    If max_model_len is not set, requests are compared with the context length.
+    Requests are the prompt and output lengths of the traffic. If max_model_len is not set, they are
+    compared with the context length.
     """
     requested, traffic = service.max_model_len, service.traffic
     model = Cause("model", f"the context length is {service.context} tokens")
@@ -69,7 +70,7 @@ def _check_lengths(service: Service, engine: Engine, sink: Sink) -> None:
             label=f"{requested} > {service.context} tokens",
             help=f"valid values: up to {service.context}"
             + (f"; {engine.name} accepts more only with {setting}" if setting else ""),
-            fix=f"job.max_model_len: {service.context}",
+            # No fix: a shorter length is not what the user asked for.
             causes=(model,),
         )
         sink.report("V24", finding, at="job.max_model_len")

@@ -162,7 +162,10 @@ class _CalibrationReader:
         )
 
     def _matches_gpu_generation(self, written: Calibration, cluster: Cluster) -> bool:
-        """Return True if the runs used GPUs of the cluster's generation; else report them (Q08)."""
+        """Return True if the runs used GPUs of the cluster's generation.
+
+        Otherwise a calibration for another GPU generation is reported (Q08).
+        """
         own = cluster.gpu.generation
         if written.hardware.partition("/")[0] == own:
             return True

@@ -83,7 +83,8 @@ def _with_catalog_base(spec: str | ClusterSpec, library: Library, sink: Sink) ->
 def _apply_changes(base: ClusterSpec, changes: ClusterSpec) -> ClusterSpec:
     """Return ``base`` with ``changes``.
 
-    Racks or a topology in ``changes`` replace the nodes of ``base``, and nodes replace the racks.
+    The hosts of ``base`` are replaced if ``changes`` lists hosts in another form: racks or a
+    topology replace its nodes, and nodes replace its racks.
     """
     update = {
         key: getattr(changes, key)
@@ -155,8 +156,8 @@ def _named_domains(rack: SpecRack) -> list[tuple[str, str]]:
 def _check_domain_names_unique(written: list[SpecRack], racks: list[Rack], sink: Sink) -> None:
     """Report two racks that have an NVLink domain of the same name (H08).
 
-    The spec may name one domain in two racks on purpose, so a clash is reported only if at least
-    one of the names is derived.
+    The spec may name one domain in two racks on purpose. So equal names are reported only if PARC
+    derived at least one of them.
     """
     owners: dict[str, SpecRack] = {}
     for rack, resolved in zip(written, racks, strict=True):
@@ -212,8 +213,8 @@ def resolve_levels(
 ) -> tuple[SwitchTier, ...]:
     """Return the switch tiers above the leaf, nearest first.
 
-    Each rack lists one switch per tier in ``above``. Racks with different numbers of switches are
-    reported (H10), and so is a ``levels`` without one entry per tier plus one for the leaf.
+    Each rack lists one switch per tier in ``above``. It is an error (H10) if racks list different
+    numbers of switches, or if ``levels`` does not have one entry for the leaf plus one per tier.
     """
     depth = len(racks[0].above) if racks else 0
     for rack in racks:

@@ -51,7 +51,7 @@ def resolve_hardware(spec: ClusterSpec, library: Library, sink: Sink, at: str) -
     if spec.node is None:
         _report_missing_part(sink, at, "node", "dgx-h100")
         return None
-    node_spec = _facts_of_part("nodes", spec.node, NodeSpec, library, (sink, f"{at}.node"))
+    node_spec = _facts_of_component("nodes", spec.node, NodeSpec, library, (sink, f"{at}.node"))
     if node_spec is None:
         return None
     gpu = _resolve_gpu(spec.gpu or node_spec.gpu, library, sink, _path_of_part(at, "gpu", spec.gpu))
@@ -67,25 +67,28 @@ def resolve_hardware(spec: ClusterSpec, library: Library, sink: Sink, at: str) -
 
 
 def _path_of_part(at: str, key: str, written: object) -> str:
-    """Return the spec path of a part: in the cluster if it is written there, else in the node."""
+    """Return the spec path of the hardware part ``key``, such as the GPU.
+
+    The path is in the cluster at ``at`` if the part is ``written`` there, else in its node type.
+    """
     return f"{at}.{key}" if written is not None else f"{at}.node.{key}"
 
 
 def _report_missing_part(sink: Sink, at: str, key: str, example: str) -> None:
-    """Report that the cluster does not name its ``key``: node type, GPU or fabric (H05)."""
+    """Report that the cluster lacks the part ``key``: its node type, GPU or fabric (H05)."""
     finding = Finding(
         f"{at} does not set {key}", f"{key} is missing here", fix=f"{at}.{key}: {example}"
     )
     sink.report("H05", finding, at=at, key=True)
 
 
-def _facts_of_part(
+def _facts_of_component(
     kind: str, value: str | Part, shape: type[Part], library: Library, where: tuple[Sink, str]
 ) -> Part | None:
-    """Return the facts of one part of the hardware; None after a diagnostic.
+    """Return the facts of one hardware component; None after a diagnostic.
 
     ``value`` is the name of a catalog entry, a mapping of facts, or a mapping that changes the
-    entry ``base``.
+    catalog entry that its key ``base`` names.
     """
     sink, at = where
     if not isinstance(value, str) and value.base is None:
@@ -161,7 +164,7 @@ def _resolve_gpu(
     if value is None:
         _report_missing_part(sink, at.removesuffix(".node.gpu"), "gpu", "h100-sxm-80gb")
         return None
-    spec = _facts_of_part("gpus", value, GpuSpec, library, (sink, at))
+    spec = _facts_of_component("gpus", value, GpuSpec, library, (sink, at))
     if spec is None or _report_missing_facts(spec, GPU_FACTS, sink, at):
         return None
     generation = find_generation(spec.generation or "", library, sink, f"{at}.generation")
@@ -213,7 +216,7 @@ def _resolve_fabric(
     if value is None:
         _report_missing_part(sink, at.removesuffix(".node.fabric"), "fabric", "infiniband-ndr")
         return None
-    spec = _facts_of_part("fabrics", value, FabricSpec, library, (sink, at))
+    spec = _facts_of_component("fabrics", value, FabricSpec, library, (sink, at))
     if spec is None or _report_missing_facts(spec, FABRIC_FACTS, sink, at):
         return None
     facts = spec.model_dump()

@@ -26,8 +26,8 @@ def pricing_for(problem: Problem, framework: Framework, row: Efficiency | None =
 def kernel_fit_of_cluster(cluster: Cluster) -> KernelFit:
     """Return the kernel-time fits of the cluster's GPU.
 
-    For a GPU that was not measured, the fits of the GPU ``kernels_like`` of its generation are
-    applied to its data-sheet rates.
+    For a GPU that was not measured, the fits of another GPU are applied to its data-sheet rates.
+    ``kernels_like`` of its generation names this other GPU.
     """
     return _kernel_fit_of_gpu(cluster.gpu, cluster.generation.kernels_like)
 

@@ -74,9 +74,10 @@ def resolve_kubernetes(spec: KubernetesSpec) -> KubernetesJob:
 
 
 def spec_digest(spec: TaskSpec, resolved: Sequence[object]) -> str:
-    """Return the SHA-256 of the keys in the spec and of the objects that their names stand for.
+    """Return the SHA-256 of the spec and of the objects to which names in the spec refer.
 
-    ``resolved`` has these objects, such as the model and the cluster.
+    Only keys that the spec sets are included. ``resolved`` has the objects, such as the model and
+    the cluster.
     """
     # Keys that are not set do not count, so that a new key of PARC keeps the digests of old specs.
     written = spec.model_dump(mode="json", exclude_unset=True)

@@ -59,7 +59,7 @@ def resolve_learning_rate(spec: JobSpec, sink: Sink) -> LearningRate:
 
 
 def _unused_wsd_steps_finding(spec: JobSpec) -> Finding:
-    """Return a finding on wsd_decay_steps if the decay is not wsd."""
+    """Return a finding on wsd_decay_steps, which only the decay wsd (warmup-stable-decay) uses."""
     return Finding(
         f"job.wsd_decay_steps has no effect with lr_decay {spec.lr_decay}",
         label="only lr_decay wsd uses it",

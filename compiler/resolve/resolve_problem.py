@@ -120,7 +120,7 @@ def _default_program(targets: Targets, model: Model) -> str:
 
 
 def _resolve_goals(spec: GoalsSpec) -> Goals:
-    """Return the goals of the search, with one limit per axis that the spec limits."""
+    """Return the goals of the search, with one limit for each axis in ``goals.limits``."""
     limits = []
     for axis in LimitsSpec.model_fields if spec.limits else ():
         limit: AxisLimit | None = getattr(spec.limits, axis)
@@ -237,7 +237,7 @@ def _check_context(spec: JobSpec, model: Model, sink: Sink) -> None:
         f"sequence length {length} exceeds the context length {limit} of {model.name}",
         label=f"{length} > {limit} tokens",
         help=f"valid values: up to {limit}" + ("" if learned else ", or use rotary scaling"),
-        fix=f"job.sequence_length: {limit}",
+        # No fix: a shorter length is not what the user asked for.
         causes=(Cause("model", "the model sets the context length"),),
     )
     sink.report("S12" if learned else "S16", finding, at="job.sequence_length")
@@ -271,7 +271,8 @@ def _resolve_offload(spec: str | OffloadSpec) -> Offload | None:
 def _nearest_precision(precision: Precision, valid: Sequence[str]) -> str:
     """Return the member of ``valid`` that is closest to ``precision``.
 
-    It is fp8 for block-scaled formats and otherwise bf16, or the last member if that is not valid.
+    It is fp8 for block-scaled formats if fp8 is valid; else bf16 if bf16 is valid; else the last
+    member.
     """
     scaled = precision in ("mxfp8", "nvfp4")
     preferred = ("fp8", "bf16") if scaled else ("bf16",)

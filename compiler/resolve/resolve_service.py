@@ -134,7 +134,7 @@ def _resolve_setup(
 
 
 def _resolve_goals(spec: ServingGoalsSpec) -> ServingGoals:
-    """Return the goals of the search, with one limit per axis that the spec limits."""
+    """Return the goals of the search, with one limit for each axis in ``goals.limits``."""
     limits = []
     for axis in ServingLimitsSpec.model_fields if spec.limits else ():
         limit: AxisLimit | None = getattr(spec.limits, axis)
@@ -205,7 +205,10 @@ def _engine_constants(target: Engine, model: Model, sink: Sink) -> EngineConstan
 
 
 def _has_required_axes(target: Engine, sink: Sink) -> bool:
-    """Return True if the mesh of ``target`` has ``REQUIRED_AXES``; else report the mesh (V33)."""
+    """Return True if the mesh of ``target`` has exactly ``REQUIRED_AXES``.
+
+    Otherwise axes that are missing or have another size are reported (V33).
+    """
     sizes = {axis.name: axis.size for axis in target.mesh(PROBE_LAYOUT).axes}
     if sizes == REQUIRED_AXES:
         return True

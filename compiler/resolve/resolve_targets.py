@@ -25,9 +25,9 @@ class Targets:
 def resolve_targets(spec: TaskSpec, sink: Sink) -> Targets | None:
     """Return the targets of ``spec``; None after an error.
 
-    Their framework is the one in ``emit``; a launcher that starts this framework, such as
-    accelerate for deepspeed, does not count. Without a framework in ``emit``, it is the first
-    built-in one for the kind of job, because launch scripts need a rank order.
+    Their framework is the one that ``emit`` lists; a launcher that starts this framework, such as
+    accelerate for deepspeed, does not count as a second one. If ``emit`` lists no framework, it is
+    the first built-in one for the kind of job, because launch scripts need a rank order.
     """
     from parc.backends.registry import default_targets
 
@@ -105,7 +105,7 @@ def _report_wrong_kind(training: bool, name: str, emit: tuple[str, ...], sink: S
 
 
 def _check_emit(emit: tuple[str, ...], default: tuple[str, ...], sink: Sink) -> None:
-    """Report an empty ``emit`` (X09), a duplicate (X17), or an unusable name (X16, X23)."""
+    """Report an empty ``emit`` (X09), a duplicate target (X17), or an unusable one (X16, X23)."""
     if not emit:
         fix = f"emit: [{', '.join(default)}]"
         sink.report(

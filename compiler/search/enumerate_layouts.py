@@ -49,7 +49,7 @@ class LayoutPoint(NamedTuple):
 
     @property
     def degrees(self) -> ParallelSizes:
-        """Parallel sizes of this point, which determine the process groups."""
+        """Parallel sizes of this layout, which determine the process groups."""
         return ParallelSizes(*self[:6])
 
     @property
@@ -58,7 +58,7 @@ class LayoutPoint(NamedTuple):
         return self.tp * self.cp * self.pp * self.dp
 
     def at_level(self, level: int) -> LayoutPoint:
-        """Return a copy of this point with the recompute level ``level``."""
+        """Return a copy of this layout key with the recompute level ``level``."""
         return LayoutPoint(*self[:8], level)
 
 
@@ -120,7 +120,8 @@ def _tp_cp_choices(problem: Problem) -> list[tuple[int, int]]:
 def _tp_choices(problem: Problem) -> tuple[int, ...]:
     """Return the tensor-parallel sizes to try.
 
-    They divide the GPUs of an NVLink domain (or of a host without NVLink) and the attention heads.
+    They are divisors of the number of attention heads, and of the number of GPUs in an NVLink
+    domain (or in a host without NVLink).
     """
     if problem.pins.tp:
         return (problem.pins.tp,)
@@ -150,7 +151,10 @@ def _pp_choices(problem: Problem, remaining: int) -> tuple[int, ...]:
 
 
 def _dp_choices(problem: Problem, dp: int) -> tuple[int, ...]:
-    """Return the data-parallel sizes to try: ``dp``, and its divisors for goal fewest-gpus."""
+    """Return the data-parallel sizes to try.
+
+    They are ``dp`` and, if the goal is fewest-gpus and the spec does not fix dp, all its divisors.
+    """
     if problem.pins.dp or problem.goals.maximize != "fewest-gpus":
         return (dp,)
     # The largest dp comes first, so that layouts on all GPUs come before smaller ones.
@@ -160,8 +164,8 @@ def _dp_choices(problem: Problem, dp: int) -> tuple[int, ...]:
 def _expert_choices(problem: Problem, tp: int, stage_ranks: int) -> list[tuple[int, int]]:
     """Return the pairs (ep, etp) to try.
 
-    The number of experts must be divisible by ep, and ``stage_ranks`` by ep x etp. A model without
-    experts has only the pair (1, tp).
+    The number of experts must be divisible by ep, and the number of ranks per pipeline stage,
+    ``stage_ranks``, by ep x etp. A model without experts has only the pair (1, tp).
     """
     pins, experts = problem.pins, problem.model.experts
     if experts is None:
@@ -217,10 +221,11 @@ def _fills_chunks_evenly(layers: int, chunks: int) -> bool:
 
 @cache
 def floor_split(layers: int, pp: int, vpp: int) -> PipelineSplit:
-    """Return an even stage split that drops the remaining layers.
+    """Return an even stage split that leaves out the layers that remain after division.
 
-    It replaces the split if the framework cannot express the pipeline size that the spec fixes. The
-    rules then run on it too, and those that require all layers (P01, P02) reject it.
+    It is used if the framework cannot express the pipeline size that the spec fixes, so that the
+    rules still have a split to check. The rules for the number of layers per pipeline (P01, P02)
+    reject it.
     """
     count = layers // (pp * vpp)
     chunks = tuple(

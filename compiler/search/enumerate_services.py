@@ -123,7 +123,7 @@ def _with_decode_context_sizes(
 def _with_expert_parallel_sizes(
     problem: ServingProblem, engine: Engine, plain: ServingLayout
 ) -> Iterator[ServingLayout]:
-    """Yield ``plain`` with each expert-parallel size that the spec allows."""
+    """Yield the layout ``plain`` with each expert-parallel size that the spec allows."""
     pins = problem.pins
     valid = engine.expert_degrees(plain)
     if pins.ep == "off":

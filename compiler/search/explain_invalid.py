@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from itertools import chain, islice
 from typing import Any
 
@@ -15,6 +15,7 @@ from parc.backends.base import Framework
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Layout, Pins, Problem
+from parc.compiler.ir.rule import Rule
 from parc.compiler.resolve.resolve_kernels import pricing_for
 from parc.compiler.search.choose_context_exchange import fastest_exchange
 from parc.compiler.search.layout_space import LayoutSpace, sibling_layouts
@@ -31,17 +32,24 @@ REMOVE_EDIT = re.compile(r"remove layout\.(\w+)$")
 
 
 def suggest_pin_fix(problem: Problem, framework: Framework, finding: Finding, path: str) -> Finding:
-    """Return ``finding`` with a fix after which a valid layout exists, if one edit is enough.
+    """Return ``finding`` with an edit as fix after which a valid layout exists, if there is one.
 
-    The fix of ``finding`` is kept if it works, or if it is not a plain edit that can be tried.
-    Otherwise the new fix changes the layout setting at ``path``, or another setting if that does
-    not help; fixes that set an axis to 1 are the last choice. If no single edit works, the fix of
-    ``finding`` is kept as the first of several edits, unless it sets ``auto`` or changes nothing.
+    The existing fix of ``finding`` is kept if it works, or if it cannot be tried because it is not
+    a plain edit. Otherwise each layout setting of the spec is tried, the one at ``path`` first;
+    edits that set an axis to 1 are the last choice. If no single edit works, the existing fix is
+    kept as the first of several edits, unless it sets ``auto`` or changes nothing.
     """
+    return _find_fix(problem, framework, finding, path)[0]
+
+
+def _find_fix(
+    problem: Problem, framework: Framework, finding: Finding, path: str
+) -> tuple[Finding, bool]:
+    """Return the result of ``suggest_pin_fix``, and True if a valid layout exists after its fix."""
     # None stands for a fix that cannot be tried here, such as a flag of another tool. It is kept.
     own = _apply_edit(problem, finding.fix)
     if finding.fix and (own is None or (own != problem and _has_valid_layout(own, framework))):
-        return finding
+        return finding, own is not None
     pinned = [one.name for one in fields(Pins) if getattr(problem.pins, one.name) is not None]
     first = path.removeprefix("layout.")
     # The setting that the finding points to comes first, because the user looks at that line.
@@ -49,16 +57,16 @@ def suggest_pin_fix(problem: Problem, framework: Framework, finding: Finding, pa
     edits = [edit for name in names if (edit := _find_edit_of_pin(problem, framework, name))]
     if edits:
         # An axis of 1 turns the strategy off, which is hardly what the user wants.
-        return replace(finding, fix=min(edits, key=lambda edit: edit.endswith(": 1")))
+        return replace(finding, fix=min(edits, key=lambda edit: edit.endswith(": 1"))), True
     guess = own == problem or finding.fix.endswith(": auto")
-    return replace(finding, fix="") if guess else finding
+    return (replace(finding, fix="") if guess else finding), False
 
 
 def _apply_edit(problem: Problem, fix: str) -> Problem | None:
-    """Return ``problem`` after the edit ``fix``.
+    """Return ``problem`` after the edit ``fix``; None if the edit cannot be tried.
 
-    None unless ``fix`` removes a setting of ``layout``, or sets one plain value in ``layout`` or
-    ``job``.
+    An edit can be tried if it removes a setting of ``layout``, or sets one plain value in
+    ``layout`` or ``job``.
     """
     if removed := REMOVE_EDIT.match(fix):
         known = hasattr(problem.pins, removed[1])
@@ -92,7 +100,10 @@ def _with_pin(problem: Problem, name: str, value: int | str | None) -> Pins:
 
 
 def _find_edit_of_pin(problem: Problem, framework: Framework, name: str) -> str:
-    """Return an edit of ``layout.NAME`` after which a valid layout exists; "" if there is none."""
+    """Return an edit of the layout setting ``name`` after which a valid layout exists.
+
+    The result is "" if there is no such edit.
+    """
     released = replace(problem, pins=_with_pin(problem, name, None))
     if name not in NUMERIC_PINS:
         return f"remove layout.{name}" if _has_valid_layout(released, framework) else ""
@@ -112,13 +123,17 @@ def _valid_layouts(problem: Problem, framework: Framework) -> Iterator[Layout]:
     """Yield the valid layouts among the first ``MAX_EXAMINED`` layouts of ``problem``."""
     # Memory is not estimated here: a fix must satisfy the rules, and a later compile checks memory.
     rules = all_rules(problem, framework)
+    for layout in islice(_layouts(problem, framework, rules), MAX_EXAMINED):
+        if not any(rule.broken(problem, layout) for rule in rules):
+            yield layout
+
+
+def _layouts(problem: Problem, framework: Framework, rules: tuple[Rule, ...]) -> Iterator[Layout]:
+    """Return the layouts of ``problem``, valid or not."""
     fastest = fastest_exchange(pricing_for(problem, framework), rules)
     variants = framework.variants(problem)
     spaces = (LayoutSpace.for_variant(problem, framework, one, fastest) for one in variants)
-    siblings = chain.from_iterable(map(sibling_layouts, spaces))
-    for layout in islice(chain.from_iterable(siblings), MAX_EXAMINED):
-        if not any(rule.broken(problem, layout) for rule in rules):
-            yield layout
+    return chain.from_iterable(chain.from_iterable(map(sibling_layouts, spaces)))
 
 
 CONSERVATION = ("P01", "P02")
@@ -128,10 +143,11 @@ CONSERVATION = ("P01", "P02")
 def explain_invalid(
     problem: Problem, framework: Framework, layouts: Iterable[Layout], sink: Sink
 ) -> None:
-    """Report why none of ``layouts`` is valid.
+    """Report why none of ``layouts`` is valid, with one error per root cause.
 
-    Each rule that all layouts violate becomes a finding at the setting that it checks. If there is
-    no such rule, the violations of the layout with the fewest violations are reported.
+    The violations of the layout with the fewest violations are reported; of these, only the rules
+    that all layouts violate if there are any. ``_root_causes`` leaves out those that follow from
+    another one.
     """
     rules = all_rules(problem, framework)
     broken = {
@@ -144,16 +160,97 @@ def explain_invalid(
     closest = min(broken, key=lambda layout: len(broken[layout]))
     always = set.intersection(*({rule.code for rule in found} for found in broken.values()))
     shown = [rule for rule in broken[closest] if rule.code in always] or broken[closest]
+    violations: list[_Violation] = []
+    pinned = frozenset(
+        one.name for one in fields(Pins) if getattr(problem.pins, one.name) is not None
+    )
     if framework.splits(problem, closest.pp, closest.vpp) is None:
         # The split of this layout comes from floor_split, because the framework has none. So the
         # framework explains why, and the rules that floor_split violates are not reported.
         code, path, finding = framework.why_no_split(problem, closest.pp, closest.vpp)
-        sink.report(code, suggest_pin_fix(problem, framework, finding, path), at=path)
-        shown = [rule for rule in shown if rule.code not in CONSERVATION]
+        fixed = _find_fix(problem, framework, finding, path)
+        own = path.removeprefix("layout.") in pinned
+        violations.append(_Violation(code, path, *fixed, own))
+        shown = [rule for rule in shown if rule.code not in CONSERVATION and rule.code != code]
     for rule in shown:
         path = sink.positions.first_path_in_spec(rule.fields)
-        finding = suggest_pin_fix(problem, framework, rule.explain(problem, closest), path)
-        sink.report(rule.code, finding, at=path)
+        fixed = _find_fix(problem, framework, rule.explain(problem, closest), path)
+        own = bool(rule.reads) and pinned.issuperset(rule.reads)
+        violations.append(_Violation(rule.code, path, *fixed, own))
+    for one in _root_causes(problem, framework, violations):
+        sink.report(one.code, one.finding, at=one.path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Violation:
+    """Violated rule with its explanation."""
+
+    code: str
+    path: str
+    finding: Finding
+    solved: bool
+    """True if a valid layout exists after the fix of the finding."""
+    own: bool
+    """True if the rule reads only layout values that the spec fixes, and at least one."""
+
+    def with_fix_for(self, problem: Problem, framework: Framework) -> _Violation:
+        """Return this violation with a fix for ``problem``, in which others are fixed already."""
+        finding, solved = _find_fix(problem, framework, self.finding, self.path)
+        return replace(self, finding=finding, solved=solved)
+
+
+def _root_causes(
+    problem: Problem, framework: Framework, violations: list[_Violation]
+) -> list[_Violation]:
+    """Return the violations that the user should see: one per root cause.
+
+    Violations with the same fix have one cause; the one at the value that the fix edits explains it
+    best. Of the violations that involve only fixed values, the first per setting is reported. The
+    numbers of other violations are choices of the search: they are reported if they remain after
+    the fixes of the former.
+    """
+    violations = _merge_equal_fixes(violations)
+    own: dict[str, _Violation] = {}
+    for one in violations:
+        if one.own:
+            own.setdefault(one.path, one)
+    if not own:
+        return violations
+    fixed, reported = problem, list[_Violation]()
+    for one in own.values():
+        if reported:
+            if _has_valid_layout(fixed, framework):
+                break  # this violation followed from the ones before it
+            one = one.with_fix_for(fixed, framework)
+        reported.append(one)
+        fixed = _apply_edit(fixed, one.finding.fix) or fixed
+    remaining = _violated_by_all(fixed, framework)
+    for one in violations:
+        if not one.own and one.path not in own and one.code in remaining:
+            reported.append(one.with_fix_for(fixed, framework))
+    return reported
+
+
+def _merge_equal_fixes(violations: list[_Violation]) -> list[_Violation]:
+    """Return the violations without those whose fix another one has, which solves both."""
+    causes: dict[str, _Violation] = {}
+    for one in violations:
+        # A violation without a tried fix has a cause of its own.
+        cause = one.finding.fix if one.solved else f"{one.code} {one.path}"
+        edited = cause.removeprefix("remove ").partition(":")[0]
+        if cause not in causes or (one.path == edited != causes[cause].path):
+            causes[cause] = one
+    return list(causes.values())
+
+
+def _violated_by_all(problem: Problem, framework: Framework) -> set[str]:
+    """Return the codes of the rules that all layouts violate; empty if a layout is valid."""
+    if _has_valid_layout(problem, framework):
+        return set()
+    rules = all_rules(problem, framework)
+    layouts = islice(_layouts(problem, framework, rules), MAX_EXAMINED)
+    broken = [{rule.code for rule in rules if rule.broken(problem, layout)} for layout in layouts]
+    return set.intersection(*broken) if broken else {rule.code for rule in rules}
 
 
 def _no_layout_finding(problem: Problem) -> Finding:

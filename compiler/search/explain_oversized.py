@@ -71,8 +71,8 @@ def _format_largest_terms(stage: StageMemory) -> str:
 def _name_most_violated_rule(dropped: Mapping[str, int]) -> str:
     """Return a clause that names the rule with the most rejected layouts; "" if there is none.
 
-    These layouts were rejected before their memory was estimated, so a smaller one may be among
-    them.
+    These layouts were rejected before their memory was estimated, so some of them may need less
+    memory.
     """
     # Layouts that are oversized or were replaced by a sibling violate no rule.
     rules = [code for code in dropped if code not in (OVERSIZED, "recompute") and dropped[code] > 0]

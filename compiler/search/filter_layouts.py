@@ -102,11 +102,11 @@ class LayoutFilter:
         return dropped
 
     def layout(self, point: LayoutPoint) -> Layout:
-        """Return the layout of ``point``."""
+        """Return the layout that ``point`` identifies."""
         return self.space.layout(point, self._splits[point.pp, point.vpp])
 
     def run(self) -> None:
-        """Filter all layouts of the search space, and store the survivors in ``survivors``."""
+        """Filter all layouts of the search space, and store those that pass in ``survivors``."""
         for degrees in self.space.degrees():
             splits = self._stage_splits(degrees.pp)
             if not splits:
@@ -118,7 +118,10 @@ class LayoutFilter:
                 self._filter_split(mesh, split)
 
     def _check_mesh(self, degrees: ParallelSizes, vpp: int) -> CheckedMesh:
-        """Return the parallel sizes ``degrees`` with their micro-batches and violated rules."""
+        """Return the parallel sizes ``degrees`` with the micro-batch sizes to try.
+
+        For each micro-batch size, the result has the index of the first rule that it violates.
+        """
         batch, rules = self.space.problem.job.global_batch, self._rules
         sizes = micro_batch_choices(self.space.problem, degrees.dp)
         first = rules.first_violated("mesh", LayoutPoint(*degrees, vpp, 1))
@@ -151,7 +154,10 @@ class LayoutFilter:
     def _valid_peaks(
         self, mesh: CheckedMesh, split: CheckedSplit
     ) -> Iterator[tuple[float, LayoutPoint]]:
-        """Yield (peak bytes of the fullest stage, point) for each valid layout of ``split``."""
+        """Yield (peak bytes of the fullest stage, key of the layout) for each valid layout.
+
+        The layouts have the parallel sizes of ``mesh`` and the stages of ``split``.
+        """
         static: tuple[float, ...] = ()
         step = 0.0
         for size, count, first in mesh.batches:
@@ -177,7 +183,10 @@ class LayoutFilter:
                     yield max(peak, step) + self._limit - left, point.at_level(level)
 
     def _stage_splits(self, pp: int) -> tuple[CheckedSplit, ...]:
-        """Return the checked splits of the layers into ``pp`` stages. The result is cached."""
+        """Return the splits of the layers into ``pp`` stages, each with the rules that it violates.
+
+        The result is cached.
+        """
         found = self._splits_by_pp.get(pp)
         if found is None:
             choices = stage_choices(self.space.problem, self._pricing.framework, pp)
@@ -186,7 +195,7 @@ class LayoutFilter:
         return found
 
     def _check_split(self, pp: int, vpp: int, split: PipelineSplit) -> CheckedSplit:
-        """Return ``split`` with the results of the rules that depend only on it."""
+        """Return ``split`` with the results of the rules that depend only on this split."""
         self._splits[pp, vpp] = split
         classes = self._pricing.classes(split)
         shape = self._shapes.get((pp, classes))
@@ -223,7 +232,11 @@ class LayoutFilter:
     def _first_violated_by_level(
         self, point: LayoutPoint, split: CheckedSplit, first: int
     ) -> tuple[int, ...]:
-        """Return the index of the first rule that ``point`` violates, for each recompute level."""
+        """Return for each recompute level the index of the first rule that a layout violates.
+
+        The layout is ``point`` at that recompute level. ``first`` is the index of the first rule
+        that it violates at every level.
+        """
         whole = [
             self._rules.first_violated("layout", point.at_level(level))
             if self._reads_whole
@@ -239,10 +252,11 @@ class LayoutFilter:
         first: tuple[LayoutPoint, int],
         violated: tuple[int, ...],
     ) -> None:
-        """Estimate the step time of the first sibling that is valid and fits into memory.
+        """Keep the layout with the least recompute that is valid and fits into memory.
 
-        Later siblings are skipped, because more recompute only makes a step slower. ``first`` is
-        the sibling with the least recompute and its number of micro-batches per step.
+        Siblings are layouts that differ only in recompute. Those with more recompute than the kept
+        one are skipped, because more recompute only makes a step slower. ``first`` is (layout with
+        the least recompute, its number of micro-batches per step).
         """
         (point, count), lost, valid = first, self._lost, self._valid
         static = mesh.static.get(split.shape)
@@ -271,7 +285,10 @@ class LayoutFilter:
     def _static_bytes(
         self, mesh: CheckedMesh, split: CheckedSplit, point: LayoutPoint
     ) -> tuple[float, ...]:
-        """Return the bytes per stage class without activations; empty if they do not fit."""
+        """Return the bytes without activations for each group of equal pipeline stages.
+
+        The result is empty if these bytes alone do not fit into memory.
+        """
         layout = self.layout(point)
         static = self._memory.static_bytes(layout, split.shape)
         if self._memory.static_bytes_in_step(layout, split.shape) > self._limit:
@@ -295,7 +312,7 @@ class LayoutFilter:
     def _estimate_time(
         self, mesh: CheckedMesh, split: CheckedSplit, point: LayoutPoint, count: int
     ) -> None:
-        """Add ``point`` to the survivors, with the seconds of a step of ``count`` micro-batches."""
+        """Add layout ``point`` to ``survivors``, with its step time for ``count`` micro-batches."""
         times = mesh.times
         if times is None:
             times = mesh.times = self._time.times_of_mesh(point)

@@ -73,7 +73,8 @@ class LayoutSpace:
     def degrees(self) -> Iterator[ParallelSizes]:
         """Yield the parallel sizes to try.
 
-        The shard size of the variant must be a proper divisor of dp, unless the spec fixes it.
+        If the variant sets a shard size, this size must be a proper divisor of dp, unless the spec
+        fixes the shard size.
         """
         shard, pinned = self.shard, self.problem.pins.dp_shard
         for degrees in degree_choices(self.problem):
@@ -82,7 +83,7 @@ class LayoutSpace:
                 yield degrees
 
     def layout(self, point: LayoutPoint, split: PipelineSplit) -> Layout:
-        """Return the layout of ``point`` with the stage split ``split``."""
+        """Return the layout that ``point`` identifies, with the stage split ``split``."""
         tp, cp, pp, dp, ep, etp, vpp, micro_batch, level = point
         # The constructor of a frozen dataclass sets each field by a function call. The search
         # builds thousands of layouts, so the dictionary of an empty one is filled directly, with

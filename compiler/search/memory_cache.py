@@ -72,7 +72,7 @@ class PeakMemoryCache:
     """Cache of the memory terms of one layout search."""
 
     def __init__(self, pricing: Pricing, build: BuildLayout, zero_stage: int) -> None:
-        """Create an empty cache; ``build`` returns the layout of a point."""
+        """Create an empty cache; ``build`` returns the layout for a ``LayoutPoint``."""
         self._pricing, self._build = pricing, build
         self._kinds = pricing.problem.model.kinds
         self.activations: dict[ActivationKey, StageActivations] = {}
@@ -84,9 +84,10 @@ class PeakMemoryCache:
         self._sizes: dict[tuple[int, int, int], MicroBatchBytes] = {}
 
     def static_bytes(self, layout: Layout, shape: StageShape) -> tuple[float, ...]:
-        """Return the bytes per stage class that do not depend on the micro-batch.
+        """Return the bytes that do not depend on the micro-batch, per group of equal stages.
 
-        They include all memory except activations and the buffers between stages.
+        They include all memory except activations and the buffers between stages. Groups of
+        pipeline stages that cannot have the memory peak are left out.
         """
         key = (shape, layout.tp, layout.ep, layout.etp)
         parameters = self._parameters.get(key)
@@ -122,7 +123,10 @@ class PeakMemoryCache:
         )
 
     def _count_parameters(self, layout: Layout, shape: StageShape) -> ParameterCounts:
-        """Return (dense parameters, expert parameters, bytes of their copies) per stage class."""
+        """Return (dense parameters, expert parameters, extra bytes) per group of equal stages.
+
+        The extra bytes are those of quantized copies of the weights and of placeholder gradients.
+        """
         pricing, program = self._pricing, self._program
         return tuple(
             (
@@ -146,9 +150,9 @@ class PeakMemoryCache:
     def compute_activations(
         self, key: ActivationKey, points: list[LayoutPoint]
     ) -> StageActivations:
-        """Compute the activations for ``key``, and store them in ``activations``.
+        """Compute the activation bytes of layouts with the values ``key``, and cache them.
 
-        ``points`` has one point per recompute level, all of them with the values of ``key``.
+        ``points`` has one layout per recompute level, all of them with the values of ``key``.
         """
         shape, point = key[0], points[0]
         size = self._sizes.get((point.tp, point.cp, point.micro_batch))
@@ -174,7 +178,10 @@ class PeakMemoryCache:
         return cell
 
     def _micro_batch_bytes(self, point: LayoutPoint) -> MicroBatchBytes:
-        """Return the bytes outside of the layers for a micro-batch of ``point``, and cache them."""
+        """Return the bytes that a micro-batch of layout ``point`` needs outside of the layers.
+
+        The result is cached.
+        """
         layout = self._build(point)
         stream = residual_stream_bytes(self._pricing, layout)
         # The mask has one byte per element, the stream two.
@@ -187,7 +194,7 @@ class PeakMemoryCache:
     def _logits_and_loss_bytes(
         self, size: MicroBatchBytes, point: LayoutPoint, load: StageContents
     ) -> float:
-        """Return the bytes of logits and loss on a stage with ``load``."""
+        """Return the bytes of logits and loss on a stage with the layers and modules ``load``."""
         # Stages with equally many MTP layers before the loss share one cache entry.
         heads = load.mtp_layers if load.loss else -1
         nbytes = size.heads.get(heads)
@@ -197,9 +204,10 @@ class PeakMemoryCache:
         return nbytes
 
     def _bytes_per_layer(self, point: LayoutPoint) -> BytesPerLayer | None:
-        """Return the bytes of one layer for each layer kind.
+        """Return (bytes kept for the backward pass, working set) of one layer of each kind.
 
-        None with block recompute, which repeats a number of layers per model chunk.
+        The result is None with block recompute, which recomputes only some layers of each model
+        chunk.
         """
         layout, factor = self._build(point), self._fragmentation_factor
         if layout.recompute.method == "block":
@@ -216,7 +224,10 @@ class PeakMemoryCache:
     def _bytes_with_block_recompute(
         self, point: LayoutPoint, rows: StageRows
     ) -> tuple[tuple[float, float], ...]:
-        """Return (bytes per micro-batch in flight, bytes once) per class, for block recompute."""
+        """Return the activation bytes of each group of equal stages with block recompute.
+
+        They are (bytes per micro-batch in flight, bytes that are needed only once).
+        """
         layout, factor = self._build(point), self._fragmentation_factor
         pairs = []
         for counts, head, extra, buffer in rows:
@@ -231,9 +242,10 @@ class PeakMemoryCache:
 
 
 def _sum_layers(unit: BytesPerLayer, rows: StageRows) -> tuple[tuple[float, float], ...]:
-    """Return (bytes per micro-batch in flight, bytes once) per stage class.
+    """Return the activation bytes of each group of equal pipeline stages.
 
-    The working set counts once, because only one layer runs at a time: the largest one decides.
+    They are (bytes per micro-batch in flight, bytes that are needed only once). The working set of
+    a layer is needed only once, because one layer runs at a time; the largest working set counts.
     """
     pairs = []
     for counts, head, extra, buffer in rows:

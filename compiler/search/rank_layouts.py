@@ -85,8 +85,9 @@ class LayoutRanking:
     ) -> None:
         """Create a ranking.
 
-        ``builds`` has one function per variant that builds the layout of a point. ``levels`` has
-        the recompute level for each ``LayoutPoint.level``.
+        ``builds`` has one function per framework variant, which returns the layout for a
+        ``LayoutPoint``. ``levels`` lists the recompute levels; ``LayoutPoint.level`` is an index
+        into it. ``limit_bytes`` is the device memory that the job may use.
         """
         self._pricing, self._builds, self._limit = pricing, builds, limit_bytes
         self._minimizes_gpus = pricing.problem.goals.maximize == "fewest-gpus"
@@ -117,22 +118,22 @@ class LayoutRanking:
         return [first, *(row for row in ordered if row.key != first.key)][:KEPT]
 
     def _gpus_to_minimize(self, point: LayoutPoint) -> int:
-        """Return the number of GPUs of ``point`` if the goal is fewest-gpus, else 0."""
+        """Return the number of GPUs of layout ``point`` if the goal is fewest-gpus, else 0."""
         return point.world if self._minimizes_gpus else 0
 
     def _sort_key(self, row: RankedLayout) -> tuple[object, ...]:
-        """Return (GPUs if these are minimized, seconds with placement, simplicity)."""
+        """Return (GPUs if the goal is fewest-gpus, seconds with placement, simplicity)."""
         return (self._gpus_to_minimize(row.key[1]), row.score, self._simplicity(*row.key))
 
     def _evaluate_exactly(self, survivor: Survivor) -> RankedLayout:
-        """Return the layout of ``survivor`` with its exact step time and peak memory."""
+        """Return a layout that passed the filter, with its exact step time and peak memory."""
         layout = self._builds[survivor.variant](survivor.point)
         seconds = step_time(self._pricing, layout).total_seconds
         key = (survivor.variant, survivor.point)
         return RankedLayout(seconds, peak_bytes(self._pricing, layout), layout, key, 0.0)
 
     def _fastest_survivors(self, rough: list[Survivor]) -> list[Survivor]:
-        """Return the ``KEPT`` fastest survivors, and survivors as fast as the last of these."""
+        """Return the ``KEPT`` fastest layouts of ``rough``, and all that tie with the last one."""
         last = rough[:KEPT][-1]
         most, world = last.seconds * (1 + ROUNDING), self._gpus_to_minimize(last.point)
         # Exact times may order these differently, so all of them are evaluated exactly.
@@ -140,7 +141,7 @@ class LayoutRanking:
         return [*rough[:KEPT], *(row for row in more if self._gpus_to_minimize(row.point) == world)]
 
     def _tied_survivors(self, rough: list[Survivor], best: RankedLayout) -> list[Survivor]:
-        """Return the survivors whose step time is within ``TIE`` of ``best``."""
+        """Return the layouts of ``rough`` whose step time is within ``TIE`` of that of ``best``."""
         most, world = best.seconds * (1 + TIE) * (1 + ROUNDING), self._gpus_to_minimize(best.key[1])
         return [
             row
@@ -149,18 +150,20 @@ class LayoutRanking:
         ]
 
     def _simplest_survivor(self, ties: list[Survivor], most_seconds: float) -> RankedLayout:
-        """Return the simplest tied layout that fits at the high end of its memory estimate.
+        """Return the simplest layout of ``ties`` that fits at the high end of its memory estimate.
 
-        If none fits, the simplest tied layout is returned.
+        If none fits, the simplest layout is returned. Layouts whose exact step time exceeds
+        ``most_seconds`` do not count.
         """
         simple = sorted(ties, key=lambda row: self._simplicity(row.variant, row.point))
         rows = (row for row in map(self._evaluate_exactly, simple) if row.seconds <= most_seconds)
         return self._first_with_safe_memory(rows)
 
     def _simplest_placed(self, placed: list[RankedLayout]) -> RankedLayout:
-        """Return the simplest placed layout that ties with the best and fits into memory safely.
+        """Return the simplest layout of ``placed`` among those that tie with the best one.
 
-        If none fits at the high end of its memory estimate, the simplest is returned.
+        Layouts that fit at the high end of their memory estimate come first; if none fits, the
+        simplest one is returned.
         """
         most, world = placed[0].score * (1 + TIE), self._gpus_to_minimize(placed[0].key[1])
         ties = [
@@ -195,7 +198,7 @@ class LayoutRanking:
     def _place_other_meshes(
         self, placed: list[RankedLayout], rough: list[Survivor], exposed: Callable[[Layout], float]
     ) -> list[RankedLayout]:
-        """Return ``placed`` with survivors of other parallel sizes that may still be faster.
+        """Return ``placed`` extended by layouts with other parallel sizes that may still be faster.
 
         The first candidates often share one drawback, such as expert groups larger than an NVLink
         domain. So other parallel sizes may win although they are slower without placement.

@@ -66,7 +66,10 @@ class RuleCache:
     """The rules of one problem, grouped by the loop that evaluates them."""
 
     def __init__(self, problem: Problem, rules: Iterable[Rule], build: BuildLayout) -> None:
-        """Group ``rules`` by the fields that they read; ``build`` returns the layout of a point."""
+        """Group ``rules`` by the fields that they read.
+
+        ``build`` returns the layout for a ``LayoutPoint``.
+        """
         self._problem, self._build = problem, build
         self.rules = tuple(rules)
         self.valid = len(self.rules)
@@ -86,10 +89,11 @@ class RuleCache:
             self.loops[loop] += (group,)
 
     def first_violated(self, loop: str, point: LayoutPoint) -> int:
-        """Return the index of the first rule of ``loop`` that ``point`` violates.
+        """Return the index of the first rule that ``point`` violates in one loop of the search.
 
-        If ``point`` violates none, ``self.valid`` is returned. Fields of ``point`` that ``loop``
-        does not fix may have any value.
+        ``loop`` is the name of the loop in ``LOOPS``, which lists the fields that the loop fixes;
+        all other fields of ``point`` may have any value. If no rule is violated, ``self.valid`` is
+        returned.
         """
         first = self.valid
         for group in self.loops[loop]:
@@ -102,7 +106,7 @@ class RuleCache:
         return first
 
     def _first_violated_in_group(self, group: RuleGroup, point: LayoutPoint) -> int:
-        """Return the index of the first violated rule of ``group``, or ``valid``."""
+        """Return the index of the first rule of ``group`` that is violated; else ``self.valid``."""
         layout = self._build(point)
         for position, rule in group.rules:
             if rule.broken(self._problem, layout):
@@ -111,10 +115,10 @@ class RuleCache:
 
 
 def _cache_key_of_fields(names: tuple[str, ...]) -> Callable[[LayoutPoint], Any]:
-    """Return a function that maps a point to the values of its fields ``names``."""
+    """Return a function that maps a ``LayoutPoint`` to the values of its fields ``names``."""
     # itemgetter with tuple indices is faster than attribute access by name.
     return itemgetter(*map(LayoutPoint._fields.index, names)) if names else _constant_key
 
 
 def _constant_key(_: LayoutPoint) -> None:
-    """Return None, the cache key of rules that read no field of a point."""
+    """Return None, the cache key of rules that read no field of a ``LayoutPoint``."""

@@ -41,10 +41,11 @@ class StageShape:
         classes: tuple[EqualStageGroup, ...],
         schedule: Schedule | None = None,
     ) -> StageShape:
-        """Return the shape of the stages ``classes``.
+        """Return the shape of a pipeline whose stages form the groups ``classes``.
 
-        Stages with equal time are merged for ``work``, and stages that cannot have the peak memory
-        are left out of ``peak_candidates``.
+        The stages of a group have equal layers and modules. Groups with equal computation time are
+        merged for ``work``, and groups that cannot have the memory peak are left out of
+        ``peak_candidates``.
         """
         work: dict[tuple[tuple[int, ...], int], int] = {}
         for one in classes:
@@ -65,7 +66,10 @@ class StageShape:
         )
 
     def in_flight_at_peak(self, vpp: int, micro_batches: int) -> tuple[float, ...]:
-        """Return the micro-batches in flight at the memory peak, for each peak candidate."""
+        """Return the peak number of micro-batches in flight per group in ``peak_candidates``.
+
+        A group consists of pipeline stages with equal layers and modules.
+        """
         flights = self.flights.get((vpp, micro_batches))
         if flights is None:
             schedule = self.schedule or ("interleaved" if vpp > 1 else "1f1b")

@@ -68,7 +68,7 @@ class StepTimeCache:
     """Cache of the time terms of one layout search."""
 
     def __init__(self, pricing: Pricing, build: BuildLayout) -> None:
-        """Create an empty cache; ``build`` returns the layout of a point."""
+        """Create an empty cache; ``build`` returns the layout for a ``LayoutPoint``."""
         self.pricing, self.build = pricing, build
         self.kinds = pricing.problem.model.kinds
         self._lanes: dict[Hashable, dict[int, MicroBatchTimes]] = {}
@@ -85,7 +85,7 @@ class StepTimeCache:
         return MeshTimes(self, layout, rows, groups.pp_stride)
 
     def new_micro_batch_times(self, point: LayoutPoint) -> MicroBatchTimes:
-        """Return the times for the micro-batch size of ``point``; layer times are added later."""
+        """Return the times for the micro-batch size of layout ``point``, without layer times."""
         key = (point.tp, point.cp, point.micro_batch)
         head = self._heads.get(key)
         if head is None:
@@ -99,10 +99,10 @@ class MeshTimes:
     def __init__(
         self, batch: StepTimeCache, layout: Layout, rows: dict[int, MicroBatchTimes], stride: int
     ) -> None:
-        """Create the times of the mesh of ``layout``.
+        """Create the times that all layouts with the parallel sizes of ``layout`` share.
 
-        ``rows`` has the times of the lane by micro-batch size. ``stride`` is the rank distance
-        between pipeline stages.
+        ``rows`` has the times by micro-batch size; other parallel sizes whose groups span equal
+        links share it. ``stride`` is the rank distance between pipeline stages.
         """
         self._batch, self._rows, self._stride = batch, rows, stride
         # Extra time per second of computation, because all ranks wait for the slowest host.
@@ -115,7 +115,7 @@ class MeshTimes:
         self._folds: dict[StageShape, tuple[tuple[float, float, float], float]] = {}
 
     def step_seconds(self, point: LayoutPoint, shape: StageShape, micro_batches: int) -> float:
-        """Return the seconds of one step of ``point``, whose pipeline stages have ``shape``."""
+        """Return the seconds per step of layout ``point``, whose pipeline stages have ``shape``."""
         row = self._rows.get(point.micro_batch)
         if row is None:
             row = self._rows[point.micro_batch] = self._batch.new_micro_batch_times(point)
@@ -150,7 +150,7 @@ class MeshTimes:
     def _gradient_and_optimizer_times(
         self, point: LayoutPoint
     ) -> tuple[tuple[float, float, float], float]:
-        """Return (gradient traffic in the form of ``dp_traffic``, seconds spent once per step).
+        """Return (result of ``dp_traffic``, seconds that are spent once per step).
 
         The latter are the optimizer step and the final reduction of gradients.
         """

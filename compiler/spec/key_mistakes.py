@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
-from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.diagnostics import Cause, Finding, SpecPositions
 from parc.compiler.spec.annotations import ErrorLocation, expected, model_of
 from parc.compiler.spec.similar_names import did_you_mean
 
@@ -13,9 +15,14 @@ _MAX_LISTED_KEYS = 12
 """Largest number of valid keys that a message lists; above it, the message refers to ``parc
 explain``."""
 
+_MAX_VALUE = 60
+"""Largest length of a value or a path in a fix, in characters."""
+
 _INDEX = r"\[\d+\]"
 
 FOREIGN_KEYS: dict[str, str] = {
+    "zero": "layout.zero_stage",
+    "time": "launch.slurm.time_limit",
     "tensor_model_parallel_size": "layout.tp",
     "tensor_parallel": "layout.tp",
     "tensor_parallel_size": "layout.tp",
@@ -74,8 +81,22 @@ FOREIGN_KEYS: dict[str, str] = {
     "backends": "emit",
     "targets": "emit",
 }
-"""Name of an option in Megatron-LM, DeepSpeed, vLLM or Hugging Face -> spec path of the same
+"""Name of an option in Megatron-LM, DeepSpeed, vLLM, Slurm or Hugging Face -> spec path of the same
 option."""
+
+OTHER_MEANING = frozenset(
+    {
+        *("gpu_memory_utilization", "enable_expert_parallel", "quantization"),
+        *("lr_warmup_fraction", "warmup_ratio", "lr_scheduler_type", "lr_decay_style"),
+    }
+)
+"""Keys of ``FOREIGN_KEYS`` whose values mean something else in the spec, so that a fix must not
+carry the value over. For example, vLLM's ``gpu_memory_utilization`` is the part of the memory that
+is used, and ``goals.memory_headroom`` the part that stays free."""
+
+_SIMILAR = 0.8
+"""Smallest similarity (ratio of difflib) of a key that is suggested instead of an unknown key. With
+difflib's default of 0.6, ``constraint`` would be taken for ``container_mounts``."""
 
 EXAMPLES: dict[str, str] = {
     "name": "name: my-run",
@@ -89,13 +110,12 @@ EXAMPLES: dict[str, str] = {
 """Spec path of a missing key -> example line, shown as the fix."""
 
 
-def unknown_key(location: ErrorLocation) -> Finding:
+def unknown_key(location: ErrorLocation, positions: SpecPositions) -> Finding:
     """Return the finding for an unknown key (X01), with the most likely intended key.
 
-    ``location.annotation`` is the pydantic model that does not have the key.
+    ``location.annotation`` is the pydantic model that does not have the key, and ``positions`` are
+    those of the spec.
     """
-    from parc.compiler.spec.schema import fields
-
     parent, key = location.parent, location.key
     other_kind = _explain_wrong_job_kind(location)
     if other_kind is not None:
@@ -103,11 +123,7 @@ def unknown_key(location: ErrorLocation) -> Finding:
     model = model_of(location.annotation)
     valid = tuple(model.model_fields) if model else ()
     prefix = f"{parent}." if parent else ""
-    # Suggest the option of another tool first, then the same key elsewhere, then similar keys here.
-    elsewhere = (path for path in fields() if path.rpartition(".")[2] == key)
-    meant = [FOREIGN_KEYS[key.lower()]] if key.lower() in FOREIGN_KEYS else []
-    meant = meant or sorted(elsewhere, key=lambda path: (path.count("."), path))[:3]
-    meant = meant or [f"{prefix}{name}" for name in did_you_mean(key, valid)]
+    meant = _meant_keys(parent, key, valid)
     listed = f"valid keys: {', '.join(valid)}"
     # A long list would hide the suggestion.
     if len(valid) > _MAX_LISTED_KEYS:
@@ -116,8 +132,52 @@ def unknown_key(location: ErrorLocation) -> Finding:
         f"unknown key {key[:60]}" + (f" in {parent}" if parent else ""),
         label=f"did you mean {' or '.join(meant)}?" if meant else "this key does not exist",
         help=listed,
-        fix=f"{meant[0]}: {_yaml_text(location.value)}" if meant else f"remove {prefix}{key[:60]}",
+        fix=_move_value(location, meant[0], positions) if meant else f"remove {prefix}{key[:60]}",
     )
+
+
+def _meant_keys(parent: str, key: str, valid: Sequence[str]) -> list[str]:
+    """Return the spec paths that an unknown key may mean, the most likely one first.
+
+    These are the option of another tool, else the same key in a related section, else similar keys
+    in ``valid``, the keys of the section ``parent``.
+    """
+    from parc.compiler.spec.schema import fields
+
+    other_tool = FOREIGN_KEYS.get(key.lower())
+    if other_tool is not None and _is_related(parent, other_tool.rpartition(".")[0]):
+        return [other_tool]
+    elsewhere = [
+        path
+        for path in fields()
+        if path.rpartition(".")[2] == key and _is_related(parent, path.rpartition(".")[0])
+    ]
+    if elsewhere:
+        return sorted(elsewhere, key=lambda path: (path.count("."), path))[:3]
+    prefix = f"{parent}." if parent else ""
+    return [f"{prefix}{name}" for name in did_you_mean(key, valid, cutoff=_SIMILAR)]
+
+
+def _is_related(parent: str, section: str) -> bool:
+    """Return True if a key of ``section`` may have been written into ``parent`` by mistake.
+
+    They are equal, or one contains the other, or both are top-level sections. Elsewhere, equal
+    keys have different meanings, as in ``launch.slurm.modules`` and ``layout.recompute.modules``.
+    """
+    inside = section.startswith(f"{parent}.") or parent.startswith(f"{section}.")
+    return parent in ("", section) or inside or not ("." in parent or "." in section)
+
+
+def _move_value(location: ErrorLocation, meant: str, positions: SpecPositions) -> str:
+    """Return the fix that sets ``meant`` to the value of an unknown key; "" if that is unclear.
+
+    A value at ``meant`` that the spec already has is never replaced.
+    """
+    if location.key.lower() in OTHER_MEANING or positions.is_path_in_spec(meant):
+        return ""
+    if len(location.path) > _MAX_VALUE:
+        return ""
+    return f"{meant}: {_yaml_text(location.value)}   (instead of {location.path})"
 
 
 def _explain_wrong_job_kind(location: ErrorLocation) -> Finding | None:
@@ -157,8 +217,9 @@ def missing_key(location: ErrorLocation) -> Finding:
 
 
 def _yaml_text(value: Any) -> str:
-    """Return a number, a bool or a single word as written in YAML; ``...`` for any other value."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    plain = isinstance(value, int | float) or (isinstance(value, str) and value.isidentifier())
-    return str(value)[:60] if plain else "..."
+    """Return ``value`` as written in YAML on one line; ``...`` for a long value."""
+    if isinstance(value, str) and value.isidentifier():
+        return value
+    # JSON is valid YAML.
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _MAX_VALUE else "..."

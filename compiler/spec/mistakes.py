@@ -50,7 +50,7 @@ def _report_mistake(error: ErrorDetails, location: ErrorLocation, sink: Sink) ->
     # a missing key has no position, so the finding points at the mapping around it
     span = sink.positions.values.get(location.parent) if kind == "missing" else None
     if kind == "extra_forbidden":
-        sink.report("X01", unknown_key(location), at=location.path, key=True)
+        sink.report("X01", unknown_key(location, sink.positions), at=location.path, key=True)
     elif location.path == "parc":
         sink.report(
             "X13",

@@ -1,4 +1,4 @@
-"""Overrides of spec values by ``--set PATH=VALUE``, applied before validation."""
+"""Overrides of spec values before validation: ``--set PATH=VALUE`` and ``--set ~PATH``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _PART = re.compile(r'\.?(?:([\w-]+)|"([^"\\]*)"|\[([0-9]{1,6})\])')
 _NAMES = re.compile(r"model|cluster(\.(gpu|node|fabric))?")
 """Spec paths at which a name is an abbreviation of a mapping: an override of a key below replaces
 the name NAME by ``{base: NAME}``."""
-_FORM = "write --set PATH=VALUE, for example layout.tp=4 or cluster.racks[0].name=r01"
+_FORM = (
+    "write --set PATH=VALUE, for example layout.tp=4 or cluster.racks[0].name=r01; "
+    "--set '~PATH' removes a setting"
+)
 # A marker instead of None, because a key may be set to null.
 _MISSING = object()
 
@@ -34,13 +37,17 @@ def apply_overrides(tree: Tree, overrides: Sequence[str], sink: Sink) -> Tree:
     for number, text in enumerate(overrides, start=1):
         path, equals, _ = text.partition("=")
         span = Span(FILE, number, 1, max(1, len(path)))
-        parts = _split_path(path)
-        if not equals or not parts or "\n" in text:
+        removes = text.startswith("~")
+        parts = _split_path(text[1:] if removes else path)
+        if not (equals or removes) or not parts or "\n" in text:
             sink.report(
                 "X15", Finding(f"--set {text[:80]!r} is not PATH=VALUE", help=_FORM), span=span
             )
             continue
         where = _join_path(parts)
+        if removes:
+            _remove(value, parts, (values, keys))
+            continue
         new = _parse_value(text, number, where, sink)
         if new is None:
             continue
@@ -58,7 +65,7 @@ def apply_overrides(tree: Tree, overrides: Sequence[str], sink: Sink) -> Tree:
 
 
 def with_overrides(positions: SpecPositions, tree: Tree, overrides: Sequence[str]) -> SpecPositions:
-    """Return ``positions`` with the spans of ``tree``, and the overrides as a virtual file."""
+    """Return ``positions`` with the spans of ``tree``, and with the overrides as a virtual file."""
     lines = {**positions.lines}
     if overrides:
         lines[FILE] = tuple(overrides)
@@ -68,8 +75,8 @@ def with_overrides(positions: SpecPositions, tree: Tree, overrides: Sequence[str
 def _parse_value(text: str, number: int, where: str, sink: Sink) -> Tree | None:
     """Return the parsed value of an override; None if it is not valid YAML.
 
-    The text is padded with empty lines, so that positions in override ``number`` have that line
-    number.
+    ``number`` is the position of the override on the command line. Empty lines are put before the
+    text, so that this number is also the line number of diagnostics.
     """
     path, _, value = text.partition("=")
     # Spans of the parsed value then point into the virtual file of overrides.
@@ -121,6 +128,28 @@ def _set_value_at_path(tree: Any, parts: Sequence[str | int], value: Any) -> Non
         node = inner
     _get_child(node, parts[-1], parts[:-1])  # raises if the parent is not a mapping or list
     node[parts[-1]] = value
+
+
+def _remove(
+    tree: Any, parts: Sequence[str | int], positions: tuple[dict[str, Span], dict[str, Span]]
+) -> None:
+    """Remove the value at the path ``parts`` and its positions; an absent value stays absent."""
+    node, last = tree, parts[-1]
+    try:
+        for depth, part in enumerate(parts[:-1]):
+            node = _get_child(node, part, parts[:depth])
+        if node is _MISSING or _get_child(node, last, parts[:-1]) is _MISSING:
+            return
+    except _NoSuchPathError:
+        return
+    del node[last]
+    # After an entry of a list is removed, the later entries have other indexes.
+    changed = _join_path(parts[:-1] if isinstance(last, int) else parts)
+    for table in positions:
+        for path in [path for path in table if _is_below(path, changed)]:
+            del table[path]
+        if isinstance(last, str):
+            table.pop(changed, None)
 
 
 def _get_child(node: Any, part: str | int, parents: Sequence[str | int]) -> Any:

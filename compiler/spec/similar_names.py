@@ -9,16 +9,24 @@ _MAX_LENGTH = 64
 comparing them is slow."""
 
 
-def did_you_mean(word: str, names: Iterable[str], *, most: int = 3) -> tuple[str, ...]:
-    """Return at most ``most`` of ``names`` that are similar to ``word``, the most similar first."""
+_CUTOFF = 0.6
+"""Smallest similarity of a suggested name, as the ratio of difflib, whose default this is."""
+
+
+def did_you_mean(
+    word: str, names: Iterable[str], *, most: int = 3, cutoff: float = _CUTOFF
+) -> tuple[str, ...]:
+    """Return at most ``most`` of ``names`` that are similar to ``word``, the most similar first.
+
+    ``cutoff`` is the smallest similarity, from 0 to 1 (equal).
+    """
     from difflib import get_close_matches
 
     if len(word) > _MAX_LENGTH:
         return ()
     folded = {_ignoring_case_and_dashes(name): name for name in names}
-    return tuple(
-        folded[near] for near in get_close_matches(_ignoring_case_and_dashes(word), folded, n=most)
-    )
+    near = get_close_matches(_ignoring_case_and_dashes(word), folded, n=most, cutoff=cutoff)
+    return tuple(folded[name] for name in near)
 
 
 def _ignoring_case_and_dashes(name: str) -> str:

@@ -119,7 +119,7 @@ def _by_node_rank(hosts: tuple[Host, ...], order: Sequence[int]) -> tuple[Host, 
 
 
 def _pack_blocks(racks: tuple[Rack, ...], numbering: NodeNumbering, block: int) -> tuple[Host, ...]:
-    """Return all hosts in the order in which node ranks fill them.
+    """Return all hosts, in the order in which they get node ranks.
 
     Whole blocks of ``block`` hosts come first, rack by rack. Then come smaller blocks of
     ``numbering.hosts_together`` hosts, and last all other hosts.
@@ -198,8 +198,8 @@ def _count_groups_across_numa(
 def engine_hosts(layout: ServingLayout, host_gpus: int) -> int | None:
     """Return the least number of hosts for one engine; None if no number of hosts fits evenly.
 
-    On each host there must be whole tensor-parallel groups, or a group must fill whole hosts. The
-    same holds for the ranks of data parallelism.
+    A host must contain whole tensor-parallel groups, or a group must fill whole hosts. The same
+    condition holds for data-parallel ranks.
     """
     gpus = layout.engine_gpus
     if gpus <= host_gpus:
@@ -213,9 +213,10 @@ def engine_hosts(layout: ServingLayout, host_gpus: int) -> int | None:
 
 
 def _is_aligned(layout: ServingLayout, local: int) -> bool:
-    """Return True if hosts with ``local`` ranks each split groups evenly.
+    """Return True if ``local`` ranks per host divide the engine's groups evenly.
 
-    A tensor-parallel group or data-parallel rank must fill whole hosts, or fit evenly on one host.
+    A tensor-parallel group or data-parallel rank must fill whole hosts, or a host must contain a
+    whole number of them.
     """
     blocks = (layout.tp, layout.rank_gpus)
     return all(local % block == 0 or block % local == 0 for block in blocks)

@@ -36,7 +36,7 @@ class HostlistError(ValueError):
     """Error in a host list; ``column`` is its first character, counted from 1."""
 
     def __init__(self, message: str, column: int, length: int = 1) -> None:
-        """Store the message, the column of the error and the number of wrong characters."""
+        """Store the message, the column of the error, and how many characters are wrong."""
         super().__init__(message)
         self.message = message
         self.column = column

@@ -88,11 +88,12 @@ def _merge_axes(mesh: Mesh, names: tuple[str, ...]) -> list[_MergedAxis]:
 
 
 def _offsets(axes: list[_MergedAxis], grain: int) -> list[int]:
-    """Return all positions along ``axes``, in units of ``grain`` ranks; the first axis is fastest.
+    """Return the offsets of all positions along ``axes``, in units of ``grain`` ranks.
 
-    The grain is the number of consecutive ranks that visit the same hosts. An axis whose stride is
-    less than the grain is the first axis of the mesh and outside the group. It ends at a multiple
-    of the grain, because the grain divides the stride of the next axis.
+    The first axis varies fastest. The grain is the number of consecutive ranks whose process groups
+    span the same hosts. If the stride of an axis is less than the grain, the axis is the first one
+    of the mesh and not an axis of the group. It ends at a multiple of the grain, because the grain
+    divides the stride of the next axis.
     """
     units = [0]
     for axis in axes:

@@ -30,10 +30,10 @@ def tree_levels(cluster: Cluster) -> tuple[TreeLevel, ...]:
     """Return all levels of the cluster, the nearest first.
 
     The levels are: device, host, NVLink domain, rail, tiers of switches. An NVLink domain of
-    several hosts comes after the host, a smaller one before it. The rate of a tier is the share of
-    one GPU in the NICs of its host, divided by the oversubscription of all tiers below. GPUs with
-    the same index in their hosts are on one rail, one switch apart. Other GPUs below the leaf need
-    a hop over NVLink in addition, which the figures of the leaf do not include.
+    several hosts comes after the host, a smaller one before it. The rate of a tier, per GPU, is the
+    rate of the NICs per GPU, divided by the oversubscription of all lower tiers. GPUs with the same
+    index in their hosts are on one rail, one switch apart. Traffic between GPUs of different rails
+    below one leaf also needs a hop over NVLink; the rate of the leaf does not include that hop.
     """
     node, rate = cluster.node, cluster.node.network_gb_per_s_per_gpu
     inside = [TreeLevel("device", 1, cluster.gpu.memory_gb_per_s, 0.0, 1.0)]
@@ -78,7 +78,8 @@ def zones(hosts: Iterable[Host], level: int) -> tuple[int, ...]:
     """Return the number of the switch above each host at ``level``.
 
     Switches are numbered by first appearance. A switch is identified by its whole path upward,
-    because two pods may each have a leaf1. The result is the input of ``uplinks.zone_egress``.
+    because two pods may each have a leaf1. The result is the input of
+    ``uplinks.messages_leaving_zones``.
     """
     numbers: dict[tuple[str, ...], int] = {}
     return tuple(numbers.setdefault(host.path[level:], len(numbers)) for host in hosts)

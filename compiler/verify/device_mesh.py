@@ -67,9 +67,9 @@ class MeshSizes:
 
 
 def derive_mesh_groups(sizes: MeshSizes, families: tuple[str, ...]) -> dict[str, Groups]:
-    """Return family -> process groups on a mesh of the given sizes, for each of ``families``.
+    """Return name -> process groups on a mesh of the given sizes, for each name in ``families``.
 
-    Families of dense layers are the keys of DENSE; families of experts are the keys of SPARSE.
+    The keys of DENSE are the names for dense layers, those of SPARSE for experts.
     """
     outer = (("pp", sizes.pp), ("dp_replicate", sizes.dp_replicate))
     dense: Axes = (*outer, ("dp_shard", sizes.dp_shard), ("cp", sizes.cp), ("tp", sizes.tp))

@@ -53,10 +53,10 @@ def verify_rendezvous(file: str, text: str, hosts: list[str], sink: Sink) -> Non
 
     The rendezvous host is the value of the shell variable ``first``.
     """
-    found = re.search(r"^first='?([^'\n]*)'?$", text, re.MULTILINE)
-    if found and found[1] != hosts[0]:
+    found = re.search(r"""^[ \t]*first=(["']?)([^"'\n]*?)\1[ \t]*$""", text, re.MULTILINE)
+    if found and found[2] != hosts[0]:
         message = (
-            f"the rendezvous in {file} is on {found[1]!r:.60}, but rank 0 is on {hosts[0]!r:.60}"
+            f"the rendezvous in {file} is on {found[2]!r:.60}, but rank 0 is on {hosts[0]!r:.60}"
         )
         sink.report("A07", message, span=Span(file, text.count("\n", 0, found.start()) + 1, 1))
 

@@ -18,7 +18,7 @@ AGAIN = "run parc compile again"
 
 
 def verify_checksums(contents: Mapping[str, bytes], sink: Sink) -> None:
-    """Report changed files (A10), a lock without checksums (A11) and foreign files (A12).
+    """Report changed files (A10), a lock without checksums (A11), and files not from PARC (A12).
 
     Must run after ``verify_artifacts``, which reports missing files and an unreadable lock. A
     changed file that already has a finding gets no second one.
@@ -90,9 +90,9 @@ def _report_line_ends(files: Sequence[str], sink: Sink) -> None:
 
 
 def _report_foreign(contents: Mapping[str, bytes], ours: set[str], sink: Sink) -> None:
-    """Report foreign files under names that PARC reserves (A12).
+    """Report files that PARC did not write, but whose names PARC reserves (A12).
 
-    Files under other names, such as logs, are allowed.
+    ``report_other_names`` reports files under other names, such as logs.
     """
     names = set(map(_top_level_name, ours))
     foreign = sorted(
@@ -102,6 +102,18 @@ def _report_foreign(contents: Mapping[str, bytes], ours: set[str], sink: Sink) -
         message = f"the folder has files that PARC did not write: {_format_files(foreign)}"
         help_ = "the next parc compile deletes all files whose names PARC reserves"
         fix = "move these files out of the folder"
+        sink.report("A12", Finding(message, help=help_, fix=fix))
+
+
+def report_other_names(names: Sequence[str], sink: Sink) -> None:
+    """Report files and folders at the top of the directory whose names PARC does not use (A12).
+
+    ``names`` are their names. They are only listed, because they may be large, such as logs.
+    """
+    if names:
+        message = f"the folder has files that PARC did not write: {_format_files(names)}"
+        help_ = "parc compile does not write to a folder with such files"
+        fix = "move these files out of the folder before the next parc compile"
         sink.report("A12", Finding(message, help=help_, fix=fix))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from parc.backends.verifier import Decision
@@ -20,8 +21,9 @@ SHOWN_CHARACTERS = 60
 _ABSENT = object()
 
 
+@lru_cache(maxsize=2)
 def read_plan(text: str) -> dict[str, Any]:
-    """Return the tree of ``plan.json``; Malformed without a layout and a problem."""
+    """Return the content of ``plan.json``; raise Malformed if it has no layout or no problem."""
     tree = read_json(PLAN, text)
     for key in ("layout", "problem"):
         if not isinstance(tree.get(key), dict):
@@ -30,12 +32,15 @@ def read_plan(text: str) -> dict[str, Any]:
 
 
 def verify_decisions(plan: Mapping[str, Any], found: Iterable[Decision], sink: Sink) -> None:
-    """Report A14 per setting of a file that differs from ``plan``, at its line."""
+    """Report each setting in ``found``, read from a file, that differs from ``plan`` (A14).
+
+    The diagnostic points to the line of the setting in its file.
+    """
     for one in found:
         expected = planned_value(plan, one.path)
         if expected is _ABSENT:
             message, label = f"{PLAN} has no {one.path}", f"{one.file} sets it"
-        elif same_value(expected, one.value):
+        elif same_value(expected, one.value) or (one.accepts and one.accepts(expected)):
             continue
         else:
             message = f"{one.path} is {_shown(expected)} in {PLAN}, but {_shown(one.value)} here"
@@ -44,7 +49,7 @@ def verify_decisions(plan: Mapping[str, Any], found: Iterable[Decision], sink: S
 
 
 def planned_value(plan: Mapping[str, Any], path: str) -> Any:
-    """Return the value at a dotted path of ``plan``; a private marker if there is none."""
+    """Return the value at a dotted path of ``plan``; the sentinel ``_ABSENT`` if there is none."""
     value: Any = plan
     for name in path.split("."):
         if not isinstance(value, Mapping) or name not in value:
@@ -54,7 +59,13 @@ def planned_value(plan: Mapping[str, Any], path: str) -> Any:
 
 
 def same_value(expected: Any, found: Any) -> bool:
-    """Return True if two JSON values are equal; numbers up to ``RELATIVE_TOLERANCE``."""
+    """Return True if two JSON values are equal.
+
+    Numbers are equal if they differ by at most ``RELATIVE_TOLERANCE``. A frozenset equals each of
+    its values.
+    """
+    if isinstance(found, frozenset):
+        return any(same_value(expected, one) for one in found)
     if isinstance(expected, bool) or isinstance(found, bool):
         return expected is found
     if isinstance(expected, int | float) and isinstance(found, int | float):

@@ -18,10 +18,10 @@ LOCK = "parc.lock"
 def expected_files(
     lock: Mapping[str, Any], verifiers: Mapping[str, Verifier], serving: bool
 ) -> list[str]:
-    """Return the files that ``lock`` lists and those that its targets always emit.
+    """Return the files that ``lock`` lists, and those that its targets always emit.
 
-    Locks of old versions list no files. A lock names the version of the framework even if the
-    framework's files were not emitted, so a framework's verifier has no files that are always
+    Locks of old versions list no files. A framework's verifier declares no files that are always
+    emitted, because a lock contains the version of the framework even if its files were not
     emitted.
     """
     versions = lock["decisions"].get("versions")
@@ -34,7 +34,7 @@ def expected_files(
 def missing_files(
     artifacts: Mapping[str, str], verifiers: Iterable[Verifier]
 ) -> list[tuple[str, str]]:
-    """Return (missing file, file that needs it) for each file that another one refers to."""
+    """Return (missing file, file that refers to it) for all references to missing files."""
     files = [one.files for one in verifiers]
     # A file is needed if this text occurs in a script; $here stands for the folder of the script.
     references = {file: text for one in files for file, text in one.references.items()}

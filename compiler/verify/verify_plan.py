@@ -93,6 +93,7 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
     if framework is not None:
         missing |= {file: framework.file for file in framework.needs if file not in artifacts}
     if _check_contents(folder):
+        _check_launcher_contents(folder)
         _verify_decisions(folder)
         if TABLE in artifacts:
             _report_malformed(lambda: _verify_rank_map(folder), sink)
@@ -142,8 +143,23 @@ def _check_contents(folder: _EmittedFolder) -> bool:
     return not failed.diagnostics
 
 
+def _check_launcher_contents(folder: _EmittedFolder) -> None:
+    """Let the verifiers of launchers, engines and reports report contradictions in their files."""
+    artifacts, sink = folder.artifacts, folder.sink
+
+    def check(one: Verifier) -> None:
+        _report_malformed(lambda: one.check_contents(artifacts, sink), sink)
+
+    for name, one in folder.verifiers.items():
+        if not declaration(name).is_framework:
+            check(one)
+
+
 def _verify_decisions(folder: _EmittedFolder) -> None:
-    """Report A14 for settings that differ from ``plan.json``; nothing if it was not emitted."""
+    """Report settings in emitted files that differ from ``plan.json`` (A14).
+
+    Nothing is compared if ``plan.json`` was not emitted.
+    """
     artifacts, sink = folder.artifacts, folder.sink
     plan = (
         _report_malformed(lambda: read_plan(artifacts[PLAN]), sink) if PLAN in artifacts else None
@@ -238,7 +254,10 @@ def _derive_groups(folder: _EmittedFolder, world: int, sink: Sink) -> DerivedGro
 
 
 def _verify_serving(folder: _EmittedFolder, table: Table) -> None:
-    """Verify hosts, launch files, lock and engine ranks of a serving job against its ``table``."""
+    """Verify the hosts, launch files, lock and engine ranks of a serving job.
+
+    ``table`` contains the columns of ``rankmap.csv``, with which they are compared.
+    """
     sink, engine = folder.sink, folder.engine
     hosts = verify_hosts(table, sink)
     _verify_launch(folder, hosts, len(table["rank"]) // len(hosts))

@@ -139,7 +139,7 @@ def verify_document(tree: dict[str, Any], found: RankMap, sink: Sink) -> None:
 
 
 def verify_groups(tree: dict[str, Any], derived: DerivedGroups, sink: Sink) -> None:
-    """Report sizes, rank order and groups in rankmap.json that are not the framework's (A06)."""
+    """Report sizes, rank order and groups in rankmap.json that contradict the framework's (A06)."""
     if any(tree["sizes"].get(name) != size for name, size in derived.sizes.items()):
         _report_difference(f"sizes differ from those of {derived.file}: {derived.sizes}", sink)
     if tree.get("order") != derived.order:

@@ -46,7 +46,7 @@ def verify_engine_ranks(
 def verify_serving_document(
     tree: dict[str, Any], table: Table, engine: EngineVerifier, sink: Sink
 ) -> None:
-    """Report each part of rankmap.json that differs from rankmap.csv or the engine (A06)."""
+    """Report each part of rankmap.json that contradicts rankmap.csv or the engine's file (A06)."""
     columns = [name for name in table if name in (*engine.axes, *engine.shared_axes)]
     for column in columns:
         values = tree["ranks"].get(column)

@@ -82,6 +82,29 @@ def test_a_time_limit_in_any_form_of_slurm_is_valid(text: str | None) -> None:
     assert codes(with_slurm(named_plan(), time_limit=text)) == []
 
 
+@pytest.mark.parametrize(
+    ("limit", "fix"),
+    [
+        ("48h", "2-00:00:00"),
+        ("2 days", "2-00:00:00"),
+        ("1d12h", "1-12:00:00"),
+        ("1 day, 2 hours", "1-02:00:00"),
+        ("90min", "0-01:30:00"),
+        ("1.5 H", "0-01:30:00"),
+        ("1.0001s", "0-00:00:02"),
+        ("2w", "14-00:00:00"),
+        ("tomorrow", ""),
+        ("1-2-3", ""),
+        ("0h", ""),
+    ],
+)
+def test_the_suggested_time_limit_is_as_long_as_the_one_in_the_spec(limit: str, fix: str) -> None:
+    (l17,) = found(with_slurm(named_plan(), time_limit=limit))
+    assert l17.code == "PARC-L17"
+    assert l17.finding.fix == (f'launch.slurm.time_limit: "{fix}"' if fix else "")
+    assert not fix or time_limit_seconds(fix)
+
+
 @pytest.mark.parametrize("name", ["a/b", "", "a\nb"])
 def test_a_job_name_must_be_a_valid_file_name(name: str) -> None:
     plan = named_plan()

@@ -13,6 +13,7 @@ import pytest
 
 from parc.compiler.cost.step.terms import TERMS
 from parc.compiler.diagnostics.codes import all_codes
+from parc.compiler.ir import Artifact, Plan
 from tests.cli.specs import SPEC, parc, write_spec
 
 BAD = (("tp: 8", "tp: 3"),)
@@ -152,15 +153,58 @@ def test_verify_accepts_the_output_of_compile_and_rejects_a_contradiction(tmp_pa
     assert "error[PARC-A02]" in result.stdout
 
 
-def test_a_consistent_edit_is_a_warning(tmp_path: Path) -> None:
+def test_an_edit_of_a_comment_is_a_warning(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert parc("compile", write_spec(tmp_path), "-o", str(out)).exit_code == 0
+    args = out / "megatron" / "args.sh"
+    args.write_text("# my comment\n" + args.read_text("utf-8"), encoding="utf-8")
+    result = parc("verify", str(out))
+    assert result.exit_code == 0
+    assert "warning[PARC-A10]: megatron/args.sh was changed after PARC wrote it" in result.stdout
+    assert parc("verify", str(out), "--fail-on", "warning").exit_code == 1
+
+
+def test_an_edit_of_a_setting_is_an_error_with_both_values(tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert parc("compile", write_spec(tmp_path), "-o", str(out)).exit_code == 0
     args = out / "megatron" / "args.sh"
     args.write_text(args.read_text("utf-8").replace("--lr 0.0001", "--lr 0.01"), encoding="utf-8")
     result = parc("verify", str(out))
+    assert result.exit_code == 1
+    assert "error[PARC-A14]: problem.job.learning_rate is 0.0001 in plan.json" in result.stdout
+
+
+def test_verify_names_files_at_the_top_of_the_folder_that_parc_did_not_write(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "out"
+    assert parc("compile", write_spec(tmp_path), "-o", str(out)).exit_code == 0
+    (out / "notes.txt").write_text("x", encoding="utf-8")
+    (out / "logs").mkdir()
+    (out / "__pycache__").mkdir()
+    result = parc("verify", str(out))
     assert result.exit_code == 0
-    assert "warning[PARC-A10]: megatron/args.sh was changed after PARC wrote it" in result.stdout
-    assert parc("verify", str(out), "--fail-on", "warning").exit_code == 1
+    listed = "advice[PARC-A12]: the folder has files that PARC did not write: logs/, notes.txt\n"
+    assert listed in result.stdout
+
+
+def test_check_reports_what_the_verification_of_the_emitted_files_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from parc.backends.rankmap.backend import Rankmap
+
+    emit = Rankmap.emit
+
+    def emit_wrong_table(self: Rankmap, plan: Plan) -> tuple[Artifact, ...]:
+        table, *others = emit(self, plan)
+        return (Artifact(table.path, table.text.replace("\n1,0,", "\n1,1,", 1)), *others)
+
+    spec = write_spec(tmp_path)
+    assert parc("check", spec).exit_code == 0
+    monkeypatch.setattr(Rankmap, "emit", emit_wrong_table)
+    result = parc("check", spec)
+    assert result.exit_code == 1
+    assert "error[PARC-A05]" in result.stdout
 
 
 def test_verify_of_a_missing_directory_exits_with_2(tmp_path: Path) -> None:

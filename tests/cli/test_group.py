@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -124,3 +126,115 @@ def test_a_closed_pipe_ends_without_a_message() -> None:
     os.close(write)
     assert ran.stderr == b""
     assert ran.returncode == 141
+
+
+SPEC = """\
+parc: 1
+name: x
+model: llama-3-8b
+cluster: {node: dgx-h100, nodes: 1}
+job: {sequence_length: 4096, global_batch: none}
+"""
+READERS: dict[str, tuple[str, ...]] = {
+    "check": (),
+    "lint": (),
+    "compile": (),
+    "estimate": (),
+    "search": (),
+    "calibrate": (),
+    "replan": ("--drain", "n1"),
+    "diff": ("spec.yaml",),
+    "verify": (),
+    "import": (),
+}
+"""Command that reads a file -> further arguments. ``import`` also needs a format first."""
+
+
+def parc_in(folder: Path, *args: str, closed: int | None = None) -> tuple[int, str, str]:
+    """Run ``parc`` in ``folder`` with the file descriptor ``closed`` closed."""
+    child = f"import os, sys; os.close({closed}); " if closed is not None else ""
+    # The streams are made when Python starts, so the descriptor is closed before.
+    command = [sys.executable, "-c", f"{child}os.execv(sys.argv[1], sys.argv[1:])"]
+    command = [*command, sys.executable, "-m", "parc", *args]
+    command = command if closed is not None else command[3:]
+    ran = subprocess.run(
+        [os.fsencode(word) for word in command],
+        cwd=folder,
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    return ran.returncode, ran.stdout.decode("utf-8"), ran.stderr.decode("utf-8")
+
+
+def in_process(*args: str) -> tuple[int, str]:
+    result = CliRunner().invoke(main, args)
+    return result.exit_code, result.output
+
+
+def reader_arguments(name: str, file: str, *options: str) -> tuple[str, ...]:
+    kind = ("sbatch",) if name == "import" else ()
+    return (name, *kind, file, *READERS[name], *options)
+
+
+def formats(name: str) -> list[str]:
+    command: click.Command = import_module(f"parc.compiler.cli.commands.{name}").command
+    return [
+        choice
+        for parameter in command.params
+        if parameter.name == "style" and isinstance(parameter.type, click.Choice)
+        for choice in parameter.type.choices
+    ] or [""]
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_closed_standard_input_is_an_unreadable_file(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from parc.compiler.spec.reading import source
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "spec.yaml").write_text(SPEC, encoding="utf-8")
+    # CliRunner replaces sys.stdin, so that the module that reads it gets its own.
+    monkeypatch.setattr(source, "sys", SimpleNamespace(stdin=None))
+    code, output = in_process(*reader_arguments(name, "-"))
+    assert code == 2
+    assert len(output.splitlines()) == 1
+    assert "internal error" not in output
+
+
+@pytest.mark.parametrize("descriptor", [0, 1, 2])
+def test_a_closed_stream_is_no_bug(descriptor: int, tmp_path: Path) -> None:
+    (tmp_path / "spec.yaml").write_text(SPEC, encoding="utf-8")
+    code, out, error = parc_in(tmp_path, "check", "spec.yaml", closed=descriptor)
+    assert code == 1
+    assert ("PARC-X02" in out) == (descriptor != 1)
+    assert error == ""
+    code, _, error = parc_in(tmp_path, "check", "-", closed=0)
+    assert (code, error) == (2, "parc: cannot read standard input: it is closed\n")
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_file_name_that_is_not_utf8_works_in_every_format(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    strange = os.fsdecode(b"bad\xff.yaml")
+    for file in (strange, "spec.yaml"):
+        Path(file).write_text(SPEC, encoding="utf-8")
+    for style in formats(name):
+        options = ("--format", style) if style else ()
+        for file in (strange, "missing-" + strange):
+            code, output = in_process(*reader_arguments(name, file, *options))
+            assert code in (0, 1, 2), output
+            assert "internal error" not in output
+
+
+def test_sarif_has_the_bytes_of_a_file_name_that_is_not_utf8(tmp_path: Path) -> None:
+    strange = os.fsdecode(b"bad\xff.yaml")
+    (tmp_path / strange).write_text(SPEC, encoding="utf-8")
+    code, out, error = parc_in(tmp_path, "check", strange, "--format", "sarif")
+    assert (code, error) == (1, "")
+    (result,) = json.loads(out)["runs"][0]["results"]
+    place = result["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == "bad%FF.yaml"

@@ -2,53 +2,139 @@
 
 from __future__ import annotations
 
-import re
+from functools import cache
 from typing import Any
 
 import pytest
 
 from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.pipeline import plan_spec
+from parc.compiler.spec.fixes import overrides_of_fix
+from parc.compiler.spec.override import apply_overrides
 from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.yaml_tree import read_tree
 from tests.compiled import changed, planned
 from tests.diagnostics.test_every_code import FOLDERS, HERE
 
-EDIT = re.compile(r"([a-z_]+(?:[.\[][\w\]]+)*): (\S+|\[.*\]|\{.*\})(?:   \(.*\))?")
-"""A path and its value, with an optional remark. A line with two edits does not match."""
-OPEN = re.compile(r"\.\.\.|<\w+>|[A-Z]{4,}|/path/")
-"""Placeholders that the user must replace."""
-STAY = {"X01": "the unknown key stays until the user removes it"}
+NEVER_LOWERED = (
+    *("job.global_batch", "job.sequence_length", "job.steps", "job.max_model_len"),
+    *("cluster.nodes", "launch.slurm.time_limit"),
+)
+"""Spec paths of what the user asked for. A fix may raise it, but not lower it."""
+REVEALED = {
+    "I05": "the contents of the file are only read when its format is clear",
+}
+"""Code -> reason why an error with another code may appear after its fix."""
+BY_HAND = {
+    **dict.fromkeys(
+        ("E01", "E02", "E03", "E04", "E05", "E06", "K06"), "the model is another one then"
+    ),
+    **dict.fromkeys(("F01", "F02", "F03"), "an edit inside launch.args, as lint offers it"),
+    **dict.fromkeys(("H04", "H05", "K03", "X19"), "only the user has the value"),
+    **dict.fromkeys(("L22", "L24", "L27"), "the user's name of an image or a queue"),
+    **dict.fromkeys(("L16", "M10"), "a choice of the user"),
+}
+"""Code of a bad spec whose fixes cannot be applied mechanically -> reason."""
 
 
+@cache
 def diagnostics_after(code: str, *edits: str) -> tuple[Diagnostic, ...]:
     """Return the diagnostics of the bad spec of ``code`` after ``edits``."""
-    folder, sink = HERE / code, Sink()
-    extra = folder / "set.txt"
-    overrides = extra.read_text("utf-8").splitlines() if extra.is_file() else []
-    text = (folder / "spec.yaml").read_bytes().decode("utf-8", "replace")
-    plan_spec(Source("spec.yaml", text, folder), [*overrides, *edits], sink)
+    sink = Sink()
+    plan_spec(bad_spec(code), [*overrides(code), *edits], sink)
     return sink.diagnostics
 
 
-@pytest.mark.parametrize("code", [code for code in FOLDERS if code not in STAY])
-def test_the_offered_edit_removes_the_finding(code: str) -> None:
-    for found in diagnostics_after(code):
-        edit = EDIT.fullmatch(found.finding.fix)
-        if found.severity != "error" or edit is None or OPEN.search(edit[2]):
+def bad_spec(code: str) -> Source:
+    text = (HERE / code / "spec.yaml").read_bytes().decode("utf-8", "replace")
+    return Source("spec.yaml", text, HERE / code)
+
+
+def overrides(code: str) -> list[str]:
+    extra = HERE / code / "set.txt"
+    return extra.read_text("utf-8").splitlines() if extra.is_file() else []
+
+
+def value_after(code: str, path: str, *edits: str) -> Any:
+    """Return the value at ``path`` in the bad spec of ``code`` after ``edits``; None if absent."""
+    source = bad_spec(code)
+    tree = read_tree(source.text, source.name, Sink())
+    node = None if tree is None else apply_overrides(tree, [*overrides(code), *edits], Sink()).value
+    for key in path.split("."):
+        node = node.get(key) if isinstance(node, dict) else None
+    return node
+
+
+def lowered(code: str, *edits: str) -> list[str]:
+    """Return the paths whose number, or presence, the fix lowers."""
+    paths = []
+    for path in NEVER_LOWERED:
+        before, after = value_after(code, path), value_after(code, path, *edits)
+        shrinks = isinstance(before, int) and isinstance(after, int) and after < before
+        if shrinks or (before is not None and after is None):
+            paths.append(path)
+    return paths
+
+
+@pytest.mark.parametrize("code", FOLDERS)
+def test_each_fix_was_tried_and_lowers_nothing(code: str) -> None:
+    before = diagnostics_after(code)
+    offered = [found for found in before if found.finding.fix]
+    by_hand = [found.finding.fix for found in offered if not overrides_of_fix(found.finding.fix)]
+    assert bool(by_hand) == (code in BY_HAND), by_hand
+    for found in offered:
+        edits = overrides_of_fix(found.finding.fix)
+        if not edits:
             continue
-        after = {(one.code, one.path) for one in diagnostics_after(code, f"{edit[1]}={edit[2]}")}
-        assert (found.code, found.path) not in after, found.finding.fix
+        after = diagnostics_after(code, *edits)
+        assert (found.code, found.path) not in {(one.code, one.path) for one in after}, edits
+        errors = {one.code for one in after if one.severity == "error"}
+        new = errors - {one.code for one in before}
+        assert bool(new) == (code in REVEALED), (edits, new)
+        assert not lowered(code, *edits), edits
+
+
+def test_every_exception_has_its_case() -> None:
+    assert {*REVEALED, *BY_HAND} <= {*FOLDERS}
+
+
+@pytest.mark.parametrize(
+    ("layout", "expected"),
+    [
+        ({"tp": 3}, {("PARC-D01", "layout.tp")}),
+        ({"tp": 6}, {("PARC-D01", "layout.tp")}),
+        ({"tp": 3, "pp": 7}, {("PARC-D01", "layout.tp"), ("PARC-D09", "layout.pp")}),
+        ({"tp": 3, "cp": 3}, {("PARC-D01", "layout.tp"), ("PARC-S04", "layout.cp")}),
+        ({"tp": 3, "dp": 5}, {("PARC-D01", "layout.tp"), ("PARC-B01", "job.global_batch")}),
+        ({"tp": 8, "pp": 3}, {("PARC-D09", "layout.pp")}),
+        ({"cp": 8, "cp_comm": "a2a+p2p", "cp_a2a": 3}, {("PARC-S06", "layout.cp_a2a")}),
+        ({"pp": 1, "vpp": 3}, {("PARC-P06", "layout.vpp")}),
+    ],
+)
+def test_one_root_cause_gives_one_error(layout: Any, expected: Any) -> None:
+    spec = changed(TRAINED, {"layout": layout, "cluster.nodes": 4, "job.sequence_length": 8192})
+    found = [one for one in planned(spec)[1].diagnostics if one.severity == "error"]
+    assert {(one.code, one.path) for one in found} == expected
+    assert len(found) == len(expected)
+
+
+@pytest.mark.parametrize("layout", [{"tp": 3, "pp": 7}, {"tp": 3, "cp": 3}, {"tp": 3, "dp": 12}])
+def test_the_fixes_of_all_errors_together_give_a_plan(layout: Any) -> None:
+    spec = changed(TRAINED, {"layout": layout, "cluster.nodes": 4, "job.sequence_length": 8192})
+    fixes = [one.finding.fix for one in planned(spec)[1].diagnostics]
+    edits = dict(text.split("=") for fix in fixes for text in overrides_of_fix(fix))
+    plan, sink = planned(changed(spec, {path: int(value) for path, value in edits.items()}))
+    assert plan is not None
+    assert not sink.failed()
 
 
 @pytest.mark.parametrize("code", ["D01", "D09", "D10", "S07", "T11"])
 def test_one_edit_of_the_layout_removes_all_errors(code: str) -> None:
-    (edit, *_) = [
-        EDIT.fullmatch(one.finding.fix) for one in diagnostics_after(code) if one.finding.fix
+    (edits, *_) = [
+        overrides_of_fix(one.finding.fix) for one in diagnostics_after(code) if one.finding.fix
     ]
-    assert edit is not None
-    assert not [
-        one for one in diagnostics_after(code, f"{edit[1]}={edit[2]}") if one.severity == "error"
-    ]
+    assert edits
+    assert not [one for one in diagnostics_after(code, *edits) if one.severity == "error"]
 
 
 SERVED = {

@@ -11,7 +11,7 @@ from parc.compiler.ir import Layout, Problem
 
 
 def grouped_gemm(problem: Problem, layout: Layout) -> bool:
-    """Return True if one kernel computes all experts of a rank, which the GPU must support."""
+    """Return True to compute all experts of a rank in one kernel, if the GPU supports that."""
     return problem.model.experts is not None and has_grouped_gemm(problem)
 
 

@@ -32,7 +32,7 @@ def has_latent(problem: Problem) -> bool:
 
 
 def grouped_queries(problem: Problem) -> bool:
-    """Return True for fewer key-value heads than heads.
+    """Return True if the model has fewer key-value heads than query heads.
 
     False for latent attention, which Megatron does not combine with ``--group-query-attention``.
     """

@@ -58,8 +58,9 @@ def first_rank_layers(problem: Problem, layout: Layout) -> int | None:
 def last_rank_layers(problem: Problem, layout: Layout) -> int | None:
     """Return the number of layers of the last pipeline rank, over all its chunks.
 
-    None unless the split sets the layers of the first and the last of at least three ranks. With
-    both flags, two ranks and vpp, Megatron would divide by zero middle ranks.
+    None unless there are at least three ranks, and the split sets the layers of the first and the
+    last. With two ranks, both flags and vpp, Megatron would divide by the number of middle ranks,
+    0.
     """
     needed = _needs_end_flags(problem, layout) and layout.pp > 2
     return layout.split.stage_layers(-1) if needed else None

@@ -52,9 +52,9 @@ class Facts(LaunchFacts[Problem, Layout]):
 def megatron_facts(
     spec: Mapping[str, Any], known: Known, options: LintOptions
 ) -> tuple[Facts | None, tuple[Diagnostic, ...]]:
-    """Return (facts of a Megatron launch, findings on single flag values).
+    """Return (problem and layout of a Megatron launch, findings on single flag values).
 
-    The facts are None if no problem can be built from the flags.
+    The first is None if no problem can be built from the flags.
 
     Args:
         spec: fragment of a spec, read from the flags.
@@ -83,7 +83,7 @@ def gpus_known(known: Known, options: LintOptions) -> bool:
 
 
 def _complete_spec(spec: Mapping[str, Any], options: LintOptions) -> dict[str, Any]:
-    """Return a complete spec: the fields of ``spec``, and stand-ins for all other fields."""
+    """Return a complete spec: the fields of ``spec``, and placeholder values for other fields."""
     model: Any = options.model
     if model is None:
         written = dict(spec.get("model", {}))
@@ -136,7 +136,7 @@ def _add_implied_vpp(layout: dict[str, Any]) -> dict[str, Any]:
 
 
 def _known_problem(problem: Problem, known: Known, options: LintOptions) -> Problem:
-    """Return a copy of ``problem`` in which fields with stand-in values are marked as unknown."""
+    """Return a copy of ``problem`` in which fields with placeholder values are unknown."""
     job = {"sequence_length", "global_batch", "precision"}
     shared = options.gpus is not None or known("cluster.node.gpus_per_node")
     cluster = known_cluster(problem.cluster, options, shared, gpus_known(known, options))
@@ -185,7 +185,7 @@ def _unknown_attention_fields(known: Known) -> list[str]:
 def _full_and_known_layout(
     problem: Problem, partial: Problem, known: Known
 ) -> tuple[Layout, Layout]:
-    """Return (layout with stand-ins, copy of the layout with the stand-ins marked as unknown)."""
+    """Return (layout, copy of the layout in which placeholder values are marked as unknown)."""
     pins = problem.pins
     sizes = {name: getattr(pins, name) or default for name, default in DEFAULTS.items()}
     tp, cp, pp, vpp = (sizes[name] for name in ("tp", "cp", "pp", "vpp"))

@@ -107,7 +107,7 @@ def lint_megatron(script: Script, options: LintOptions, sink: ScriptSink) -> lis
 
 
 def _uses_only_known_fields(found: Diagnostic, known: Known, options: LintOptions) -> bool:
-    """Return True if ``found``, a finding on the completed spec, depends on no stand-in value."""
+    """Return True if ``found``, a finding on the completed spec, uses no placeholder value."""
     paths = [cause.path for cause in found.finding.causes if cause.path]
     if found.path.startswith("model"):
         paths += [f"model.{name}" for name in ("layers", "hidden", "heads")]
@@ -204,7 +204,7 @@ def _check_program(script: Script, facts: Facts, known: bool, sink: Sink) -> Non
 
 
 def _check_layout(facts: Facts, sink: ScriptSink) -> list[SkippedRule]:
-    """Check all layout rules, and return the rules that need an unknown fact.
+    """Check all layout rules; return the rules that need a fact which the script does not contain.
 
     If no rule is violated, report advice on performance as well.
     """

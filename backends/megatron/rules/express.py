@@ -38,7 +38,7 @@ def linear_bias(model: Model) -> bool:
 def inexpressible_features(model: Model, version: str) -> Iterator[tuple[str, str, Finding]]:
     """Yield (code, spec path, finding) for each feature of ``model`` that no flag can express."""
     yield from _bias_faults(model)
-    yield from _norm_faults(model)
+    yield from _inexpressible_norms(model)
     yield from _activation_faults(model)
     yield from position_faults(model, version)
     yield from router_faults(model)
@@ -85,7 +85,7 @@ def _qkv_bias(model: Model) -> bool:
     return model.attention.qkv_bias
 
 
-def _norm_faults(model: Model) -> Iterator[tuple[str, str, Finding]]:
+def _inexpressible_norms(model: Model) -> Iterator[tuple[str, str, Finding]]:
     if model.norms_per_layer != 2 or not model.final_norm:
         yield (
             "E02",

@@ -31,12 +31,12 @@ Fault = tuple[str, str, Finding]
 
 
 def hybrid_faults(model: Model, version: str) -> Iterator[Fault]:
-    """Yield (code, spec path, finding) for each feature that no flag can express.
+    """Yield (code, spec path, finding) for each feature that no flag of Megatron can express.
 
     Only features of linear attention, Mamba layers and layer patterns are checked.
     """
     if model.attention.gate and model.attention.latent is not None:
-        yield _fault(
+        yield _hybrid_fault(
             ("E07", "model.attention_gate"),
             f"{model.name} gates the output of latent attention",
             "attention_gate true with latent: Output gate is not supported for MLA yet",
@@ -45,7 +45,7 @@ def hybrid_faults(model: Model, version: str) -> Iterator[Fault]:
     if model.linear is not None:
         yield from _linear_attention_faults(model)
     if model.mamba is not None and model.mamba.conv_size != MAMBA_CONVOLUTION:
-        yield _fault(
+        yield _hybrid_fault(
             ("E07", "model.mamba.conv_size"),
             f"Megatron has no flag for a Mamba convolution of {model.mamba.conv_size} tokens",
             f"conv_size {model.mamba.conv_size}, must be {MAMBA_CONVOLUTION}",
@@ -56,18 +56,18 @@ def hybrid_faults(model: Model, version: str) -> Iterator[Fault]:
 
 
 def unbuilt_mtp_faults(problem: Problem) -> Iterator[Fault]:
-    """Yield a fault if pretrain_gpt.py cannot build the model's MTP layers.
+    """Yield (code, spec path, finding) if pretrain_gpt.py cannot build the model's MTP layers.
 
-    The cause is linear attention: before 0.19, pretrain_gpt.py builds only MTP layers with softmax
-    attention, and from 0.19 on none. The user's own program may build such layers from Megatron's
-    modules.
+    The cause is linear attention: before version 0.19, pretrain_gpt.py builds only MTP layers with
+    softmax attention, and from 0.19 on, it builds no MTP layers for such models. The user's own
+    program may build them from Megatron's modules.
     """
     model, version = problem.model, problem.version("megatron")
     own = problem.launch.program.rpartition("/")[2] == PLAIN
     if not (own and model.linear is not None and model.mtp_layers):
         return
     if parse_version(version) >= VARIANT_WITHOUT_MTP or model.last_kind.mixer == "linear":
-        yield _fault(
+        yield _hybrid_fault(
             ("E05", "model.mtp_layers"),
             f"{PLAIN} does not build MTP layers with linear attention",
             f"mtp_layers {model.mtp_layers}, must be 0 in Megatron-LM {version}",
@@ -76,12 +76,13 @@ def unbuilt_mtp_faults(problem: Problem) -> Iterator[Fault]:
 
 
 def _linear_attention_faults(model: Model) -> Iterator[Fault]:
-    """Yield a fault if the activation of the MLP is not SiLU.
+    """Yield (code, spec path, finding) if the activation of the MLP is not SiLU.
 
-    GatedDeltaNet uses this activation too, but its convolution supports only SiLU.
+    Megatron's GatedDeltaNet uses the activation of the MLP too, but its convolution supports only
+    SiLU.
     """
     if model.ffn.activation != "silu":
-        yield _fault(
+        yield _hybrid_fault(
             ("E03", "model.activation"),
             f"linear attention does not support {model.ffn.activation}, the activation of the MLP",
             f"activation {model.ffn.activation}, must be silu",
@@ -92,21 +93,21 @@ def _linear_attention_faults(model: Model) -> Iterator[Fault]:
 def _layer_pattern_faults(model: Model, version: str) -> Iterator[Fault]:
     # A leading - stands for a layer with only an MLP.
     if model.pattern.startswith("-"):
-        yield _fault(
+        yield _hybrid_fault(
             ("E07", "model.pattern"),
             f"the pattern of {model.name} starts with -, which argparse reads as a flag",
             f"pattern {model.pattern[:16]}",
             ("patterns that start with another character", model),
         )
     if model.attention.latent is not None:
-        yield _fault(
+        yield _hybrid_fault(
             ("E07", "model.latent"),
             f"{model.name} has latent attention in a layer pattern",
             "latent with pattern: the letter * means grouped-query attention",
             ("a pattern with grouped-query attention", model),
         )
     if model.attention.qk_norm != "none" and parse_version(version) < NORMED_PATTERN_SINCE:
-        yield _fault(
+        yield _hybrid_fault(
             ("E02", "model.qk_norm"),
             f"Megatron-LM {version} builds layer patterns without norms of queries and keys",
             f"qk_norm {model.attention.qk_norm} with pattern",
@@ -115,7 +116,7 @@ def _layer_pattern_faults(model: Model, version: str) -> Iterator[Fault]:
     scaling = model.position.scaling
     late = scaling == "linear" and parse_version(version) < SCALED_PATTERN_SINCE
     if scaling == "llama3" or late:
-        yield _fault(
+        yield _hybrid_fault(
             ("E04", "model.position.scaling"),
             f"Megatron-LM {version} ignores {scaling} scaling of positions in layer patterns",
             f"position.scaling {scaling} with pattern",
@@ -123,8 +124,10 @@ def _layer_pattern_faults(model: Model, version: str) -> Iterator[Fault]:
         )
 
 
-def _fault(at: tuple[str, str], message: str, label: str, supported: tuple[str, Model]) -> Fault:
-    """Return (code, spec path, finding).
+def _hybrid_fault(
+    at: tuple[str, str], message: str, label: str, supported: tuple[str, Model]
+) -> Fault:
+    """Return (code, spec path, finding) for a feature that no flag of Megatron can express.
 
     ``at`` is (code, spec path); ``supported`` is (text on what flags can express, model).
     """

@@ -8,22 +8,28 @@ from parc.backends.shared.versions import parse_version
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Model
 
+ROUNDING = 1e-6
+"""Largest relative change of the rotary base that counts as rounding. It changes no angle by more
+than 0.001 radians within 16,384 positions."""
 LATENT_ORIGINAL = 4096
 """``original_max_position_embeddings`` of MLATransformerConfig, which has no flag."""
 # First version with --yarn-original-max-position-embeddings.
 YARN_SINCE = (0, 19)
 
 
-def explain_inexpressible(message: str, label: str, supported: str, model: Model) -> Finding:
+def explain_inexpressible(
+    message: str, label: str, supported: str, model: Model, *, fix: str = ""
+) -> Finding:
     """Return a finding about a model feature without a flag.
 
-    ``supported`` lists the alternatives that have flags.
+    ``supported`` lists the alternatives that have flags. ``fix`` is an edit that changes the model
+    so little that it still trains as intended.
     """
     return Finding(
         message=message,
         label=label,
         help=f"Megatron supports: {supported}",
-        fix="choose a model that Megatron supports, or change these fields under model:",
+        fix=fix or "choose a model that Megatron supports, or change these fields under model:",
         causes=(Cause("model", f"from {model.source}"),),
     )
 
@@ -40,6 +46,9 @@ def position_faults(model: Model, version: str) -> Iterator[tuple[str, str, Find
                 "--rotary-base accepts only integers",
                 "integers",
                 model,
+                fix=f"model.position.base: {round(position.base)}"
+                if abs(position.base - round(position.base)) < ROUNDING * position.base
+                else "",
             ),
         )
     if position.scaling == "linear" and position.scaling_factor != int(position.scaling_factor):

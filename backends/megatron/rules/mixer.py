@@ -34,7 +34,7 @@ class _IndivisibleHeads(NamedTuple):
 
 
 def _indivisible_heads(problem: Problem, tp: int, cp: int) -> _IndivisibleHeads | None:
-    """Return the first type of heads that is not divisible by its ranks, or None."""
+    """Return the first type of heads that the ranks cannot share equally; None if there is none."""
     groups = problem.model.mamba.groups if problem.model.mamba else 0
     for what, count in mixer_head_counts(problem.model):
         # Megatron copies groups if a tensor rank has fewer groups than there are context ranks.

@@ -68,7 +68,7 @@ def _code_of_reason(problem: Problem, pp: int, vpp: int) -> str:
 def _rule_for_code(
     code: str, fields: tuple[str, ...], reason: Callable[[Problem, Layout], str]
 ) -> Rule:
-    """Return the rule that a layout violates if ``code`` is the reason why no split exists."""
+    """Return the rule ``code``: the layers cannot be split, and ``code`` is the reason."""
 
     def violates(problem: Problem, layout: Layout) -> bool:
         return reason(problem, layout) == code

@@ -72,9 +72,10 @@ def _load_besides_decoder_layers(count: int, ends: Ends, *, split: bool) -> list
 
 
 def _max_layers_of_stage(peak: int, extra: int) -> int:
-    """Return the number of decoder layers that fit into a stage of load ``peak``, in layers.
+    """Return the most decoder layers for which the load of a stage is at most ``peak``.
 
-    ``extra`` is the other load of the stage, in half layers.
+    ``peak`` is in units of one layer. ``extra``, in half layers, is the load of everything in the
+    stage except its decoder layers.
     """
     # The embedding needs memory but hardly any time, so a full stage may have it as well.
     other = 0 if extra == EMBEDDING_LOAD else extra

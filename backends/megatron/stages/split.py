@@ -68,7 +68,7 @@ class SplitPins:
 
     @property
     def free(self) -> bool:
-        """True if the spec sets nothing that restricts the split."""
+        """True if the spec sets nothing that restricts the split of the layers."""
         return self.text is None and not (self.first or self.last or self.embedding or self.loss)
 
 
@@ -105,7 +105,10 @@ def _find_cached(depth: ModelDepth, pp: int, vpp: int, pins: SplitPins) -> Pipel
 
 
 def _choose_form(depth: ModelDepth, pp: int, vpp: int, pins: SplitPins) -> PipelineSplit | None:
-    """Return the split in the simplest balanced form; None if no form fits."""
+    """Return the simplest split with balanced loads; None if there is no balanced split.
+
+    From simple to complex: an even split, a split set by a few flags, a layout string.
+    """
     if depth.loads:
         stages = balance_pattern(depth.loads, pp * vpp, depth.loss_load)
         return (

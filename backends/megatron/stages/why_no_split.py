@@ -19,7 +19,7 @@ Reason = tuple[str, str, Finding]
 
 
 def why_no_split(problem: Problem, pp: int, vpp: int) -> Reason:
-    """Return (diagnostic code, spec path, finding): the reason why no split exists.
+    """Return (diagnostic code, spec path, finding): why the layers cannot be split into stages.
 
     Call this function only if ``find_split`` returns None.
     """

@@ -75,7 +75,7 @@ class TorchFramework:
         return single_stage(problem.model, pp, vpp)
 
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
-        """Return (code, spec path, finding): the framework has no pipeline."""
+        """Return (diagnostic code, spec path, finding): this framework has no pipelines."""
         return explain_no_pipeline(self.name, pp, vpp)
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:

@@ -25,7 +25,10 @@ from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 
 def torch_rules(problem: Problem, framework: str) -> tuple[Rule, ...]:
-    """Return the shared rules for ``problem``; their messages name ``framework``."""
+    """Return the rules for ``problem`` that all frameworks built on torch share.
+
+    Their messages name ``framework``.
+    """
     rules = [HEADS, _KV_HEADS, _WIDTHS, GPU_COUNT, BATCH, _STAGE_ONE]
     if problem.model.experts is None:
         rules.append(NO_EXPERTS)
@@ -227,7 +230,10 @@ def _explain_unsupported_pin(framework: str, name: str) -> Finding:
 
 
 def fp32_gradients_rule(framework: str, why: str) -> Rule:
-    """Return rule E11: ``framework`` reduces gradients only in fp32; ``why`` is the label."""
+    """Return rule E11: ``framework`` reduces gradients only in fp32.
+
+    ``why`` is the label of the finding.
+    """
 
     def violates(problem: Problem, layout: Layout) -> bool:
         del layout
@@ -279,7 +285,8 @@ def unsharded_replicas_rule(
 def interleaving_rule(only: Mapping[str, str]) -> Rule:
     """Return rule P06: vpp above 1 needs pp above 1.
 
-    The help suggests a larger pp if the strategies ``only`` include a pipeline.
+    ``only`` are the strategies of the framework. The help suggests a larger pp if they include a
+    pipeline.
     """
 
     def violates(problem: Problem, layout: Layout) -> bool:

@@ -28,8 +28,8 @@ def torch_variants(
 def _hybrid_shard_sizes(problem: Problem) -> Iterator[int]:
     """Yield the shard sizes of hybrid sharding, in data-parallel ranks.
 
-    A shard spans the GPUs of a few NVLink domains, each of which contains tp x cp ranks per
-    data-parallel rank.
+    A shard consists of all GPUs of one, two or four NVLink domains. Each data-parallel rank has tp
+    x cp of these GPUs.
     """
     cluster, pins = problem.cluster, problem.pins
     if pins.dp_shard is not None or pins.zero_stage not in (None, 3):

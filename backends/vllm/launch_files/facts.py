@@ -55,7 +55,7 @@ class VllmFacts(LaunchFacts[ServingProblem, ServingLayout]):
 def vllm_facts(
     model: str, sure: Mapping[str, Flag], written: Collection[str], options: LintOptions
 ) -> VllmFacts | None:
-    """Return the facts about a launch, or None if its values do not form a valid problem.
+    """Return the problem and the layout of a launch; None if its values are not valid.
 
     Args:
         model: name of the checkpoint that is served; empty if unknown.

@@ -148,7 +148,7 @@ def _check_flag(flag: Flag) -> tuple[str, Finding] | None:
 
 
 def _check_long_prompts(command: _Command, sink: Sink) -> None:
-    """Report unchunked prompts that can be longer than a step (V04)."""
+    """Report prompts that can exceed the token budget of a step without chunked prefill (V04)."""
     sizes = [
         flag_number(command.sure.get(name))
         for name in ("--max-num-batched-tokens", "--max-model-len")

@@ -155,9 +155,10 @@ def _expert_fields(keys: ConfigKeys, family: Family, found: Mapping[str, Any]) -
 
 
 def _with_constants(keys: ConfigKeys, family: Family, found: dict[str, Any]) -> dict[str, Any]:
-    """Return ``found`` with the constants of the family and those that its switches select.
+    """Return ``found`` with the constants of the family.
 
-    Constants of a nested section, such as experts, are added only if the config has that section.
+    Some constants are added only if a config key is set, or only if it is not. Constants of a
+    nested section, such as experts, are added only if the config has that section.
     """
     chosen = [family.constants]
     for key, branches in family.switches.items():

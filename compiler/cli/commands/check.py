@@ -25,6 +25,8 @@ def command(
 ) -> None:
     """Report all errors, warnings and advice for each SPEC; write nothing.
 
+    The files are emitted and verified in memory, so that the findings are those of parc compile.
+
     SPEC is a file, or - for standard input. One run reports the findings of all specs.
     """
     results = [_check_spec(spec, overrides) for spec in specs]
@@ -44,12 +46,12 @@ def _check_spec(spec: str, overrides: tuple[str, ...]) -> Sink | None:
 
     Print an error and return None if the file cannot be read.
     """
-    from parc.compiler.pipeline import plan_spec
+    from parc.compiler.pipeline import check_spec
     from parc.compiler.spec.reading.source import UnreadableFileError, read_source
 
     sink = Sink()
     try:
-        plan_spec(read_source(spec), overrides, sink)
+        check_spec(read_source(spec), overrides, sink)
     except UnreadableFileError as error:
         click.echo(f"parc: {error}", err=True)
         return None

@@ -29,15 +29,16 @@ def command(ctx: click.Context, directory: Path, style: str, fail_on: str) -> No
     verified because it has no verifier (A13). docs/verify.md has the details.
     """
     from parc.compiler.ir.finding import SpecPositions
-    from parc.compiler.report.json.output_directory import read_directory, texts
+    from parc.compiler.report.json.output_directory import other_names, read_directory, texts
     from parc.compiler.verify.select_verifiers import UNVERIFIED
-    from parc.compiler.verify.verify_checksums import verify_checksums
+    from parc.compiler.verify.verify_checksums import report_other_names, verify_checksums
     from parc.compiler.verify.verify_plan import verify_artifacts
 
     sink = Sink(SpecPositions(file=directory.as_posix()))
     files = read_directory(directory)
     verify_artifacts(texts(files), sink)
     verify_checksums(files, sink)
+    report_other_names(other_names(directory, files), sink)
     command_steps.show_findings((sink,), cast(Format, style), sys.stdout)
     if style == "text" and not sink.diagnostics:
         click.echo(f"OK: {len(files)} files, consistent and unmodified.")

@@ -210,9 +210,9 @@ def router_params(model: Model) -> int:
 def layer_params_on_rank(model: Model, layer: int, tp: int, etp: int, ep: int) -> tuple[int, int]:
     """Return the numbers of (dense, routed-expert) parameters of layer ``layer`` on one rank.
 
-    Dense are all parameters outside routed experts. There are two numbers because their gradients
-    are reduced over different process groups. Model dimensions must be divisible by the parallel
-    sizes that split them.
+    All parameters outside routed experts count as dense. There are two numbers because their
+    gradients are reduced over different process groups. Model dimensions must be divisible by the
+    parallel sizes that split them.
     """
     return kind_params_on_rank(model, model.layer_kinds[layer], (tp, etp, ep))
 
@@ -222,8 +222,8 @@ def kind_params_on_rank(
 ) -> tuple[int, int]:
     """Return the numbers of (dense, routed-expert) parameters of one layer on one rank.
 
-    ``degrees`` are the parallel sizes (tp, etp, ep). Dense are all parameters outside routed
-    experts.
+    ``degrees`` are the parallel sizes (tp, etp, ep). All parameters outside routed experts count as
+    dense.
     """
     tp, etp, ep = degrees
     dense = mixer_params(model, kind, tp) + norm_params_per_layer(model, kind)

@@ -93,8 +93,9 @@ class DecodeFit:
 def prefill_seconds(fit: PrefillFit, shape: AttentionShape) -> float:
     """Return the forward time in seconds of the attention core for a batch of prompts.
 
-    The formula is launch + overlap(work per SM, longest block of query rows) + (bytes of Q, K, V, O
-    and cache) / memory bandwidth, with streaming multiprocessors (SM).
+    The time is launch + overlap(a, b) + (bytes of Q, K, V, O and cache) / memory bandwidth. Here a
+    is the time of the work per streaming multiprocessor, and b that of the longest block of query
+    rows.
     """
     batch, tokens, heads, kv_heads, head_dim, causal, window = shape
     edge = fit.rows

@@ -74,11 +74,12 @@ def two_level_seconds(
 ) -> float:
     """Return the time in seconds of a collective over ``domains`` NVLink domains.
 
-    The formula is not fitted. Each domain has ``local`` ranks of the group, and each GPU has its
-    own share of the NICs. The two levels are pipelined, so that the slower one determines the time.
-    A ring over all n ranks sends p (n-1)/n of the message through the NICs of every domain (p: 2
-    for all-reduce, else 1); in an all-to-all a rank sends every byte whose target is in another
-    domain. For d domains, the number of hops is the smaller of d - 1 (ring) and 2 log2(d) (tree).
+    Each domain has ``local`` ranks of the group, and each GPU has its own share of the NICs.
+    Transfers inside and between domains are pipelined, so that the slower of the two determines the
+    time. In a ring over all n = local x domains ranks, each domain sends p (n-1)/n of the message
+    through its NICs (p: 2 for all-reduce, else 1). In an all-to-all, a rank sends every byte whose
+    target is in another domain. For d domains, a pass has d - 1 hops (ring) or 2 log2(d) hops
+    (tree), whichever is smaller. The formula is not fitted.
     """
     if domains <= 1:
         return collective_seconds(fit, nbytes, local)
@@ -102,8 +103,8 @@ def two_level_seconds(
 def send_seconds(fit: CollectiveFit, nbytes: float) -> float:
     """Return the time in seconds of one point-to-point message of ``nbytes`` bytes.
 
-    Both ranks are in one NVLink domain. ``fit`` is the fit of all-to-all: between two ranks, an
-    all-to-all sends half of its message to the peer.
+    Both ranks are in one NVLink domain. ``fit`` is the fit of an all-to-all, which sends half of
+    its message to the peer if it has two ranks.
     """
     return collective_seconds(fit, 2.0 * nbytes, 2)
 
@@ -115,7 +116,10 @@ def ring_passes(operation: Operation) -> int:
 
 def _fixed_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
     # Linear as a ring up to the measured size, then logarithmic as a tree.
-    """Return the latency of a collective among ``ranks`` ranks, with NCCL's protocol change."""
+    """Return the latency in seconds of a collective among ``ranks`` ranks.
+
+    Its growth with the message size reflects NCCL's change of protocol.
+    """
     steps = min(ranks, MEASURED_RANKS) - 1.0
     if ranks > MEASURED_RANKS:
         steps += 2.0 * log2(ranks / MEASURED_RANKS)

@@ -90,9 +90,9 @@ class GemmFit:
     def device_only(self) -> GemmFit:
         """Return the GEMM fit without host launch gaps and without the casts of A.
 
-        The result gives the GPU time of the multiplication only. Some measured stacks launched from
-        the host without a CUDA graph, and cast A before each call; training and serving steps do
-        both differently.
+        The result gives the GPU time of the multiplication only. Some measured stacks launched each
+        GEMM from the host without a CUDA graph, and cast A before each call. Training and serving
+        steps launch GEMMs and cast A in other ways.
         """
         return replace(self, cast=None, floors=None)
 
@@ -100,8 +100,8 @@ class GemmFit:
 def gemm_seconds(fit: GemmFit, m: float, n: float, k: float) -> float:
     """Return the time in seconds of one GEMM, C[m, n] = A[m, k] B[k, n], with 16-bit output.
 
-    All of m, n and k must be positive. The library is assumed to select the faster of tiles of 64
-    and 128.
+    All of m, n and k must be positive. The library is assumed to select the faster of two square
+    tile sizes, 64 x 64 and 128 x 128.
     """
     busy = min(_tiled_seconds(fit, m, n, k, 64), _tiled_seconds(fit, m, n, k, 128))
     # Long kernels lose the boost clock: the slow-down grows with their duration up to

@@ -89,8 +89,9 @@ def grouped_gemm_seconds(fit: GroupedFit, shape: ExpertShape) -> float:
 def _wave_seconds(fit: GroupedFit, tiles: float, depth: float, part: float) -> float:
     """Return the compute time in seconds of one grouped GEMM with inner dimension ``depth``.
 
-    ``tiles`` is its number of whole output tiles. The GEMM runs in tiles of ``part`` (0 to 1) of
-    the full height, because experts with few rows use lower tiles, which need less time each.
+    ``tiles`` is the size of its output in units of full tiles. ``part`` (0 to 1) is the height of
+    the tiles in use, as a fraction of a full tile. Experts with few rows use lower tiles, which
+    need proportionally less time per tile.
     """
     waves = tiles / (fit.sms * part)
     # A mean of the exact and the rounded-up number of waves, weighted by ``wave``.

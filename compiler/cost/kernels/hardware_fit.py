@@ -74,9 +74,9 @@ class KernelFit:
 def kernel_fit(gpu: Gpu, read: ReadEntry, kernels_like: str) -> KernelFit:
     """Return the kernel and collective fits of ``gpu``.
 
-    They are fitted efficiency shares, applied to the data-sheet numbers of this GPU. A section that
-    is missing in the catalog entry is read from the entry that its ``like`` names. A GPU without an
-    entry uses the entry ``kernels_like``.
+    A fit consists of efficiency shares, which are applied to the data-sheet numbers of this GPU.
+    Sections that the catalog entry of the GPU lacks are read from the entry that its key ``like``
+    names. For a GPU without an entry, all sections are read from the entry ``kernels_like``.
     """
     try:
         own = read(gpu.catalog_name)
@@ -102,7 +102,7 @@ def kernel_fit(gpu: Gpu, read: ReadEntry, kernels_like: str) -> KernelFit:
 
 
 def _fill_missing_sections(entry: KernelEntry, read: ReadEntry) -> KernelEntry:
-    """Return ``entry`` with missing sections copied from the entries that its ``like`` names."""
+    """Return ``entry`` with missing sections copied from the entry that its key ``like`` names."""
     if "like" not in entry:
         return entry
     return {**_fill_missing_sections(read(entry["like"]), read), **entry}

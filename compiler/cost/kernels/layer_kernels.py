@@ -101,10 +101,10 @@ def unfused_core_seconds(
 ) -> ForwardBackward:
     """Return the forward and backward times in seconds of an attention core without fused kernel.
 
-    Code older than FlashAttention computes attention this way; scores are written to memory.
-    Forward: two batched products over the full square of scores (the masked half is not skipped),
-    then scaling, mask, softmax and dropout. Backward: four products and the traffic of the
-    gradients. Both are for one layer and micro-batch.
+    The times are for one layer and micro-batch. Code older than FlashAttention computes attention
+    this way and writes the scores to memory. The forward pass has two batched products over the
+    full square of scores (the masked half is not skipped), then scaling, mask, softmax and dropout.
+    The backward pass has four products and the traffic of the gradients.
     """
     attention = model.attention
     heads = layout.micro_batch * attention.heads / layout.tp / layout.cp
@@ -139,7 +139,7 @@ def fused_core_seconds(kernels: KernelFit, model: Model, layout: Layout, sequenc
     keys = heads if latent is not None else max(attention.kv_heads / layout.tp, 1.0)
 
     def windowed_seconds(window: float) -> float:
-        """Return the forward time in seconds with a window of ``window`` tokens; 0: no window."""
+        """Return the core's forward seconds with a window of ``window`` tokens (0: no window)."""
         shape = AttentionShape(layout.micro_batch, sequence, heads, keys, head_dim, window=window)
         return prefill_seconds(kernels.prefill, shape) / layout.cp
 
@@ -171,8 +171,8 @@ def expert_gemms(model: Model, layout: Layout, tokens: float) -> list[GemmShape]
 def element_wise_bytes(model: Model, layout: Layout, kind: LayerKind, tokens: float) -> float:
     """Return the bytes that the element-wise kernels of one layer move in the forward pass.
 
-    For mixer and MLP each, a norm (read and write) and a residual addition (two reads and a write)
-    are counted. Further terms are the rotation of queries and keys, the activation function (which
+    The mixer and the MLP each have a norm (a read and a write) and a residual addition (two reads
+    and a write). Further terms are the rotation of queries and keys, the activation function (which
     reads 2 f elements if gated, else f, and writes f, for MLP width f), and a gate on the attention
     output (two reads and a write). ``Recurrence.streamed_bytes`` has the bytes of recurrent mixers.
     """

@@ -74,13 +74,12 @@ def scan_seconds(kernels: KernelFit, part: Recurrence, tokens: float) -> Forward
 def _gated_delta_net(linear: LinearAttention) -> Recurrence:
     """Return the widths, FLOPs and bytes per token of a Gated DeltaNet mixer.
 
-    The implementation is that of flash-linear-attention. Inside a chunk of tokens, the products are
-    the scores of keys and of queries, W = T K and U = T V (K: keys, V: values, T: the inverse of a
-    triangular matrix), and scores times values. With the state S they are W S, Q S and K' U (Q:
-    queries). Queries and keys are repeated for the value heads that share them.
-
-    Saved for the backward pass are the projection, the convolved and normed inputs, T, decay and
-    step size per head, and the outputs before and after the norm.
+    The implementation is that of flash-linear-attention. The matrix products inside a chunk of
+    tokens are: the scores of keys and of queries; W = T K and U = T V; scores times values (K:
+    keys, V: values, T: the inverse of a triangular matrix). The products with the state S are W S,
+    Q S and K' U (Q: queries). Queries and keys are repeated for the value heads that share them.
+    The backward pass needs these saved tensors: the projection, the convolved and normed inputs, T,
+    decay and step size per head, and the outputs before and after the norm.
     """
     heads, keys, values = linear.value_heads, linear.key_dim, linear.value_dim
     wide, chunk = heads * keys, LINEAR_CHUNK
@@ -105,9 +104,9 @@ def _gated_delta_net(linear: LinearAttention) -> Recurrence:
 def _mamba2(mamba: Mamba) -> Recurrence:
     """Return the widths, FLOPs and bytes per token of a Mamba-2 mixer with fused kernels.
 
-    The fp32 states of chunks pass through memory three times. Saved for the backward pass: the
-    projection, and outputs before and after the norm (mamba_ssm, ops/triton/ssd_combined.py,
-    MambaSplitConv1dScanCombinedFn); everything else is recomputed.
+    The fp32 states of chunks pass through memory three times. The projection, and the outputs
+    before and after the norm, are saved for the backward pass (mamba_ssm,
+    ops/triton/ssd_combined.py, MambaSplitConv1dScanCombinedFn); all other tensors are recomputed.
     """
     matrices, state = mamba.groups * mamba.state_size, mamba.inner * mamba.state_size
     return Recurrence(

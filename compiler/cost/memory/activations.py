@@ -119,10 +119,11 @@ def layer_activations(
 def _saved_product_bytes(
     model: Model, layout: Layout, kind: LayerKind, tokens: float, program: ProgramMemory
 ) -> float:
-    """Return the bytes of the attention core's output and of every second matrix product.
+    """Return the bytes that selective recompute by operator saves in one layer.
 
-    Selective recompute by operator keeps them. torchtitan numbers the products of a layer (query,
-    key, value or a fused one, output, gate, up, down) and saves those with odd numbers
+    They are the outputs of the attention core and of every second matrix product. torchtitan
+    numbers the products of a layer in this order: query, key, value (or one fused product), output,
+    gate, up, down. It saves the outputs of those with odd numbers
     (distributed/activation_checkpoint.py). The output of the last product is not divided by tp,
     because each rank has a full-size partial sum.
     """
@@ -156,9 +157,10 @@ def _core_bytes(
 def _attention_bytes(
     model: Model, t: int, tokens: float, program: ProgramMemory
 ) -> tuple[float, float]:
-    """Return the bytes of (projections and attention output, outputs of latent up-projections).
+    """Return the activation bytes that attention saves in one layer, as two numbers.
 
-    ``t`` is the tensor-parallel size.
+    They are the bytes of projections and attention output, and the bytes of the outputs of latent
+    up-projections. ``t`` is the tensor-parallel size.
     """
     attention = model.attention
     latent = attention.latent
@@ -184,9 +186,11 @@ def _attention_bytes(
 def _mixer_bytes(
     model: Model, kind: LayerKind, layout: Layout, tokens: float, program: ProgramMemory
 ) -> tuple[float, float]:
-    """Return the bytes of (projections and mixer output, outputs of latent up-projections).
+    """Return the activation bytes that the token mixer of a layer saves, as two numbers.
 
-    The mixer is attention or a recurrence; both divide their heads by the tensor-parallel size.
+    They are the bytes of projections and mixer output, and the bytes of the outputs of latent
+    up-projections. The mixer is attention or a recurrence; both divide their heads by the
+    tensor-parallel size.
     """
     if kind.mixer == "attention":
         return _attention_bytes(model, layout.tp, tokens, program)
@@ -204,9 +208,9 @@ FeedForwardBytes = tuple[float, float, float, float, float]
 def _feed_forward_bytes(
     model: Model, kind: LayerKind, layout: Layout, tokens: float, program: ProgramMemory
 ) -> FeedForwardBytes:
-    """Return the bytes of a layer's feed-forward part, in the order of ``FeedForwardBytes``.
+    """Return the activation bytes of a layer's MLP or experts, as ``FeedForwardBytes`` lists them.
 
-    They are zero if the layer has no feed-forward part.
+    They are zero if the layer has neither.
     """
     if kind.routed:
         return _routed_expert_bytes(model, layout, tokens, program)
@@ -218,7 +222,7 @@ def _feed_forward_bytes(
 def _dense_mlp_bytes(
     model: Model, layout: Layout, tokens: float, program: ProgramMemory
 ) -> FeedForwardBytes:
-    """Return the bytes of a dense MLP, in the order of ``FeedForwardBytes``.
+    """Return the activation bytes of a dense MLP, in the order of ``FeedForwardBytes``.
 
     The MLP saves the inputs and the output of its activation function.
     """
@@ -231,7 +235,7 @@ def _dense_mlp_bytes(
 def _routed_expert_bytes(
     model: Model, layout: Layout, tokens: float, program: ProgramMemory
 ) -> FeedForwardBytes:
-    """Return the bytes of routed and shared experts, in the order of ``FeedForwardBytes``.
+    """Return the activation bytes of routed and shared experts, ordered as ``FeedForwardBytes``.
 
     Routing is assumed to be balanced. Each rank of an expert group contributes its own tokens, so
     that ep does not reduce the bytes. Router weights are applied inside the experts, so that expert
@@ -256,12 +260,12 @@ def _routed_expert_bytes(
 
 
 def routing_bytes(count: int) -> int:
-    """Return the bytes per token that routing to ``count`` experts saves, without the experts.
+    """Return the bytes per token that routing to ``count`` experts keeps for the backward pass.
 
-    They are logits and weights in fp32, a routing map of one byte per expert, and 2 x count + 1 row
-    numbers of 4 bytes for the fused permutation (Megatron-LM, moe/token_dispatcher.py;
-    TransformerEngine, permutation.py). All except the logits match Megatron's functional-test
-    records to the byte.
+    They do not include activations of the experts. They are logits and weights in fp32, a routing
+    map of one byte per expert, and 2 x count + 1 row numbers of 4 bytes for the fused permutation
+    (Megatron-LM, moe/token_dispatcher.py; TransformerEngine, permutation.py). All except the logits
+    match Megatron's functional-test records to the byte.
     """
     return 4 * count + 4 * count + count + 4 * (2 * count + 1)
 
@@ -271,8 +275,8 @@ def kept_bytes(layer: LayerActivations, layout: Layout, layers: int) -> float:
 
     Full recompute saves the input of every block of layers (method ``uniform``), or recomputes the
     first layers of each chunk and saves all activations of the other layers (method ``block``).
-    Selective recompute by operator (torchtitan) saves the attention core and every second matrix
-    product.
+    Selective recompute by operator (torchtitan) saves the outputs of the attention core and of
+    every second matrix product.
     """
     recompute = layout.recompute
     if recompute.modules == OPERATORS:

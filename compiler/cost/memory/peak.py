@@ -46,10 +46,11 @@ def static_bytes(
 ) -> tuple[float, float, float]:
     """Return the bytes of (weights, gradients, optimizer state) on one rank of a stage.
 
-    Megatron in bf16 has 6 + 12/(dp cp) bytes per dense parameter with the distributed optimizer, 6
-    + 12/edp per expert parameter, and 18 without it (Megatron-LM docs, dist_optimizer.md). The
-    divisor counts only ranks that share one copy of the optimizer state: dp_shard instead of dp
-    with hybrid sharding or optimizer instances.
+    In bf16, Megatron needs 18 bytes per parameter without the distributed optimizer. With it, a
+    dense parameter needs 6 + 12/(dp cp) bytes and an expert parameter 6 + 12/edp, with edp the
+    data-parallel size of the experts (Megatron-LM docs, dist_optimizer.md). The divisors count only
+    ranks that share one copy of the optimizer state: with hybrid sharding or several optimizer
+    instances, dp_shard replaces dp.
     """
     dense, expert = pricing.stage_parameters(layout, load)
     shards = layout.dp_shard * layout.cp
@@ -141,8 +142,9 @@ def logits_bytes(
     """Return the bytes of logits, loss and inputs of the output projection for one micro-batch.
 
     They are 6TV/t + 4Th/t for T tokens, vocabulary V, hidden size h and tensor-parallel size t. A
-    multi-token-prediction layer adds its softmax and inputs: 4TV/t + 4Th/t. If ranks gather the
-    logits, the loss covers all of them, in addition to the rank's own in 16 bit.
+    multi-token-prediction layer adds its softmax and inputs: 4TV/t + 4Th/t. If every rank gathers
+    the logits of the whole vocabulary, the loss needs memory for all of them, and the rank's own
+    logits remain in 16 bit.
     """
     if not load.loss:
         return 0.0
@@ -163,8 +165,8 @@ def gathered_bytes(
 ) -> float:
     """Return the bytes of gathered weights on one rank under ZeRO-3; 0 at other ZeRO stages.
 
-    They are the largest of: current and prefetched layer; one layer and the output projection;
-    layers kept for reuse.
+    They are the largest of three sums: the current and the prefetched layer; one layer and the
+    output projection; the layers that are kept for reuse.
     """
     split = layout.dp_shard * layout.cp > 1 or layout.offload.parameters != "none"
     if layout.zero_stage < 3 or not split:
@@ -189,8 +191,8 @@ def cast_bytes(
 ) -> float:
     """Return the bytes of low-precision copies of a stage's linear weights.
 
-    The embedding has no copy, and the output projection has one only if ``casts_head``. Under
-    ZeRO-3 a layer is quantised when it is gathered, so that no copy stays.
+    The embedding has no copy. The output projection has one only if ``casts_head`` of the program
+    is set. Under ZeRO-3 a layer is quantised when it is gathered, so that no copy stays.
     """
     if not program.state.cast or layout.zero_stage >= 3:
         return 0.0
@@ -229,8 +231,9 @@ def _dynamic_terms(
 ) -> tuple[float, float]:
     """Return the bytes of (activations, logits) at the peak of the step.
 
-    The backward pass of the loss precedes that of any layer, so that logits and a layer's working
-    set peak at different times. A third peak is the optimizer step, after all of these are freed.
+    Logits and the working set of a layer peak at different times, because the backward pass of the
+    loss precedes that of all layers. The optimizer step, which runs after activations and logits
+    are freed, can be a third peak.
     """
     kept, working = activation_bytes(pricing, layout, load, stage, program)
     logits = logits_bytes(pricing, layout, load, program) if load.loss else 0.0

@@ -60,9 +60,9 @@ def placeholder_bytes(
 ) -> float:
     """Return the bytes of placeholder gradients, one for each distinct shape of a weight.
 
-    Autograd requires a gradient tensor even if a GEMM has already added the gradient to its sum.
-    TransformerEngine keeps one for each distinct shape (pytorch/module/base.py, get_dummy_wgrad),
-    as does Megatron's output projection.
+    Autograd requires a gradient tensor for a weight even if the GEMM has already added the gradient
+    to the accumulated one. TransformerEngine keeps one such tensor per distinct shape
+    (pytorch/module/base.py, get_dummy_wgrad), as does Megatron's output projection.
     """
     if not program.placeholder_bytes:
         return 0.0

@@ -188,16 +188,21 @@ class _ActionList:
     """Actions of one rank so far, with the next micro-batch per computation and stage."""
 
     def __init__(self, first: int, second: int) -> None:
-        """Create an empty list.
+        """Create an empty list of the actions of two stages.
 
-        In the words of ``add``, stage ``first`` is 0 and ``second`` is 1.
+        In the words of ``add``, such as ``F1``, digit 0 means stage ``first`` and digit 1 stage
+        ``second``.
         """
         self.stages = (first, second)
         self.count = {computation + index: 0 for computation in "FIW" for index in "01"}
         self.actions: list[Action] = []
 
     def add(self, *words: str) -> None:
-        """Append one action per word; ``F0`` is the next forward on the first of the two stages."""
+        """Append one action per word, such as ``F0``: the next forward on the first stage.
+
+        The letter is F (forward), I (input gradient) or W (weight gradient); the digit selects one
+        of the two stages.
+        """
         computations: dict[str, Computation] = {"F": "F", "I": "I", "W": "W"}
         for word in words:
             stage = self.stages[int(word[1])]
@@ -223,9 +228,9 @@ def dualpipe_v(shape: PipelineShape) -> Table:
 def dualpipe(shape: PipelineShape) -> Table:
     """Return the action table of DualPipe.
 
-    With p ranks and m micro-batches, p and m must be even and m >= 2p. Two copies of the model are
-    fed from both ends. Stage s of the second copy has number p + s, is on rank p - 1 - s, and
-    processes the second half of the micro-batches.
+    With p ranks and m micro-batches, p and m must be even and m >= 2p. There are two copies of the
+    model, and micro-batches enter them at opposite ends of the pipeline. Stage s of the second copy
+    has number p + s, is on rank p - 1 - s, and processes the second half of the micro-batches.
     """
     p, half = shape.ranks, shape.micro_batches // 2
     # Each direction of the pipeline processes half of the micro-batches.
@@ -244,10 +249,11 @@ class _DualPipeRank:
     """Actions of one rank in the eight steps of DualPipe's program."""
 
     def __init__(self, lanes: tuple[tuple[int, range], tuple[int, range]], above: int) -> None:
-        """Create an empty program.
+        """Create an empty list of the actions of one rank.
 
-        ``lanes`` are the two stages of the rank with their micro-batches; ``above`` is the number
-        of ranks between this rank and the rank at which both lanes meet.
+        ``lanes`` are the two stages of the rank, each with its micro-batches. ``above`` is the
+        distance in ranks from this rank to the rank at which the two directions of the pipeline
+        meet.
         """
         self.lanes = lanes
         self.above = above
@@ -270,7 +276,7 @@ class _DualPipeRank:
         """Append the forwards of the warm-up and the first backwards.
 
         The order is F0, then F0 F1, then I1 W1 F1: F is a forward, I an input gradient, W a weight
-        gradient, and the digit is the lane.
+        gradient, and the digit selects one of the two stages of the rank.
         """
         for _ in range(2 * self.above):
             self.items.append(self._next_forward(0))
@@ -283,9 +289,9 @@ class _DualPipeRank:
     def _append_overlapped_pairs(self, depth: int) -> None:
         """Append overlapped pairs of a forward and a backward until the forwards end.
 
-        Forwards on lane 0 overlap with backwards on lane 1, and vice versa. The rank at which the
-        lanes meet runs its first forward and backward one after the other: DualPipe's program does
-        so to shorten the bubble (dualpipe.py, step 4).
+        A forward of one stage of the rank overlaps with a backward of its other stage. The rank at
+        which the two directions of the pipeline meet runs its first forward and backward one after
+        the other: DualPipe's program does so to shorten the bubble (dualpipe.py, step 4).
         """
         steady = len(self.lanes[0][1]) - 2 * (self.above + depth + 1) + depth + 1
         for k in range(steady):
@@ -297,7 +303,7 @@ class _DualPipeRank:
             self.items.append(Pair(self._next_forward(1), self._next_backward(0)))
 
     def _append_cool_down(self, depth: int) -> None:
-        """Append the last backwards in turn on both lanes, then the delayed weight gradients.
+        """Append the last backwards of both stages in turn, then the delayed weight gradients.
 
         The later half of the backwards is split into input gradient and weight gradient.
         """
@@ -314,21 +320,28 @@ class _DualPipeRank:
         self.items += self.weights
 
     def _next_forward(self, lane: int) -> Action:
-        """Return the next forward on ``lane``."""
+        """Return the next forward of the rank's stage number ``lane`` (0 or 1)."""
         return self._next_action(lane, "F", self.forwards)
 
     def _next_backward(self, lane: int) -> Action:
-        """Return the next full backward on ``lane``."""
+        """Return the next full backward of the rank's stage number ``lane`` (0 or 1)."""
         return self._next_action(lane, "B", self.backwards)
 
     def _append_split_backward(self, lane: int) -> None:
-        """Append the next input gradient on ``lane`` and queue its weight gradient for later."""
+        """Append the next input gradient of a stage and queue its weight gradient for later.
+
+        ``lane`` is 0 or 1 for the first or the second stage of the rank.
+        """
         gradient = self._next_action(lane, "I", self.backwards)
         self.items.append(gradient)
         self.weights.append(Action(gradient.stage, "W", gradient.micro_batch))
 
     def _next_action(self, lane: int, computation: Computation, count: list[int]) -> Action:
-        """Return the next action of type ``computation`` on ``lane`` and advance its ``count``."""
+        """Return the next ``computation`` of the rank's stage number ``lane`` (0 or 1).
+
+        ``count`` has the number of micro-batches so far for each of the two stages; it is
+        increased.
+        """
         stage, batches = self.lanes[lane]
         count[lane] += 1
         return Action(stage, computation, batches[count[lane] - 1])

@@ -29,11 +29,11 @@ because the steady state repeats; tests compare with longer steps."""
 def bubble_relative_to_1f1b(schedule: Schedule, pp: int, repeated: bool) -> float:
     """Return the idle time of a pipeline rank, in units of the idle time of a 1F1B rank.
 
-    The unit is (p - 1) forwards and backwards of a chunk on p ranks, so that GPipe, 1F1B and
-    interleaving have 1. Zero-bubble schedules fill part of the bubble with weight gradients;
-    forward, input gradient and weight gradient are assumed to take equally long. If layers are
-    recomputed (``repeated``), the input gradient also includes a forward. The result is valid from
-    2 p micro-batches on; with fewer micro-batches zero-bubble schedules idle longer.
+    A 1F1B rank is idle for (p - 1) forwards and backwards of a chunk on p ranks, so that the result
+    is 1 for GPipe, 1F1B and interleaving. Zero-bubble schedules fill part of the bubble with weight
+    gradients; forward, input gradient and weight gradient are assumed to take equally long. If
+    layers are recomputed (``repeated``), the input gradient also includes a forward. The result is
+    valid from 2 p micro-batches on; with fewer micro-batches zero-bubble schedules idle longer.
     """
     if schedule in FULL_BUBBLE or pp == 1:
         return 1.0

@@ -159,9 +159,10 @@ def dualpipe_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | Non
     one stage, B = I + W; F&B: an overlapped forward and backward. The result is (2m-p-2) F&B + 2p F
     + (p+2) I + 3W + (p-1) max(I, W) + max(p F, (p-1) I).
 
-    The published bubble (p - 1)(F&B + B - 3W) (DeepSeek-V3, arXiv:2412.19437, table 2, with its PP
-    = 2p) is equal for F = I >= W and F&B = F + B; otherwise it is too long or too short by a share
-    of |F - I| or W - I per rank. Hops have no formula because every pair waits for one.
+    The published bubble (p - 1)(F&B + B - 3W) (DeepSeek-V3, arXiv:2412.19437, table 2, whose PP is
+    2p) is equal if F = I >= W and F&B = F + B. Otherwise it is too long or too short by a fraction
+    of |F - I| or W - I per rank. There is no formula with hop times, because every overlapped pair
+    waits for a hop.
     """
     p, m, stage = shape.ranks, shape.micro_batches, stages.stage
     if stages.hop_seconds or m < 2 * p:
@@ -232,9 +233,10 @@ def zb_h1_in_flight(shape: PipelineShape, rank: int) -> int:
     """Return the peak number of chunks in flight of ZB-H1, the same on all ranks.
 
     It is min(m v, p + (v - 1) g) with m micro-batches, p ranks, v chunks per rank and g
-    micro-batches per group, if a chunk is in flight until its weight gradient has been computed.
-    Until the input gradient it is r fewer on rank r. Between the two, a rank stores less than all
-    activations of a chunk, so that the bytes are an upper bound.
+    micro-batches per group. A chunk counts until its weight gradient has been computed. After its
+    input gradient a rank stores only part of its activations, so that bytes computed from this
+    number are an upper bound. If chunks counted only until the input gradient, the number would be
+    r lower on rank r.
     """
     return min(
         shape.micro_batches * shape.chunks, shape.ranks + (shape.chunks - 1) * shape.group_size
@@ -253,7 +255,8 @@ def zb_v_in_flight(shape: PipelineShape, rank: int) -> int:
 def dualpipe_v_in_flight(shape: PipelineShape, rank: int) -> int:
     """Return the peak number of chunks in flight of DualPipeV: 2 p + 1 on each of p ranks.
 
-    It is one more than in ZB-V, because the forward of a pair runs before its backward ends.
+    It is one more than in ZB-V, because a forward that overlaps with a backward starts before that
+    backward has freed its activations.
     """
     return 2 * shape.ranks + 1
 

@@ -168,12 +168,12 @@ class _SimulationState:
 
 
 def _times_by_computation(table: Table, costs: StageCosts) -> dict[Computation, _ComputationTimes]:
-    """Return the times of all inputs, hops and ends, and the durations, by computation.
+    """Return input times, hop times, end times and durations for each type of computation.
 
-    The computations are F (forward), B (full backward), I (input gradient) and W (weight gradient).
-    A forward waits for the previous stage. A backward waits for the next stage, or on the last
-    stage for the forward of the same stage. The lists of ends and inputs are shared, so that the
-    end of an action becomes an input of its neighbour without being copied.
+    The types are F (forward), B (full backward), I (input gradient) and W (weight gradient). A
+    forward waits for the previous stage. A backward waits for the next stage, or on the last stage
+    for the forward of the same stage. Lists are shared: the list of end times of one stage is also
+    the list of input times of the stage that waits for it, so that no time is copied.
     """
     stages, depth = len(table.owners), table.depth
     # Every rank runs all micro-batches, so that the first rank shows how many there are.
@@ -203,7 +203,7 @@ def _times_by_computation(table: Table, costs: StageCosts) -> dict[Computation, 
 
 
 def _hop_seconds_after(table: Table, costs: StageCosts, stage: int) -> float:
-    """Return the time in seconds of sending from ``stage`` to the next one.
+    """Return the time in seconds to send a message from ``stage`` to the next stage.
 
     The result is 0 if one rank runs both stages.
     """

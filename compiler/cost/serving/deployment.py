@@ -30,7 +30,7 @@ RAMP_BYTES = 25e6
 
 
 def _bytes_with_ramp(nbytes: float) -> float:
-    """Return ``nbytes`` plus the bytes that the link could have sent while the message ramps up."""
+    """Return ``nbytes`` plus the bytes that the link loses before it reaches its full rate."""
     return nbytes + RAMP_BYTES * nbytes / (nbytes + RAMP_BYTES)
 
 
@@ -52,8 +52,9 @@ class ServingLinks:
     def from_cluster(cls, cluster: Cluster, row: ServingEfficiency) -> ServingLinks:
         """Return the rates that collectives reach on the links of ``cluster``.
 
-        They are data-sheet rates multiplied by the shares in ``row``, which belong to the GPU
-        generation.
+        They are data-sheet rates multiplied by efficiency factors. ``row`` has the factor of the
+        GPU generation for links inside a domain; the factors of PCIe and of the network are
+        constants.
         """
         node = cluster.node
         nvlink = node.link_kind != "pcie" and node.nvlink_domain > 1

@@ -39,17 +39,20 @@ LSE_BYTES = 4
 
 
 def context_parallel_seconds(deployment: Deployment, decode: float, prefill: float) -> float:
-    """Return the time in seconds of one layer's context-parallel collectives (dcp and pcp).
+    """Return the time in seconds of one layer's context-parallel collectives.
 
-    ``decode`` and ``prefill`` are the numbers of decoding and of prompt tokens in one rank's part
-    of a step.
+    These are the collectives of decode (dcp) and prefill (pcp) context parallelism. ``decode`` and
+    ``prefill`` are the numbers of decoding tokens and of prompt tokens in one rank's part of a
+    step.
     """
     layout = deployment.layout
     seconds = 0.0
     if layout.dcp > 1:
         # Grouped queries are exchanged for the whole step, latent ones only for decoding tokens.
         latent = deployment.model.attention.latent is not None
-        seconds += _decode_exchange_seconds(deployment, decode if latent else decode + prefill)
+        seconds += _decode_context_exchange_seconds(
+            deployment, decode if latent else decode + prefill
+        )
     if layout.pcp > 1:
         token_bytes = cached_elements_per_token(deployment.model, layout.tp) * ELEMENT_BYTES
         # Every pcp rank stores a whole cache, so that it needs the keys and values of all ranks.
@@ -58,7 +61,7 @@ def context_parallel_seconds(deployment: Deployment, decode: float, prefill: flo
     return seconds
 
 
-def _decode_exchange_seconds(deployment: Deployment, tokens: float) -> float:
+def _decode_context_exchange_seconds(deployment: Deployment, tokens: float) -> float:
     """Return the time in seconds of one layer's dcp collectives for ``tokens`` tokens per rank.
 
     dcp is decode context parallelism. Queries and log-sum-exps are gathered, and partial outputs

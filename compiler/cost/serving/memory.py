@@ -44,9 +44,10 @@ class CacheBlocks:
     """Maximum number of blocks that a request occupies per group of recurrent layers."""
 
     def pages(self, model: Model, first: int, layers: int) -> int:
-        """Return the number of pages per block on a stage: the layers of the stage's widest group.
+        """Return the number of pages per cache block on a stage.
 
-        The stage has ``layers`` layers from index ``first`` on.
+        It is the number of layers that the largest layer group has on the stage. The stage has
+        ``layers`` layers from index ``first`` on.
         """
         stage = LayerCounts.from_kinds(model.layer_kinds[first : first + layers])
         pages = 1
@@ -112,10 +113,11 @@ def cache_blocks(model: Model, setup: ServingSetup, tp: int, block_tokens: int) 
 
 
 def _layer_groups(layers: LayerCounts, policy: StatePageConstants) -> tuple[int, int]:
-    """Return the numbers of cache groups, as (of attention layers, of recurrent layers).
+    """Return the numbers of layer groups in the cache, as (attention, recurrent).
 
-    A group has as many layers as the rarer type has. If the two counts are close, it has as many as
-    the more frequent type, and the group of the rarer type is padded.
+    All groups have the same size: the number of layers of the less frequent type. If both types are
+    about equally frequent, the size is the number of layers of the more frequent type. There is
+    then one group per type, and the group of the less frequent type is padded.
     """
     few, many = sorted((layers.attention, layers.recurrent))
     size = many if many < policy.single_group_below * few else few
@@ -137,9 +139,10 @@ def _cache_bytes_per_token_and_sequence(
 ) -> tuple[float, float]:
     """Return (cache bytes per token, cache bytes per sequence) on one rank of the longest stage.
 
-    If the engine stores states in cache blocks, they are padded to whole blocks, which are so long
-    that on average half of the last one is empty. A running request has one state per layer; the
-    states that the prefix cache stores in addition can be evicted.
+    If the engine stores recurrent states in cache blocks, each state is padded to a whole block.
+    Blocks are then so long that half of the last attention block, which is empty on average, counts
+    as bytes per sequence. A running request has one state per layer; the states that the prefix
+    cache stores in addition can be evicted.
     """
     layers = layers_of_longest_stage(model, layout)
     whole = LayerCounts.from_kinds(model.layer_kinds)

@@ -110,10 +110,10 @@ class Shard:
 
 
 def build_shard(model: Model, layout: ServingLayout, setup: ServingSetup) -> Shard:
-    """Return the number of elements on the fullest rank, by part.
+    """Return the number of weight elements on the fullest rank, by model part.
 
-    The first pipeline stage is assumed to be the fullest. It has as many layers of each type as the
-    average stage of its length.
+    The fullest rank is assumed to be on the first pipeline stage. This stage has as many layers as
+    the longest stage, with the layer types in the proportions of the whole model.
     """
     tp, pp = layout.tp, layout.pp
     # Engines pad the vocabulary to whole blocks of rows before they split it over tp.
@@ -191,7 +191,8 @@ def recurrent_elements(model: Model, tp: int) -> MixerElements:
 
     The recurrent mixer is linear attention or Mamba; the result is zero without one. Decay and step
     size of linear attention stay in 16 bit because their projection is too narrow for blocks of
-    scales (vLLM 0.33, layers/mamba/gdn). fp32 vectors with one number per head count twice.
+    scales (vLLM 0.33, layers/mamba/gdn). Vectors with one fp32 number per head count as two 16-bit
+    elements per number.
     """
     hidden, linear, mamba = model.hidden, model.linear, model.mamba
     if linear is not None:

@@ -49,7 +49,7 @@ def stage_splits(layers: int, pp: int, extra: ExtraLayers) -> tuple[tuple[int, .
 
 
 def service_blocks(problem: ServingProblem, layout: ServingLayout) -> CacheBlocks:
-    """Return the block size and layer groups of the cache, with the block length of the spec."""
+    """Return the block size and layer groups of the cache for the block length in the spec."""
     service = problem.service
     return cache_blocks(problem.model, service.setup, layout.tp, service.block_tokens)
 
@@ -76,12 +76,12 @@ def stage_caches(
     stages = stage_layers(problem, layout)
     starts = [sum(stages[:stage]) for stage in range(len(stages))]
     return tuple(
-        _stage_cache(problem, layout, (stage, first, layers), longest)
+        _stage_memory_and_cache(problem, layout, (stage, first, layers), longest)
         for stage, (first, layers) in enumerate(zip(starts, stages, strict=True))
     )
 
 
-def _stage_cache(
+def _stage_memory_and_cache(
     problem: ServingProblem, layout: ServingLayout, place: tuple[int, int, int], longest: int
 ) -> StageCache:
     """Return the memory and the cache of one rank of a pipeline stage.
@@ -112,10 +112,11 @@ def _stage_cache(
 
 
 def _tokens_outside_window(problem: ServingProblem, layout: ServingLayout, longest: int) -> int:
-    """Return how many tokens of a request a sliding-window layer does not store, per rank.
+    """Return the number of tokens per rank that a sliding-window layer need not store.
 
-    The request has ``longest`` tokens. In other layers each of the dcp ranks stores every dcp-th
-    token; in a windowed layer each stores all tokens of the window.
+    The tokens are those of a request of ``longest`` tokens. In a layer without a window, each of
+    the decode context-parallel (dcp) ranks stores every dcp-th token; in a layer with a window,
+    each of them stores all tokens of the window.
     """
     window, block = problem.model.attention.window, problem.service.block_tokens
     if window is None:
@@ -129,8 +130,9 @@ def stage_weights_bytes(
 ) -> float:
     """Return the bytes of weights on one rank of a pipeline stage.
 
-    ``place`` is (stage, index of its first layer, its number of layers). The first and the last
-    stage also store the embedding, the output projection and the final norm.
+    ``place`` is (stage, index of its first layer, its number of layers). The first stage also
+    stores the embedding, the last one the output projection and the final norm. For some model
+    families, engines store the embedding or both matrices on every stage.
     """
     stage, first, layers = place
     whole = shard_with_expert_copies(model, layout, setup)
@@ -170,7 +172,10 @@ def fullest_stage_memory(
 
 
 def _vocabulary_matrices(model: Model, sharding: ShardingConstants, stage: int, pp: int) -> int:
-    """Return how many of embedding and output projection a stage stores: 0, 1 or 2."""
+    """Return how many vocabulary matrices a stage stores: 0, 1 or 2.
+
+    These are the embedding and the output projection.
+    """
     if model.family in sharding.full_vocabulary_families:
         return 1 if model.tied_embeddings else 2
     is_first = stage == 0 or model.family in sharding.full_embedding_families

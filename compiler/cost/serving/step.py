@@ -99,9 +99,10 @@ def _projection_seconds(deployment: Deployment, tokens: float) -> float:
 def _attention_seconds(deployment: Deployment, batch: Batch) -> float:
     """Return the time in seconds of the attention core of one layer in a step.
 
-    Decoding requests read the cache, prompts compute the core. The pcp ranks share the tokens. The
-    dcp ranks share a request's cache but not its FLOPs, because each computes the heads of all
-    ranks for a part of the tokens.
+    Decoding requests read the cache; prompts compute attention over their own tokens. Prefill
+    context-parallel (pcp) ranks divide the tokens. Decode context-parallel (dcp) ranks divide the
+    cache of a request but not its FLOPs, because each rank computes the heads of all dcp ranks for
+    its part of the tokens.
     """
     model, layout = deployment.model, deployment.layout
     attention = model.attention
@@ -123,8 +124,8 @@ def _attention_seconds(deployment: Deployment, batch: Batch) -> float:
 def _mean_context(model: Model, context: float, ranks: int = 1) -> float:
     """Return the number of keys that a decoding token reads on one rank, averaged over layers.
 
-    ``context`` is the number of cached tokens. ``ranks`` ranks share the keys of full layers; each
-    reads all keys of a window.
+    ``context`` is the number of cached tokens. In a layer without a window, ``ranks`` ranks divide
+    the keys among them; in a layer with a window, each rank reads all keys of the window.
     """
     attention = model.attention
     if attention.window is None or attention.window >= context:
@@ -141,8 +142,9 @@ def mean_visible_prompt_keys(model: Model, tokens: float) -> float:
 def _communication_seconds(deployment: Deployment, tokens: float) -> float:
     """Return the time in seconds of the collectives of a pipeline stage.
 
-    There is one after each mixer and one after each MLP. ``tokens`` is the number of tokens that
-    one rank processes in a step.
+    Each mixer and each MLP ends with an all-reduce. If experts are distributed over several
+    tensor-parallel groups, each routed MLP has two all-to-alls instead. ``tokens`` is the number of
+    tokens that one rank processes in a step.
     """
     layout, layers, links = deployment.layout, deployment.shard.layers, deployment.links
     nbytes = 2 * tokens * deployment.model.hidden
@@ -159,7 +161,7 @@ def _communication_seconds(deployment: Deployment, tokens: float) -> float:
 
 
 def _launch_seconds(deployment: Deployment, tokens: float) -> float:
-    """Return the fixed time in seconds of a stage's kernels, plus element-wise memory traffic."""
+    """Return the time in seconds of kernel overhead and element-wise memory traffic of a stage."""
     layers, model = deployment.shard.layers, deployment.model
     kernels = layers.attention * ATTENTION_KERNELS + layers.recurrent * RECURRENT_KERNELS
     kernels += (layers.dense + layers.routed) * MLP_KERNELS + layers.routed * ROUTED_KERNELS

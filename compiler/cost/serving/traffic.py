@@ -132,8 +132,8 @@ def _closed_loop_state(
 ) -> SteadyState:
     """Return the steady state in which each of ``busy`` ranks always has ``present`` requests.
 
-    The data-parallel ranks of an engine step together: a rank without a request takes as long (vLLM
-    runs a dummy batch on it) and yields no tokens.
+    The data-parallel ranks of an engine run their steps together. A rank without requests runs a
+    dummy batch, as in vLLM, which takes as long as a step but yields no tokens.
     """
     queue = closed_queue(deployment.engine.arrivals, busy, present)
     running = present

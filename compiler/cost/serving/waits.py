@@ -51,9 +51,9 @@ def closed_queue(arrivals: ArrivalConstants, ranks: float, present: float) -> Qu
 def open_queue(rate: float, prefill_seconds: float) -> Queue:
     """Return the queue in front of a request on a rank with Poisson arrivals.
 
-    ``prompts`` is the mean wait of an M/D/1 queue in units of ``prefill_seconds``, load / (2 (1 -
-    load)) with load = rate x prefill_seconds. ``rate`` is in requests per second per data-parallel
-    rank.
+    ``rate`` is in requests per second per data-parallel rank. The number of prompts ahead
+    (``Queue.prompts``) is the mean wait of an M/D/1 queue divided by ``prefill_seconds``: load / (2
+    (1 - load)) with load = rate x prefill_seconds.
     """
     load = min(rate * prefill_seconds, BUSIEST)
     # A request arrives on average in the middle of a step.

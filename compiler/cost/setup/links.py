@@ -31,7 +31,7 @@ class GroupSpan:
 def group_span(axes: tuple[Axis, ...], domain: int) -> GroupSpan:
     """Return how the process groups over ``axes`` are distributed over NVLink domains.
 
-    Domains are aligned blocks of ``domain`` ranks.
+    Each NVLink domain consists of ``domain`` consecutive ranks.
     """
     size = local = 1
     # From the innermost axis outwards: an axis adds members to a domain while its stride is within
@@ -56,8 +56,8 @@ class Links:
     def from_cluster(cls, cluster: Cluster, kernels: KernelFit, row: Efficiency) -> Links:
         """Return the links of ``cluster`` with the rates that collectives reach on them.
 
-        They are data-sheet rates multiplied by measured shares: ``kernels`` inside a domain,
-        ``row`` between domains.
+        They are data-sheet rates multiplied by measured efficiency shares. The shares inside an
+        NVLink domain are those of ``kernels``; the share between domains is that of ``row``.
         """
         node = cluster.node
         # The lower limit keeps times finite on a cluster without network data.

@@ -98,9 +98,9 @@ class Pricing:
         return self.memo(("groups", key), lambda: self._compute_groups(layout))
 
     def _compute_groups(self, layout: Layout) -> Groups:
-        """Compute the spans of all communication groups of ``layout``.
+        """Compute how all communication groups of ``layout`` are spread over NVLink domains.
 
-        ``groups`` caches the result.
+        The method ``groups`` caches the result.
         """
         dense, expert = self.framework.meshes(layout)
         copies = layout.dp_replicate
@@ -123,11 +123,11 @@ class Pricing:
     def _shard_span(
         self, mesh: Mesh, shard: tuple[str, ...], whole: tuple[str, ...], copies: int
     ) -> GroupSpan:
-        """Return the span of the ranks that share one sharded state.
+        """Return how the ranks that share one sharded state are distributed over NVLink domains.
 
-        The mesh axes ``shard`` determine these ranks. If the mesh has no axis of shards, they are
-        the first ranks of the group over the axes ``whole``, which stores ``copies`` copies of the
-        state.
+        If ``copies`` is 1, they are all ranks along the mesh axes ``whole``. Otherwise they are the
+        ranks along the axes ``shard``, or, in a mesh without a shard axis, the first 1/copies of
+        the ranks along ``whole``.
         """
         together = self._axes_span(mesh, *whole)
         if copies == 1:
@@ -139,26 +139,26 @@ class Pricing:
         return GroupSpan(size, min(together.local, size))
 
     def _replica_span(self, mesh: Mesh, copies: int) -> GroupSpan:
-        """Return the span of the ranks that store the ``copies`` copies of one shard."""
+        """Return how the ranks that store copies of one shard are spread over NVLink domains."""
         if any(axis.name == "dp_replicate" for axis in mesh.axes):
             return self._axes_span(mesh, "dp_replicate")
         # Copies of one shard are assumed to be in different domains.
         return GroupSpan(copies, 1)
 
     def _axes_span(self, mesh: Mesh, *names: str) -> GroupSpan:
-        """Return the span of the process groups over the mesh axes ``names``.
+        """Return how the process groups over the mesh axes ``names`` span NVLink domains.
 
-        Results are cached by sizes and strides, because few different ones exist.
+        Results are cached by the sizes and strides of the axes, because meshes share many of them.
         """
         axes = mesh.select_axes(*names)
         key = ("span", *((axis.size, axis.stride) for axis in axes))
         return self.memo(key, lambda: group_span(axes, self.links.domain))
 
     def classes(self, split: PipelineSplit) -> tuple[EqualStageGroup, ...]:
-        """Return the groups of pipeline ranks with equal contents in ``split``.
+        """Return the pipeline ranks of ``split``, grouped by equal layers and other modules.
 
-        Results are cached by the identity of ``split``, because layouts share their splits and
-        hashing one is slow.
+        Results are cached by the identity of ``split``, because layouts share these objects and
+        hashing one of them is slow.
         """
         entry = self._classes.get(id(split))
         # A stored reference to the split keeps its id from being reused by another object.
@@ -181,8 +181,8 @@ class Pricing:
         """Compute the numbers of (dense, routed-expert) parameters of a stage on one rank.
 
         The first stage adds the embedding, the last one the final norm and the output projection (a
-        copy of the embedding if they are tied and pp > 1). Another stage with multi-token
-        prediction keeps a copy of the embedding, as Megatron-Core does.
+        copy of the embedding if they are tied and pp > 1). Any other stage with
+        multi-token-prediction layers keeps a copy of the embedding, as in Megatron-Core.
         """
         model = self.problem.model
         dense = expert = 0.0

@@ -56,12 +56,12 @@ class EqualStageGroup:
 
 
 def stage_contents(model: Model, split: PipelineSplit, stage: int) -> StageContents:
-    """Return the total contents of pipeline rank ``stage`` over its virtual stages."""
+    """Return the layers and other modules of pipeline rank ``stage`` in all its virtual stages."""
     return chunks_contents(model, split.chunks[stage])
 
 
 def chunks_contents(model: Model, chunks: tuple[ModelChunk, ...]) -> StageContents:
-    """Return the total contents of the virtual stages ``chunks``."""
+    """Return the layers and other modules of the virtual stages ``chunks`` together."""
     kinds, pattern = model.kinds, model.layer_kinds
     layers: list[LayerKind] = []
     mtp_layers = 0
@@ -92,7 +92,7 @@ def _has_final_norm(model: Model, chunk: ModelChunk) -> bool:
 
 
 def group_equal_stages(model: Model, split: PipelineSplit) -> tuple[EqualStageGroup, ...]:
-    """Return the groups of pipeline ranks with equal contents, ordered by their earliest rank."""
+    """Return groups of pipeline ranks with equal layers and modules, earliest rank first."""
     seen: dict[StageContents, list[int]] = {}
     for stage in range(len(split.chunks)):
         seen.setdefault(stage_contents(model, split, stage), []).append(stage)

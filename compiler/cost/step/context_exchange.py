@@ -52,7 +52,7 @@ def gathered_key_value_bytes(pricing: Pricing, layout: Layout) -> float:
 
 
 def gather_seconds(pricing: Pricing, layout: Layout, groups: Groups) -> float:
-    """Return the exposed time in seconds of the gather variant per layer and micro-batch.
+    """Return the exposed seconds of all-gather context parallelism per layer and micro-batch.
 
     All keys and values are gathered before the attention core, and their gradients are scattered
     after it, as in Llama 3 (arXiv:2407.21783, section 3.3.2) and torchtitan's flex attention.
@@ -64,11 +64,12 @@ def gather_seconds(pricing: Pricing, layout: Layout, groups: Groups) -> float:
 
 
 def ulysses_seconds(pricing: Pricing, layout: Layout, group: GroupSpan) -> float:
-    """Return the exposed time in seconds of the Ulysses variant per layer and micro-batch.
+    """Return the exposed seconds of Ulysses context parallelism per layer and micro-batch.
 
-    It has all-to-alls of queries, keys and values before the attention core and of its output after
-    it, forward and backward (DeepSpeed-Ulysses, arXiv:2309.14509, section 3.1). If there are fewer
-    key-value heads than ranks, the time to copy them is not modelled.
+    Queries, keys and values pass through all-to-alls before the attention core, and the attention
+    output passes through one after it, forward and backward (DeepSpeed-Ulysses, arXiv:2309.14509,
+    section 3.1). If there are fewer key-value heads than ranks, the time to copy heads is not
+    modelled.
     """
     nbytes = key_value_bytes(pricing, layout) + query_output_bytes(pricing, layout)
     # Forward and backward send the same bytes.
@@ -76,12 +77,13 @@ def ulysses_seconds(pricing: Pricing, layout: Layout, group: GroupSpan) -> float
 
 
 def ring_exchange_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: float) -> float:
-    """Return the exposed time in seconds of the ring variant per layer and micro-batch.
+    """Return the exposed seconds of ring context parallelism per layer and micro-batch.
 
-    In a ring of c ranks, each of the c - 1 steps sends keys and values to the next rank, forward
-    once and backward twice the bytes. They overlap with the attention core, which needs ``core``
-    seconds forward. Each step also launches kernels and merges its part of the output into the fp32
-    sum: once forward, about twice backward.
+    A ring of c ranks has c - 1 steps. In each step a rank sends keys and values to the next rank;
+    the backward pass sends twice the bytes of the forward pass. These transfers overlap with the
+    attention core, which needs ``core`` seconds forward. Each step also launches kernels and adds
+    its part of the output to the fp32 sum: once in the forward pass, about twice in the backward
+    pass.
     """
     job, attention = pricing.problem.job, pricing.problem.model.attention
     tokens = layout.tokens(job.sequence_length)
@@ -100,11 +102,11 @@ def exchange_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: flo
     """Return the exposed time in seconds of context parallelism in one attention layer.
 
     The time is per micro-batch; it is 0 if cp is 1. ``core`` is the forward time of the attention
-    core in seconds. The hierarchical variant (``a2a+p2p``) exchanges heads for tokens among
-    neighbours. Each rank then has the tokens of all neighbours for its part of the heads, so that
-    the ring over the groups of neighbours sends as many bytes per step as a ring over all ranks,
-    but has fewer steps (TransformerEngine, attention/dot_product_attention/context_parallel.py,
-    AttnFuncWithCPAndKVP2P).
+    core in seconds. In the hierarchical variant (``a2a+p2p``), neighbouring ranks exchange heads
+    for tokens by all-to-all. Each rank then has the tokens of all its neighbours for its part of
+    the heads. The ring over the groups of neighbours therefore sends as many bytes per step as a
+    ring over all ranks, in fewer steps (TransformerEngine,
+    attention/dot_product_attention/context_parallel.py, AttnFuncWithCPAndKVP2P).
     """
     if layout.cp == 1:
         return 0.0

@@ -23,10 +23,11 @@ ALWAYS_EXPOSED = 0.05
 def accumulate_seconds(pricing: Pricing, layout: Layout, parameters: float) -> float:
     """Return the time in seconds to add one micro-batch's gradients to the sum of the step.
 
-    ``parameters`` is the number of gradients. The sum is read and written. A GEMM that adds to the
-    sum directly (fused accumulation, Megatron-LM since sequence parallelism) saves the write that
-    is part of the GEMM's own time; older versions started a separate kernel. Sharded gradients
-    (ZeRO 2, 3) are reduced first, so that their sum is small.
+    ``parameters`` is the number of gradients. The time is that of reading and writing the sum. With
+    fused accumulation, the GEMM itself adds to the sum, so that one write is already part of the
+    GEMM's time. Versions of Megatron-LM that predate sequence parallelism start a separate kernel.
+    With sharded gradients (ZeRO 2, 3) the result is 0, because they are reduced first and their sum
+    is small.
     """
     if layout.zero_stage > 1:
         return 0.0
@@ -42,10 +43,11 @@ def accumulate_seconds(pricing: Pricing, layout: Layout, parameters: float) -> f
 def dp_bytes(pricing: Pricing, layout: Layout) -> tuple[float, float]:
     """Return the bytes that a shard group transfers per step, as (dense, routed experts).
 
-    The numbers are those of the largest pipeline stage. ZeRO-1 has a reduce-scatter of gradients
-    and an all-gather of 16-bit parameters; without ZeRO there is an all-reduce, twice the
-    gradients. ZeRO-2 does the same with every micro-batch. ZeRO-3 also gathers for the backward
-    pass and scatters 16-bit gradients.
+    A shard group is the ranks that share one copy of the sharded state; the numbers are those of
+    the largest pipeline stage. Without ZeRO, an all-reduce moves twice the gradients. ZeRO-1
+    scatters gradients and gathers 16-bit parameters. ZeRO-2 does so with every micro-batch, unless
+    gradients stay unsharded in a pipeline. ZeRO-3 also gathers parameters for the backward pass,
+    and scatters 16-bit gradients.
     """
     grad = pricing.problem.job.gradient_bytes
     # Bytes per parameter at ZeRO stage 0, 1, 2, 3; stage 3 moves 2 bytes three times.
@@ -137,7 +139,7 @@ def replica_all_reduce_seconds(pricing: Pricing, layout: Layout) -> float:
 
 
 def _repeated_replica_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Return the time in seconds to all-reduce gradients over copies of a shard, per reduction.
+    """Return the time in seconds of each all-reduce of gradients over the copies of a shard.
 
     The result is 0 if the copies all-reduce only once per step.
     """
@@ -149,7 +151,10 @@ def _repeated_replica_seconds(pricing: Pricing, layout: Layout) -> float:
 
 
 def final_reduce_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Return the exposed time in seconds to reduce gradients after a pipeline with ZeRO-3."""
+    """Return the exposed time in seconds to reduce gradients at the end of a ZeRO-3 pipeline.
+
+    The result is 0 unless gradients stay unsharded until the last micro-batch.
+    """
     if layout.zero_stage < 3 or not keeps_unsharded_gradients(pricing, layout):
         return 0.0
     return _scatter_seconds(pricing, layout) + replica_all_reduce_seconds(pricing, layout)

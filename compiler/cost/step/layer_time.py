@@ -67,7 +67,7 @@ class LayerTime:
 
     @property
     def tp(self) -> float:
-        """Return the time in seconds of exposed tensor-parallel collectives, both passes."""
+        """Return the exposed seconds of tensor-parallel collectives, forward and backward."""
         return self.tp_forward + self.tp_backward
 
     @property
@@ -79,8 +79,8 @@ class LayerTime:
     def forward_pass(self) -> float:
         """Return the time in seconds of the forward pass with its exposed communication.
 
-        A third of the context-parallel time belongs to it, because a ring sends twice the bytes
-        backward, and half of dispatch and combine.
+        It includes half of the time of dispatch and combine, and a third of the context-parallel
+        time, because a ring sends twice as many bytes in the backward pass as in the forward pass.
         """
         return self.forward + self.tp_forward + self.cp / 3 + self.ep / 2
 
@@ -152,7 +152,7 @@ def _recurrence_seconds(
 ) -> ForwardBackward:
     """Return the forward and backward times in seconds of a recurrence, without its projections.
 
-    It consists of the chunks, convolution, norms and gate. Both are zero for layers without
+    They include the chunks, convolution, norms and gate, and are zero for layers without
     recurrence.
     """
     part = recurrence(pricing.problem.model, kind)
@@ -195,8 +195,9 @@ def _exposed_tp_seconds(
 ) -> ForwardBackward:
     """Return the exposed forward and backward times in seconds of tensor-parallel collectives.
 
-    With sequence parallelism half of the backward collectives can overlap with GEMMs of ``window``
-    seconds, without it all of them. Collectives of experts (etp > 1) are exposed.
+    Half of the backward collectives with sequence parallelism, and all of them without it, can
+    overlap with GEMMs of ``window`` seconds. Forward collectives, and collectives of experts (etp >
+    1), are exposed.
     """
     if layout.tp == 1:
         return ZERO

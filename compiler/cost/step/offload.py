@@ -39,7 +39,7 @@ def shard_parameters(layout: Layout, stage_parameters: tuple[float, float]) -> f
 
 
 def host_bytes(pricing: Pricing, layout: Layout, stage_parameters: tuple[float, float]) -> float:
-    """Return the bytes of offloaded state in the memory of one host; 0 without offload to it."""
+    """Return the bytes of offloaded state in the memory of one host; 0 if none is offloaded."""
     offload, parameters = layout.offload, shard_parameters(layout, stage_parameters)
     each = HOST_STATE_BYTES * (offload.optimizer == "cpu") + 2.0 * (offload.parameters == "cpu")
     if offload.optimizer == "nvme":

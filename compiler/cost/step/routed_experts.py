@@ -63,7 +63,7 @@ def routed_expert_seconds(pricing: Pricing, layout: Layout, tokens: float) -> Fo
 def _grouped_gemm_seconds(pricing: Pricing, layout: Layout, tokens: float) -> ForwardBackward:
     """Return the forward and backward times in seconds of the grouped GEMMs of one layer.
 
-    The memo is shared by layers of equal shapes.
+    The result is cached, and layers of equal shapes share it.
     """
     shapes = expert_gemms(pricing.problem.model, layout, tokens)
     return pricing.memo(("grouped", *shapes), lambda: gemm_forward_backward(pricing.gemm, shapes))
@@ -127,9 +127,9 @@ def single_copy_dispatch_seconds(
 ) -> float:
     """Return the time in seconds of a dispatch that sends each token once per NVLink domain.
 
-    Inside a domain the token is forwarded to the ranks of its experts; the two levels are
-    pipelined. ``nbytes`` is the size of one copy of all tokens of a rank. DeepEP and HybridEP work
-    this way (github.com/deepseek-ai/DeepEP).
+    Inside a domain the token is forwarded to the ranks of its experts. Transfers between domains
+    and inside a domain are pipelined. ``nbytes`` is the size of one copy of all tokens of a rank.
+    DeepEP and HybridEP work this way (github.com/deepseek-ai/DeepEP).
     """
     # A token with several experts on one rank is sent there once.
     ranks = expected_distinct_parts(experts, group.size)
@@ -165,8 +165,9 @@ def _remote_domains(experts: Experts, group: GroupSpan) -> float:
 def expected_distinct_parts(experts: Experts, parts: int) -> float:
     """Return the expected number of parts that contain at least one of a token's top-k experts.
 
-    The E experts are divided into ``parts`` equal parts; all sets of k different experts are
-    equally likely: parts (1 - C(E - E/parts, k) / C(E, k)), with binomial coefficients C.
+    The E experts are divided into ``parts`` equal parts, and all sets of k different experts are
+    equally likely. The result is parts x (1 - C(E - E/parts, k) / C(E, k)), with binomial
+    coefficients C.
     """
     # Ratio of the two binomials, factor by factor, to avoid huge integers.
     missed = 1.0

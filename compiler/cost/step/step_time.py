@@ -51,9 +51,10 @@ class StageTime:
 def stage_time(
     pricing: Pricing, layout: Layout, load: StageContents, layers: dict[LayerKind, LayerTime]
 ) -> StageTime:
-    """Return the time in seconds of one micro-batch on a pipeline rank with the contents ``load``.
+    """Return the time in seconds of one micro-batch on a pipeline rank.
 
-    ``layers`` are the times of one layer of each type.
+    ``load`` has the layers and other modules of the rank; ``layers`` has the time of one layer of
+    each type.
     """
     compute = recompute = tp = cp = ep = 0.0
     for kind, count in load.by_kind(pricing.problem.model).items():
@@ -137,9 +138,9 @@ def shared_layer_time(pricing: Pricing, layout: Layout, kind: LayerKind) -> Laye
 def hop_bytes(pricing: Pricing, layout: Layout) -> float:
     """Return the bytes that a rank sends per micro-batch from one pipeline stage to the next.
 
-    They are 2 T h for T tokens and hidden size h. Sequence parallelism divides them by tp. Megatron
-    before sequence parallelism, and DeepSpeed's pipeline, also send 1/tp from each rank, and gather
-    the parts on arrival (Narayanan et al. 2021, section 4.1).
+    They are 2 T h for T tokens and hidden size h. Sequence parallelism divides them by tp. Versions
+    of Megatron that predate sequence parallelism, and DeepSpeed's pipeline, also send 1/tp from
+    each rank, and gather the parts on arrival (Narayanan et al. 2021, section 4.1).
     """
     job, model = pricing.problem.job, pricing.problem.model
     nbytes = 2 * layout.tokens(job.sequence_length) * model.hidden

@@ -30,8 +30,9 @@ def dense_exchanges(pricing: Pricing, layout: Layout, kind: LayerKind) -> tuple[
     """Return the collectives of one layer over the tensor-parallel group.
 
     With sequence parallelism, mixer and MLP each gather their input and scatter their output; the
-    backward pass does the same and gathers the input again for the weight gradient. Without it,
-    each has an all-reduce in both directions. A routed MLP has none of these.
+    backward pass does the same and gathers the input again for the weight gradient. Without
+    sequence parallelism, each of the two has one all-reduce in the forward and one in the backward
+    pass. A routed MLP has none of these collectives.
     """
     if layout.tp == 1:
         return ()

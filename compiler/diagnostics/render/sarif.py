@@ -74,7 +74,9 @@ def _related_location(cause: Cause) -> dict[str, Any]:
 
 
 def _physical_location(span: Span | None, file: str) -> dict[str, Any]:
-    physical: dict[str, Any] = {"artifactLocation": {"uri": quote(span.file if span else file)}}
+    # surrogateescape gives the bytes of a file name that is not UTF-8.
+    uri = quote(span.file if span else file, errors="surrogateescape")
+    physical: dict[str, Any] = {"artifactLocation": {"uri": uri}}
     if span:  # SARIF's endColumn is the column after the last character
         physical["region"] = {
             "startLine": span.line,

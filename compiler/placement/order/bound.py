@@ -65,13 +65,16 @@ class TimeBound:
 
     @cached_property
     def _exposed_floors(self) -> tuple[float, ...]:
-        """Return the least exposed seconds per step of each phase, bounded separately."""
+        """Return the least exposed seconds per step of each phase, with separate bounds."""
         flows = self.problem.flows
         return tuple(one.exposure * floor for one, floor in zip(flows, self.floors, strict=True))
 
     @cached_property
     def grid_views(self) -> tuple[GridView, ...]:
-        """Return the grids of node ranks whose lines, slices, rows, columns are process groups."""
+        """Return the grids of node ranks whose rows and columns are process groups.
+
+        A lower bound on a grid covers several parallel axes together (``switch_cuts.py``).
+        """
         return grid_views(self.problem.cut_models, self.problem.digits)
 
     @cached_property
@@ -123,8 +126,9 @@ class _SingleFlow:
     def __call__(self, contained: int, rate: float) -> float:
         """Return the least seconds of the phase if ``contained`` node ranks are below the switch.
 
-        An NVLink domain has no uplink: its messages leave over the NICs of its hosts. Messages are
-        not split between hosts, so some host sends at least the mean, rounded up.
+        A phase is the traffic of one parallel axis. An NVLink domain has no uplink: its messages
+        leave over the NICs of its hosts. Messages are not split between hosts, so some host sends
+        at least the mean, rounded up.
         """
         if not contained:
             return 0.0
@@ -135,10 +139,11 @@ class _SingleFlow:
         return messages * self.flow.unit_bytes / rate
 
     def cut_group_seconds(self, level: SwitchLevel) -> float:
-        """Return the least seconds for process groups that fit below no single switch of ``level``.
+        """Return the least seconds for the process groups that must span two switches of ``level``.
 
-        Each of these groups sends messages out of at least two switches, and the fullest switch
-        carries at least the mean of all switches.
+        These groups are too many to fit below single switches, in any order of hosts. Each of them
+        sends messages out of at least two switches, and the busiest uplink carries at least the
+        mean of all uplinks.
         """
         cut = level.groups_cut(self.model.size)
         sent = 2 * cut * self.model.least_messages * self.flow.unit_bytes
@@ -153,7 +158,10 @@ class ByteBound:
 
     @cached_property
     def busiest_weighted(self) -> float:
-        """Return the least weighted bytes per step over the busiest uplink."""
+        """Return the lower bound on the weighted bytes per step over the busiest uplink.
+
+        The weight of a phase is in ``PlacementProblem.weights``.
+        """
         found = 0.0
         for level in self._tiers:
             # The busiest uplink carries at least the mean of its level.
@@ -165,7 +173,7 @@ class ByteBound:
 
     @cached_property
     def total_weighted(self) -> float:
-        """Return the least weighted bytes per step over all uplinks together."""
+        """Return the lower bound on the weighted bytes per step over all uplinks together."""
         return rounded(sum(map(self._least_total_bytes, self._tiers)))
 
     @property
@@ -179,7 +187,7 @@ class ByteBound:
         return level.cut_evaluations * len(self.time_bound.grid_views) <= MOST_CUT_EVALUATIONS
 
     def _least_total_bytes(self, level: SwitchLevel) -> float:
-        """Return the least bytes per step over all uplinks of ``level`` together."""
+        """Return the least weighted bytes per step over all uplinks of ``level`` together."""
         found = self._cut_group_bytes(level)
         if self._is_affordable(level):
             found = max(found, level.sum_of_minima(self._per_part.bytes_out))
@@ -190,9 +198,10 @@ class ByteBound:
         return found
 
     def _cut_group_bytes(self, level: SwitchLevel) -> float:
-        """Return the bytes per step of the groups that fit below no single switch of ``level``.
+        """Return the weighted bytes per step of the process groups that must span two switches.
 
-        Each of these groups sends messages out of at least two switches.
+        These groups are too many to fit below single switches, in any order of hosts. Each of them
+        sends messages out of at least two switches.
         """
         return sum(
             2 * level.groups_cut(model.size) * model.least_messages * unit
@@ -204,7 +213,7 @@ class ByteBound:
 
     @property
     def _message_bytes(self) -> tuple[float, ...]:
-        """Return the weighted bytes of one message, by phase."""
+        """Return the weighted bytes of one message of each phase (traffic of one parallel axis)."""
         problem = self.time_bound.problem
         return tuple(
             one.unit_bytes * weight
@@ -213,7 +222,7 @@ class ByteBound:
 
     @cached_property
     def _line_bytes(self) -> float:
-        """Return the bytes of two messages per pipeline, summed over all pipelines."""
+        """Return the weighted bytes of all pipelines of the job if each sends two messages."""
         problem = self.time_bound.problem
         return sum(
             2 * problem.nodes // model.size * model.least_messages * unit
@@ -223,12 +232,19 @@ class ByteBound:
 
     @cached_property
     def _per_part(self) -> _SwitchBytes:
-        """Return the least bytes out of a switch, with one message per part of a cut group."""
+        """Return the lower bound on the weighted bytes that leave a switch.
+
+        If a switch contains only a part of a process group, that part sends at least one message.
+        """
         return _SwitchBytes(self.time_bound, self._message_bytes)
 
     @cached_property
     def _two_per_line_part(self) -> _SwitchBytes:
-        """Return the least bytes out of a switch, with two messages per part of a cut pipeline."""
+        """Return a second lower bound on the weighted bytes that leave a switch.
+
+        If a switch contains only a part of a pipeline, the part sends two messages. Parts of other
+        process groups send one message.
+        """
         pairs = zip(self.time_bound.problem.cut_models, self._message_bytes, strict=True)
         units = tuple(unit * (1 + model.line) for model, unit in pairs)
         return _SwitchBytes(self.time_bound, units)
@@ -245,11 +261,11 @@ class _SwitchBytes:
     # Levels share many switch sizes, so each size is evaluated once.
     @cached_property
     def _cache(self) -> dict[int, float]:
-        """Return the results that are already computed: bytes by number of node ranks."""
+        """Return the cache: number of node ranks below a switch -> weighted bytes out of it."""
         return {}
 
     def bytes_out(self, contained: int, _: float) -> float:
-        """Return the least bytes that leave a switch with ``contained`` node ranks below it.
+        """Return the least weighted bytes that leave a switch with ``contained`` node ranks.
 
         The second argument, the rate of the uplink, does not matter for bytes.
         """
@@ -258,7 +274,7 @@ class _SwitchBytes:
         return self._cache[contained]
 
     def _least(self, contained: int) -> float:
-        """Return the least bytes out of a switch with ``contained`` node ranks, not cached."""
+        """Compute the least weighted bytes that leave a switch with ``contained`` node ranks."""
         problem = self.time_bound.problem
         if contained in (0, problem.nodes):
             return 0.0

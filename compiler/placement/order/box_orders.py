@@ -30,9 +30,9 @@ BoxShape = tuple[int, ...]
 def node_digits(meshes: Iterable[Mesh], per_node: int) -> tuple[int, ...]:
     """Return the sizes of the mixed-radix digits of a node rank, the fastest digit first.
 
-    Their product is the number of node ranks. A digit ends wherever an axis of a mesh begins or
-    ends. If two such positions do not divide each other, no digits fit both; the larger one is
-    ignored, and that axis is split more coarsely.
+    The product of the sizes is the number of node ranks. A digit begins or ends at each position
+    where an axis of a mesh begins or ends. If a position is not a multiple of the position before
+    it, no digits fit both; it is ignored, so that axis is split more coarsely.
     """
     found = list(meshes)
     nodes = found[0].world // per_node
@@ -48,16 +48,19 @@ def node_digits(meshes: Iterable[Mesh], per_node: int) -> tuple[int, ...]:
 
 
 def _axis_boundaries(mesh: Mesh, per_node: int) -> Iterator[int]:
-    """Yield the strides and ends of all axes of ``mesh``, in ranks, if a host divides them."""
+    """Yield where each axis of ``mesh`` begins and ends, in ranks.
+
+    These are the strides of the axes, and strides x sizes. Positions inside a host are left out.
+    """
     for axis in mesh.axes:
         yield from (edge for edge in (axis.stride, axis.stride * axis.size) if not edge % per_node)
 
 
 def digits_of(axes: tuple[Axis, ...], digits: tuple[int, ...], per_node: int) -> tuple[int, ...]:
-    """Return the indexes of the digits of the node rank that are inside one of ``axes``.
+    """Return the indexes of the digits of the node rank that lie completely within one of ``axes``.
 
-    If the digits split the axes exactly, the product of these digits is the number of hosts of a
-    process group over ``axes``.
+    If digits begin and end exactly where the axes do, the product of these digits is the number of
+    hosts of a process group over ``axes``.
     """
     inside, stride = [], per_node
     for index, size in enumerate(digits):
@@ -69,9 +72,10 @@ def digits_of(axes: tuple[Axis, ...], digits: tuple[int, ...], per_node: int) ->
 
 
 def box_shapes(digits: tuple[int, ...], most: int) -> list[BoxShape]:
-    """Return all shapes of boxes with at most ``most`` node ranks.
+    """Return the shapes of all boxes with at most ``most`` node ranks.
 
-    A shape is a factor of every mixed-radix digit of the node rank.
+    A box is a set of node ranks that share a switch. Its shape contains one factor of each digit of
+    the node rank: the number of neighbours along that digit that stay together.
     """
     choices = [[n for n in range(1, min(size, most) + 1) if size % n == 0] for size in digits]
     return [shape for shape in product(*choices) if prod(shape) <= most]
@@ -80,19 +84,19 @@ def box_shapes(digits: tuple[int, ...], most: int) -> list[BoxShape]:
 def ranks_by_box(
     digits: tuple[int, ...], nested: Iterable[BoxShape], outward: Iterable[int]
 ) -> list[int]:
-    """Return all node ranks, box by box: the node ranks of each box are consecutive.
+    """Return all node ranks, ordered such that the node ranks of each box are consecutive.
 
     Args:
         digits: sizes of the mixed-radix digits of a node rank, the fastest digit first.
         nested: factors of the digits per box, the innermost box first.
-        outward: indexes of the digits, in the order in which the rest of each digit is added.
+        outward: indexes of the digits, in the order in which the boxes follow each other.
     """
     strides = [prod(digits[:index]) for index in range(len(digits))]
     left = list(digits)
     ranks = [0]
 
     def repeat_along(index: int, size: int) -> None:
-        """Repeat the node ranks ``size`` times along the digit ``index``."""
+        """Append ``size`` - 1 copies of the node ranks, shifted along the digit ``index``."""
         nonlocal ranks
         stride = strides[index]
         ranks = [base + step * stride for step in range(size) for base in ranks]
@@ -130,12 +134,13 @@ class BoxOrder:
 def box_orders(
     problem: PlacementProblem, messages: Sequence[NodeMessages], by_bytes: bool
 ) -> Iterator[BoxOrder]:
-    """Yield orders of hosts that are built from boxes, the most promising shapes first.
+    """Yield orders of hosts in which each box of node ranks shares a switch, the best shapes first.
 
-    A shape is scored by the seconds of communication that a switch full of such boxes exposes or,
-    with ``by_bytes``, by the bytes that leave the switch. Each shape gives five orders: its
-    remaining digits in both directions, each packed into the switches in tree order and the largest
-    first, and one order without blocks. Two orders may be equal.
+    A box shape is scored by the seconds of communication that a switch full of such boxes exposes
+    or, with ``by_bytes``, by the weighted bytes that leave the switch. Each shape gives five
+    orders: the boxes follow each other along the fastest or along the slowest digit first, and are
+    packed into the switches in tree order or into the largest switch first; the fifth order may
+    divide boxes. Two of the orders may be equal.
     """
     digits = problem.digits
     outward = tuple(range(len(digits)))
@@ -151,10 +156,10 @@ def box_orders(
 def _beam_search(
     problem: PlacementProblem, messages: Sequence[NodeMessages], by_bytes: bool
 ) -> list[tuple[BoxShape, ...]]:
-    """Return the best nested shapes: one shape per level of switches, the narrowest level first.
+    """Return the best box shapes: one shape for each level of switches, the narrowest level first.
 
-    A shape contains the shapes of the narrower levels. Ties are broken by the larger box, then by
-    the shape itself.
+    The box of a level consists of boxes of the next narrower level. Ties are broken by the larger
+    box, then by the shape itself.
     """
     digits = problem.digits
     kept: list[tuple[BoxShape, ...]] = [()]
@@ -177,7 +182,7 @@ def _beam_search(
 
 
 def _largest_shapes(found: list[BoxShape], most: int) -> list[BoxShape]:
-    """Return the ``most`` shapes with the most node ranks."""
+    """Return the first ``most`` shapes, sorted by the number of node ranks, the largest first."""
     return sorted(found, key=lambda shape: (-prod(shape), shape))[:most]
 
 
@@ -195,11 +200,11 @@ def _score_full_switch(
     messages: Sequence[NodeMessages],
     level: int,
 ) -> tuple[float, float]:
-    """Return (exposed seconds, weighted bytes) of a switch full of boxes of the last shape.
+    """Return (exposed seconds, weighted bytes) of a switch that is full of boxes ``nested[-1]``.
 
-    The switch has as many hosts as the largest one of the level. A few of the possible contents are
-    evaluated and the worst is returned; a few are enough, because all boxes of one shape send the
-    same amount, except at the ends of pipelines.
+    The switch has as many hosts as the largest switch of the level. Up to three sets of boxes that
+    can fill it are evaluated, and the worst result is returned. Three are enough, because all boxes
+    of one shape send the same number of bytes, except at the ends of pipelines.
     """
     sites = problem.sites
     capacity = min(_hosts_of_largest_switch(problem, level), problem.nodes)
@@ -226,7 +231,7 @@ def _score_full_switch(
 
 
 def _factors_between_levels(nested: tuple[BoxShape, ...]) -> list[BoxShape]:
-    """Return each shape divided by the shape of the next narrower level."""
+    """Return, for each level, its box shape divided by the shape of the next narrower level."""
     found, last = [], (1,) * len(nested[0]) if nested else ()
     for shape in nested:
         found.append(tuple(a // b for a, b in zip(shape, last, strict=True)))

@@ -11,11 +11,11 @@ Branch = tuple[int, ...]
 
 
 def enumerate_orders(nodes: int, sites: Sites) -> Iterator[list[int]]:
-    """Yield the site of every node rank, for every way to distribute node ranks over sites.
+    """Yield every distribution of node ranks over sites, as the list of each node rank's site.
 
-    A site is a set of equivalent hosts. Empty switches are interchangeable if they have equally
+    A site is a set of equivalent hosts. Two empty switches are interchangeable if they have equally
     many hosts below them, divided in the same way; a node rank then goes only to the first of them.
-    The same list is yielded each time: copy it to keep it.
+    The same list object is yielded each time: copy it to keep it.
     """
     symmetry = _symmetry_breaker(sites)
     place: list[int] = [0] * nodes
@@ -23,10 +23,10 @@ def enumerate_orders(nodes: int, sites: Sites) -> Iterator[list[int]]:
     used: dict[Branch, int] = {}
 
     def is_canonical(site: int) -> bool:
-        """Return True if ``site`` is the first of all equivalent empty choices.
+        """Return False if an equivalent of ``site`` or of a switch above it must be used first.
 
-        It is not if the site, or a switch above it, has an equivalent that comes earlier and is
-        empty too.
+        This is the case if ``site`` or the switch is empty, and an equivalent one that comes
+        earlier is empty too.
         """
         path = sites.tree_paths[site]
         for depth in range(1, len(path) + 1):
@@ -36,7 +36,7 @@ def enumerate_orders(nodes: int, sites: Sites) -> Iterator[list[int]]:
         return True
 
     def place_from(node: int) -> Iterator[list[int]]:
-        """Yield every way to place the node ranks from ``node`` on."""
+        """Yield ``place`` for every way to place ``node`` and all later node ranks."""
         if node == nodes:
             yield place
             return
@@ -54,7 +54,7 @@ def enumerate_orders(nodes: int, sites: Sites) -> Iterator[list[int]]:
 
 
 def _add_to_path(path: Branch, used: dict[Branch, int], change: int) -> None:
-    """Add ``change`` node ranks to the counts of all switches on ``path``."""
+    """Add ``change`` to the number of node ranks below each switch on ``path``."""
     for depth in range(1, len(path) + 1):
         branch = path[:depth]
         used[branch] = used.get(branch, 0) + change
@@ -64,26 +64,29 @@ class _SymmetryBreaker:
     """Switches (or NVLink domains or sites) that are interchangeable while they are empty."""
 
     def __init__(self, earlier: dict[Branch, list[Branch]]) -> None:
-        """Store ``earlier``: each branch of the tree with the equivalent siblings before it."""
+        """Store ``earlier``: branch of the tree -> the equivalent siblings that come before it."""
         self._earlier = earlier
 
     def has_earlier_free_equivalent(self, branch: Branch, used: dict[Branch, int]) -> bool:
-        """Return True if an empty equivalent sibling comes before the empty ``branch``."""
+        """Return True if an equivalent sibling that is empty comes before ``branch``."""
         return any(not used.get(other) for other in self._earlier[branch])
 
 
 def _symmetry_breaker(sites: Sites) -> _SymmetryBreaker:
     """Return which branches (switches, NVLink domains, sites) of the tree are interchangeable.
 
-    Siblings are equivalent if their sites have the same sizes and structure. A site in an NVLink
-    domain with hosts below several leaves is equivalent only to sites of the same domain.
+    A site is a set of equivalent hosts. Branches with the same parent are equivalent if their sites
+    have the same sizes and structure. If an NVLink domain has hosts below several leaf switches,
+    its sites are equivalent only to each other.
     """
     form: dict[Branch, list[tuple[int, ...]]] = {}
     spanning = _spanning_domains(sites)
     for site, path in enumerate(sites.tree_paths):
         size = (sites.sizes[site], path[-2] if path[-2] in spanning else -1)
         for depth in range(1, len(path) + 1):
-            inner = tuple(_local_number(sites, path, level) for level in range(depth, len(path)))
+            inner = tuple(
+                _index_within_parent(sites, path, level) for level in range(depth, len(path))
+            )
             form.setdefault(path[:depth], []).append((*size, *inner))
     earlier: dict[Branch, list[Branch]] = {}
     seen: dict[tuple[object, ...], list[Branch]] = {}
@@ -94,8 +97,8 @@ def _symmetry_breaker(sites: Sites) -> _SymmetryBreaker:
     return _SymmetryBreaker(earlier)
 
 
-def _local_number(sites: Sites, path: Branch, level: int) -> int:
-    """Return the position of a branch of the tree among the branches with the same parent."""
+def _index_within_parent(sites: Sites, path: Branch, level: int) -> int:
+    """Return the index of the branch at ``level`` of ``path`` among all branches of its parent."""
     parent = path[:level]
     found: dict[int, int] = {}
     for other in sites.tree_paths:

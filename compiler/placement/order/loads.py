@@ -27,7 +27,7 @@ class _FlowLoads:
     def __init__(
         self, flow: NodeMessages, zone: list[int], seconds: list[float], weighted_bytes: float
     ) -> None:
-        """Count the messages that leave each zone: a switch or an NVLink domain.
+        """Count the messages that leave each zone; a zone is a switch or an NVLink domain.
 
         Args:
             flow: messages of one phase.
@@ -52,11 +52,17 @@ class _FlowLoads:
                 self.sent[where] += count * (size - count)
 
     def busiest_seconds(self) -> float:
-        """Return the seconds that the phase takes over the busiest uplink of the level."""
+        """Return the seconds that the phase occupies the busiest uplink of the level.
+
+        A phase is the traffic of one parallel axis.
+        """
         return max(map(mul, self.sent, self.seconds), default=0.0)
 
     def busiest_zone(self) -> int:
-        """Return the number of the switch with the busiest uplink; the first one on a tie."""
+        """Return the number of the zone (switch or NVLink domain) whose uplink is the busiest.
+
+        On a tie, it is the first one.
+        """
         spent = list(map(mul, self.sent, self.seconds))
         return spent.index(max(spent))
 
@@ -102,9 +108,10 @@ class LinkLoads:
     def __init__(
         self, problem: PlacementProblem, flows: Sequence[NodeMessages], place: Iterable[int]
     ) -> None:
-        """Count the load of all links; ``place`` is the site of every node rank.
+        """Count the load of all links; ``place`` maps each node rank to its site.
 
-        Idle hosts are added to ``place``, so that swaps can use them.
+        A site is a set of equivalent hosts. Idle hosts are appended to ``self.place``, so that
+        swaps can use them.
         """
         self.problem, self.place = problem, list(place)
         free = Counter(dict(enumerate(problem.sites.sizes)))
@@ -114,7 +121,7 @@ class LinkLoads:
         self._links = self._count_loads()
 
     def _count_loads(self) -> list[list[_FlowLoads]]:
-        """Return the loads by phase and level.
+        """Return the loads of the links, by phase (traffic of one parallel axis) and level.
 
         The levels are the tiers of switches, then the NVLink domains if they have several hosts.
         """
@@ -143,12 +150,12 @@ class LinkLoads:
         return _FlowLoads(flow, zone, seconds, 0.0)
 
     def score(self, floor_seconds: float = 0.0) -> Score:
-        """Return the key of the current order of hosts that swaps minimize.
+        """Return the key of the current order of hosts; swaps minimize it.
 
-        With ``floor_seconds``: exposed seconds, at least the floor, then bytes over the busiest
-        uplink, then over all uplinks. Without it: exposed seconds, then bytes over all uplinks,
-        then over the busiest one. The sum over all uplinks comes first there because almost every
-        swap changes it, so it guides the search while the maximum stays the same.
+        With ``floor_seconds`` the key is: exposed seconds (at least ``floor_seconds``), weighted
+        bytes over the busiest uplink, weighted bytes over all uplinks. Without it, the last two are
+        exchanged: almost every swap changes the bytes over all uplinks, so this sum guides the
+        search while the maximum stays the same.
         """
         exposed = 0.0
         floors = self.problem.nic_seconds
@@ -189,7 +196,8 @@ class LinkLoads:
     def partners_over_slowest_links(self) -> RemotePartners:
         """Return the node ranks that communicate over the slowest links, with their partners.
 
-        The slowest links are the two on which a single phase exposes the most seconds.
+        The slowest links are the two links with the most exposed seconds of a single phase (traffic
+        of one parallel axis).
         """
         rows = [
             (flow.exposure * link.busiest_seconds(), index, link)
@@ -203,9 +211,10 @@ class LinkLoads:
         return found
 
     def partners_over_busiest_uplink(self) -> RemotePartners:
-        """Return the node ranks that use the uplink with the most bytes, with their partners.
+        """Return the node ranks that use the busiest uplink, with their partners.
 
-        Node ranks of the phase with the most bytes come first.
+        The busiest uplink is the one with the most weighted bytes. Node ranks of the phase (traffic
+        of one parallel axis) with the most weighted bytes come first.
         """
         carried = self._uplink_bytes()
         busiest = max(map(max, carried), default=0.0)
@@ -220,9 +229,9 @@ class LinkLoads:
 
 
 def _remote_partners(link: _FlowLoads, inside: int) -> RemotePartners:
-    """Return the node ranks below the switch ``inside`` whose partners are not all below it.
+    """Return (node rank, its partners outside) for the node ranks below the switch ``inside``.
 
-    Each comes with those of its partners that are elsewhere.
+    Node ranks that communicate only with node ranks below the same switch are left out.
     """
     found = []
     for node, zone in enumerate(link.zone):
@@ -238,7 +247,7 @@ def _remote_partners(link: _FlowLoads, inside: int) -> RemotePartners:
 
 
 def _with_idle_hosts(flow: NodeMessages, places: int) -> NodeMessages:
-    """Return ``flow`` extended to ``places`` hosts; the added idle hosts send no messages."""
+    """Return ``flow`` extended by idle hosts, which send no messages, to ``places`` hosts."""
     none = ((),) * (places - len(flow.sends))
     return replace(
         flow,

@@ -20,12 +20,11 @@ def pack(
     """Return the site (set of equivalent hosts) of every node rank.
 
     Args:
-        sites: destinations, with at least as many hosts as ``ranks``.
+        sites: sites to fill, with at least as many hosts as ``ranks``.
         ranks: node ranks in an order in which neighbours should share a switch.
-        sizes: node ranks per block for each level of ``bin_levels``; 0 at a level if blocks do
-            not matter there.
-        largest_first: True to fill the switches with the most hosts first; otherwise in tree
-            order.
+        sizes: node ranks per block for each level of ``bin_levels``; 0 at a level if blocks do not
+            matter there.
+        largest_first: True to fill the switches with the most hosts first; otherwise in tree order.
     """
     free = list(sites.sizes)
     place = [0] * len(ranks)
@@ -38,10 +37,10 @@ def pack(
 
 
 def bin_levels(sites: Sites) -> list[tuple[int, ...]]:
-    """Return the bin of every site, per level. A bin is an NVLink domain or a switch.
+    """Return the bin of every site (set of equivalent hosts), per level.
 
-    The first level is the NVLink domains, if they have several hosts; then come the tiers of
-    switches.
+    A bin is an NVLink domain or a switch. The first level is the NVLink domains, if they have
+    several hosts; then come the tiers of switches.
     """
     found = []
     if sites.multi_host_domains:
@@ -53,7 +52,10 @@ def bin_levels(sites: Sites) -> list[tuple[int, ...]]:
 
 
 def _sort_by_capacity(sites: Sites, order: list[int]) -> list[int]:
-    """Return the sites sorted by the number of hosts below their switches, widest level first."""
+    """Return the sites sorted by the number of hosts below their switches, widest level first.
+
+    A site is a set of equivalent hosts.
+    """
     capacities: list[dict[int, int]] = []
     for numbers in zip(*sites.tree_paths, strict=True):
         hosts: dict[int, int] = {}
@@ -62,7 +64,7 @@ def _sort_by_capacity(sites: Sites, order: list[int]) -> list[int]:
         capacities.append(hosts)
 
     def key(site: int) -> tuple[int, ...]:
-        """Return (-hosts below the switch, its number) for every level, the widest level first."""
+        """Return (-hosts below the switch, number of the switch) per level, widest level first."""
         pairs = zip(sites.tree_paths[site], capacities, strict=True)
         return tuple(value for number, hosts in pairs for value in (-hosts[number], number))
 
@@ -100,9 +102,9 @@ class _Packer:
             self.fill(rest, sites, finer)
 
     def _group_by_switch(self, sites: list[int], level: int) -> Bins:
-        """Return ``sites`` grouped by the switch (or NVLink domain) of a level above them.
+        """Return ``sites`` grouped by the switch (or NVLink domain) at ``level`` above each site.
 
-        The groups come in the order of their first site.
+        The groups are sorted by their first site in ``sites``.
         """
         groups: dict[int, list[int]] = {}
         for site in sites:
@@ -110,7 +112,7 @@ class _Packer:
         return list(groups.values())
 
     def _place_one_by_one(self, ranks: Sequence[int], sites: list[int]) -> None:
-        """Place ``ranks`` one by one on the free hosts of ``sites``."""
+        """Place ``ranks`` one by one on the free hosts of ``sites`` (sets of equivalent hosts)."""
         source = iter(ranks)
         for site in sites:
             for rank in islice(source, self._free[site]):

@@ -77,9 +77,10 @@ class PlacementProblem:
 
     @cached_property
     def nic_seconds(self) -> tuple[float, ...]:
-        """Return the seconds of every phase over the NICs of the most loaded host.
+        """Return the seconds that each phase keeps the NICs of the busiest host busy.
 
-        Valid if every NVLink domain ends at its host; then no order of hosts changes these seconds.
+        A phase is the traffic of one parallel axis. If every NVLink domain ends at its host, these
+        seconds are the same for all orders of hosts.
         """
         fullest = (max(one.node_egress.values(), default=0) for one in self.flows)
         return tuple(
@@ -113,7 +114,7 @@ class PlacementProblem:
         return Cost(rounded(exposed), *map(rounded, bytes_))
 
     def _nic_seconds(self, place: Sequence[int]) -> Iterator[float]:
-        """Yield the seconds of every phase over the NICs of the most loaded host."""
+        """Yield the seconds that each phase keeps the NICs of the busiest host busy."""
         if not self.sites.multi_host_domains:
             yield from self.nic_seconds
             return
@@ -124,9 +125,9 @@ class PlacementProblem:
 
 
 def domains_of(sites: Sites, place: Sequence[int]) -> list[int]:
-    """Return the NVLink domain of every node rank.
+    """Return the number of the NVLink domain of each node rank.
 
-    A node rank whose domain is a single host gets a negative number that no other node rank has.
+    If the domain is a single host, the number is negative, and no other node rank has it.
     """
     found = (sites.domains[site] for site in place)
     # ~node is negative and different for every node rank.

@@ -85,7 +85,7 @@ class SearchResult:
 
 
 def lower_bounds(bound: TimeBound) -> Cost:
-    """Return a lower bound for each part of the cost; perhaps no order meets all of them."""
+    """Return a lower bound for each part of the cost; maybe no order of hosts meets all of them."""
     bytes_ = ByteBound(bound)
     return Cost(bound.exposed_seconds, bytes_.busiest_weighted, bytes_.total_weighted)
 
@@ -96,8 +96,9 @@ def search_orders(
     """Search for an order of hosts that is better than the ``named`` orders.
 
     The search stops when the lower bounds are met. For a small job all orders are evaluated. For a
-    larger job, orders made of boxes are evaluated and the best ones are improved by swaps: first
-    for the least exposed time, then for the fewest bytes.
+    larger job, orders are built from boxes (sets of node ranks that share a switch), and the best
+    ones are improved by swaps: first for the least exposed time, then for the fewest weighted
+    bytes.
     """
     start = list(named)
     search = _OrderSearch(problem, budget)
@@ -125,16 +126,15 @@ class _OrderSearch:
 
     @cached_property
     def _flows(self) -> list[NodeMessages]:
-        """Return the messages of each phase by node rank."""
+        """Return the messages of each phase (the traffic of one parallel axis) by node rank."""
         return [messages_by_node(one, self._problem.nodes) for one in self._problem.flows]
 
     def floor(self, found: Iterable[EvaluatedOrder]) -> float:
-        """Return the exposed seconds up to which orders count as equally fast.
+        """Return the exposed seconds up to which orders of hosts count as equally fast.
 
-        This is the least exposed time of ``found`` plus the tolerance. If an order is within the
-        tolerance of the lower bound, the search for less exposed time ends, so the true minimum is
-        not known. The bound then replaces it: an order within the tolerance of the bound is also
-        within the tolerance of the minimum.
+        The result is the least exposed time of ``found`` plus the tolerance. The search for less
+        exposed time ends at the first order within the tolerance of the lower bound. In that case
+        the true minimum is unknown, and the result is the lower bound plus the tolerance.
         """
         exposed = min(one.cost.exposed_seconds for one in found)
         if self._is_fastest(found):
@@ -144,7 +144,7 @@ class _OrderSearch:
     def result(
         self, start: Sequence[EvaluatedOrder], found: Sequence[EvaluatedOrder]
     ) -> SearchResult:
-        """Return the lower bounds, and the best of ``found`` if it beats all of ``start``."""
+        """Return the lower bounds, and the best order of ``found`` if it beats all of ``start``."""
         least = self._least or Cost(self._bound.exposed_seconds, 0.0, 0.0)
         floor = self.floor(found)
         return SearchResult(_best_if_better_than(start, found, floor), least, floor)
@@ -152,7 +152,7 @@ class _OrderSearch:
     def result_of_all(
         self, start: Sequence[EvaluatedOrder], found: Sequence[EvaluatedOrder]
     ) -> SearchResult:
-        """Return the result if ``found`` contains all orders.
+        """Return the search result if ``found`` contains all orders of hosts.
 
         The lower bounds are then the cost of the best order.
         """
@@ -172,12 +172,15 @@ class _OrderSearch:
         return meets_exposed_bound(best, self._least, tie) and meets_byte_bounds(best, self._least)
 
     def _is_fastest(self, found: Iterable[EvaluatedOrder]) -> bool:
-        """Return True if an order's exposed time is within the tolerance of its lower bound."""
+        """Return True if an order of ``found`` meets the lower bound of the exposed time.
+
+        An exposed time within the tolerance of the bound counts as equal.
+        """
         exposed = min(one.cost.exposed_seconds for one in found)
         return exposed <= self._bound.exposed_seconds + self._problem.tie_seconds
 
     def all_orders(self) -> list[EvaluatedOrder]:
-        """Return all orders with their cost; an empty list if the budget allows fewer."""
+        """Return all orders of hosts with their cost; an empty list if the budget is too small."""
         problem, most = self._problem, self._budget.max_orders
         if problem.nodes > MOST_NODES or len(problem.sites.sizes) > MOST_SITES:
             return []
@@ -189,7 +192,10 @@ class _OrderSearch:
         return [EvaluatedOrder(ALL_ORDERS, (), place, problem.cost(place)) for place in found]
 
     def box_orders(self, start: Sequence[EvaluatedOrder], by_bytes: bool) -> list[EvaluatedOrder]:
-        """Return orders made of boxes, until the budget is used up or the lower bounds are met."""
+        """Return orders built from boxes, sets of node ranks that share a switch.
+
+        Stops when the budget is used up or an order meets the lower bounds.
+        """
         problem, found = self._problem, list[EvaluatedOrder]()
         size = _message_count(problem) * (1 + len(problem.sites.tiers))
         # At least four orders, however large the job.
@@ -209,9 +215,9 @@ class _OrderSearch:
     ) -> list[EvaluatedOrder]:
         """Return the best orders of ``found``, each improved by swaps of hosts.
 
-        Of several orders with equal cost one is used, and the larger the job, the fewer orders are
-        improved. With ``by_bytes`` the swaps reduce the bytes of orders that are equally fast,
-        otherwise the exposed time.
+        Of several orders with equal cost, only one is improved. The larger the job, the fewer
+        orders are improved. With ``by_bytes``, swaps reduce the weighted bytes of orders that count
+        as equally fast; otherwise they reduce the exposed time.
         """
         if not self._budget.swap_starts or self._is_done(found, by_bytes):
             return []
@@ -225,17 +231,18 @@ class _OrderSearch:
         return [self._improve_order(one, trials, floor) for one in seen.values()]
 
     def _is_done(self, found: Sequence[EvaluatedOrder], by_bytes: bool) -> bool:
-        """Return True if ``found`` contains an order that meets the bounds.
+        """Return True if no further search is needed.
 
-        With ``by_bytes`` these are all bounds, otherwise only the bound of the exposed time. Also
-        True if the budget does not minimize bytes and ``by_bytes`` is set.
+        With ``by_bytes``, this is the case if an order of ``found`` meets all lower bounds, or if
+        the budget does not minimize bytes. Otherwise an order must meet the lower bound of the
+        exposed time.
         """
         if by_bytes:
             return self._least is None or self.is_optimal(found)
         return self._is_fastest(found)
 
     def _improve_order(self, one: EvaluatedOrder, trials: int, floor: float) -> EvaluatedOrder:
-        """Return the order after swaps; at most ``trials`` swaps are tried."""
+        """Return the order of hosts after swaps; at most ``trials`` swaps are tried."""
         problem = self._problem
         loads = LinkLoads(problem, self._flows, one.place)
         improve_by_swaps(loads, trials, floor)
@@ -245,8 +252,9 @@ class _OrderSearch:
     def _swap_budget(self) -> tuple[int, int]:
         """Return (number of orders to improve, number of swaps to try for each).
 
-        To start from an order costs about four counts of all messages at all levels. A swap looks
-        at the partners of two node ranks and at the load of every switch, for every phase.
+        The initial counts for an order are about as much work as counting all messages at all
+        levels four times. A swap evaluates the partners of two node ranks and the load of every
+        switch, for every phase (traffic of one parallel axis).
         """
         problem, budget = self._problem, self._budget
         tiers, wide = problem.sites.tiers, problem.sites.multi_host_domains
@@ -259,14 +267,14 @@ class _OrderSearch:
 
 
 def _best(found: Iterable[EvaluatedOrder], floor: float) -> EvaluatedOrder:
-    """Return the order with the least cost; on a tie, the first."""
+    """Return the order of hosts with the least cost; on a tie, the first one."""
     return min(found, key=lambda one: one.cost.cost_sort_key(floor))
 
 
 def _best_if_better_than(
     start: Iterable[EvaluatedOrder], found: Iterable[EvaluatedOrder], floor: float
 ) -> EvaluatedOrder | None:
-    """Return the best order of ``found`` if it is better than all of ``start``, else None."""
+    """Return the best order of ``found``; None if an order of ``start`` is at least as good."""
     best, named = _best(found, floor), _best(start, floor)
     return best if best.cost.cost_sort_key(floor) < named.cost.cost_sort_key(floor) else None
 
@@ -277,7 +285,10 @@ def meets_exposed_bound(cost: Cost, least: Cost, tie_seconds: float) -> bool:
 
 
 def meets_byte_bounds(cost: Cost, least: Cost) -> bool:
-    """Return True if ``cost`` meets both byte bounds: over the busiest uplink, over all uplinks."""
+    """Return True if ``cost`` meets both bounds on weighted bytes.
+
+    One is for the busiest uplink, the other for all uplinks together.
+    """
     pairs = (
         (cost.busiest_weighted, least.busiest_weighted),
         (cost.total_weighted, least.total_weighted),
@@ -286,12 +297,15 @@ def meets_byte_bounds(cost: Cost, least: Cost) -> bool:
 
 
 def _message_count(problem: PlacementProblem) -> int:
-    """Return the work to evaluate one order: messages + all-to-all members + node ranks."""
+    """Return the work to evaluate an order of hosts.
+
+    This is the number of messages, all-to-all members and node ranks together.
+    """
     flows = problem.flows
     sent = sum(len(one.senders) + sum(map(len, one.member_nodes)) for one in flows)
     return sent + problem.nodes
 
 
 def box_sizes(nested: tuple[BoxShape, ...]) -> tuple[int, ...]:
-    """Return the number of node ranks per box at every level, the narrowest level first."""
+    """Return the number of node ranks per box for each level, the narrowest level first."""
     return tuple(map(prod, nested))

@@ -59,10 +59,10 @@ class Sites:
 
     @cached_property
     def tree_paths(self) -> tuple[tuple[int, ...], ...]:
-        """Return the path of every site in the tree of switches.
+        """Return the path of every site (set of equivalent hosts) in the tree of switches.
 
-        A path lists the numbers of its switches from the widest tier down, of its NVLink domain,
-        and of the site itself.
+        A path lists the numbers of its switches from the widest tier down, then of the NVLink
+        domain, and then of the site.
         """
         wide = [tier.zones for tier in reversed(self.tiers)]
         return tuple(zip(*wide, self.domains, range(len(self.hosts)), strict=True))
@@ -93,8 +93,9 @@ def _leaf_order(hosts: list[Host]) -> list[Host]:
 def sites_of(cluster: Cluster, hosts: Sequence[Host]) -> Sites:
     """Return the sites of ``cluster``; ``hosts`` must be the result of ``canonical_hosts``.
 
-    A site is an NVLink domain with several hosts, or all hosts of a leaf switch whose NVLink
-    domains end at the host. A domain below several leaf switches is divided into one site per leaf.
+    A site is a set of equivalent hosts. If NVLink domains end at the host, all hosts of a leaf
+    switch are one site. Otherwise each domain is a site, or one site per leaf if the domain has
+    hosts below several leaf switches.
     """
     domain_hosts: dict[str, int] = {}
     for host in hosts:
@@ -115,7 +116,7 @@ def sites_of(cluster: Cluster, hosts: Sequence[Host]) -> Sites:
 
 
 def _tiers(cluster: Cluster, groups: tuple[tuple[Host, ...], ...]) -> tuple[Tier, ...]:
-    """Return the tiers that have more than one switch; no traffic leaves a single switch."""
+    """Return the tiers with more than one switch; no traffic leaves a tier's only switch."""
     tiers = []
     for level, tier in enumerate(cluster.levels):
         numbers: dict[tuple[str, ...], int] = {}

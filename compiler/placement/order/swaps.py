@@ -19,10 +19,11 @@ ROUNDING = 1e-9
 def improve_by_swaps(loads: LinkLoads, trials: int, floor_seconds: float = 0.0) -> int:
     """Swap hosts until no swap helps or ``trials`` swaps were tried; return the trials left over.
 
-    First the node ranks below the busiest link are swapped with neighbours of their partners; for
-    small jobs all pairs are then tried. A swap is kept if it reduces ``LinkLoads.score``: the
-    exposed time, or the bytes at equal exposed time. Exposed times up to ``floor_seconds`` count as
-    equal; once the floor is reached, the busiest link is the one with the most bytes.
+    First, node ranks below the busiest link are swapped with neighbours of the node ranks that they
+    communicate with. For small jobs all pairs are then tried. A swap is kept if it reduces
+    ``LinkLoads.score``: the exposed time, or the weighted bytes at equal exposed time. Exposed
+    times up to ``floor_seconds`` count as equal; once they are reached, the busiest link is the one
+    with the most weighted bytes.
     """
     best = loads.score(floor_seconds)
     while trials > 0:
@@ -44,9 +45,9 @@ def improve_by_swaps(loads: LinkLoads, trials: int, floor_seconds: float = 0.0) 
 def _apply_swap_if_better(
     loads: LinkLoads, pair: tuple[int, int], best: Score, floor: float
 ) -> Score | None:
-    """Swap the hosts of ``pair`` and return the new score if it is better than ``best``.
+    """Swap the hosts of two node ranks, ``pair``; return the new score if it is less than ``best``.
 
-    Otherwise the swap is undone and the result is None.
+    Otherwise undo the swap and return None.
     """
     loads.swap(*pair)
     score = loads.score(floor)
@@ -86,7 +87,7 @@ def _pairs(loads: LinkLoads, by_bytes: bool) -> Iterator[tuple[int, int]]:
 def _exchange_pairs(remote: RemotePartners) -> Iterator[tuple[int, int]]:
     """Yield pairs of a node rank below the busiest link and a node rank on the other side of it.
 
-    The second one is a partner of some other node rank below the link, not of the first one.
+    The node rank on the other side communicates over the link, but not with the first one.
     """
     wanted = list(dict.fromkeys(other for _, away in remote for other in sorted(away)))
     for one, away in remote[:MOST_TRIED]:
@@ -96,9 +97,11 @@ def _exchange_pairs(remote: RemotePartners) -> Iterator[tuple[int, int]]:
 
 
 def _neighbour_pairs(remote: RemotePartners, place: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield pairs of a node rank below the busiest link and a node rank on its partner's site.
+    """Yield pairs that bring a node rank below the busiest link next to one of its partners.
 
-    The partner is on the other side of the link; after the swap the two share a switch.
+    A partner is a node rank on the other side of the link. The second node rank of the pair has the
+    same site (set of equivalent hosts) as the partner, so after the swap the first one is next to
+    the partner.
     """
     neighbours: dict[int, list[int]] = {}
     for node, site in enumerate(place):
@@ -110,6 +113,6 @@ def _neighbour_pairs(remote: RemotePartners, place: list[int]) -> Iterator[tuple
 
 
 def _all_pairs(place: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield all pairs of places of a small job; nothing for a larger one."""
+    """Yield all pairs of node ranks and idle hosts of a small job; nothing for a larger job."""
     if len(place) <= SMALL_JOB:
         yield from combinations(range(len(place)), 2)

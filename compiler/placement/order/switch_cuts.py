@@ -39,7 +39,8 @@ class CutModel:
     def least_leaving(self, contained: int) -> float:
         """Return the least number of messages that leave any set of ``contained`` node ranks.
 
-        The best set consists of whole groups and a part of one more group; only that part sends.
+        The set with the fewest messages consists of whole process groups and a part of one more
+        group; only that part sends messages out of the set.
         """
         remainder = contained % self.size
         if not remainder or not self.quadratic:
@@ -50,11 +51,12 @@ class CutModel:
 def cut_model_of(
     groups: NodeGroups, pattern: Pattern, digits: tuple[int, ...], size: int, nodes: int
 ) -> CutModel:
-    """Return how many messages leave a switch that cuts process groups of one parallel axis.
+    """Return the lower bound on the messages of one parallel axis that leave a switch.
 
-    The members of a group differ in the digits ``digits`` of their node rank; a group has ``size``
-    node ranks, the job ``nodes``. If a ring or a pipeline is cut, each part sends at least one
-    message. If n node ranks exchange all-to-all, a part of one node rank sends the fewest messages.
+    The members of a process group differ in the digits ``digits`` of their node rank; a group has
+    ``size`` node ranks, and the job ``nodes``. If a switch contains only a part of a ring or of a
+    pipeline, the part sends at least one message. In an all-to-all, a part of one node rank sends
+    the fewest messages.
     """
     # The bounds need groups that are boxes of digits with equally many ranks on every host.
     group_nodes = len(set(groups.visits[0]))
@@ -88,11 +90,13 @@ class GridView:
 
     @property
     def slice_size(self) -> int:
-        """Return the number of cells in a slice."""
+        """Return the number of node ranks (cells) in a slice of the grid."""
         return prod(self.shape)
 
     def least(self, contained: int, weights: Sequence[float], floors: Sequence[float]) -> float:
         """Return the least cost of all phases if a switch has ``contained`` node ranks below it.
+
+        A phase is the traffic of one parallel axis.
 
         Args:
             contained: more than 0 and less than the node ranks of the job.
@@ -123,15 +127,19 @@ class GridView:
 
     @property
     def flows(self) -> list[int]:
-        """Return the indexes of the phases whose groups are lines, slices, rows or columns."""
+        """Return the indexes of the phases whose process groups are part of this grid.
+
+        The groups are the lines, slices, rows or columns of the grid.
+        """
         found = (self.across, self.whole, self.rows, self.columns)
         return [one for one in found if one is not None]
 
     def _cuts(self, contained: int, most: int) -> list[tuple[int, int]]:
-        """Return (lines cut, slices cut) for sets of cells with at most ``most`` cells per slice.
+        """Return the least (lines cut, slices cut) for sets of ``contained`` cells of the grid.
 
-        There is one pair for sets that leave some slice untouched, and one for sets that touch
-        every slice.
+        The sets have at most ``most`` cells in each slice. A line or slice is cut if only some of
+        its cells are in the set. There is one pair for sets that leave some slice empty, and one
+        for sets with cells in every slice.
         """
         found = []
         touched = -(-contained // most)
@@ -144,30 +152,37 @@ class GridView:
         return found
 
     def _inside(self, cells: int, price: Sequence[float]) -> float:
-        """Return the least cost of the rows and columns that any ``cells`` cells of a slice cut."""
+        """Return the least cost of the rows and columns that ``cells`` cells of a slice cut.
+
+        A row or column is cut if some, but not all, of its cells are in the set.
+        """
         if self.rows is None or self.columns is None:
             return 0.0
         rows, columns = price[self.rows], price[self.columns]
         return min(a * rows + b * columns for a, b in smallest_grid_cuts(cells, *self.shape))
 
     def _inside_floor(self, floors: Sequence[float]) -> float:
-        """Return the cost of rows and columns that no set of cells can beat."""
+        """Return the least cost of the phases whose process groups are the rows and the columns."""
         return sum(floors[one] for one in (self.rows, self.columns) if one is not None)
 
 
 def _at_least(flow: int | None, cut: int, price: Sequence[float], floors: Sequence[float]) -> float:
-    """Return the least cost of the phase ``flow`` if ``cut`` groups are cut; 0.0 if it is None."""
+    """Return the least cost of the phase ``flow`` if ``cut`` of its process groups are cut.
+
+    Returns 0.0 if ``flow`` is None.
+    """
     return 0.0 if flow is None else max(floors[flow], cut * price[flow])
 
 
 @cache
 def smallest_grid_cuts(cells: int, row_size: int, column_size: int) -> tuple[tuple[int, int], ...]:
-    """Return the pairs (rows cut, columns cut) that no set of ``cells`` cells of a grid can beat.
+    """Return the least (rows cut, columns cut) for sets of ``cells`` cells of a grid.
 
-    The grid has ``column_size`` rows of ``row_size`` cells. A row is cut if only some of its cells
-    are in the set. A set without a full row or column cuts every row and column that it touches,
-    and these form a rectangle that contains the set. A set with a full row touches every column.
-    For a set with a full row and a full column, the same holds for the cells outside the set. Pairs
+    The grid has ``column_size`` rows of ``row_size`` cells. A row or column is cut if only some of
+    its cells are in the set. There are four kinds of sets. A set without a full row or column cuts
+    every row and column that it touches, and fits into a rectangle of these. A set with a full row
+    touches every column; a set with a full column touches every row. If a set has a full row and a
+    full column, the cells outside the set form a set of the first kind with the same cuts. Pairs
     that are worse than another pair in both numbers are left out.
     """
     total = row_size * column_size
@@ -191,7 +206,10 @@ def smallest_grid_cuts(cells: int, row_size: int, column_size: int) -> tuple[tup
 
 
 def grid_views(models: tuple[CutModel, ...], digits: tuple[int, ...]) -> tuple[GridView, ...]:
-    """Return all grids of node ranks whose lines, slices, rows and columns are process groups."""
+    """Return all grids of node ranks whose lines, slices, rows and columns are process groups.
+
+    For example, the slices are pipeline stages, and the lines are pipelines.
+    """
     everything = set(range(len(digits)))
     # A group of one node rank is never cut.
     usable = [index for index, model in enumerate(models) if model.size > 1]
@@ -213,7 +231,10 @@ def grid_views(models: tuple[CutModel, ...], digits: tuple[int, ...]) -> tuple[G
 def _row_column_pairs(
     models: tuple[CutModel, ...], usable: list[int], inside: set[int]
 ) -> list[tuple[int, int]]:
-    """Return the pairs of phases whose process groups are the rows and the columns of a slice."""
+    """Return the pairs of phases whose process groups can be the rows and columns of a slice.
+
+    A phase is the traffic of one parallel axis, given by its index in ``models``.
+    """
     return [
         (a, b)
         for a, b in combinations(usable, 2)

@@ -32,7 +32,7 @@ class SwitchLevel:
 
     @cached_property
     def slack(self) -> int:
-        """Return the number of hosts that stay idle."""
+        """Return the number of hosts below these switches that stay idle."""
         return sum(hosts for hosts, _ in self.switches) - self.nodes
 
     @cached_property
@@ -42,25 +42,28 @@ class SwitchLevel:
 
     @cached_property
     def cut_evaluations(self) -> float:
-        """Return the approximate number of grid cuts to evaluate for the bound of this level."""
+        """Return the approximate work to compute the lower bound of this level.
+
+        The unit is one evaluation of the process groups that a switch cuts.
+        """
         return sum(
             (min(self.slack, hosts) + 1) * hosts * sqrt(hosts) for (hosts, _), _ in self._distinct
         )
 
     @cached_property
     def _distinct(self) -> list[tuple[tuple[int, float], int]]:
-        """Return pairs ((hosts, uplink rate), number of such switches).
+        """Return ((hosts, uplink rate), number of such switches) for each kind of switch.
 
         Equal switches are counted, so that each kind of switch is evaluated once.
         """
         return sorted(Counter(self.switches).items())
 
     def least_seconds(self, cost: SwitchCost, floor: float) -> float:
-        """Return the least time, at least ``floor``, in which the switches can carry the whole job.
+        """Return the least time, at least ``floor``, in which the switches can serve the whole job.
 
-        ``cost`` returns the seconds that a switch needs for a number of node ranks. In a given
-        time, a switch has place for the largest number of node ranks that it can serve in that
-        time.
+        ``cost`` returns the seconds that a switch needs if a given number of node ranks is below
+        it. In a given time, a switch can serve the largest number of node ranks for which it needs
+        no more than that time.
         """
         if self.slack > MOST_SLACK:
             return floor
@@ -76,7 +79,7 @@ class SwitchLevel:
         return floor
 
     def sum_of_minima(self, cost: SwitchCost) -> float:
-        """Return the sum of the least cost of each switch; 0.0 if too many hosts are idle."""
+        """Return the sum of the least ``cost`` of each switch; 0.0 if too many hosts are idle."""
         if self.slack > MOST_SLACK:
             return 0.0
         return sum(
@@ -85,18 +88,21 @@ class SwitchLevel:
         )
 
     def groups_cut(self, size: int) -> int:
-        """Return how many groups of ``size`` node ranks cannot be below one switch in any order."""
+        """Return how many process groups must span two switches, however the hosts are ordered.
+
+        A group has ``size`` node ranks.
+        """
         whole = sum(hosts // size for hosts, _ in self.switches)
         return max(self.nodes // size - whole, 0)
 
     def _fill_range(self, hosts: int) -> range:
-        """Return the possible numbers of node ranks below a switch with ``hosts`` hosts."""
+        """Return the possible numbers of node ranks below a switch that has ``hosts`` hosts."""
         # A switch leaves at most all idle hosts of the job unused.
         return range(max(hosts - self.slack, 0), min(hosts, self.nodes) + 1)
 
     @staticmethod
     def _capacity(options: list[tuple[int, list[tuple[float, int]]]], time: float) -> float:
-        """Return how many node ranks the switches can serve if each may take at most ``time``."""
+        """Return how many node ranks the switches can serve if none needs more than ``time``."""
         return sum(
             count * max((contained for cost, contained in costs if cost <= time), default=-inf)
             for count, costs in options

@@ -42,7 +42,7 @@ class Change:
 
     @property
     def kind(self) -> Literal["added", "removed", "changed"]:
-        """Type of the change: added, removed or changed, seen from the old side."""
+        """Type of the change from the old to the new plan: added, removed or changed."""
         if self.old is None:
             return "added"
         return "removed" if self.new is None else "changed"
@@ -76,7 +76,7 @@ def input_changes(old: Side, new: Side) -> tuple[Change, ...]:
 def layout_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """Return the changes of the training layout, parallel sizes first.
 
-    Parallel sizes of experts are left out if neither model has experts.
+    Parallel sizes of experts are left out if neither plan's model has experts.
     """
     before, after = _layout_fields(old), _layout_fields(new)
     # For dense models ep, etp and edp follow from the other sizes, so a change of them is noise.
@@ -85,7 +85,7 @@ def layout_changes(old: Side, new: Side) -> tuple[Change, ...]:
 
 
 def memory_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Return the memory changes, in bytes, between the fullest pipeline stages of both sides."""
+    """Return the changes in bytes of the memory of the fullest stage, from old to new plan."""
     names = [field.name for field in fields(StageMemory) if field.name != "stage"]
     return _changed_in_order(
         _peak_memory_fields(old), _peak_memory_fields(new), [*names, "total_bytes", "limit_bytes"]

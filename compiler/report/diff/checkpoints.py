@@ -46,7 +46,7 @@ def checkpoint(old: Side, new: Side) -> Checkpoint:
 
 
 def _comparison(framework: str) -> Callable[[Side, Side], Checkpoint] | None:
-    """Return ``compare_checkpoints`` of the framework's backend; None if it declares none."""
+    """Return ``compare_checkpoints`` of the framework's backend; None if the backend has none."""
     try:
         found = declaration(framework)
     except KeyError:  # plan.json of a plugin that is not installed here
@@ -62,7 +62,7 @@ def _comparison(framework: str) -> Callable[[Side, Side], Checkpoint] | None:
 def weight_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """Return the changes of model fields that set the shape or number of weights.
 
-    If both sides have a part such as ``mamba``, its differing fields are listed.
+    If both models have a part such as ``mamba``, the changed fields of this part are listed.
     """
     found: list[Change] = []
     for change in changes(_weights(old), _weights(new)):

@@ -69,7 +69,7 @@ def diff(old: Side, new: Side) -> Diff:
     """Return the differences between two plans, their rank maps and their launch files.
 
     Raises:
-        NotAnOutput: a plan.json does not match its schema, or only one side is a service.
+        NotAnOutput: a plan.json does not match its schema, or only one plan is for serving.
     """
     try:
         return _compare_plans(old, new)

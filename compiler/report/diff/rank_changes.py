@@ -50,7 +50,8 @@ class RankMoves:
 def rank_moves(old: RankMapColumns, new: RankMapColumns) -> RankMoves:
     """Return the ranks that change their GPU, and the hosts and racks that differ.
 
-    Only ranks that exist on both sides are compared; further ranks are counted.
+    Only ranks that exist in both rank maps are compared. The result also has the number of ranks in
+    each map.
     """
     joined = _in_rank_order(set(new.hosts) - set(old.hosts), new.hosts)
     left = _in_rank_order(set(old.hosts) - set(new.hosts), old.hosts)
@@ -117,9 +118,9 @@ def _rack_changes(
 ) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str, str], ...]]:
     """Return the renamed racks and the moved hosts between two rank maps.
 
-    Racks are pairs (old, new), hosts are triples (host, old rack, new rack). A rack counts as
-    renamed if all of its common hosts are in one new rack, which has no common host from another
-    old rack.
+    Racks are pairs (old, new), hosts are triples (host, old rack, new rack). Only hosts that are in
+    both maps count. A rack counts as renamed if all its hosts are in one new rack, and this new
+    rack has no hosts of another old rack.
     """
     before = dict(zip(old.hosts, old.racks, strict=True))
     after = dict(zip(new.hosts, new.racks, strict=True))
@@ -179,9 +180,10 @@ class AxisGroupDiff:
 
     @property
     def has_changes(self) -> bool:
-        """True if the process groups along this axis differ between the two sides.
+        """True if the process groups along this axis differ between the old and the new plan.
 
-        Compared are the members of the groups, and how many groups span racks or NVLink domains.
+        The comparison covers the members of the groups, and the numbers of groups that span racks
+        or NVLink domains.
         """
         return (
             self.same_members != max(self.old_groups, self.new_groups)
@@ -253,11 +255,11 @@ def _groups_spanning(found: list[Group], places: tuple[str, ...]) -> list[Group]
 
 
 def _newly_spanning(now: list[Group], before: list[Group], old_world: int) -> list[Group]:
-    """Return the groups that span racks on the new side but not on the old side.
+    """Return the groups in ``now`` that span racks only on the new side.
 
-    ``now`` and ``before`` are the groups that span racks on the new and on the old side. A group in
-    ``now`` is returned if one of its ranks is in no group of ``before``; ranks that the old side
-    lacks count only if the group consists of such ranks.
+    ``now`` and ``before`` are the groups that span racks on the new and on the old side. A group is
+    returned if at least one of its ranks was in no group of ``before``. Ranks that exist only on
+    the new side are ignored, but a group of only such ranks is returned.
     """
     crossed = {rank for group in before for rank in group}
     return [

@@ -62,7 +62,9 @@ class Side:
 
 
 def read_side(name: str, files: Mapping[str, str]) -> Side:
-    """Return one side of a diff; ``files`` maps the path of each output file to its text.
+    """Return one of the two plans of a diff, with its rank map and launch files.
+
+    ``files`` maps the path of each output file to its text.
 
     Raises:
         NotAnOutput: plan.json is missing, or plan.json or rankmap.csv cannot be read.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from parc.compiler.report.json.plan_json import LOCK_PATH
-from parc.compiler.writer import PARC_NAMES
+from parc.compiler.writer import PARC_NAMES, names_not_from_parc
 
 MAX_UNLISTED_BYTES = 64 * 2**20
 """Largest file that is read although the lock does not list it. Larger files, such as core dumps,
@@ -19,9 +19,9 @@ def read_directory(directory: Path) -> dict[str, bytes]:
     """Return relative path -> bytes of each file in ``directory`` that PARC may have written.
 
     Candidates are files whose names PARC reserves, at most one folder deep, and all files that
-    ``parc.lock`` lists. Other folders are skipped, because logs and wrong directories may be large.
-    A file that the lock does not list and that exceeds MAX_UNLISTED_BYTES has empty content. Links
-    are left out, because a compile writes none.
+    ``parc.lock`` lists. Other folders are skipped, because log folders, or a directory that was
+    given by mistake, may be large. A file that the lock does not list and that exceeds
+    MAX_UNLISTED_BYTES has empty content. Links are left out, because a compile writes none.
 
     Raises:
         OSError: the directory or one of the files cannot be read.
@@ -40,6 +40,19 @@ def read_directory(directory: Path) -> dict[str, bytes]:
         else b""
         for path in paths
     }
+
+
+def other_names(directory: Path, files: Iterable[str]) -> list[str]:
+    """Return the names at the top of ``directory`` that PARC does not use, sorted.
+
+    ``files`` are the files that ``read_directory`` returned; a folder has a slash at its end. The
+    caches that Python writes next to a program are left out.
+    """
+    entries = {path.name: path for path in directory.iterdir() if path.name != "__pycache__"}
+    return [
+        f"{name}/" if entries[name].is_dir() else name
+        for name in names_not_from_parc(entries, files)
+    ]
 
 
 def read_locked_files(directory: Path) -> dict[str, bytes]:

@@ -94,7 +94,10 @@ def _serving_decisions_schema(definitions: Schema) -> Schema:
 
 
 def _with_required(schema: Schema, other: Schema) -> Schema:
-    """Return the object schema ``schema`` with the properties ``other``, all of them required."""
+    """Return the object schema ``schema`` extended by the properties ``other``.
+
+    All properties of the result are required.
+    """
     properties = {**schema["properties"], **other}
     return {**schema, "properties": properties, "required": sorted(properties)}
 

@@ -24,7 +24,7 @@ from parc.compiler.ir import (
 from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.ir.serving_plan import Service
-from parc.compiler.report.formatting import json_text, round_tree
+from parc.compiler.report.formatting import exact_tree, json_text, round_tree
 from parc.compiler.topology.hostlist import natural_key
 
 WIRING = ("gpu_numa", "gpu_nics", "rails")
@@ -98,7 +98,7 @@ def _service_section(service: Service) -> dict[str, Any]:
 def serving_estimate(plan: ServingPlan) -> dict[str, Any]:
     """Return the serving estimate as JSON types, with totals and without the layout.
 
-    The layout is a section of its own in plan.json.
+    The layout has a separate section in plan.json.
     """
     estimate = as_json(plan.estimate)
     del estimate["layout"]
@@ -124,9 +124,9 @@ def plan_artifact(plan: AnyPlan) -> Artifact:
 def lock_artifact(plan: AnyPlan, others: Sequence[Artifact]) -> Artifact:
     """Return the output file parc.lock, which follows schemas/lock.schema.json.
 
-    The lock stores a digest of each file in ``others``, all other output files, and a digest of its
-    own text computed with that value left empty. ``--locked`` compares decisions and no digests,
-    because a new version of PARC may write the same decisions as different text.
+    ``others`` are all other output files. The lock stores a digest of each of them, and a digest of
+    its own text, which is computed with that digest left empty. ``--locked`` compares decisions and
+    not digests, because a new version of PARC may write the same decisions as different text.
     """
     files = {artifact.path: _text_digest(artifact.text) for artifact in others}
     # The digest covers the text in which it is empty, so that it can be checked later.
@@ -153,7 +153,8 @@ def plan_document(plan: AnyPlan) -> dict[str, Any]:
 
 def _problem_section(problem: AnyProblem) -> dict[str, Any]:
     names = (field.name for field in fields(problem) if field.name != "cluster")
-    rest = {name: as_json(getattr(problem, name)) for name in names}
+    # Targets receive these numbers with all digits, so a verifier compares all digits.
+    rest = {name: exact_tree(as_json(getattr(problem, name))) for name in names}
     if isinstance(problem, ServingProblem):
         rest["service"] = _service_section(problem.service)
     return {**rest, "cluster": _cluster_section(problem.cluster)}

@@ -83,7 +83,7 @@ def colored_axis(placement: Placement) -> Axis:
 
 
 def coordinate_runs(axis: Axis, first: int, count: int) -> Iterator[tuple[int, int]]:
-    """Yield (coordinate, number of ranks) for each run of ranks with one coordinate on ``axis``.
+    """Yield (coordinate, number of ranks) for each run of ranks with equal coordinates on ``axis``.
 
     The runs cover the ranks ``first`` to ``first + count - 1``. The loop steps from run to run and
     not from rank to rank, so a host inside one pipeline stage takes one step.

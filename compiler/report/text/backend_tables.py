@@ -89,8 +89,9 @@ def strategies_by_target(plugins: bool = False) -> dict[str, dict[str, str]]:
     """Return target -> strategy -> the setting that expresses the strategy in that target.
 
     Strategies that a target does not support are left out. Targets are frameworks, engines, and
-    pairs of a front and the framework that it starts. Targets of installed plugins are included
-    only with ``plugins``, because the README must not depend on them.
+    pairs of a launcher and the framework that it starts, such as accelerate and deepspeed. Targets
+    of installed plugins are included only with ``plugins``, because the README must not depend on
+    them.
     """
     declared = installed_backends if plugins else built_in_backends
     frameworks = declared("framework")

@@ -90,8 +90,8 @@ def _top_candidates(search: Search, top: int) -> list[tuple[int, Candidate]]:
 def candidate_table(search: Search, top: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return the head and the rows of a table with the best ``top`` candidates.
 
-    The column ``placement`` is the time that the placement of hosts adds to the step. It is left
-    out if it is zero for all shown candidates.
+    The column ``placement`` is the time that the placement of hosts adds to the step. The column is
+    left out if this time is zero for all shown candidates.
     """
     shown = _top_candidates(search, top)
     rows = [_candidate_row(rank, candidate, search.ranked[0]) for rank, candidate in shown]
@@ -141,7 +141,7 @@ def _candidate_record(rank: int, candidate: Candidate) -> dict[str, Any]:
 
 
 def rejected_layouts_text(dropped: tuple[tuple[str, int], ...]) -> str:
-    """Return a table of the number of layouts that each rule rejected; empty without any."""
+    """Return a table of the number of layouts that each rule rejected; empty if there are none."""
     if not dropped:
         return ""
     rows = [

@@ -22,7 +22,10 @@ _OCTAL = re.compile(r"0o[0-7]+")
 _HEX = re.compile(r"0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
-_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
+"""Control characters, line breaks other than the newline, and halves of surrogate pairs. Parsers of
+the emitted formats (YAML, shell, TOML, CSV) disagree on whether U+0085, U+2028, U+2029 and a
+carriage return end a line, so that a text with them cannot be emitted safely."""
 
 
 def plain_scalar(text: str) -> Scalar:
@@ -63,12 +66,18 @@ def quoted_scalar(text: str) -> str:
     YAML that was written as JSON contains surrogate pairs, such as ``\ud83d\ude00``.
 
     Raises:
-        ValueError: the text contains a control character or half of a surrogate pair.
+        ValueError: the text contains a control character, a line break other than the newline, or
+            half of a surrogate pair.
     """
     if not _UNPRINTABLE.search(text):
         return text
     # UTF-16 joins surrogate pairs; a lone surrogate becomes U+FFFD.
     joined = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if "\ufffd" in joined or _UNPRINTABLE.search(joined):
-        raise ValueError("the value contains a control character or half of a surrogate pair")
+    found = _UNPRINTABLE.search(joined)
+    if found is not None:
+        raise ValueError(
+            f"the value contains the control character or line break U+{ord(found[0]):04X}"
+        )
+    if "\ufffd" in joined:
+        raise ValueError("the value contains half of a surrogate pair")
     return joined

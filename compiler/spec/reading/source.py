@@ -34,9 +34,12 @@ def read_source(path_or_dash: str, most: int = MAX_TEXT_BYTES) -> Source:
     is enough for the loader to report that the text exceeds ``most`` bytes.
 
     Raises:
-        Unreadable: the file does not exist, is a folder, or the user may not read it.
+        UnreadableFileError: the file does not exist, is a folder, or the user may not read it.
     """
     if path_or_dash == "-":
+        # Python has no stream for a file descriptor that was closed before it started.
+        if sys.stdin is None:
+            raise UnreadableFileError("cannot read standard input: it is closed")
         return Source("<stdin>", _read_utf8(sys.stdin.buffer, most), Path())
     try:
         with Path(path_or_dash).open("rb") as stream:

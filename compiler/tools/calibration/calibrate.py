@@ -44,7 +44,8 @@ class Calibration:
     def errors(self) -> dict[str, float]:
         """Mean relative error of the predicted step times, per set of parameters.
 
-        The keys are ``shipped``, ``fitted`` and, if there are enough runs, ``left_out``.
+        The keys are ``shipped``, ``fitted`` and, if there are enough runs, ``left_out``: each run
+        is predicted by a fit to the other runs.
         """
         columns = {"shipped": self.fit.before, "fitted": self.fit.after}
         if self.fit.left_out:

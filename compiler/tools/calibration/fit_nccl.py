@@ -166,9 +166,9 @@ class LinksFit:
 def fit_nccl(
     outputs: Sequence[CollectiveTimings], cluster: Cluster, row: Efficiency, sink: Sink
 ) -> LinksFit:
-    """Fit the links to tests inside one NVLink domain, and the network to tests across domains.
+    """Fit the link parameters to tests in one NVLink domain, the network parameters to all others.
 
-    Report a second output of the same collective inside a domain (Q04), because PARC cannot decide
+    Report a second output for the same collective in one domain (Q04), because PARC cannot decide
     which of the two to use.
     """
     fitting = _LinkFitter(cluster, row)
@@ -216,7 +216,7 @@ class _LinkFitter:
         return -(-timings.ranks // self._ranks_per_domain(timings))
 
     def _ranks_per_domain(self, timings: CollectiveTimings) -> int:
-        """Return the number of ranks of the test in one NVLink domain, or in one host if larger."""
+        """Return the test's number of ranks per NVLink domain, or per host if a host is larger."""
         node, per_host = self.cluster.node, timings.ranks // timings.hosts
         hosts = max(node.nvlink_domain // node.gpus, 1)
         return per_host * min(hosts, timings.hosts)

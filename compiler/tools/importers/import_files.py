@@ -83,7 +83,7 @@ def _check_characters(
 ) -> None:
     """Report texts with control characters (I02), which could break a line of an emitted script.
 
-    ``where`` is (positions by spec field, position for fields that are not among them).
+    ``where`` is a pair: the positions of spec fields, and the position to report for other fields.
     """
     inner: Iterable[tuple[Any, Any]] = ()
     if isinstance(tree, Mapping):

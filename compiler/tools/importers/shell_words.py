@@ -107,7 +107,7 @@ class _WordScanner:
         self._statement += 1
 
     def _end_of_joined_parts(self, at: int, end: int) -> int:
-        """Return the offset at which the word with a double-quoted part before ``at`` ends.
+        """Return where the shell word ends that continues at ``at``, after a double-quoted part.
 
         In ``"--save "a b" --load c"``, the inner quotes close and reopen the outer ones, as in
         bash, so the three parts are one quoted command.

@@ -55,7 +55,7 @@ def check_layout(
     sink: ScriptSink,
     exempt: Collection[str],
 ) -> tuple[list[SkippedRule], set[str]]:
-    """Report the rules that a training layout breaks; return (skipped rules, broken codes).
+    """Report the rules that a training layout breaks; return (skipped rules, codes of broken ones).
 
     Rules about strategies that a framework cannot express (codes E) are left out, because the flags
     of an existing launch file express its strategy. Rules with a code in ``exempt`` are left out
@@ -86,10 +86,10 @@ def check_service(
 def split_or_even(
     problem: Problem, framework: Framework, pp: int, vpp: int, given: bool
 ) -> PipelineSplit:
-    """Return the framework's split of the layers into stages, or an even stand-in.
+    """Return the framework's split of the layers into stages, or else an even split.
 
-    The stand-in is used if the framework can build no split, or only an uneven one that no flag
-    requests.
+    The even split is used if the framework cannot split the layers, or only unevenly although no
+    flag requests an uneven split.
 
     Args:
         problem: problem with all settings of pipeline stages that the launch file contains.
@@ -108,9 +108,9 @@ def split_or_even(
 def _check_split(
     facts: LaunchFacts[Problem, Layout], framework: Framework, broken: set[str], sink: ScriptSink
 ) -> None:
-    """Report the reason if the framework cannot split the layers as the flags require.
+    """Report why the framework cannot split the layers as the flags require, if it cannot.
 
-    Add the code of the finding to ``broken``.
+    The code of this finding is added to ``broken``.
     """
     problem, layout = facts.problem, facts.known_layout
     if not is_known(layout, "split") or not is_known(layout, "vpp"):

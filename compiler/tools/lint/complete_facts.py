@@ -56,7 +56,10 @@ def check_options(options: LintOptions, sink: Sink) -> bool:
 def resolve_tree(
     tree: Mapping[str, Any], options: LintOptions, sink: Sink
 ) -> Problem | ServingProblem | None:
-    """Return the problem that the complete spec ``tree`` describes; None after an error."""
+    """Return the problem that the spec ``tree`` describes; None after an error.
+
+    The spec must be complete.
+    """
     # JSON is valid YAML, so the usual reader of specs can parse the tree.
     return resolve_spec(Source("lint", json.dumps(tree), options.folder), (), sink)
 
@@ -117,7 +120,7 @@ def catalog_name(checkpoint: str) -> str | None:
 
 
 def known_cluster(cluster: Cluster, options: LintOptions, per_node: bool, counted: bool) -> Cluster:
-    """Return ``cluster`` with each field that contains a stand-in marked as unknown.
+    """Return ``cluster`` with each field that contains a placeholder value marked as unknown.
 
     Args:
         cluster: cluster with a value in each field.
@@ -139,7 +142,7 @@ ENOUGH_HOSTS = 64
 def service_facts(
     engine: str, checkpoint: str, degrees: Mapping[str, int], options: LintOptions
 ) -> LaunchFacts[ServingProblem, ServingLayout] | None:
-    """Return the facts of a serving launch as problem and layout; None if they are invalid.
+    """Return the problem and the layout of a serving launch; None if they are invalid.
 
     Number formats, limits and goals are marked as unknown, so rules about memory are skipped.
 

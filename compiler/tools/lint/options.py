@@ -72,7 +72,9 @@ CLUSTER_TYPES = ("Cluster", "NodeType", "Gpu", "Fabric")
 
 
 def describe_missing_fact(field: str, flags: Mapping[str, str]) -> tuple[str, str]:
-    """Return (description, option) of an unknown fact; the option is empty if none supplies it.
+    """Return (description, option) of a field whose value is unknown.
+
+    The option is the command-line option that supplies the value, "" if there is none.
 
     Args:
         field: IR type and field, such as ``Model.heads``.

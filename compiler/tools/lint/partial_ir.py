@@ -27,7 +27,7 @@ class UnknownFact(Exception):
 
 
 def build_partial(cls: type[T], **known: Any) -> T:
-    """Return an instance of the dataclass ``cls`` with the fields ``known``; others are unknown."""
+    """Return an instance of the dataclass ``cls`` in which only the fields ``known`` are known."""
     return _build(cls, {one.name: known.get(one.name, _UNKNOWN) for one in _dataclass_fields(cls)})
 
 
@@ -64,12 +64,16 @@ def _dataclass_fields(cls: type[Any]) -> tuple[Any, ...]:
 
 
 def _stored(obj: object, name: str) -> Any:
-    """Return the content of a field, which is the sentinel if the field is unknown."""
+    """Return the value of a field without an exception; ``_UNKNOWN`` if the field is unknown."""
     return object.__getattribute__(obj, name)
 
 
 def _build(cls: type[T], values: dict[str, Any]) -> T:
-    """Return an instance of ``cls`` with ``values``; of its partial subclass if one is unknown."""
+    """Return an instance of ``cls`` with the field values ``values``.
+
+    If a value is unknown, the instance is one of ``_partial_class(cls)``, which raises an exception
+    when that field is read.
+    """
     full: type[Any] = getattr(cls, "_full_class", cls)
     unknown = any(value is _UNKNOWN for value in values.values())
     # Bypasses __init__, which would run on unknown values, and the frozen __setattr__.

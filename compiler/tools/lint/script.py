@@ -101,9 +101,9 @@ class Script:
 
 
 def read_script(text: str, name: str) -> Script:
-    """Return the script in ``text``, with those variables expanded that have a certain value.
+    """Return the script in ``text``, with those variables expanded whose value is certain.
 
-    The script sets such a variable to one value only, and not in a branch.
+    The value is certain if all assignments in the script agree, and none of them is in a branch.
     """
     branches = _branch_lines(text)
     values: dict[str, set[str]] = {}
@@ -190,7 +190,7 @@ class ScriptSink(Sink):
         key: bool = False,
         span: Span | None = None,
     ) -> None:
-        """Add a finding; its spec path is replaced by a flag, its fix by an edit of the script.
+        """Add a finding, with its spec path and its fix translated to flags of the script.
 
         Args:
             code: code without prefix (``D01``).
@@ -203,19 +203,22 @@ class ScriptSink(Sink):
             finding = Finding(finding)
         place = span or self.positions.span_of(at, key=key) or self._first
         causes = tuple(map(self._name_cause_by_flag, finding.causes))
-        shown = replace(finding, fix=self._script_edit(finding.fix), causes=causes)
+        shown = replace(finding, fix=self._suggested_script_fix(finding.fix), causes=causes)
         super().report(code, shown, at=self.flags.get(at, ""), span=place)
 
     def _name_cause_by_flag(self, cause: Cause) -> Cause:
-        """Return ``cause`` with a flag or words in place of a path that the script does not set."""
+        """Return ``cause`` with its spec path replaced by a flag, or by words if there is no flag.
+
+        The path is kept if it has a position in the script.
+        """
         section, _, rest = cause.path.partition(".")
         if not section or self.positions.span_of(cause.path) is not None:
             return cause
         words = self.flags.get(cause.path) or SECTIONS.get(section) or rest
         return replace(cause, path=words)
 
-    def _script_edit(self, fix: str) -> str:
-        """Return a fix of a spec as a fix of the script; empty if the spec field has no flag.
+    def _suggested_script_fix(self, fix: str) -> str:
+        """Return a fix of a spec field as a fix of the script; empty if no flag sets that field.
 
         The fix ``layout.pp: 4`` becomes ``--pipeline-model-parallel-size 4``.
         """

@@ -58,14 +58,14 @@ class Node:
         return None if value is None else Node(value, (*self.path, key), self.document)
 
     def mapping(self, key: str) -> Node | None:
-        """Return the mapping at ``key``; None if absent. Reports another type (I02)."""
+        """Return the mapping at ``key``; None if absent. Reports a value of another type (I02)."""
         found = self.child(key)
         return found if found is None or found.wants(dict) else None
 
     def items(self, key: str | None = None, *, required: bool = True) -> list[Node]:
-        """Return the entries of the list at ``key``, or of this list.
+        """Return the entries of the list at ``key``; without a key, the entries of this list.
 
-        Reports another type (I02).
+        Reports a value of another type (I02).
         """
         found = self if key is None else self.child(key)
         if found is None:
@@ -95,7 +95,7 @@ class Node:
         return found.value if found.wants(str) else ""
 
     def wants(self, kind: type) -> bool:
-        """Return True if the value is of type ``kind``; otherwise report the wrong type (I02)."""
+        """Return True if the value has the type ``kind``; otherwise report the wrong type (I02)."""
         if isinstance(self.value, kind):
             return True
         known = "null" if self.value is None else _TYPE_NAMES.get(type(self.value), "a number")

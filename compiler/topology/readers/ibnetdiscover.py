@@ -134,7 +134,7 @@ def _host_paths(
 def _join_tier(
     level: int, between: dict[str, set[str]], tier: dict[str, int], zones: _ConnectedSwitches
 ) -> None:
-    """Merge the sets of switches that are connected through the switches of ``level``.
+    """Merge the sets of switches that are connected through switches of tier ``level``.
 
     Connected switches one tier below are merged too.
     """
@@ -147,10 +147,10 @@ def _join_tier(
 def _zone_names(
     graph: FabricGraph, here: list[str], home: dict[str, str], zones: _ConnectedSwitches
 ) -> dict[str, str]:
-    """Return the name of the zone of every host.
+    """Return the name of each host's zone, a set of connected switches.
 
-    It is the first name, in natural order, of the switches ``here`` in the zone, or else of its
-    leaves.
+    The name is that of a switch: the first, in natural order, of the zone's switches that are in
+    ``here`` (the switches of one tier), or of its leaf switches if none is.
     """
     names: dict[str, str] = {}
     for switches in (here, sorted(set(home.values()))):

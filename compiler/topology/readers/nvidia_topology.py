@@ -186,7 +186,10 @@ def _check_symmetry(matrix: LinkMatrix, linked: set[tuple[str, str]], reading: R
 
 
 def _nvlink_domain_size(matrix: LinkMatrix, linked: set[tuple[str, str]], reading: Reading) -> int:
-    """Return the number of GPUs that NVLink connects to a group; report different numbers (I03)."""
+    """Return the number of GPUs per NVLink group of the host.
+
+    A group is a set of GPUs that are connected by NVLink. Report groups of different sizes (I03).
+    """
     groups: list[set[str]] = []
     for gpu in matrix.gpus:
         near = {gpu, *(other for other in matrix.gpus if (gpu, other) in linked)}

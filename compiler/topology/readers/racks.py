@@ -55,7 +55,10 @@ def _first_host_span(fragment: Fragment) -> Span:
 
 
 def _merge_host(known: LocatedHost, host: LocatedHost, sink: Sink) -> LocatedHost:
-    """Return the host with switches and NVLink domain of both files; report a difference (I03)."""
+    """Return one host with the switches and the NVLink domain from two files that describe it.
+
+    Report a switch or domain that differs between the files (I03).
+    """
     if known == host:
         return known
     paths = {known.path, host.path} - {()}
@@ -93,7 +96,7 @@ def cluster_of(fragment: Fragment, sink: Sink) -> tuple[dict[str, Any], dict[str
     """Return the section ``cluster`` of a spec, and the positions of its racks in the files.
 
     Racks are in the order of their first host in the file, hosts in the order of the file. Reports
-    that some hosts have switches and others have none (I02).
+    an error if some hosts have switches and other hosts have none (I02).
     """
     cluster = dict(fragment.spec.get("cluster", {}))
     spans = dict(fragment.spans)
@@ -124,7 +127,7 @@ def cluster_of(fragment: Fragment, sink: Sink) -> tuple[dict[str, Any], dict[str
 def _pad_path(path: tuple[str, ...], depth: int) -> tuple[str, ...]:
     """Return ``path`` extended to ``depth`` switches.
 
-    A leaf that is connected to a higher tier has its own name in the tiers that it skips.
+    If a leaf is connected directly to a higher tier, its own name replaces the missing switches.
     """
     return path[:1] * (depth - len(path)) + path if path else ("all",) * depth
 
@@ -143,7 +146,7 @@ class _Labels:
         self._taken: set[tuple[str, str]] = set()
 
     def of(self, kind: str, name: str) -> str:
-        """Return a valid rack, domain or switch name that stands for ``name``.
+        """Return a name for ``name`` that is valid for a rack, an NVLink domain or a switch.
 
         Equal names get the same result; different names of one ``kind`` get different results.
         """

@@ -34,7 +34,7 @@ class Reading:
     """Collector of the hosts, spec keys and findings of one file."""
 
     def __init__(self, text: str, file: str, sink: Sink) -> None:
-        """Start reading ``text``; ``file`` is the file name that positions of findings show."""
+        """Start reading ``text``; diagnostics show ``file`` as the name of the file."""
         self.text, self.file, self.sink = text, file, sink
         self.sound = True
         self.notes: list[str] = []
@@ -56,12 +56,12 @@ class Reading:
         return Span(self.file, line, column, max(length, 1))
 
     def refuse(self, code: str, finding: Finding | str, span: Span) -> None:
-        """Report an error; ``fragment`` then returns None."""
+        """Report an error in the file; ``fragment`` then returns None."""
         self.sound = False
         self.say(code, finding, span)
 
     def say(self, code: str, finding: Finding | str, span: Span) -> None:
-        """Report a finding of any severity; beyond MOST_FINDINGS per file, findings are dropped."""
+        """Report a finding of any severity, unless the file already has MOST_FINDINGS findings."""
         self._findings += 1
         if self._findings <= MOST_FINDINGS:
             self.sink.report(code, finding, span=span)

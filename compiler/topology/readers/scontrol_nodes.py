@@ -98,8 +98,8 @@ def _group_entries(root: Node) -> Iterator[tuple[str, Node]]:
 def _states(entry: Node) -> set[str]:
     """Return the states of a host in upper case.
 
-    Slurm 22.05 writes one word and flags, later versions write a list; in groups the list is below
-    ``node``.
+    Slurm 22.05 writes one word and a list of flags; later versions write a list of states. In an
+    entry for a group of hosts, the list is below the key ``node``.
     """
     found: set[str] = set()
     for value in (entry.child("state"), entry.child("state_flags"), entry.child("node")):

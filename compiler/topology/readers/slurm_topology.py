@@ -190,7 +190,10 @@ def _report_duplicate(kind: str, name: str, first: Switch, span: Span, reading: 
 
 
 def _check_block_sizes(value: KeyValue, reading: Reading) -> None:
-    """Report block sizes that Slurm rejects: each must be a power of two times the one before."""
+    """Report block sizes that Slurm rejects.
+
+    Each block size must be the previous one, multiplied by a power of two.
+    """
     sizes = value.text.split(",")
     numbers = [int(size) for size in sizes if re.fullmatch(r"[0-9]{1,9}", size)]
     if len(numbers) < len(sizes) or 0 in numbers:

@@ -24,9 +24,9 @@ class Switch:
 def leaf_paths(switches: dict[str, Switch], reading: Reading) -> dict[str, tuple[str, ...]]:
     """Return the path of every leaf: its switches from the leaf to the root.
 
-    All paths have the same length: a leaf that is connected to a higher tier than other leaves has
-    its own name in the tiers that it skips. Reports a child that is unknown or has two parents, and
-    a cycle (I03); reports leaves without a common root (I07).
+    All paths have the same length: if a leaf is connected directly to a higher tier, its own name
+    replaces the missing switches. Reports a child that is unknown or has two parents, and a cycle
+    (I03); reports leaves without a common root (I07).
     """
     parents = _parents(switches, reading)
     paths: dict[str, tuple[str, ...]] = {}

@@ -58,7 +58,8 @@ def _read_graph(root: Node, reading: Reading) -> None:
 def _nvlink_domain(entry: Node) -> str | None:
     """Return the NVLink domain of an entry; None if it has none.
 
-    It is read from a label, from an annotation, or from the key ``nvlink`` of old models.
+    It is read from a label, from an annotation, or, in old topograph models, from the key
+    ``nvlink``.
     """
     for labels in (entry.mapping("labels"), entry.mapping("annotations")):
         for key in sorted(labels.value) if labels is not None else ():
@@ -95,7 +96,7 @@ def _read_model(root: Node, reading: Reading) -> None:
 
 
 def _with_leaves(switches: dict[str, Switch]) -> dict[str, Switch]:
-    """Add the leaf switches that a model lists only as children, without an entry."""
+    """Add the leaf switches that a topograph model lists only as children, without an entry."""
     for switch in list(switches.values()):
         for child in switch.children:
             switches.setdefault(child, Switch(child, switch.span))

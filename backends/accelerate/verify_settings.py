@@ -1,0 +1,158 @@
+"""Decisions that Accelerate takes from ``config.yaml``, and the program from ``job.json``.
+
+Source: accelerate 1.15.0, commands/launch.py, commands/config/config_args.py, utils/dataclasses.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from parc.backends.shared.verify_torch_layout import (
+    batch_decisions,
+    mesh_decisions,
+    recompute_decisions,
+    single_stage_decisions,
+)
+from parc.backends.verifier import Decision
+from parc.compiler.verify.device_mesh import MeshSizes
+from parc.compiler.verify.emitted_settings import EmittedSettings
+from parc.compiler.verify.read_emitted import read_json
+
+DEEPSPEED_CONFIG = "deepspeed/ds_config.json"
+MESH = "parallelism_config.parallelism_config_"
+AXES = {axis: f"{MESH}{axis}_size" for axis in ("dp_replicate", "dp_shard", "cp", "tp")}
+PRECISIONS = {"no": "fp32"}
+"""``mixed_precision`` -> format of the job, where the names differ."""
+STRATEGIES = {"alltoall": "p2p", "allgather": "all_gather"}
+"""Strategy of context parallelism -> the plan's name of it."""
+SCALINGS = {"default": "none"}
+SAME_NAME = (
+    *("sequence_length", "global_batch", "steps", "learning_rate", "min_learning_rate"),
+    *("warmup_steps", "lr_decay", "lr_decay_steps", "wsd_decay_steps", "weight_decay"),
+    *("adam_beta1", "adam_beta2", "adam_epsilon", "seed", "data", "checkpoint_interval"),
+)
+"""Settings of job.json with the name and the value of a field of the job."""
+MODEL = {
+    "num_hidden_layers": "layers",
+    "hidden_size": "hidden",
+    "vocab_size": "vocab",
+    "rms_norm_eps": "norm_epsilon",
+    "tie_word_embeddings": "tied_embeddings",
+    "num_attention_heads": "attention.heads",
+    "num_key_value_heads": "attention.kv_heads",
+    "head_dim": "attention.head_dim",
+    "intermediate_size": "ffn.size",
+    "max_position_embeddings": "position.max_positions",
+    "rope_parameters.rope_theta": "position.base",
+}
+"""Setting of ``model`` -> field of the model."""
+
+
+def config_decisions(
+    settings: EmittedSettings, sizes: MeshSizes, artifacts: Mapping[str, str]
+) -> Iterator[Decision]:
+    """Yield the decisions in ``config.yaml``."""
+    yield from settings.expect("compute_environment", "LOCAL_MACHINE")
+    yield from settings.expect("rdzv_backend", "static")
+    yield from settings.expect("use_cpu", False)
+    machines, ranks = settings.count("num_machines"), settings.count("num_processes")
+    yield settings.decide("placement.ranks_per_node", ranks / machines, "num_machines")
+    kind = settings.get("distributed_type")
+    if kind == "DEEPSPEED":
+        yield from _plugin(settings, artifacts)
+    else:
+        yield from _sharding(settings, sizes, kind)
+    yield from settings.unread()
+
+
+def _plugin(settings: EmittedSettings, artifacts: Mapping[str, str]) -> Iterator[Decision]:
+    """Yield the settings of Accelerate's DeepSpeed plugin; ds_config.json has the others."""
+    tree = read_json(DEEPSPEED_CONFIG, artifacts.get(DEEPSPEED_CONFIG, "{}"))
+    zero = tree.get("zero_optimization")
+    third = isinstance(zero, dict) and zero.get("stage") == 3
+    yield from settings.expect("deepspeed_config.deepspeed_config_file", DEEPSPEED_CONFIG)
+    yield from settings.expect("deepspeed_config.deepspeed_multinode_launcher", "standard")
+    # transformers creates the model in shards only if the flag is set.
+    yield from settings.expect("deepspeed_config.zero3_init_flag", True if third else None)
+
+
+def _sharding(settings: EmittedSettings, sizes: MeshSizes, kind: Any) -> Iterator[Decision]:
+    precision = settings.get("mixed_precision", "no")
+    path = "mixed_precision"
+    yield settings.decide("problem.job.precision", PRECISIONS.get(precision, precision), path)
+    if kind != "FSDP":
+        if kind != "MULTI_GPU":
+            yield settings.foreign("distributed_type")
+        yield settings.decide("layout.zero_stage", 0, "distributed_type")
+        yield from recompute_decisions(settings, "none", "distributed_type")
+        names = dict.fromkeys(AXES, "num_processes")
+        yield from mesh_decisions(settings, sizes, names, 0)
+        return
+    reshard = settings.get("fsdp_config.fsdp_reshard_after_forward", True)
+    stage = 3 if reshard is True else 2
+    path = "fsdp_config.fsdp_reshard_after_forward"
+    yield settings.decide("layout.zero_stage", stage, path)
+    if not isinstance(reshard, bool):
+        yield settings.foreign(path)
+    yield from settings.expect("fsdp_config.fsdp_version", 2)
+    yield from settings.expect("fsdp_config.fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP")
+    yield from settings.expect("fsdp_config.fsdp_state_dict_type", "SHARDED_STATE_DICT")
+    path = "fsdp_config.fsdp_activation_checkpointing"
+    again = settings.get(path, False)
+    yield from recompute_decisions(settings, {True: "full", False: "none"}.get(again, again), path)
+    for setting in AXES.values():
+        settings.get(setting)
+    yield from mesh_decisions(settings, sizes, AXES, stage)
+    path = f"{MESH}cp_comm_strategy"
+    strategy = settings.get(path, "allgather")
+    if sizes.cp > 1:
+        yield settings.decide("layout.cp_comm", STRATEGIES.get(strategy, strategy), path)
+    elif path in settings:
+        yield settings.foreign(path)
+
+
+def job_decisions(
+    settings: EmittedSettings, sizes: MeshSizes, kind: Any, emitted: bool
+) -> Iterator[Decision]:
+    """Yield the decisions in ``job.json``.
+
+    Args:
+        settings: settings of the file.
+        sizes: parallel sizes.
+        kind: Accelerate's ``distributed_type``.
+        emitted: True if the program is PARC's own, which builds the model from the file.
+    """
+    for name in SAME_NAME:
+        yield settings.read(f"problem.job.{name}", name)
+    yield settings.read("problem.job.gradient_clipping", "max_norm")
+    for name in ("checkpoint_dir", "load_dir"):
+        yield settings.decide(f"problem.job.{name}", settings.get(name, "missing") or None, name)
+    replicas = sizes.dp_replicate * sizes.dp_shard
+    yield from batch_decisions(settings, "micro_batch", "gradient_accumulation_steps", replicas)
+    again = settings.get("gradient_checkpointing")
+    if kind == "DEEPSPEED":
+        level = {True: "full", False: "none"}.get(again, again)
+        yield from recompute_decisions(settings, level, "gradient_checkpointing")
+    else:
+        yield from settings.expect("gradient_checkpointing", False)
+    yield from single_stage_decisions(settings, "model.num_hidden_layers")
+    if emitted:
+        yield from _model(settings)
+    yield from settings.unread()
+
+
+def _model(settings: EmittedSettings) -> Iterator[Decision]:
+    for setting, field in MODEL.items():
+        yield settings.read(f"problem.model.{field}", f"model.{setting}")
+    path = "model.rope_parameters."
+    kind = settings.get(f"{path}rope_type", "default")
+    scaling = SCALINGS.get(kind, kind)
+    yield settings.decide("problem.model.position.scaling", scaling, f"{path}rope_type")
+    if scaling != "none":
+        yield settings.read("problem.model.position.scaling_factor", f"{path}factor")
+    if scaling == "llama3":
+        yield from settings.expect(f"{path}low_freq_factor", 1.0)
+        yield from settings.expect(f"{path}high_freq_factor", 4.0)
+        positions = f"{path}original_max_position_embeddings"
+        yield settings.read("problem.model.position.original_max_positions", positions)

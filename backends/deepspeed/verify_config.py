@@ -1,0 +1,204 @@
+"""Decisions that DeepSpeed takes from ``ds_config.json``, with its own defaults.
+
+Source: deepspeed 0.19.8, runtime/config.py, runtime/constants.py, runtime/zero/config.py,
+runtime/zero/offload_config.py, runtime/lr_schedules.py, runtime/swap_tensor/aio_config.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from parc.backends.deepspeed.verify_groups import Topology
+from parc.backends.verifier import Decision
+from parc.compiler.verify.emitted_settings import EmittedSettings
+
+SHORTEST_WARMUP = 2
+"""DeepSpeed replaces a shorter warm-up, in steps (lr_schedules.py)."""
+SHORTEST_SCHEDULE = 3
+"""PARC emits at least one step after the shortest warm-up, because a schedule of 0 decaying steps
+never reaches the peak rate."""
+DECAYS = {"WarmupCosineLR": "cosine", "WarmupDecayLR": "linear", "WarmupLR": "constant"}
+COSINE_FLOOR = 0.0001
+"""Default of cos_min_ratio."""
+DEFAULT_PEAK = 0.001
+"""Default of warmup_max_lr in WarmupDecayLR, and of the optimizer's rate."""
+NVME = {
+    "aio.block_size": (1 << 20, 1 << 20),
+    "aio.queue_depth": (32, 8),
+    "aio.intra_op_parallelism": (4, 1),
+}
+"""Setting of the NVMe queue -> (PARC's value, default)."""
+
+
+def config_decisions(
+    settings: EmittedSettings, topology: Topology, fronted: bool
+) -> Iterator[Decision]:
+    """Yield all decisions of a job with the given topology.
+
+    Args:
+        settings: settings of ``ds_config.json``.
+        topology: parallel sizes, from ``train.json`` or the file of the front.
+        fronted: True if another framework starts DeepSpeed.
+    """
+    yield from _batch(settings, topology)
+    yield from _optimizer(settings)
+    yield from _schedule(settings)
+    yield from _precision(settings)
+    yield from _zero(settings)
+    yield from _offload(settings)
+    yield from _parallel(settings, topology)
+    yield from _recompute(settings, topology)
+    # Accelerate sets steps_per_print itself.
+    yield from settings.expect("steps_per_print", None if fronted else 1)
+    yield from settings.unread()
+
+
+def _batch(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
+    """Yield micro-batch, accumulation and global batch.
+
+    With AutoTP, DeepSpeed compares train_batch_size with the whole world, so it must be absent.
+    """
+    micro, steps = "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
+    size, count = settings.count(micro), settings.count(steps)
+    yield settings.decide("layout.micro_batch", size, micro)
+    yield settings.decide("layout.micro_batches", count, steps)
+    yield settings.decide("problem.job.global_batch", size * count * topology.data, steps)
+    if "train_batch_size" in settings:
+        yield settings.read("problem.job.global_batch", "train_batch_size")
+
+
+def _optimizer(settings: EmittedSettings) -> Iterator[Decision]:
+    kind = settings.get("optimizer.type")
+    if not isinstance(kind, str) or kind.lower() != "adamw":
+        yield settings.foreign("optimizer.type")
+    for setting, field, default in (
+        ("lr", "learning_rate", DEFAULT_PEAK),
+        ("eps", "adam_epsilon", 1e-8),
+        ("weight_decay", "weight_decay", 0.0),
+    ):
+        yield settings.read(f"problem.job.{field}", f"optimizer.params.{setting}", default)
+    betas = settings.get("optimizer.params.betas", [0.9, 0.999])
+    pair = betas if isinstance(betas, list) and len(betas) == 2 else [betas, betas]
+    for number, beta in enumerate(pair, start=1):
+        yield settings.decide(f"problem.job.adam_beta{number}", beta, "optimizer.params.betas")
+    yield settings.read("problem.job.gradient_clipping", "gradient_clipping", 1.0)
+
+
+def _schedule(settings: EmittedSettings) -> Iterator[Decision]:
+    kind = settings.get("scheduler.type")
+    decay = DECAYS.get(kind, kind) if isinstance(kind, str) else kind
+    yield settings.decide("problem.job.lr_decay", decay, "scheduler.type")
+    warmup = settings.get("scheduler.params.warmup_num_steps", 1000)
+    yield settings.decide(
+        "problem.job.warmup_steps",
+        warmup,
+        "scheduler.params.warmup_num_steps",
+        lambda plan: warmup == SHORTEST_WARMUP and plan < warmup,
+    )
+    yield from settings.expect("scheduler.params.warmup_type", "linear", "log")
+    if decay != "constant":
+        total = settings.get("scheduler.params.total_num_steps")
+        yield settings.decide(
+            "problem.job.lr_decay_steps",
+            total,
+            "scheduler.params.total_num_steps",
+            lambda plan: total == SHORTEST_SCHEDULE and plan < total,
+        )
+    if decay == "cosine":
+        peak = settings.get("optimizer.params.lr", DEFAULT_PEAK)
+        ratio = settings.get("scheduler.params.cos_min_ratio", COSINE_FLOOR)
+        least = ratio * peak if _are_numbers(ratio, peak) else None
+        path = "scheduler.params.cos_min_ratio"
+        yield settings.decide("problem.job.min_learning_rate", least, path)
+    else:
+        path = "scheduler.params.warmup_max_lr"
+        yield settings.read("problem.job.learning_rate", path, DEFAULT_PEAK)
+    if decay == "linear":
+        yield settings.decide("problem.job.min_learning_rate", 0, "scheduler.type")
+
+
+def _are_numbers(*values: Any) -> bool:
+    return all(isinstance(one, int | float) and not isinstance(one, bool) for one in values)
+
+
+def _precision(settings: EmittedSettings) -> Iterator[Decision]:
+    """Yield the formats of weights and gradients.
+
+    Without ``grad_accum_dtype``, gradients have the format of the weights (``get_data_types``).
+    """
+    kinds = [name for name in ("bf16", "fp16") if settings.get(f"{name}.enabled", False) is True]
+    # DeepSpeed rejects both at once.
+    precision = "+".join(kinds) or "fp32"
+    yield settings.decide("problem.job.precision", precision, f"{(kinds or ['bf16'])[0]}.enabled")
+    for name in {"bf16", "fp16"} - set(kinds):
+        # train.py creates the weights in the format of a section that exists, enabled or not.
+        if name in settings:
+            yield settings.foreign(f"{name}.enabled")
+    gradients = settings.get("data_types.grad_accum_dtype", precision)
+    yield settings.decide(
+        "problem.job.gradient_precision",
+        gradients,
+        "data_types.grad_accum_dtype",
+        # The plan has no name for 16-bit gradients with fp16: R04 requires fp32 there.
+        lambda plan: gradients == "fp16" and plan == "fp32",
+    )
+
+
+def _zero(settings: EmittedSettings) -> Iterator[Decision]:
+    stage = settings.get("zero_optimization.stage", 0)
+    yield settings.decide("layout.zero_stage", stage, "zero_optimization.stage")
+    overlap = settings.get("zero_optimization.overlap_comm")
+    if (stage == 3 if overlap is None else overlap) is not (stage in (2, 3)):
+        yield settings.foreign("zero_optimization.overlap_comm")
+    for setting, field, default in (
+        ("zero_hpz_partition_size", "hpz", 1),
+        ("zero_quantized_weights", "quantized_weights", False),
+        ("zero_quantized_gradients", "quantized_gradients", False),
+    ):
+        yield settings.read(f"layout.zero_plus.{field}", f"zero_optimization.{setting}", default)
+
+
+def _offload(settings: EmittedSettings) -> Iterator[Decision]:
+    folders = {}
+    for section, field in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):
+        place = f"zero_optimization.{section}"
+        device = settings.get(f"{place}.device", "none")
+        yield settings.decide(f"layout.offload.{field}", device, f"{place}.device")
+        if device == "nvme":
+            folders[f"{place}.nvme_path"] = settings.get(f"{place}.nvme_path")
+        if device != "none":
+            # Versions differ in the default.
+            yield from settings.expect(f"{place}.pin_memory", True)
+    for setting, folder in folders.items():
+        yield settings.decide("layout.offload.nvme_path", folder, setting)
+    if folders:
+        for setting, (value, default) in NVME.items():
+            yield from settings.expect(setting, value, default)
+    else:
+        # Without NVMe the folder has no effect.
+        yield settings.decide("layout.offload.nvme_path", "", "", lambda plan: True)
+
+
+def _parallel(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
+    """Yield the sizes that DeepSpeed itself reads; the program reads the others from train.json."""
+    autotp = settings.get("tensor_parallel.autotp_size", 1)
+    if autotp != 1 or (topology.model > 1 and topology.pipe == 1 and not topology.has_experts):
+        yield settings.decide("layout.tp", autotp, "tensor_parallel.autotp_size")
+        if "train_batch_size" in settings:
+            yield settings.foreign("train_batch_size")
+    sequence = settings.get("sequence_parallel_size", 1)
+    yield settings.decide("layout.cp", sequence, "sequence_parallel_size")
+    # DeepSpeed creates groups for sequences only if both sizes are set.
+    if sequence != 1 or "data_parallel_size" in settings:
+        yield settings.read("layout.dp", "data_parallel_size")
+
+
+def _recompute(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
+    interval = "pipeline.activation_checkpoint_interval"
+    layers = settings.get(interval, 0) if topology.pipe > 1 else 0
+    if topology.pipe > 1:
+        found = ("full", "uniform", layers) if layers else ("none", None, None)
+        for name, value in zip(("granularity", "method", "layers"), found, strict=True):
+            yield settings.decide(f"layout.recompute.{name}", value, interval)
+    yield from settings.expect("activation_checkpointing.partition_activations", False, False)

@@ -1,0 +1,184 @@
+"""Decisions that the emitted program takes from ``train.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import MappingProxyType
+from typing import Any
+
+from parc.backends.deepspeed.verify_groups import Topology
+from parc.backends.verifier import Decision
+from parc.compiler.verify.emitted_settings import EmittedSettings
+from parc.compiler.verify.read_emitted import LARGEST
+
+MODEL = {
+    "layers": "layers",
+    "hidden": "hidden",
+    "vocab": "vocab",
+    "norm": "norm",
+    "norm_epsilon": "norm_epsilon",
+    "tied_embeddings": "tied_embeddings",
+    "heads": "attention.heads",
+    "kv_heads": "attention.kv_heads",
+    "head_dim": "attention.head_dim",
+    "qkv_bias": "attention.qkv_bias",
+    "output_bias": "attention.output_bias",
+    "ffn": "ffn.size",
+    "gated": "ffn.gated",
+    "activation": "ffn.activation",
+    "mlp_bias": "ffn.bias",
+    "position": "position.kind",
+    "rope_base": "position.base",
+    "rope_percent": "position.percent",
+    "max_positions": "position.max_positions",
+}
+"""Setting of ``model`` -> field of the model."""
+EXPERTS = ("count", "top_k", "size", "shared_size", "aux_loss_coefficient")
+"""Settings of ``experts`` with the name of a field of the experts."""
+WITHOUT = {
+    "problem.model.norms_per_layer": 2,
+    "problem.model.final_norm": True,
+    "problem.model.mtp_layers": 0,
+    "problem.model.left_out": "",
+    "problem.model.linear": None,
+    "problem.model.mamba": None,
+    "problem.model.pattern": "",
+    "problem.model.attention.latent": None,
+    "problem.model.attention.qk_norm": "none",
+    "problem.model.attention.window": None,
+    "problem.model.attention.sinks": False,
+    "problem.model.attention.gate": False,
+    "problem.model.position.scaling": "none",
+    "problem.job.data": [],
+}
+"""Path of the plan -> what the emitted program does for all settings."""
+WITHOUT_EXPERTS = {
+    "shared_gate": False,
+    "bias": False,
+    "score_function": "softmax",
+    "groups": 1,
+    "router_bias": "none",
+    "scaling_factor": 1,
+}
+"""Field of the experts -> what DeepSpeed's expert layer does for all settings."""
+FIXED = {
+    "layout.vpp": 1,
+    "layout.schedule": "1f1b",
+    "layout.sequence_parallel": False,
+    "layout.order": "tp-cp-ep-dp-pp",
+    "layout.cp_comm": "a2a",
+    "layout.recompute.modules": [],
+    "layout.split.count_embedding": False,
+    "layout.split.count_loss": False,
+    "layout.split.text": "",
+    "problem.job.moe_overlap": False,
+}
+"""Path of the plan -> what DeepSpeed does for all settings."""
+NOT_IN_FILES = MappingProxyType(
+    {
+        "layout.cp_a2a": "only relevant with a2a+p2p, which DeepSpeed does not support",
+        "layout.split.form": "train.json lists the layers of each stage",
+        "problem.job.kind": "the program only loads checkpoint.load, or starts from scratch",
+        "problem.job.warmup_fraction": "warmup_num_steps is its result",
+        "problem.job.wsd_decay_steps": "only relevant with wsd, which DeepSpeed does not support",
+        "problem.job.tokenizer_type": "the emitted program generates token ids",
+        "problem.job.tokenizer_model": "the emitted program generates token ids",
+        "problem.model.name": "label in reports",
+        "problem.model.family": "the other fields describe the same model",
+        "problem.model.source": "records the origin of the numbers",
+        "problem.model.attention.full_attention_every": "only relevant with a window",
+        "problem.model.experts.pre_softmax": "the gate always applies the softmax first",
+        "problem.model.experts.group_top_k": "only relevant with groups",
+        "problem.model.position.scaling_factor": "only relevant with scaling",
+        "problem.model.position.original_max_positions": "only relevant with scaling",
+        "problem.model.position.mscale": "only relevant with scaling",
+        "problem.model.position.mscale_all_dim": "only relevant with scaling",
+    }
+)
+
+
+def fixed_decisions(file: str) -> Iterator[Decision]:
+    """Yield what DeepSpeed does for all settings."""
+    for path, value in FIXED.items():
+        yield Decision(path, value, file)
+    path = "problem.job.moe_dispatcher"
+    yield Decision(path, "alltoall", file, accepts=lambda plan: plan == "auto")
+
+
+def program_settings(
+    settings: EmittedSettings, topology: Topology, emitted: bool
+) -> Iterator[Decision]:
+    """Yield the decisions in ``train.json``; ``emitted``: the program is PARC's own."""
+    yield from size_decisions(settings, topology)
+    for name in ("sequence_length", "steps", "seed"):
+        yield settings.read(f"problem.job.{name}", name)
+    for setting, name in (("save", "dir"), ("interval", "interval")):
+        yield settings.read(f"problem.job.checkpoint_{name}", f"checkpoint.{setting}")
+    yield settings.read("problem.job.load_dir", "checkpoint.load")
+    yield from _recompute(settings, topology)
+    yield from _stages(settings)
+    for setting, field in MODEL.items():
+        yield settings.read(f"problem.model.{field}", f"model.{setting}")
+    yield from _experts(settings, emitted)
+    if emitted:
+        for path, value in WITHOUT.items():
+            yield Decision(path, value, settings.file)
+    yield from settings.unread()
+
+
+def size_decisions(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
+    """Yield the parallel sizes, which ``settings`` may contain in the section ``topology``."""
+    sizes = topology.sizes()
+    for axis, size in (
+        *(("pp", "pipe"), ("dp", "data"), ("cp", "sequence"), ("tp", "model")),
+        *(("ep", "expert"), ("etp", "expert_model"), ("edp", "expert"), ("dp_shard", "data")),
+    ):
+        settings.get(f"topology.{size}")
+        # ZeRO shards over all data-parallel ranks.
+        value = topology.data if axis == "dp_shard" else sizes[axis]
+        yield settings.decide(f"layout.{axis}", value, f"topology.{size}")
+    yield settings.decide("layout.world", topology.world, "topology.data")
+    yield settings.decide("layout.dp_replicate", 1)
+
+
+def _recompute(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
+    again = settings.get("recompute")
+    granularity = {True: "full", False: "none"}.get(again) if isinstance(again, bool) else None
+    yield settings.decide("layout.recompute.granularity", granularity, "recompute")
+    if topology.pipe == 1:
+        yield settings.decide("layout.recompute.method", "uniform" if again else None, "recompute")
+        yield settings.decide("layout.recompute.layers", 1 if again else None, "recompute")
+
+
+def _stages(settings: EmittedSettings) -> Iterator[Decision]:
+    counts, chunks, first = settings.get("stages"), [], 0
+    if not isinstance(counts, list) or not all(type(one) is int for one in counts):
+        yield settings.foreign("stages")
+        return
+    for stage, layers in enumerate(counts):
+        chunk = {"first_layer": first, "layers": layers, "mtp_layers": 0}
+        chunk |= {"embedding": stage == 0, "loss": stage == len(counts) - 1}
+        chunks.append([chunk])
+        first += layers
+    yield settings.decide("layout.split.chunks", chunks, "stages")
+
+
+def _experts(settings: EmittedSettings, emitted: bool) -> Iterator[Decision]:
+    if "experts" not in settings:
+        yield settings.decide("problem.model.experts", None)
+        return
+    for name in EXPERTS:
+        yield settings.read(f"problem.model.experts.{name}", f"experts.{name}")
+    pattern = _pattern(settings.get("experts.layers"), settings.get("model.layers"))
+    yield settings.decide("problem.model.experts.pattern", pattern, "experts.layers")
+    if emitted:
+        for name, value in WITHOUT_EXPERTS.items():
+            yield Decision(f"problem.model.experts.{name}", value, settings.file)
+
+
+def _pattern(routed: Any, layers: Any) -> list[bool] | None:
+    """Return for each layer whether it has experts; None if the settings are unusable."""
+    if not isinstance(routed, list) or type(layers) is not int or not 0 < layers <= LARGEST // 1000:
+        return None
+    pattern = [number in routed for number in range(layers)]
+    return pattern if [n for n, one in enumerate(pattern) if one] == routed else None

@@ -1,0 +1,170 @@
+"""Read ``megatron/args.sh`` back into the decisions of a plan, as Megatron's parser would.
+
+Flags that no plan sets are compared with ``launch.args``; flags that are absent have the default of
+the parser. The tables are in ``verify_model`` and ``verify_job``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from parc.backends.megatron import verify_job, verify_model
+from parc.backends.megatron.verify_arguments import ARGUMENTS, Arguments
+from parc.backends.megatron.verify_flags import FLAGS, Settings, Unreadable
+from parc.backends.megatron.verify_model import Implied, Shown
+from parc.backends.megatron.verify_plan_fields import PlanFields
+from parc.backends.megatron.verify_stages import derive_split
+from parc.backends.verifier import Decision
+from parc.compiler.verify.read_emitted import Malformed
+from parc.compiler.verify.verify_decisions import PLAN, same_value
+
+ARGS = verify_job.ARGS
+STAGE_FLAGS = {
+    "split.count_embedding": "account-for-embedding-in-pipeline-split",
+    "split.count_loss": "account-for-loss-in-pipeline-split",
+    "split.form": "pipeline-model-parallel-layout",
+    "split.text": "pipeline-model-parallel-layout",
+    "split.chunks": "num-layers",
+    "schedule": "num-virtual-stages-per-pipeline-rank",
+    "vpp": "num-virtual-stages-per-pipeline-rank",
+}
+"""Field of the layout -> flag whose line a finding points to."""
+_DAMAGED = (TypeError, KeyError, AttributeError, ValueError, IndexError, ArithmeticError)
+"""Errors of the computation with fields of a plan that have values of other types."""
+
+
+def decisions(arguments: Arguments, fields: PlanFields) -> Iterator[Decision]:
+    """Yield the decision that each flag in ``arguments``, or its absence, makes."""
+    settings = Settings(arguments)
+    extra = _split_words(_texts(fields[ARGS]))
+    for path, flag, read in _shown(fields):
+        if flag not in extra:
+            yield _decision(settings, path, flag, _plain(read(settings)))
+    for flag, path, compute in _implied(fields):
+        if flag not in extra:
+            yield _compare(settings, path, flag, _computed(compute, fields, path), fields)
+    yield from _ratios(settings, fields)
+    split = derive_split(settings)
+    for name, value in (split or {"split.chunks": "no valid split"}).items():
+        yield _decision(settings, f"layout.{name}", STAGE_FLAGS[name], value)
+    yield from _extra_arguments(arguments, extra, fields)
+
+
+def _shown(fields: PlanFields) -> tuple[Shown, ...]:
+    """Return the rows of the fields that a plan has."""
+    model = fields["problem.model"]
+    rows = verify_model.SHOWN + verify_job.SHOWN
+    rows += verify_model.SHOWN_LATENT if fields.latent else verify_model.SHOWN_GROUPED
+    rows += verify_model.SHOWN_LINEAR if model["linear"] is not None else ()
+    rows += verify_model.SHOWN_MAMBA if model["mamba"] is not None else ()
+    without: tuple[Shown, ...] = ((verify_model.EXPERTS, "num-experts", _experts),)
+    return rows + (verify_model.SHOWN_EXPERTS if fields.routed else without)
+
+
+def _experts(settings: Settings) -> Any:
+    return settings["num-experts"]
+
+
+def _implied(fields: PlanFields) -> tuple[Implied, ...]:
+    experts = verify_model.IMPLIED_EXPERTS if fields.routed else ()
+    return verify_model.IMPLIED + verify_job.IMPLIED + experts
+
+
+def _ratios(settings: Settings, fields: PlanFields) -> Iterator[Decision]:
+    """Yield the numbers that Megatron divides out of the world size and the batch."""
+    names = ("tp", "cp", "pp", "ep", "etp")
+    readers = {path: read for path, _, read in verify_job.SHOWN}
+    sizes = {name: readers[f"layout.{name}"](settings) for name in names}
+    world, batch = fields["layout.world"], settings["global-batch-size"]
+    micro = settings["micro-batch-size"]
+    numbers = (*sizes.values(), world, batch, micro)
+    if not all(isinstance(one, int) and one > 0 for one in numbers):
+        return
+    dp = world // (sizes["tp"] * sizes["cp"] * sizes["pp"])
+    edp = world // (sizes["etp"] * sizes["ep"] * sizes["pp"])
+    batches = batch / (micro * dp) if dp else 0
+    for path, flag, value in (
+        ("layout.dp", "tensor-model-parallel-size", dp),
+        ("layout.edp", "expert-model-parallel-size", edp),
+        ("layout.micro_batches", "micro-batch-size", batches),
+    ):
+        yield _decision(settings, path, flag, value)
+
+
+def _decision(settings: Settings, path: str, flag: str, value: Any) -> Decision:
+    return Decision(path, value, ARGUMENTS, settings.line(flag), settings.text(flag))
+
+
+def _compare(
+    settings: Settings, path: str, flag: str, expected: Any, fields: PlanFields
+) -> Decision:
+    """Return the decision of a flag whose value follows from the fields of the plan.
+
+    If the flag has another value, the decision has the flag as its value, which no field equals.
+    """
+    found = settings[flag]
+    if not isinstance(found, Unreadable) and same_value(expected, found):
+        return _decision(settings, path, flag, fields[path])
+    text = settings.text(flag) or f"--{flag} is absent"
+    return _decision(settings, path, flag, f"{text} (must be {_words(expected)})")
+
+
+def _computed(compute: Callable[[PlanFields], Any], fields: PlanFields, path: str) -> Any:
+    try:
+        return compute(fields)
+    except _DAMAGED:
+        raise Malformed(PLAN, 1, f"{path} has a value of another type") from None
+
+
+def _extra_arguments(
+    arguments: Arguments, extra: Mapping[str, tuple[str, ...]], fields: PlanFields
+) -> Iterator[Decision]:
+    """Yield ``launch.args`` as the file has them, once per difference.
+
+    argparse lets the last occurrence of a flag win, so the order of different flags is free.
+    """
+    planned, settings = _texts(fields[ARGS]), Settings(arguments)
+    for flag in sorted(arguments.flags.keys() | extra.keys()):
+        found, expected = arguments.flags.get(flag), extra.get(flag)
+        rejected = flag in FLAGS and isinstance(settings[flag], Unreadable)
+        if found == expected or (expected is None and flag in FLAGS and not rejected):
+            continue
+        changed = settings.text(flag) or f"--{flag} is absent"
+        yield _decision(settings, ARGS, flag, [*planned, changed])
+    yield Decision(ARGS, planned, ARGUMENTS)
+
+
+def _split_words(words: list[str]) -> dict[str, tuple[str, ...]]:
+    """Return flag -> values of a list of arguments; the last occurrence wins."""
+    flags: dict[str, tuple[str, ...]] = {}
+    name = ""
+    for word in words:
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            flags[name] = (value,) if equals else ()
+        elif name:
+            flags[name] = (*flags[name], word)
+    return flags
+
+
+def _texts(value: Any) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise Malformed(PLAN, 1, f"{ARGS} is not a list of texts")
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """Return ``value`` as JSON has it; the words of a flag that cannot be read."""
+    if isinstance(value, Unreadable):
+        return f"not valid: {' '.join(value.words)}"
+    return value
+
+
+def _words(value: Any) -> str:
+    """Return the value of a flag as a user writes it."""
+    if isinstance(value, tuple):
+        return " ".join(map(str, value)) or "absent"
+    if isinstance(value, bool):
+        return "given" if value else "absent"
+    return "absent" if value is None else str(value)

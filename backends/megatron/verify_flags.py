@@ -1,0 +1,293 @@
+"""Types and defaults of the Megatron flags that a plan determines.
+
+The tables are those of Megatron's own parser (megatron/training/arguments.py of Megatron-Core 0.17
+to 0.20, in which these flags have equal types and defaults), not those of the emitter. A flag that
+is not listed here can only be in ``launch.args``.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from parc.backends.megatron.verify_arguments import Arguments
+
+LONGEST_LIST = 100_000
+"""Maximum number of layers in a list expression; it bounds the memory for damaged files."""
+
+SWITCHES = frozenset(
+    (
+        "account-for-embedding-in-pipeline-split",
+        "account-for-loss-in-pipeline-split",
+        "add-qkv-bias",
+        "attention-output-gate",
+        "bf16",
+        "disable-bias-linear",
+        "finetune",
+        "fp16",
+        "fp8-param-gather",
+        "grad-reduce-in-bf16",
+        "group-query-attention",
+        "log-throughput",
+        "mock-data",
+        "moe-grouped-gemm",
+        "moe-permute-fusion",
+        "moe-router-enable-expert-bias",
+        "moe-router-padding-for-quantization",
+        "moe-router-pre-softmax",
+        "moe-shared-expert-gate",
+        "multi-latent-attention",
+        "no-bias-dropout-fusion",
+        "no-bias-gelu-fusion",
+        "no-create-attention-mask-in-dataloader",
+        "no-rope-fusion",
+        "overlap-grad-reduce",
+        "overlap-moe-expert-parallel-comm",
+        "overlap-param-gather",
+        "qk-layernorm",
+        "quick-geglu",
+        "sequence-parallel",
+        "squared-relu",
+        "swiglu",
+        "untie-embeddings-and-output-weights",
+        "use-distributed-optimizer",
+        "use-rope-scaling",
+        "use-tp-pp-dp-mapping",
+    )
+)
+"""Flags without a value, which are off unless they are given."""
+
+INTEGERS: Mapping[str, int | None] = {
+    "context-parallel-size": 1,
+    "decoder-first-pipeline-num-layers": None,
+    "decoder-last-pipeline-num-layers": None,
+    "distributed-timeout-minutes": 10,
+    "eval-iters": 100,
+    "expert-model-parallel-size": 1,
+    "expert-tensor-parallel-size": None,
+    "ffn-hidden-size": None,
+    "global-batch-size": None,
+    "hidden-size": None,
+    "kv-channels": None,
+    "kv-lora-rank": 32,
+    "linear-conv-kernel-dim": 4,
+    "linear-key-head-dim": 128,
+    "linear-num-key-heads": 16,
+    "linear-num-value-heads": 32,
+    "linear-value-head-dim": 128,
+    "log-interval": 100,
+    "lr-decay-iters": None,
+    "lr-warmup-iters": 0,
+    "lr-wsd-decay-iters": None,
+    "make-vocab-size-divisible-by": 128,
+    "mamba-head-dim": 64,
+    "mamba-num-groups": 8,
+    "mamba-num-heads": None,
+    "mamba-state-dim": 128,
+    "max-position-embeddings": None,
+    "micro-batch-size": None,
+    "moe-ffn-hidden-size": None,
+    "moe-router-group-topk": None,
+    "moe-router-num-groups": None,
+    "moe-router-topk": 2,
+    "moe-shared-expert-intermediate-size": None,
+    "mtp-num-layers": None,
+    "num-attention-heads": None,
+    "num-distributed-optimizer-instances": 1,
+    "num-experts": None,
+    "num-layers": None,
+    "num-query-groups": 1,
+    "num-virtual-stages-per-pipeline-rank": None,
+    "pipeline-model-parallel-size": 1,
+    "q-lora-rank": None,
+    "qk-head-dim": 128,
+    "qk-pos-emb-head-dim": 64,
+    "recompute-num-layers": None,
+    "rotary-base": 10000,
+    "rotary-seq-len-interpolation-factor": None,
+    "save-interval": None,
+    "seed": 1234,
+    "seq-length": None,
+    "tensor-model-parallel-size": 1,
+    "train-iters": None,
+    "v-head-dim": 128,
+    "vocab-size": None,
+    "window-attn-skip-freq": None,
+    "linear-attention-freq": None,
+    "yarn-original-max-position-embeddings": None,
+}
+"""Flag with an integer -> default."""
+
+NUMBERS: Mapping[str, float | None] = {
+    "activation-func-clamp-value": None,
+    "adam-beta1": 0.9,
+    "adam-beta2": 0.999,
+    "adam-eps": 1e-8,
+    "attention-dropout": 0.1,
+    "clip-grad": 1.0,
+    "glu-linear-offset": 0.0,
+    "hidden-dropout": 0.1,
+    "lr": None,
+    "lr-warmup-fraction": None,
+    "min-lr": 0.0,
+    "moe-aux-loss-coeff": 0.0,
+    "moe-router-topk-scaling-factor": None,
+    "mscale": 1.0,
+    "mscale-all-dim": 0.0,
+    "mtp-loss-scaling-factor": 0.1,
+    "norm-epsilon": 1e-5,
+    "rope-scaling-factor": 8.0,
+    "rotary-percent": 1.0,
+    "rotary-scaling-factor": 1.0,
+    "weight-decay": 0.01,
+}
+"""Flag with a number -> default."""
+
+TEXTS: Mapping[str, str | None] = {
+    "attention-backend": "auto",
+    "ckpt-format": "torch_dist",
+    "experimental-attention-variant": None,
+    "fp4-format": None,
+    "fp4-recipe": "nvfp4",
+    "fp8-format": None,
+    "fp8-recipe": "delayed",
+    "hybrid-layer-pattern": None,
+    "load": None,
+    "lr-decay-style": "linear",
+    "lr-wsd-decay-style": "exponential",
+    "moe-flex-dispatcher-backend": "deepep",
+    "moe-router-dtype": None,
+    "moe-router-load-balancing-type": "aux_loss",
+    "moe-router-score-function": "softmax",
+    "moe-token-dispatcher-type": "allgather",
+    "normalization": "LayerNorm",
+    "pipeline-model-parallel-layout": None,
+    "position-embedding-type": "learned_absolute",
+    "recompute-granularity": None,
+    "recompute-method": None,
+    # The parser's default is None; multi-latent attention then uses yarn.
+    "rope-type": None,
+    "save": None,
+    "softmax-type": "vanilla",
+    # The parser's default is None; data sets then use 969,30,1.
+    "split": None,
+    "tokenizer-model": None,
+    "tokenizer-type": None,
+    "transformer-impl": "transformer_engine",
+}
+"""Flag with a text -> default."""
+
+LISTS: Mapping[str, tuple[Callable[[str], Any], tuple[Any, ...]]] = {
+    "cp-comm-type": (str, ("p2p",)),
+    "data-path": (str, ()),
+    "hierarchical-context-parallel-sizes": (int, ()),
+    "recompute-modules": (str, ()),
+    "spec": (str, ()),
+}
+"""Flag with several values -> (type of one value, default)."""
+
+SPECIAL: Mapping[str, Callable[[str], Any]] = {
+    "moe-layer-freq": lambda text: read_layer_list(text),
+    "window-size": lambda text: read_pair(text),
+}
+"""Flag with a value in a notation of its own -> reader, which raises ValueError; default: None."""
+
+FLAGS = frozenset((*SWITCHES, *INTEGERS, *NUMBERS, *TEXTS, *LISTS, *SPECIAL))
+"""Flags that a plan determines. Any other flag must be in ``launch.args``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Words of a flag that Megatron's parser would reject; equal to no value of a plan."""
+
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Values that Megatron's parser gives to flags, including its defaults."""
+
+    arguments: Arguments
+
+    def __getitem__(self, flag: str) -> Any:
+        """Return the value of ``--flag``, its default, or ``Unreadable``."""
+        words = self.arguments.flags.get(flag)
+        if flag in SWITCHES:
+            return words is not None if not words else Unreadable(words)
+        if words is None:
+            return default_of(flag)
+        try:
+            if flag in LISTS:
+                return tuple(LISTS[flag][0](word) for word in words)
+            (word,) = words
+            return _reader_of(flag)(word)
+        except (ValueError, SyntaxError, RecursionError):
+            return Unreadable(words)
+
+    def line(self, flag: str) -> int:
+        """Return the line of the flag; 1 if it is absent."""
+        return self.arguments.lines.get(flag, 1)
+
+    def text(self, flag: str) -> str:
+        """Return the flag with its words; an empty text if it is absent."""
+        words = self.arguments.flags.get(flag)
+        return "" if words is None else " ".join((f"--{flag}", *words))
+
+
+def default_of(flag: str) -> Any:
+    """Return the value that Megatron uses if ``--flag`` is absent."""
+    for table in (INTEGERS, NUMBERS, TEXTS):
+        if flag in table:
+            return table[flag]
+    return LISTS[flag][1] if flag in LISTS else None
+
+
+def _reader_of(flag: str) -> Callable[[str], Any]:
+    if flag in INTEGERS:
+        return read_integer
+    if flag in NUMBERS:
+        return float
+    return SPECIAL.get(flag, str)
+
+
+def read_integer(text: str) -> int:
+    """Return ``text`` as an integer; raise ValueError for more than 18 digits too."""
+    if len(text) > 18:
+        raise ValueError(text)
+    return int(text)
+
+
+def read_pair(text: str) -> tuple[int, ...]:
+    """Return a pair such as ``(4095,0)`` (``tuple_type`` of the parser)."""
+    pair = tuple(map(read_integer, text.strip().strip("()").split(",")))
+    if len(pair) != 2:
+        raise ValueError(text)
+    return pair
+
+
+def read_layer_list(text: str) -> Any:
+    """Return a list expression such as ``([0]*3+[1]*58)``, or an interval such as ``2``.
+
+    Megatron evaluates the expression (``moe_freq_type``); only lists, sums and repeats are read.
+    """
+    if not re.fullmatch(r"[\[\]()0-9,*+ ]{1,10000}", text):
+        raise ValueError(text)
+    return _evaluate(ast.parse(text, mode="eval").body)
+
+
+def _evaluate(node: ast.expr) -> Any:
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.List):
+        return [_evaluate(one) for one in node.elts]
+    if isinstance(node, ast.BinOp):
+        left, right = _evaluate(node.left), _evaluate(node.right)
+        if isinstance(node.op, ast.Add) and isinstance(left, list) and isinstance(right, list):
+            return left + right
+        repeats = isinstance(node.op, ast.Mult) and isinstance(left, list)
+        if repeats and isinstance(right, int) and len(left) * right <= LONGEST_LIST:
+            return left * right
+    raise ValueError(ast.dump(node))

@@ -1,0 +1,241 @@
+"""Settings of layout and job in Megatron's arguments, and the fields of ``plan.json`` they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from parc.backends.megatron.verify_flags import Settings, Unreadable
+from parc.backends.megatron.verify_model import MODEL, Implied, Shown, shown_by
+from parc.backends.megatron.verify_plan_fields import PlanFields
+
+JOB, LAYOUT, RECOMPUTE = "problem.job", "layout", "layout.recompute"
+ARGS = "problem.launch.args"
+"""Path under which flags are reported that no field of a plan sets."""
+PRECISIONS = {
+    (True, False, None, None): "bf16",
+    (False, True, None, None): "fp16",
+    (False, False, None, None): "fp32",
+    (True, False, ("hybrid", "tensorwise"), None): "fp8",
+    (True, False, ("e4m3", "mxfp8"), None): "mxfp8",
+    (True, False, None, ("e2m1", "nvfp4")): "nvfp4",
+}
+"""(bf16, fp16, format and recipe of fp8, format and recipe of fp4) -> precision of the plan."""
+
+
+def _renamed(flag: str, names: dict[str, str]) -> Callable[[Settings], Any]:
+    """Return a reader of a flag whose values have other names in a plan.
+
+    The other names are no values of the flag, so they are not accepted.
+    """
+
+    def read(settings: Settings) -> Any:
+        value = settings[flag]
+        if not isinstance(value, str):
+            return value
+        return f"--{flag} {value}" if value in names.values() else names.get(value, value)
+
+    return read
+
+
+def _precision(settings: Settings) -> Any:
+    eight, four = settings["fp8-format"], settings["fp4-format"]
+    key = (
+        settings["bf16"],
+        settings["fp16"],
+        (eight, settings["fp8-recipe"]) if eight is not None else None,
+        (four, settings["fp4-recipe"]) if four is not None else None,
+    )
+    return PRECISIONS.get(key, f"no precision of a plan: {key}")
+
+
+def _modules(settings: Settings) -> Any:
+    modules = settings["recompute-modules"]
+    # TransformerConfig: selective recompute without modules covers the core attention.
+    if settings["recompute-granularity"] == "selective" and modules == ():
+        return ["core_attn"]
+    return modules
+
+
+def _zero_stage(settings: Settings) -> Any:
+    # Only Megatron-FSDP, which no plan uses, shards gradients or weights.
+    switch = settings["use-distributed-optimizer"]
+    return switch if isinstance(switch, Unreadable) else int(switch)
+
+
+SHOWN: tuple[Shown, ...] = (
+    *shown_by(
+        LAYOUT,
+        {
+            "tp": "tensor-model-parallel-size",
+            "pp": "pipeline-model-parallel-size",
+            "cp": "context-parallel-size",
+            "ep": "expert-model-parallel-size",
+            "sequence_parallel": "sequence-parallel",
+            "micro_batch": "micro-batch-size",
+        },
+    ),
+    (
+        f"{LAYOUT}.etp",
+        "expert-tensor-parallel-size",
+        # initialize_model_parallel: the default is tp.
+        lambda s: s["expert-tensor-parallel-size"] or s["tensor-model-parallel-size"],
+    ),
+    (
+        f"{LAYOUT}.order",
+        "use-tp-pp-dp-mapping",
+        lambda s: "tp-cp-ep-pp-dp" if s["use-tp-pp-dp-mapping"] else "tp-cp-ep-dp-pp",
+    ),
+    (f"{LAYOUT}.zero_stage", "use-distributed-optimizer", _zero_stage),
+    (
+        f"{RECOMPUTE}.granularity",
+        "recompute-granularity",
+        lambda s: s["recompute-granularity"] or "none",
+    ),
+    (f"{RECOMPUTE}.modules", "recompute-modules", _modules),
+    (f"{RECOMPUTE}.method", "recompute-method", lambda s: s["recompute-method"]),
+    (f"{RECOMPUTE}.layers", "recompute-num-layers", lambda s: s["recompute-num-layers"]),
+    *shown_by(
+        JOB,
+        {
+            "sequence_length": "seq-length",
+            "global_batch": "global-batch-size",
+            "steps": "train-iters",
+            "learning_rate": "lr",
+            "min_learning_rate": "min-lr",
+            "warmup_fraction": "lr-warmup-fraction",
+            "weight_decay": "weight-decay",
+            "adam_beta1": "adam-beta1",
+            "adam_beta2": "adam-beta2",
+            "adam_epsilon": "adam-eps",
+            "gradient_clipping": "clip-grad",
+            "seed": "seed",
+            "data": "data-path",
+            "tokenizer_type": "tokenizer-type",
+            "tokenizer_model": "tokenizer-model",
+            "checkpoint_dir": "save",
+        },
+    ),
+    (f"{JOB}.lr_decay", "lr-decay-style", _renamed("lr-decay-style", {"WSD": "wsd"})),
+    (
+        f"{JOB}.lr_decay_steps",
+        "lr-decay-iters",
+        lambda s: s["lr-decay-iters"] if s["lr-decay-iters"] is not None else s["train-iters"],
+    ),
+    (
+        f"{JOB}.wsd_decay_steps",
+        "lr-wsd-decay-iters",
+        lambda s: s["lr-wsd-decay-iters"] or 0,
+    ),
+    (f"{JOB}.precision", "bf16", _precision),
+    (f"{JOB}.kind", "finetune", lambda s: "finetune" if s["finetune"] else "pretrain"),
+)
+"""Fields of every plan."""
+
+
+def _replicas(fields: PlanFields) -> Any:
+    return fields[f"{LAYOUT}.dp_replicate"] if fields[f"{LAYOUT}.zero_stage"] > 0 else 1
+
+
+def _exchange(fields: PlanFields) -> Any:
+    # With cp 1 nothing is exchanged, and the flag has no effect.
+    name = fields[f"{LAYOUT}.cp_comm"] if fields[f"{LAYOUT}.cp"] > 1 else "p2p"
+    return ("allgather" if name == "all_gather" else name,)
+
+
+def _hierarchy(fields: PlanFields) -> tuple[int, ...]:
+    inner = fields[f"{LAYOUT}.cp_a2a"]
+    return (inner, fields[f"{LAYOUT}.cp"] // inner) if inner > 1 else ()
+
+
+def _is_deduplicated(fields: PlanFields) -> bool:
+    return fields.routed and fields[f"{JOB}.moe_dispatcher"] in ("deepep", "hybridep")
+
+
+def _dispatcher(fields: PlanFields) -> str:
+    if not fields.routed:
+        return "allgather"
+    return "flex" if _is_deduplicated(fields) else "alltoall"
+
+
+def _low_precision(*names: str) -> Callable[[PlanFields], bool]:
+    return lambda f: f[f"{JOB}.precision"] in names
+
+
+def _stack(fields: PlanFields) -> tuple[str, ...]:
+    if not fields[f"{MODEL}.pattern"]:
+        return ()
+    # Megatron 0.18 renamed the layers from mamba to hybrid.
+    name = "hybrid" if fields.version >= (0, 18) else "mamba"
+    return (f"megatron.core.models.{name}.{name}_layer_specs", f"{name}_stack_spec")
+
+
+def _warmup_steps(fields: PlanFields) -> Any:
+    whole = fields[f"{JOB}.warmup_fraction"] is None
+    return fields[f"{JOB}.warmup_steps"] if whole else 0
+
+
+IMPLIED: tuple[Implied, ...] = (
+    ("num-distributed-optimizer-instances", f"{LAYOUT}.dp_replicate", _replicas),
+    ("cp-comm-type", f"{LAYOUT}.cp_comm", _exchange),
+    ("hierarchical-context-parallel-sizes", f"{LAYOUT}.cp_a2a", _hierarchy),
+    ("overlap-param-gather", f"{LAYOUT}.zero_stage", lambda f: f[f"{LAYOUT}.zero_stage"] > 0),
+    ("moe-token-dispatcher-type", f"{JOB}.moe_dispatcher", _dispatcher),
+    (
+        "moe-flex-dispatcher-backend",
+        f"{JOB}.moe_dispatcher",
+        lambda f: f[f"{JOB}.moe_dispatcher"] if _is_deduplicated(f) else "deepep",
+    ),
+    (
+        "overlap-moe-expert-parallel-comm",
+        f"{JOB}.moe_overlap",
+        lambda f: f[f"{JOB}.moe_overlap"] and f[f"{LAYOUT}.ep"] > 1,
+    ),
+    (
+        "moe-router-padding-for-quantization",
+        f"{JOB}.precision",
+        lambda f: f.routed and _low_precision("fp8", "mxfp8", "nvfp4")(f),
+    ),
+    (
+        "grad-reduce-in-bf16",
+        f"{JOB}.gradient_precision",
+        # With fp16 weights, gradients are reduced in fp16, and the flag has no effect.
+        lambda f: f[f"{JOB}.gradient_precision"] == "bf16" and not _low_precision("fp16")(f),
+    ),
+    (
+        "fp8-param-gather",
+        f"{JOB}.precision",
+        lambda f: _low_precision("fp8")(f) and f[f"{LAYOUT}.zero_stage"] > 0,
+    ),
+    ("lr-warmup-iters", f"{JOB}.warmup_steps", _warmup_steps),
+    (
+        "lr-wsd-decay-style",
+        f"{JOB}.lr_decay",
+        lambda f: "linear" if f[f"{JOB}.lr_decay"] == "wsd" else "exponential",
+    ),
+    ("mock-data", f"{JOB}.data", lambda f: not f[f"{JOB}.data"]),
+    ("split", f"{JOB}.data", lambda f: "100,0,0" if f[f"{JOB}.data"] else None),
+    (
+        "save-interval",
+        f"{JOB}.checkpoint_interval",
+        lambda f: f[f"{JOB}.checkpoint_interval"] if f[f"{JOB}.checkpoint_dir"] else None,
+    ),
+    # A run resumes from its own checkpoints if no other folder is given.
+    ("load", f"{JOB}.load_dir", lambda f: f[f"{JOB}.load_dir"] or f[f"{JOB}.checkpoint_dir"]),
+    ("spec", f"{MODEL}.pattern", _stack),
+    # Flags with which every plan trains. Only launch.args could set them.
+    ("attention-dropout", ARGS, lambda _: 0.0),
+    ("hidden-dropout", ARGS, lambda _: 0.0),
+    ("make-vocab-size-divisible-by", ARGS, lambda _: 128),
+    ("mtp-loss-scaling-factor", ARGS, lambda _: 0.1),
+    ("overlap-grad-reduce", ARGS, lambda _: True),
+    ("distributed-timeout-minutes", ARGS, lambda _: 30),
+    ("eval-iters", ARGS, lambda _: 0),
+    ("transformer-impl", ARGS, lambda _: "transformer_engine"),
+    ("attention-backend", ARGS, lambda _: "auto"),
+    ("no-create-attention-mask-in-dataloader", ARGS, lambda _: True),
+    ("ckpt-format", ARGS, lambda _: "torch_dist"),
+    ("log-interval", ARGS, lambda _: 1),
+    ("log-throughput", ARGS, lambda _: True),
+)
+"""Flags of every plan."""

@@ -1,0 +1,340 @@
+"""Settings of the model in Megatron's arguments, and the fields of ``plan.json`` that they mean.
+
+Each row of ``SHOWN`` reads a field of the plan from the flags. Each row of ``IMPLIED`` computes
+from other fields the value that a flag must have, because the flag does not determine a field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from parc.backends.megatron.verify_flags import Settings
+from parc.backends.megatron.verify_plan_fields import PlanFields
+
+MODEL = "problem.model"
+ATTENTION, POSITION = f"{MODEL}.attention", f"{MODEL}.position"
+LINEAR, MAMBA, EXPERTS = f"{MODEL}.linear", f"{MODEL}.mamba", f"{MODEL}.experts"
+
+Shown = tuple[str, str, Callable[[Settings], Any]]
+"""(path of the plan, flag that shows it, function that returns the value of the path)."""
+Implied = tuple[str, str, Callable[[PlanFields], Any]]
+"""(flag, path of the plan on which it depends most, function that returns its value)."""
+
+
+def flag_value(flag: str) -> Callable[[Settings], Any]:
+    """Return a reader of the value of ``--flag``."""
+    return lambda settings: settings[flag]
+
+
+def shown_by(prefix: str, flags: dict[str, str]) -> tuple[Shown, ...]:
+    """Return rows of fields whose value is that of a flag; ``flags`` is field -> flag."""
+    return tuple((f"{prefix}.{name}", flag, flag_value(flag)) for name, flag in flags.items())
+
+
+def _key_value_heads(settings: Settings) -> Any:
+    grouped = settings["group-query-attention"]
+    return settings["num-query-groups" if grouped else "num-attention-heads"]
+
+
+def _window(settings: Settings) -> Any:
+    pair = settings["window-size"]
+    # The window of TransformerEngine excludes the token itself. Any second number but 0 would
+    # let tokens attend to later ones, which no plan does.
+    return pair[0] + 1 if isinstance(pair, tuple) and pair[1] == 0 else pair
+
+
+def _experts_per_layer(settings: Settings) -> Any:
+    """Return a list with True for each layer that has experts (get_gpt_decoder_layer_specs)."""
+    layers, frequency = settings["num-layers"], settings["moe-layer-freq"]
+    letters = settings["hybrid-layer-pattern"]
+    if isinstance(letters, str):
+        return [letter == "E" for letter in letters.replace("|", "")]
+    if isinstance(frequency, list):
+        return [bool(one) for one in frequency] if set(frequency) <= {0, 1} else frequency
+    if not isinstance(layers, int) or layers > 10**6 or not isinstance(frequency, int | None):
+        return frequency
+    return [layer % (frequency or 1) == 0 for layer in range(layers)]
+
+
+def _activation(fields: PlanFields) -> Any:
+    return fields[f"{MODEL}.ffn.activation"]
+
+
+SHOWN: tuple[Shown, ...] = (
+    *shown_by(MODEL, {"layers": "num-layers", "hidden": "hidden-size", "vocab": "vocab-size"}),
+    *shown_by(MODEL, {"norm_epsilon": "norm-epsilon"}),
+    *shown_by(ATTENTION, {"heads": "num-attention-heads", "head_dim": "kv-channels"}),
+    *shown_by(ATTENTION, {"gate": "attention-output-gate"}),
+    (f"{ATTENTION}.window", "window-size", _window),
+    (
+        f"{ATTENTION}.sinks",
+        "softmax-type",
+        lambda s: {"learnable": True, "vanilla": False}.get(s["softmax-type"], s["softmax-type"]),
+    ),
+    (
+        f"{MODEL}.norm",
+        "normalization",
+        lambda s: (
+            str(s["normalization"]).lower()
+            if s["normalization"] in ("RMSNorm", "LayerNorm")
+            else s["normalization"]
+        ),
+    ),
+    (
+        f"{MODEL}.tied_embeddings",
+        "untie-embeddings-and-output-weights",
+        lambda s: s["untie-embeddings-and-output-weights"] is False,
+    ),
+    (f"{MODEL}.mtp_layers", "mtp-num-layers", lambda s: s["mtp-num-layers"] or 0),
+    (
+        f"{MODEL}.pattern",
+        "hybrid-layer-pattern",
+        lambda s: str(s["hybrid-layer-pattern"] or "").replace("|", ""),
+    ),
+)
+"""Fields of every model."""
+
+SHOWN_GROUPED: tuple[Shown, ...] = (
+    (f"{ATTENTION}.kv_heads", "num-query-groups", _key_value_heads),
+)
+"""Fields of models with grouped-query attention."""
+SHOWN_LATENT = shown_by(
+    f"{ATTENTION}.latent",
+    {
+        "q_lora_rank": "q-lora-rank",
+        "kv_lora_rank": "kv-lora-rank",
+        "qk_nope_dim": "qk-head-dim",
+        "qk_rope_dim": "qk-pos-emb-head-dim",
+        "v_dim": "v-head-dim",
+    },
+)
+"""Fields of models with multi-latent attention."""
+SHOWN_LINEAR = shown_by(
+    LINEAR,
+    {
+        "full_attention_every": "linear-attention-freq",
+        "key_heads": "linear-num-key-heads",
+        "value_heads": "linear-num-value-heads",
+        "key_dim": "linear-key-head-dim",
+        "value_dim": "linear-value-head-dim",
+        "conv_size": "linear-conv-kernel-dim",
+    },
+)
+"""Fields of models with linear attention."""
+SHOWN_MAMBA = shown_by(
+    MAMBA,
+    {
+        "heads": "mamba-num-heads",
+        "head_dim": "mamba-head-dim",
+        "state_size": "mamba-state-dim",
+        "groups": "mamba-num-groups",
+    },
+)
+"""Fields of models with Mamba layers."""
+SHOWN_EXPERTS: tuple[Shown, ...] = (
+    *shown_by(
+        EXPERTS,
+        {
+            "count": "num-experts",
+            "size": "moe-ffn-hidden-size",
+            "top_k": "moe-router-topk",
+            "score_function": "moe-router-score-function",
+            "pre_softmax": "moe-router-pre-softmax",
+            "shared_gate": "moe-shared-expert-gate",
+            "aux_loss_coefficient": "moe-aux-loss-coeff",
+        },
+    ),
+    (
+        f"{EXPERTS}.shared_size",
+        "moe-shared-expert-intermediate-size",
+        lambda s: s["moe-shared-expert-intermediate-size"] or 0,
+    ),
+    (
+        f"{EXPERTS}.scaling_factor",
+        "moe-router-topk-scaling-factor",
+        lambda s: s["moe-router-topk-scaling-factor"] or 1.0,
+    ),
+    (f"{EXPERTS}.pattern", "moe-layer-freq", _experts_per_layer),
+)
+"""Fields of models with experts."""
+
+
+def _load_balancing(fields: PlanFields) -> Any:
+    if fields[f"{EXPERTS}.aux_loss_coefficient"] == 0:
+        return "none"
+    return "seq_aux_loss" if fields[f"{EXPERTS}.router_bias"] == "buffer" else "aux_loss"
+
+
+def _groups(name: str) -> Callable[[PlanFields], Any]:
+    # A single group restricts nothing, and Megatron has no such router.
+    return lambda f: f[f"{EXPERTS}.{name}"] if f[f"{EXPERTS}.groups"] > 1 else None
+
+
+def _grouped_gemm(fields: PlanFields) -> bool:
+    # validate_args: compute capability 8.0; ROCm reports 9.x.
+    gpu = fields["problem.cluster.gpu"]
+    return bool(gpu["vendor"] == "amd" or gpu["compute_capability"] >= [8, 0])
+
+
+IMPLIED_EXPERTS: tuple[Implied, ...] = (
+    ("moe-router-num-groups", f"{EXPERTS}.groups", _groups("groups")),
+    ("moe-router-group-topk", f"{EXPERTS}.group_top_k", _groups("group_top_k")),
+    (
+        "moe-router-enable-expert-bias",
+        f"{EXPERTS}.router_bias",
+        lambda f: f[f"{EXPERTS}.router_bias"] == "buffer",
+    ),
+    ("moe-router-load-balancing-type", f"{EXPERTS}.aux_loss_coefficient", _load_balancing),
+    ("moe-router-dtype", f"{EXPERTS}.count", lambda _: "fp32"),
+    ("moe-grouped-gemm", f"{EXPERTS}.count", _grouped_gemm),
+    (
+        "moe-permute-fusion",
+        f"{EXPERTS}.count",
+        lambda f: _grouped_gemm(f) and f["problem.cluster.gpu"]["vendor"] == "nvidia",
+    ),
+)
+"""Flags of models with experts."""
+
+
+def _scaled(kind: str, path: str) -> Callable[[PlanFields], Any]:
+    """Return the value at ``path`` if positions have this kind of scaling, else None."""
+    return lambda f: f[path] if f[f"{POSITION}.scaling"] == kind else None
+
+
+def _yarn_only(path: str, default: float) -> Callable[[PlanFields], Any]:
+    return lambda f: f[path] if f.is_yarn else default
+
+
+def _position_type(fields: PlanFields) -> str:
+    kind = fields[f"{POSITION}.kind"]
+    # With latent attention, the type of the rotary positions is --rope-type.
+    if fields.is_yarn:
+        return "rope" if fields.latent else "yarn"
+    return "learned_absolute" if kind == "learned" else str(kind)
+
+
+def _is_rotary(fields: PlanFields) -> bool:
+    return fields[f"{POSITION}.kind"] in ("rope", "yarn")
+
+
+def _original_positions(fields: PlanFields) -> Any:
+    # The flag exists since 0.19. Latent attention has a constant instead.
+    shown = fields.is_yarn and not fields.latent and fields.version >= (0, 19)
+    return fields[f"{POSITION}.original_max_positions"] if shown else None
+
+
+def _dense_width(fields: PlanFields) -> Any:
+    # Without a dense layer, the flag still sets a width, which must not be 4 x hidden.
+    return fields[f"{MODEL}.ffn.size"] or fields[f"{EXPERTS}.size"]
+
+
+IMPLIED: tuple[Implied, ...] = (
+    ("ffn-hidden-size", f"{MODEL}.ffn.size", _dense_width),
+    (
+        "group-query-attention",
+        f"{ATTENTION}.kv_heads",
+        lambda f: not f.latent and f[f"{ATTENTION}.kv_heads"] != f[f"{ATTENTION}.heads"],
+    ),
+    (
+        "qk-layernorm",
+        f"{ATTENTION}.qk_norm",
+        lambda f: f.latent or f[f"{ATTENTION}.qk_norm"] == "head",
+    ),
+    (
+        "window-attn-skip-freq",
+        f"{ATTENTION}.full_attention_every",
+        lambda f: (
+            (f[f"{ATTENTION}.full_attention_every"] or None) if f[f"{ATTENTION}.window"] else None
+        ),
+    ),
+    ("disable-bias-linear", f"{ATTENTION}.output_bias", lambda f: not f.biased),
+    (
+        "add-qkv-bias",
+        f"{ATTENTION}.qkv_bias",
+        lambda f: f[f"{ATTENTION}.qkv_bias"] and not f.biased,
+    ),
+    (
+        "swiglu",
+        f"{MODEL}.ffn.gated",
+        lambda f: f[f"{MODEL}.ffn.gated"] and _activation(f) == "silu",
+    ),
+    ("quick-geglu", f"{MODEL}.ffn.activation", lambda f: _activation(f) == "clamped_silu"),
+    # gpt-oss: x * sigmoid(1.702 x) * (y + 1), both clamped to 7.
+    (
+        "glu-linear-offset",
+        f"{MODEL}.ffn.activation",
+        lambda f: 1.0 if _activation(f) == "clamped_silu" else 0.0,
+    ),
+    (
+        "activation-func-clamp-value",
+        f"{MODEL}.ffn.activation",
+        lambda f: 7.0 if _activation(f) == "clamped_silu" else None,
+    ),
+    ("squared-relu", f"{MODEL}.ffn.activation", lambda f: _activation(f) == "relu2"),
+    # The fused kernel of bias and GELU computes the tanh form.
+    (
+        "no-bias-gelu-fusion",
+        f"{MODEL}.ffn.activation",
+        lambda f: f.biased and _activation(f) in ("gelu", "relu2"),
+    ),
+    ("no-bias-dropout-fusion", f"{ATTENTION}.output_bias", lambda f: f.biased and f.routed),
+    ("position-embedding-type", f"{POSITION}.kind", _position_type),
+    (
+        "rotary-base",
+        f"{POSITION}.base",
+        lambda f: f[f"{POSITION}.base"] if _is_rotary(f) else 10000,
+    ),
+    (
+        "rotary-percent",
+        f"{POSITION}.percent",
+        lambda f: f[f"{POSITION}.percent"] if _is_rotary(f) and not f.latent else 1.0,
+    ),
+    (
+        "use-rope-scaling",
+        f"{POSITION}.scaling",
+        lambda f: f[f"{POSITION}.scaling"] == "llama3",
+    ),
+    (
+        "rope-scaling-factor",
+        f"{POSITION}.scaling_factor",
+        lambda f: _scaled("llama3", f"{POSITION}.scaling_factor")(f) or 8.0,
+    ),
+    (
+        "rotary-seq-len-interpolation-factor",
+        f"{POSITION}.scaling_factor",
+        _scaled("linear", f"{POSITION}.scaling_factor"),
+    ),
+    (
+        "rope-type",
+        f"{POSITION}.scaling",
+        lambda f: ("yarn" if f.is_yarn else "rope") if f.latent else None,
+    ),
+    # The fused kernel of latent attention supports only YaRN (MLATransformerConfig).
+    ("no-rope-fusion", f"{POSITION}.scaling", lambda f: f.latent and not f.is_yarn),
+    (
+        "rotary-scaling-factor",
+        f"{POSITION}.scaling_factor",
+        _yarn_only(f"{POSITION}.scaling_factor", 1.0),
+    ),
+    ("mscale", f"{POSITION}.mscale", _yarn_only(f"{POSITION}.mscale", 1.0)),
+    ("mscale-all-dim", f"{POSITION}.mscale_all_dim", _yarn_only(f"{POSITION}.mscale_all_dim", 0.0)),
+    (
+        "yarn-original-max-position-embeddings",
+        f"{POSITION}.original_max_positions",
+        _original_positions,
+    ),
+    # validate_args: at least the sequence length.
+    (
+        "max-position-embeddings",
+        f"{POSITION}.max_positions",
+        lambda f: max(f[f"{POSITION}.max_positions"], f["problem.job.sequence_length"]),
+    ),
+    ("multi-latent-attention", f"{ATTENTION}.latent", lambda f: f.latent),
+    (
+        "experimental-attention-variant",
+        LINEAR,
+        lambda f: "gated_delta_net" if f[LINEAR] else None,
+    ),
+)
+"""Flags of every model."""

@@ -1,0 +1,58 @@
+"""Fields of ``plan.json`` that determine Megatron flags in combination."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from parc.compiler.verify.read_emitted import Malformed
+from parc.compiler.verify.verify_decisions import PLAN, planned_value, read_plan
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFields:
+    """Fields of a plan by their dotted path."""
+
+    tree: Mapping[str, Any]
+
+    def __getitem__(self, path: str) -> Any:
+        """Return the value at ``path``; raise Malformed if the plan lacks it."""
+        value = planned_value(self.tree, path)
+        # planned_value returns a private marker for a missing path.
+        if type(value) is object:
+            raise Malformed(PLAN, 1, f"{path} is missing")
+        return value
+
+    @property
+    def latent(self) -> bool:
+        """True for multi-latent attention."""
+        return self["problem.model.attention.latent"] is not None
+
+    @property
+    def routed(self) -> bool:
+        """True for a model with experts."""
+        return self["problem.model.experts"] is not None
+
+    @property
+    def biased(self) -> bool:
+        """True if linear layers have biases; Megatron has one switch for all of them."""
+        return bool(self["problem.model.attention.output_bias"])
+
+    @property
+    def is_yarn(self) -> bool:
+        """True for YaRN positions, which a model has as their kind or as their scaling."""
+        position = self["problem.model.position"]
+        return "yarn" in (position["kind"], position["scaling"])
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        """Version of Megatron-LM for which the plan was made."""
+        versions = dict(self["problem.versions"])
+        return tuple(map(int, re.findall(r"\d{1,6}", str(versions.get("megatron", "")))))
+
+
+def read_fields(artifacts: Mapping[str, str]) -> PlanFields | None:
+    """Return the fields of ``plan.json``; None if it was not emitted."""
+    return PlanFields(read_plan(artifacts[PLAN])) if PLAN in artifacts else None

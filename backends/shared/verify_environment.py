@@ -1,0 +1,109 @@
+"""Environment variables that a launch file exports, compared with the network of the plan.
+
+The variables per kind of network are written here a second time, because a verifier shares no code
+with the emitters. Source: NCCL user guide, environment variables; libfabric's fi_cxi(7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from parc.backends.verifier import Decision
+from parc.compiler.diagnostics import Sink
+from parc.compiler.verify.verify_program import report_change
+
+_INFINIBAND = {"NCCL_IB_TIMEOUT": "22", "NCCL_IB_RETRY_CNT": "7"}
+_BY_FABRIC: dict[str, dict[str, str]] = {
+    "infiniband": _INFINIBAND,
+    "roce": {
+        **_INFINIBAND,
+        "NCCL_IB_QPS_PER_CONNECTION": "4",
+        "NCCL_IB_SPLIT_DATA_ON_QPS": "0",
+    },
+    "efa": {"FI_PROVIDER": "efa", "NCCL_SOCKET_IFNAME": "^docker,lo,veth"},
+    "slingshot": {
+        "NCCL_NET": "AWS Libfabric",
+        "NCCL_NET_GDR_LEVEL": "PHB",
+        "NCCL_CROSS_NIC": "1",
+        "FI_PROVIDER": "cxi",
+        "FI_CXI_DISABLE_HOST_REGISTER": "1",
+        "FI_CXI_DEFAULT_CQ_SIZE": "131072",
+        "FI_MR_CACHE_MONITOR": "userfaultfd",
+        "NCCL_SOCKET_IFNAME": "hsn",
+    },
+}
+_NVLINK_BETWEEN_HOSTS = dict.fromkeys(
+    ("NCCL_MNNVL_ENABLE", "NCCL_CUMEM_ENABLE", "NCCL_NVLS_ENABLE", "NCCL_NET_GDR_C2C"), "1"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """A variable that a launch file sets."""
+
+    name: str
+    value: str
+    line: int
+
+
+def network_variables(problem: Mapping[str, Any]) -> dict[str, str]:
+    """Return name -> value of the variables that the network between hosts requires.
+
+    ``problem`` is the section of plan.json with the cluster and ``launch.network_interface``.
+    """
+    cluster = problem["cluster"]
+    fabric, node = cluster["fabric"], cluster["node"]
+    verbs = fabric["kind"] in ("infiniband", "roce")
+    found = dict(_BY_FABRIC.get(fabric["kind"], {}))
+    if interface := problem["launch"].get("network_interface"):
+        found |= {"NCCL_SOCKET_IFNAME": interface, "GLOO_SOCKET_IFNAME": interface}
+    if verbs and node.get("nic_names"):
+        # A leading = requests exact names.
+        found["NCCL_IB_HCA"] = "=" + ",".join(node["nic_names"])
+    if verbs and fabric.get("rails", 1) > 1:
+        found["NCCL_CROSS_NIC"] = "0"
+    if node["link_kind"] == "nvlink" and node["nvlink_domain"] > node["gpus"]:
+        found |= _NVLINK_BETWEEN_HOSTS
+    return found
+
+
+def verify_required(
+    file: str,
+    exports: Sequence[Export],
+    required: Mapping[str, str],
+    user: Mapping[str, str],
+    sink: Sink,
+) -> None:
+    """Report variables that the network requires, and that are missing or have another value (A18).
+
+    ``user`` are the variables of ``launch.env``, which replace required ones.
+    """
+    found = {one.name: one for one in exports}
+    last = exports[-1].line if exports else 1
+    for name, value in required.items():
+        if name in user or (name in found and found[name].value == value):
+            continue
+        one = found.get(name)
+        state = f"{name} is {one.value!r:.40}" if one else f"{name} is not set"
+        message = f"{state}, the network of the plan needs {value!r:.40}"
+        report_change(file, one.line if one else last, message, "", sink)
+
+
+def environment_decisions(
+    file: str, exports: Sequence[Export], required: Mapping[str, str], user: Mapping[str, str]
+) -> Iterator[Decision]:
+    """Yield the variables of ``launch.env``; they include each variable that is not required."""
+    found = {one.name: one for one in exports}
+    pairs = [[name, found[name].value] for name in user if name in found]
+    foreign = [
+        one
+        for at, one in enumerate(exports)
+        if (one.name not in user and one.name not in required)
+        or any(other.name == one.name for other in exports[:at])
+    ]
+    pairs += [[one.name, one.value] for one in foreign]
+    lines = [one.line for one in foreign] or [found[name].line for name in user if name in found]
+    line = lines[0] if lines else 1
+    yield Decision("problem.launch.env", pairs, file, line, ", ".join("=".join(p) for p in pairs))

@@ -1,0 +1,226 @@
+"""Compare an emitted shell script with the lines that its plan needs.
+
+A file ``NAME.lines`` lists the commands of a script: ``%when WORD ...`` starts lines that are only
+present under all of these conditions, ``%else`` those under the opposite, ``%always`` ends both.
+``<<name>>`` stands for a text of the plan. The file is independent of the template that PARC
+renders, so an edit of the script is named, and so is a mistake in the template.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Any
+
+from parc.backends.verifier import Decision
+from parc.compiler.verify.shell_lines import ShellLine, command_lines
+from parc.compiler.verify.verify_decisions import planned_value
+
+_HOLE = re.compile(r"<<([a-z_]+)>>")
+_PIECE = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*"|\\.|[^'"\\]+""", re.DOTALL)
+_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
+_INNER_COMMENT = re.compile(r"(?:^|[ \t])[ \t]*#[ \t].*$|^[ \t]+|[ \t]+$", re.MULTILINE)
+"""Comments and indentation in a program that a script quotes, such as that of awk."""
+_BLANK_LINES = re.compile(r"\n+")
+_EXPORT = re.compile(r"export ([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_EXPANDED = re.compile(r"[$`]")
+_GROUPS = {"nodes": r"\S*?", "ranks": r"\S*?"}
+"""Hole with a single word -> pattern."""
+ENVIRONMENT = "<environment>"
+"""Line that stands for consecutive exports of literal values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value in a script that a decision, or another check, compares."""
+
+    text: str = ""
+    """Expected shell text."""
+    path: str = ""
+    """Path of ``plan.json``; empty: another check compares the value, any word is accepted here."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptLines:
+    """Commands of an emitted script, and the exports among them."""
+
+    lines: tuple[ShellLine, ...]
+    """Commands; the first run of exports is one line, ``ENVIRONMENT``."""
+    exports: Mapping[str, tuple[str, int]]
+    """Variable -> (value, line); the last export of a variable wins."""
+
+
+@lru_cache(maxsize=8)
+def read_script(text: str) -> ScriptLines:
+    """Return the commands of a script in one notation of blanks and quotes."""
+    lines: list[ShellLine] = []
+    exports: dict[str, tuple[str, int]] = {}
+    for line in command_lines(text):
+        one = ShellLine(line.number, plain_notation(line.text))
+        found = literal_export(one.text)
+        if found is None:
+            lines.append(one)
+            continue
+        # Only consecutive exports are alike; a later run remains as lines that no plan needs.
+        inside = bool(lines) and lines[-1].text == ENVIRONMENT
+        if not inside and any(other.text == ENVIRONMENT for other in lines):
+            lines.append(one)
+            continue
+        exports[found[0]] = (found[1], one.number)
+        if not inside:
+            lines.append(ShellLine(one.number, ENVIRONMENT))
+    return ScriptLines(tuple(lines), exports)
+
+
+def literal_export(text: str) -> tuple[str, str] | None:
+    """Return (variable, value) of an export without an expansion; None for other commands."""
+    import shlex
+
+    found = _EXPORT.fullmatch(text)
+    if found is None or _EXPANDED.search(found[2]):
+        return None
+    try:
+        words = shlex.split(found[2])
+    except ValueError:
+        return None
+    return (found[1], "".join(words)) if len(words) < 2 else None
+
+
+def plain_notation(text: str) -> str:
+    """Return a command without quotes that change nothing, and without comments of inner programs.
+
+    A quoted text over several lines is a program, whose indentation and comments are free.
+    """
+    return "".join(map(_plain_piece, _PIECE.findall(text)))
+
+
+def _plain_piece(piece: str) -> str:
+    quote, inner = piece[0], piece[1:-1]
+    if quote == "'" and "\n" in inner:
+        return f"'{_BLANK_LINES.sub(chr(10), _INNER_COMMENT.sub('', inner))}'"
+    if quote not in "'\"" or (quote == '"' and re.search(r"[$`\\!]", inner)):
+        return piece
+    if _PLAIN.fullmatch(inner):
+        return inner
+    return piece if "'" in inner or not inner else f"'{inner}'"
+
+
+@cache
+def _sections(package: str, name: str) -> tuple[tuple[frozenset[str], bool, str], ...]:
+    """Return (conditions, negated, text) of each section of ``NAME.lines``."""
+    found: list[tuple[frozenset[str], bool, str]] = []
+    conditions, negated, lines = frozenset[str](), False, list[str]()
+    text = files(package).joinpath(f"{name}.lines").read_text("utf-8")
+    for line in (*text.split("\n"), "%always"):
+        if not line.startswith("%"):
+            lines.append(line)
+            continue
+        found.append((conditions, negated, "\n".join(lines)))
+        lines, words = [], line.split()
+        negated = words[0] == "%else"
+        conditions = conditions if negated else frozenset(words[1:])
+    return tuple(section for section in found if section[2])
+
+
+def known_lines(
+    package: str, name: str, conditions: Collection[str], texts: Mapping[str, str]
+) -> list[str]:
+    """Return the commands of ``NAME.lines`` under ``conditions``.
+
+    ``texts`` replace the holes of their names, the other holes remain.
+    """
+    lines = "\n".join(
+        text
+        for needed, negated, text in _sections(package, name)
+        if (needed <= set(conditions)) is not negated
+    )
+    return list(_commands(_HOLE.sub(lambda found: texts.get(found[1], found[0]), lines)))
+
+
+@lru_cache(maxsize=8)
+def _commands(text: str) -> tuple[str, ...]:
+    return tuple(plain_notation(line.text) for line in command_lines(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Lines of a script compared with known lines."""
+
+    found: tuple[ShellLine, ...]
+    expected: tuple[str, ...]
+    """Lines that the script must have; values that a decision compares are those of the script."""
+    decisions: tuple[Decision, ...]
+
+
+def compare_lines(
+    file: str,
+    script: ScriptLines,
+    known: Sequence[str],
+    values: Mapping[str, Value],
+    plan: Mapping[str, Any],
+) -> Comparison:
+    """Return the expected lines of ``script``, and the decisions that its values make.
+
+    A decision has the value of ``plan`` if the text in the script is the expected one.
+    """
+    unused = list(script.lines)
+    expected: list[str] = []
+    decisions: list[Decision] = []
+    for line in known:
+        pattern, names = _pattern(line)
+        match = next((m for one in unused if (m := pattern.fullmatch(one.text))), None)
+        if not names or match is None:
+            expected.append(_HOLE.sub(lambda found: values[found[1]].text, line))
+            continue
+        place = next(at for at, one in enumerate(unused) if one.text == match.string)
+        found = unused.pop(place)
+        expected.append(found.text)
+        decisions += _decisions(file, found, zip(names, match.groups(), strict=True), values, plan)
+    return Comparison(script.lines, tuple(expected), tuple(decisions))
+
+
+def _decisions(
+    file: str,
+    line: ShellLine,
+    texts: Iterable[tuple[str, str]],
+    values: Mapping[str, Value],
+    plan: Mapping[str, Any],
+) -> Iterator[Decision]:
+    for name, text in texts:
+        value = values[name]
+        if value.path:
+            expected = plain_notation(value.text)
+            same = text == expected
+            shown = planned_value(plan, value.path) if same else f"{text} (must be {expected})"
+            yield Decision(value.path, shown, file, line.number, line.text.split("\n")[0])
+
+
+def _pattern(line: str) -> tuple[re.Pattern[str], list[str]]:
+    """Return a pattern of ``line``, and the names of the holes that its groups capture."""
+    parts = _HOLE.split(line)
+    names = parts[1::2]
+    # A hole that occurs twice on a line has one text.
+    groups = [
+        f"(?P={name})" if name in names[:at] else f"(?P<{name}>{_GROUPS.get(name, '.*?')})"
+        for at, name in enumerate(names)
+    ]
+    texts = [re.escape(part) for part in parts[::2]]
+    joined = texts[0] + "".join(f"{one}{two}" for one, two in zip(groups, texts[1:], strict=True))
+    return re.compile(joined, re.DOTALL), list(dict.fromkeys(names))
+
+
+def iterate_differences(
+    found: Mapping[str, tuple[str, int]], expected: Mapping[str, str]
+) -> Iterator[tuple[str, str, int]]:
+    """Yield (name, difference in words, line) for settings that differ from the expected ones."""
+    for name in sorted(found.keys() | expected.keys()):
+        text, line = found.get(name, (None, 1))
+        wanted = expected.get(name)
+        if text == wanted:
+            continue
+        shown = f"{name} is absent" if text is None else f"{name}={text}"
+        must = "must be absent" if wanted is None else f"must be {wanted}"
+        yield name, f"{shown} ({must})", line

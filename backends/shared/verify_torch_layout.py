@@ -1,0 +1,105 @@
+"""Decisions that fsdp, torchtitan and accelerate share: parallel sizes, and fixed behavior."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from parc.backends.verifier import Decision
+from parc.compiler.verify.device_mesh import ORDER, MeshSizes
+from parc.compiler.verify.emitted_settings import EmittedSettings
+
+NOT_IN_TORCH_FILES = {
+    "layout.cp_a2a": "only relevant with a2a+p2p, which no torch framework supports",
+    "layout.edp": "follows from the other sizes",
+    "layout.etp": "always 1 with experts; without experts it has no effect",
+    "layout.split.form": "the split lists the layers of each stage",
+    "problem.job.kind": "the program only loads load_dir, or starts from scratch",
+    "problem.job.tokenizer_type": "the data are token ids, or the tokenizer is a folder",
+    "problem.job.warmup_fraction": "warmup_steps is its result",
+}
+"""Path of the plan -> the reason why no file of these frameworks contains it."""
+_FIXED = {
+    "layout.order": ORDER,
+    "layout.split.count_embedding": False,
+    "layout.split.count_loss": False,
+    "layout.split.text": "",
+    "layout.offload.nvme_path": "",
+    "layout.offload.optimizer": "none",
+    "layout.offload.parameters": "none",
+    "layout.zero_plus.hpz": 1,
+    "layout.zero_plus.quantized_gradients": False,
+    "layout.zero_plus.quantized_weights": False,
+    "problem.job.moe_overlap": False,
+}
+"""Path of the plan -> what these frameworks do for all settings."""
+
+
+def fixed_decisions(file: str) -> Iterator[Decision]:
+    """Yield what torch frameworks do for all settings in ``file``."""
+    for path, value in _FIXED.items():
+        yield Decision(path, value, file)
+    yield Decision(
+        "problem.job.moe_dispatcher", "alltoall", file, accepts=lambda plan: plan == "auto"
+    )
+
+
+def mesh_decisions(
+    settings: EmittedSettings, sizes: MeshSizes, names: Mapping[str, str], stage: int
+) -> Iterator[Decision]:
+    """Yield the parallel sizes of a device mesh.
+
+    Args:
+        settings: settings of the file with the sizes.
+        sizes: the sizes.
+        names: axis of the mesh -> setting of ``settings`` with its size.
+        stage: ZeRO stage; at stage 0, every data-parallel rank is a replica.
+    """
+    for axis in ("pp", "cp", "tp", "ep"):
+        yield settings.decide(f"layout.{axis}", getattr(sizes, axis), names.get(axis, ""))
+    if stage:
+        for axis in ("dp_replicate", "dp_shard"):
+            yield settings.decide(f"layout.{axis}", getattr(sizes, axis), names[axis])
+    replicas = sizes.dp_replicate * sizes.dp_shard
+    yield settings.decide("layout.dp", replicas, names["dp_replicate"])
+    yield settings.decide("layout.world", sizes.world, names["dp_shard"])
+
+
+def batch_decisions(
+    settings: EmittedSettings, micro_batch: str, steps: str, replicas: int
+) -> Iterator[Decision]:
+    """Yield micro-batch, micro-batches per step, and the global batch that they result in."""
+    size, count = settings.count(micro_batch), settings.count(steps)
+    yield settings.decide("layout.micro_batch", size, micro_batch)
+    yield settings.decide("layout.micro_batches", count, steps)
+    yield settings.decide("problem.job.global_batch", size * count * replicas, steps)
+
+
+def single_stage_decisions(settings: EmittedSettings, layers: str) -> Iterator[Decision]:
+    """Yield that one stage has all layers; ``layers`` is the setting with their number."""
+    yield settings.decide("layout.vpp", 1)
+    # Without stages no schedule applies; the plan then has the default.
+    yield settings.decide("layout.schedule", "1f1b")
+    if layers in settings:
+        chunk = {
+            "embedding": True,
+            "first_layer": 0,
+            "layers": settings.get(layers),
+            "loss": True,
+            "mtp_layers": 0,
+        }
+        yield settings.decide("layout.split.chunks", [[chunk]], layers)
+
+
+def recompute_decisions(
+    settings: EmittedSettings, granularity: str, setting: str
+) -> Iterator[Decision]:
+    """Yield the parts of the plan's recompute setting; the torch frameworks have three levels."""
+    whole = granularity == "full"
+    parts = {
+        "granularity": granularity,
+        "method": "uniform" if whole else None,
+        "layers": 1 if whole else None,
+        "modules": ["op"] if granularity == "selective" else [],
+    }
+    for name, value in parts.items():
+        yield settings.decide(f"layout.recompute.{name}", value, setting)

@@ -1,0 +1,172 @@
+"""Read the ``#SBATCH`` lines of a job script as sbatch does, and compare them with the plan."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from math import gcd
+from typing import Any
+
+from parc.backends.shared.verify_known_lines import iterate_differences
+from parc.backends.verifier import Decision
+from parc.compiler.verify.read_emitted import TABLE, Malformed
+from parc.compiler.verify.verify_decisions import PLAN, planned_value
+from parc.compiler.verify.verify_ranks import read_outline
+
+JOB = "slurm/job.sbatch"
+HOSTS = "placement.hosts"
+SLURM = "problem.launch.slurm"
+MOST_HOSTS = 100_000
+"""Maximum number of hosts of a host list; it bounds the memory for damaged files."""
+PATHS = {
+    "job-name": "problem.name",
+    "nodes": HOSTS,
+    "nodelist": HOSTS,
+    "segment": HOSTS,
+    "switches": HOSTS,
+    "gpus-per-node": "placement.ranks_per_node",
+    "partition": f"{SLURM}.partition",
+    "account": f"{SLURM}.account",
+    "qos": f"{SLURM}.qos",
+    "reservation": f"{SLURM}.reservation",
+    "time": f"{SLURM}.time_limit",
+    "signal": f"{SLURM}.signal_seconds",
+    "requeue": f"{SLURM}.requeue",
+    "no-requeue": f"{SLURM}.requeue",
+}
+"""Directive -> path of the plan; other directives are reported under ``SLURM``."""
+FIELDS = {"partition": "partition", "account": "account", "qos": "qos"}
+FIELDS |= {"reservation": "reservation", "time": "time_limit"}
+"""Directive -> field of ``launch.slurm`` with the same value."""
+FIXED = {"ntasks-per-node": "1", "mem": "0", "open-mode": "append", "output": "%x.%j.out"}
+FIXED |= {"exclusive": ""}
+"""Directives of every job: one launcher per host, all memory, and logs that survive a requeue."""
+SEGMENT_SINCE, SEGMENT_WITH_NODELIST_SINCE = (24, 5), (26, 5)
+"""First versions of Slurm with --segment, and with --segment for given hosts."""
+_RANGES = re.compile(r"\[([0-9,-]+)\]")
+
+
+def read_directives(text: str) -> dict[str, tuple[str, int]]:
+    """Return directive -> (value, line); a directive without a value has an empty one.
+
+    sbatch reads the directives before the first command, and the last one of a name wins.
+    """
+    found: dict[str, tuple[str, int]] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.startswith("#SBATCH"):
+            if line.strip() and not line.lstrip().startswith("#"):
+                break
+            continue
+        try:
+            words = shlex.split(line.removeprefix("#SBATCH"), comments=True)
+        except ValueError:
+            raise Malformed(JOB, number, "the directive has an unbalanced quote") from None
+        name = ""
+        for word in words:
+            if word.startswith("-"):
+                name, _, value = word.removeprefix("--").partition("=")
+                found[name] = (value, number)
+            else:
+                # `--flag value` is another notation of `--flag=value`.
+                found[name] = (f"{found.get(name, ('', 0))[0]}{word}", number)
+    return found
+
+
+def directive_decisions(
+    text: str, plan: Mapping[str, Any], artifacts: Mapping[str, str]
+) -> Iterator[Decision]:
+    """Yield the decision of each directive of a job script, and of each one that is missing."""
+    found = read_directives(text)
+    try:
+        expected = _expected(plan, artifacts)
+    except (TypeError, KeyError, AttributeError, ValueError, IndexError):
+        raise Malformed(PLAN, 1, f"{SLURM} has a value of another type") from None
+    if "nodelist" in found and "nodelist" in expected:
+        # The order of a host list has no effect; the job orders its hosts itself.
+        value, line = found["nodelist"]
+        hosts = unfold_hosts(value)
+        if hosts is not None and sorted(hosts) == sorted(plan["placement"]["hosts"]):
+            expected["nodelist"] = value
+    differing = set()
+    for name, words, line in iterate_differences(found, expected):
+        path = PATHS.get(name, SLURM)
+        differing.add(path)
+        setting = f"#SBATCH --{name}" if name in found else ""
+        yield Decision(path, words, JOB, line, setting)
+    for name in sorted(expected):
+        path = PATHS.get(name, SLURM)
+        if path not in differing:
+            yield Decision(path, planned_value(plan, path), JOB, found[name][1])
+
+
+def _expected(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> dict[str, str]:
+    """Return directive -> value that the plan needs."""
+    problem, placement = plan["problem"], plan["placement"]
+    slurm, hosts = problem["launch"]["slurm"], placement["hosts"]
+    found = {
+        **FIXED,
+        "job-name": problem["name"],
+        "nodes": str(len(hosts)),
+        "gpus-per-node": str(placement["ranks_per_node"]),
+        "signal": f"B:USR1@{slurm['signal_seconds']}",
+        "requeue" if slurm["requeue"] else "no-requeue": "",
+    }
+    found |= {name: str(slurm[key]) for name, key in FIELDS.items() if slurm[key] is not None}
+    named, version = problem["cluster"]["named"], _version(slurm["version"])
+    if named:
+        found["nodelist"] = ",".join(hosts)
+    homes = rack_homes(plan, artifacts)
+    if nvlink_spans_hosts(problem["cluster"]):
+        size = gcd(*(homes.count(home) for home in set(homes)))
+        useful = version >= SEGMENT_WITH_NODELIST_SINCE if named else size != 1
+        if useful and version >= SEGMENT_SINCE:
+            found["segment"] = str(size)
+    elif not named and len(set(homes)) > 1:
+        # Slurm waits up to an hour for hosts on this number of leaf switches.
+        found["switches"] = f"{len(set(homes))}@01:00:00"
+    return found
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d{1,6}", text)))
+
+
+def nvlink_spans_hosts(cluster: Mapping[str, Any]) -> bool:
+    """Return True if an NVLink domain contains several hosts."""
+    node = cluster["node"]
+    return bool(node["link_kind"] == "nvlink" and node["nvlink_domain"] > node["gpus"])
+
+
+def rack_homes(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Sequence[str]:
+    """Return the rack of each host by node rank; its NVLink domain if domains span hosts."""
+    cluster = plan["problem"]["cluster"]
+    domains = nvlink_spans_hosts(cluster)
+    outline = read_outline(artifacts[TABLE]) if TABLE in artifacts else None
+    if outline is not None:
+        return outline.domains if domains else outline.racks
+    # Without a rank map, plan.json has the racks, and the domains as one list per rack.
+    homes: dict[str, str] = {}
+    for rack in cluster["racks"]:
+        names = rack["nvlink_domains"] if domains else [rack["name"]]
+        share = -(-len(rack["hosts"]) // max(1, len(names)))
+        homes |= {host: names[at // share] for at, host in enumerate(rack["hosts"])}
+    return [homes.get(host, "") for host in plan["placement"]["hosts"]]
+
+
+def unfold_hosts(text: str) -> list[str] | None:
+    """Return the hosts of a Slurm host list such as ``r01n[01-16],r02``; None if it is none."""
+    hosts: list[str] = []
+    for item in re.split(r",(?![^\[]*\])", text):
+        found = _RANGES.search(item)
+        if found is None:
+            hosts.append(item)
+            continue
+        for part in found[1].split(","):
+            first, _, last = part.partition("-")
+            low, high = int(first or 0), int(last or first or 0)
+            if len(part) > 20 or high - low > MOST_HOSTS or len(hosts) > MOST_HOSTS:
+                return None
+            numbers = (str(number).zfill(len(first)) for number in range(low, high + 1))
+            hosts += [f"{item[: found.start()]}{n}{item[found.end() :]}" for n in numbers]
+    return hosts

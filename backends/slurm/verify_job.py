@@ -1,0 +1,94 @@
+"""Compare the commands of ``slurm/job.sbatch`` with those that the plan needs."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import Any
+
+from parc.backends.shared.verify_known_lines import (
+    Comparison,
+    Value,
+    compare_lines,
+    known_lines,
+    read_script,
+)
+from parc.backends.shared.verify_launch_script import DAMAGED, program_start
+from parc.backends.slurm.verify_directives import JOB, SLURM, rack_homes
+from parc.compiler.verify.read_emitted import Malformed
+from parc.compiler.verify.select_verifiers import engine_verifier, load_verifiers
+from parc.compiler.verify.verify_decisions import PLAN
+
+PACKAGE, LINES = "parc.backends.slurm", "job.sbatch"
+
+
+def compare_job(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Comparison | None:
+    """Compare the commands of the job script; None if the framework's program is unknown."""
+    try:
+        stop_test = _stop_test(plan, artifacts)
+        if stop_test is None:
+            return None
+        homes = list(rack_homes(plan, artifacts))
+        racks = {home: str(number) for number, home in enumerate(dict.fromkeys(homes))}
+        conditions = {*_conditions(plan), *(("stops",) if stop_test else ())}
+        conditions |= {"racks"} if len(racks) > 1 else set()
+        runs = (f"{racks[home]}:{len(list(run))}" for home, run in groupby(homes))
+        texts = {
+            "launcher": _launcher(plan, artifacts),
+            "racks": str(len(racks)),
+            "shape": shlex.quote(" ".join(runs)),
+            "stop_test": stop_test,
+        }
+        values = _values(plan)
+    except DAMAGED:
+        raise Malformed(PLAN, 1, f"{SLURM} has a value of another type") from None
+    known = known_lines(PACKAGE, LINES, conditions, texts)
+    return compare_lines(JOB, read_script(artifacts[JOB]), known, values, plan)
+
+
+def _values(plan: Mapping[str, Any]) -> dict[str, Value]:
+    slurm = plan["problem"]["launch"]["slurm"]
+    mounts = "".join(f",{mount}" for mount in slurm["container_mounts"])
+    return {
+        "nodes": Value(str(len(plan["placement"]["hosts"]))),
+        "log_dir": Value(shlex.quote(slurm["log_dir"]), f"{SLURM}.log_dir"),
+        "container_image": Value(
+            shlex.quote(slurm["container_image"] or ""), f"{SLURM}.container_image"
+        ),
+        "container_mounts": Value(
+            shlex.quote(mounts) if mounts else "", f"{SLURM}.container_mounts"
+        ),
+    }
+
+
+def _conditions(plan: Mapping[str, Any]) -> Iterator[str]:
+    problem = plan["problem"]
+    if problem["cluster"]["named"]:
+        yield "named"
+    if _is_serving(plan):
+        yield "serving"
+    if problem["launch"]["slurm"]["container_image"] is not None:
+        yield "container"
+
+
+def _is_serving(plan: Mapping[str, Any]) -> bool:
+    return "service" in plan["problem"]
+
+
+def _launcher(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> str:
+    """Return the script that the job runs on every host."""
+    problem = plan["problem"]
+    if _is_serving(plan):
+        names = (problem["framework"],)
+        engine = engine_verifier(load_verifiers(names), artifacts, names)
+        return engine.file if engine is not None else ""
+    return f"{'torchrun' if 'torchrun' in problem['emit'] else 'slurm'}/launch.sh"
+
+
+def _stop_test(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> str | None:
+    """Return the test for a program that saves a checkpoint on SIGTERM; None if it is unknown."""
+    if _is_serving(plan):
+        return ""
+    start = program_start(plan, artifacts)
+    return None if start is None else start.stop_test

@@ -1,0 +1,106 @@
+"""Decisions about the model that ``torchtitan/parc_titan.py`` builds or takes from the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from parc.backends.shared.verify_llama import llama_decisions
+from parc.backends.torchtitan.verify_module import CALLED, MODULE, Code
+from parc.backends.verifier import Decision
+from parc.compiler.verify.emitted_settings import EmittedSettings
+
+SIZES = {
+    "dim": "hidden",
+    "n_layers": "layers",
+    "n_heads": "attention.heads",
+    "n_kv_heads": "attention.kv_heads",
+    "head_dim": "attention.head_dim",
+    "hidden_dim": "ffn.size",
+    "vocab_size": "vocab",
+    "norm_eps": "norm_epsilon",
+    "enable_weight_tying": "tied_embeddings",
+}
+"""Setting of ``SIZES`` -> field of the model."""
+SCALINGS = {"llama": "llama3"}
+FIELDS = ("layers", "hidden", "attention.heads", "attention.kv_heads", "ffn.size", "vocab")
+EXPERT_FIELDS = ("experts.count", "experts.top_k", "experts.size", "experts.shared_size")
+DENSE_FLAVORS = {
+    ("qwen3", "0.6B"): (28, 1024, 16, 8, 3072, 151936),
+    ("qwen3", "1.7B"): (28, 2048, 16, 8, 6144, 151936),
+    ("qwen3", "4B"): (36, 2560, 32, 8, 9728, 151936),
+    ("qwen3", "8B"): (36, 4096, 32, 8, 12288, 151936),
+    ("qwen3", "14B"): (40, 5120, 40, 8, 17408, 151936),
+    ("qwen3", "32B"): (64, 5120, 64, 8, 25600, 151936),
+}
+"""(module, flavor) in torchtitan's registry -> the values of ``FIELDS``."""
+EXPERT_FLAVORS = {
+    ("qwen3", "30B-A3B"): (48, 2048, 32, 4, None, 151936, 128, 8, 768, 0),
+    ("qwen3", "235B-A22B"): (94, 4096, 64, 4, None, 151936, 128, 8, 1536, 0),
+    ("deepseek_v3", "16B"): (27, 2048, 16, None, 10944, 102400, 64, 6, 1408, 2816),
+    ("deepseek_v3", "236B"): (60, 5120, 128, None, 12288, 102400, 160, 6, 1536, 3072),
+    ("deepseek_v3", "671B"): (61, 7168, 128, None, 18432, 129280, 256, 8, 2048, 2048),
+}
+"""(module, flavor) -> the values of ``FIELDS`` and ``EXPERT_FIELDS``; None: not applicable.
+
+Latent attention has no heads of keys, and a model without dense layers no size of them."""
+TIED = ("0.6B", "1.7B", "4B")
+"""Flavors of qwen3 with tied embeddings."""
+
+
+def model_decisions(settings: EmittedSettings) -> Iterator[Decision]:
+    """Yield the sizes of the model."""
+    if "spec.flavor" in settings:
+        yield from _flavor(settings)
+        return
+    yield from settings.expect(f"spec.{CALLED}", Code("model"))
+    yield from settings.expect(f"model.{CALLED}", Code("dict"))
+    yield from settings.expect(f"rope.{CALLED}", Code("dict"))
+    yield from llama_decisions(MODULE)
+    yield Decision("problem.model.attention.qkv_bias", False, MODULE)
+    for setting, field in SIZES.items():
+        yield settings.read(f"problem.model.{field}", f"model.{setting}")
+    yield from _rotary(settings)
+
+
+def _rotary(settings: EmittedSettings) -> Iterator[Decision]:
+    """Yield the settings of the rotary positions."""
+    yield settings.read("problem.model.attention.head_dim", "rope.dim")
+    yield settings.read("problem.model.position.base", "rope.theta", 10000.0)
+    longest = settings.get("rope.max_seq_len")
+    enough = longest == settings.get("training.seq_len")
+    yield settings.decide(
+        "problem.model.position.max_positions",
+        longest,
+        "rope.max_seq_len",
+        # PARC emits the sequence length if the model has fewer positions.
+        lambda plan: enough and plan < longest,
+    )
+    scaling = settings.get("rope.scaling", "none")
+    kind = SCALINGS.get(scaling, scaling) if isinstance(scaling, str) else scaling
+    yield settings.decide("problem.model.position.scaling", kind, "rope.scaling")
+    if kind == "llama3":
+        for setting, field, default in (
+            ("scaling_factor", "scaling_factor", 8.0),
+            ("original_max_position_embeddings", "original_max_positions", 8192),
+        ):
+            path = f"problem.model.position.{field}"
+            yield settings.read(path, f"rope.{setting}", default)
+
+
+def _flavor(settings: EmittedSettings) -> Iterator[Decision]:
+    """Yield the sizes of a model in torchtitan's registry."""
+    yield from settings.expect(f"spec.{CALLED}", Code("model_registry"))
+    key = (settings.get("registry"), settings.get("spec.flavor"))
+    found: dict[str, Any] = {}
+    if key in DENSE_FLAVORS:
+        found = dict(zip(FIELDS, DENSE_FLAVORS[key], strict=True)) | {"experts": None}
+        found["tied_embeddings"] = key[1] in TIED
+    elif key in EXPERT_FLAVORS:
+        found = dict(zip((*FIELDS, *EXPERT_FIELDS), EXPERT_FLAVORS[key], strict=True))
+        found["tied_embeddings"] = False
+    else:
+        yield settings.foreign("spec.flavor")
+    for field, value in found.items():
+        if value is not None or field == "experts":
+            yield settings.decide(f"problem.model.{field}", value, "spec.flavor")

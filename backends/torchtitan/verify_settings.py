@@ -1,0 +1,224 @@
+"""Decisions that torchtitan takes from the settings of ``torchtitan/parc_titan.py``.
+
+Source of the defaults: torchtitan 0.3.0, config/configs.py, components/optimizer/,
+components/checkpoint.py, hf_datasets/text_datasets.py, models/common/rope.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from parc.backends.shared.verify_torch_layout import mesh_decisions, recompute_decisions
+from parc.backends.torchtitan.verify_module import CALLED, STAGES, Code
+from parc.backends.verifier import Decision
+from parc.compiler.verify.device_mesh import MeshSizes
+from parc.compiler.verify.emitted_settings import EmittedSettings
+
+AXES = {
+    "pp": "parallelism.pipeline_parallel_degree",
+    "dp_replicate": "parallelism.data_parallel_replicate_degree",
+    "dp_shard": "parallelism.data_parallel_shard_degree",
+    "cp": "parallelism.context_parallel_degree",
+    "tp": "parallelism.tensor_parallel_degree",
+    "ep": "parallelism.expert_parallel_degree",
+}
+"""Axis of the mesh -> setting."""
+CALLS = {
+    "": "Trainer.Config",
+    "loss": "ChunkedLossWrapper.Config",
+    "loss.loss_fn": "CrossEntropyLoss.Config",
+    "optimizer": "default_adamw",
+    "lr_scheduler": "LRSchedulersContainer.Config",
+    "dataloader": "HuggingFaceTextDataLoader.Config",
+    "training": "TrainingConfig",
+    "parallelism": "ParallelismConfig",
+    "checkpoint": "CheckpointManager.Config",
+    "debug": "DebugConfig",
+}
+"""Section -> the class or function that torchtitan calls with its settings."""
+FORMATS = {"bfloat16": "bf16", "float32": "fp32"}
+SCHEDULES = {
+    "GPipe": "gpipe",
+    "1F1B": "1f1b",
+    "Interleaved1F1B": "interleaved",
+    "InterleavedZeroBubble": "zb-h1",
+    "ZBVZeroBubble": "zb-v",
+    "DualPipeV": "dualpipe-v",
+}
+V_SHAPED = ("zb-v", "dualpipe-v")
+"""Schedules in which rank r runs the stages r and 2 pp - 1 - r."""
+RECOMPUTE = {"SelectiveAC.Config": "selective", "FullAC.Config": "full"}
+DEFAULT_TOKENIZER = "./assets/hf"
+"""Folder that PARC emits if the job names no tokenizer."""
+TEST_TOKENIZER = "./tests/assets/tokenizer"
+"""Folder that torchtitan uses if the config names none."""
+
+
+def run_decisions(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
+    """Yield all decisions of the run, except those about the model."""
+    for section, name in CALLS.items():
+        yield from settings.expect(f"{section}.{CALLED}".lstrip("."), Code(name))
+    yield from settings.expect("model_spec", Code("spec"))
+    vocabulary = Code("spec.model.vocab_size")
+    yield from settings.expect("loss.loss_fn.global_vocab_size", vocabulary)
+    yield from _sharding(settings, sizes)
+    yield from _stages(settings, sizes)
+    yield from _batch(settings, sizes)
+    yield from _training(settings, sizes)
+    yield from _optimizer(settings)
+    yield from _files(settings)
+    kind = settings.get(f"activation_checkpoint.{CALLED}")
+    if kind is None:
+        yield from settings.expect("activation_checkpoint", None)
+    granularity = RECOMPUTE.get(repr(kind), repr(kind)) if kind is not None else "none"
+    yield from recompute_decisions(settings, granularity, "activation_checkpoint")
+
+
+def _sharding(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
+    """Yield mesh sizes and ZeRO stage; torchtitan shards over dp_shard x cp ranks."""
+    for setting in AXES.values():
+        settings.get(setting)
+    path = "parallelism.fsdp_reshard_after_forward"
+    reshard = settings.get(path, "default")
+    if reshard == "default":
+        reshard = "never" if sizes.pp > 1 else "always"
+    stage = {"always": 3, "never": 2}.get(reshard, reshard)
+    alone = sizes.dp_shard == 1 and stage == 2
+    yield settings.decide("layout.zero_stage", stage, path, lambda plan: alone and plan == 0)
+    yield from mesh_decisions(settings, sizes, AXES, 0 if alone else 3)
+    path = "parallelism.enable_sequence_parallel"
+    yield settings.read("layout.sequence_parallel", path, True)
+    # torchtitan gathers keys and values; without cp the value has no effect.
+    lone = sizes.cp == 1
+    yield settings.decide("layout.cp_comm", "all_gather", AXES["cp"], lambda plan: lone)
+
+
+def _stages(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
+    """Yield schedule and pipeline split."""
+    path = "parallelism.pipeline_parallel_schedule"
+    name = settings.get(path, "1F1B")
+    schedule = SCHEDULES.get(name, name) if sizes.pp > 1 and isinstance(name, str) else "1f1b"
+    yield settings.decide("layout.schedule", schedule, path)
+    if sizes.pp == 1:
+        yield settings.decide("layout.vpp", 1)
+        if "model.n_layers" in settings:
+            chunks = _chunks([settings.get("model.n_layers")], 1, schedule)
+            yield settings.decide("layout.split.chunks", chunks, "model.n_layers")
+        return
+    yield from settings.expect(f"{STAGES}.{CALLED}", Code("stages"))
+    counts = settings.get(f"{STAGES}.0")
+    if not _is_split(counts) or len(counts) % sizes.pp:
+        yield settings.foreign(f"{STAGES}.0")
+        return
+    yield settings.decide("layout.vpp", len(counts) // sizes.pp, STAGES)
+    chunks = _chunks(counts, sizes.pp, schedule)
+    yield settings.decide("layout.split.chunks", chunks, f"{STAGES}.0")
+    if "model.n_layers" in settings and sum(counts) != settings.get("model.n_layers"):
+        yield settings.foreign(f"{STAGES}.0")
+
+
+def _is_split(counts: Any) -> bool:
+    return isinstance(counts, list) and bool(counts) and all(type(one) is int for one in counts)
+
+
+def _chunks(counts: list[Any], pp: int, schedule: str) -> list[list[dict[str, Any]]]:
+    """Return the model chunks of each pipeline rank from the layers of all virtual stages."""
+    stages, first = [], 0
+    for number, layers in enumerate(counts):
+        ends = {"embedding": number == 0, "loss": number == len(counts) - 1}
+        stages.append({"first_layer": first, "layers": layers, "mtp_layers": 0} | ends)
+        first += layers
+    if schedule in V_SHAPED:
+        return [[stages[rank], stages[-1 - rank]] for rank in range(pp)]
+    return [stages[rank::pp] for rank in range(pp)]
+
+
+def _batch(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
+    """Yield the batch sizes.
+
+    With a pipeline, a rank loads all its sequences of a step, which the pipeline splits.
+    """
+    local = settings.count("training.local_batch_size", 8)
+    total = settings.count("training.global_batch_size")
+    micro, path = local, "training.local_batch_size"
+    replicas = sizes.dp_replicate * sizes.dp_shard
+    if sizes.pp > 1:
+        path = "parallelism.pipeline_parallel_microbatch_size"
+        micro = settings.count(path, 1)
+        yield settings.decide("problem.job.global_batch", local * replicas, path)
+    yield settings.decide("layout.micro_batch", micro, path)
+    yield settings.decide("problem.job.global_batch", total, "training.global_batch_size")
+    yield settings.decide("layout.micro_batches", total / (micro * replicas), path)
+
+
+def _training(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
+    yield settings.read("problem.job.sequence_length", "training.seq_len", 2048)
+    yield settings.read("problem.job.steps", "training.steps", 10000)
+    for setting, field, default in (
+        ("mixed_precision_param", "precision", "bfloat16"),
+        ("mixed_precision_reduce", "gradient_precision", "float32"),
+    ):
+        name = settings.get(f"training.{setting}", default)
+        value = FORMATS.get(name, name) if isinstance(name, str) else name
+        yield settings.decide(f"problem.job.{field}", value, f"training.{setting}")
+    # CUDA graphs support neither pipelines nor the all-to-all of experts.
+    graphs = "training.disable_cuda_graphs"
+    yield from settings.expect(graphs, sizes.pp > 1 or sizes.ep > 1, False)
+    norm = settings.get("training.max_norm", 1.0)
+    # 0 would scale all gradients to 0.
+    clipping = {float("inf"): 0, 0: "all gradients to 0"}.get(norm, norm)
+    yield settings.decide("problem.job.gradient_clipping", clipping, "training.max_norm")
+    yield settings.read("problem.job.seed", "debug.seed")
+
+
+def _optimizer(settings: EmittedSettings) -> Iterator[Decision]:
+    peak = settings.get("optimizer.lr", 8e-4)
+    yield settings.decide("problem.job.learning_rate", peak, "optimizer.lr")
+    yield settings.read("problem.job.adam_epsilon", "optimizer.eps", 1e-8)
+    yield settings.read("problem.job.weight_decay", "optimizer.weight_decay", 0.1)
+    betas = settings.get("optimizer.betas", (0.9, 0.95))
+    pair = betas if isinstance(betas, tuple | list) and len(betas) == 2 else (betas, betas)
+    for number, beta in enumerate(pair, start=1):
+        yield settings.decide(f"problem.job.adam_beta{number}", beta, "optimizer.betas")
+    yield settings.read("problem.job.warmup_steps", "lr_scheduler.warmup_steps", 200)
+    total = settings.get("lr_scheduler.total_steps")
+    yield settings.decide("problem.job.lr_decay_steps", total, "lr_scheduler.total_steps")
+    least = settings.get("lr_scheduler.min_lr_factor", 0.0)
+    least = least * peak if _is_number(least) and _is_number(peak) else None
+    path = "lr_scheduler.min_lr_factor"
+    yield settings.decide("problem.job.min_learning_rate", least, path)
+    ratio, path = settings.get("lr_scheduler.decay_ratio"), "lr_scheduler.decay_ratio"
+    decay = settings.get("lr_scheduler.decay_type", "linear")
+    if decay == "linear" and ratio is not None:
+        decay = "wsd" if ratio else "constant"
+    elif ratio is not None:
+        yield settings.foreign(path)
+    yield settings.decide("problem.job.lr_decay", decay, "lr_scheduler.decay_type")
+    if decay == "wsd" and _is_number(ratio) and _is_number(total):
+        yield settings.decide("problem.job.wsd_decay_steps", ratio * total, path)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _files(settings: EmittedSettings) -> Iterator[Decision]:
+    """Yield tokenizer, data and checkpoints."""
+    path = "hf_assets_path"
+    folder = settings.get(path, TEST_TOKENIZER)
+    yield settings.decide(
+        "problem.job.tokenizer_model",
+        folder,
+        path,
+        lambda plan: plan is None and folder == DEFAULT_TOKENIZER,
+    )
+    yield from settings.expect("dataloader.dataset", "c4", "c4_test")
+    data = settings.get("dataloader.dataset_path")
+    path = "dataloader.dataset_path"
+    yield settings.decide("problem.job.data", [] if data is None else [data], path)
+    save, load = settings.get("checkpoint.folder"), settings.get("checkpoint.initial_load_path")
+    yield settings.decide("problem.job.checkpoint_dir", save, "checkpoint.folder")
+    yield settings.decide("problem.job.load_dir", load, "checkpoint.initial_load_path")
+    yield from settings.expect("checkpoint.enable", bool(save or load), False)
+    yield settings.read("problem.job.checkpoint_interval", "checkpoint.interval", 500)

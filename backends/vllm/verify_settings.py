@@ -1,0 +1,233 @@
+"""Settings of the plan that the flags and variables of ``vllm/serve.sh`` express.
+
+Flags, their types and defaults are those of vLLM 0.33: engine/arg_utils.py, config/parallel.py,
+config/scheduler.py, config/cache.py and entrypoints/openai/cli_args.py.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from parc.backends.verifier import Decision
+from parc.backends.vllm.verify_script import SCRIPT, Script, Word
+
+PARTITION = "VLLM_PP_LAYER_PARTITION"
+OWN_VARIABLES = "problem.launch.env"
+EXTRA = "problem.launch.args"
+Value = int | float | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A flag whose value is a setting of the plan."""
+
+    path: str
+    default: Value = None
+    """Value that vLLM uses without the flag; None if it depends on the model or the GPU."""
+
+
+NUMBERS = {
+    "tensor-parallel-size": Flag("layout.tp", 1),
+    "pipeline-parallel-size": Flag("layout.pp", 1),
+    "prefill-context-parallel-size": Flag("layout.pcp", 1),
+    "decode-context-parallel-size": Flag("layout.dcp", 1),
+    "data-parallel-size": Flag("layout.dp", 1),
+    "max-model-len": Flag("limits.max_model_len"),
+    "max-num-seqs": Flag("limits.max_num_seqs"),
+    "max-num-batched-tokens": Flag("limits.max_num_batched_tokens"),
+    "gpu-memory-utilization": Flag("limits.gpu_memory_utilization", 0.92),
+    "block-size": Flag("problem.service.block_tokens", 16),
+}
+TEXTS = {"all2all-backend": Flag("problem.pins.all2all")}
+SWITCHES = ("enable-expert-parallel", "enable-eplb")
+FORMATS = ("dtype", "quantization", "kv-cache-dtype")
+OTHERS = ("distributed-executor-backend", "eplb-config")
+ACTIVATIONS = {"bfloat16": "bf16", "float16": "fp16"}
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Value of a flag as text, and its line; the line is 1 if the flag is absent."""
+
+    text: str | None
+    line: int = 1
+
+    def setting(self, flag: str) -> str:
+        """Return the flag as it is written; empty if it is absent."""
+        return "" if self.text is None else f"--{flag} {self.text}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """The arguments of all processes: flags with a setting of the plan, and all other words."""
+
+    flags: dict[str, Given]
+    extra: tuple[Word, ...]
+
+    def __getitem__(self, flag: str) -> Given:
+        """Return the value of ``--flag``."""
+        return self.flags.get(flag, Given(None))
+
+    def number(self, flag: str) -> Value:
+        """Return the number that ``--flag`` sets, its default, or the text if it is no number."""
+        return _number(self[flag].text, NUMBERS[flag].default)
+
+    def size(self, flag: str) -> int:
+        """Return the parallel size that ``--flag`` sets; 1 if it is not a size."""
+        value = self.number(flag)
+        return value if isinstance(value, int) and value > 0 else 1
+
+
+def read_shared(words: Sequence[Word]) -> Shared:
+    """Return the shared arguments.
+
+    The last value of a repeated flag counts. A flag with a wrong number of values is among the
+    other words.
+    """
+    flags: dict[str, Given] = {}
+    extra: list[Word] = []
+    at = 0
+    while at < len(words):
+        word = words[at]
+        flag, equals, value = word.text.partition("=")
+        name = flag.removeprefix("--").replace("_", "-")
+        takes = 0 if name in SWITCHES else 1
+        known = name in NUMBERS or name in TEXTS or name in (*SWITCHES, *FORMATS, *OTHERS)
+        if not known or not word.text.startswith("--") or (equals and not takes):
+            extra.append(word)
+            at += 1
+            continue
+        at += 1
+        if not equals and takes and at < len(words) and not words[at].text.startswith("--"):
+            value = words[at].text
+            at += 1
+        flags[name] = Given(value, word.line)
+    return Shared(flags, tuple(extra))
+
+
+def setting_decisions(script: Script, layers: int | None) -> Iterator[Decision]:
+    """Yield the settings that flags and variables express.
+
+    Args:
+        script: content of the script.
+        layers: decoder layers of the model, from which vLLM derives its default split; None if
+            unknown.
+    """
+    shared = read_shared(script.common)
+    for name, flag in (*NUMBERS.items(), *TEXTS.items()):
+        given = shared[name]
+        value = shared.number(name) if name in NUMBERS else given.text or flag.default
+        yield Decision(flag.path, value, SCRIPT, given.line, given.setting(name))
+    yield from _expert_decisions(shared)
+    yield from _format_decisions(shared)
+    yield from _stage_decisions(script, shared, layers)
+    checkpoint = script.checkpoint
+    yield Decision(
+        "problem.service.checkpoint", checkpoint.text, SCRIPT, checkpoint.line, checkpoint.text
+    )
+    line = shared.extra[0].line if shared.extra else 1
+    extra = [word.text for word in shared.extra]
+    yield Decision(EXTRA, [*_executor_words(shared), *extra], SCRIPT, line, " ".join(extra))
+
+
+def _number(text: str | None, default: Value) -> Value:
+    if text is None:
+        return default
+    if re.fullmatch(r"[0-9]{1,9}", text):
+        return int(text)
+    return float(text) if re.fullmatch(r"[0-9]{1,9}\.[0-9]{1,9}", text) else text
+
+
+def _executor_words(shared: Shared) -> list[str]:
+    """Return the executor flag if it is not the one that keeps ranks on their hosts.
+
+    Only the multiprocessing executor has a fixed map of ranks to hosts
+    (v1/executor/multiproc_executor.py). An engine of one rank needs no executor.
+    """
+    sizes = ("tensor-parallel-size", "pipeline-parallel-size", "prefill-context-parallel-size")
+    single = all(shared.size(name) == 1 for name in sizes)
+    executor = shared["distributed-executor-backend"].text
+    if executor == (None if single else "mp"):
+        return []
+    return ["--distributed-executor-backend", executor or "(not set)"]
+
+
+def _expert_decisions(shared: Shared) -> Iterator[Decision]:
+    """Yield the expert parallel size, which vLLM derives, and the copies of busy experts.
+
+    Source: config/parallel.py: expert parallelism spans all ranks of a pipeline stage.
+    """
+    enabled = shared["enable-expert-parallel"]
+    names = ("tensor-parallel-size", "prefill-context-parallel-size", "data-parallel-size")
+    size = 1
+    for name in names if enabled.text is not None else ():
+        size *= shared.size(name)
+    yield Decision("layout.ep", size, SCRIPT, enabled.line, enabled.setting(SWITCHES[0]))
+    balancer, config = shared["enable-eplb"], shared["eplb-config"]
+    copies: Any = None
+    if balancer.text is not None or config.text is not None:
+        copies = _redundant_experts(config.text) if balancer.text is not None else config.text
+    text = config.setting("eplb-config")
+    yield Decision("problem.pins.redundant_experts", copies, SCRIPT, config.line, text)
+    yield Decision("layout.redundant_experts", copies or 0, SCRIPT, config.line, text)
+
+
+def _redundant_experts(text: str | None) -> Any:
+    """Return the number of redundant experts in an EPLB config; the config if it has more."""
+    if text is None:
+        return 0
+    try:
+        config = json.loads(text)
+    except ValueError:
+        return text
+    only = isinstance(config, dict) and config.keys() == {"num_redundant_experts"}
+    return config["num_redundant_experts"] if only else text
+
+
+def _format_decisions(shared: Shared) -> Iterator[Decision]:
+    """Yield the number formats of weights and KV cache, and the quantization at load time.
+
+    ``--dtype`` is the format of activations; without ``--quantization`` the checkpoint sets the
+    format of the weights. PARC uses fp16 activations only with fp16 weights.
+    """
+    dtype, quantization, cache = (shared[name] for name in FORMATS)
+    activations = ACTIVATIONS.get(dtype.text or "", dtype.text)
+    quantized = {None: False, "fp8": True}.get(quantization.text, quantization.text)
+    yield Decision(
+        "problem.service.quantize", quantized, SCRIPT, quantization.line,
+        quantization.setting("quantization"),
+    )  # fmt: skip
+    weights: Any = activations
+    if quantized is True:
+        weights = "fp8"
+    elif activations == "bf16":
+        weights = frozenset({"bf16", "fp8", "int4", "nvfp4"})
+    path = "problem.service.setup.weights"
+    yield Decision(path, weights, SCRIPT, dtype.line, dtype.setting("dtype"))
+    kv = activations if cache.text in (None, "auto") else cache.text
+    yield Decision(
+        "problem.service.setup.kv", kv, SCRIPT, cache.line, cache.setting("kv-cache-dtype")
+    )
+
+
+def _stage_decisions(script: Script, shared: Shared, layers: int | None) -> Iterator[Decision]:
+    """Yield the layers per pipeline stage.
+
+    Without the variable, vLLM splits evenly, and gives one more layer to stages from the last but
+    one backwards (distributed/utils.py, get_pp_indices).
+    """
+    found = [(value, line) for name, value, line in script.exports if name == PARTITION]
+    stages = shared.size("pipeline-parallel-size")
+    if found:
+        text, line = found[-1]
+        numbers = [_number(one, None) for one in text.split(",")]
+        yield Decision("layout.stages", numbers, SCRIPT, line, f"{PARTITION}={text}")
+    elif layers is not None and 1 < stages <= layers:
+        split = [layers // stages] * stages
+        for one in range(layers % stages):
+            split[-2 - one] += 1
+        yield Decision("layout.stages", split, SCRIPT)

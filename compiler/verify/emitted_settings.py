@@ -1,0 +1,181 @@
+"""Settings in an emitted configuration file, with their lines and a record of which were read.
+
+A verifier reads each setting that it recognizes. ``unread`` then returns the settings that it does
+not recognize, so that a foreign key cannot pass unnoticed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from parc.backends.verifier import Decision
+from parc.compiler.verify.read_emitted import Malformed, read_json
+
+FOREIGN = "problem.launch.args"
+"""Path of the plan under which a setting is reported that no field of the plan determines."""
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:\n]|[^\s{}\[\],:"]+')
+SHOWN_CHARACTERS = 50
+
+
+class EmittedSettings:
+    """Settings of one file by dotted path: ``optimizer.params.lr``; a list is a single value."""
+
+    def __init__(self, file: str, tree: Mapping[str, Any], lines: Mapping[str, int]) -> None:
+        """Store the leaves of ``tree``; ``lines`` contains the line per dotted path."""
+        self.file = file
+        self.values = dict(_leaves(tree, ""))
+        self.lines = lines
+        self._read: set[str] = set()
+
+    def __contains__(self, path: str) -> bool:
+        """Return True if the file sets ``path``, or any setting below it."""
+        return path in self.values or any(one.startswith(f"{path}.") for one in self.values)
+
+    def get(self, path: str, default: Any = None) -> Any:
+        """Return the value of a setting, which counts as read; ``default`` if the file omits it."""
+        self._read.add(path)
+        return self.values.get(path, default)
+
+    def count(self, path: str, default: int | None = None) -> int:
+        """Return a setting that must be a positive integer; raise Malformed if it is not."""
+        value = self.get(path, default)
+        if type(value) is not int or value < 1:
+            raise Malformed(
+                self.file, self.line(path), f"{path} is {value!r:.40}, must be a number > 0"
+            )
+        return value
+
+    def line(self, path: str) -> int:
+        """Return the line of a setting, or of the innermost section around it; 1 without any."""
+        while path and path not in self.lines:
+            path = path.rpartition(".")[0]
+        return self.lines.get(path, 1)
+
+    def text(self, path: str) -> str:
+        """Return a setting as findings show it; empty if the file omits it."""
+        if path not in self.values:
+            return ""
+        shown = f"{path} = {self.values[path]!r}"
+        return shown if len(shown) <= SHOWN_CHARACTERS else f"{shown[: SHOWN_CHARACTERS - 3]}..."
+
+    def decide(
+        self,
+        path: str,
+        value: Any,
+        setting: str = "",
+        accepts: Callable[[Any], bool] | None = None,
+    ) -> Decision:
+        """Return the decision that ``path`` of the plan has ``value``, because of ``setting``."""
+        return Decision(path, value, self.file, self.line(setting), self.text(setting), accepts)
+
+    def read(self, path: str, setting: str, default: Any = None) -> Decision:
+        """Return the decision that ``path`` of the plan is equal to ``setting``.
+
+        Args:
+            path: dotted path in the plan.
+            setting: dotted path in the file.
+            default: value that the target uses if the file omits the setting.
+        """
+        return self.decide(path, self.get(setting, default), setting)
+
+    def expect(self, setting: str, expected: Any, default: Any = None) -> Iterator[Decision]:
+        """Yield a foreign setting if a setting without a plan field is not ``expected``."""
+        value = self.get(setting, default)
+        if type(value) is not type(expected) or value != expected:
+            yield self.foreign(setting)
+
+    def foreign(self, setting: str) -> Decision:
+        """Return the decision that reports a setting which no field of the plan determines."""
+        return self.decide(FOREIGN, self.text(setting) or f"{setting} is not set", setting)
+
+    def unread(self) -> Iterator[Decision]:
+        """Yield a foreign setting for each one that was not read."""
+        for setting in self.values:
+            if setting not in self._read:
+                yield self.foreign(setting)
+
+
+def json_settings(file: str, text: str) -> EmittedSettings:
+    """Return the settings of a JSON file; raise Malformed if the text is not a JSON object."""
+    return EmittedSettings(file, read_json(file, text), json_lines(text))
+
+
+def yaml_settings(file: str, text: str) -> EmittedSettings:
+    """Return the settings of a YAML file, read as YAML 1.1, which Python programs support.
+
+    Raises:
+        Malformed: the text is not YAML, or not a mapping.
+    """
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.version = (1, 1)
+    try:
+        node = yaml.compose(text)
+        # ruamel warns of 1e-5, which has no dot and is therefore no number in YAML 1.1.
+        with warnings.catch_warnings(action="ignore"):
+            tree = yaml.constructor.construct_document(node) if node is not None else None
+    except (YAMLError, RecursionError, ValueError) as error:
+        mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
+        reason = error.problem if isinstance(error, MarkedYAMLError) else type(error).__name__
+        line = mark.line + 1 if mark is not None else 1
+        raise Malformed(file, line, f"the text is not YAML: {reason}") from None
+    if not isinstance(tree, dict):
+        raise Malformed(file, 1, "the text is not a YAML mapping")
+    return EmittedSettings(file, tree, dict(_yaml_lines(node, "")))
+
+
+def _yaml_lines(node: Any, prefix: str) -> Iterator[tuple[str, int]]:
+    """Yield (dotted path, line) of all keys of a mapping node."""
+    for key, value in node.value:
+        path = f"{prefix}{_step(str(key.value))}"
+        yield path, key.start_mark.line + 1
+        if isinstance(value.value, list) and value.value and isinstance(value.value[0], tuple):
+            yield from _yaml_lines(value, f"{path}.")
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        path = f"{prefix}{_step(str(name))}"
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{path}.")
+        else:
+            yield path, value
+
+
+def _step(name: str) -> str:
+    # Quoted, because {"a.b": 1} and {"a": {"b": 1}} are different settings.
+    return repr(name) if "." in name else name
+
+
+def json_lines(text: str) -> dict[str, int]:
+    """Return the line per dotted path of the keys in ``text``, which must be valid JSON.
+
+    Keys inside lists are left out, because a list is a single setting.
+    """
+    found: dict[str, int] = {}
+    # Per open object its path so far; None for an object or list inside a list.
+    open_paths: list[str | None] = []
+    line, key = 1, ""
+    previous = ""
+    for token in _TOKEN.findall(text):
+        if token == "\n":
+            line += 1
+            continue
+        if token in "{[":
+            parent = open_paths[-1] if open_paths else ""
+            inside = None if parent is None else f"{parent}.{key}".lstrip(".") if key else parent
+            open_paths.append(inside if token == "{" else None)
+            key = ""
+        elif token in "}]":
+            open_paths.pop()
+        elif token == ":" and open_paths[-1] is not None:
+            key = _step(json.loads(previous))
+            found[f"{open_paths[-1]}.{key}".lstrip(".")] = line
+        previous = token
+    return found

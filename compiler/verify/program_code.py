@@ -1,0 +1,163 @@
+"""Comparison of the code of emitted Python programs with digests that a verifier contains.
+
+The digest of a program's code has eight hexadecimal digits per statement, in the order of the text.
+It covers all code, but neither comments, docstrings nor the format of the text. A changed statement
+is therefore found at its line, and a reformatted program has the same digest. The digest of the
+whole text is compared first, because no program must be parsed for that.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from itertools import zip_longest
+from typing import Any
+
+from parc.backends.verifier import Decision
+from parc.compiler.verify.emitted_settings import FOREIGN
+from parc.compiler.verify.read_emitted import Malformed
+
+DIGITS = 8
+"""Hexadecimal digits per statement."""
+SHOWN_CHARACTERS = 60
+
+
+def parse_program(file: str, text: str) -> ast.Module:
+    """Return the syntax tree of an emitted program; raise Malformed if it is not Python."""
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None) or 1
+        raise Malformed(file, line, f"the text is not a Python program: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramDigest:
+    """Digests of one program."""
+
+    text: str
+    """Digest of the text that PARC emits; empty if the text contains settings."""
+    code: str
+    """Digest of its statements."""
+
+
+@cache
+def read_program_digests(package: str) -> dict[str, ProgramDigest]:
+    """Return file -> digests from ``verify_programs.json`` in ``package``."""
+    tree = json.loads((files(package) / "verify_programs.json").read_text("utf-8"))
+    return {file: ProgramDigest(**one) for file, one in tree.items()}
+
+
+def program_digest(file: str, text: str) -> ProgramDigest:
+    """Return the digests of a program, for ``verify_programs.json``."""
+    return code_digest(parse_program(file, text), text)
+
+
+def code_digest(module: ast.Module, text: str = "") -> ProgramDigest:
+    """Return the digests of a program whose ``text`` may be unknown: it contains settings."""
+    code = "".join(digest for _, digest in statement_digests(module))
+    return ProgramDigest(_digest(text) if text else "", code)
+
+
+def program_decisions(
+    artifacts: Mapping[str, str], digests: Mapping[str, ProgramDigest]
+) -> Iterator[Decision]:
+    """Yield a foreign setting per program in ``artifacts`` whose code has not its digest."""
+    for file, known in digests.items():
+        if file in artifacts and _digest(artifacts[file]) != known.text:
+            yield from code_decisions(file, parse_program(file, artifacts[file]), known.code)
+
+
+def code_decisions(file: str, module: ast.Module, digest: str) -> Iterator[Decision]:
+    """Yield a foreign setting at the first statement of ``module`` that differs from ``digest``."""
+    expected = [digest[at : at + DIGITS] for at in range(0, len(digest), DIGITS)]
+    line = 1
+    for known, found in zip_longest(expected, statement_digests(module)):
+        line = line_of(found[0]) if found else line
+        if found is None or known != found[1]:
+            text = first_line(found[0]) if found else "the program ends too early"
+            yield Decision(FOREIGN, "code that PARC does not emit", file, line, text)
+            return
+
+
+def line_of(node: ast.AST) -> int:
+    """Return the line of a statement, or of a case in a match statement."""
+    place = node.pattern if isinstance(node, ast.match_case) else node
+    line: int = getattr(place, "lineno", 1)
+    return line
+
+
+def statement_digests(module: ast.Module) -> Iterator[tuple[ast.AST, str]]:
+    """Yield each statement and its digest without the statements inside it; no docstrings."""
+    # A stack instead of recursion, because a damaged file can be nested deeply.
+    stack: list[tuple[str, ast.AST]] = [("", one) for one in reversed(_body(module))]
+    while stack:
+        place, node = stack.pop()
+        nested = [name for name, value in ast.iter_fields(node) if _is_block(value)]
+        yield node, _digest(place + normal_form(node, nested))
+        for name in reversed(nested):
+            stack += [(f"{place}{name}/", one) for one in reversed(_body(node, name))]
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:DIGITS]
+
+
+def first_line(node: ast.AST) -> str:
+    """Return the first line of the source of ``node``, shortened for a finding."""
+    try:
+        text = ast.unparse(node).split("\n", 1)[0]
+    except (RecursionError, ValueError):
+        text = type(node).__name__
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 3]}..."
+
+
+def _is_block(value: Any) -> bool:
+    # Handlers of try and cases of match are not statements, but contain some.
+    kinds = (ast.stmt, ast.ExceptHandler, ast.match_case)
+    return isinstance(value, list) and bool(value) and isinstance(value[0], kinds)
+
+
+def _body(node: ast.AST, name: str = "body") -> list[Any]:
+    """Return the statements in a block of ``node`` without strings.
+
+    Docstrings and the strings that document variables have no effect.
+    """
+    return [one for one in getattr(node, name) if not _is_string(one)]
+
+
+def _is_string(node: ast.AST) -> bool:
+    value = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
+def normal_form(value: Any, skipped: Collection[str] = ()) -> str:
+    """Return a text that two syntax trees share only if they are the same code.
+
+    ``ast.dump`` has another format in each Python version: newer versions leave out empty fields
+    and have fields that older ones lack. Therefore all empty fields are left out here.
+    """
+    if isinstance(value, ast.AST):
+        fields = (
+            f"{name}={normal_form(part)}"
+            for name, part in ast.iter_fields(value)
+            if name not in skipped and name not in _NO_EFFECT and part is not None and part != []
+        )
+        return f"{type(value).__name__}({','.join(fields)})"
+    if isinstance(value, list):
+        return f"[{','.join(map(normal_form, value))}]"
+    return repr(value)
+
+
+_NO_EFFECT = ("type_comment", "kind", "ctx")
+"""Fields without effect: comments, the prefix u of a string, and what the position implies."""
+
+
+def same_code(node: ast.AST, source: str) -> bool:
+    """Return True if ``node`` is the expression ``source``."""
+    return normal_form(node) == normal_form(ast.parse(source, mode="eval").body)

@@ -1,0 +1,58 @@
+"""Lines of a shell script that bash would run, without comments, indentation and blank lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_TOKEN = re.compile(
+    r"""'[^']*'|"(?:[^"\\]|\\.)*"|\$\{?\#|\\.|[^\s'"\\#$]+|[ \t]+|\n|.""", re.DOTALL
+)
+_WORD_BREAKS = frozenset(" \n;|&(")
+"""Characters after which ``#`` starts a comment."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShellLine:
+    """A line of a script; a quoted text may contain newlines."""
+
+    number: int
+    text: str
+    """Text with single blanks between words, and without a comment."""
+
+
+def command_lines(text: str) -> Iterator[ShellLine]:
+    """Yield the lines of ``text`` that bash runs; the first line may be ``#!``.
+
+    A line that continues after a backslash or inside quotes is one line.
+    """
+    number, start, parts = 1, 1, list[str]()
+    at = 0
+    if text.startswith("#!"):
+        first, _, _ = text.partition("\n")
+        yield ShellLine(1, first.rstrip())
+        at = len(first)
+    while found := _TOKEN.match(text, at):
+        token, at = found[0], found.end()
+        if token == "#" and (not parts or parts[-1][-1] in _WORD_BREAKS):
+            end = text.find("\n", at)
+            at = len(text) if end < 0 else end
+        elif token == "\n":
+            yield from _joined(start, parts)
+            number += 1
+            start, parts = number, []
+        elif token == "\\\n" or token.isspace():
+            number += token.count("\n")
+            parts += [" "] if parts and parts[-1] != " " else []
+        else:
+            start = start if parts else number
+            number += token.count("\n")
+            parts.append(token)
+    yield from _joined(start, parts)
+
+
+def _joined(number: int, parts: list[str]) -> Iterator[ShellLine]:
+    text = "".join(parts).rstrip(" ")
+    if text:
+        yield ShellLine(number, text)

@@ -1,0 +1,45 @@
+"""Compare the fixed part of an emitted program with the program that a verifier expects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+
+from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.verify.shell_lines import ShellLine
+
+CHANGED = "A18"
+"""Diagnostic code of program text that differs from the expected text."""
+SHOWN = 3
+"""Differences that are reported per file."""
+
+
+def verify_program(
+    file: str, found: Sequence[ShellLine], expected: Sequence[str], sink: Sink
+) -> None:
+    """Report lines of a program that are missing, foreign or changed (A18).
+
+    Args:
+        file: path of the program, for positions.
+        found: lines of the program.
+        expected: text of each line that the program must have.
+        sink: receives at most ``SHOWN`` findings.
+    """
+    texts = [line.text for line in found]
+    if texts == list(expected):
+        return
+    blocks = SequenceMatcher(None, expected, texts, autojunk=False).get_opcodes()
+    changes = [block for block in blocks if block[0] != "equal"]
+    for _, first, last, start, end in changes[:SHOWN]:
+        lines, missing = found[start:end], expected[first:last]
+        number = (lines or found[start : start + 1] or found[-1:] or [ShellLine(1, "")])[0].number
+        message = "the line is not in the program that the plan needs"
+        if missing:
+            verb = "differs from" if lines else "lacks"
+            message = f"the program {verb} the line that the plan needs: {missing[0]:.80}"
+        report_change(file, number, message, lines[0].text if lines else "", sink)
+
+
+def report_change(file: str, line: int, message: str, text: str, sink: Sink) -> None:
+    """Report that ``line`` of a program differs from what the plan needs (A18)."""
+    sink.report(CHANGED, Finding(message, f"{text:.80}"), span=Span(file, line, 1))

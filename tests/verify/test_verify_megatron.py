@@ -1,0 +1,167 @@
+"""Tests of reading megatron/args.sh back into the decisions of plan.json."""
+
+from __future__ import annotations
+
+import pytest
+
+from parc.backends.megatron.verify_arguments import ARGUMENTS, read_arguments
+from parc.backends.megatron.verify_decisions import decisions
+from parc.backends.megatron.verify_flags import FLAGS, default_of
+from parc.backends.megatron.verify_plan_fields import read_fields
+from parc.compiler.diagnostics import Sink
+from parc.compiler.pipeline import emit_plan
+from tests.backends.megatron.boundaries import DENSE
+from tests.compiled import Files, changed, emitted, example, messages_of, plan_of
+from tests.verify.edits import (
+    NAMED,
+    false_alarms,
+    findings,
+    measure_edits,
+    shell_neutral,
+)
+from tests.verify.megatron_parser import megatron_behaviour, megatron_parser
+
+EDITED = ("llama-3-70b", "deepseek-v3", "nemotron-h-56b")
+"""Examples with dense layers, with experts and latent attention, and with a layer pattern."""
+
+
+def edited(old: str, new: str, name: str = "llama-3-70b") -> list[str]:
+    """Return the findings after one edit of args.sh of an example."""
+    files = emitted(example(name))
+    assert old in files[ARGUMENTS]
+    return findings(files | {ARGUMENTS: files[ARGUMENTS].replace(old, new, 1)})
+
+
+@pytest.mark.parametrize("name", EDITED)
+def test_random_edits_of_the_arguments_are_named(name: str) -> None:
+    score = measure_edits(emitted(example(name)), ARGUMENTS, megatron_behaviour)
+    assert score.named >= NAMED, score.missed
+    assert score.alarms == []
+
+
+@pytest.mark.parametrize("name", EDITED)
+def test_comments_and_blanks_of_the_arguments_are_free(name: str) -> None:
+    files = emitted(example(name))
+    assert false_alarms(files, ARGUMENTS, shell_neutral(files[ARGUMENTS], 1)) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("--tensor-model-parallel-size 8", "--tensor-model-parallel-size=8"),
+        ("--seq-length 8192", "--seq-length '8192'"),
+        ("--lr ", "--lr 1.0 --lr "),
+        ("--norm-epsilon 1e-05", "--norm-epsilon 0.00001"),
+        ("  --attention-backend auto\n", ""),
+        ("  --clip-grad 1.0\n", ""),
+    ],
+)
+def test_another_notation_of_the_same_arguments_is_accepted(old: str, new: str) -> None:
+    assert edited(old, new) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "finding"),
+    [
+        (
+            "--micro-batch-size 1",
+            "--micro-batch-size 2",
+            "PARC-A14 layout.micro_batch is 1 in plan.json, but 2 here",
+        ),
+        (
+            "  --use-distributed-optimizer\n",
+            "",
+            "PARC-A14 layout.zero_stage is 1 in plan.json, but 0 here",
+        ),
+        (
+            "  --norm-epsilon 1e-05\n",
+            "  --norm-epsilon 1e-05\n  --norm-epsilon 1e-06\n",
+            "PARC-A14 problem.model.norm_epsilon is 1e-05 in plan.json, but 1e-06 here",
+        ),
+        (
+            "--norm-epsilon",
+            "--norm-eps",
+            "PARC-A14 problem.launch.args is [] in plan.json, but ['--norm-eps 1e-05'] here",
+        ),
+        (
+            "  --hidden-dropout 0.0\n",
+            "",
+            "PARC-A14 problem.launch.args is [] in plan.json, "
+            "but '--hidden-dropout is absent (must be 0.0)' here",
+        ),
+        (
+            "--bf16",
+            "--bf16 1",
+            "PARC-A14 problem.launch.args is [] in plan.json, but ['--bf16 1'] here",
+        ),
+        (
+            "--swiglu",
+            "--swiglu --manual-gc",
+            "PARC-A14 problem.launch.args is [] in plan.json, but ['--manual-gc'] here",
+        ),
+    ],
+)
+def test_a_changed_argument_is_named(old: str, new: str, finding: str) -> None:
+    assert finding in edited(old, new)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("--exit-signal-handler", "--manual-gc", True),
+        ("--log-interval 10", "--log-interval 1", True),
+        ("  --exit-signal-handler\n", "", True),
+        ("--log-interval 10", "--log-interval=10", False),
+    ],
+)
+def test_extra_arguments_are_compared_with_launch_args(old: str, new: str, named: bool) -> None:
+    extra = ["--exit-signal-handler", "--log-interval", "10"]
+    files: Files = emitted(plan_of(changed(DENSE, {"launch": {"args": extra}})))
+    text = files[ARGUMENTS].replace(old, new, 1)
+    assert text != files[ARGUMENTS]
+    assert bool(findings(files | {ARGUMENTS: text})) is named
+
+
+def test_a_sharding_that_the_arguments_cannot_express_stops_the_compilation() -> None:
+    # A plan that no rule has rejected must not be emitted with another ZeRO stage in silence.
+    from dataclasses import replace
+
+    plan = plan_of(DENSE)
+    sink = Sink()
+    emit_plan(replace(plan, layout=replace(plan.layout, zero_stage=3)), sink)
+    assert "layout.zero_stage is 3 in plan.json, but 1 here" in messages_of(sink)
+
+
+def test_a_learning_rate_with_nine_digits_is_planned_as_it_is_emitted() -> None:
+    files = emitted(plan_of(changed(DENSE, {"job.learning_rate": 0.000123456789})))
+    assert '"learning_rate": 0.000123456789' in files["plan.json"]
+    assert "--lr 0.000123456789" in files[ARGUMENTS]
+
+
+def test_defaults_are_those_of_the_parser_of_megatron() -> None:
+    parsed = vars(megatron_parser().parse_args([]))
+    for flag in sorted(FLAGS):
+        action = megatron_parser()._option_string_actions[f"--{flag}"]
+        expected, found = parsed[action.dest], default_of(flag)
+        if action.nargs == 0:
+            assert expected is (action.const is False), flag
+        else:
+            assert (list(found) if isinstance(found, tuple) else found) in (expected, [], None)
+            if found in ((), None):
+                assert expected in (None, 1, "1"), flag
+
+
+def test_each_flag_of_the_tables_is_compared() -> None:
+    seen: set[str] = set()
+    for name in ("llama-3-70b", "deepseek-v3", "nemotron-h-56b", "qwen3-next-80b-a3b"):
+        files = emitted(example(name))
+        fields = read_fields(files)
+        assert fields is not None
+        arguments = read_arguments(files[ARGUMENTS])
+        for flag in FLAGS - seen:
+            flags = dict(arguments.flags)
+            wrong = {**flags, flag: ("no value of this flag", "at all")}
+            found = [one.value for one in decisions(type(arguments)(flags), fields)]
+            if found != [one.value for one in decisions(type(arguments)(wrong), fields)]:
+                seen.add(flag)
+    assert seen == FLAGS
