@@ -114,7 +114,7 @@ def _directive_values(plan: AnyPlan) -> dict[str, str | None]:
         "signal": f"B:USR1@{slurm.signal_seconds}",
         # A requeued job must not overwrite the log of its earlier attempts.
         "open-mode": "append",
-        # %j differs between the tasks of an array too, but does not show to which array they belong.
+        # %j differs between the tasks of an array too, but does not name the array.
         "output": "%x.%j.out" if slurm.array is None else "%x.%A_%a.out",
     }
 

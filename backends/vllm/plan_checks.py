@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from parc.backends.shared.launch_rules import check_user_shell
 from parc.backends.vllm.arguments import shared_arguments
 from parc.backends.vllm.defaults import DP_RPC_PORT, LOW_LATENCY_TOKENS, SUPERVISOR_PORT
 from parc.backends.vllm.extra_arguments import check_launch_args
@@ -23,6 +24,7 @@ TRUST = "--trust-remote-code"
 def check_vllm(plan: ServingPlan, sink: Sink) -> None:
     """Check the model family, ``launch.args``, ports, and communication kernels of a plan."""
     _check_family(plan, sink)
+    check_user_shell(plan, sink)
     check_launch_args(plan, shared_arguments(plan), sink)
     _check_ports(plan, sink)
     _check_low_latency(plan, sink)

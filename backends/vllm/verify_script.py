@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from parc.backends.shared.verify_launch_environment import mark_setup
 from parc.compiler.verify.read_emitted import LARGEST, Malformed
 from parc.compiler.verify.shell_lines import ShellLine, command_lines
 
@@ -100,7 +101,7 @@ def whole_number(flag: str, text: str, line: int) -> int:
 
 def read_script(text: str) -> Script:
     """Return the settings, the hosts and the processes in the script."""
-    lines = list(command_lines(text))
+    lines = list(command_lines(mark_setup(text)))
     before, common, after = _between(lines, "common=(", ")")
     middle, table, tail = _between(after, "case $NODE_RANK in", "esac")
     program = [

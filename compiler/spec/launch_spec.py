@@ -9,7 +9,6 @@ from pydantic import Field
 from parc.compiler.spec.base import Port, PositiveInt, StrictModel
 from parc.compiler.spec.units import Seconds
 
-
 EnvironmentReference = Annotated[
     dict[Literal["from"], Literal["environment"]], Field(min_length=1, max_length=1)
 ]
