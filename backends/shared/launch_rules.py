@@ -272,7 +272,8 @@ def _check_expansion(name: str, value: str, sink: Sink) -> None:
     if found is None:
         return
     whole = found[0] == value and value.strip("${}") == name
-    text = f"{name} would be the text {value!r:.{_SHOWN_CHARACTERS}}, not the value of {found[0]:.{_SHOWN_CHARACTERS}}"
+    shown, variable = repr(value)[:_SHOWN_CHARACTERS], found[0][:_SHOWN_CHARACTERS]
+    text = f"{name} would be the text {shown}, not the value of {variable}"
     label = "values of launch.env are quoted, so no shell expands them"
     help_text = "" if whole else f"set {name} with an export in launch.setup"
     fix = f"launch.env.{name}: {{from: environment}}" if whole else ""
