@@ -164,7 +164,7 @@ class CostTraits(Protocol):
     def program_memory(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of the program that trains the model of ``problem``."""
 
-    def padded_vocab(self, model: Model, tp: int) -> int:
+    def padded_vocab(self, problem: Problem, tp: int) -> int:
         """Return the rows of the embedding after the framework has padded the vocabulary."""
 
 

@@ -27,6 +27,10 @@ class Front:
     """Module with ``VERIFIER``, which replaces the framework's own if both emit files."""
 
 
+LAUNCH = ("program", "args", "env", "setup", "master_port", "network_interface")
+"""Fields of section ``launch`` that every launch script uses."""
+
+
 @dataclass(frozen=True, slots=True)
 class Declaration:
     """Name and roles of one backend, with the modules that implement them.
@@ -62,6 +66,12 @@ class Declaration:
     """Programs and modules that start all processes of a host, which a launch script may name."""
     fronts: tuple[Front, ...] = ()
     """Other backends' frameworks that this one can start."""
+    launch_fields: tuple[str, ...] = LAUNCH
+    """Fields below ``launch`` of the spec that reach its files; a section stands for all of its
+    fields. If a spec sets a field that no target uses, PARC warns (E13)."""
+    needs_framework: bool = False
+    """True for a launcher that starts the framework's program with the files that the framework
+    emits; PARC rejects ``emit`` without the framework (E15)."""
 
     @property
     def is_framework(self) -> bool:

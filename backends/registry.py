@@ -7,12 +7,14 @@ values in a diagnostic). A built-in name therefore never depends on which packag
 
 from __future__ import annotations
 
+from importlib.resources import files
 from typing import Literal, cast
 
 from parc.backends.base import Backend, Engine, Framework, ServingBackend
-from parc.backends.declaration import Declaration, Front, JobKind
+from parc.backends.declaration import LAUNCH, Declaration, Front, JobKind
 from parc.backends.plugins import PluginProblem, load_plugin, plugin_names
 from parc.backends.verifier import Verifier
+from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir import Problem
 
 Role = Literal["train", "serve", "framework", "engine"]
@@ -28,6 +30,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         binds_layout=True,
         default_for=("train",),
         verifier=".verify",
+        launch_fields=("args",),
     ),
     Declaration(
         name="deepspeed",
@@ -45,6 +48,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         training=".backend",
         binds_layout=True,
         verifier=".verify",
+        launch_fields=(),
     ),
     Declaration(
         name="torchtitan",
@@ -52,6 +56,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         training=".backend",
         binds_layout=True,
         verifier=".verify",
+        launch_fields=(),
     ),
     Declaration(
         name="accelerate",
@@ -61,6 +66,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         binds_layout=True,
         verifier=".verify",
         fronts=(Front("deepspeed", ".plugin", ".verify_plugin"),),
+        launch_fields=(),
     ),
     Declaration(
         name="vllm",
@@ -71,6 +77,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         binds_layout=True,
         default_for=("serve",),
         verifier=".verify",
+        launch_fields=(*LAUNCH, "port", "load_balancer"),
     ),
     Declaration(
         name="kubernetes",
@@ -78,6 +85,8 @@ BUILT_IN: tuple[Declaration, ...] = (
         training=".backend",
         serving=".backend",
         verifier=".verify",
+        launch_fields=(*LAUNCH, "kubernetes", "slurm.signal"),
+        needs_framework=True,
     ),
     Declaration(
         name="preflight",
@@ -85,6 +94,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         training=".backend",
         default_for=("train",),
         verifier=".verify",
+        launch_fields=(),
     ),
     Declaration(
         name="rankmap",
@@ -93,12 +103,14 @@ BUILT_IN: tuple[Declaration, ...] = (
         serving=".backend",
         default_for=("train", "serve"),
         verifier=".verify",
+        launch_fields=(),
     ),
     Declaration(
         name="ray",
         package="parc.backends.ray",
         serving=".backend",
         verifier=".verify",
+        launch_fields=tuple(field for field in LAUNCH if field != "setup"),
     ),
     Declaration(
         name="slurm",
@@ -107,6 +119,8 @@ BUILT_IN: tuple[Declaration, ...] = (
         serving=".backend",
         default_for=("train",),
         verifier=".verify",
+        launch_fields=(*LAUNCH, "slurm"),
+        needs_framework=True,
     ),
     Declaration(
         name="torchrun",
@@ -115,6 +129,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         launchers=("torchrun", "torch.distributed.run", "torch.distributed.launch"),
         default_for=("train",),
         verifier=".verify",
+        needs_framework=True,
     ),
 )
 """Frameworks and engines first, in the order of the README's matrix. If a spec emits no framework,
@@ -224,6 +239,18 @@ def engine(name: str) -> Engine:
     if not declaration(name).is_engine:
         raise KeyError(name)
     return cast(Engine, serving_backend(name))
+
+
+def fields_without_effect(name: str) -> dict[str, str]:
+    """Return spec field -> reason of the fields that the backend ``name`` cannot use.
+
+    They are the rows of ``without_effect.yaml`` in its package, if it has that file.
+
+    Raises:
+        KeyError: no usable backend has that name.
+    """
+    file = files(declaration(name).package) / "without_effect.yaml"
+    return dict(parse_table(file.read_text("utf-8"))) if file.is_file() else {}
 
 
 def versions_of(name: str) -> tuple[tuple[str, ...], str]:

@@ -11,7 +11,7 @@ A verifier class inherits from one of the protocols, whose members have defaults
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
@@ -163,6 +163,13 @@ class Verifier(Protocol):
         """
         return ()
 
+    def embedded_files(self, artifacts: Mapping[str, str]) -> Mapping[str, str]:
+        """Return path in the output folder -> text of the files that other files contain.
+
+        They are verified like files of the folder, for example those in a ConfigMap.
+        """
+        return {}
+
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report contradictions in the files of the target, and changed program text (A18)."""
         return None
@@ -237,6 +244,39 @@ class EngineVerifier(Verifier, Protocol):
     shared_axes: Mapping[str, tuple[str, ...]]
     """Column of the rank map over several axes -> the axes whose coordinates its members share;
     the column counts the members of each group."""
+    health_path: str = "/health"
+    """Path of the API server that responds once the engine is ready."""
+
+    ray_entry: tuple[str, str, str] | None = None
+    """Program, module of its ``main`` and variable with the indices of Ray's bundles; None: the
+    code of a Ray program of the engine is not compared."""
+
+    def api_ports(self, artifacts: Mapping[str, str]) -> Iterable[tuple[int, int]] | None:
+        """Return (node rank, port) of each API server that ``file`` starts; None if unknown."""
+        return None
+
+    def command_decisions(
+        self,
+        file: str,
+        words: Sequence[str],
+        environment: Mapping[str, str],
+        plan: Mapping[str, Any],
+    ) -> Iterable[Decision]:
+        """Yield the settings of a command of the engine that another target starts.
+
+        Args:
+            file: file with the command.
+            words: the command without the name of its program.
+            environment: variables with which it is started.
+            plan: tree of ``plan.json``.
+        """
+        return ()
+
+    def required_environment(
+        self, plan: Mapping[str, Any], environment: Mapping[str, str]
+    ) -> Mapping[str, str]:
+        """Return the variables that ``command_decisions`` reads or the engine requires."""
+        return {}
 
     def derive_ranks(
         self, artifacts: Mapping[str, str], sink: Sink

@@ -48,6 +48,10 @@ MAX_TRIED_TEXT = 65_536
 """Longest spec, in characters, whose fixes are tried: each trial reads the spec again."""
 
 
+MAX_TRIED_GPUS = 1_024
+"""Largest number of GPUs for which fixes are tried by planning, because a search takes time."""
+
+
 def ignore_pass_end(_: str) -> None:
     """Do nothing; the default for ``after``, which is called at the end of each pass."""
 
@@ -178,7 +182,31 @@ def plan_spec(
 ) -> AnyPlan | None:
     """Return the plan of the spec in ``source``; None after reporting errors."""
     problem = resolve_spec(source, overrides, sink, after)
-    return None if problem is None else plan_any(problem, sink, after)
+    if problem is None:
+        return None
+    plan = plan_any(problem, sink, after)
+    if plan is None:
+        try_fixes_of_plan(source, overrides, problem, sink)
+    return plan
+
+
+def try_fixes_of_plan(
+    source: Source, overrides: Sequence[str], problem: AnyProblem, sink: Sink
+) -> None:
+    """Withdraw the fixes that do not work from the errors of ``problem``, which has no plan.
+
+    Fixes of ``layout`` and ``job`` have been tried while the errors were explained.
+    """
+
+    def attempt(edits: Sequence[str]) -> Sink:
+        tried = Sink()
+        changed = _resolve(source, (*overrides, *edits), tried, ignore_pass_end)
+        if changed is not None:
+            plan_any(changed, tried)
+        return tried
+
+    if problem.cluster.gpus <= MAX_TRIED_GPUS and len(source.text) <= MAX_TRIED_TEXT:
+        withdraw_failed_fixes(sink, attempt, tried=("layout", "job"))
 
 
 def check_spec(source: Source, overrides: Sequence[str], sink: Sink) -> None:

@@ -91,20 +91,29 @@ def _explain_single_rank_shard(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _violates_gradient_precision(problem: Problem, layout: Layout) -> bool:
+def _required_gradient_precision(problem: Problem, layout: Layout) -> str | None:
+    """Return the format in which Accelerate reduces gradients; None if the program sets it."""
+    # DDP trains fp32 weights under autocast.
+    if layout.zero_stage == 0:
+        return "fp32"
     # Accelerate sets param_dtype and reduce_dtype of FSDP2 to the same format
-    # (utils/dataclasses.py, set_mixed_precision). DDP trains fp32 weights under autocast.
-    required = "bf16" if layout.zero_stage else "fp32"
-    return problem.job.gradient_precision != required
+    # (utils/dataclasses.py, set_mixed_precision); the emitted program then replaces reduce_dtype.
+    return "bf16" if problem.launch.program else None
+
+
+def _violates_gradient_precision(problem: Problem, layout: Layout) -> bool:
+    required = _required_gradient_precision(problem, layout)
+    return required is not None and problem.job.gradient_precision != required
 
 
 def _explain_gradient_precision(problem: Problem, layout: Layout) -> Finding:
-    required = "bf16" if layout.zero_stage else "fp32"
+    required = _required_gradient_precision(problem, layout)
     kind = "FSDP2 with mixed_precision bf16" if layout.zero_stage else "DDP"
+    other = "for fp32 with FSDP2, use the emitted program (no launch.program)"
     return Finding(
         message=f"Accelerate's {kind} reduces gradients in {required}",
         label=f"gradient_precision {problem.job.gradient_precision}, must be {required}",
-        help=f"valid gradient_precision: {required}; for fp32 with FSDP2, emit fsdp or torchtitan",
+        help=f"valid gradient_precision: {required}{f'; {other}' if layout.zero_stage else ''}",
         fix=f"job.gradient_precision: {required}",
         targets=(NAME,),
     )

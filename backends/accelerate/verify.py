@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
+from typing import Any
 
 from parc.backends.accelerate.verify_settings import AXES, MESH, config_decisions, job_decisions
 from parc.backends.shared.verify_llama import UNUSED_IN_LLAMA, llama_decisions
 from parc.backends.shared.verify_torch_layout import NOT_IN_TORCH_FILES, fixed_decisions
-from parc.backends.verifier import Decision, FileDependencies, LauncherNumber
+from parc.backends.verifier import Decision, FileDependencies, LauncherNumber, ProgramStart
+from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes
 from parc.compiler.verify.emitted_settings import EmittedSettings, json_settings, yaml_settings
-from parc.compiler.verify.program_code import program_decisions, read_program_digests
+from parc.compiler.verify.program_code import read_program_digests, verify_programs
 from parc.compiler.verify.read_emitted import Malformed
 
 CONFIG = "accelerate/config.yaml"
@@ -58,8 +61,7 @@ def _mesh_sizes(settings: EmittedSettings) -> MeshSizes:
 
 
 def accelerate_decisions(artifacts: Mapping[str, str]) -> Iterator[Decision]:
-    """Yield the settings in config.yaml and job.json, and each program that has other code."""
-    yield from program_decisions(artifacts, read_program_digests(__package__))
+    """Yield the settings in config.yaml and job.json."""
     if CONFIG not in artifacts:
         return
     settings = yaml_settings(CONFIG, artifacts[CONFIG])
@@ -73,23 +75,64 @@ def accelerate_decisions(artifacts: Mapping[str, str]) -> Iterator[Decision]:
         yield Decision("problem.model.attention.qkv_bias", False, PROGRAM)
 
 
+def verify_accelerate_programs(artifacts: Mapping[str, str], sink: Sink) -> None:
+    """Report programs that have other code than PARC emits (A18)."""
+    verify_programs(artifacts, read_program_digests(__package__), sink)
+
+
+def accelerate_start(plan: Mapping[str, Any], config: str = "") -> ProgramStart:
+    """Return ``accelerate launch`` of the emitted or the user's program.
+
+    ``config`` is the path of DeepSpeed's config; empty without DeepSpeed.
+    """
+    launch, layout, placement = plan["problem"]["launch"], plan["layout"], plan["placement"]
+    own = launch["program"]
+    return ProgramStart(
+        program=shlex.quote(own) if own else f'"$here/../{PROGRAM}"',
+        arguments=shlex.join(launch["args"]),
+        launcher=(
+            "accelerate launch",
+            f'--config_file="$here/../{CONFIG}"',
+            *((f'--deepspeed_config_file="$here/../{config}"',) if config else ()),
+            f"--num_machines={len(placement['hosts'])}",
+            f"--num_processes={layout['world']}",
+            '--machine_rank="$NODE_RANK"',
+            '--main_process_ip="$MASTER_ADDR"',
+            '--main_process_port="$MASTER_PORT"',
+        ),
+        # Accelerate's config has no key for it.
+        environment={"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": str(layout["micro_batches"])},
+    )
+
+
 class AccelerateVerifier(DeviceMeshVerifier):
     """Verifier that reads ``config.yaml`` and ``job.json`` as Accelerate and the program do."""
 
     not_in_files = MappingProxyType(NOT_IN_TORCH_FILES | UNUSED_IN_LLAMA | UNUSED)
 
+    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+        """Report programs that have other code than PARC emits (A18)."""
+        super().check_contents(artifacts, sink)
+        verify_accelerate_programs(artifacts, sink)
+
+    def program_start(
+        self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
+    ) -> ProgramStart | None:
+        """Return the ``accelerate launch`` command."""
+        return accelerate_start(plan)
+
     def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
-        """Yield the settings in config.yaml and job.json, and each program with other code."""
+        """Yield the settings in config.yaml and job.json."""
         yield from accelerate_decisions(artifacts)
         if CONFIG in artifacts:
             yield from fixed_decisions(CONFIG)
             # Accelerate 1.15 refuses sequence parallelism in the norms.
             yield Decision("layout.sequence_parallel", False, CONFIG)
-            settings = yaml_settings(CONFIG, artifacts[CONFIG])
-            # FSDP2 reduces in the format of the weights, DDP in that of its fp32 weights.
-            sharded = settings.get("distributed_type") == "FSDP"
-            gradients = "bf16" if sharded else "fp32"
-            yield Decision("problem.job.gradient_precision", gradients, CONFIG)
+            kind = yaml_settings(CONFIG, artifacts[CONFIG]).get("distributed_type")
+            # The emitted program sets the format of FSDP2; without it, that of the weights applies.
+            if kind != "FSDP" or PROGRAM not in artifacts:
+                gradients = "bf16" if kind == "FSDP" else "fp32"
+                yield Decision("problem.job.gradient_precision", gradients, CONFIG)
 
 
 VERIFIER = AccelerateVerifier(

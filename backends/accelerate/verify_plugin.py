@@ -7,15 +7,24 @@ backend may not import another backend.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import cast
+from typing import Any, cast
 
-from parc.backends.accelerate.verify import CONFIG, LAUNCHER, accelerate_decisions, read_sizes
+from parc.backends.accelerate.verify import (
+    CONFIG,
+    LAUNCHER,
+    accelerate_decisions,
+    accelerate_start,
+    read_sizes,
+    verify_accelerate_programs,
+)
+from parc.backends.accelerate.verify_settings import DEEPSPEED_CONFIG
 from parc.backends.registry import verifier
 from parc.backends.verifier import (
     Decision,
     DerivedGroups,
     FrameworkVerifier,
     FrontableVerifier,
+    ProgramStart,
 )
 from parc.compiler.diagnostics import Sink
 
@@ -40,8 +49,15 @@ class PluginVerifier(FrameworkVerifier):
         yield from accelerate_decisions(artifacts)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report contradictions between the files of both frameworks."""
+        """Report contradictions between the files of both frameworks, and other code (A18)."""
         self._deepspeed.check_contents(artifacts, sink)
+        verify_accelerate_programs(artifacts, sink)
+
+    def program_start(
+        self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
+    ) -> ProgramStart | None:
+        """Return the ``accelerate launch`` command with DeepSpeed's config."""
+        return accelerate_start(plan, DEEPSPEED_CONFIG)
 
     def derive_groups(
         self, artifacts: Mapping[str, str], world: int, sink: Sink

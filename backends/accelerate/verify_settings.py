@@ -126,6 +126,7 @@ def job_decisions(
     for name in SAME_NAME:
         yield settings.read(f"problem.job.{name}", name)
     yield settings.read("problem.job.gradient_clipping", "max_norm")
+    yield settings.read("problem.job.gradient_precision", "reduce_dtype")
     for name in ("checkpoint_dir", "load_dir"):
         yield settings.decide(f"problem.job.{name}", settings.get(name, "missing") or None, name)
     replicas = sizes.dp_replicate * sizes.dp_shard

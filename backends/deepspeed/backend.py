@@ -92,14 +92,14 @@ class DeepSpeed:
         """Return the memory model of the decoder that PARC emits, trained with ZeRO."""
         return memory.program_memory(problem)
 
-    def padded_vocab(self, model: Model, tp: int) -> int:
+    def padded_vocab(self, problem: Problem, tp: int) -> int:
         """Return the number of embedding rows, summed over ``tp`` tensor-parallel ranks.
 
         AutoTP and the emitted program keep the whole embedding on every tensor-parallel rank.
         """
         # Nothing is padded; tp counts the copies, so that rows / tp is the whole vocabulary on each
         # rank.
-        return model.vocab * tp
+        return problem.model.vocab * tp
 
     def check(self, plan: Plan, sink: Sink) -> None:
         """Report advice on ``plan``, which is valid but may waste time."""

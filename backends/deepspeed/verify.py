@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +16,7 @@ from parc.backends.deepspeed.verify_program import (
     program_settings,
     size_decisions,
 )
+from parc.backends.shared.verify_launch_script import launch_script_decisions, verify_launch_lines
 from parc.backends.verifier import (
     NO_FILES,
     Decision,
@@ -23,12 +26,14 @@ from parc.backends.verifier import (
     FrontableVerifier,
     JobShape,
     LauncherNumber,
+    ProgramStart,
 )
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.verify.emitted_settings import json_settings
 from parc.compiler.verify.launch_numbers import verify_host_file, verify_rendezvous
-from parc.compiler.verify.program_code import program_decisions, read_program_digests
+from parc.compiler.verify.program_code import read_program_digests, verify_programs
 from parc.compiler.verify.read_emitted import LARGEST, TABLE, Malformed, read_json, read_lines
+from parc.compiler.verify.verify_decisions import PLAN, read_plan
 
 CONFIG = "deepspeed/ds_config.json"
 PROGRAM = "deepspeed/train.json"
@@ -36,6 +41,17 @@ SOURCE = "deepspeed/train.py"
 SCRIPT = "deepspeed/launch.sh"
 SLOTS = "deepspeed/hostfile"
 """The hostfile: DeepSpeed's launcher numbers the ranks in the order of its lines."""
+LAUNCHER = (
+    "deepspeed",
+    '--hostfile="$here/hostfile"',
+    "--no_ssh",
+    '--node_rank="$NODE_RANK"',
+    '--master_addr="$MASTER_ADDR"',
+    '--master_port="$MASTER_PORT"',
+)
+"""Words with which launch.sh starts DeepSpeed's launcher; --no_ssh: only the ranks of its host."""
+LOOKUP = '< "$here/hostfile"'
+"""Text of launch.sh if it finds the node rank of a host in the hostfile."""
 ORDER = "tp-cp-ep-dp-pp"
 AXES = ("pipe", "data", "sequence", "model", "expert", "expert_model")
 
@@ -58,8 +74,10 @@ class DeepSpeedVerifier(FrontableVerifier):
     not_in_files = NOT_IN_FILES
 
     def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
-        """Yield the settings in ds_config.json and train.json, and programs with other code."""
-        yield from program_decisions(artifacts, read_program_digests(__package__))
+        """Yield the settings in ds_config.json, train.json and launch.sh."""
+        if SCRIPT in artifacts and PLAN in artifacts:
+            plan = read_plan(artifacts[PLAN])
+            yield from launch_script_decisions(SCRIPT, plan, artifacts, LAUNCHER)
         if not {CONFIG, PROGRAM} <= artifacts.keys():
             return
         topology = _read_topology(_read_config(PROGRAM, artifacts))
@@ -69,7 +87,13 @@ class DeepSpeedVerifier(FrontableVerifier):
         yield from program_settings(settings, topology, SOURCE in artifacts)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report missing layers (A08), a wrong batch size (A09), and contradictory sizes (A05)."""
+        """Report missing layers (A08), a wrong batch size (A09), and contradictory sizes (A05).
+
+        Programs and a launch script with other code are reported, too (A18).
+        """
+        verify_programs(artifacts, read_program_digests(__package__), sink)
+        if SCRIPT in artifacts and PLAN in artifacts:
+            verify_launch_lines(SCRIPT, read_plan(artifacts[PLAN]), artifacts, sink, LAUNCHER)
         if PROGRAM not in artifacts:
             return
         config, program = _read_config(CONFIG, artifacts), _read_config(PROGRAM, artifacts)
@@ -77,6 +101,18 @@ class DeepSpeedVerifier(FrontableVerifier):
         _verify_layers(program, topology, sink)
         _verify_batch(config, topology, sink)
         _verify_sizes(config, topology, PROGRAM, sink)
+
+    def program_start(
+        self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
+    ) -> ProgramStart | None:
+        """Return the start of the emitted or the user's program with DeepSpeed's config."""
+        launch = plan["problem"]["launch"]
+        own = launch["program"]
+        config = f'--deepspeed --deepspeed_config "$here/../{CONFIG}"'
+        return ProgramStart(
+            program=shlex.quote(own) if own else f'"$here/../{SOURCE}"',
+            arguments=f"{config} {shlex.join(launch['args'])}".rstrip(),
+        )
 
     def derive_groups(
         self, artifacts: Mapping[str, str], world: int, sink: Sink
@@ -94,7 +130,7 @@ class DeepSpeedVerifier(FrontableVerifier):
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
         """Report wrongly ordered hosts (A02), and a wrong slot count or rendezvous (A07)."""
         if SLOTS in artifacts:
-            _verify_slots(artifacts[SLOTS], job, sink)
+            _verify_slots(artifacts[SLOTS], job, sink, LOOKUP in artifacts.get(SCRIPT, ""))
         if SCRIPT in artifacts:
             verify_rendezvous(SCRIPT, artifacts[SCRIPT], job.hosts, sink)
 
@@ -200,16 +236,26 @@ def _verify_sizes(config: dict[str, Any], topology: Topology, other: str, sink: 
             sink.report("A05", message, span=Span(CONFIG, 1, 1))
 
 
-def _verify_slots(text: str, job: JobShape, sink: Sink) -> None:
-    """Report host names in another order than planned (A02), and a wrong number of slots (A07)."""
-    lines = [line for line in read_lines(text) if not line.startswith("#")]
-    names = "".join(f"{line.split(' ')[0]}\n" for line in lines)
+def _verify_slots(text: str, job: JobShape, sink: Sink, lookup: bool) -> None:
+    """Report host names in another order than planned (A02), and a wrong number of slots (A07).
+
+    DeepSpeed ignores comments and empty lines. If ``lookup`` is true, the launch script counts
+    them as hosts when it searches the node rank of its host.
+    """
+    lines = [(number, line.strip()) for number, line in enumerate(read_lines(text), start=1)]
+    hosts = [one for one in lines if one[1] and not one[1].startswith("#")]
+    names = "".join(f"{line.split()[0]}\n" for _, line in hosts)
     verify_host_file(SLOTS, names, job.hosts, sink)
-    wrong = [line for line in lines if not line.endswith(f" slots={job.ranks_per_node}")]
-    if wrong:
-        expected = f"must end in slots={job.ranks_per_node}, the ranks per host of the rank map"
-        message = f"the line {wrong[0]!r:.60} in {SLOTS} {expected}"
-        sink.report("A07", message, span=Span(SLOTS, lines.index(wrong[0]) + 1, 1))
+    shifted = next((n for n, (number, _) in enumerate(hosts, 1) if n != number), None)
+    if lookup and shifted is not None:
+        message = f"launch.sh counts a comment or an empty line of {SLOTS} as a host"
+        sink.report("A02", message, span=Span(SLOTS, shifted, 1))
+    for number, line in hosts:
+        if not re.match(rf"\S+\s+slots={job.ranks_per_node}(?!\d)", line):
+            expected = f"must have slots={job.ranks_per_node}, the ranks per host of the rank map"
+            message = f"the line {line!r:.60} in {SLOTS} {expected}"
+            sink.report("A07", message, span=Span(SLOTS, number, 1))
+            return
 
 
 def _derive_from_topology(

@@ -175,9 +175,6 @@ def _offload(settings: EmittedSettings) -> Iterator[Decision]:
     if folders:
         for setting, (value, default) in NVME.items():
             yield from settings.expect(setting, value, default)
-    else:
-        # Without NVMe the folder has no effect.
-        yield settings.decide("layout.offload.nvme_path", "", "", lambda plan: True)
 
 
 def _parallel(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:

@@ -77,6 +77,7 @@ FIXED = {
 NOT_IN_FILES = MappingProxyType(
     {
         "layout.cp_a2a": "only relevant with a2a+p2p, which DeepSpeed does not support",
+        "layout.offload.nvme_path": "only relevant with offload to NVMe",
         "layout.split.form": "train.json lists the layers of each stage",
         "problem.job.kind": "the program only loads checkpoint.load, or starts from scratch",
         "problem.job.warmup_fraction": "warmup_num_steps is its result",

@@ -1,83 +1,273 @@
 """Verifier of the JobSet and LeaderWorkerSet manifests.
 
-It reads numbers with regular expressions, because it must not share the YAML writer with the
-emitter.
+It parses the YAML documents, and compares the settings of the plan, the remaining content of every
+object, and the files in the ConfigMap. If the folder has no ``plan.json``, it compares the numbers
+of pods and GPUs with the rank map.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, cast
 
-from parc.backends.verifier import FileDependencies, JobShape, Verifier
-from parc.compiler.diagnostics import Sink, Span
-from parc.compiler.verify.launch_numbers import line_of_first_match
-from parc.compiler.verify.read_emitted import read_number
+from parc.backends.kubernetes.verify_objects import (
+    JOB_POD,
+    LEADER,
+    TEMPLATE,
+    Manifest,
+    expected_serving_objects,
+    expected_training_objects,
+    job_set_decisions,
+    reached_pods,
+    serving_decisions,
+)
+from parc.backends.kubernetes.verify_pods import VENDOR_RESOURCES
+from parc.backends.kubernetes.verify_yaml import (
+    ABSENT,
+    Document,
+    Path,
+    count_of,
+    iterate_changes,
+    read_documents,
+)
+from parc.backends.registry import verifier
+from parc.backends.verifier import (
+    Decision,
+    EngineVerifier,
+    FileDependencies,
+    JobShape,
+    Verifier,
+)
+from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.verify.read_emitted import Malformed
+from parc.compiler.verify.shell_lines import command_lines
+from parc.compiler.verify.verify_decisions import PLAN, read_plan
+from parc.compiler.verify.verify_program import SHOWN, report_change
 
 JOBSET, GROUPS = "kubernetes/jobset.yaml", "kubernetes/leaderworkerset.yaml"
+JOB: Path = ("spec", "replicatedJobs", 0)
+KINDS = {
+    JOBSET: ["ConfigMap", "JobSet"],
+    GROUPS: ["ConfigMap", "LeaderWorkerSet", "Service"],
+}
 
 
 class KubernetesVerifier(Verifier):
-    """Compares the pods, node ranks and GPUs of the manifests with the rank map."""
+    """Compares the objects of the manifests with the plan and with the rank map."""
 
     files = FileDependencies(always=(JOBSET,), always_serving=(GROUPS,))
+    not_in_files = MappingProxyType(
+        {
+            "placement.hosts": "Kubernetes chooses the hosts; F05 warns if the plan names them",
+            "problem.cluster": "the pods request GPUs, and labels select the racks",
+        }
+    )
+
+    def embedded_files(self, artifacts: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the files in the ConfigMap, by their path in the output folder."""
+        found: dict[str, str] = {}
+        for file in (JOBSET, GROUPS):
+            for path, (text, _) in _config_files(file, artifacts).items():
+                found[path] = text
+        return found
+
+    def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
+        """Yield the settings of the plan that the manifests express."""
+        for file, read in ((JOBSET, job_set_decisions), (GROUPS, serving_decisions)):
+            manifest = _read_manifest(file, artifacts)
+            if manifest is not None:
+                yield from read(manifest)
+
+    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+        """Report content that the plan does not need (A18), and unreachable engines (A19)."""
+        for file in (JOBSET, GROUPS):
+            _verify_config_files(file, artifacts, sink)
+        training = _read_manifest(JOBSET, artifacts)
+        if training is not None:
+            _verify_objects(training, expected_training_objects(training), sink)
+        serving = _read_manifest(GROUPS, artifacts)
+        if serving is None:
+            return
+        engine = cast(EngineVerifier | None, verifier(serving.problem["framework"]))
+        if engine is not None:
+            expected = expected_serving_objects(serving, engine.file, engine.health_path)
+            _verify_objects(serving, expected, sink)
+            _verify_endpoint(serving, engine.api_ports(artifacts), sink)
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
         """Report numbers of pods or GPUs that differ from the rank map (A07)."""
-        for file, verify in ((JOBSET, _verify_pods), (GROUPS, _verify_pod_groups)):
+        checks = ((JOBSET, _verify_pods, JOB_POD), (GROUPS, _verify_pod_groups, LEADER))
+        for file, verify, pod in checks:
             if file in artifacts:
-                verify(artifacts[file], len(job.hosts), sink)
-                _verify_gpus(file, artifacts[file], job.ranks_per_node, sink)
+                document = _job_object(file, artifacts[file])
+                verify(document, len(job.hosts), sink)
+                _verify_gpus(file, document, pod, job.ranks_per_node, sink)
 
 
-def _verify_pods(text: str, hosts: int, sink: Sink) -> None:
+def _job_object(file: str, text: str) -> Document:
+    """Return the JobSet or LeaderWorkerSet of a manifest; Malformed if it has other objects."""
+    documents = read_documents(file, text)
+    kinds = [one.at("kind") for one in documents]
+    if kinds != KINDS[file]:
+        message = f"its objects are {', '.join(map(str, kinds))}, must be {', '.join(KINDS[file])}"
+        raise Malformed(file, 1, message)
+    return documents[1]
+
+
+def _read_manifest(file: str, artifacts: Mapping[str, str]) -> Manifest | None:
+    """Return the manifest ``file`` with its plan; None if one of them was not emitted.
+
+    Raises:
+        Malformed: the manifest does not consist of the objects that the plan needs.
+    """
+    if file not in artifacts or PLAN not in artifacts:
+        return None
+    _job_object(file, artifacts[file])
+    documents = read_documents(file, artifacts[file])
+    return Manifest(file, documents, read_plan(artifacts[PLAN]))
+
+
+def _verify_objects(manifest: Manifest, expected: list[dict[str, Any]], sink: Sink) -> None:
+    """Report values that differ from those of the expected objects (A18)."""
+    for document, must in zip(manifest.documents, expected, strict=True):
+        changes = list(iterate_changes(must, document.value))
+        for path, wanted, found in changes[:SHOWN]:
+            name = ".".join(map(str, path))
+            state = "is missing" if found is ABSENT else f"is {found!r:.60}"
+            rest = "the plan does not need it" if wanted is ABSENT else f"must be {wanted!r:.60}"
+            message = f"{name} of the {must['kind']} {state}, {rest}"
+            report_change(manifest.file, document.line(*path), message, "", sink)
+
+
+def _config_files(file: str, artifacts: Mapping[str, str]) -> dict[str, tuple[str, int]]:
+    """Return path in the output folder -> (text, line) of each file in the ConfigMap of ``file``.
+
+    The pods mount the text of a key with dots at a path with slashes; the volume lists both.
+    """
+    if file not in artifacts:
+        return {}
+    config, job, *_ = (*read_documents(file, artifacts[file]), *(Document({}, {}),) * 2)
+    texts = config.at("data")
+    found = {}
+    for item in _items(job.value):
+        text = texts.get(item.get("key")) if isinstance(texts, dict) else None
+        if isinstance(text, str) and isinstance(item.get("path"), str):
+            found[item["path"]] = (text, config.line("data", item["key"]))
+    return found
+
+
+def _items(value: Any) -> list[dict[str, Any]]:
+    """Return the items of the first ConfigMap volume in an object."""
+    if isinstance(value, dict):
+        config = value.get("configMap")
+        items = config.get("items") if isinstance(config, dict) else None
+        if isinstance(items, list):
+            return [item for item in items if isinstance(item, dict)]
+        value = list(value.values())
+    if not isinstance(value, list):
+        return []
+    return next((items for one in value if (items := _items(one))), [])
+
+
+def _verify_config_files(file: str, artifacts: Mapping[str, str], sink: Sink) -> None:
+    """Report a file of the ConfigMap that differs from the same file of the output folder (A18)."""
+    for path, (text, line) in _config_files(file, artifacts).items():
+        if path in artifacts and _program(path, text) != _program(path, artifacts[path]):
+            message = f"{path} in the ConfigMap differs from the file {path}"
+            report_change(file, line, message, "", sink)
+
+
+def _program(path: str, text: str) -> Any:
+    """Return the commands of a shell script; the whole text of any other file."""
+    return [line.text for line in command_lines(text)] if path.endswith(".sh") else text
+
+
+def _verify_endpoint(
+    manifest: Manifest, servers: Iterable[tuple[int, int]] | None, sink: Sink
+) -> None:
+    """Report API servers to which the Service sends no request (A19).
+
+    ``servers`` are (node rank, port) of all API servers; None if they are unknown.
+    """
+    service, plan = manifest.documents[2], manifest.plan
+    size = manifest.job.at("spec", "leaderWorkerTemplate", "size")
+    if servers is None or type(size) is not int or size < 1:
+        return
+    nodes = len(plan["placement"]["hosts"])
+    pods = reached_pods(service, size, nodes, manifest.name)
+    ports = service.at("spec", "ports")
+    targets = [one.get("targetPort") for one in ports or () if isinstance(one, dict)]
+    found = list(servers)
+    missed = [(node, port) for node, port in found if node not in pods or port not in targets]
+    if not missed:
+        return
+    node, port = missed[0]
+    message = (
+        f"the Service reaches {len(found) - len(missed)} of {len(found)} API servers of the plan"
+    )
+    finding = Finding(
+        message,
+        f"for example, not port {port} of node rank {node}",
+        help="the engines behind the other servers get no requests: give each engine all GPUs of a "
+        "host (layout.tp), or use a load balancer that knows the ports of all API servers",
+    )
+    line = service.line("spec", "ports")
+    sink.report("A19", finding, span=Span(manifest.file, line, 1))
+
+
+def _verify_pods(job: Document, hosts: int, sink: Sink) -> None:
     """Report pods that are not one per host, or not numbered by node rank (A07).
 
     Jobs x pods per job must equal ``hosts``, and the node rank must advance by the pods of a job
     from one job to the next.
     """
-    replicas = read_number(text, r"^ +replicas: (\d+)$") or 0
-    pods = read_number(text, r"^ +completions: (\d+)$") or 0
-    # The factor in the shell formula of NODE_RANK; a wrong one would give two pods the same rank.
-    step = read_number(text, r"JOB_INDEX \* (\d+) ")
+    replicas = count_of(job.at(*JOB, "replicas"))
+    pods = count_of(job.at(*JOB, "template", "spec", "completions"))
+    step = _rank_step(job, (*JOB_POD, "containers", 0), "JOB_INDEX")
     if replicas * pods != hosts or step != pods:
         message = f"{replicas} x {pods} pods in {JOBSET}, the rank map has {hosts} hosts"
-        sink.report(
-            "A07", message, span=Span(JOBSET, line_of_first_match(text, r"^ +replicas:"), 1)
-        )
+        sink.report("A07", message, span=Span(JOBSET, job.line(*JOB, "replicas"), 1))
 
 
-def _verify_pod_groups(text: str, hosts: int, sink: Sink) -> None:
+def _verify_pod_groups(job: Document, hosts: int, sink: Sink) -> None:
     """Report pods of a LeaderWorkerSet that are not one per host, in node rank order (A07).
 
     Groups x pods per group must equal ``hosts``, every pod must have a name in PARC_HOSTS, and the
     node rank must advance by the size of a group.
     """
-    groups = read_number(text, r"^ +replicas: (\d+)$") or 0
-    size = read_number(text, r"^ +size: (\d+)$") or 0
-    step = read_number(text, r"GROUP_INDEX \* (\d+) ")
-    named = re.search(r"name: PARC_HOSTS\n +value: (.*)$", text, re.MULTILINE)
-    count = len(named[1].split()) if named else 0
+    container: Path = (*LEADER, "containers", 0)
+    groups = count_of(job.at("spec", "replicas"))
+    size = count_of(job.at(*TEMPLATE, "size"))
+    step = _rank_step(job, container, "GROUP_INDEX")
+    names = job.at(*container, "env", 1, "value")
+    count = len(names.split()) if isinstance(names, str) else 0
     if groups * size != hosts or step != size or count != hosts:
         message = (
             f"{groups} x {size} pods and {count} pod names in {GROUPS}, "
             f"the rank map has {hosts} hosts"
         )
-        sink.report(
-            "A07", message, span=Span(GROUPS, line_of_first_match(text, r"^ +replicas:"), 1)
-        )
+        sink.report("A07", message, span=Span(GROUPS, job.line("spec", "replicas"), 1))
 
 
-def _verify_gpus(file: str, text: str, ranks_per_node: int, sink: Sink) -> None:
+def _rank_step(job: Document, container: Path, index: str) -> int:
+    """Return the factor of ``index`` in the shell formula of NODE_RANK; 0 if there is none."""
+    line = job.at(*container, "command", 2)
+    found = re.search(rf"{index} \* (\d{{1,9}}) ", line) if isinstance(line, str) else None
+    return int(found[1]) if found else 0
+
+
+def _verify_gpus(file: str, job: Document, pod: Path, ranks_per_node: int, sink: Sink) -> None:
     """Report a number of GPUs per pod that differs from the ranks per host (A07)."""
-    # The spec may name another GPU resource, so no match is no error.
-    pattern = r"^ +(?:nvidia|amd)\.com/gpu: '(\d+)'$"
-    found = read_number(text, pattern)
-    if found is not None and found != ranks_per_node:
-        message = (
-            f"{found} GPUs per pod in {file}, the rank map has {ranks_per_node} ranks per host"
-        )
-        sink.report("A07", message, span=Span(file, line_of_first_match(text, pattern), 1))
+    limits: Path = (*pod, "containers", 0, "resources", "limits")
+    for name in VENDOR_RESOURCES.values():
+        # The spec may name another GPU resource, so no match is no error.
+        found = job.at(*limits, name)
+        if found is not None and found != str(ranks_per_node):
+            message = f"{found!s:.20} GPUs per pod in {file}, the rank map has {ranks_per_node}"
+            span = Span(file, job.line(*limits, name), 1)
+            sink.report("A07", f"{message} ranks per host", span=span)
 
 
 VERIFIER = KubernetesVerifier()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from parc.backends.megatron.capabilities import has_separate_norms
-from parc.backends.megatron.programs import VOCAB_MULTIPLE, padded_vocab
+from parc.backends.megatron.programs import VOCAB_MULTIPLE, padded_vocab, tokens_of_tokenizer
+from parc.backends.megatron.rules.sequence import unused_sequence_parallel
 from parc.backends.megatron.stages.split import SplitPins, model_depth
 from parc.backends.shared.valid_values import nearest_multiples
 from parc.compiler.diagnostics import Cause, Finding, Sink
@@ -44,6 +45,11 @@ def _warn_copied_kv_heads(problem: Problem, layout: Layout, sink: Sink) -> None:
     sink.report("D21", finding, at="layout.tp")
 
 
+def _warn_unused_sequence_parallel(problem: Problem, layout: Layout, sink: Sink) -> None:
+    if problem.pins.sequence_parallel and layout.tp == 1:
+        sink.report("S01", unused_sequence_parallel(), at="layout.sequence_parallel")
+
+
 def _warn_useless_recompute(problem: Problem, layout: Layout, sink: Sink) -> None:
     """Report that recompute of layernorm saves nothing (R20) if every norm is fused.
 
@@ -63,14 +69,14 @@ def _warn_useless_recompute(problem: Problem, layout: Layout, sink: Sink) -> Non
 
 def _warn_vocab_padding(problem: Problem, layout: Layout, sink: Sink) -> None:
     model = problem.model
-    rows = padded_vocab(model, layout.tp)
-    waste = (rows - model.vocab) / rows
+    rows, tokens = padded_vocab(problem, layout.tp), tokens_of_tokenizer(problem)
+    waste = (rows - tokens) / rows
     if waste <= MOST_PADDING:
         return
     finding = Finding(
         message=f"{waste:.0%} of the embedding rows are padding with tp={layout.tp}",
-        label=f"ceil({model.vocab} / ({VOCAB_MULTIPLE} * {layout.tp})) * "
-        f"{VOCAB_MULTIPLE * layout.tp} = {rows} rows for {model.vocab} tokens",
+        label=f"ceil({tokens} / ({VOCAB_MULTIPLE} * {layout.tp})) * "
+        f"{VOCAB_MULTIPLE * layout.tp} = {rows} rows for {tokens} tokens",
         help="a smaller tp needs less padding",
         causes=(Cause("model.vocab", f"{model.vocab} tokens"),),
     )
@@ -88,11 +94,19 @@ def _warn_pipeline_bubble(problem: Problem, layout: Layout, sink: Sink) -> None:
     # of pp micro-batches.
     better_count = nearest_multiples(int(10 * (layout.pp - 1) / layout.vpp) or 1, layout.pp)[1]
     better = bubble_fraction(layout.pp, layout.vpp, better_count)
+    pins = problem.pins
+    # With another batch, the search may choose other sizes, unless the spec fixes them.
+    fixed = all((pins.tp, pins.cp, pins.pp, pins.micro_batch)) and pins.vpp == layout.vpp
+    larger = (
+        f"a global batch of {better_count * step} reduces the bubble to {better:.2f}"
+        if fixed
+        else "a larger global batch reduces the bubble of this layout; compare with `parc search "
+        f"--set job.global_batch={better_count * step}`, which may rank another layout first"
+    )
     finding = Finding(
         message=f"pipeline bubble of {share:.0%}: pp={layout.pp} with {count} micro-batches",
         label=f"bubble {formula}, aim for {MOST_BUBBLE:.2f} or less",
-        help=f"a global batch of {better_count * step} reduces the bubble to {better:.2f}; "
-        "a larger vpp reduces it too",
+        help=f"{larger}; a larger vpp reduces it too",
         causes=(Cause("job.global_batch", f"{count} micro-batches per pipeline"),),
     )
     # P08: some stages are idle at any time. P16: stages are idle at the start and the end of a
@@ -139,6 +153,7 @@ ADVICE: tuple[Callable[[Problem, Layout, Sink], None], ...] = (
     _warn_vocab_padding,
     _warn_pipeline_bubble,
     _warn_stage_imbalance,
+    _warn_unused_sequence_parallel,
     _warn_useless_recompute,
 )
 """Functions that report advice, in the order of their reports."""

@@ -108,9 +108,9 @@ class Megatron:
         """Return the memory model of Megatron-Core with TransformerEngine."""
         return memory.program_memory(problem)
 
-    def padded_vocab(self, model: Model, tp: int) -> int:
+    def padded_vocab(self, problem: Problem, tp: int) -> int:
         """Return the number of embedding rows after Megatron has padded the vocabulary."""
-        return programs.padded_vocab(model, tp)
+        return programs.padded_vocab(problem, tp)
 
     def check(self, plan: Plan, sink: Sink) -> None:
         """Report advice on ``plan``, a program that cannot build the model, and invalid flags."""

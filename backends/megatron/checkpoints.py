@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from parc.backends.megatron.programs import adds_token
 from parc.compiler.report.diff.changes import Change, changes
 from parc.compiler.report.diff.checkpoints import Checkpoint, describe_change
 from parc.compiler.report.diff.read_side import Side
@@ -91,7 +92,10 @@ def _degrees(side: Side) -> dict[str, Any]:
 
 def _padded_vocab(side: Side) -> int:
     """Return the rows of the embedding: a multiple of make-vocab-size-divisible-by x tp."""
-    vocab, tp = side.plan["problem"]["model"]["vocab"], max(side.plan["layout"]["tp"], 1)
+    problem, tp = side.plan["problem"], max(side.plan["layout"]["tp"], 1)
+    version = dict(problem.get("versions", ())).get("megatron")
+    tokenizer = side.arguments.get("--tokenizer-type", "")
+    vocab = problem["model"]["vocab"] + (version is not None and adds_token(tokenizer, version))
     unit = side.arguments.get("--make-vocab-size-divisible-by", "")
     step = (int(unit) if unit.isdecimal() and 0 < len(unit.lstrip("0")) < 9 else VOCAB_UNIT) * tp
     return int(-(-vocab // step) * step)

@@ -19,6 +19,9 @@ GROUPED_GEMM = (8, 0)
 """Minimum compute capability of the grouped GEMM kernels (validate_args)."""
 VOCAB_MULTIPLE = 128
 """Value of ``--make-vocab-size-divisible-by``: Megatron's default, which PARC always emits."""
+NULL_TOKENIZER = "NullTokenizer"
+EXACT_NULL_TOKENIZER_SINCE = (0, 18)
+"""First Megatron version whose NullTokenizer has as many tokens as ``--vocab-size``."""
 
 
 def stack_of(version: str) -> tuple[str, str]:
@@ -73,10 +76,30 @@ def has_grouped_gemm(problem: Problem) -> bool:
     return gpu.vendor == "amd" or gpu.compute_capability >= GROUPED_GEMM
 
 
-def padded_vocab(model: Model, tp: int) -> int:
-    """Return the number of embedding rows: the vocabulary rounded up to a multiple of 128 x tp.
+def padded_vocab(problem: Problem, tp: int) -> int:
+    """Return the number of embedding rows of the model of ``problem``."""
+    return padded_rows(tokens_of_tokenizer(problem), tp)
+
+
+def padded_rows(tokens: int, tp: int) -> int:
+    """Return the number of embedding rows: the tokens rounded up to a multiple of 128 x tp.
 
     Source: Megatron-LM, training/vocab_utils.py.
     """
     step = VOCAB_MULTIPLE * tp
-    return -(-model.vocab // step) * step
+    return -(-tokens // step) * step
+
+
+def tokens_of_tokenizer(problem: Problem) -> int:
+    """Return the size of the vocabulary that Megatron's tokenizer reports."""
+    added = adds_token(problem.job.tokenizer_type, problem.version("megatron"))
+    return problem.model.vocab + added
+
+
+def adds_token(tokenizer: str, version: str) -> bool:
+    """Return True if the tokenizer reports one token more than ``--vocab-size``.
+
+    NullTokenizer added a token for the end of a document; newer versions use the last token
+    (megatron/core/tokenizers/text/libraries/null_tokenizer.py, compared for 0.17.1 and 0.18.2).
+    """
+    return tokenizer == NULL_TOKENIZER and parse_version(version) < EXACT_NULL_TOKENIZER_SINCE

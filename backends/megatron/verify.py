@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 from parc.backends.megatron.verify_arguments import ARGUMENTS, Arguments, read_arguments
@@ -28,6 +29,23 @@ class MegatronVerifier(FrameworkVerifier):
 
     file = ARGUMENTS
     files = FileDependencies(references={ARGUMENTS: "/megatron/args.sh"})
+
+    not_in_files = MappingProxyType(
+        {
+            "layout.offload": "Megatron offloads nothing; a rule rejects other values (E08)",
+            "layout.zero_plus": "a feature of DeepSpeed; a rule rejects other values (E08)",
+            "layout.world": "the launch scripts start the ranks",
+            "problem.model.name": "label in reports",
+            "problem.model.family": "the other fields describe the same model",
+            "problem.model.source": "records the origin of the numbers",
+            "problem.model.norms_per_layer": "Megatron has 2; a rule rejects others (E02)",
+            "problem.model.final_norm": "Megatron has one; a rule rejects models without (E02)",
+            "problem.model.left_out": "a rule rejects models with left-out parts (E07)",
+            "problem.model.mamba.conv_size": "Megatron has 4; a rule rejects others (E07)",
+            "problem.model.ffn.bias": "attention.output_bias shows the switch of all biases (E02)",
+            "problem.model.experts.bias": "attention.output_bias shows the switch of all biases",
+        }
+    )
 
     def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
         """Yield the settings that Megatron reads from its arguments."""

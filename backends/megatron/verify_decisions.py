@@ -48,18 +48,27 @@ def decisions(arguments: Arguments, fields: PlanFields) -> Iterator[Decision]:
     split = derive_split(settings)
     for name, value in (split or {"split.chunks": "no valid split"}).items():
         yield _decision(settings, f"layout.{name}", STAGE_FLAGS[name], value)
+    # The bars of a layer pattern separate the stages, so no flag names the form of the split.
+    for name in STAGE_FLAGS.keys() - (split or STAGE_FLAGS).keys():
+        yield Decision(f"layout.{name}", fields[f"layout.{name}"], ARGUMENTS)
     yield from _extra_arguments(arguments, extra, fields)
 
 
 def _shown(fields: PlanFields) -> tuple[Shown, ...]:
     """Return the rows of the fields that a plan has."""
-    model = fields["problem.model"]
     rows = verify_model.SHOWN + verify_job.SHOWN
     rows += verify_model.SHOWN_LATENT if fields.latent else verify_model.SHOWN_GROUPED
-    rows += verify_model.SHOWN_LINEAR if model["linear"] is not None else ()
-    rows += verify_model.SHOWN_MAMBA if model["mamba"] is not None else ()
+    rows += verify_model.SHOWN_LINEAR if fields[verify_model.LINEAR] is not None else ()
+    no_mamba: tuple[Shown, ...] = ((verify_model.MAMBA, "hybrid-layer-pattern", _mamba_layers),)
+    rows += verify_model.SHOWN_MAMBA if fields[verify_model.MAMBA] is not None else no_mamba
     without: tuple[Shown, ...] = ((verify_model.EXPERTS, "num-experts", _experts),)
     return rows + (verify_model.SHOWN_EXPERTS if fields.routed else without)
+
+
+def _mamba_layers(settings: Settings) -> Any:
+    """Return the pattern if it has Mamba layers, else None, the value of a plan without them."""
+    pattern = settings["hybrid-layer-pattern"]
+    return pattern if isinstance(pattern, str) and "M" in pattern else None
 
 
 def _experts(settings: Settings) -> Any:
@@ -86,10 +95,17 @@ def _ratios(settings: Settings, fields: PlanFields) -> Iterator[Decision]:
     batches = batch / (micro * dp) if dp else 0
     for path, flag, value in (
         ("layout.dp", "tensor-model-parallel-size", dp),
+        ("layout.dp_shard", "num-distributed-optimizer-instances", _shard(settings, dp)),
         ("layout.edp", "expert-model-parallel-size", edp),
         ("layout.micro_batches", "micro-batch-size", batches),
     ):
         yield _decision(settings, path, flag, value)
+
+
+def _shard(settings: Settings, dp: int) -> Any:
+    """Return the ranks over which the optimizer state is sharded."""
+    copies = settings["num-distributed-optimizer-instances"]
+    return dp // copies if isinstance(copies, int) and copies > 0 else copies
 
 
 def _decision(settings: Settings, path: str, flag: str, value: Any) -> Decision:

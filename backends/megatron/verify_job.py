@@ -79,7 +79,11 @@ SHOWN: tuple[Shown, ...] = (
         f"{LAYOUT}.etp",
         "expert-tensor-parallel-size",
         # initialize_model_parallel: the default is tp.
-        lambda s: s["expert-tensor-parallel-size"] or s["tensor-model-parallel-size"],
+        lambda s: (
+            s["tensor-model-parallel-size"]
+            if s["expert-tensor-parallel-size"] is None
+            else s["expert-tensor-parallel-size"]
+        ),
     ),
     (
         f"{LAYOUT}.order",

@@ -1,14 +1,17 @@
-"""Verifier of ``preflight/expected.json``, the placement that the preflight program expects."""
+"""Verifier of the preflight program and of the placement that it expects, ``expected.json``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from parc.backends.verifier import FileDependencies, JobShape, Verifier
+from parc.backends.verifier import Decision, FileDependencies, JobShape, Verifier
 from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.verify.program_code import read_program_digests, verify_programs
 from parc.compiler.verify.read_emitted import read_format_1
 
+PACKAGE = "parc.backends.preflight"
+KEYS = ("format", "groups", "hosts", "ranks_per_node", "world")
 EXPECTED, PROGRAM = "preflight/expected.json", "preflight/check_ranks.py"
 
 
@@ -21,14 +24,38 @@ class PreflightVerifier(Verifier):
         required_by=((EXPECTED, PROGRAM),),
     )
 
+    def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
+        """Yield the hosts and rank counts that the program expects."""
+        if EXPECTED not in artifacts:
+            return
+        expected = _read_expected(artifacts[EXPECTED])
+        hosts = expected["hosts"]
+        yield Decision("problem.cluster.named", bool(hosts), EXPECTED)
+        if hosts:
+            yield Decision("placement.hosts", hosts, EXPECTED)
+        yield Decision("placement.ranks_per_node", expected.get("ranks_per_node"), EXPECTED)
+        yield Decision("layout.world", expected.get("world"), EXPECTED)
+        for key in sorted(expected.keys() - set(KEYS)):
+            yield Decision("problem.launch.args", f"the key {key}", EXPECTED)
+        for name, group in sorted(expected["groups"].items()):
+            if not isinstance(group, dict) or group.keys() != {"size", "within"}:
+                yield Decision("problem.launch.args", f"the group {name}", EXPECTED)
+
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
-        """Report hosts (A02), rank counts (A07) and groups (A06) that differ from the rank map."""
+        """Report changed code (A18), and differences from the rank map.
+
+        These are hosts (A02), rank counts (A07) and groups (A06).
+        """
+        verify_programs(artifacts, read_program_digests(PACKAGE), sink)
         if EXPECTED not in artifacts or job.document is None:
             return
-        keys = (("groups", dict), ("hosts", list))
-        expected = read_format_1(EXPECTED, artifacts[EXPECTED], keys)
+        expected = _read_expected(artifacts[EXPECTED])
         _verify_hosts_and_counts(expected, job, job.document, sink)
         _verify_groups(expected["groups"], job.document["groups"], sink)
+
+
+def _read_expected(text: str) -> dict[str, Any]:
+    return read_format_1(EXPECTED, text, (("groups", dict), ("hosts", list)))
 
 
 def _verify_hosts_and_counts(
@@ -62,6 +89,9 @@ def _verify_groups(expected: dict[str, Any], groups: dict[str, Any], sink: Sink)
             message = f"the groups of {name} in {EXPECTED} differ from those of the rank map"
             label = f"{found!r:.60}, must be {must!r:.60}"
             sink.report("A06", Finding(message, label), span=Span(EXPECTED, 1, 1))
+    for name in sorted(expected.keys() - groups.keys()):
+        message = f"the rank map has no groups of {name!r:.40}, which are in {EXPECTED}"
+        sink.report("A06", message, span=Span(EXPECTED, 1, 1))
 
 
 def _group_span(group: Any) -> tuple[Any, Any] | None:

@@ -1,17 +1,28 @@
-"""Dependencies between the files of the rank map.
+"""Verifier of the rank map: dependencies between its files, and the decisions that they show.
 
 ``compiler.verify`` itself compares the rank map with the files of all other targets.
 """
 
 from __future__ import annotations
 
-from parc.backends.verifier import FileDependencies, Verifier
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from parc.backends.rankmap.verify_document import (
+    document_decisions,
+    table_decisions,
+    verify_groups_and_sizes,
+)
+from parc.backends.verifier import Decision, FileDependencies, Verifier
+from parc.compiler.diagnostics import Sink
+from parc.compiler.verify.read_emitted import DOCUMENT, TABLE
+from parc.compiler.verify.verify_decisions import PLAN, read_plan
 
 FILES = ("rankmap.csv", "rankmap.json", "rankmap.md")
 
 
 class RankmapVerifier(Verifier):
-    """Declares that the CSV table, the JSON document and the Markdown page belong together."""
+    """Compares the hosts, meshes and groups of the rank map with the plan."""
 
     files = FileDependencies(
         always=FILES,
@@ -22,6 +33,25 @@ class RankmapVerifier(Verifier):
             ("rankmap.csv", "rankmap.md"),
         ),
     )
+    not_in_files = MappingProxyType(
+        {
+            "problem.job": "the rank map shows the placement of ranks only",
+            "problem.service": "the rank map shows the placement of ranks only",
+        }
+    )
+
+    def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
+        """Yield the hosts, racks, meshes and rank counts of the table and the document."""
+        if TABLE in artifacts:
+            yield from table_decisions(artifacts[TABLE])
+        if DOCUMENT in artifacts and PLAN in artifacts:
+            serving = "service" in read_plan(artifacts[PLAN])["problem"]
+            yield from document_decisions(artifacts[DOCUMENT], serving)
+
+    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+        """Report groups and sizes of ``rankmap.json`` that contradict its meshes (A06)."""
+        if DOCUMENT in artifacts:
+            verify_groups_and_sizes(artifacts[DOCUMENT], sink)
 
 
 VERIFIER = RankmapVerifier()

@@ -1,28 +1,90 @@
-"""Verifier of the plan inside ``ray/serve.py``, which it reads without executing the program."""
+"""Verifier of ``ray/serve.py``: its plan, which it reads without running the program, and its code.
+
+The plan is the JSON document that the program assigns to ``PLAN``. The remaining code is compared
+with a digest.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, cast
 
-from parc.backends.verifier import FileDependencies, JobShape, Verifier
+from parc.backends.registry import verifier
+from parc.backends.shared.verify_environment import Export, environment_decisions, verify_required
+from parc.backends.verifier import (
+    Decision,
+    EngineVerifier,
+    FileDependencies,
+    JobShape,
+    Verifier,
+)
 from parc.compiler.diagnostics import Sink, Span
+from parc.compiler.verify.program_code import (
+    code_digest,
+    parse_program,
+    read_program_digests,
+    verify_code,
+)
 from parc.compiler.verify.read_emitted import Malformed, read_json
+from parc.compiler.verify.verify_decisions import PLAN, read_plan
 
 PROGRAM = "ray/serve.py"
+PACKAGE = "parc.backends.ray"
+KEYS = ("command", "engines", "environment", "hosts", "nodes", "port")
+EMPTY = "PLAN = json.loads('')"
+"""Assignment that replaces the plan before the digest of the code is computed."""
 
 
 class RayVerifier(Verifier):
-    """Compares the hosts, and the node rank of every rank, with the rank map."""
+    """Compares the settings in the program with the plan, and its hosts with the rank map."""
 
     files = FileDependencies(always_serving=(PROGRAM,))
+    not_in_files = MappingProxyType(
+        {
+            "problem.endpoint.load_balancer": "the program starts one API server per engine",
+            "problem.launch.master_port": "Ray chooses the ports of its engines",
+            "layout.rank_gpus": "equal to layout.engine_gpus, because dp is 1",
+        }
+    )
+
+    def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
+        """Yield the settings of the command, its variables, the engines, hosts and the port."""
+        if PROGRAM not in artifacts or PLAN not in artifacts:
+            return
+        text = artifacts[PROGRAM]
+        found, plan = read_document(text), read_plan(artifacts[PLAN])
+        words, variables = _texts(found, "command"), _variables(found)
+        engine = _engine(plan)
+        if engine is not None:
+            yield from engine.command_decisions(PROGRAM, words, variables, plan)
+            exports = [Export(name, value, 1) for name, value in variables.items()]
+            required = engine.required_environment(plan, variables)
+            user = dict(plan["problem"]["launch"]["env"])
+            yield from environment_decisions(PROGRAM, exports, required, user)
+        for key in sorted(found.keys() - set(KEYS)):
+            yield Decision("problem.launch.args", f"the key {key}", PROGRAM, _line(text, key))
+        yield from _placement_decisions(text, found)
+
+    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+        """Report variables that the network of the plan requires (A18)."""
+        if PROGRAM not in artifacts or PLAN not in artifacts:
+            return
+        plan, variables = read_plan(artifacts[PLAN]), _variables(read_document(artifacts[PROGRAM]))
+        engine = _engine(plan)
+        if engine is not None:
+            exports = [Export(name, value, 1) for name, value in variables.items()]
+            required = engine.required_environment(plan, variables)
+            user = dict(plan["problem"]["launch"]["env"])
+            verify_required(PROGRAM, exports, required, user, sink)
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
-        """Report hosts (A02) and pinned node ranks (A07) that differ from the rank map."""
+        """Report changed code (A18), and hosts (A02) or node ranks (A07) unlike the rank map."""
         if PROGRAM not in artifacts:
             return
-        plan = read_plan(artifacts[PROGRAM])
+        _verify_code(artifacts, sink)
+        plan = read_document(artifacts[PROGRAM])
         span, hosts = Span(PROGRAM, 1, 1), plan.get("hosts")
         if hosts and hosts != job.hosts:
             message = f"the hosts of {PROGRAM} differ from those of the rank map"
@@ -38,34 +100,127 @@ class RayVerifier(Verifier):
             sink.report("A07", message, span=span)
 
 
-def read_plan(text: str) -> dict[str, Any]:
+def _engine(plan: Mapping[str, Any]) -> EngineVerifier | None:
+    return cast(EngineVerifier | None, verifier(plan["problem"]["framework"]))
+
+
+def _placement_decisions(text: str, found: Mapping[str, Any]) -> Iterable[Decision]:
+    """Yield the decisions about engines, hosts and the port."""
+    engines, line = _node_ranks_per_engine(found), _line(text, "engines")
+    ranks = [node for engine in engines for node in engine]
+    sizes = {len(engine) for engine in engines}
+    each = ranks.count(ranks[0]) if ranks else 0
+    # Ranks fill the hosts in order.
+    in_order = ranks == [place // each for place in range(len(ranks))] if each else False
+    yield Decision("layout.replicas", len(engines), PROGRAM, line)
+    yield Decision("layout.gpus", len(ranks), PROGRAM, line)
+    yield Decision("layout.engine_gpus", sizes.pop() if len(sizes) == 1 else 0, PROGRAM, line)
+    yield Decision("placement.ranks_per_node", each if in_order else ranks, PROGRAM, line)
+    nodes, hosts = found.get("nodes"), found.get("hosts")
+    yield Decision(
+        "placement.hosts",
+        hosts or nodes,
+        PROGRAM,
+        _line(text, "hosts"),
+        accepts=lambda names: hosts == names or (not hosts and type(hosts) is list),
+    )
+    yield Decision(
+        "placement.hosts",
+        nodes,
+        PROGRAM,
+        _line(text, "nodes"),
+        accepts=lambda names: type(nodes) is int and nodes == len(names),
+    )
+    yield Decision("problem.cluster.named", bool(hosts), PROGRAM, _line(text, "hosts"))
+    yield Decision("problem.endpoint.port", found.get("port"), PROGRAM, _line(text, "port"))
+
+
+def _node_ranks_per_engine(plan: Mapping[str, Any]) -> list[list[Any]]:
+    """Return the node rank of every rank, as one list per engine.
+
+    Raises:
+        Malformed: the plan contains anything else.
+    """
+    engines = plan.get("engines")
+    if not isinstance(engines, list) or not all(isinstance(one, list) for one in engines):
+        raise Malformed(PROGRAM, 1, "engines is not a list of lists of node ranks")
+    return engines
+
+
+def _line(text: str, key: str) -> int:
+    """Return the line of a key of the document; 1 if it is absent."""
+    at = text.find(f'"{key}":')
+    return text.count("\n", 0, at) + 1 if at >= 0 else 1
+
+
+def _texts(found: Mapping[str, Any], key: str) -> list[str]:
+    value = found.get(key)
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise Malformed(PROGRAM, 1, f"{key} is not a list of texts")
+    return value
+
+
+def _variables(found: Mapping[str, Any]) -> dict[str, str]:
+    value = found.get("environment")
+    if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
+        raise Malformed(PROGRAM, 1, "environment is not a mapping of texts")
+    return value
+
+
+def read_document(text: str) -> dict[str, Any]:
     """Return the plan: the JSON document that the program assigns to ``PLAN``.
 
     Raises:
         Malformed: the program has no assignment ``PLAN = json.loads(...)`` of a literal text, or
             that text is not JSON.
     """
-    try:
-        assigned = [one for one in ast.parse(text).body if isinstance(one, ast.Assign)]
-        named = [one.value for one in assigned if getattr(one.targets[0], "id", "") == "PLAN"]
-        literal = ast.literal_eval(named[0].args[0]) if isinstance(named[0], ast.Call) else ""
-    except (SyntaxError, ValueError, IndexError, RecursionError, MemoryError):
-        literal = ""
-    if not isinstance(literal, str) or not literal:
-        raise Malformed(PROGRAM, 1, "it has no PLAN = json.loads('...')")
+    _, literal = _split_program(text)
     return read_json(PROGRAM, literal)
 
 
-def _node_ranks_per_engine(plan: dict[str, Any]) -> list[list[Any]]:
-    """Return the node rank of every rank, as one list per engine.
+def _split_program(text: str) -> tuple[ast.Module, str]:
+    """Return the program with an empty plan, and the text of the plan; Malformed without one."""
+    module = parse_program(PROGRAM, text)
+    for place, one in enumerate(module.body):
+        if isinstance(one, ast.Assign) and getattr(one.targets[0], "id", "") == "PLAN":
+            literal = _literal(one.value)
+            if literal:
+                empty = ast.parse(EMPTY).body[0]
+                body = [*module.body[:place], ast.copy_location(empty, one)]
+                return ast.Module([*body, *module.body[place + 1 :]], []), literal
+    raise Malformed(PROGRAM, 1, "it has no PLAN = json.loads('...')")
 
-    Raises:
-        Malformed: the plan contains no list of such lists.
+
+def _literal(value: ast.expr) -> str:
+    """Return the text in ``json.loads(TEXT)``; empty for any other expression."""
+    if not isinstance(value, ast.Call) or ast.unparse(value.func) != "json.loads":
+        return ""
+    constant = value.args[0] if len(value.args) == 1 and not value.keywords else None
+    text = constant.value if isinstance(constant, ast.Constant) else ""
+    return text if isinstance(text, str) else ""
+
+
+def program_code(text: str, entry: tuple[str, str, str]) -> str:
+    """Return the digest of the code of ``ray/serve.py`` without its plan and its engine.
+
+    ``entry`` is the program, the module and the variable of the engine.
     """
-    engines = plan.get("engines")
-    if not isinstance(engines, list) or not all(isinstance(one, list) for one in engines):
-        raise Malformed(PROGRAM, 1, "engines is not a list of lists of node ranks")
-    return engines
+    return code_digest(_code_without_settings(text, entry)).code
+
+
+def _code_without_settings(text: str, entry: tuple[str, str, str]) -> ast.Module:
+    program, name, variable = entry
+    general = text.replace(f'["{program}", *words]', '["PROGRAM", *words]')
+    general = general.replace(f"from {name} import main", "from MODULE import main")
+    return _split_program(general.replace(f'"{variable}":', '"VARIABLE":'))[0]
+
+
+def _verify_code(artifacts: Mapping[str, str], sink: Sink) -> None:
+    """Report code that PARC does not emit (A18); the entry of the engine is part of the code."""
+    engine = _engine(read_plan(artifacts[PLAN])) if PLAN in artifacts else None
+    if engine is not None and engine.ray_entry is not None:
+        code = _code_without_settings(artifacts[PROGRAM], engine.ray_entry)
+        verify_code(PROGRAM, code, read_program_digests(PACKAGE)[PROGRAM].code, sink)
 
 
 VERIFIER = RayVerifier()

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from parc.backends.declaration import Declaration
 from parc.backends.registry import behind_front, find_declaration
 from parc.compiler.diagnostics import Finding
-from parc.compiler.ir import NO_ZERO_PLUS, Layout, Problem, ServingLayout, ServingProblem
+from parc.compiler.ir import NO_ZERO_PLUS, Layout, Pins, Problem, ServingLayout, ServingProblem
 from parc.compiler.ir.rule import Rule
 from parc.compiler.ir.serving_plan import ServingRule
 
 Uses = Callable[[Layout], bool]
+Requests = Callable[[Pins], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +33,20 @@ class Strategy:
     reads: tuple[str, ...]
     """Fields of the layout that ``uses`` reads."""
     uses: Uses
+    requested: Requests = lambda pins: False
+    """True if the spec requests the strategy by name, which counts with any parallel sizes: with
+    one rank per group the layout does not use the strategy, but it may on another cluster."""
 
 
 def _uses_zero_stage(stage: int) -> Uses:
     """Return a function that is true for layouts with ZeRO ``stage`` and more than one shard."""
-    return lambda layout: layout.zero_stage == stage and layout.dp_shard > 1
+    # The state is sharded over the context-parallel ranks too.
+    return lambda layout: layout.zero_stage == stage and layout.dp_shard * layout.cp > 1
+
+
+def _requests(field: str, value: object) -> Requests:
+    """Return a function that is true for specs that set ``layout.<field>`` to ``value``."""
+    return lambda pins: getattr(pins, field) == value
 
 
 def _uses_context_comm(comm: str) -> Uses:
@@ -62,7 +72,13 @@ def _uses_axis(name: str) -> Uses:
     return lambda layout: bool(getattr(layout, name) > 1)
 
 
-_ZERO = ("zero_stage", "dp_shard")
+def _requests_context_comm(comm: str) -> Requests:
+    """Return a function that is true for specs that set ``comm`` and do not exclude cp > 1."""
+    # A plan without context parallelism prints the value that the framework would use.
+    return lambda pins: pins.cp_comm == comm and pins.cp != 1
+
+
+_ZERO = ("zero_stage", "dp_shard", "cp")
 _CP = ("cp", "cp_comm")
 _PP = ("pp", "schedule")
 
@@ -70,37 +86,38 @@ STRATEGIES: tuple[Strategy, ...] = (
     Strategy("dp", "data parallel (DDP)", "layout.dp", "layout.dp: 1", ("dp_shard", "dp_replicate"),
              lambda layout: layout.dp > 1),
     Strategy("zero-1", "ZeRO-1", "layout.zero_stage", "layout.zero_stage: 0", _ZERO,
-             _uses_zero_stage(1)),
+             _uses_zero_stage(1), _requests("zero_stage", 1)),
     Strategy("zero-2", "ZeRO-2", "layout.zero_stage", "layout.zero_stage: 1", _ZERO,
-             _uses_zero_stage(2)),
+             _uses_zero_stage(2), _requests("zero_stage", 2)),
     Strategy("zero-3", "ZeRO-3, FSDP", "layout.zero_stage", "layout.zero_stage: 1", _ZERO,
-             _uses_zero_stage(3)),
+             _uses_zero_stage(3), _requests("zero_stage", 3)),
     Strategy("hsdp", "hybrid sharding (HSDP)", "layout.dp_shard", "layout.dp_shard: auto",
              ("dp_replicate", "zero_stage"),
              lambda layout: layout.dp_replicate > 1 and layout.zero_stage > 0),
     Strategy("tp", "tensor parallel", "layout.tp", "layout.tp: 1", ("tp",), _uses_axis("tp")),
     Strategy("sp", "sequence parallel (with tp)", "layout.sequence_parallel",
              "layout.sequence_parallel: false", ("tp", "sequence_parallel"),
-             lambda layout: layout.tp > 1 and layout.sequence_parallel),
+             lambda layout: layout.tp > 1 and layout.sequence_parallel,
+             _requests("sequence_parallel", True)),
     Strategy("cp-p2p", "context parallel (ring)", "layout.cp_comm", "layout.cp: 1", _CP,
              _uses_context_comm("p2p")),
     Strategy("cp-all-gather", "context parallel (all-gather)", "layout.cp_comm",
              "layout.cp: 1", _CP, _uses_context_comm("all_gather")),
     Strategy("cp-a2a", "context parallel (Ulysses)", "layout.cp_comm", "layout.cp: 1", _CP,
-             _uses_context_comm("a2a")),
+             _uses_context_comm("a2a"), _requests_context_comm("a2a")),
     Strategy("cp-hierarchical", "context parallel (Ulysses in a ring)", "layout.cp_comm",
              "layout.cp: 1", _CP, _uses_context_comm("a2a+p2p")),
     Strategy("gpipe", "pipeline (GPipe)", "layout.schedule", "layout.schedule: auto", _PP,
-             _uses_schedule("gpipe")),
+             _uses_schedule("gpipe"), _requests("schedule", "gpipe")),
     Strategy("1f1b", "pipeline (1F1B)", "layout.pp", "layout.pp: 1", _PP, _uses_schedule("1f1b")),
     Strategy("interleaved", "pipeline (interleaved, vpp)", "layout.vpp", "layout.vpp: 1", _PP,
-             _uses_schedule("interleaved")),
+             _uses_schedule("interleaved"), _requests("schedule", "interleaved")),
     Strategy("zb-h1", "pipeline (zero bubble H1)", "layout.schedule", "layout.schedule: auto", _PP,
-             _uses_schedule("zb-h1")),
+             _uses_schedule("zb-h1"), _requests("schedule", "zb-h1")),
     Strategy("zb-v", "pipeline (zero bubble V)", "layout.schedule", "layout.schedule: auto", _PP,
-             _uses_schedule("zb-v")),
+             _uses_schedule("zb-v"), _requests("schedule", "zb-v")),
     Strategy("dualpipe-v", "pipeline (DualPipeV)", "layout.schedule", "layout.schedule: auto", _PP,
-             _uses_schedule("dualpipe-v")),
+             _uses_schedule("dualpipe-v"), _requests("schedule", "dualpipe-v")),
     Strategy("ep", "expert parallel", "layout.ep", "layout.ep: 1", ("ep",), _uses_axis("ep")),
     Strategy("etp", "expert tensor parallel", "layout.etp", "layout.etp: 1", ("etp", "ep"),
              lambda layout: layout.etp > 1 and layout.ep > 1),
@@ -117,7 +134,8 @@ STRATEGIES: tuple[Strategy, ...] = (
     Strategy("zero-plus", "ZeRO++", "layout.zero_plus", "remove layout.zero_plus", ("zero_plus",),
              lambda layout: layout.zero_plus != NO_ZERO_PLUS),
 )  # fmt: skip
-"""Strategies in the order of the matrix."""
+"""Strategies in the order of the matrix. The ring (p2p) and 1F1B are the values of a layout without
+context parallelism and without a pipeline, so that no spec requests them by these words alone."""
 
 
 def strategy_rules(framework: str, supported: Mapping[str, str]) -> tuple[Rule, ...]:
@@ -139,8 +157,8 @@ def _unsupported_rules(framework: str, supported: Mapping[str, str]) -> Iterator
 
 
 def _uses_strategy(strategy: Strategy) -> Callable[[Problem, Layout], bool]:
-    """Return the condition of a rule: True if a layout uses ``strategy``."""
-    return lambda _, layout: strategy.uses(layout)
+    """Return the condition that a layout uses ``strategy``, or that the spec requests it."""
+    return lambda problem, layout: strategy.uses(layout) or strategy.requested(problem.pins)
 
 
 def _explain_unsupported(

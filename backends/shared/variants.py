@@ -21,7 +21,7 @@ def apply_pins(problem: Problem, offered: Iterable[LayoutVariant]) -> tuple[Layo
         for name in ("zero_stage", "dp_shard", "schedule", "cp_comm", "offload", "zero_plus")
         if getattr(pins, name) is not None
     }
-    if pins.cp_a2a is not None:
-        # cp_a2a is only relevant for this communication, so that setting it implies the choice.
+    if pins.cp_a2a not in (None, 1):
+        # Groups are only relevant for this communication, so that setting them implies the choice.
         written.setdefault("cp_comm", "a2a+p2p")
     return tuple(dict.fromkeys(replace(variant, **written) for variant in offered))

@@ -97,12 +97,8 @@ def environment_decisions(
     """Yield the variables of ``launch.env``; they include each variable that is not required."""
     found = {one.name: one for one in exports}
     pairs = [[name, found[name].value] for name in user if name in found]
-    foreign = [
-        one
-        for at, one in enumerate(exports)
-        if (one.name not in user and one.name not in required)
-        or any(other.name == one.name for other in exports[:at])
-    ]
+    # The last export of a repeated variable counts.
+    foreign = [one for name, one in found.items() if name not in user and name not in required]
     pairs += [[one.name, one.value] for one in foreign]
     lines = [one.line for one in foreign] or [found[name].line for name in user if name in found]
     line = lines[0] if lines else 1

@@ -26,7 +26,7 @@ _INNER_COMMENT = re.compile(r"(?:^|[ \t])[ \t]*#[ \t].*$|^[ \t]+|[ \t]+$", re.MU
 """Comments and indentation in a program that a script quotes, such as that of awk."""
 _BLANK_LINES = re.compile(r"\n+")
 _EXPORT = re.compile(r"export ([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-_EXPANDED = re.compile(r"[$`]")
+_LITERAL, _EXPANDED = re.compile(r"'[^']*'|\\."), re.compile(r"[$`]")
 _GROUPS = {"nodes": r"\S*?", "ranks": r"\S*?"}
 """Hole with a single word -> pattern."""
 ENVIRONMENT = "<environment>"
@@ -80,7 +80,7 @@ def literal_export(text: str) -> tuple[str, str] | None:
     import shlex
 
     found = _EXPORT.fullmatch(text)
-    if found is None or _EXPANDED.search(found[2]):
+    if found is None or _EXPANDED.search(_LITERAL.sub("", found[2])):
         return None
     try:
         words = shlex.split(found[2])

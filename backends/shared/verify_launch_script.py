@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 from parc.backends.shared.verify_known_lines import (
     Comparison,
@@ -27,6 +28,7 @@ from parc.backends.shared.verify_launch_environment import (
 )
 from parc.backends.verifier import (
     Decision,
+    FrameworkVerifier,
     JobShape,
     LauncherNumber,
     ProgramStart,
@@ -44,6 +46,7 @@ TORCHRUN = (
 )
 _DEVICES = re.compile(r"^export (?:CUDA|HIP)_VISIBLE_DEVICES='?([0-9,]+)'?$", re.MULTILINE)
 PACKAGE, LINES = "parc.backends.shared", "launch.sh"
+PROGRAM = "problem.launch.program"
 HOSTS_FILES = {"torchrun": "hosts", "slurm": "hostfile", "deepspeed": "hostfile"}
 """Folder of a launch script -> name of its file of hosts."""
 DAMAGED = (TypeError, KeyError, AttributeError, ValueError, IndexError, ArithmeticError)
@@ -66,45 +69,66 @@ def program_start(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Prog
     """Return the way in which launch scripts start the program of a plan; None if it is unknown."""
     problem = plan["problem"]
     name, launch = problem["framework"], problem["launch"]
-    found: ProgramStart | None = None
-    framework = framework_verifier(load_verifiers((name,)), artifacts)
-    if framework is not None:
-        found = framework.program_start(plan, artifacts)
-    if name in problem["emit"]:
-        return found
-    # Without files of the framework, the user's program is started with launch.args.
-    return ProgramStart(
-        program=shlex.quote(launch["program"]), arguments=shlex.join(launch["args"])
-    )
+    verifiers = load_verifiers((name,))
+    own = cast(FrameworkVerifier | None, verifiers.get(name))
+    framework = framework_verifier(verifiers, artifacts) or own
+    start = framework.program_start(plan, artifacts) if framework is not None else None
+    if start is None or name in problem["emit"]:
+        return start
+    # Without files of the framework, the user's program is started with launch.args; it still
+    # needs the variables of the framework.
+    words = shlex.join(launch["args"])
+    program = shlex.quote(launch["program"])
+    return ProgramStart(program=program, arguments=words, environment=start.environment)
 
 
 def launch_script_decisions(
-    file: str, plan: Mapping[str, Any], artifacts: Mapping[str, str]
+    file: str,
+    plan: Mapping[str, Any],
+    artifacts: Mapping[str, str],
+    launcher: tuple[str, ...] = (),
 ) -> Iterator[Decision]:
-    """Yield the decisions that a launch script shows: environment, program, arguments and port."""
-    start = _start(plan, artifacts)
+    """Yield the decisions that a launch script shows: environment, program, arguments and port.
+
+    ``launcher`` are the words of a launcher in place of torchrun.
+    """
+    start = _start(plan, artifacts, launcher)
     if start is None:
         return
     script = read_script(mark_setup(artifacts[file]))
     yield from setup_decisions(file, artifacts[file])
-    yield from _compare(file, plan, script, start).decisions
+    result = _compare(file, plan, script, start)
+    yield from result.decisions
+    if not start.program:
+        # The last command names the module instead; verify_launch_lines compares it.
+        yield Decision(PROGRAM, planned_value(plan, PROGRAM), file)
     yield from environment_decisions(file, script, plan, start.environment)
 
 
 def verify_launch_lines(
-    file: str, plan: Mapping[str, Any], artifacts: Mapping[str, str], sink: Sink
+    file: str,
+    plan: Mapping[str, Any],
+    artifacts: Mapping[str, str],
+    sink: Sink,
+    launcher: tuple[str, ...] = (),
 ) -> None:
-    """Report commands of a launch script that the plan does not need, or that are missing (A18)."""
-    start = _start(plan, artifacts)
+    """Report commands of a launch script that the plan does not need, or that are missing (A18).
+
+    ``launcher`` are the words of a launcher in place of torchrun.
+    """
+    start = _start(plan, artifacts, launcher)
     if start is not None:
         script = read_script(mark_setup(artifacts[file]))
         result = _compare(file, plan, script, start)
         verify_program(file, result.found, result.expected, sink)
 
 
-def _start(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> ProgramStart | None:
+def _start(
+    plan: Mapping[str, Any], artifacts: Mapping[str, str], launcher: tuple[str, ...]
+) -> ProgramStart | None:
     try:
-        return program_start(plan, artifacts)
+        start = program_start(plan, artifacts)
+        return replace(start, launcher=launcher) if start is not None and launcher else start
     except DAMAGED:
         raise Malformed(PLAN, 1, "problem.launch has a value of another type") from None
 
@@ -151,7 +175,7 @@ def _compare(
             "ranks": Value(str(plan["placement"]["ranks_per_node"])),
             "master": Value(shlex.quote(plan["placement"]["hosts"][0])),
             "port": Value(str(launch["master_port"]), "problem.launch.master_port"),
-            "program": Value(start.program, "problem.launch.program"),
+            "program": Value(start.program, PROGRAM),
             "arguments": Value(start.arguments, "problem.launch.args"),
         }
     except DAMAGED:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from parc.backends.shared.verify_launch_script import (
     exported_devices,
@@ -10,8 +11,8 @@ from parc.backends.shared.verify_launch_script import (
     verify_launch_lines,
     verify_launch_script,
 )
-from parc.backends.slurm.verify_directives import JOB, directive_decisions
-from parc.backends.slurm.verify_job import compare_job
+from parc.backends.slurm.verify_directives import JOB, SLURM, directive_decisions
+from parc.backends.slurm.verify_job import absent_container, compare_job
 from parc.backends.verifier import Decision, FileDependencies, JobShape, LauncherNumber, Verifier
 from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.verify.launch_numbers import (
@@ -25,7 +26,7 @@ from parc.compiler.verify.verify_program import verify_program
 
 HOSTFILE, SCRIPT = "slurm/hostfile", "slurm/launch.sh"
 NODES = (
-    LauncherNumber("--nodes", r"^#SBATCH --nodes=(\d+)", "nodes"),
+    LauncherNumber("--nodes", r"^#SBATCH --nodes[= ](\d+)", "nodes"),
     LauncherNumber("nodes", r"^[ \t]*nodes=(\d+)[ \t]*$", "nodes"),
 )
 
@@ -40,6 +41,8 @@ class SlurmVerifier(Verifier):
         references={HOSTFILE: "/slurm/hostfile", SCRIPT: f"$PARC_DIR/{SCRIPT}"},
     )
 
+    not_in_files = MappingProxyType({f"{SLURM}.version": "selects the directives that exist"})
+
     def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
         """Yield the directives, log folder and container of the job, and the launch script's."""
         if PLAN not in artifacts:
@@ -49,6 +52,7 @@ class SlurmVerifier(Verifier):
             yield from directive_decisions(artifacts[JOB], plan, artifacts)
             comparison = compare_job(plan, artifacts)
             yield from comparison.decisions if comparison is not None else ()
+            yield from absent_container(artifacts[JOB])
         if SCRIPT in artifacts:
             yield from launch_script_decisions(SCRIPT, plan, artifacts)
 

@@ -102,10 +102,9 @@ def directive_decisions(
         differing.add(path)
         setting = f"#SBATCH --{name}" if name in found else ""
         yield Decision(path, words, JOB, line, setting)
-    for name in sorted(expected):
-        path = _path(name, plan)
-        if path not in differing:
-            yield Decision(path, planned_value(plan, path), JOB, found[name][1])
+    for path in sorted({*PATHS.values(), f"{SLURM}.nodelist", f"{SLURM}.extra"} - differing):
+        # The directive is the expected one, or absent as expected.
+        yield Decision(path, planned_value(plan, path), JOB)
 
 
 def _path(name: str, plan: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from parc.backends.shared.verify_known_lines import (
 )
 from parc.backends.shared.verify_launch_script import DAMAGED, program_start
 from parc.backends.slurm.verify_directives import JOB, SLURM, rack_homes
+from parc.backends.verifier import Decision
 from parc.compiler.verify.read_emitted import Malformed
 from parc.compiler.verify.select_verifiers import engine_verifier, load_verifiers
 from parc.compiler.verify.verify_decisions import PLAN
@@ -49,6 +50,13 @@ def compare_job(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Compar
         raise Malformed(PLAN, 1, f"{SLURM} has a value of another type") from None
     known = known_lines(PACKAGE, LINES, conditions, texts)
     return compare_lines(JOB, read_script(artifacts[JOB]), known, values, plan)
+
+
+def absent_container(text: str) -> Iterator[Decision]:
+    """Yield the decisions of a job script without flags of a container; nothing otherwise."""
+    if "--container-" not in text:
+        yield Decision(f"{SLURM}.container_image", None, JOB)
+        yield Decision(f"{SLURM}.container_mounts", [], JOB)
 
 
 def _values(plan: Mapping[str, Any]) -> dict[str, Value]:

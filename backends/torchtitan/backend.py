@@ -5,11 +5,12 @@ from __future__ import annotations
 from parc.backends.base import LaunchCommand
 from parc.backends.shared.render import shell_word
 from parc.backends.shared.torch.framework import TorchFramework
+from parc.backends.torchtitan.flavors import report_changed_flavor
 from parc.backends.torchtitan.memory import torchtitan_memory
 from parc.backends.torchtitan.module_file import FOLDER, MODULE, module_file
 from parc.backends.torchtitan.rules import OPERATORS, rules
 from parc.backends.torchtitan.split import find_split, why_no_split
-from parc.compiler.diagnostics import Finding
+from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     NO_RECOMPUTE,
     Artifact,
@@ -90,6 +91,11 @@ class Torchtitan(TorchFramework):
         if own:
             return LaunchCommand(program=shell_word(own), args=args, setup=(path,))
         return LaunchCommand(program="", module="torchtitan.train", args=args, setup=(path,))
+
+    def check(self, plan: Plan, sink: Sink) -> None:
+        """Report changes of the model that a registered flavor hides."""
+        super().check(plan, sink)
+        report_changed_flavor(plan.problem.model, sink)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
         """Return ``torchtitan/parc_titan.py``, the module that configures the run."""

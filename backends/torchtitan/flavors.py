@@ -11,7 +11,7 @@ from parc.backends.shared.unsupported_features import (
     hybrid_model_features,
     unsupported_model_features,
 )
-from parc.compiler.diagnostics import Finding
+from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir import Model
 
@@ -75,6 +75,30 @@ def missing_model_features(model: Model) -> tuple[str, ...]:
     if model.position.scaling == "linear":
         found.append("linear scaling of positions")
     return tuple(found)
+
+
+FIXED_BY_FLAVOR = (
+    *("activation", "mlp_bias", "norm_epsilon", "window", "qk_norm"),
+    *(f"position.{key}" for key in ("base", "kind", "percent", "scaling", "scaling_factor")),
+    *("position.original_max_positions", "position.mscale", "position.mscale_all_dim"),
+)
+"""Fields below ``model`` that a registered flavor defines, and that its sizes do not show."""
+
+
+def report_changed_flavor(model: Model, sink: Sink) -> None:
+    """Report changes of a catalog model that torchtitan ignores, because it has a flavor (E14)."""
+    if find_flavor(model) is None or not sink.positions.is_path_in_spec("model.base"):
+        return
+    for path in (f"model.{name}" for name in FIXED_BY_FLAVOR):
+        if sink.positions.is_path_in_spec(path):
+            finding = Finding(
+                f"torchtitan does not use {path}",
+                label=f"the registered flavor with the sizes of {model.name} defines it",
+                help="a model with other sizes, or of another family, is built from the spec",
+                fix=f"remove {path}",
+                targets=("torchtitan",),
+            )
+            sink.report("E14", finding, at=path, key=True)
 
 
 def explain_unknown_model(model: Model) -> Finding:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from parc.backends.shared.verify_llama import UNUSED_IN_LLAMA
+from parc.backends.shared.verify_program_start import search_path, start_of_script
 from parc.backends.shared.verify_torch_layout import NOT_IN_TORCH_FILES, fixed_decisions
 from parc.backends.torchtitan.verify_model import model_decisions
 from parc.backends.torchtitan.verify_module import MODULE, read_module
 from parc.backends.torchtitan.verify_settings import AXES, run_decisions
-from parc.backends.verifier import Decision, FileDependencies
+from parc.backends.verifier import Decision, FileDependencies, ProgramStart
+from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes
 from parc.compiler.verify.emitted_settings import EmittedSettings
-from parc.compiler.verify.program_code import code_decisions, read_program_digests
+from parc.compiler.verify.program_code import read_program_digests, verify_code
 
 UNUSED = {
     "problem.job.wsd_decay_steps": "only relevant with the decay wsd",
@@ -42,8 +46,24 @@ class TorchtitanVerifier(DeviceMeshVerifier):
 
     not_in_files = MappingProxyType(NOT_IN_TORCH_FILES | UNUSED_IN_LLAMA | UNUSED)
 
+    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+        """Report code that PARC does not emit (A18)."""
+        found = read_module(artifacts[MODULE])
+        _mesh_sizes(found.settings)
+        digest = read_program_digests(__package__)[found.variant].code
+        verify_code(MODULE, found.code, digest, sink)
+
+    def program_start(
+        self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
+    ) -> ProgramStart | None:
+        """Return the start of torchtitan, or of the user's program, with the emitted module."""
+        start = start_of_script(plan, "", ("--module", "parc_titan", "--config", "run"))
+        start = replace(start, setup=(search_path("torchtitan"),))
+        own = plan["problem"]["launch"]["program"]
+        return start if own else replace(start, program="", module="torchtitan.train")
+
     def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
-        """Yield the settings of the module, and code that PARC does not emit."""
+        """Yield the settings of the module."""
         if MODULE not in artifacts:
             return
         found = read_module(artifacts[MODULE])
@@ -52,8 +72,6 @@ class TorchtitanVerifier(DeviceMeshVerifier):
         yield from run_decisions(settings, sizes)
         yield from model_decisions(settings)
         yield from settings.unread()
-        digest = read_program_digests(__package__)[found.variant].code
-        yield from code_decisions(MODULE, found.code, digest)
 
 
 VERIFIER = TorchtitanVerifier(

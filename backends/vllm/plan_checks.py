@@ -8,6 +8,7 @@ from parc.backends.vllm.defaults import DP_RPC_PORT, LOW_LATENCY_TOKENS, SUPERVI
 from parc.backends.vllm.extra_arguments import check_launch_args
 from parc.backends.vllm.processes import processes
 from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.diagnostics.plan_check import PlanCheck
 from parc.compiler.ir import ServingPlan
 
 TARGETS = ("vllm",)
@@ -23,12 +24,8 @@ TRUST = "--trust-remote-code"
 
 def check_vllm(plan: ServingPlan, sink: Sink) -> None:
     """Check the model family, ``launch.args``, ports, and communication kernels of a plan."""
-    _check_family(plan, sink)
-    check_user_shell(plan, sink)
-    check_launch_args(plan, shared_arguments(plan), sink)
-    _check_ports(plan, sink)
-    _check_low_latency(plan, sink)
-    _check_all_reduce(plan, sink)
+    for check in PLAN_CHECKS:
+        check.run(plan, sink)
 
 
 def _check_family(plan: ServingPlan, sink: Sink) -> None:
@@ -126,3 +123,19 @@ def _check_all_reduce(plan: ServingPlan, sink: Sink) -> None:
         causes=(Cause("cluster.node", f"{node.name} connects its GPUs only by PCIe"),),
     )
     sink.report("T10", finding, at="layout.tp")
+
+
+def _check_arguments(plan: ServingPlan, sink: Sink) -> None:
+    """Report words in ``launch.args`` that vLLM rejects or that the plan determines."""
+    check_launch_args(plan, shared_arguments(plan), sink)
+
+
+PLAN_CHECKS: tuple[PlanCheck[ServingPlan], ...] = (
+    PlanCheck(("V31",), _check_family),
+    PlanCheck(("F01", "F02", "F03", "V04"), _check_arguments),
+    PlanCheck(("L10", "L20"), _check_ports),
+    PlanCheck(("V28",), _check_low_latency),
+    PlanCheck(("T10",), _check_all_reduce),
+    PlanCheck(("L29", "L30", "L31"), check_user_shell),
+)
+"""Checks that ``check_vllm`` and ``parc lint`` run."""

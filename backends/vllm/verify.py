@@ -7,7 +7,7 @@ v1/executor/multiproc_executor.py), and the coordinates of a rank from its numbe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -26,10 +26,15 @@ from parc.backends.verifier import (
     FileDependencies,
     JobShape,
 )
-from parc.backends.vllm.verify_processes import process_decisions, read_deployment, verify_processes
+from parc.backends.vllm.verify_processes import (
+    DEFAULT_PORT,
+    process_decisions,
+    read_deployment,
+    verify_processes,
+)
 from parc.backends.vllm.verify_program import program_lines, variable_lines
-from parc.backends.vllm.verify_script import SCRIPT, Process, Script, read_script
-from parc.backends.vllm.verify_settings import PARTITION, setting_decisions
+from parc.backends.vllm.verify_script import SCRIPT, Process, Script, Word, read_script
+from parc.backends.vllm.verify_settings import PARTITION, Command, setting_decisions
 from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.verify.read_emitted import LARGEST, Malformed
 from parc.compiler.verify.verify_decisions import PLAN, read_plan
@@ -69,6 +74,7 @@ class VllmVerifier(EngineVerifier):
     builder = "vLLM"
     axes = ("replica", "dp", "pp", "cp", "tp")
     shared_axes = MappingProxyType({"ep": ("replica", "pp")})
+    ray_entry = ("vllm", "vllm.entrypoints.cli.main", "VLLM_RAY_BUNDLE_INDICES")
     files = FileDependencies(references={SCRIPT: "$PARC_DIR/vllm/serve.sh"})
     not_in_files = MappingProxyType(
         {
@@ -94,7 +100,10 @@ class VllmVerifier(EngineVerifier):
             return
         script, problem = read_script(artifacts[SCRIPT]), _problem(artifacts)
         sizes = _read_sizes(script)
-        yield from setting_decisions(script, problem.get("model", {}).get("layers"))
+        partition = [Word(value, line) for name, value, line in script.exports if name == PARTITION]
+        last = partition[-1] if partition else None
+        command = Command(SCRIPT, script.checkpoint, script.common, last, executor="mp")
+        yield from setting_decisions(command, problem.get("model", {}).get("layers"))
         deployment = read_deployment(script, sizes.replica_ranks, sizes.dp)
         if deployment is not None:
             yield from process_decisions(script, deployment)
@@ -112,6 +121,31 @@ class VllmVerifier(EngineVerifier):
         if problem:
             required, user = _variables(problem, _has_spanning_engine(script))
             yield from environment_decisions(SCRIPT, _exports(script, user), required, user)
+
+    def command_decisions(
+        self,
+        file: str,
+        words: Sequence[str],
+        environment: Mapping[str, str],
+        plan: Mapping[str, Any],
+    ) -> Iterable[Decision]:
+        """Yield the settings of a command that Ray starts, ``serve CHECKPOINT ARGUMENT...``."""
+        if len(words) < 2 or words[0] != "serve":
+            raise Malformed(file, 1, "its command is not serve CHECKPOINT ARGUMENT...")
+        arguments = tuple(Word(word, 1) for word in words[2:])
+        split = environment.get(PARTITION)
+        partition = None if split is None else Word(split, 1)
+        command = Command(file, Word(words[1], 1), arguments, partition, "ray", True)
+        yield from setting_decisions(command, plan["problem"]["model"].get("layers"))
+
+    def required_environment(
+        self, plan: Mapping[str, Any], environment: Mapping[str, str]
+    ) -> Mapping[str, str]:
+        """Return the variables that the network requires, and the layers per stage if set."""
+        problem, layout = plan["problem"], plan["layout"]
+        spanning = layout["engine_gpus"] > plan["placement"]["ranks_per_node"]
+        split = {name: value for name, value in environment.items() if name == PARTITION}
+        return {**(network_variables(problem) if spanning else {}), **split}
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report lines, processes and variables that differ from those that vLLM needs (A18)."""
@@ -153,6 +187,21 @@ class VllmVerifier(EngineVerifier):
             wrong = next((n for n, (mine, theirs) in pairs if mine != theirs), min(len(hosts), 1))
             message = f"the hosts of {SCRIPT} differ from those of the rank map"
             sink.report("A02", f"{message}, starting at node rank {wrong}", span=span)
+
+    def api_ports(self, artifacts: Mapping[str, str]) -> Iterable[tuple[int, int]] | None:
+        """Return (node rank, port) of each API server; None without the script."""
+        if SCRIPT not in artifacts:
+            return None
+        script = read_script(artifacts[SCRIPT])
+        sizes = _read_sizes(script)
+        deployment = read_deployment(script, sizes.replica_ranks, sizes.dp)
+        if deployment is None:
+            return None
+        return [
+            (process.node, process.number("port", DEFAULT_PORT) + number)
+            for process in script.processes
+            for number in range(deployment.servers(process.own))
+        ]
 
     def derive_ranks(
         self, artifacts: Mapping[str, str], sink: Sink

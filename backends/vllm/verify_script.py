@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from parc.backends.shared.verify_launch_environment import mark_setup
 from parc.compiler.verify.read_emitted import LARGEST, Malformed
@@ -99,8 +100,12 @@ def whole_number(flag: str, text: str, line: int) -> int:
     return int(text)
 
 
+@lru_cache(maxsize=1)
 def read_script(text: str) -> Script:
-    """Return the settings, the hosts and the processes in the script."""
+    """Return the settings, the hosts and the processes in the script.
+
+    The last result is cached, because each check of the verifier reads the script.
+    """
     lines = list(command_lines(mark_setup(text)))
     before, common, after = _between(lines, "common=(", ")")
     middle, table, tail = _between(after, "case $NODE_RANK in", "esac")

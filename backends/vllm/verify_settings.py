@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from parc.backends.verifier import Decision
-from parc.backends.vllm.verify_script import SCRIPT, Script, Word
+from parc.backends.vllm.verify_script import Word
 
 PARTITION = "VLLM_PP_LAYER_PARTITION"
-OWN_VARIABLES = "problem.launch.env"
 EXTRA = "problem.launch.args"
 Value = int | float | str | None
 
@@ -102,36 +101,56 @@ def read_shared(words: Sequence[Word]) -> Shared:
             at += 1
             continue
         at += 1
-        if not equals and takes and at < len(words) and not words[at].text.startswith("--"):
+        if takes and not equals:
+            if at == len(words) or words[at].text.startswith("--"):
+                extra.append(word)
+                continue
             value = words[at].text
             at += 1
         flags[name] = Given(value, word.line)
     return Shared(flags, tuple(extra))
 
 
-def setting_decisions(script: Script, layers: int | None) -> Iterator[Decision]:
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A ``vllm serve`` command whose settings are compared with the plan."""
+
+    file: str
+    checkpoint: Word
+    words: tuple[Word, ...]
+    """Arguments after the checkpoint."""
+    partition: Word | None
+    """Value of the variable with the layers per stage; None if it is not set."""
+    executor: str
+    """Mechanism that must start the workers of an engine with several ranks."""
+    executor_always: bool = False
+    """True if the executor must also be set for engines of a single rank."""
+
+
+def setting_decisions(command: Command, layers: int | None) -> Iterator[Decision]:
     """Yield the settings that flags and variables express.
 
     Args:
-        script: content of the script.
+        command: the command and its variables.
         layers: decoder layers of the model, from which vLLM derives its default split; None if
             unknown.
     """
-    shared = read_shared(script.common)
+    shared, file = read_shared(command.words), command.file
     for name, flag in (*NUMBERS.items(), *TEXTS.items()):
         given = shared[name]
         value = shared.number(name) if name in NUMBERS else given.text or flag.default
-        yield Decision(flag.path, value, SCRIPT, given.line, given.setting(name))
-    yield from _expert_decisions(shared)
-    yield from _format_decisions(shared)
-    yield from _stage_decisions(script, shared, layers)
-    checkpoint = script.checkpoint
+        yield Decision(flag.path, value, file, given.line, given.setting(name))
+    for one in (*_expert_decisions(shared), *_format_decisions(shared)):
+        yield replace(one, file=file)
+    yield from _stage_decisions(command, shared, layers)
+    checkpoint = command.checkpoint
     yield Decision(
-        "problem.service.checkpoint", checkpoint.text, SCRIPT, checkpoint.line, checkpoint.text
+        "problem.service.checkpoint", checkpoint.text, file, checkpoint.line, checkpoint.text
     )
     line = shared.extra[0].line if shared.extra else 1
     extra = [word.text for word in shared.extra]
-    yield Decision(EXTRA, [*_executor_words(shared), *extra], SCRIPT, line, " ".join(extra))
+    words = [*_executor_words(command, shared), *extra]
+    yield Decision(EXTRA, words, file, line, " ".join(extra))
 
 
 def _number(text: str | None, default: Value) -> Value:
@@ -142,16 +161,16 @@ def _number(text: str | None, default: Value) -> Value:
     return float(text) if re.fullmatch(r"[0-9]{1,9}\.[0-9]{1,9}", text) else text
 
 
-def _executor_words(shared: Shared) -> list[str]:
+def _executor_words(command: Command, shared: Shared) -> list[str]:
     """Return the executor flag if it is not the one that keeps ranks on their hosts.
 
     Only the multiprocessing executor has a fixed map of ranks to hosts
     (v1/executor/multiproc_executor.py). An engine of one rank needs no executor.
     """
     sizes = ("tensor-parallel-size", "pipeline-parallel-size", "prefill-context-parallel-size")
-    single = all(shared.size(name) == 1 for name in sizes)
+    single = all(shared.size(name) == 1 for name in sizes) and not command.executor_always
     executor = shared["distributed-executor-backend"].text
-    if executor == (None if single else "mp"):
+    if executor == (None if single else command.executor):
         return []
     return ["--distributed-executor-backend", executor or "(not set)"]
 
@@ -166,14 +185,16 @@ def _expert_decisions(shared: Shared) -> Iterator[Decision]:
     size = 1
     for name in names if enabled.text is not None else ():
         size *= shared.size(name)
-    yield Decision("layout.ep", size, SCRIPT, enabled.line, enabled.setting(SWITCHES[0]))
+    yield Decision("layout.ep", size, "", enabled.line, enabled.setting(SWITCHES[0]))
     balancer, config = shared["enable-eplb"], shared["eplb-config"]
     copies: Any = None
     if balancer.text is not None or config.text is not None:
         copies = _redundant_experts(config.text) if balancer.text is not None else config.text
     text = config.setting("eplb-config")
-    yield Decision("problem.pins.redundant_experts", copies, SCRIPT, config.line, text)
-    yield Decision("layout.redundant_experts", copies or 0, SCRIPT, config.line, text)
+    yield Decision("problem.pins.redundant_experts", copies, "", config.line, text)
+    # plan.json repeats the pin, which is absent or 0 without copies.
+    layout = copies or frozenset({None, 0})
+    yield Decision("layout.redundant_experts", layout, "", config.line, text)
 
 
 def _redundant_experts(text: str | None) -> Any:
@@ -198,7 +219,7 @@ def _format_decisions(shared: Shared) -> Iterator[Decision]:
     activations = ACTIVATIONS.get(dtype.text or "", dtype.text)
     quantized = {None: False, "fp8": True}.get(quantization.text, quantization.text)
     yield Decision(
-        "problem.service.quantize", quantized, SCRIPT, quantization.line,
+        "problem.service.quantize", quantized, "", quantization.line,
         quantization.setting("quantization"),
     )  # fmt: skip
     weights: Any = activations
@@ -207,27 +228,24 @@ def _format_decisions(shared: Shared) -> Iterator[Decision]:
     elif activations == "bf16":
         weights = frozenset({"bf16", "fp8", "int4", "nvfp4"})
     path = "problem.service.setup.weights"
-    yield Decision(path, weights, SCRIPT, dtype.line, dtype.setting("dtype"))
+    yield Decision(path, weights, "", dtype.line, dtype.setting("dtype"))
     kv = activations if cache.text in (None, "auto") else cache.text
-    yield Decision(
-        "problem.service.setup.kv", kv, SCRIPT, cache.line, cache.setting("kv-cache-dtype")
-    )
+    yield Decision("problem.service.setup.kv", kv, "", cache.line, cache.setting("kv-cache-dtype"))
 
 
-def _stage_decisions(script: Script, shared: Shared, layers: int | None) -> Iterator[Decision]:
+def _stage_decisions(command: Command, shared: Shared, layers: int | None) -> Iterator[Decision]:
     """Yield the layers per pipeline stage.
 
     Without the variable, vLLM splits evenly, and gives one more layer to stages from the last but
     one backwards (distributed/utils.py, get_pp_indices).
     """
-    found = [(value, line) for name, value, line in script.exports if name == PARTITION]
-    stages = shared.size("pipeline-parallel-size")
-    if found:
-        text, line = found[-1]
-        numbers = [_number(one, None) for one in text.split(",")]
-        yield Decision("layout.stages", numbers, SCRIPT, line, f"{PARTITION}={text}")
+    stages, path, found = shared.size("pipeline-parallel-size"), "layout.stages", command.partition
+    if found is not None:
+        numbers = [_number(one, None) for one in found.text.split(",")]
+        setting = f"{PARTITION}={found.text}"
+        yield Decision(path, numbers, command.file, found.line, setting)
     elif layers is not None and 1 < stages <= layers:
         split = [layers // stages] * stages
         for one in range(layers % stages):
             split[-2 - one] += 1
-        yield Decision("layout.stages", split, SCRIPT)
+        yield Decision(path, split, command.file)

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 from benchmarks.accuracy.caching_allocator import MIB
 from benchmarks.accuracy.memory_rows import Words, cluster_of
-from benchmarks.accuracy.problems import MEGATRON
 from parc.backends.megatron.memory import BLOCK_BYTES, GROUPED_STREAMS, SCALARS
+from parc.backends.megatron.programs import padded_rows
 from parc.compiler.cost.memory.workspaces import stage_buffers, weight_shapes
 from parc.compiler.cost.setup.stages import StageContents, stage_contents
 from parc.compiler.ir import Layout, Model
@@ -82,7 +82,7 @@ def _placeholders(run: RecordedRun) -> list[int]:
     model = run.model
     if model.experts is not None and run.has("early_experts"):
         model = replace(model, experts=replace(model.experts, size=0))
-    vocab = MEGATRON.padded_vocab(model, run.layout.tp)
+    vocab = padded_rows(model.vocab, run.layout.tp)
     shapes = weight_shapes(model, run.layout, run.load, vocab)
     return [2 * rows * columns for rows, columns in sorted(shapes)]
 

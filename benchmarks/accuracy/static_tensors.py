@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import lcm
 
-from benchmarks.accuracy.problems import MEGATRON
+from parc.backends.megatron.programs import padded_rows
 from parc.compiler.ir import Experts, LatentAttention, Layout, Model, ModelChunk
 
 ALIGNED, BUCKET = 64, 128
@@ -40,7 +40,7 @@ def round_up(size: int, quantum: int) -> int:
 def parameters(model: Model, layout: Layout, chunk: ModelChunk) -> ParameterSizes:
     """Return the parameters of one virtual stage."""
     hidden, tp = model.hidden, layout.tp
-    table = MEGATRON.padded_vocab(model, tp) * hidden // tp
+    table = padded_rows(model.vocab, tp) * hidden // tp
     norm = _norm(model, hidden)
     found = ParameterSizes([], [])
     if chunk.embedding or chunk.mtp_layers:

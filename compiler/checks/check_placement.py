@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import gcd
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.diagnostics.plan_check import PlanCheck
 from parc.compiler.ir import Mesh, Placement, Plan
 from parc.compiler.topology.hostlist import compress
 from parc.compiler.topology.node_groups import node_groups
@@ -12,9 +13,8 @@ from parc.compiler.topology.node_groups import node_groups
 
 def check_placement(plan: Plan, sink: Sink) -> None:
     """Check tensor groups (T01, T02), expert groups (M04) and idle GPUs (T15) of a placement."""
-    _check_tensor_groups(plan, sink)
-    _check_expert_groups(plan, sink)
-    _check_idle_gpus(plan, sink)
+    for check in PLACEMENT_CHECKS:
+        check.run(plan, sink)
 
 
 def _check_tensor_groups(plan: Plan, sink: Sink) -> None:
@@ -135,3 +135,11 @@ def _domain_gpus(plan: Plan) -> int:
 def _shorten(names: str, width: int = 80) -> str:
     """Return a host list, cut off after ``width`` characters at a comma."""
     return names if len(names) <= width else names[:width].rsplit(",", 1)[0] + ", ..."
+
+
+PLACEMENT_CHECKS: tuple[PlanCheck[Plan], ...] = (
+    PlanCheck(("T01", "T02"), _check_tensor_groups),
+    PlanCheck(("M04",), _check_expert_groups),
+    PlanCheck(("T15",), _check_idle_gpus),
+)
+"""Checks that ``check_placement`` and ``parc lint`` run."""

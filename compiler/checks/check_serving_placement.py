@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.diagnostics.plan_check import PlanCheck
 from parc.compiler.ir import ServingPlan
 from parc.compiler.ir.serving_plan import ServingCandidate
 from parc.compiler.topology.hostlist import compress
@@ -13,9 +14,8 @@ NOTABLE_LOSS = 0.03
 
 def check_serving_placement(plan: ServingPlan, sink: Sink) -> None:
     """Check tensor groups (T01), avoided tensor parallelism (V30) and idle GPUs (T15)."""
-    _check_tensor_groups(plan, sink)
-    _advise_against_tensor_parallelism(plan, sink)
-    _check_idle_gpus(plan, sink)
+    for check in SERVING_PLACEMENT_CHECKS:
+        check.run(plan, sink)
 
 
 def _check_tensor_groups(plan: ServingPlan, sink: Sink) -> None:
@@ -104,3 +104,11 @@ def _check_idle_gpus(plan: ServingPlan, sink: Sink) -> None:
         causes=(Cause("layout.replicas", f"replicas = {layout.replicas}"),),
     )
     sink.report("T15", finding, at="cluster")
+
+
+SERVING_PLACEMENT_CHECKS: tuple[PlanCheck[ServingPlan], ...] = (
+    PlanCheck(("T01",), _check_tensor_groups),
+    PlanCheck(("V30",), _advise_against_tensor_parallelism),
+    PlanCheck(("T15",), _check_idle_gpus),
+)
+"""Checks that ``check_serving_placement`` and ``parc lint`` run."""

@@ -186,6 +186,19 @@ class Cluster:
         return (leaf, *self.upper)
 
     @property
+    def precisions(self) -> tuple[str, ...]:
+        """Precisions that the GPUs support: those of their generation for which they have a rate.
+
+        Some GPUs lack a format of their generation (mxfp8 on compute capability 12.0). The 16-bit
+        formats need no rate, because a GPU has the same rate for both.
+        """
+        return tuple(
+            name
+            for name in self.generation.precisions
+            if name in ("bf16", "fp16") or self.gpu.peak(name) is not None
+        )
+
+    @property
     def hosts(self) -> tuple[Host, ...]:
         """Usable hosts, grouped by rack in the order of ``racks``."""
         return tuple(host for rack in self.racks for host in rack.hosts)

@@ -7,13 +7,14 @@ passes of ``resolve/`` apply them. A field of ``Pins`` is None if the search dec
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from parc.compiler.ir.cluster import Cluster
 from parc.compiler.ir.layout import ContextComm, Offload, Recompute, Schedule, ZeroPlus
 from parc.compiler.ir.model import Model
 from parc.compiler.ir.placement import PlacementPolicy
+from parc.compiler.ir.serialize import NOT_SERIALIZED
 
 Precision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
 Dispatcher = Literal["auto", "alltoall", "deepep", "hybridep"]
@@ -249,6 +250,9 @@ class Task:
     digest: str
     """SHA-256 of the spec in canonical form, including the catalog facts and files to which the
     spec refers."""
+    spec_json: str = field(default="", metadata=NOT_SERIALIZED)
+    """Keys that the spec sets, as JSON, from which plan.json gets its section ``spec``; empty if
+    the problem was built without a spec."""
 
     def version(self, backend: str) -> str:
         """Return the target version of ``backend`` as ``major.minor``."""

@@ -73,6 +73,12 @@ def resolve_kubernetes(spec: KubernetesSpec) -> KubernetesJob:
     )
 
 
+def written_json(spec: TaskSpec) -> str:
+    """Return the keys that ``spec`` sets as JSON, with units converted to base units."""
+    # json.dumps also writes lone surrogates, which the encoder of pydantic rejects.
+    return json.dumps(spec.model_dump(mode="json", exclude_unset=True))
+
+
 def spec_digest(spec: TaskSpec, resolved: Sequence[object]) -> str:
     """Return the SHA-256 of the spec and of the objects to which names in the spec refer.
 

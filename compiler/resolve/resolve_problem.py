@@ -24,8 +24,9 @@ from parc.compiler.ir import (
     SizeLimit,
     ZeroPlus,
 )
+from parc.compiler.resolve.check_unused_settings import check_unused_settings
 from parc.compiler.resolve.resolve_calibration import Calibration, check_calibration_stack
-from parc.compiler.resolve.resolve_launch import resolve_launch, spec_digest
+from parc.compiler.resolve.resolve_launch import resolve_launch, spec_digest, written_json
 from parc.compiler.resolve.resolve_learning_rate import resolve_learning_rate
 from parc.compiler.resolve.resolve_targets import Targets, resolve_targets
 from parc.compiler.spec.job_spec import BatchInTokens, GoalsSpec, JobSpec
@@ -69,6 +70,8 @@ def resolve_problem(
         or job is None
     ):
         return None
+    program = _default_program(targets, model)
+    check_unused_settings(spec, targets, sink, program)
     return Problem(
         name=spec.name,
         model=model,
@@ -76,7 +79,7 @@ def resolve_problem(
         job=job,
         goals=_resolve_goals(spec.goals),
         pins=_resolve_pins(spec.layout),
-        launch=resolve_launch(spec.launch, targets, _default_program(targets, model)),
+        launch=resolve_launch(spec.launch, targets, program),
         emit=targets.emit,
         framework=targets.framework,
         versions=targets.versions,
@@ -85,6 +88,7 @@ def resolve_problem(
             spec, (model, cluster, calibration.values) if calibration.values else (model, cluster)
         ),
         calibration=calibration.values,
+        spec_json=written_json(spec),
     )
 
 
@@ -281,12 +285,14 @@ def _nearest_precision(precision: Precision, valid: Sequence[str]) -> str:
 
 def check_precision(precision: Precision, cluster: Cluster, sink: Sink) -> None:
     """Report a ``precision`` for which the GPUs of the cluster have no matrix units (R03)."""
-    gpu, valid = cluster.gpu, cluster.generation.precisions
+    gpu, valid = cluster.gpu, cluster.precisions
     if precision in valid:
         return
     finding = Finding(
         f"{gpu.name} does not support {precision} matrix multiplication",
-        label=f"GPU generation {gpu.generation} has no matrix units for {precision}",
+        label=f"GPU generation {gpu.generation} has no matrix units for {precision}"
+        if precision not in cluster.generation.precisions
+        else f"other GPUs of generation {gpu.generation} do, but this one has no rate for it",
         help=f"valid values on this GPU: {', '.join(valid) or 'none'}",
         fix=f"job.precision: {_nearest_precision(precision, valid)}" if valid else "",
         causes=(Cause("cluster.gpu", "the GPU is set here"),),

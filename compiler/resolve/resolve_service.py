@@ -21,7 +21,8 @@ from parc.compiler.ir.serving_plan import (
     ServingProblem,
 )
 from parc.compiler.resolve.check_service import check_service, check_training_keys
-from parc.compiler.resolve.resolve_launch import resolve_launch, spec_digest
+from parc.compiler.resolve.check_unused_settings import check_unused_settings
+from parc.compiler.resolve.resolve_launch import resolve_launch, spec_digest, written_json
 from parc.compiler.resolve.resolve_targets import resolve_targets
 from parc.compiler.spec.layout_spec import AxisLimit
 from parc.compiler.spec.service_spec import (
@@ -60,6 +61,7 @@ def resolve_service(
         block_tokens=job.block_tokens,
     )
     check_service(service, engine, cluster.gpu, sink)
+    check_unused_settings(spec, targets, sink)
     return ServingProblem(
         name=spec.name,
         model=model,
@@ -69,6 +71,7 @@ def resolve_service(
         framework=targets.framework,
         versions=targets.versions,
         digest=spec_digest(spec, (model, cluster)),
+        spec_json=written_json(spec),
         service=service,
         goals=_resolve_goals(spec.goals),
         pins=_resolve_pins(spec.layout),

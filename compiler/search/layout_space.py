@@ -53,6 +53,9 @@ class LayoutSpace:
         sequence_parallel = pins.sequence_parallel
         if sequence_parallel is None and "sp" not in framework.strategies:
             sequence_parallel = False
+        elif sequence_parallel and "sp" in framework.strategies:
+            # Frameworks switch it off at tp 1, where nothing is split: it has the effect of auto.
+            sequence_parallel = None
         comm = variant.cp_comm or "p2p"
         constants = {
             "sequence_parallel": sequence_parallel,

@@ -52,15 +52,22 @@ MAX_TRIALS = 8
 """Largest number of fixes that are tried per spec, to bound the time of a failing check."""
 
 
-def withdraw_failed_fixes(sink: Sink, attempt: Callable[[Sequence[str]], Sink]) -> None:
+def withdraw_failed_fixes(
+    sink: Sink, attempt: Callable[[Sequence[str]], Sink], tried: tuple[str, ...] = ()
+) -> None:
     """Remove the fixes from the errors in ``sink`` that do not remove their error.
 
     Fixes that cause another error at a value that they set are removed too. ``attempt`` returns the
-    findings of the same spec with further overrides. Fixes that cannot be applied mechanically, and
-    those after the first ``MAX_TRIALS``, stay.
+    findings of the same spec with further overrides. Fixes that cannot be applied mechanically,
+    those after the first ``MAX_TRIALS``, and those of the sections ``tried`` stay.
     """
     errors = [found for found in sink.diagnostics if found.severity == "error"]
-    trials = [(found, edits) for found in errors if (edits := overrides_of_fix(found.finding.fix))]
+    trials = [
+        (found, edits)
+        for found in errors
+        if (edits := overrides_of_fix(found.finding.fix))
+        and not edits[-1].removeprefix("~").startswith(tried)
+    ]
     results: dict[tuple[str, ...], Sink] = {}
     for found, edits in trials:
         if edits not in results:
@@ -77,15 +84,17 @@ def is_fixed(
     before: Sequence[Diagnostic],
     after: Sequence[Diagnostic],
 ) -> bool:
-    """Return True if ``edits`` removed ``found``, and caused no error at the values they set.
+    """Return True if ``edits`` removed ``found``, and caused no error there or at values they set.
 
     ``before`` and ``after`` are the diagnostics without and with the edits. Errors elsewhere that
     are new may have been hidden by ``found``, so they do not count.
     """
     edited = {text.removeprefix("~").partition("=")[0] for text in edits}
+    # An error that moves from one target to another one is not fixed.
+    watched = {*edited, found.path}
     known = {(one.code, one.path) for one in before}
     return not any(
         (one.code, one.path) == (found.code, found.path)
-        or (one.severity == "error" and one.path in edited and (one.code, one.path) not in known)
+        or (one.severity == "error" and one.path in watched and (one.code, one.path) not in known)
         for one in after
     )

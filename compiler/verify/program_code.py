@@ -18,9 +18,9 @@ from importlib.resources import files
 from itertools import zip_longest
 from typing import Any
 
-from parc.backends.verifier import Decision
-from parc.compiler.verify.emitted_settings import FOREIGN
+from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.read_emitted import Malformed
+from parc.compiler.verify.verify_program import report_change
 
 DIGITS = 8
 """Hexadecimal digits per statement."""
@@ -64,24 +64,27 @@ def code_digest(module: ast.Module, text: str = "") -> ProgramDigest:
     return ProgramDigest(_digest(text) if text else "", code)
 
 
-def program_decisions(
-    artifacts: Mapping[str, str], digests: Mapping[str, ProgramDigest]
-) -> Iterator[Decision]:
-    """Yield a foreign setting per program in ``artifacts`` whose code has not its digest."""
+def verify_programs(
+    artifacts: Mapping[str, str], digests: Mapping[str, ProgramDigest], sink: Sink
+) -> None:
+    """Report each program in ``artifacts`` whose code has not its digest (A18)."""
     for file, known in digests.items():
         if file in artifacts and _digest(artifacts[file]) != known.text:
-            yield from code_decisions(file, parse_program(file, artifacts[file]), known.code)
+            verify_code(file, parse_program(file, artifacts[file]), known.code, sink)
 
 
-def code_decisions(file: str, module: ast.Module, digest: str) -> Iterator[Decision]:
-    """Yield a foreign setting at the first statement of ``module`` that differs from ``digest``."""
+def verify_code(file: str, module: ast.Module, digest: str, sink: Sink) -> None:
+    """Report the first statement of ``module`` that differs from ``digest`` (A18)."""
     expected = [digest[at : at + DIGITS] for at in range(0, len(digest), DIGITS)]
     line = 1
     for known, found in zip_longest(expected, statement_digests(module)):
         line = line_of(found[0]) if found else line
         if found is None or known != found[1]:
-            text = first_line(found[0]) if found else "the program ends too early"
-            yield Decision(FOREIGN, "code that PARC does not emit", file, line, text)
+            message = "the program ends before the code that PARC emits"
+            if found is not None:
+                message = "the statement is not in the program that PARC emits"
+            text = first_line(found[0]) if found else ""
+            report_change(file, line, message, text, sink)
             return
 
 

@@ -47,7 +47,7 @@ def verify_checksums(contents: Mapping[str, bytes], sink: Sink) -> None:
     for file, data, digest in _files_with_digests(contents, lock, listed):
         if _sha256_hex(data) == digest:
             continue
-        if _sha256_hex(data.replace(b"\r\n", b"\n")) == digest:
+        if _digest_with_lf(data) == digest:
             line_ends.append(file)
         elif file not in reported:
             message = f"{file} was changed after PARC wrote it: its digest is not that in {LOCK}"
@@ -55,6 +55,26 @@ def verify_checksums(contents: Mapping[str, bytes], sink: Sink) -> None:
             sink.report("A10", Finding(message, fix=fix), span=Span(file, 1, 1))
     _report_line_ends(line_ends, sink)
     _report_foreign(contents, {*listed, LOCK}, sink)
+
+
+def changed_files(contents: Mapping[str, bytes]) -> list[str]:
+    """Return the paths of the files whose digest differs from that in ``parc.lock``.
+
+    CRLF line ends do not count. Without a readable lock the result is empty.
+    """
+    try:
+        lock = read_lock(contents[LOCK].decode("utf-8", "replace"))
+    except (KeyError, Malformed):
+        return []
+    return [
+        file
+        for file, data, digest in _files_with_digests(contents, lock, lock.get("files") or {})
+        if file != LOCK and digest not in (_sha256_hex(data), _digest_with_lf(data))
+    ]
+
+
+def _digest_with_lf(data: bytes) -> str:
+    return _sha256_hex(data.replace(b"\r\n", b"\n"))
 
 
 def _files_with_digests(

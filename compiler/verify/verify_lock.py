@@ -22,13 +22,16 @@ def expected_files(
 
     Locks of old versions list no files. A framework's verifier declares no files that are always
     emitted, because a lock contains the version of the framework even if its files were not
-    emitted.
+    emitted. The same holds for any target whose version a spec sets without emitting it, so a
+    target counts only if the lock lists a file of it.
     """
-    versions = lock["decisions"].get("versions")
-    names = versions if isinstance(versions, dict) else {}
+    versions, listed = lock["decisions"].get("versions"), lock.get("files")
+    names = set(versions) if isinstance(versions, dict) else set()
+    if listed is not None:
+        names &= {file.partition("/")[0].partition(".")[0] for file in listed}
     files = [one.files for name, one in verifiers.items() if name in names]
     always = (one.always_serving if serving else one.always for one in files)
-    return [*(file for some in always for file in some), *lock.get("files", ())]
+    return [*(file for some in always for file in some), *(listed or ())]
 
 
 def missing_files(

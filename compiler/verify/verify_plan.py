@@ -106,7 +106,8 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
 def _read_folder(artifacts: Mapping[str, str], sink: Sink) -> _EmittedFolder:
     """Read ``parc.lock`` and ``rankmap.json``, and select the verifiers for the folder.
 
-    A file that is damaged is reported (A04), and its content is None in the result.
+    Files that other files contain are added. A file that is damaged is reported (A04), and its
+    content is None in the result.
     """
 
     def read_if_present(
@@ -119,6 +120,15 @@ def _read_folder(artifacts: Mapping[str, str], sink: Sink) -> _EmittedFolder:
     lock, document = read_if_present(LOCK, read_lock), read_if_present(DOCUMENT, read_document)
     names = (*locked_versions(lock), *((str(document.get("framework")),) if document else ()))
     verifiers = load_verifiers(names)
+
+    def embedded_files(one: Verifier) -> Mapping[str, str]:
+        return _report_malformed(lambda: one.embedded_files(artifacts), sink) or {}
+
+    embedded = {
+        path: text for one in verifiers.values() for path, text in embedded_files(one).items()
+    }
+    # A file of the folder wins over a copy in another file.
+    artifacts = {**embedded, **artifacts}
     framework = framework_verifier(verifiers, artifacts)
     engine = engine_verifier(verifiers, artifacts, names)
     return _EmittedFolder(artifacts, lock, document, verifiers, framework, engine, sink)

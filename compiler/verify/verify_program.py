@@ -10,6 +10,8 @@ from parc.compiler.verify.shell_lines import ShellLine
 
 CHANGED = "A18"
 """Diagnostic code of program text that differs from the expected text."""
+CONTEXT = 60
+"""Characters of a line that are shown even if they are equal."""
 SHOWN = 3
 """Differences that are reported per file."""
 
@@ -36,10 +38,26 @@ def verify_program(
         message = "the line is not in the program that the plan needs"
         if missing:
             verb = "differs from" if lines else "lacks"
-            message = f"the program {verb} the line that the plan needs: {missing[0]:.80}"
+            start = _first_difference(missing[0], lines[0].text) if lines else 0
+            message = f"the program {verb} the line that the plan needs: {missing[0][start:]:.80}"
+            report_change(file, number, message, lines[0].text[start:] if lines else "", sink)
+            continue
         report_change(file, number, message, lines[0].text if lines else "", sink)
 
 
 def report_change(file: str, line: int, message: str, text: str, sink: Sink) -> None:
     """Report that ``line`` of a program differs from what the plan needs (A18)."""
     sink.report(CHANGED, Finding(message, f"{text:.80}"), span=Span(file, line, 1))
+
+
+def _first_difference(expected: str, found: str) -> int:
+    """Return the start of the first word that differs; 0 for a difference near the start.
+
+    Commands over several lines are one line here, so their start says little.
+    """
+    pairs = enumerate(zip(expected, found, strict=False))
+    at = next((at for at, (one, other) in pairs if one != other), len(found))
+    if at < CONTEXT:
+        return 0
+    blanks = (expected.rfind(" ", 0, at), expected.rfind("\n", 0, at))
+    return max(blanks) + 1

@@ -21,6 +21,7 @@ TRAINING = [
     (gpu, precision)
     for gpu in LIBRARY.names("gpus")
     for precision in generation(LIBRARY.entry("gpus", gpu)["generation"]).precisions
+    if precision in LIBRARY.entry("gpus", gpu)["peak_tflops"]
 ]
 FRAMEWORKS = ("megatron", "deepspeed", "fsdp", "torchtitan", "accelerate")
 SERVING = ("bf16", "fp16", "fp8", "int4", "nvfp4")
@@ -117,6 +118,12 @@ def test_every_gpu_trains_in_every_precision_of_its_generation(gpu: str, precisi
     assert isinstance(plan, Plan)
     assert 0 < plan.estimate.time.total_seconds < 1e3
     assert plan.estimate.peak.total_bytes > 0
+
+
+def test_a_gpu_without_a_rate_for_a_precision_is_refused() -> None:
+    assert ("rtx-pro-6000-96gb", "mxfp8") not in TRAINING
+    pinned = {"tp": 1, "pp": 1, "cp": 1}
+    assert planned(spec("rtx-pro-6000-96gb", "mxfp8", layout=pinned)) == (None, ["PARC-R03"])
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

@@ -29,6 +29,25 @@ def test_a_config_gives_the_model_of_the_catalog(name, tmp_path):
     assert replace(model, name=entry.name, source=entry.source) == entry
 
 
+def test_the_published_config_of_qwen3_coder_is_read(tmp_path):
+    # Keys of Qwen/Qwen3-Coder-480B-A35B-Instruct beside those of other Qwen3 models with experts.
+    shapes = {"hidden_size": 6144, "intermediate_size": 8192, "moe_intermediate_size": 2560}
+    counts = {"num_attention_heads": 96, "num_experts": 160, "num_experts_per_tok": 8}
+    depth = {"num_hidden_layers": 62, "max_window_layers": 62, "num_key_value_heads": 8}
+    context = {"max_position_embeddings": 262144, "rope_theta": 10000000, "rope_scaling": None}
+    others = {"use_qk_norm": True, "qkv_bias": False, "shared_expert_intermediate_size": 0}
+    config = {**QWEN3_MOE, **shapes, **counts, **depth, **context, **others}
+    model, sink = resolved(config, tmp_path)
+    entry = resolve_model("qwen3-coder-480b-a35b", Library(None), Sink())
+    assert model is not None, sink.diagnostics
+    assert entry is not None
+    assert not sink.diagnostics
+    assert replace(model, name=entry.name, source=entry.source) == entry
+    for wrong in ({"use_qk_norm": False}, {"qkv_bias": True}):
+        model, sink = resolved({**config, **wrong}, tmp_path)
+        assert [found.code for found in sink.diagnostics] == ["PARC-K02"]
+
+
 def test_gemma_has_its_own_head_dim_and_ties_by_default(tmp_path):
     # google/gemma-7b: 8,537,680,896 parameters on its page; every key is the default of the class.
     model, _ = resolved({"model_type": "gemma"}, tmp_path)

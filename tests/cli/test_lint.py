@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -30,8 +31,26 @@ def test_a_correct_script_is_confirmed_and_skipped_rules_are_listed(tmp_path: Pa
     result = parc("lint", str(path))
     assert result.exit_code == 0
     assert "OK, no problems found" in result.stdout
-    skipped = "Skipped PARC-T02: the size of an NVLink domain is unknown. Pass --cluster."
-    assert f"{path}: {skipped}" in result.stdout
+    skipped = "Skipped PARC-T02, PARC-M04: the size of an NVLink domain is unknown."
+    assert f"{path}: {skipped} Pass --cluster." in result.stdout
+    assert re.search(r"run.sh: [1-9][0-9]* checks evaluated, [1-9][0-9]* skipped\n", result.stdout)
+
+
+def test_json_lists_evaluated_and_skipped_checks(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text(MEGATRON)
+    (file,) = json.loads(parc("lint", str(path), "--format", "json").stdout)["files"]
+    assert "PARC-D01" in file["checked"]
+    reason = "the size of an NVLink domain is unknown. Pass --cluster."
+    assert {"code": "PARC-T02", "reason": reason} in file["skipped"]
+
+
+def test_an_unknown_launcher_fails_unless_it_is_allowed(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text("python3 -m verl.trainer.main_ppo trainer.nnodes=2\n")
+    assert parc("lint", str(path)).exit_code == 1
+    assert "PARC-I09" in parc("lint", str(path)).stdout
+    assert parc("lint", str(path), "--allow-unknown").exit_code == 0
 
 
 @pytest.mark.parametrize("style", ["json", "sarif"])

@@ -27,6 +27,8 @@ ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(("A10", "A11", "A12"), "tests/verify/test_verify_checksums.py"),
     "A13": "tests/verify/test_verify_plugins.py",
     "A14": "tests/verify/test_verify_decisions.py",
+    "A18": "tests/verify/test_edits_kubernetes.py",
+    "A19": "tests/verify/test_edits_kubernetes.py",
     **{f"O{number:02d}": "tests/cli/test_compile.py" for number in range(1, 4)},
     "O04": "tests/cli/test_replan.py",
     "O05": "tests/cli/test_compile.py",
@@ -35,6 +37,8 @@ ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(("V32", "V33"), "tests/resolve/test_resolve_engine.py"),
     "X21": "tests/resolve/test_resolve_targets.py",
     "X23": "tests/backends/test_plugins.py",
+    "I08": "tests/cli/test_import_output.py",
+    **dict.fromkeys(("I09", "I10"), "tests/lint/test_nothing_silent.py"),
     "L11": "tests/backends/test_launch_rules.py",
     **dict.fromkeys(
         ("B02", "B03", "F04", "L01", "L02", "L04", "L05", "L08", "R06", "R13", "S14"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from typing import Any
 
@@ -175,7 +176,46 @@ def test_a_mistake_is_reported_with_the_edit_that_fixes_it(
 
 
 def test_weights_that_every_replica_keeps_are_not_called_sharded() -> None:
-    _, sink = planned(changed(TRAINED, {"emit": ["accelerate"]}))
+    # The user's program reduces gradients as Accelerate does: in bf16, unless zero_stage is 0.
+    own = {"emit": ["accelerate"], "launch": {"program": "train.py"}}
+    _, sink = planned(changed(TRAINED, own))
     (found,) = sink.diagnostics
     assert "zero_stage 0" in found.finding.help
     assert "PARC-E11" in found.finding.help
+
+
+def errors_of(spec: Any) -> list[Diagnostic]:
+    return [one for one in planned(spec)[1].diagnostics if one.severity == "error"]
+
+
+def test_a_rotary_base_that_is_almost_an_integer_is_rounded() -> None:
+    spec = changed(TRAINED, {"model": "starcoder2-3b"})
+    (found,) = errors_of(spec)
+    assert found.finding.fix == "model.position.base: 999999"
+    rounded = {"base": "starcoder2-3b", "position": {"base": 999999}}
+    plan, sink = planned(changed(spec, {"model": rounded}))
+    assert plan is not None
+    assert not sink.failed()
+
+
+FALCON = {"model": "falcon-180b", "cluster.nodes": 64, "job.sequence_length": 2048}
+
+
+def test_a_model_that_megatron_cannot_express_is_sent_to_targets_that_train_it() -> None:
+    spec = changed(TRAINED, {**FALCON, "job.global_batch": 512})
+    (found,) = errors_of(spec)
+    assert found.code == "PARC-E07"
+    assert found.finding.help.startswith("deepspeed and fsdp train it with your own program")
+    for target in ("deepspeed", "fsdp"):
+        program = {"emit": [target, "slurm"], "launch": {"program": "train.py"}}
+        plan, _ = planned(changed(spec, program))
+        assert plan is not None
+
+
+@pytest.mark.parametrize(("model", "fix"), [("falcon-180b", ""), ("mixtral-8x7b", "[megatron]")])
+def test_another_target_is_offered_only_if_it_can_train_the_model(model: str, fix: str) -> None:
+    spec = changed(TRAINED, {**FALCON, "model": model, "emit": ["torchtitan"]})
+    sink = Sink()
+    plan_spec(Source("spec.yaml", json.dumps(spec), None), (), sink)
+    (found,) = [one.finding for one in sink.diagnostics if one.code == "PARC-E12"]
+    assert found.fix == (f"emit: {fix}" if fix else "")

@@ -53,7 +53,9 @@ EMITTED = sorted(
 
 def test_files_that_parc_emits_have_no_findings() -> None:
     assert len(EMITTED) >= 40
-    found = {str(path): codes(path.read_text("utf-8")) for path in EMITTED}
+    # Some of them only start others, so that they name no framework.
+    options = LintOptions(allow_unknown=True)
+    found = {str(path): codes(path.read_text("utf-8"), options) for path in EMITTED}
     assert {name: found[name] for name in found if found[name]} == {}
 
 

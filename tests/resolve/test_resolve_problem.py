@@ -15,6 +15,7 @@ from parc.compiler.ir import (
     Problem,
     Recompute,
 )
+from parc.compiler.pipeline import resolve_spec
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.resolve.resolve_problem import resolve_problem
@@ -52,7 +53,8 @@ def resolve(
     assert spec is not None, sink.diagnostics
     usual, cluster = model_and_cluster()
     if facts is not None:
-        gpu = replace(cluster.gpu, generation=facts.name)
+        rates = tuple((name, 1e3) for name in ("bf16", "fp16", "fp8", "mxfp8", "nvfp4"))
+        gpu = replace(cluster.gpu, generation=facts.name, peak_tflops=rates)
         cluster = replace(cluster, gpu=gpu, generation=facts)
     return resolve_problem(spec, model or usual, cluster, sink), sink
 
@@ -195,6 +197,18 @@ def test_a_format_that_the_gpu_lacks_names_those_it_has():
     assert finding.label == "GPU generation ampere has no matrix units for fp8"
     assert finding.help == "valid values on this GPU: fp16, bf16"
     assert finding.fix == "job.precision: bf16"
+
+
+def test_a_gpu_that_lacks_a_format_of_its_generation_is_refused():
+    # Transformer Engine has no mxfp8 on compute capability 12.0, although Blackwell has it.
+    for gpu, valid in (("rtx-pro-6000-96gb", False), ("b200-180gb", True)):
+        spec = JOB.replace("1024}", "1024, precision: mxfp8}")
+        sink = Sink()
+        overrides = [f"cluster={{node: {{base: dgx-h100, gpu: {gpu}}}, nodes: 4}}"]
+        resolve_spec(Source("x", HEAD + spec, None), overrides, sink)
+        assert [found.code for found in sink.diagnostics] == ([] if valid else ["PARC-R03"])
+        if not valid:
+            assert sink.diagnostics[0].finding.fix == "job.precision: fp8"
 
 
 def placed(**changes: object) -> Model:

@@ -1,6 +1,6 @@
 """Megatron's own argument parser, for the flags of a plan, as an oracle of the verification.
 
-``megatron_parser.json`` is a dump of the parser of Megatron-LM 0.20 (``add_megatron_arguments``);
+``megatron_parser.json`` is a dump of the parser of Megatron-LM (``add_megatron_arguments``);
 tests/conformance/megatron/test_edits.py compares it with the installed package.
 """
 
@@ -46,8 +46,8 @@ def megatron_behaviour(text: str) -> object:
             return ("not the array", text)
         found = vars(megatron_parser().parse_args(words[1:-1]))
         # ModelParallelConfig: the default of this size is tp.
-        tp = found["tensor_model_parallel_size"]
-        found["expert_tensor_parallel_size"] = found["expert_tensor_parallel_size"] or tp
+        if found["expert_tensor_parallel_size"] is None:
+            found["expert_tensor_parallel_size"] = found["tensor_model_parallel_size"]
         # A flag of several values has a list, its default is one word.
         values = {name: one if isinstance(one, list) else [one] for name, one in found.items()}
         return ("parsed", repr(sorted(values.items())))

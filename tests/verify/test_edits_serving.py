@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from functools import cache
@@ -17,7 +18,9 @@ from tests.verify.edits import (
     NAMED,
     false_alarms,
     findings,
+    json_behaviour,
     measure_edits,
+    python_behaviour,
     shell_behaviour,
     shell_neutral,
 )
@@ -103,3 +106,46 @@ def test_neutral_edits_of_serve_sh_are_accepted(name: str) -> None:
     files = files_of(name, "vllm")
     assert findings(files) == []
     assert not false_alarms(files, SCRIPT, shell_neutral(files[SCRIPT], 1), EACH)
+
+
+PROGRAM = "ray/serve.py"
+RAY: dict[str, dict[str, Any]] = {
+    "deep": {},
+    "named": {"cluster": NAMED_HOSTS, "launch": {"env": {"A": "1"}, "args": ["--seed", "3"]}},
+}
+
+
+@cache
+def ray_files(name: str) -> Files:
+    """Return the files of DeepSeek-V3 under Ray."""
+    tree = spec("deepseek-v3", "hgx-h200", job=V3) | LAYOUTS["deep"] | RAY[name]
+    return compiled.emitted(plan_of(tree | {"emit": ["rankmap", "ray"]}))
+
+
+def program_behaviour(text: str) -> object:
+    """Return the code of serve.py, with the plan as values instead of as text."""
+    found = re.search(r"PLAN = json\.loads\(\s*'''(.*?)'''\s*\)", text, re.DOTALL)
+    if found is None:
+        return python_behaviour(text)
+    plan = found[1].replace("\\\\", "\\")
+    try:
+        tree = ast.parse(text.replace(found[0], "PLAN = 0"))
+    except (SyntaxError, ValueError):
+        return ("not Python", text)
+    # A string as a statement, such as a docstring, has no effect.
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [one for one in body if not _is_string(one)]  # type: ignore[attr-defined]
+    return (json_behaviour(plan), ast.dump(tree))
+
+
+def _is_string(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+@pytest.mark.parametrize("name", RAY)
+def test_edits_of_the_ray_program_that_change_behaviour_are_named(name: str) -> None:
+    score = measure_edits(ray_files(name), PROGRAM, program_behaviour, -(-EDITS // 2))
+    assert score.named >= NAMED, score.missed
+    assert not score.alarms, score.alarms

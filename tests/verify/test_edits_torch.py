@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import json
 import random
+import re
 from collections.abc import Iterator
 from functools import cache
 
@@ -26,6 +27,8 @@ from tests.verify.edits import (
     false_alarms,
     json_behaviour,
     measure_edits,
+    shell_behaviour,
+    shell_neutral,
 )
 
 JOB: Spec = {
@@ -47,7 +50,7 @@ def small_spec(targets: tuple[str, ...], job: Spec, layout: Spec) -> Spec:
         "parc": 1,
         "name": "edited",
         "model": DENSE,
-        "cluster": {"node": "dgx-h100", "nodes": 2},
+        "cluster": {"node": "dgx-h100", "racks": [{"name": "r1", "nodes": ["h1", "h2"]}]},
         "job": JOB | job,
         "layout": {"micro_batch": 2} | layout,
         "emit": [*targets, "rankmap"],
@@ -70,7 +73,10 @@ SPECS = {
 """Target -> spec whose files are edited."""
 EDITED = {
     "fsdp": ("config.json", "train.py", "parallelize.py", "model.py", "learning_rate.py"),
-    "deepspeed": ("ds_config.json", "train.json", "train.py", "model.py"),
+    "deepspeed": (
+        *("ds_config.json", "train.json", "train.py", "model.py"),
+        *("hostfile", "launch.sh"),
+    ),
     "accelerate": ("config.yaml", "job.json", "train.py", "learning_rate.py"),
     "plugin": ("config.yaml", "job.json", "../deepspeed/ds_config.json"),
     "torchtitan": ("parc_titan.py",),
@@ -154,9 +160,21 @@ def without_defaults(tree: object, defaults: Spec, path: str = "") -> object:
     return tree
 
 
+def hostfile_behaviour(text: str) -> object:
+    """Return the lines as launch.sh counts them, without what DeepSpeed ignores at their ends."""
+    lines = text.rstrip("\n").split("\n")
+    # DeepSpeed reads the digits after slots= and nothing else (launcher/runner.py).
+    return [re.sub(r"(?<=\bslots=)(\d+).*", r"\1", " ".join(line.split())) for line in lines]
+
+
+TEXTS: dict[str, Behaviour] = {"sh": shell_behaviour, "hostfile": hostfile_behaviour}
+
+
 def behaviour_of(name: str) -> Behaviour:
     """Return the oracle for a file: two texts with equal results behave in the same way."""
     kind, defaults = name.rpartition(".")[2], DEFAULTS.get(name, {})
+    if kind in TEXTS:
+        return TEXTS[kind]
     if kind == "py":
         return lambda text: program_behaviour(text, defaults)
 
@@ -225,6 +243,14 @@ def commented(text: str, seed: int) -> Iterator[RandomEdit]:
         yield RandomEdit("\n".join(new), f"line {added!r} inserted at {at}")
 
 
+def padded(text: str, seed: int) -> Iterator[RandomEdit]:
+    """Yield the hostfile with blanks at the ends of its lines."""
+    choose = random.Random(seed)
+    while True:
+        lines = [line and line + choose.choice((" ", "\t", "  ")) for line in text.split("\n")]
+        yield RandomEdit("\n".join(lines), "blanks at the ends of lines")
+
+
 def reformatted(text: str, seed: int) -> Iterator[RandomEdit]:
     """Yield the Python file as another formatter prints it, without comments."""
     while True:
@@ -236,7 +262,8 @@ def test_edits_without_effect_are_not_named(target: str, name: str) -> None:
     path = path_of(target, name)
     text, files = artifacts(target)[path], artifacts(target)
     kind = name.rpartition(".")[2]
-    neutral = shuffled_json(text, 2) if kind == "json" else commented(text, 2)
+    edits = {"json": shuffled_json, "sh": shell_neutral, "hostfile": padded}
+    neutral = edits.get(kind, commented)(text, 2)
     assert not false_alarms(files, path, neutral, max(3, EDITS // 5))
     if kind == "py":
         assert not false_alarms(files, path, reformatted(text, 2), 1)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.emitted_settings import json_lines, json_settings, yaml_settings
-from parc.compiler.verify.program_code import code_decisions, code_digest, parse_program
+from parc.compiler.verify.program_code import code_digest, parse_program, verify_code
 from parc.compiler.verify.read_emitted import Malformed
 
 NESTED = """{
@@ -86,8 +87,13 @@ def f(a):
 def first_difference(text: str) -> tuple[int, str] | None:
     """Return line and code of the first statement that differs from PROGRAM."""
     digest = code_digest(parse_program("p.py", PROGRAM)).code
-    found = list(code_decisions("p.py", parse_program("p.py", text), digest))
-    return (found[0].line, found[0].setting) if found else None
+    sink = Sink()
+    verify_code("p.py", parse_program("p.py", text), digest, sink)
+    for found in sink.diagnostics:
+        assert found.code == "PARC-A18"
+        assert found.span is not None
+        return found.span.line, found.finding.label or found.finding.message
+    return None
 
 
 @pytest.mark.parametrize(
@@ -112,7 +118,7 @@ def test_comments_docstrings_and_format_are_not_part_of_the_code(old: str, new: 
         ("return 1", "return 0", 10, "return 0"),
         ("case 1:", "case 2:", 12, "case 2:"),
         ("return 2", "return 4", 13, "return 4"),
-        ("    return 3\n", "", 13, "the program ends too early"),
+        ("    return 3\n", "", 13, "the program ends before the code that PARC emits"),
         ("return 3\n", "return 3\nf(1)\n", 15, "f(1)"),
         ("    return 3", "return 3", 14, "return 3"),
     ],

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from parc.backends.registry import framework
+from parc.backends.ray.verify import program_code
+from parc.backends.registry import backend, engine, framework, serving_backend
 from parc.backends.torchtitan.verify_module import read_module
+from parc.compiler.ir import Plan, ServingPlan
 from parc.compiler.verify.program_code import ProgramDigest, code_digest, program_digest
 from tests.backends.torch.specs import valid_spec
 from tests.compiled import ROOT, Files, example, plan_of
@@ -41,22 +44,38 @@ def titan_variants() -> dict[str, ProgramDigest]:
     return found
 
 
-def digests_of(backend: str) -> dict[str, ProgramDigest]:
-    """Return file or variant -> digests of the programs that ``backend`` emits."""
-    if backend == "torchtitan":
+def ray_program() -> dict[str, ProgramDigest]:
+    """Return the digest of Ray's program without its settings."""
+    plan = cast(ServingPlan, example("llama-3.1-405b-serve"))
+    (artifact,) = serving_backend("ray").emit_serving(plan)
+    entry = engine(plan.problem.framework).ray_entry
+    assert entry is not None
+    names = (entry.program, entry.module, entry.bundle_variable)
+    return {artifact.path: ProgramDigest("", program_code(artifact.text, names))}
+
+
+def digests_of(name: str) -> dict[str, ProgramDigest]:
+    """Return file or variant -> digests of the programs that a backend emits."""
+    if name == "torchtitan":
         return titan_variants()
-    return {name: program_digest(name, text) for name, text in programs_of(backend).items()}
+    if name == "ray":
+        return ray_program()
+    if name == "preflight":
+        artifacts = backend(name).emit(cast(Plan, example("llama-3-8b-fsdp")))
+        texts = {one.path: one.text for one in artifacts if one.path.endswith(".py")}
+        return {file: program_digest(file, text) for file, text in texts.items()}
+    return {file: program_digest(file, text) for file, text in programs_of(name).items()}
 
 
-@pytest.mark.parametrize("backend", [*EMITTED_BY, "torchtitan"])
+@pytest.mark.parametrize("name", [*EMITTED_BY, "torchtitan", "ray", "preflight"])
 def test_a_verifier_has_the_digest_of_each_emitted_program(
-    backend: str, pytestconfig: pytest.Config
+    name: str, pytestconfig: pytest.Config
 ) -> None:
-    file = ROOT / "backends" / backend / "verify_programs.json"
-    found = {name: asdict(digest) for name, digest in digests_of(backend).items()}
+    stored = ROOT / "backends" / name / "verify_programs.json"
+    found = {file: asdict(digest) for file, digest in digests_of(name).items()}
     if pytestconfig.getoption("--update-golden"):
-        file.write_text(json.dumps(found, indent=2, sort_keys=True) + "\n", "utf-8")
-    known = json.loads(Path(file).read_text("utf-8"))
+        stored.write_text(json.dumps(found, indent=2, sort_keys=True) + "\n", "utf-8")
+    known = json.loads(Path(stored).read_text("utf-8"))
     assert found == known, (
         "the template of a program has changed: review the emitted program, then run "
         "pytest tests/verify/test_program_digests.py --update-golden"

@@ -38,14 +38,14 @@ TRAINING = {
 SERVING = {
     "parc": 1,
     "name": "site",
-    "model": "llama-3-70b",
+    "model": "mixtral-8x7b",
     "cluster": {"node": "dgx-h100", "nodes": 2},
     "job": {
         "kind": "serve",
         "traffic": {"input_tokens": 1024, "output_tokens": 128, "concurrency": 8},
         "max_model_len": 4096,
     },
-    "layout": {"tp": 8, "pp": 2},
+    "layout": {"tp": 8, "pp": 2, "ep": "on"},
     "emit": ["slurm", "vllm"],
     "launch": LAUNCH,
 }

@@ -5,19 +5,38 @@ Keys: https://www.deepspeed.ai/docs/config-json.
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
+from parc.backends.deepspeed.derived_config import AIO_BLOCK_BYTES, AIO_QUEUE_DEPTH, AIO_THREADS
 from parc.backends.deepspeed.launch_files.import_optimizer import TABLE, read_optimizer
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.tools.importers.formats import Importers
+from parc.compiler.tools.importers.formats import Importers, Settings
 from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.fragment import Fragment
-from parc.compiler.topology.readers.reader_state import Reading, some
+from parc.compiler.topology.readers.reader_state import Reading
 from parc.compiler.topology.readers.registry import Format
 
 BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 """Batch keys: global batch = micro-batch x accumulation steps x data-parallel replicas."""
-_READ = (*TABLE.rows, "gradient_accumulation_steps")
+_READ = (
+    *TABLE.rows,
+    *("gradient_accumulation_steps", "sequence_parallel_size", "data_parallel_size"),
+    *("tensor_parallel.autotp_size", "data_types.grad_accum_dtype"),
+)
 """Keys that have a field in the spec or follow from other keys, such as ``bf16.enabled``."""
 
+WRITTEN: dict[str, Any] = {
+    "steps_per_print": 1,
+    "zero_optimization.overlap_comm": True,
+    "zero_optimization.offload_optimizer.pin_memory": True,
+    "zero_optimization.offload_param.pin_memory": True,
+    "aio.block_size": AIO_BLOCK_BYTES,
+    "aio.queue_depth": AIO_QUEUE_DEPTH,
+    "aio.intra_op_parallelism": AIO_THREADS,
+    "activation_checkpointing.partition_activations": False,
+}
+"""Key without a field -> the value that PARC writes, which needs no import."""
 OPTIMIZER = ("gradient_clipping", "optimizer", "scheduler")
 """Top-level keys that import_optimizer.py reads."""
 
@@ -52,8 +71,8 @@ def read_deepspeed_json(text: str, name: str, sink: Sink) -> Fragment | None:
             section, _, field = TABLE.rows[key].path.partition(".")
             sections[section][field] = number
     optimizer, read = read_optimizer(root)
-    job |= _read_precision(root) | optimizer
-    _note_replicas(root, reading)
+    job |= _read_precision(root, reading) | optimizer | _read_gradient_type(root)
+    layout |= _read_sizes(root, stage, reading) | _read_replicas(root, reading)
     _report_other_keys(root, read, reading)
     reading.spec = {"layout": layout, **({"job": job} if job else {})}
     return reading.fragment()
@@ -74,17 +93,50 @@ def _read_whole_number(node: Node, key: str, reading: Reading) -> int | None:
     return None
 
 
-def _read_precision(root: Node) -> dict[str, object]:
+def _read_precision(root: Node, reading: Reading) -> dict[str, object]:
     # DeepSpeed asserts that at most one of the two is enabled; `parc lint` reports both (R04).
     for name in ("bf16", "fp16"):
         section = root.mapping(name)
         if section is not None and section.value.get("enabled") is True:
             return {"precision": name}
+        if section is not None and section.value.get("enabled") == "auto":
+            return {}
+    reading.leave_out(
+        "fp32, because neither bf16 nor fp16 is enabled",
+        root.span,
+        "PARC trains in bf16 unless job.precision is set",
+    )
     return {}
 
 
+def _read_gradient_type(root: Node) -> dict[str, object]:
+    types = root.mapping("data_types")
+    name = types.value.get("grad_accum_dtype") if types is not None else None
+    return {"gradient_precision": name} if name in ("fp32", "bf16") else {}
+
+
+def _read_sizes(root: Node, stage: int | None, reading: Reading) -> dict[str, object]:
+    """Return the parallel sizes that the config determines.
+
+    With ZeRO stage 2 or 3 there is no pipeline. With a lower stage, the training program may build
+    one, and may split weights over tensor-parallel ranks.
+    """
+    found: dict[str, object] = {
+        "cp": _read_whole_number(root, "sequence_parallel_size", reading) or 1
+    }
+    tensor = root.mapping("tensor_parallel")
+    tp = _read_whole_number(tensor, "autotp_size", reading) if tensor is not None else None
+    if tp:
+        found["tp"] = tp
+    if stage is not None and stage >= 2:
+        return {"tp": 1, "pp": 1, **found}
+    open_sizes = "pipeline and expert" if tp else "tensor, pipeline and expert"
+    reading.notes.append(f"the program sets the {open_sizes} parallel sizes: pin them in layout")
+    return found
+
+
 def _read_offload(zero: Node) -> dict[str, object]:
-    """Return the offload settings in a ``zero_optimization`` section; {} without offload."""
+    """Return the offload settings in a ``zero_optimization`` section: ``none`` without offload."""
     found: dict[str, str] = {}
     for key, part in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):
         section = zero.mapping(key)
@@ -93,7 +145,7 @@ def _read_offload(zero: Node) -> dict[str, object]:
             found[part] = device
             path = section.text("nvme_path")
             found |= {"nvme_path": path} if device == "nvme" and path else {}
-    return {"offload": found} if found else {}
+    return {"offload": found or "none"}
 
 
 def _read_zero_plus(zero: Node, reading: Reading) -> dict[str, object]:
@@ -112,14 +164,26 @@ def _read_zero_plus(zero: Node, reading: Reading) -> dict[str, object]:
     return {"zero_plus": found} if found else {}
 
 
-def _note_replicas(root: Node, reading: Reading) -> None:
-    """Note the number of replicas, and report batch sizes that contradict each other (I03).
+def _read_replicas(root: Node, reading: Reading) -> dict[str, object]:
+    """Return the number of replicas, and report batch sizes that contradict each other (I03).
 
     The global batch is micro-batch x accumulation steps x replicas (deepspeed/runtime/config.py).
+    Accumulation steps have no field; without a batch or a micro-batch they are reported (I04).
     """
     numbers = [_read_whole_number(root, key, reading) for key in BATCH]
+    ranks = _read_whole_number(root, "data_parallel_size", reading)
+    found: dict[str, object] = {"dp": ranks} if ranks else {}
+    steps = numbers[2]
     # The number of replicas follows only if all three sizes are given.
-    if all(numbers) and reading.sound:
+    if not all(numbers):
+        if steps:
+            reading.leave_out(
+                f"gradient_accumulation_steps: {steps}",
+                root.document.find((BATCH[2],)),
+                "set job.global_batch to micro-batch x accumulation steps x replicas",
+            )
+        return found
+    if reading.sound:
         batch, micro, steps = (number or 1 for number in numbers)
         if batch % (micro * steps):
             finding = Finding(
@@ -128,22 +192,61 @@ def _note_replicas(root: Node, reading: Reading) -> None:
                 label=f"{batch} % {micro * steps} = {batch % (micro * steps)}, must be 0",
             )
             reading.refuse("I03", finding, root.document.find((BATCH[0],)))
-        reading.notes.append(f"number of data-parallel replicas: {batch // (micro * steps)}")
+        found["dp"] = batch // (micro * steps)
+    return found
 
 
 def _report_other_keys(root: Node, optimizer: set[str], reading: Reading) -> None:
+    auto = [
+        name
+        for name in _nested_keys(root.value)
+        if name in _READ
+        and name.partition(".")[0] not in OPTIMIZER
+        and _value_at(root, name) == "auto"
+    ]
+    if auto:
+        reading.notes.append(f"auto in the config, so PARC decides them: {', '.join(auto)}")
     for key, value in root.value.items():
-        inner = value if isinstance(value, dict) else {}
-        read = {name.split(".")[1] for name in _READ if name.startswith(f"{key}.")}
+        inner = _nested_keys(value)
+        read = any(name.startswith(f"{key}.") for name in _READ)
         if key in OPTIMIZER:
             left = [name for name in _dotted_keys(str(key), value) if name not in optimizer]
         elif read or key in _READ:
-            left = [f"{key}.{name}" for name in inner if name not in read]
+            left = [f"{key}.{name}" for name in inner if f"{key}.{name}" not in _READ]
         else:
-            left = [str(key)]
-        if left:
-            span = root.document.find((str(key),))
-            reading.say("I04", Finding(f"not carried over: {some(left, 12)}"), span)
+            left = [f"{key}.{name}" for name in inner] or [str(key)]
+        for name in left:
+            _report_key(root, name, reading)
+
+
+def _nested_keys(value: object) -> list[str]:
+    """Return the dotted paths of the values below ``value``; [] if it is no mapping."""
+    if not isinstance(value, dict):
+        return []
+    return [
+        f"{key}.{below}" if below else str(key)
+        for key, inner in value.items()
+        for below in (_nested_keys(inner) or [""])
+    ]
+
+
+def _report_key(root: Node, name: str, reading: Reading) -> None:
+    """Report the key ``name`` (I04) unless PARC writes the same value."""
+    value = _value_at(root, name)
+    ours = WRITTEN.get(name)
+    if ours is not None and value == ours:
+        return
+    text = json.dumps(value, ensure_ascii=False)[:80]
+    hint = "" if ours is None else f"PARC writes {json.dumps(ours)}"
+    reading.leave_out(f"{name}: {text}", root.document.find(tuple(name.split("."))), hint)
+
+
+def _value_at(root: Node, name: str) -> Any:
+    """Return the value at a dotted path; None if it is absent."""
+    value: Any = root.value
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
 
 
 def _dotted_keys(path: str, value: object) -> list[str]:
@@ -154,6 +257,19 @@ def _dotted_keys(path: str, value: object) -> list[str]:
     return keys + (_dotted_keys(f"{path}.params", value["params"]) if "params" in value else [])
 
 
+def read_settings(text: str, name: str) -> dict[str, str]:
+    """Return dotted key -> value, as JSON, of a DeepSpeed config."""
+    if not text.lstrip().startswith("{") or "train_" not in text:
+        return {}
+    root = read_document(Reading(text, name, Sink()))
+    if root is None or not isinstance(root.value, dict) or not BATCH_KEYS & root.value.keys():
+        return {}
+    return {key: json.dumps(_value_at(root, key)) for key in _nested_keys(root.value)}
+
+
+BATCH_KEYS = {*BATCH}
+"""Keys of which a config has at least one."""
+
 IMPORTERS = Importers(
     {
         "deepspeed-json": Format(
@@ -161,5 +277,6 @@ IMPORTERS = Importers(
             "config of DeepSpeed",
             (r'"(train_batch_size|zero_optimization|train_micro_batch_size_per_gpu)"\s*:',),
         )
-    }
+    },
+    settings=Settings("deepspeed", read_settings, {"sequence_parallel_size": "1"}),
 )

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from parc.backends.megatron.arguments.arguments import arguments
 from parc.backends.megatron.meshes import ORDERS
 from parc.backends.megatron.stages.layout_string import LayoutStringError, parse
 from parc.backends.registry import framework
@@ -76,9 +77,26 @@ def megatron_facts(
     return Facts(problem, layout, partial, partial_layout, guessed), trial.diagnostics
 
 
+def planned_flags(spec: Mapping[str, Any]) -> dict[str, tuple[str, ...]] | None:
+    """Return flag -> values that PARC writes for a fragment of a spec; None if it is invalid.
+
+    Sizes that the fragment lacks have stand-ins.
+    """
+    options = LintOptions()
+    tree = _complete_spec(spec, options)
+    tree["job"] |= spec.get("job", {})
+    tree["versions"] = {}
+    problem = resolve_tree(tree, options, Sink())
+    if not isinstance(problem, Problem):
+        return None
+    layout, _ = _full_and_known_layout(problem, problem, lambda _: True)
+    return {one.flag: one.values for one in arguments(problem, layout)}
+
+
 def gpus_known(known: Known, options: LintOptions) -> bool:
     """Return True if the number of GPUs of the job is known."""
-    whole = known("cluster.nodes") and known("cluster.node.gpus_per_node")
+    per_node = known("cluster.node.gpus_per_node") or options.cluster is not None
+    whole = known("cluster.nodes") and per_node
     return options.gpus is not None or whole
 
 
@@ -96,7 +114,7 @@ def _complete_spec(spec: Mapping[str, Any], options: LintOptions) -> dict[str, A
             written["hidden"] = written["heads"] * STAND_IN["hidden"]
         model = {**STAND_IN, "name": "the model", **written}
         # So large that no sequence length exceeds the unknown context length.
-        position = {"max_positions": 1 << 30, **model.get("position", {})}
+        position = {"max_positions": 10**9, **model.get("position", {})}
         model["position"] = position
         experts = model.pop("experts", {})
         if "count" in experts:

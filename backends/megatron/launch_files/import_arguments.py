@@ -6,26 +6,33 @@ Flags: NVIDIA/Megatron-LM, megatron/training/arguments.py.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from parc.backends.megatron.arguments.arguments import PACKAGE
 from parc.backends.megatron.launch_files.import_pattern import derive_hybrid, is_own_stack
+from parc.backends.megatron.launch_files.import_rest import (
+    flag_rows,
+    own_values,
+    pin_defaults,
+    read_samples,
+    report_differences,
+    take_extra_arguments,
+)
+from parc.backends.megatron.launch_files.settings import SETTINGS
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.flags import (
-    Flag,
+    LAUNCHER,
     import_table,
-    report_unknown,
     take_flags,
     written_flags,
 )
 from parc.compiler.tools.importers.formats import Importers, LaunchLines
+from parc.compiler.tools.importers.launch_commands import framework_words
+from parc.compiler.tools.importers.script_commands import read_script
 from parc.compiler.tools.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reader_state import Reading
 from parc.compiler.topology.readers.registry import Format
-
-if TYPE_CHECKING:
-    from parc.backends.shared.field_table import FieldRow
 
 TABLE = import_table(PACKAGE)
 OPTIMIZER: dict[str, float | str] = {
@@ -37,11 +44,10 @@ OPTIMIZER: dict[str, float | str] = {
 }
 """``job`` field -> Megatron's default, if the default of a spec differs."""
 
+CLAMPED_GEGLU = {"quick": True, "offset": 1.0, "clamp": 7.0}
+"""Flags that together are the activation of gpt-oss, ``clamped_silu`` in a spec."""
 LLAMA3_CONTEXT = 8192
 """Original context length of --use-rope-scaling, a constant (rotary_pos_embedding.py)."""
-
-WHOLE_SPLIT = "100,0,0"
-"""Value of --split that PARC emits: all data is for training."""
 
 LATENT_CONTEXT = 4096
 """Default of MLATransformerConfig.original_max_position_embeddings."""
@@ -53,7 +59,10 @@ def read_megatron_args(text: str, name: str, sink: Sink) -> Fragment | None:
     Flags that PARC sets itself are listed in one note.
     """
     reading = Reading(text, name, sink)
-    read_words(shell_words(text, name), reading)
+    words = shell_words(text, name)
+    read_words(framework_words(words), reading)
+    if reading.spec:
+        read_script(words, reading)
     if not reading.spec and reading.sound:
         finding = Finding(
             "this file contains no flag of Megatron",
@@ -65,34 +74,33 @@ def read_megatron_args(text: str, name: str, sink: Sink) -> Fragment | None:
 
 def read_words(words: list[Word], reading: Reading) -> None:
     """Add the spec fields that Megatron's flags in ``words`` set to the fragment in ``reading``."""
-    from parc.backends.shared.field_table import flag_table
-
-    rows = {row.setting: row for row in flag_table("parc.backends.megatron").rows}
+    flags = [
+        flag
+        for flag in written_flags(words, TABLE.rows)
+        if flag.name.startswith("--") and flag.name.replace("_", "-") not in LAUNCHER
+    ]
     # take_flags fills reading.spec, and returns the flags that have no row in the table.
-    unknown = take_flags(written_flags(words, TABLE.rows), TABLE.rows, reading)
-    _derive_fields(reading)
-    decided = [flag for flag in unknown if _is_set_by_parc(flag, rows.get(flag.name))]
-    if decided:
-        names = ", ".join(dict.fromkeys(flag.name for flag in decided))
-        reading.notes.append(f"set by PARC: {names}")
-    rest = [flag for flag in unknown if flag not in decided]
-    report_unknown(rest, "Add it to launch.args if you still need it.", reading)
+    unknown = take_flags(flags, TABLE.rows, reading)
+    unknown = read_samples(unknown, reading)
+    paths = {TABLE.rows[flag.name].path for flag in flags if flag.name in TABLE.rows}
+    _derive_fields(reading, {path for path in paths if path not in reading.spans})
+    if not reading.spec:
+        return
+    unknown = [flag for flag in unknown if not is_own_stack(flag)]
+    rest = take_extra_arguments(unknown, (flag.name for flag in flags), reading)
+    controlled = flag_rows()
+    for flag in rest:
+        if flag.name not in controlled:
+            text = " ".join((flag.name, *own_values(flag)))
+            reading.leave_out(text, flag.word.span, "set the matching field of the spec, if any")
+    report_differences(flags, reading)
 
 
-def _is_set_by_parc(flag: Flag, row: FieldRow | None) -> bool:
-    """Return True if PARC would emit ``flag`` itself, computed from the imported fields.
+def _derive_fields(reading: Reading, dynamic: set[str]) -> None:
+    """Set the spec fields that depend on several flags, or on the absence of a flag.
 
-    False for flags on the model, which PARC cannot compute.
+    ``dynamic`` are the fields whose flags have values that are known only at run time.
     """
-    if flag.name in TABLE.implied or is_own_stack(flag):
-        return True
-    if row is not None and row.free:
-        return [word.text for word in flag.values] in ([row.constant], [WHOLE_SPLIT])
-    return row is not None and row.group not in ("model", "experts")
-
-
-def _derive_fields(reading: Reading) -> None:
-    """Set the spec fields that depend on several flags, or on the absence of a flag."""
     spec = reading.spec
     if not spec:
         return
@@ -100,13 +108,12 @@ def _derive_fields(reading: Reading) -> None:
     layout, job = spec.setdefault("layout", {}), spec.setdefault("job", {})
     _derive_precision(spec.pop("precision", {}), job)
     _add_optimizer_defaults(spec.pop("wsd", {}).get("style", "exponential"), job, reading)
-    flags = spec.pop("bias", {})
+    flags, window, geglu = (spec.pop(name, {}) for name in ("bias", "window", "geglu"))
     _derive_vpp(spec.pop("virtual", {}).get("layers"), layout, spec)
     _derive_expert_layers(spec.pop("pattern", {}).get("text", ""), spec)
     # Absent flags mean off in Megatron, but "chosen by PARC" in a spec: therefore off is set
     # explicitly.
-    layout.setdefault("zero_stage", 0)
-    layout.setdefault("sequence_parallel", False)
+    pin_defaults(layout, dynamic)
     _shorten_recompute(layout)
     model = spec.get("model")
     if model:
@@ -114,6 +121,12 @@ def _derive_fields(reading: Reading) -> None:
         biased = not flags.get("none", False)
         model |= {"mlp_bias": biased, "attention_output_bias": biased}
         model["qkv_bias"] = biased or model.get("qkv_bias", False)
+        if biased and "experts" in model:
+            model["experts"]["bias"] = True
+            model["experts"].setdefault("router_bias", "parameter")
+        _derive_window(window.get("text", ""), model)
+        if geglu == CLAMPED_GEGLU:
+            model |= {"gated": True, "activation": "clamped_silu"}
         model["tied_embeddings"] = not flags.get("untied", False)
         model.setdefault("gated", False)
         # Defaults of Megatron that differ from those of a spec are written out.
@@ -126,6 +139,13 @@ def _derive_fields(reading: Reading) -> None:
     for section in ("layout", "job"):
         if not spec[section]:
             del spec[section]
+
+
+def _derive_window(text: str, model: dict[str, Any]) -> None:
+    """Read --window-size, such as ``(4095,0)``: the window of a spec includes the token itself."""
+    match = re.fullmatch(r"\(?([0-9]{1,9}), ?0\)?", text)
+    if match:
+        model["window"] = int(match[1]) + 1
 
 
 def _tidy_model(model: dict[str, Any]) -> None:
@@ -141,6 +161,10 @@ def _tidy_model(model: dict[str, Any]) -> None:
     if experts and all_routed and "-" not in model.get("pattern", ""):
         model["ffn"] = 0
     position = model.get("position", {})
+    if "latent" not in model:
+        # The default of Megatron, which has another meaning for latent attention.
+        position.setdefault("kind", "learned")
+        model["position"] = position
     if position.get("scaling") == "llama3":
         position.setdefault("original_max_positions", LLAMA3_CONTEXT)
     if position.get("kind") == "yarn" and "latent" in model:
@@ -215,4 +239,5 @@ IMPORTERS = Importers(
         )
     },
     LaunchLines(starts_megatron, read_words),
+    SETTINGS,
 )

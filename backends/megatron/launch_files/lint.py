@@ -69,6 +69,7 @@ def lint_megatron(script: Script, options: LintOptions, sink: ScriptSink) -> lis
         flags["layout.pipeline_layout"] = "--hybrid-layer-pattern"
     sink.locate(reading.spans, flags, first)
     reported = _check_flags(launch, options.version, sink)
+    sink.checked.update(("F01", "F03"))
     written = {flag.name: flag for flag in launch.flags}
     for flag, code, finding in broken_couplings(COUPLINGS, launch.sure, written, launch.is_open):
         sink.report(code, finding, span=flag.word.span)
@@ -96,7 +97,7 @@ def lint_megatron(script: Script, options: LintOptions, sink: ScriptSink) -> lis
             finding = replace(found.finding, causes=())
             sink.report(found.code.removeprefix("PARC-"), finding, at=found.path)
     if facts is None:
-        return []
+        return [SkippedRule("", "a valid model and layout")]
     # Megatron has layer letters that a spec lacks: such a pattern exists but is unknown.
     unread = "letters.text" in given and "model.pattern" not in given
     sure = known("model.pattern") and not unread and "letters.text" not in launch.unsure

@@ -24,7 +24,8 @@ def _violates_context_levels(problem: Problem, layout: Layout) -> bool:
     if layout.cp == 1:
         return False
     if layout.cp_comm != HIERARCHY:
-        return problem.pins.cp_a2a is not None
+        # 1 means no groups, as plan.json prints it for every other exchange.
+        return problem.pins.cp_a2a not in (None, 1)
     inner = layout.cp_a2a
     return not (1 < inner < layout.cp and layout.cp % inner == 0)
 

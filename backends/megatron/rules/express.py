@@ -50,8 +50,8 @@ def explain_left_out_parts(model: Model) -> Finding:
     return Finding(
         message=f"Megatron's arguments cannot express all parts of {model.name}",
         label=model.left_out,
-        help="remove megatron from emit and launch your own program, or train the model "
-        "without these parts (family: custom)",
+        help="deepspeed and fsdp train it with your own program: set emit and launch.program; "
+        "Megatron can train it only without these parts (family: custom)",
         fix="model.family: custom   (model: NAME becomes model: {base: NAME, family: custom})",
         targets=("megatron",),
     )

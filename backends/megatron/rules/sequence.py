@@ -9,15 +9,20 @@ from parc.compiler.ir.rule import Rule
 
 
 def _violates_tp_for_sequence_parallel(problem: Problem, layout: Layout) -> bool:
-    # validate_args switches the flag off with a warning; a plan that claims it would estimate
-    # memory wrongly.
+    # validate_args switches the flag off with a warning and continues. The search never sets it at
+    # tp 1; `parc lint` checks the flags of others by this rule.
     return layout.sequence_parallel and layout.tp == 1
 
 
 def _explain_tp_for_sequence_parallel(problem: Problem, layout: Layout) -> Finding:
+    return unused_sequence_parallel()
+
+
+def unused_sequence_parallel() -> Finding:
+    """Return the finding that sequence parallelism has no effect, because tp is 1 (S01)."""
     return Finding(
-        message="sequence parallelism requires tensor parallelism, but tp is 1",
-        label="sequence_parallel true with tp=1: Megatron disables it with a warning in the log",
+        message="sequence parallelism has no effect, because tp is 1",
+        label="Megatron turns it off at tp 1, and continues",
         help="use sequence_parallel false, or tp > 1",
         fix="layout.sequence_parallel: false",
         causes=(Cause("layout.tp", "tp 1"),),

@@ -96,7 +96,10 @@ def _find_cached(depth: ModelDepth, pp: int, vpp: int, pins: SplitPins) -> Pipel
             None if pins.first or pins.last else _split_of_layout_string(depth, pp, vpp, pins.text)
         )
     if pp == 1:
-        return _split_without_pipeline(depth) if pins.free else None
+        # Megatron counts the embedding and the loss only to subtract them again from the one stage,
+        # and accepts one pinned end if it is the whole model.
+        whole = {pins.first, pins.last} <= {None, depth.layers} and not (pins.first and pins.last)
+        return _split_without_pipeline(depth) if whole else None
     if pins.first or pins.last:
         return None if pins.embedding or pins.loss else _split_with_given_ends(depth, pp, vpp, pins)
     if pins.embedding or pins.loss:

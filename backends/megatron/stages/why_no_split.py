@@ -14,6 +14,7 @@ from parc.backends.shared.valid_values import (
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Problem
 
+NO_ENDS = "remove layout.first_stage_layers, layout.last_stage_layers"
 Reason = tuple[str, str, Finding]
 """(diagnostic code, spec path, finding) that explain why no split exists."""
 
@@ -27,10 +28,12 @@ def why_no_split(problem: Problem, pp: int, vpp: int) -> Reason:
     ends, counts = bool(pins.first or pins.last), bool(pins.embedding or pins.loss)
     if (pins.text is not None) + ends + counts > 1:
         return _explain_conflicting_pins(pins)
-    if pp == 1:
-        return _explain_no_pipeline(pins, vpp)
+    if pp == 1 and vpp > 1:
+        return _explain_no_interleaving(vpp)
     if pins.text is not None:
         return _explain_layout_string(problem, pp, vpp, pins.text)
+    if pp == 1:
+        return _explain_no_pipeline(problem.model.layers, pins)
     if ends:
         return _explain_first_last(problem, pp, vpp, pins)
     if counts:
@@ -62,35 +65,37 @@ def _explain_conflicting_pins(pins: SplitPins) -> Reason:
     return "P05", f"layout.{set_pins[0]}", finding
 
 
-def _explain_no_pipeline(pins: SplitPins, vpp: int) -> Reason:
-    if vpp > 1:
-        finding = Finding(
-            message=f"vpp={vpp} interleaves pipeline stages, but pp is 1",
-            label="vpp > 1 requires pp > 1",
-            help="use vpp 1, or pp > 1",
-            fix="layout.vpp: 1",
-            causes=(Cause("layout.pp", "pp 1"),),
-        )
-        return "P06", "layout.vpp", finding
-    path = _pinned_path(pins)
+def _explain_no_interleaving(vpp: int) -> Reason:
     finding = Finding(
-        message="the layers of a stage are set, but pp is 1; Megatron would train only those",
-        label="layers per stage require pp > 1",
+        message=f"vpp={vpp} interleaves pipeline stages, but pp is 1",
+        label="vpp > 1 requires pp > 1",
+        help="use vpp 1, or pp > 1",
+        fix="layout.vpp: 1",
+        causes=(Cause("layout.pp", "pp 1"),),
+    )
+    return "P06", "layout.vpp", finding
+
+
+def _explain_no_pipeline(layers: int, pins: SplitPins) -> Reason:
+    """Return the reason why the layers of an end are set wrongly at pp 1.
+
+    Source: TransformerConfig.__post_init__ and get_num_layers_to_build of Megatron-Core 0.17 to
+    0.19. If both ends are set, the checks count -1 middle stages, so that they pass by mistake.
+    """
+    first, last = pins.first or 0, pins.last or 0
+    path = "layout.first_stage_layers" if first else "layout.last_stage_layers"
+    if first and last and first + last != layers:
+        label = f"Megatron would build {last} of {layers} layers, and report no error"
+    else:
+        label = f"Megatron stops: the only stage must have all {layers} layers"
+    finding = Finding(
+        message="the layers of the first or last stage are set, but pp is 1",
+        label=label,
         help="remove the layers per stage, or use pp > 1",
-        fix=f"remove {path}",
+        fix=f"remove {path}" if not (first and last) else NO_ENDS,
         causes=(Cause("layout.pp", "pp 1"),),
     )
     return "P03", path, finding
-
-
-def _pinned_path(pins: SplitPins) -> str:
-    if pins.text is not None:
-        return "layout.pipeline_layout"
-    if pins.first:
-        return "layout.first_stage_layers"
-    if pins.last:
-        return "layout.last_stage_layers"
-    return "layout.count_embedding" if pins.embedding else "layout.count_loss"
 
 
 def _explain_layout_string(problem: Problem, pp: int, vpp: int, text: str) -> Reason:

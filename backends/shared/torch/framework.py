@@ -86,9 +86,9 @@ class TorchFramework:
         """Return the memory model of the emitted decoder under FSDP2 or DDP."""
         return torch_memory.emitted_decoder_memory()
 
-    def padded_vocab(self, model: Model, tp: int) -> int:
+    def padded_vocab(self, problem: Problem, tp: int) -> int:
         """Return the vocabulary size, because these frameworks do not pad the embedding."""
-        return model.vocab
+        return problem.model.vocab
 
     def check(self, plan: Plan, sink: Sink) -> None:
         """Report nothing, because the rules cover everything that these frameworks reject."""

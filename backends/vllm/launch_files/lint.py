@@ -20,11 +20,13 @@ from parc.backends.vllm.extra_arguments import (
 from parc.backends.vllm.launch_files.coupled_flags import COUPLINGS
 from parc.backends.vllm.launch_files.facts import VllmFacts, flag_number, vllm_facts
 from parc.backends.vllm.launch_files.import_command import DEGREES, SPREAD, TABLE
+from parc.backends.vllm.plan_checks import PLAN_CHECKS
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.tools.importers.flags import Flag
 from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.tools.lint.check_rules import check_service
 from parc.compiler.tools.lint.flag_rules import broken_couplings
+from parc.compiler.tools.lint.launch_lines import read_job_size
 from parc.compiler.tools.lint.linter import ScriptLinter
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.script import Script, ScriptSink
@@ -66,6 +68,8 @@ def lint_vllm(script: Script, options: LintOptions, sink: ScriptSink) -> list[Sk
     A rule is not checked if it needs a fact that the script does not contain.
     """
     command = _read_command(script)
+    if command.flags:
+        sink.checked.update(("F01", "F03"))
     for flag in command.flags:
         fault = _check_flag(flag)
         if fault is not None:
@@ -85,11 +89,15 @@ def lint_vllm(script: Script, options: LintOptions, sink: ScriptSink) -> list[Sk
     if unsure or command.is_open:
         fact = f"the value of {', '.join(unsure)}" if unsure else "a flag added at run time"
         return [SkippedRule(rule.code, fact) for rule in RULES]
+    if options.gpus is None:
+        options = replace(options, gpus=read_job_size(script).gpus)
     facts = vllm_facts(command.model, command.sure, written, options)
     # The script lifts vLLM's limit on the length, so that a finding about it would be wrong.
     if ALLOW_LONG in script.text:
         spans.pop("job.max_model_len", None)
-    return [] if facts is None else _check_layout(facts, spans, sink)
+    if facts is None:
+        return [SkippedRule("", "a valid model and layout")]
+    return _check_layout(facts, spans, sink)
 
 
 def _read_command(script: Script) -> _Command:
@@ -109,7 +117,10 @@ def _read_command(script: Script) -> _Command:
         if not any(word.dynamic for word in flag.values[:1])
     }
     return _Command(
-        tuple(found), sure, script.is_open(found, _value_count), _served_checkpoint(script, sure)
+        tuple(found),
+        sure,
+        script.is_open(found, _value_count, () if start is None else (start.statement,)),
+        _served_checkpoint(script, sure),
     )
 
 
@@ -174,7 +185,8 @@ def _check_layout(
         if found.path in spans:
             finding = replace(found.finding, causes=())
             sink.report(found.code.removeprefix("PARC-"), finding, at=found.path)
-    return check_service(facts, engine("vllm"), sink)
+    checks = [check for check in PLAN_CHECKS if "F01" not in check.codes]  # flags are checked above
+    return check_service(facts, engine("vllm"), sink, checks)
 
 
 LINTER = ScriptLinter(is_vllm, lint_vllm)

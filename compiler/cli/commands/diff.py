@@ -20,14 +20,21 @@ CHANGED = 3
 @click.option("--exit-code", is_flag=True, help="Exit with 3 if there are differences.")
 @click.pass_context
 def command(ctx: click.Context, old: str, new: str, style: str, exit_code: bool) -> None:
-    """Compare two specs or two output directories.
+    """Compare two specs or two output directories, or a launch file with one of them.
 
     The diff shows changes of spec fields, parallel sizes, memory, step time and flags. It lists the
     ranks that move, and the groups that change or newly span racks. It also shows if checkpoints of
     OLD load with NEW. A directory is read without a compile; a spec is compiled in memory.
+    If OLD is a launch script or a configuration file of a framework, the diff shows the arguments,
+    variables, directives and commands that change with NEW.
     """
     from parc.compiler.report.diff import text as diff_text
     from parc.compiler.report.diff.diff import diff
+
+    launch = _read_launch(old)
+    if launch is not None:
+        _diff_launch(ctx, (old, launch), new, (style, exit_code))
+        return
 
     try:
         found = diff(_read_side_of_diff(old, style), _read_side_of_diff(new, style))
@@ -46,16 +53,52 @@ def _read_side_of_diff(name: str, style: str) -> Side:
 
     Warnings about the spec are printed to standard error.
     """
+    return read_side(name, _files_of(name, style))
+
+
+def _read_launch(name: str) -> str | None:
+    """Return the text of a launch file; None for a directory, a spec or standard input."""
+    from parc.compiler.spec.reading.source import read_source
+    from parc.compiler.tools.launch_diff import is_launch
+
+    if name == "-" or Path(name).is_dir():
+        return None
+    text = read_source(name).text
+    return text if is_launch(text) else None
+
+
+def _diff_launch(
+    ctx: click.Context, launch: tuple[str, str], new: str, output: tuple[str, bool]
+) -> None:
+    """Print the differences between a launch file, given as (name, text), and ``new``.
+
+    ``output`` is (format, True if differences end in the exit code CHANGED).
+    """
+    from parc.compiler.report.diff import text as diff_text
+    from parc.compiler.tools.launch_diff import diff_launch
+
+    style, exit_code = output
+    found = diff_launch(*launch, new, _files_of(new, style))
+    names = (found.old, found.new)
+    if style == "json":
+        command_steps.print_json(found.to_json())
+    else:
+        show = diff_text.markdown if style == "markdown" else diff_text.plain_text
+        click.echo(show(names, found.headline(), found.sections()), nl=False)
+    ctx.exit(CHANGED if exit_code and found.has_changes else 0)
+
+
+def _files_of(name: str, style: str) -> dict[str, str]:
+    """Return path -> text of an output directory, or of the output of a spec."""
     if Path(name).is_dir():
         from parc.compiler.report.json.output_directory import read_directory, texts
 
         # Line endings that a copy changed do not count as changes of the plan.
         found = texts(read_directory(Path(name)))
-        files = {path: text.replace("\r\n", "\n") for path, text in found.items()}
-    else:
-        from parc.compiler.pipeline import emit_plan
+        return {path: text.replace("\r\n", "\n") for path, text in found.items()}
+    from parc.compiler.pipeline import emit_plan
 
-        plan, sink = command_steps.plan_or_exit(name, (), style=style)
-        files = {artifact.path: artifact.text for artifact in emit_plan(plan, sink)}
-        command_steps.show_findings((sink,), "text", sys.stderr)
-    return read_side(name, files)
+    plan, sink = command_steps.plan_or_exit(name, (), style=style)
+    files = {artifact.path: artifact.text for artifact in emit_plan(plan, sink)}
+    command_steps.show_findings((sink,), "text", sys.stderr)
+    return files

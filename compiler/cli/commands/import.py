@@ -5,11 +5,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from textwrap import fill
+from typing import TYPE_CHECKING
 
 import click
 
 from parc.compiler.cli import command_steps, options
 from parc.compiler.tools.importers.import_files import OF_CLUSTERS, import_formats
+
+if TYPE_CHECKING:
+    from parc.compiler.diagnostics import Sink
 
 FORMATS = import_formats()
 # Plugins add formats, so this is not a literal list. Only ``parc import`` loads this module.
@@ -46,14 +50,15 @@ def command(kind: str, files: tuple[str, ...], output: Path | None, style: str) 
     from parc.compiler.tools.importers.format_fragment import fragment_json, fragment_yaml
     from parc.compiler.tools.importers.import_files import MOST_BYTES, import_files
 
-    parts = [split_part(name) for name in files]
+    sink = Sink()
+    parts = [split_part(_plan_of_folder(name, sink)) for name in files]
     sources = [read_source(path, MOST_BYTES) for path, _ in parts]
     texts = [
         (source.text, f"{source.name}#{part}" if part else source.name)
         for source, (_, part) in zip(sources, parts, strict=True)
     ]
     lines = {name: tuple(text.splitlines()) for text, name in texts}
-    sink = Sink(SpecPositions(files[0], lines=lines))
+    sink.positions = SpecPositions(files[0], lines=lines)
     found = import_files(kind, texts, sink)
     text = ""
     if found is not None and style == "yaml":
@@ -64,6 +69,24 @@ def command(kind: str, files: tuple[str, ...], output: Path | None, style: str) 
         command_steps.exit_with_findings((sink,), "text")
     command_steps.show_findings((sink,), "text", sys.stderr)
     _print_or_write(text, output)
+
+
+def _plan_of_folder(name: str, sink: Sink) -> str:
+    """Return the path of the plan if ``name`` is an output folder of PARC; otherwise ``name``.
+
+    Files of the folder that were changed since the compile are reported (I08).
+    """
+    folder = Path(name)
+    if name == "-" or not folder.is_dir():
+        return name
+    from parc.compiler.report.json.output_directory import read_locked_files
+    from parc.compiler.report.json.plan_json import PLAN_PATH
+    from parc.compiler.tools.importers.parc_plan import report_changed_files
+
+    if not (folder / PLAN_PATH).is_file():
+        raise click.UsageError(f"{name} is a folder without {PLAN_PATH}")
+    report_changed_files(read_locked_files(folder), name, sink)
+    return str(folder / PLAN_PATH)
 
 
 def _print_or_write(text: str, output: Path | None) -> None:

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from parc.compiler.tools.lint.options import LintOptions, SkippedRule
     from parc.compiler.tools.lint.script import ScriptSink
 
-SHOWN = 8
-"""Maximum number of unknown facts to list per file."""
-
 
 @click.command("lint")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
@@ -43,6 +40,11 @@ SHOWN = 8
 @click.option(
     "--gpus", metavar="N", type=click.IntRange(1, 10**6), help="Number of GPUs that the job uses."
 )
+@click.option(
+    "--allow-unknown",
+    is_flag=True,
+    help="Accept files of which PARC can check only the launch lines, or nothing.",
+)
 @options.format_option("text", "json", "sarif", "github")
 @options.fail_on_option
 @click.pass_context
@@ -52,7 +54,8 @@ def command(ctx: click.Context, /, files: tuple[str, ...], **given: Any) -> None
     FILE is a shell or batch script that starts Megatron-LM or vLLM, or a DeepSpeed config; - is
     standard input. Findings point to the flags of the script and have the codes of parc check. If
     the script does not contain a fact that a rule needs, the rule is skipped and listed. The
-    options --model, --cluster and --gpus supply such facts. docs/lint.md has the details.
+    options --model, --cluster and --gpus supply such facts. A script of which nothing can be
+    checked is an error unless --allow-unknown is given. docs/lint.md has the details.
     """
     from parc.compiler.tools.lint.options import LintOptions
 
@@ -60,7 +63,10 @@ def command(ctx: click.Context, /, files: tuple[str, ...], **given: Any) -> None
     lint_options = LintOptions(**given, folder=Path())
     linted = [found for name in files if (found := _lint_file(name, lint_options)) is not None]
     sinks = [sink for sink, _ in linted]
-    command_steps.show_findings(sinks, cast(Format, style), sys.stdout)
+    if style == "json":
+        command_steps.print_json(_json_document(linted))
+    else:
+        command_steps.show_findings(sinks, cast(Format, style), sys.stdout)
     if style == "text":
         _print_conclusion(linted)
     if len(linted) < len(files):  # an unreadable file outweighs findings
@@ -85,6 +91,24 @@ def _lint_file(name: str, lint_options: LintOptions) -> tuple[ScriptSink, list[S
     return lint_text(source.text, source.name, lint_options)
 
 
+def _json_document(linted: Sequence[tuple[ScriptSink, list[SkippedRule]]]) -> dict[str, Any]:
+    """Return the findings as JSON types, with the evaluated and the skipped checks per file."""
+    from parc.compiler.diagnostics.render.json_document import document
+
+    files = [
+        {
+            "file": sink.positions.file,
+            "checked": sorted(f"PARC-{code}" for code in sink.checked),
+            "skipped": [
+                {"code": f"PARC-{one.code}" if one.code else "", "reason": one.reason}
+                for one in skipped
+            ],
+        }
+        for sink, skipped in linted
+    ]
+    return {**document([sink for sink, _ in linted]), "files": files}
+
+
 def _print_conclusion(linted: Sequence[tuple[ScriptSink, list[SkippedRule]]]) -> None:
     """Print the files without findings, and the skipped rules by the fact that each needs."""
     for sink, skipped in linted:
@@ -94,6 +118,9 @@ def _print_conclusion(linted: Sequence[tuple[ScriptSink, list[SkippedRule]]]) ->
         by_reason: dict[str, list[str]] = {}
         for one in skipped:
             by_reason.setdefault(one.reason, []).append(one.code)
-        for reason, codes in sorted(by_reason.items())[:SHOWN]:
-            listed = ", ".join(f"PARC-{code}" for code in dict.fromkeys(codes))
-            click.echo(f"{name}: Skipped {listed}: {reason}")
+        if sink.checked or skipped:
+            count = len({one.code for one in skipped} - sink.checked)
+            click.echo(f"{name}: {len(sink.checked)} checks evaluated, {count} skipped")
+        for reason, codes in sorted(by_reason.items()):
+            named = (f"PARC-{code}" if code else "all rules" for code in dict.fromkeys(codes))
+            click.echo(f"{name}: Skipped {', '.join(named)}: {reason}")

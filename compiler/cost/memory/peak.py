@@ -150,7 +150,7 @@ def logits_bytes(
         return 0.0
     problem = pricing.problem
     tokens = layout.tokens(problem.job.sequence_length)
-    vocab = pricing.framework.padded_vocab(problem.model, layout.tp)
+    vocab = pricing.framework.padded_vocab(problem, layout.tp)
     split = program.split_loss_bytes if layout.tp > 1 else 0.0
     logit = (split or program.loss_bytes) + load.mtp_layers * program.loss_kept_bytes
     if program.whole_logits and layout.tp > 1:
@@ -175,7 +175,7 @@ def gathered_bytes(
         return 0.0
     kinds = load.by_kind(pricing.problem.model)
     largest = max((sum(pricing.layer_parameters(kind, layout)) for kind in kinds), default=0.0)
-    table = pricing.framework.padded_vocab(pricing.problem.model, layout.tp)
+    table = pricing.framework.padded_vocab(pricing.problem, layout.tp)
     model, unit = pricing.problem.model, program.unit_bytes
     ends = table * model.hidden / layout.tp if load.loss or load.embedding else 0.0
     live = min(program.live_parameters, sum(pricing.stage_parameters(layout, load)))
@@ -198,7 +198,7 @@ def cast_bytes(
         return 0.0
     dense, expert = pricing.stage_parameters(layout, load)
     model = pricing.problem.model
-    table = pricing.framework.padded_vocab(model, layout.tp) * model.hidden / layout.tp
+    table = pricing.framework.padded_vocab(pricing.problem, layout.tp) * model.hidden / layout.tp
     # Vocabulary matrices on this stage: embedding and output projection are not cast, unless
     # configured.
     tables = load.embedding + (load.loss and (not model.tied_embeddings or layout.pp > 1))

@@ -67,7 +67,7 @@ def placeholder_bytes(
     if not program.placeholder_bytes:
         return 0.0
     model = pricing.problem.model
-    vocab = pricing.framework.padded_vocab(model, layout.tp)
+    vocab = pricing.framework.padded_vocab(pricing.problem, layout.tp)
     shapes = weight_shapes(model, layout, load, vocab)
     return program.placeholder_bytes * sum(rows * columns for rows, columns in shapes)
 

@@ -191,7 +191,7 @@ class Pricing:
                 layer_dense, layer_expert = self.layer_parameters(kind, layout)
                 dense += count * layer_dense
                 expert += count * layer_expert
-        table = self.framework.padded_vocab(model, layout.tp) * model.hidden / layout.tp
+        table = self.framework.padded_vocab(self.problem, layout.tp) * model.hidden / layout.tp
         if load.embedding:
             dense += table + params.position_params(model)
         if load.final_norm:

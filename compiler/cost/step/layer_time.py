@@ -218,7 +218,7 @@ def output_head_seconds(pricing: Pricing, layout: Layout) -> float:
     """
     job, model, row = pricing.problem.job, pricing.problem.model, pricing.efficiency
     tokens = layout.tokens(job.sequence_length)
-    vocab = pricing.framework.padded_vocab(model, layout.tp) / layout.tp
+    vocab = pricing.framework.padded_vocab(pricing.problem, layout.tp) / layout.tp
     # Rows of the padded vocabulary are computed too.
     gemm = gemm_forward_backward(pricing.head_gemm, [(tokens, vocab, model.hidden)])
     # The loss reads and writes 18 bytes per logit, forward and backward.

@@ -58,9 +58,9 @@ def diff_sections(found: Diff) -> tuple[Section, ...]:
         _group_section(found.groups),
         _change_section("memory of the fullest stage", found.memory),
         _change_section("step time (estimated)", costs),
-        _flag_section("launch arguments", found.arguments),
-        _flag_section("environment", found.environment),
-        _flag_section("Slurm directives", found.directives),
+        flag_section("launch arguments", found.arguments),
+        flag_section("environment", found.environment),
+        flag_section("Slurm directives", found.directives),
         _checkpoint_section(found),
     )
     return tuple(section for section in candidates if section.rows or section.notes)
@@ -140,7 +140,8 @@ def _clip_cell(text: str) -> str:
     return text if len(text) <= MAX_CELL else f"{text[: MAX_CELL - 3]}..."
 
 
-def _flag_section(title: str, rows: tuple[Change, ...]) -> Section:
+def flag_section(title: str, rows: tuple[Change, ...]) -> Section:
+    """Return a section with one row per added, removed or changed setting."""
     shown = tuple(
         (SIGNS[row.kind], row.name, _clip_cell(row.old or ""), _clip_cell(row.new or ""))
         for row in rows
@@ -229,15 +230,25 @@ def _checkpoint_section(found: Diff) -> Section:
 
 def diff_text(found: Diff) -> str:
     """Return the diff as plain text: the headline, then one table per section."""
-    parts = [f"{found.old} -> {found.new}: {diff_headline(found)}\n"]
-    parts += [_section_text(section) for section in diff_sections(found)]
-    return "\n".join(parts)
+    return plain_text((found.old, found.new), diff_headline(found), diff_sections(found))
 
 
 def diff_markdown(found: Diff) -> str:
     """Return the diff as Markdown: the headline, then one heading and table per section."""
-    parts = [f"### parc diff: `{found.old}` → `{found.new}`\n", f"**{diff_headline(found)}**\n"]
-    parts += ["\n".join(_section_markdown(section)) + "\n" for section in diff_sections(found)]
+    return markdown((found.old, found.new), diff_headline(found), diff_sections(found))
+
+
+def plain_text(names: tuple[str, str], headline: str, sections: tuple[Section, ...]) -> str:
+    """Return a diff between the sides ``names`` as plain text."""
+    parts = [f"{names[0]} -> {names[1]}: {headline}\n"]
+    parts += [_section_text(section) for section in sections]
+    return "\n".join(parts)
+
+
+def markdown(names: tuple[str, str], headline: str, sections: tuple[Section, ...]) -> str:
+    """Return a diff between the sides ``names`` as Markdown."""
+    parts = [f"### parc diff: `{names[0]}` → `{names[1]}`\n", f"**{headline}**\n"]
+    parts += ["\n".join(_section_markdown(section)) + "\n" for section in sections]
     return "\n".join(parts)
 
 

@@ -39,6 +39,10 @@ from parc.compiler.report.json.plan_json import ESTIMATE_TOTALS, LAYOUT_TOTALS, 
 NAMES: Schema = {"type": "array", "items": {"type": "string"}}
 COUNT: Schema = {"type": "integer", "minimum": 0}
 NUMBER: Schema = {"type": "number"}
+SPEC: Schema = {
+    "type": "object",
+    "description": "Keys of the compiled spec, with numbers in base units, for `parc import`.",
+}
 
 
 def _serving_plan_schema(definitions: Schema, stamp: Schema, cluster: Schema) -> Schema:
@@ -51,7 +55,12 @@ def _serving_plan_schema(definitions: Schema, stamp: Schema, cluster: Schema) ->
         **stamp,
         "problem": _with_required(_serving_problem_schema(definitions), {"cluster": cluster}),
         "layout": _with_required(
-            dataclass_schema(ServingLayout, definitions), dict.fromkeys(LAYOUT_TOTALS, COUNT)
+            dataclass_schema(ServingLayout, definitions),
+            {
+                **dict.fromkeys(LAYOUT_TOTALS, COUNT),
+                "all2all": {"type": "string"},
+                "redundant_experts": type_schema(int | None, definitions),
+            },
         ),
         "limits": _with_required(
             dataclass_schema(EngineLimits, definitions), dict.fromkeys(LIMIT_TOTALS, NUMBER)
@@ -64,7 +73,8 @@ def _serving_plan_schema(definitions: Schema, stamp: Schema, cluster: Schema) ->
         "placement": _serving_placement_schema(definitions),
         "search": _serving_search_schema(definitions),
     }
-    return closed_object(properties, "All decisions and estimates of one compile of a service.")
+    plan = closed_object(properties, "All decisions and estimates of one compile of a service.")
+    return _with_properties(plan, spec=SPEC)
 
 
 def _serving_problem_schema(definitions: Schema) -> Schema:
@@ -158,9 +168,10 @@ def _training_plan_schema(definitions: Schema) -> Schema:
         "placement": _placement_schema(definitions),
         "search": _search_schema(definitions),
     }
-    return closed_object(
+    plan = closed_object(
         properties, "All decisions and estimates of one compile of a training job."
     )
+    return _with_properties(plan, spec=SPEC)
 
 
 def lock_schema() -> Schema:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import fields
 from hashlib import sha256
 from typing import Any
 
@@ -22,7 +22,7 @@ from parc.compiler.ir import (
     ServingProblem,
 )
 from parc.compiler.ir.estimate import STAGE_TOTALS
-from parc.compiler.ir.serialize import as_json
+from parc.compiler.ir.serialize import as_json, field_names
 from parc.compiler.ir.serving_plan import Service
 from parc.compiler.report.formatting import exact_tree, json_text, round_tree
 from parc.compiler.topology.hostlist import natural_key
@@ -80,8 +80,15 @@ ESTIMATE_TOTALS = ("kv_tokens", "tokens_per_second_per_gpu")
 
 def _serving_sections(plan: ServingPlan) -> dict[str, Any]:
     """Return the sections of plan.json whose content is specific to serving jobs."""
+    pins = plan.problem.pins
+    experts = {
+        "all2all": pins.all2all or "auto",
+        # null and 0 differ: with 0 additional copies, the engine still balances its experts.
+        "redundant_experts": pins.redundant_experts,
+    }
+    totals = _derived_values(plan.layout, LAYOUT_TOTALS)
     return {
-        "layout": {**as_json(plan.layout), **_derived_values(plan.layout, LAYOUT_TOTALS)},
+        "layout": {**as_json(plan.layout), **experts, **totals},
         "limits": {**as_json(plan.limits), **_derived_values(plan.limits, LIMIT_TOTALS)},
         "stages": [{**as_json(stage), "blocks": stage.blocks} for stage in plan.stages],
         "estimate": serving_estimate(plan),
@@ -118,7 +125,7 @@ _EMPTY = '"lock_digest": ""'
 
 def plan_artifact(plan: AnyPlan) -> Artifact:
     """Return the output file plan.json, which follows schemas/plan.schema.json."""
-    return Artifact(PLAN_PATH, json_text(plan_document(plan)))
+    return Artifact(PLAN_PATH, json_text(plan_document(plan), rounded_already=True))
 
 
 def lock_artifact(plan: AnyPlan, others: Sequence[Artifact]) -> Artifact:
@@ -148,11 +155,14 @@ def plan_document(plan: AnyPlan) -> dict[str, Any]:
         "placement": _placement_section(plan.placement),
         **(_serving_sections(plan) if isinstance(plan, ServingPlan) else _training_sections(plan)),
     }
-    return dict(round_tree(document))
+    # The spec is not rounded, because `parc import` must return exactly what was compiled.
+    spec = {"spec": json.loads(plan.problem.spec_json)} if plan.problem.spec_json else {}
+    return {**round_tree(document), **spec}
 
 
 def _problem_section(problem: AnyProblem) -> dict[str, Any]:
-    names = (field.name for field in fields(problem) if field.name != "cluster")
+    problem_type: Any = type(problem)
+    names = (name for name in field_names(problem_type) if name != "cluster")
     # Targets receive these numbers with all digits, so a verifier compares all digits.
     rest = {name: exact_tree(as_json(getattr(problem, name))) for name in names}
     if isinstance(problem, ServingProblem):

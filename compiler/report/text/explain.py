@@ -102,8 +102,31 @@ def _explain_field(topic: str) -> str | None:
     default = "none, the field is required" if found.required else _format_default(found.default)
     lines = [f"{topic}: {found.description}", f"type:    {found.type}", f"default: {default}"]
     lines += [serving] if serving else []
+    lines += _effect_lines(path)
     lines += ["keys:", *(f"  {name}" for name in below)] if below else []
     return "\n".join(lines) + "\n"
+
+
+def _effect_lines(path: str) -> list[str]:
+    """Return one line per target that does not use the field, and one on launchers that use it."""
+    from parc.backends.registry import all_declared, fields_without_effect
+    from parc.compiler.resolve.check_unused_settings import is_covered
+    from parc.compiler.spec.without_effect import LABELS, UNUSED_IN_SERVICES
+
+    lines = [f"effect: none on layouts and jobs: {LABELS[path]}"] if path in LABELS else []
+    if path in UNUSED_IN_SERVICES:
+        lines.append(f"effect: none in serving jobs: {UNUSED_IN_SERVICES[path]}")
+    targets: dict[str, list[str]] = {}
+    for one in all_declared():
+        reason = fields_without_effect(one.name).get(path)
+        if reason is not None:
+            targets.setdefault(reason, []).append(one.name)
+    lines += [f"effect: none with {', '.join(names)}: {why}" for why, names in targets.items()]
+    section, _, field = path.partition(".")
+    if section == "launch" and field:
+        users = [one.name for one in all_declared() if is_covered(field, one.launch_fields)]
+        lines += [f"effect: only with {', '.join(users)}"] if users else []
+    return lines
 
 
 def _serving_difference(path: str, found: Any) -> str:

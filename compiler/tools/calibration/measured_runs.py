@@ -335,7 +335,7 @@ def _layout_from_pins(problem: Problem, target: Framework) -> Layout:
         etp=pins.etp or tp,
         micro_batch=pins.micro_batch or 1,
         schedule="interleaved" if vpp > 1 else "1f1b",
-        sequence_parallel=tp > 1 if on is None else on,
+        sequence_parallel=tp > 1 and on is not False,
         zero_stage=1 if pins.zero_stage is None else pins.zero_stage,
         recompute=pins.recompute or NO_RECOMPUTE,
         split=split,

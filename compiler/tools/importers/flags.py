@@ -129,7 +129,7 @@ def _set_field_of_flag(flag: Flag, row: FlagField, reading: Reading) -> None:
     if value is None and row.words is not None:
         message = f"not carried over: {flag.name} {flag.values[0].text[:40]}"
         finding = Finding(
-            message, help=f"valid values of {row.path}: {', '.join(row.words.values())}"
+            message, help=f"valid values of {row.path}: {', '.join(map(str, row.words.values()))}"
         )
         reading.say("I04", finding, flag.values[0].span)
         return

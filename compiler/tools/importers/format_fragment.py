@@ -17,12 +17,15 @@ LONGEST_NOTE = 4000
 # booleans or null.
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*")
 _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
+_SPEC_ORDER = ("parc", "name", "model", "cluster", "job", "goals", "layout", "launch", "emit")
 _ORDER = ("name", "model", "cluster", "job", "layout", "launch")
 
 
 def fragment_tree(fragment: Fragment, sink: Sink) -> dict[str, Any]:
     """Return the spec sections of the fragment in their usual order, with hosts in racks."""
     tree = dict(fragment.spec)
+    if fragment.whole:
+        return {**{key: tree[key] for key in _SPEC_ORDER if key in tree}, **tree}
     if fragment.hosts or "cluster" in tree:
         tree["cluster"] = cluster_of(fragment, sink)[0]
     first = {key: tree[key] for key in _ORDER if key in tree}
@@ -90,8 +93,14 @@ def _flow_text(value: Any) -> str:
     return _scalar_text(value)
 
 
+def _quoted_text(text: str) -> str:
+    """Return ``text`` in double quotes, with escapes for characters that YAML forbids or folds."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return "".join(letter if letter.isprintable() else f"\\U{ord(letter):08x}" for letter in quoted)
+
+
 def _scalar_text(value: Any) -> str:
     if isinstance(value, str):
         plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS
-        return value if plain else json.dumps(value, ensure_ascii=False)
+        return value if plain else _quoted_text(value)
     return json.dumps(value)

@@ -26,12 +26,26 @@ class LaunchLines:
 
 
 @dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of a framework in a launch file, for ``parc diff``."""
+
+    framework: str
+    """Name of the backend."""
+    read: Callable[[str, str], Mapping[str, str]]
+    """Return setting -> value for the text of a file with the given name; empty if the text has no
+    settings of the framework. A setting without a value has an empty text."""
+    defaults: Mapping[str, str]
+    """Setting -> value that the framework uses if a launch does not have the setting."""
+
+
+@dataclass(frozen=True, slots=True)
 class Importers:
     """Formats of launch files that one backend can import."""
 
     formats: Mapping[str, Format]
     """KIND argument of ``parc import`` -> format, in the order in which ``auto`` tries them."""
     launch_lines: LaunchLines | None = None
+    settings: Settings | None = None
 
 
 @cache

@@ -16,6 +16,7 @@ from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.tools.importers.formats import importers
 from parc.compiler.tools.importers.hf_config import read_hf_config
 from parc.compiler.tools.importers.nccl_tests import read_nccl_tests, read_outputs
+from parc.compiler.tools.importers.parc_plan import read_parc_plan
 from parc.compiler.tools.importers.slurm import read_sbatch, read_squeue
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.racks import merge
@@ -26,6 +27,10 @@ INVALID = re.compile(
 )
 """Characters that no value of a spec may contain: YAML 1.2.2, section 5.1, and line breaks."""
 OWN: dict[str, Format] = {
+    # First, because plan.json also contains names that are signs of other formats.
+    "parc-plan": Format(
+        read_parc_plan, "plan.json of PARC, or the output folder", (r'\A\s*\{\s*"estimate"\s*:',)
+    ),
     **FORMATS,
     "squeue": Format(
         read_squeue,
@@ -71,6 +76,15 @@ def read_files(files: Sequence[tuple[str, str, str]], sink: Sink) -> Fragment | 
     fragments = [formats[kind].reader(text, name, sink) for kind, text, name in files]
     read = [fragment for fragment in fragments if fragment is not None]
     if len(read) < len(files) or sink.failed():
+        return None
+    if read[0].whole and len(read) == 1:
+        return read[0]
+    if any(one.whole for one in read):
+        finding = Finding(
+            "an output of PARC contains a complete spec, which other files cannot extend",
+            help="import it alone",
+        )
+        sink.report("I05", finding, span=Span(files[1][2], 1, 1))
         return None
     merged = merge(read, sink)
     if merged is not None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 
 from parc.compiler.diagnostics import Span
 
@@ -29,7 +30,7 @@ _PIECE = re.compile(
     re.VERBOSE,
 )
 # A here-document ends at the line that contains only its end word, indented or not.
-_HERE = re.compile(
+HERE_DOCUMENT = re.compile(
     r"<<-?[ \t]*(['\"]?)(?P<end_word>\w{1,40})\1[^\n]*\n[\s\S]*?^[ \t]*(?P=end_word)$", re.M
 )
 _COMMAND = re.compile(r"\s--?[A-Za-z]")
@@ -160,7 +161,7 @@ def unexpanded_ranges(text: str) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     at, blank = 0, True
     while at < len(text):
-        here = _HERE.match(text, at)
+        here = HERE_DOCUMENT.match(text, at)
         match = here or _PIECE.match(text, at)
         assert match is not None
         start, at = match.start(), match.end()
@@ -172,6 +173,11 @@ def unexpanded_ranges(text: str) -> list[tuple[int, int]]:
             found.append((start, at))
         blank = match.lastgroup in ("blank", "end", "open")
     return found
+
+
+def statements(words: Iterable[Word]) -> list[list[Word]]:
+    """Return the words of each statement, in the order of the script."""
+    return [list(group) for _, group in groupby(words, key=lambda word: word.statement)]
 
 
 def assignments(words: list[Word]) -> Iterator[tuple[str, str]]:

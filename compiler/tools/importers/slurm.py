@@ -16,7 +16,12 @@ from collections.abc import Callable
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.tools.importers.flags import Flag, FlagField, set_spec_field, take_flags
 from parc.compiler.tools.importers.formats import importers
-from parc.compiler.tools.importers.shell_words import Word, assignments, shell_words
+from parc.compiler.tools.importers.launch_commands import (
+    framework_words,
+    read_mounts,
+)
+from parc.compiler.tools.importers.script_commands import read_script
+from parc.compiler.tools.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
 from parc.compiler.topology.readers.reader_state import Line, Reading, some
@@ -37,12 +42,17 @@ TABLE: dict[str, FlagField] = {
     "--container-image": FlagField("launch.slurm.container_image", "text"),
     "--requeue": FlagField("launch.slurm.requeue", "set", True),
     "--no-requeue": FlagField("launch.slurm.requeue", "set", False),
-    "--job-name": FlagField("name", "text"),
 }
-_WRITTEN = {"--ntasks-per-node", "--exclusive", "--mem", "--output", "--error", "--open-mode"}
-"""Directives that need no import, because PARC writes them into each batch script."""
-_TORCHRUN = {"--nproc-per-node": "gpus_per_node", "--nproc_per_node": "gpus_per_node"}
-_ENVIRONMENT = re.compile(r"(NCCL|TORCH|PYTORCH|CUDA|NVTE|GLOO|FI|UCX|OMP)_[A-Z0-9_]+")
+_WRITTEN = {
+    "--ntasks-per-node": (),
+    "--exclusive": (),
+    "--mem": ("0",),
+    "--output": ("%x.%j.out",),
+    "--open-mode": ("append",),
+}
+"""Directives that PARC writes into each batch script, with PARC's values; empty: each value of the
+directive has the same effect on the job."""
+_JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 def read_sbatch(text: str, name: str, sink: Sink) -> Fragment | None:
@@ -57,12 +67,11 @@ def read_sbatch(text: str, name: str, sink: Sink) -> Fragment | None:
         if match:
             _read_directive(line, match.start(1), reading)
     words = shell_words(text, name)
-    _read_environment(words, reading)
-    _read_torchrun(words, reading)
+    read_script(words, reading)
     lines = [one.launch_lines for one in importers() if one.launch_lines is not None]
     launch = next((one for one in lines if one.recognizes(words)), None)
     if launch is not None:
-        launch.read(words, reading)
+        launch.read(framework_words(words), reading)
     if not reading.spec and not reading.hosts and reading.sound:
         reading.refuse(
             "I02", "this file contains no #SBATCH line and no known launch line", reading.span()
@@ -94,14 +103,31 @@ def _read_option(flag: Flag, reading: Reading) -> None:
     if special is not None and flag.values:
         special(flag, flag.values[0].text, reading)
     elif flag.name in _WRITTEN:
-        reading.notes.append(f"set by PARC: {flag.name}")
+        _read_written(flag, reading)
     elif take_flags([flag], TABLE, reading):
         _report_ignored(flag, reading)
 
 
+def _read_written(flag: Flag, reading: Reading) -> None:
+    """Note a directive that PARC writes itself; report it if PARC writes another value."""
+    values, ours = [value.text for value in flag.values], _WRITTEN[flag.name]
+    if ours and not set(values) & set(ours):
+        words = f"{flag.name}={' '.join(values)}"
+        reading.leave_out(words, flag.word.span, f"PARC writes {flag.name}={ours[0]}")
+    else:
+        reading.notes.append(f"set by PARC: {flag.name}")
+
+
+def _read_job_name(flag: Flag, text: str, reading: Reading) -> None:
+    if _JOB_NAME.fullmatch(text):
+        set_spec_field(reading, "name", text, flag)
+    else:
+        reading.leave_out(f"--job-name {text}", flag.word.span, "set name")
+
+
 def _report_ignored(flag: Flag, reading: Reading) -> None:
     words = " ".join([flag.name, *(value.text for value in flag.values)])
-    reading.say("I04", Finding(f"not carried over: {words[:80]}"), flag.word.span)
+    reading.leave_out(words, flag.word.span)
 
 
 def _read_nodes(flag: Flag, text: str, reading: Reading) -> None:
@@ -109,8 +135,7 @@ def _read_nodes(flag: Flag, text: str, reading: Reading) -> None:
         if not reading.hosts:
             set_spec_field(reading, "cluster.nodes", int(text), flag)
     else:
-        finding = Finding(f"--nodes {text[:40]} is not a number of hosts", help="set cluster.nodes")
-        reading.say("I04", finding, flag.word.span)
+        reading.leave_out(f"--nodes {text}", flag.word.span, "set cluster.nodes")
 
 
 def _read_nodelist(flag: Flag, text: str, reading: Reading) -> None:
@@ -123,10 +148,7 @@ def _read_nodelist(flag: Flag, text: str, reading: Reading) -> None:
 
 
 def _report_exclude(flag: Flag, text: str, reading: Reading) -> None:
-    finding = Finding(
-        f"not carried over: --exclude {text[:60]}", help="add the hosts to cluster.unavailable"
-    )
-    reading.say("I04", finding, flag.word.span)
+    reading.leave_out(f"--exclude {text}", flag.word.span, "add the hosts to cluster.unavailable")
 
 
 def _read_gpus(flag: Flag, text: str, reading: Reading) -> None:
@@ -146,43 +168,16 @@ def _read_signal(flag: Flag, text: str, reading: Reading) -> None:
         _report_ignored(flag, reading)
 
 
-def _read_mounts(flag: Flag, text: str, reading: Reading) -> None:
-    set_spec_field(reading, "launch.slurm.container_mounts", text.split(","), flag)
-
-
 _SPECIAL: dict[str, Callable[[Flag, str, Reading], None]] = {
+    "--job-name": _read_job_name,
     "--nodes": _read_nodes,
     "--nodelist": _read_nodelist,
     "--exclude": _report_exclude,
     "--gpus-per-node": _read_gpus,
     "--gres": _read_gpus,
     "--signal": _read_signal,
-    "--container-mounts": _read_mounts,
+    "--container-mounts": read_mounts,
 }
-
-
-def _read_environment(words: list[Word], reading: Reading) -> None:
-    """Copy variables of NCCL, CUDA, torch, ... that the script sets to plain values to the spec."""
-    values = {}
-    for name, value in assignments(words):
-        if _ENVIRONMENT.fullmatch(name) and "$" not in value:
-            values[name] = value
-    if values:
-        reading.spec.setdefault("launch", {})["env"] = values
-
-
-def _read_torchrun(words: list[Word], reading: Reading) -> None:
-    """Read the number of GPUs per host and the program from a command that runs ``torchrun``."""
-    for index, word in enumerate(words):
-        name, _, value = word.text.partition("=")
-        if name in _TORCHRUN:
-            value = value or (words[index + 1].text if index + 1 < len(words) else "")
-            if re.fullmatch(r"[0-9]{1,3}", value):
-                set_spec_field(
-                    reading, "cluster.node.gpus_per_node", int(value), Flag(name, word, ())
-                )
-        if word.text.endswith(".py") and not word.dynamic and not word.is_flag:
-            reading.spec.setdefault("launch", {}).setdefault("program", word.text)
 
 
 _ALLOCATED = {

@@ -14,10 +14,22 @@ from typing import Any, Generic, TypeVar
 
 from parc.backends.base import Engine, Framework
 from parc.backends.shared.launch_rules import check_device_connections, check_network_variables
-from parc.compiler.diagnostics import Span
+from parc.compiler.checks.check_placement import PLACEMENT_CHECKS
+from parc.compiler.checks.check_serving_placement import SERVING_PLACEMENT_CHECKS
+from parc.compiler.diagnostics import Sink, Span
+from parc.compiler.diagnostics.plan_check import PlanCheck
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.evaluate.service_rules import service_rules
-from parc.compiler.ir import Layout, PipelineSplit, Plan, Problem, ServingLayout, ServingProblem
+from parc.compiler.ir import (
+    Layout,
+    PipelineSplit,
+    Placement,
+    Plan,
+    Problem,
+    ServingLayout,
+    ServingPlan,
+    ServingProblem,
+)
 from parc.compiler.ir.rule import Rule
 from parc.compiler.ir.serving_plan import ServingRule
 from parc.compiler.search.enumerate_layouts import floor_split
@@ -26,10 +38,12 @@ from parc.compiler.tools.lint.options import SkippedRule, describe_missing_fact
 from parc.compiler.tools.lint.partial_ir import (
     build_partial,
     find_missing_fact,
+    hide,
     is_known,
     with_values,
 )
 from parc.compiler.tools.lint.script import Script, ScriptSink
+from parc.compiler.topology.node_groups import ranks_per_node
 
 P = TypeVar("P", Problem, ServingProblem)
 L = TypeVar("L", Layout, ServingLayout)
@@ -69,18 +83,79 @@ def check_layout(
         if rule.code[0] != "E" and rule.code not in exempt
     ]
     # If tp x cp x pp does not divide the GPUs (D09), ranks cannot be spread evenly (T11) either.
-    return _check_rules(rules, facts, broken, sink, {"T11": "D09"}), broken
+    skipped = _check_rules(rules, facts, broken, sink, {"T11": "D09"})
+    if not broken:  # `parc check` builds no plan of an invalid layout either
+        plan = partial_training_plan(facts, framework)
+        skipped += check_partial_plan(plan, PLACEMENT_CHECKS, sink)
+    return skipped, broken
 
 
 def check_service(
-    facts: LaunchFacts[ServingProblem, ServingLayout], engine: Engine, sink: ScriptSink
+    facts: LaunchFacts[ServingProblem, ServingLayout],
+    engine: Engine,
+    sink: ScriptSink,
+    checks: Iterable[PlanCheck[ServingPlan]] = (),
 ) -> list[SkippedRule]:
     """Report each rule that a serving layout breaks; return the skipped rules.
+
+    ``checks`` are those of the engine on finished plans. They run if the layout breaks no rule.
 
     If no cache block fits into memory (V02), the longest request does not fit either (V01), so only
     V02 is reported.
     """
-    return _check_rules(service_rules(facts.problem, engine), facts, set(), sink, {"V01": "V02"})
+    broken: set[str] = set()
+    rules = service_rules(facts.problem, engine)
+    skipped = _check_rules(rules, facts, broken, sink, {"V01": "V02"})
+    if not broken:
+        problem = hide(facts.known_problem, ["launch", "pins", "endpoint"])
+        plan = build_partial(ServingPlan, problem=problem, layout=facts.known_layout)
+        skipped += check_partial_plan(plan, (*SERVING_PLACEMENT_CHECKS, *checks), sink)
+    return skipped
+
+
+def check_partial_plan(
+    plan: Any, checks: Iterable[PlanCheck[Any]], sink: ScriptSink
+) -> list[SkippedRule]:
+    """Run ``checks``, which `parc check` runs on finished plans, on a plan with unknown fields.
+
+    Return the checks that need an unknown fact. Their partial findings are not reported.
+    """
+    skipped = []
+    for check in checks:
+        trial = Sink()
+        missing = find_missing_fact(partial(check.run, plan, trial))
+        if missing is not None:
+            reason = describe_missing_fact(missing, sink.flags)
+            skipped += [SkippedRule(code, *reason) for code in check.codes]
+            continue
+        sink.checked.update(check.codes)
+        for found in trial.diagnostics:
+            sink.report(found.code.removeprefix("PARC-"), found.finding, at=found.path)
+    return skipped
+
+
+def partial_training_plan(facts: LaunchFacts[Problem, Layout], framework: Framework) -> Plan:
+    """Return the plan that a launch describes; estimate, search and launch settings are unknown.
+
+    Hosts are placed in the order of the cluster if their number and all parallel sizes are known.
+    """
+    problem, layout = facts.known_problem, facts.known_layout
+    known: dict[str, Any] = {"problem": hide(problem, ["launch"]), "layout": layout}
+    sizes = (*("tp", "cp", "pp", "ep", "etp", "dp_replicate", "dp_shard"), "order")
+    sized = all(is_known(layout, name) for name in sizes)
+    if sized and is_known(problem.cluster, "racks"):
+        hosts = problem.cluster.hosts
+        per_node = ranks_per_node(facts.problem.cluster.node.gpus, layout.world)
+        dense, expert = framework.meshes(layout)
+        known["placement"] = build_partial(
+            Placement,
+            order=layout.order,
+            dense=dense,
+            expert=expert,
+            hosts=hosts[: layout.world // per_node],
+            ranks_per_node=per_node,
+        )
+    return build_partial(Plan, **known)
 
 
 def split_or_even(
@@ -139,7 +214,9 @@ def _check_rules(
         if rule.code in broken or implied.get(rule.code) in broken:
             continue
         missing = find_missing_fact(partial(_check_rule, rule, facts, broken, sink))
-        if missing is not None:
+        if missing is None:
+            sink.checked.add(rule.code)
+        else:
             skipped.append(SkippedRule(rule.code, *describe_missing_fact(missing, sink.flags)))
     return skipped
 

@@ -85,7 +85,8 @@ def cluster_tree(written: Mapping[str, Any], options: LintOptions) -> Any:
     base = options.cluster if options.cluster in library.names("clusters") else None
     kind = library.entry("clusters", base)["node"] if base else options.cluster or NODE
     known = kind in library.names("nodes")
-    whole: int = library.entry("nodes", kind if known else NODE)["gpus_per_node"]
+    node_type = library.entry("nodes", kind if known else NODE)
+    whole: int = node_type["gpus_per_node"]
     per_node: int = written.get("node", {}).get("gpus_per_node", whole)
     nodes: int | None = written.get("nodes")
     if options.gpus is not None:
@@ -93,8 +94,10 @@ def cluster_tree(written: Mapping[str, Any], options: LintOptions) -> Any:
         nodes = options.gpus // per_node
     if base and nodes is None and per_node == whole:
         return base
-    # A job that uses fewer GPUs per host also has smaller NVLink domains.
-    part = {"base": kind, "gpus_per_node": per_node, "nvlink_domain": per_node}
+    # A job that uses fewer GPUs per host also has smaller NVLink domains; PCIe has none.
+    domain = node_type["nvlink_domain"]
+    domain = domain // whole * per_node if domain >= whole else min(domain, per_node)
+    part = {"base": kind, "gpus_per_node": per_node, "nvlink_domain": domain}
     node = {} if base and per_node == whole else {"node": kind if per_node == whole else part}
     return {**({"base": base} if base else {}), **node, "nodes": nodes or 1}
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
 from parc.backends.registry import all_declared
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.tools.importers.flags import whole_number
-from parc.compiler.tools.importers.shell_words import Word, shell_words, unexpanded_ranges
-from parc.compiler.tools.lint.script import Script, statements
+from parc.compiler.tools.importers.shell_words import (
+    Word,
+    shell_words,
+    statements,
+    unexpanded_ranges,
+)
+from parc.compiler.tools.lint.script import Script
 
 _DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(.*)")
 _SHORT = {"-N": "--nodes", "-n": "--ntasks", "-G": "--gpus", "-c": "--cpus-per-task"}
@@ -19,6 +24,11 @@ MOST = 999_999
 """Maximum number of hosts, and of GPUs per host; larger numbers count as unknown."""
 _PER_NODE = ("--nproc-per-node", "--nproc_per_node")
 _NODES = ("--nnodes",)
+_SET_BY_SLURM = re.compile(
+    r"\$\{?SLURM_(?:NNODES|JOB_NUM_NODES|GPUS_ON_NODE|GPUS_PER_NODE|NTASKS_PER_NODE)\}?"
+)
+"""Matches a variable whose value follows from the directives of a batch script."""
+OF_SLURM = -1
 _OF_A_TASK = re.compile(
     r"(?i:rank)\w*[= ][\"']?(?P<word>\$\{?(?P<name>SLURM_PROCID|SLURM_NODEID|SLURM_LOCALID)\b)"
 )
@@ -43,6 +53,13 @@ class JobSize:
 
     nodes: int | None
     gpus_per_node: int | None
+
+    @property
+    def gpus(self) -> int | None:
+        """Number of GPUs of the job; None if unknown."""
+        if self.nodes is None or self.gpus_per_node is None:
+            return None
+        return self.nodes * self.gpus_per_node
 
 
 def directives(script: Script) -> list[DirectiveOption]:
@@ -79,13 +96,29 @@ def read_job_size(script: Script) -> JobSize:
     """
     options = {option.name: option.value for option in directives(script)}
     nodes = _parse_count(options.get("--nodes", ""))
-    gpus = _parse_count(options.get("--gpus-per-node", "").rpartition(":")[2])
-    if gpus is None and options.get("--gres", "").startswith("gpu:"):
-        gpus = _parse_count(options["--gres"].rpartition(":")[2])
     launched = set(_launcher_values(script, _PER_NODE))
     hosts = set(_launcher_values(script, _NODES))
-    gpus = _single_value(launched) if launched else gpus
-    return JobSize(_single_value(hosts) if hosts else nodes, gpus)
+    gpus = _directive_gpus(options, nodes)
+    return JobSize(
+        _single_value(hosts) if hosts - {OF_SLURM} else nodes,
+        _single_value(launched) if launched - {OF_SLURM} else gpus,
+    )
+
+
+def _directive_gpus(options: Mapping[str, str], nodes: int | None) -> int | None:
+    """Return the number of GPUs per host that the directives request; None if unknown."""
+    per_node = _parse_count(options.get("--gpus-per-node", "").rpartition(":")[2])
+    gres = options.get("--gres", "")
+    if per_node is None and gres.startswith("gpu:"):
+        per_node = _parse_count(gres.rpartition(":")[2])
+    total = _parse_count(options.get("--gpus", "").rpartition(":")[2])
+    if per_node is None and total and nodes and total % nodes == 0:
+        per_node = total // nodes
+    per_task = _parse_count(options.get("--gpus-per-task", "").rpartition(":")[2])
+    tasks = _parse_count(options.get("--ntasks-per-node", ""))
+    if per_node is None and per_task and tasks:
+        per_node = per_task * tasks
+    return per_node
 
 
 def _single_value(found: set[int | None]) -> int | None:
@@ -102,13 +135,17 @@ def _parse_count(text: str) -> int | None:
 def _launcher_values(script: Script, names: tuple[str, ...]) -> Iterator[int | None]:
     """Yield the value of each occurrence of the flags ``names``; None if a value is uncertain.
 
-    A value in a branch is uncertain, as is a value that is not a number.
+    A value in a branch is uncertain, as is a value that is not a number. OF_SLURM stands for a
+    variable that Slurm sets from the directives.
     """
     for flag in script.flags(names):
         if flag.name in names:
             text = flag.values[0].text if flag.values else ""
             sure = flag.word.span.line not in script.branches
-            yield _parse_count(text) if sure else None
+            if sure and _SET_BY_SLURM.fullmatch(text):
+                yield OF_SLURM
+            else:
+                yield _parse_count(text) if sure else None
 
 
 @cache

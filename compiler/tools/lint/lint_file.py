@@ -35,21 +35,42 @@ def lint_text(text: str, name: str, options: LintOptions) -> tuple[ScriptSink, l
     script = read_script(text, name)
     lint_launch(script, sink)
     kind = _detect_script_backend(script) if options.framework == "auto" else options.framework
-    if kind == "" and not starts_a_job(script):
-        *names, last = linters()
-        valid = f"{', '.join(names)} or {last}"
-        finding = Finding(
-            f"cannot detect which framework {name} starts",
-            help=f"name the framework with --framework; valid values: {valid}",
-        )
-        sink.report("I05", finding)
+    if kind == "" and not options.allow_unknown:
+        _report_unknown(script, sink)
     linter = linters().get(kind)
     if not isinstance(linter, ScriptLinter):
         return sink, []
     versioned = _with_version(kind, options, sink)
     if versioned is None or not check_options(options, sink):
         return sink, []
-    return sink, linter.lint(script, versioned, sink)
+    skipped = linter.lint(script, versioned, sink)
+    if skipped and not sink.checked and not options.allow_unknown:
+        finding = Finding(
+            f"nothing in {name} was checked: {skipped[0].reason}",
+            help="supply facts with --model, --cluster and --gpus, or accept this with "
+            "--allow-unknown",
+        )
+        sink.report("I10", finding)
+    return sink, skipped
+
+
+def _report_unknown(script: Script, sink: ScriptSink) -> None:
+    """Report a text that starts no program (I05), or a framework that PARC does not know (I09)."""
+    *names, last = linters()
+    valid = f"{', '.join(names)} or {last}"
+    if not starts_a_job(script):
+        finding = Finding(
+            f"cannot detect which framework {script.name} starts",
+            help=f"name the framework with --framework; valid values: {valid}",
+        )
+        sink.report("I05", finding)
+        return
+    finding = Finding(
+        f"{script.name} starts no framework that PARC knows: only the launch lines were checked",
+        label="no known launcher",
+        help=f"name the framework with --framework ({valid}), or accept this with --allow-unknown",
+    )
+    sink.report("I09", finding)
 
 
 def _with_version(kind: str, options: LintOptions, sink: ScriptSink) -> LintOptions | None:

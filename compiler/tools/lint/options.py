@@ -21,6 +21,8 @@ class LintOptions:
     """Number of GPUs of the job."""
     version: str = ""
     """Version of the framework; empty for the default version of the backend."""
+    allow_unknown: bool = False
+    """True if a file of which PARC can check nothing is no error."""
     folder: Path | None = None
     """Folder to which the path of a model is relative."""
 
@@ -30,6 +32,7 @@ class SkippedRule:
     """Rule that was not checked because it needs an unknown fact."""
 
     code: str
+    """Code of the rule; empty for all rules on the layout."""
     fact: str
     """The unknown fact: ``the value of --micro-batch-size``, ``the GPU type``."""
     option: str = ""
@@ -62,7 +65,14 @@ FACTS = {
     "Model.ffn": ("the MLP width", "--model"),
     "NodeType.gpus": ("the number of GPUs per host", "--cluster"),
     "NodeType.nvlink_domain": ("the size of an NVLink domain", "--cluster"),
+    "Plan.placement": ("the number of GPUs", "--gpus"),
+    "ServingPlan.limits": ("the number of tokens per step", ""),
+    "ServingPlan.placement": ("the number of hosts", ""),
+    "ServingPlan.search": ("the search for other layouts", ""),
+    "ServingProblem.endpoint": ("the port of the server", ""),
     "ServingProblem.goals": ("the memory share of the engine", ""),
+    "ServingProblem.launch": ("the launch settings", ""),
+    "ServingProblem.pins": ("the backend of the expert exchange", ""),
     "ServingProblem.service": ("a format of weights or cache, or the context length", ""),
     "ServingSetup.block": ("the block size of weight scales", ""),
 }

@@ -11,17 +11,16 @@ missing from an open command line, cause no findings.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span, SpecPositions
 from parc.compiler.tools.importers.flags import Flag, written_flags
-from parc.compiler.tools.importers.shell_words import Word, assignments, shell_words
+from parc.compiler.tools.importers.script_commands import ARRAY
+from parc.compiler.tools.importers.shell_words import Word, assignments, shell_words, statements
 
 # A keyword counts only at the start of a line, so that words such as "for" in arguments do not.
 _BRANCH = re.compile(r"^\s*(?:(?P<open>if|case|while|until|for|select)|(?P<close>fi|esac|done))\b")
-_ARRAY = re.compile(r"^\s*(?:(?:local|declare|export|readonly)\s+(?:-\w+\s+)?)?(\w+)\+?=\(", re.M)
 _LABEL = re.compile(r"^\s*-[^()$]*\)")
 _OF_THE_JOB = re.compile(r"\$\{(\w*(?:NODE|WORLD)\w*):?-")
 """Matches ``${NNODES:-4}`` and similar defaults, which users override when they submit a job."""
@@ -70,13 +69,27 @@ class Script:
             if len(values[flag.name]) == 1 and flag.word.span.line not in self.branches
         ]
 
-    def is_open(self, flags: list[Flag], value_count: Callable[[str], int | None]) -> bool:
+    def is_open(
+        self,
+        flags: list[Flag],
+        value_count: Callable[[str], int | None],
+        starts: Collection[int] = (),
+    ) -> bool:
         """Return True if a variable in the statements of ``flags`` may add flags at run time.
 
-        A variable that is the value of a flag does not count. ``value_count`` returns the number of
-        values of a flag, None if the number varies.
+        A variable that is the value of a flag does not count, nor does one before the program,
+        where only flags of launchers can be.
+
+        Args:
+            flags: flags of the framework.
+            value_count: function that returns the number of values of a flag, None if it varies.
+            starts: further statements, which start the framework and may have no flag.
         """
-        statements = {flag.word.statement for flag in flags}
+        statements = {*starts, *(flag.word.statement for flag in flags)}
+        programs: dict[int, Span] = {}
+        for word in self.words:
+            if word.text.endswith(".py") and not word.is_flag:
+                programs.setdefault(word.statement, word.span)
         after: set[int] = set()
         for flag in flags:
             count = value_count(flag.name)
@@ -87,6 +100,7 @@ class Script:
             word.dynamic and id(word) not in after and self._can_expand_to_flags(word)
             for word in self.words
             if word.statement in statements
+            and not _is_before(word.span, programs.get(word.statement))
         )
 
     def _can_expand_to_flags(self, word: Word) -> bool:
@@ -98,6 +112,11 @@ class Script:
             return False
         names = _EXPANSION.findall(word.text)
         return word.text.startswith("$") and not set(names) <= self.arrays
+
+
+def _is_before(span: Span, program: Span | None) -> bool:
+    """Return True if ``span`` is before ``program``; False without a program."""
+    return program is not None and (span.line, span.column) < (program.line, program.column)
 
 
 def read_script(text: str, name: str) -> Script:
@@ -119,7 +138,7 @@ def read_script(text: str, name: str) -> Script:
     words = tuple(
         one for word in shell_words(text, name, unsure) for one in _split_quoted_flag(word)
     )
-    return Script(name, text, words, branches, frozenset(_ARRAY.findall(text)))
+    return Script(name, text, words, branches, frozenset(ARRAY.findall(text)))
 
 
 def _split_quoted_flag(word: Word) -> list[Word]:
@@ -143,11 +162,6 @@ def _branch_lines(text: str) -> frozenset[int]:
     return frozenset(inside)
 
 
-def statements(words: Iterable[Word]) -> list[list[Word]]:
-    """Return the words of each statement, in the order of the script."""
-    return [list(group) for _, group in groupby(words, key=lambda word: word.statement)]
-
-
 _EDIT = re.compile(r"((?:layout|job|model)\.[\w.]+): ([\w.+-]+)(?:\s|$)")
 
 SECTIONS = {
@@ -166,6 +180,8 @@ class ScriptSink(Sink):
         super().__init__(SpecPositions(name, lines={name: tuple(text.splitlines())}))
         self.flags: Mapping[str, str] = {}
         """Spec field -> flag that sets it."""
+        self.checked: set[str] = set()
+        """Codes of the rules and checks that were evaluated."""
         self._first: Span | None = Span(name, 1, 1)
 
     def locate(self, spans: Mapping[str, Span], flags: Mapping[str, str], first: Span) -> None:

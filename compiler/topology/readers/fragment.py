@@ -34,6 +34,8 @@ class Fragment:
     """Position in the file, by spec path."""
     notes: tuple[str, ...] = ()
     """Notes for the user: assumptions that were made, values that are missing."""
+    whole: bool = False
+    """True if ``spec`` is a complete spec, which no other file can extend."""
     allocated: tuple[str, ...] = ()
     """Hosts allocated to a job. If there are any, hosts that other files list in addition are
     dropped."""

@@ -66,6 +66,15 @@ class Reading:
         if self._findings <= MOST_FINDINGS:
             self.sink.report(code, finding, span=span)
 
+    def leave_out(self, text: str, span: Span, hint: str = "") -> None:
+        """Report ``text`` as a part of the file that the spec cannot contain (I04).
+
+        A note lists it with its line, also beyond MOST_FINDINGS.
+        """
+        finding = Finding(f"not carried over: {text[:80]}", help=hint)
+        self.say("I04", finding, span)
+        self.notes.append(f"not carried over, line {span.line}: {text[:200]}")
+
     def names(self, text: str, span: Span) -> list[str]:
         """Return the host names of the host list ``text`` at ``span``.
 

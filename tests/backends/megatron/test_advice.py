@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from parc.backends.megatron.backend import BACKEND as MEGATRON
+from parc.backends.megatron.capabilities import VERSIONS
+from parc.compiler.ir import Plan
+from parc.compiler.ir.layout import bubble_fraction
 from tests.backends.megatron.boundaries import DENSE, PATTERN
-from tests.backends.megatron.test_args_file import plan
+from tests.backends.megatron.test_args_file import emitted, plan
 from tests.compiled import Spec
 
 CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    (
+        "S01",
+        {"layout.tp": 1, "layout.sequence_parallel": True},
+        {"layout.tp": 2, "layout.sequence_parallel": True},
+    ),
     ("D21", {"model.kv_heads": 2}, {"model.kv_heads": 4}),
     ("D04", {"model.vocab": 600}, {"model.vocab": 1000}),
     ("P08", {"layout.pp": 6, "layout.tp": 1, "job.global_batch": 16}, {"job.global_batch": 48}),
@@ -57,3 +68,74 @@ def test_the_advice_names_the_most_loaded_stage(base: Spec, layout: Spec, expect
     (found,) = [one.finding for one in sink.diagnostics if one.code == "PARC-P17"]
     assert found.help == expected
     assert "MTP" not in found.label
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_sequence_parallelism_is_off_at_tp_1_as_in_megatron(version: str) -> None:
+    pins = {"layout.tp": 1, "layout.sequence_parallel": True, "versions": {"megatron": version}}
+    found, sink = plan(DENSE, pins)
+    assert found is not None
+    assert isinstance(found, Plan)
+    assert not found.layout.sequence_parallel
+    assert [one.severity for one in sink.diagnostics if one.code == "PARC-S01"] == ["warning"]
+    assert "--sequence-parallel" not in emitted(DENSE, pins)
+    assert "--sequence-parallel" in emitted(DENSE, {**pins, "layout.tp": 2})
+
+
+PIPELINE = {"layout.vpp": 1, "layout.micro_batch": 1, "job.global_batch": 24}
+
+
+def test_a_larger_batch_that_shrinks_the_bubble_keeps_the_layout() -> None:
+    found, sink = plan(DENSE, PIPELINE)
+    (advice,) = [one.finding for one in sink.diagnostics if one.code == "PARC-P16"]
+    (batch, share) = re.findall(
+        r"a global batch of (\d+) reduces the bubble to ([0-9.]+)", advice.help
+    )[0]
+    after, sink = plan(DENSE, {**PIPELINE, "job.global_batch": int(batch)})
+    assert isinstance(found, Plan)
+    assert isinstance(after, Plan)
+    assert "PARC-P16" not in {one.code for one in sink.diagnostics}
+    layout = after.layout
+    assert replace(layout, split=found.layout.split) == found.layout
+    bubble = bubble_fraction(layout.pp, layout.vpp, layout.micro_batches(int(batch)))
+    assert f"{bubble:.2f}" == share
+
+
+def test_no_bubble_is_promised_for_another_batch_if_the_search_chooses_the_layout() -> None:
+    free = {"layout": {"pp": 4, "vpp": 1}, "job.global_batch": 24}
+    _, sink = plan(DENSE, free)
+    bubbles = ("PARC-P08", "PARC-P16")
+    (advice,) = [one.finding for one in sink.diagnostics if one.code in bubbles]
+    assert "reduces the bubble to" not in advice.help
+    assert "which may rank another layout first" in advice.help
+
+
+@pytest.mark.parametrize(
+    ("version", "tokenizer", "tp", "rows"),
+    [
+        # 128,256 tokens are a multiple of 128; the token that 0.17 adds costs 128 more rows.
+        ("0.17", "NullTokenizer", 1, 128384),
+        ("0.17", "NullTokenizer", 2, 128512),
+        ("0.17", "HuggingFaceTokenizer", 1, 128256),
+        ("0.18", "NullTokenizer", 1, 128256),
+        ("0.19", "NullTokenizer", 1, 128256),
+        ("0.20", "NullTokenizer", 1, 128256),
+    ],
+)
+def test_the_rows_of_the_embedding_follow_the_tokenizer_of_the_version(
+    version: str, tokenizer: str, tp: int, rows: int
+) -> None:
+    changes = {
+        "model.vocab": 128256,
+        "layout": {"tp": tp, "pp": 1},
+        "versions": {"megatron": version},
+        "job.tokenizer": tokenizer,
+    }
+    found, sink = plan(DENSE, changes)
+    assert isinstance(found, Plan), sink.diagnostics
+    assert MEGATRON.padded_vocab(found.problem, tp) == rows
+    # The memory of the plan contains these rows: embedding and head, 2 bytes per weight.
+    exact, _ = plan(DENSE, {**changes, "model.vocab": rows, "versions": {"megatron": "0.19"}})
+    assert isinstance(exact, Plan)
+    weights = [one.estimate.memory[0].weights_bytes for one in (found, exact)]
+    assert weights[0] == weights[1]

@@ -13,6 +13,7 @@ from parc.backends.megatron.stages.split import (
     _find_cached,
     find_layout_string_fault,
 )
+from parc.backends.megatron.stages.why_no_split import _explain_no_pipeline
 from parc.compiler.ir import PipelineSplit
 
 FREE = SplitPins(None, None, None, None, None)
@@ -101,3 +102,32 @@ def test_the_published_layout_of_deepseek_v3_is_kept_unchanged() -> None:
 )
 def test_impossible_pins_have_no_split(pins: SplitPins, pp: int, vpp: int) -> None:
     assert split(80, 0, pp, vpp, pins) is None
+
+
+@pytest.mark.parametrize(
+    ("pins", "builds"),
+    [
+        # What Megatron-Core 0.19.2 builds of 16 layers; the code of 0.17.1 and 0.18.2 is the same.
+        (SplitPins(None, 4, None, None, None), "Megatron stops"),
+        (SplitPins(None, None, 4, None, None), "Megatron stops"),
+        (SplitPins(None, 4, 12, None, None), "Megatron stops"),
+        (SplitPins(None, 4, 6, None, None), "Megatron would build 6 of 16 layers"),
+        (SplitPins(None, 16, None, None, None), "all"),
+        (SplitPins(None, None, 16, None, None), "all"),
+        (SplitPins(None, None, None, True, None), "all"),
+        (SplitPins(None, None, None, True, True), "all"),
+        (SplitPins("Et*16L", None, None, None, None), "all"),
+    ],
+)
+def test_a_split_without_a_pipeline_is_valid_if_megatron_builds_all_layers(
+    pins: SplitPins, builds: str
+) -> None:
+    found = split(16, 0, 1, 1, pins)
+    if builds == "all":
+        assert found is not None
+        assert found.stage_layers(0) == 16
+    else:
+        assert found is None
+        code, _, finding = _explain_no_pipeline(16, pins)
+        assert code == "P03"
+        assert finding.label.startswith(builds)

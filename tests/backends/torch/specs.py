@@ -87,9 +87,12 @@ def _accelerate(dice: Random) -> Spec:
     if cp > 1:
         layout["cp_comm"] = dice.choice(("p2p", "all_gather"))
     spec = _spec(dice, "accelerate", layout, nodes)
-    spec["job"]["gradient_precision"] = "bf16" if layout["zero_stage"] else "fp32"
-    if tp * cp > 1 or dice.random() < 0.3:
+    own = tp * cp > 1 or dice.random() < 0.3
+    if own:
         spec["launch"] = {"program": "train.py"}
+    # The emitted program sets the format of FSDP2's gradients; DDP reduces in fp32.
+    formats = ("bf16",) if own else ("bf16", "fp32")
+    spec["job"]["gradient_precision"] = dice.choice(formats) if layout["zero_stage"] else "fp32"
     return spec
 
 

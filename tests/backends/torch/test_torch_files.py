@@ -12,7 +12,14 @@ from ruamel.yaml import YAML
 
 from parc.backends.registry import framework
 from tests.backends.torch.specs import valid_spec
-from tests.compiled import emitted, files_of, plan_of, planned, verification_codes
+from tests.compiled import (
+    emitted,
+    error_codes,
+    files_of,
+    plan_of,
+    planned,
+    verification_codes,
+)
 
 FRAMEWORKS = ("fsdp", "torchtitan", "accelerate")
 SEEDS = range(24)
@@ -164,3 +171,14 @@ def test_text_of_the_spec_is_escaped_in_the_torchtitan_module() -> None:
     texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
     assert texts.count(hostile) == 3
     assert files["torchtitan/parc_titan.py"].isascii()
+
+
+def test_accelerate_trains_the_default_job_with_gradients_in_fp32() -> None:
+    spec = valid_spec("accelerate", 4) | {"layout": {}}
+    spec["job"] = {"sequence_length": 2048, "global_batch": 64}
+    spec.pop("launch", None)
+    files = files_of(spec)
+    assert json.loads(files["accelerate/job.json"])["reduce_dtype"] == "fp32"
+    assert "distributed_type: FSDP\n" in files["accelerate/config.yaml"]
+    own = {"launch": {"program": "train.py"}, "layout": {"zero_stage": 3}}
+    assert "E11" in error_codes(spec | own)

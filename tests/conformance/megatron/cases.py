@@ -76,14 +76,16 @@ def split_as_pinned(problem: Problem, pp: int, vpp: int) -> PipelineSplit:
 
 
 def case_as_pinned(name: str, problem: Problem, layout: Layout, world: int) -> Case:
-    """Return ``case_of`` without flags for an end of the pipeline that is not pinned."""
+    """Return ``case_of`` with the flags for the ends of the pipeline exactly as pinned."""
     case = case_of(name, problem, layout, world)
     if find_split(problem, layout.pp, layout.vpp) is None:
         pins, argv = problem.pins, case["argv"]
         for flag, value in (("first", pins.first_stage_layers), ("last", pins.last_stage_layers)):
             word = f"--decoder-{flag}-pipeline-num-layers"
-            if value is None and word in argv:
+            if word in argv:
                 del argv[argv.index(word) : argv.index(word) + 2]
+            if value is not None:
+                argv += [word, str(value)]
     return case
 
 

@@ -338,11 +338,23 @@ def flags() -> list[dict[str, Any]]:
     with contextlib.redirect_stdout(io.StringIO()):
         arguments.add_megatron_arguments(parser)
     return [
-        {"flag": spelling, "takes": 1 if action.nargs is None else action.nargs}
+        {
+            "flag": spelling,
+            "takes": 1 if action.nargs is None else action.nargs,
+            "type": getattr(action.type, "__name__", None),
+            "default": shown_default(action.default),
+        }
         for action in parser._actions
         for spelling in action.option_strings
         if action.dest != "help"
     ]
+
+
+def shown_default(value: Any) -> Any:
+    """Return a default that JSON can contain; an enumeration has the name of its member."""
+    if isinstance(value, bool):
+        return str(value)
+    return getattr(value, "name", value)
 
 
 def read_docstrings_once() -> None:

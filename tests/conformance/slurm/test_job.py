@@ -134,7 +134,7 @@ def test_the_time_limit_warning_reaches_ranks_that_handle_the_signal(
 
 def test_the_directives_of_a_site_reach_the_controller(cluster: SlurmCluster) -> None:
     plan = with_slurm(
-        nameless_plan(2, 2),
+        nameless_plan(4),
         constraint="fast&gpu",
         exclude="n[1,2]",
         nodelist="n8",

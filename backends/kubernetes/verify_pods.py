@@ -1,0 +1,194 @@
+"""Settings of the pods in a manifest, and the pod that these settings imply.
+
+The objects are written here a second time, from the API reference of Kubernetes, because a verifier
+shares no code with the emitter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from parc.backends.kubernetes.verify_yaml import Document, Path
+from parc.backends.verifier import Decision
+
+VENDOR_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
+MOUNT = "/parc"
+KUBERNETES = "problem.launch.kubernetes"
+Pairs = list[list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class PodSettings:
+    """Settings of a pod that a plan decides."""
+
+    image: Any
+    gpu_resource: str
+    gpus: Any
+    resources: Pairs
+    """Resources in addition to the GPUs."""
+    shared_memory: Any
+    host_network: bool
+    node_selector: Pairs
+    claims: Pairs
+    """PersistentVolumeClaims with their mount paths."""
+    grace_seconds: Any
+    inherited: tuple[str, ...]
+    """Variables whose values the pod takes from a Secret, under keys of the same name."""
+    secret: Any
+    """Name of the Secret; None if no variable needs it."""
+    files: tuple[str, ...]
+    """Paths of the mounted files in the output folder."""
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _rows(value: Any) -> list[dict[str, Any]]:
+    """Return the mappings in a list."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def read_pod(document: Document, spec: Path, launch: Mapping[str, Any], vendor: str) -> PodSettings:
+    """Return the settings of the pod whose spec is at the path ``spec``.
+
+    Args:
+        document: object with the pod.
+        spec: path of the pod's spec.
+        launch: section ``launch.kubernetes`` of plan.json, which names the resources of the user.
+        vendor: vendor of the GPUs.
+    """
+    pod = _table(document.at(*spec))
+    container = next(iter(_rows(pod.get("containers"))), {})
+    limits = _table(_table(container.get("resources")).get("limits"))
+    extra = [name for name, _ in launch.get("resources", ())]
+    default = launch.get("gpu_resource") or VENDOR_RESOURCES.get(vendor, "")
+    resource = default if default in limits else next((n for n in limits if n not in extra), "")
+    volumes = {one.get("name"): one for one in _rows(pod.get("volumes"))}
+    mounts = {one.get("name"): one.get("mountPath") for one in _rows(container.get("volumeMounts"))}
+    claims = [
+        [_table(one["persistentVolumeClaim"]).get("claimName"), mounts.get(name)]
+        for name, one in volumes.items()
+        if "persistentVolumeClaim" in one
+    ]
+    config = _table(_table(volumes.get("plan")).get("configMap"))
+    memory = _table(_table(volumes.get("shared-memory")).get("emptyDir"))
+    secrets = {
+        one["name"]: _table(_table(one.get("valueFrom")).get("secretKeyRef"))
+        for one in _rows(container.get("env"))
+        if "secretKeyRef" in _table(one.get("valueFrom")) and isinstance(one.get("name"), str)
+    }
+    return PodSettings(
+        inherited=tuple(secrets),
+        secret=next((one.get("name") for one in secrets.values()), None),
+        image=container.get("image"),
+        gpu_resource=resource,
+        gpus=limits.get(resource),
+        resources=_in_order(limits, extra, without=resource),
+        shared_memory=memory.get("sizeLimit"),
+        host_network=pod.get("hostNetwork") is True,
+        node_selector=_in_order(
+            _table(pod.get("nodeSelector")),
+            [name for name, _ in launch.get("node_selector", ())],
+        ),
+        claims=claims,
+        grace_seconds=pod.get("terminationGracePeriodSeconds"),
+        files=tuple(str(item.get("path")) for item in _rows(config.get("items"))),
+    )
+
+
+def _in_order(found: dict[str, Any], names: Iterable[str], without: str = "") -> Pairs:
+    """Return the entries of a mapping as pairs, those in ``names`` first and in that order."""
+    known = [name for name in names if name in found]
+    order = [*known, *(name for name in found if name not in known)]
+    return [[name, found[name]] for name in order if name != without]
+
+
+def secret_variables(pod: PodSettings) -> list[dict[str, Any]]:
+    """Return the entries of the environment that take their value from the Secret of the pod."""
+    return [
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": pod.secret, "key": name}}}
+        for name in pod.inherited
+    ]
+
+
+def pod_decisions(
+    file: str, document: Document, spec: Path, pod: PodSettings
+) -> Iterator[Decision]:
+    """Yield the decisions of the plan that the settings of a pod express."""
+    container = (*spec, "containers", 0)
+    volumes = document.line(*spec, "volumes")
+    limits = document.line(*container, "resources", "limits")
+    default = pod.gpu_resource in VENDOR_RESOURCES.values()
+    gpus = int(pod.gpus) if isinstance(pod.gpus, str) and pod.gpus.isdecimal() else pod.gpus
+    rows: tuple[tuple[str, Any, int], ...] = (
+        (f"{KUBERNETES}.image", pod.image, document.line(*container, "image")),
+        (
+            f"{KUBERNETES}.gpu_resource",
+            frozenset({"", pod.gpu_resource}) if default else pod.gpu_resource,
+            limits,
+        ),
+        ("placement.ranks_per_node", gpus, limits),
+        (f"{KUBERNETES}.resources", pod.resources, limits),
+        (f"{KUBERNETES}.shared_memory", pod.shared_memory, volumes),
+        (f"{KUBERNETES}.host_network", pod.host_network, document.line(*spec, "hostNetwork")),
+        (f"{KUBERNETES}.node_selector", pod.node_selector, document.line(*spec, "nodeSelector")),
+        (f"{KUBERNETES}.claims", pod.claims, volumes),
+        (
+            "problem.launch.slurm.signal_seconds",
+            pod.grace_seconds,
+            document.line(*spec, "terminationGracePeriodSeconds"),
+        ),
+    )
+    for path, value, line in rows:
+        yield Decision(path, value, file, line)
+
+
+def expected_pod(
+    pod: PodSettings, config: str, restart: str, container: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the spec of the pod with the settings ``pod``.
+
+    Args:
+        pod: settings that the plan decides.
+        config: name of the ConfigMap with the files.
+        restart: restart policy.
+        container: command, environment, ports and probes of the container.
+    """
+    limits = {pod.gpu_resource: pod.gpus, **{name: value for name, value in pod.resources}}
+    claims = [(f"claim-{place}", *claim) for place, claim in enumerate(pod.claims)]
+    mounts = [("plan", MOUNT), ("shared-memory", "/dev/shm")]
+    mounts += [(volume, path) for volume, _, path in claims]
+    network = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+    items = [{"key": path.replace("/", "."), "path": path} for path in pod.files]
+    # 365 is 0o555: everyone may read and execute the files.
+    files = {"name": config, "defaultMode": 0o555, "items": items}
+    return {
+        "restartPolicy": restart,
+        "terminationGracePeriodSeconds": pod.grace_seconds,
+        **(network if pod.host_network else {}),
+        **({"nodeSelector": dict(pod.node_selector)} if pod.node_selector else {}),
+        "containers": [
+            {
+                "name": "ranks",
+                "image": pod.image,
+                **container,
+                "resources": {"limits": limits, "requests": limits},
+                "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
+                "volumeMounts": [{"name": name, "mountPath": path} for name, path in mounts],
+            }
+        ],
+        "volumes": [
+            {"name": "plan", "configMap": files},
+            {
+                "name": "shared-memory",
+                "emptyDir": {"medium": "Memory", "sizeLimit": pod.shared_memory},
+            },
+            *(
+                {"name": name, "persistentVolumeClaim": {"claimName": claim}}
+                for name, claim, _ in claims
+            ),
+        ],
+    }

@@ -1,0 +1,216 @@
+"""Import of Megatron's flags that set no field: extra arguments, defaults, and what is left out.
+
+Flags that PARC does not control become ``launch.args``. All other flags are compared with those
+that PARC would write for the imported fields, so that no difference goes unreported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from parc.backends.megatron.arguments.arguments import PACKAGE
+from parc.backends.megatron.arguments.extra_arguments import flags_of, removed_flags
+from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault, known_flags
+from parc.backends.shared.field_table import flag_table
+from parc.compiler.tools.importers.flags import Flag, set_spec_field, whole_number
+from parc.compiler.topology.readers.reader_state import Reading
+
+FREE_DEFAULTS = {
+    "--distributed-timeout-minutes": "10",
+    "--eval-iters": "100",
+    "--log-interval": "100",
+    "--split": "969,30,1",
+}
+"""Flag that ``launch.args`` may override -> Megatron's default, which differs from PARC's value."""
+FIXED_DEFAULTS = {"--attention-dropout": "0.1", "--hidden-dropout": "0.1"}
+"""Flag that PARC sets in every plan -> Megatron's default, if it changes the training."""
+LAYOUT_DEFAULTS: dict[str, Any] = {
+    **{"tp": 1, "cp": 1, "pp": 1, "vpp": 1, "ep": 1, "zero_stage": 0, "sequence_parallel": False},
+    **{"count_embedding": False, "count_loss": False, "order": "tp-cp-ep-dp-pp"},
+}
+"""``layout`` field -> Megatron's value if the launch does not have the flag. In a spec, an absent
+field means that PARC chooses the value."""
+UNSET_BY_LAYOUT = ("vpp", "count_embedding", "count_loss")
+"""Fields that contradict a layout string or a layer pattern with bars, which define the stages."""
+IN_SAMPLES = {
+    "--train-samples": "steps",
+    "--lr-decay-samples": "lr_decay_steps",
+    "--lr-warmup-samples": "warmup_steps",
+    "--lr-wsd-decay-samples": "wsd_decay_steps",
+}
+"""Flag that counts sequences -> ``job`` field that counts optimizer steps."""
+NOT_PASSED = frozenset(
+    (
+        *IN_SAMPLES,
+        *("--rampup-batch-size", "--data-args-path", "--per-split-data-args-path"),
+        *("--train-data-path", "--valid-data-path", "--test-data-path"),
+    )
+)
+"""Flags that contradict other flags of PARC, such as --train-iters or --mock-data."""
+SPELLED_OTHERWISE = frozenset(
+    (
+        *("--num-layers-per-virtual-pipeline-stage", "--recompute-activations"),
+        *("--hybrid-override-pattern", "--moe-layer-freq", "--linear-attention-freq"),
+    )
+)
+"""Flags that were read although PARC writes another flag, or the same flag in another form."""
+
+
+def own_values(flag: Flag) -> tuple[str, ...]:
+    """Return the values of ``flag`` without words after them, such as redirections."""
+    takes = known_flags(PACKAGE).get(flag.name, {}).get("takes", 1)
+    values: list[str] = []
+    for word in flag.values if not isinstance(takes, int) else flag.values[:takes]:
+        if word.text[:1] in "<>&" or word.text[:2] in ("1>", "2>"):
+            break
+        values.append(word.text)
+    return tuple(values)
+
+
+def pin_defaults(layout: dict[str, Any], dynamic: Iterable[str]) -> None:
+    """Set the ``layout`` fields that the launch leaves at Megatron's defaults.
+
+    ``dynamic`` are the fields whose flags have values that are known only at run time.
+    """
+    split = "pipeline_layout" in layout
+    ends = {"first_stage_layers", "last_stage_layers"} & layout.keys()
+    for field, value in LAYOUT_DEFAULTS.items():
+        if split and field in UNSET_BY_LAYOUT:
+            continue
+        if ends and field.startswith("count_"):
+            continue
+        if f"layout.{field}" not in dynamic:
+            layout.setdefault(field, value)
+    if layout.get("ep", 1) > 1 and "tp" in layout and "layout.etp" not in dynamic:
+        layout.setdefault("etp", layout["tp"])
+
+
+def read_samples(flags: list[Flag], reading: Reading) -> list[Flag]:
+    """Set steps from the flags that count sequences; return the flags that cannot be converted.
+
+    The batch must not grow during the run, and must divide the number of sequences.
+    """
+    job = reading.spec.get("job", {})
+    batch = job.get("global_batch", 0)
+    grows = any(flag.name == "--rampup-batch-size" for flag in flags)
+    left = []
+    for flag in flags:
+        field = IN_SAMPLES.get(flag.name)
+        number = whole_number(" ".join(own_values(flag))) if field else None
+        if field is None or grows or not batch or number is None or number % batch:
+            left.append(flag)
+        else:
+            set_spec_field(reading, f"job.{field}", number // batch, flag)
+    return left
+
+
+def take_extra_arguments(flags: list[Flag], stated: Iterable[str], reading: Reading) -> list[Flag]:
+    """Move flags that PARC does not control to ``launch.args``; return all other flags.
+
+    Flags that PARC writes with another value than Megatron's default are added if they are not in
+    ``stated``, the flags of the launch.
+    """
+    from parc.backends.registry import framework
+
+    version = framework("megatron").default_version
+    spellings = set(flags_of(version)) - removed_flags().keys()
+    rows = {row.setting: row for row in flag_table(PACKAGE).rows}
+    extra: dict[str, tuple[str, ...]] = {}
+    rest = []
+    for flag in flags:
+        row, values = rows.get(flag.name), own_values(flag)
+        dynamic = any("$" in value or "`" in value for value in values)
+        controlled = row is not None and not row.free
+        passed = flag.name in spellings and flag.name not in NOT_PASSED
+        known = passed and not dynamic and not controlled
+        if (
+            known
+            and find_value_fault(
+                ExtraArgument(flag.name, values, 0), known_flags(PACKAGE)[flag.name]
+            )
+            is None
+        ):
+            extra[flag.name] = values
+        else:
+            rest.append(flag)
+    given = set(stated)
+    for name, default in FREE_DEFAULTS.items():
+        if name not in given and (name != "--split" or reading.spec.get("job", {}).get("data")):
+            extra[name] = (default,)
+    planned = {row.setting: (str(row.constant),) for row in rows.values() if row.constant}
+    planned["--split"] = ("100,0,0",)
+    words = [
+        word
+        for name, values in extra.items()
+        if planned.get(name) != values
+        for word in (name, *values)
+    ]
+    if words:
+        launch = reading.spec.setdefault("launch", {})
+        launch["args"] = [*launch.get("args", ()), *words]
+    return rest
+
+
+def report_differences(flags: Iterable[Flag], reading: Reading) -> None:
+    """Report each flag that PARC would write with another value, or would not write (I04).
+
+    Flags that PARC adds in every plan are listed in a note.
+    """
+    stated = {flag.name: flag for flag in flags}
+    # Imported here, because the module needs the pipeline.
+    from parc.backends.megatron.launch_files.facts import planned_flags
+
+    planned = planned_flags(reading.spec)
+    if planned is None:
+        reading.notes.append("PARC's own flags are unknown, because these values are no valid spec")
+        planned = {
+            row.setting: () if row.constant is True else (str(row.constant),)
+            for row in flag_table(PACKAGE).rows
+            if row.constant
+        }
+        stated = {name: flag for name, flag in stated.items() if name in planned}
+    passed = set(reading.spec.get("launch", {}).get("args", ()))
+    for name, flag in stated.items():
+        ours = planned.get(name)
+        if name in passed or name in SPELLED_OTHERWISE or name not in flag_rows():
+            continue
+        values = own_values(flag)
+        if any("$" in value or "`" in value for value in values):
+            continue  # reported where the value is read
+        if ours is None or not _equal_values(values, ours):
+            what = "PARC omits it" if ours is None else f"PARC writes {' '.join((name, *ours))}"
+            reading.leave_out(" ".join((name, *values)), flag.word.span, what)
+    if not stated:
+        return
+    first = next(iter(stated.values()))
+    for name, default in FIXED_DEFAULTS.items():
+        if name not in stated:
+            text = f"the default {name} {default}"
+            reading.leave_out(text, first.word.span, f"PARC writes {name} 0.0")
+    added = [
+        row.setting
+        for row in flag_table(PACKAGE).rows
+        if row.constant and not row.free and row.setting in planned and row.setting not in stated
+    ]
+    if added:
+        reading.notes.append(f"added by PARC: {', '.join(added)}")
+
+
+def flag_rows() -> frozenset[str]:
+    """Return the flags that the plan controls."""
+    return frozenset(row.setting for row in flag_table(PACKAGE).rows if not row.free)
+
+
+def _equal_values(theirs: tuple[str, ...], ours: tuple[str, ...]) -> bool:
+    return len(theirs) == len(ours) and all(map(_is_equal, theirs, ours))
+
+
+def _is_equal(theirs: str, ours: str) -> bool:
+    """Return True if both texts are equal, or are the same number."""
+    if theirs == ours:
+        return True
+    try:
+        return float(theirs) == float(ours)
+    except ValueError:
+        return False

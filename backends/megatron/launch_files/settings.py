@@ -1,0 +1,64 @@
+"""Megatron's flags in a launch file as settings, for ``parc diff``.
+
+Defaults: NVIDIA/Megatron-LM, megatron/training/arguments.py of Megatron-Core 0.17 to 0.20.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from parc.backends.megatron.arguments.arguments import PACKAGE
+from parc.backends.megatron.launch_files.import_rest import own_values
+from parc.backends.shared.extra_arguments import known_flags
+from parc.compiler.tools.importers.flags import LAUNCHER, import_table, written_flags
+from parc.compiler.tools.importers.formats import Settings
+from parc.compiler.tools.importers.launch_commands import framework_words
+from parc.compiler.tools.importers.shell_words import shell_words
+
+DEFAULTS = {
+    "--tensor-model-parallel-size": "1",
+    "--pipeline-model-parallel-size": "1",
+    "--context-parallel-size": "1",
+    "--expert-model-parallel-size": "1",
+    "--attention-dropout": "0.1",
+    "--hidden-dropout": "0.1",
+    "--make-vocab-size-divisible-by": "128",
+    "--distributed-timeout-minutes": "10",
+    "--eval-iters": "100",
+    "--log-interval": "100",
+    "--split": "969,30,1",
+    "--seed": "1234",
+    "--min-lr": "0.0",
+    "--lr-decay-style": "linear",
+    "--weight-decay": "0.01",
+    "--adam-beta1": "0.9",
+    "--adam-beta2": "0.999",
+    "--adam-eps": "1e-08",
+    "--clip-grad": "1.0",
+    "--normalization": "LayerNorm",
+    "--norm-epsilon": "1e-05",
+    "--position-embedding-type": "learned_absolute",
+    "--rotary-base": "10000",
+    "--rotary-percent": "1.0",
+    "--transformer-impl": "transformer_engine",
+    "--attention-backend": "auto",
+    "--ckpt-format": "torch_dist",
+}
+"""Flag -> value that Megatron uses without the flag."""
+
+
+def read_settings(text: str, name: str) -> Mapping[str, str]:
+    """Return flag -> values, joined by spaces, of the Megatron flags in ``text``."""
+    words = framework_words(shell_words(text, name))
+    flags = written_flags(words, import_table(PACKAGE).rows)
+    known = known_flags(PACKAGE)
+    if not any(flag.name in known for flag in flags):
+        return {}
+    return {
+        flag.name: " ".join(own_values(flag))
+        for flag in flags
+        if flag.name.startswith("--") and flag.name.replace("_", "-") not in LAUNCHER
+    }
+
+
+SETTINGS = Settings("megatron", read_settings, DEFAULTS)

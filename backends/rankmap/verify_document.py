@@ -1,0 +1,158 @@
+"""Decisions that the rank map shows, and consistency of its process groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import Any
+
+from parc.backends.verifier import Decision
+from parc.compiler.diagnostics import Sink, Span
+from parc.compiler.verify.read_emitted import DOCUMENT, TABLE, read_document, read_table
+
+EXPERT_AXES = {"etp": "tp", "edp": "dp", "edp_shard": "dp_shard"}
+"""Axis of the expert mesh in rankmap.json -> its name in plan.json."""
+PARTS = {"cp": ("cp_a2a", "cp_p2p"), "dp": ("dp_shard", "dp_replicate")}
+"""Axis -> its parts, if a mesh contains the parts instead."""
+KEYS = {
+    *("format", "framework", "groups", "hosts", "meshes", "order"),
+    *("ranks", "ranks_per_node", "sizes", "version", "world"),
+}
+GROUP_KEYS = {"across", "axes", "count", "mesh", "size", "within"}
+FOREIGN = "problem.launch.args"
+
+
+def table_decisions(text: str) -> Iterator[Decision]:
+    """Yield the hosts, racks and rank counts in ``rankmap.csv``."""
+    table = read_table(text)
+    ranks = max(1, table["node_rank"].count(table["node_rank"][0]))
+    places = [
+        (host, rack, domain)
+        for host, rack, domain in zip(
+            table["host"][::ranks],
+            table["rack"][::ranks],
+            table["nvlink_domain"][::ranks],
+            strict=True,
+        )
+    ]
+    yield from _place_decisions(places, TABLE)
+    yield Decision("placement.ranks_per_node", ranks, TABLE)
+
+
+def document_decisions(text: str, serving: bool) -> Iterator[Decision]:
+    """Yield the framework, hosts, rank order, meshes and rank counts in ``rankmap.json``.
+
+    ``serving`` is True for the rank map of a serving job.
+    """
+    tree = read_document(text)
+    framework, version = tree.get("framework"), tree.get("version")
+    yield Decision("problem.framework", framework, DOCUMENT)
+    yield Decision(
+        "problem.versions", version, DOCUMENT,
+        accepts=lambda pairs: [framework, version] in [list(pair) for pair in pairs],
+    )  # fmt: skip
+    yield Decision("placement.order", tree.get("order"), DOCUMENT)
+    yield Decision("placement.ranks_per_node", tree.get("ranks_per_node"), DOCUMENT)
+    yield Decision("layout.gpus" if serving else "layout.world", tree.get("world"), DOCUMENT)
+    hosts = [one if isinstance(one, dict) else {} for one in tree["hosts"]]
+    places = [(one.get("name"), one.get("rack"), one.get("nvlink_domain")) for one in hosts]
+    yield from _place_decisions(places, DOCUMENT)
+    meshes = tree.get("meshes")
+    for name, mesh in meshes.items() if isinstance(meshes, dict) else ():
+        yield Decision(f"placement.{name}", _axes(mesh), DOCUMENT)
+    for key in sorted(tree.keys() - KEYS):
+        yield Decision(FOREIGN, f"the key {key}", DOCUMENT)
+
+
+def _place_decisions(places: list[tuple[Any, Any, Any]], file: str) -> Iterator[Decision]:
+    """Yield the names of the hosts by node rank, and their racks and NVLink domains."""
+    yield Decision("placement.hosts", [name for name, _, _ in places], file)
+
+    def is_planned(racks: Any) -> bool:
+        # plan.json lists the domains of a rack once; a domain may contain several hosts.
+        known = {
+            (host, rack["name"], domain)
+            for rack in racks
+            for host in rack["hosts"]
+            for domain in rack["nvlink_domains"]
+        }
+        return set(places) <= known
+
+    found = sorted({str(rack) for _, rack, _ in places})
+    yield Decision("problem.cluster.racks", found, file, accepts=is_planned)
+
+
+def _axes(mesh: Any) -> Any:
+    """Return the axes of a mesh as plan.json has them."""
+    if not isinstance(mesh, list) or not all(isinstance(axis, dict) for axis in mesh):
+        return mesh
+    return [
+        {
+            "name" if key == "axis" else key: EXPERT_AXES.get(value, value)
+            if key == "axis" and isinstance(value, str)
+            else value
+            for key, value in axis.items()
+        }
+        for axis in mesh
+    ]
+
+
+def verify_groups_and_sizes(text: str, sink: Sink) -> None:
+    """Report sizes and groups that do not follow from the meshes (A06)."""
+    tree = read_document(text)
+    meshes = tree.get("meshes")
+    found = {
+        name: {axis.get("axis"): (axis.get("size"), axis.get("stride")) for axis in mesh}
+        for name, mesh in (meshes.items() if isinstance(meshes, dict) else ())
+        if isinstance(mesh, list) and all(isinstance(axis, dict) for axis in mesh)
+    }
+    if "dense" not in found:
+        sink.report("A06", "meshes has no mesh dense", span=Span(DOCUMENT, 1, 1))
+        return
+    # Without routed experts, both kinds of layers share one mesh, and groups of experts use it.
+    found.setdefault("expert", found["dense"])
+    _verify_sizes(tree["sizes"], {**found["dense"], **found["expert"]}, sink)
+    for name, group in sorted(tree["groups"].items()):
+        if not isinstance(group, dict) or not _follows_from(group, found):
+            message = f"groups.{name} does not follow from its axes and its mesh"
+            sink.report("A06", message, span=Span(DOCUMENT, _line(text, name), 1))
+
+
+def _verify_sizes(sizes: Mapping[str, Any], axes: Mapping[Any, Any], sink: Sink) -> None:
+    expected = {name: size for name, (size, _) in axes.items()}
+    for whole, parts in PARTS.items():
+        if {*parts} & {*expected} and whole not in expected:
+            expected[whole] = prod(expected.get(part, 1) for part in parts)
+    for name in sorted({*sizes, *map(str, expected)}):
+        if sizes.get(name) != expected.get(name):
+            message = f"sizes.{name} is {sizes.get(name)!r:.40}, the meshes have"
+            sink.report("A06", f"{message} {expected.get(name)!r:.40}", span=Span(DOCUMENT, 1, 1))
+
+
+def _follows_from(group: Mapping[str, Any], meshes: Mapping[str, Mapping[Any, Any]]) -> bool:
+    """Return True if the size, the number and the spans of a group family are those of its axes."""
+    mesh, names = meshes.get(str(group.get("mesh"))), group.get("axes")
+    if group.keys() != GROUP_KEYS or mesh is None or not isinstance(names, list):
+        return False
+    axes = {str(name): span for name, span in mesh.items()}
+    if not all(isinstance(size, int) for span in axes.values() for size in span):
+        return False
+    # Groups of experts in the dense mesh have the names of the dense axes.
+    inside = [name if name in axes else EXPERT_AXES.get(str(name)) for name in names]
+    if not {*inside} <= {*axes}:
+        return False
+    within = [list(axes[str(name)]) for name in inside]
+    others = [list(span) for name, span in axes.items() if name not in inside]
+    size, count = (prod(span[0] for span in spans) for spans in (within, others))
+    expected = {
+        "size": size,
+        "count": count,
+        "within": [span for span in within if span[0] > 1],
+        "across": [span for span in others if span[0] > 1],
+    }
+    return all(group.get(key) == value for key, value in expected.items())
+
+
+def _line(text: str, name: str) -> int:
+    at = text.find(f'\n"{name}": {{"across"')
+    return text.count("\n", 0, at) + 2 if at >= 0 else 1

@@ -1,0 +1,30 @@
+"""Starts of the programs of PyTorch frameworks, as their launch scripts must contain them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from parc.backends.verifier import ProgramStart
+
+
+def search_path(folder: str) -> str:
+    """Return the command that lets Python find modules in ``folder`` of the output."""
+    return f'export PYTHONPATH="$here/../{folder}${{PYTHONPATH:+:$PYTHONPATH}}"'
+
+
+def start_of_script(
+    plan: Mapping[str, Any], script: str, arguments: tuple[str, ...] = ()
+) -> ProgramStart:
+    """Return the start of the user's program, or of the emitted ``script`` if the user has none.
+
+    Args:
+        plan: the tree of ``plan.json``.
+        script: path of the emitted program in the output folder.
+        arguments: shell words before ``launch.args``.
+    """
+    launch = plan["problem"]["launch"]
+    own, words = launch["program"], tuple(map(shlex.quote, launch["args"]))
+    program = shlex.quote(own) if own else f'"$here/../{script}"'
+    return ProgramStart(program=program, arguments=" ".join((*arguments, *words)))

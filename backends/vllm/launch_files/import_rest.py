@@ -1,0 +1,166 @@
+"""Import of vLLM's flags on formats, memory, ports and load balancing, and of all other flags."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault, known_flags
+from parc.backends.vllm.arguments import EXECUTOR, PACKAGE, planned_flags
+from parc.backends.vllm.environment import PARTITION
+from parc.backends.vllm.extra_arguments import normalize_flag
+from parc.compiler.tools.importers.flags import Flag, set_spec_field, whole_number
+from parc.compiler.topology.readers.reader_state import Reading
+
+LAYOUT_DEFAULTS: dict[str, Any] = {
+    **{"tp": 1, "pp": 1, "dp": 1, "ep": "off", "pcp": 1, "dcp": 1, "replicas": 1}
+}
+"""``layout`` field -> vLLM's value if the command does not have the flag. In a spec, most absent
+fields mean that PARC chooses the value."""
+PRECISIONS = {"auto": "", "bfloat16": "bf16", "half": "fp16", "float16": "fp16"}
+"""Value of --dtype -> ``job.precision``; empty if the checkpoint determines it."""
+CACHES = {"auto": "auto", "fp8": "fp8", "fp8_e4m3": "fp8", "bfloat16": "bf16"}
+BALANCERS = {
+    "--data-parallel-hybrid-lb": "hybrid",
+    "--data-parallel-external-lb": "external",
+    "--data-parallel-multi-port-external-lb": "external",
+}
+OF_HOSTS = frozenset(
+    (
+        *("--headless", "--nnodes", "--node-rank", "--master-addr", "--master-port", "--host"),
+        *("--data-parallel-size-local", "--data-parallel-start-rank", "--data-parallel-rank"),
+        *("--data-parallel-address", "--data-parallel-rpc-port", "--data-parallel-supervisor-port"),
+    )
+)
+"""Flags about hosts and ports between them, which PARC's script sets for each host."""
+_FACTORS = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30, "": 1}
+_ENGINES = re.compile(r"^# Serves .* with vLLM [0-9.]+: (one|[0-9]+) engines? of", re.M)
+
+
+def parse_length(text: str) -> int | None:
+    """Return the number in a length such as ``32k`` (32,000) or ``32K`` (32,768); else None.
+
+    Source: vllm/engine/arg_utils.py, ``human_readable_int``.
+    """
+    match = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)([kmgKMG]?)", text)
+    if match is None or ("." in match[1] and match[2] in ("K", "M", "G", "")):
+        return None
+    return int(float(match[1]) * _FACTORS[match[2]])
+
+
+def read_formats(flags: list[Flag], reading: Reading) -> list[Flag]:
+    """Set fields from the flags on number formats, memory, load balancing and hosts.
+
+    Return the flags that have no field, or a value that no field can have.
+    """
+    return [flag for flag in flags if not _read_flag(flag, reading)]
+
+
+def _read_flag(flag: Flag, reading: Reading) -> bool:
+    """Set the field of ``flag``; return False if it has none, or a value that no field can have."""
+    value = flag.values[0].text if flag.values else ""
+    if (flag.name == EXECUTOR and value == "mp") or flag.name in OF_HOSTS:
+        return True
+    found = _field_of_flag(flag.name, value, reading)
+    if found is None:
+        return False
+    path, setting = found
+    if setting == "fp8" and flag.name == "--quantization":
+        set_spec_field(reading, "job.quantize", True, flag)
+    # --dtype names the format of activations, so it does not change the format of fp8 weights.
+    kept = flag.name == "--dtype" and "precision" in reading.spec.get("job", {})
+    # 0 redundant experts only turn the load balancer on; --eplb-config may have set a number.
+    kept |= flag.name == "--enable-eplb" and "redundant_experts" in reading.spec.get("layout", {})
+    if setting != "" and not kept:
+        set_spec_field(reading, path, setting, flag)
+    return True
+
+
+def _field_of_flag(name: str, value: str, reading: Reading) -> tuple[str, Any] | None:
+    """Return (spec field, its value) of a flag; None if no field can have the value."""
+    words: dict[str, tuple[str, Mapping[str, Any]]] = {
+        "--dtype": ("job.precision", PRECISIONS),
+        "--quantization": ("job.precision", {"fp8": "fp8"}),
+        "--kv-cache-dtype": ("job.kv_precision", CACHES),
+        "--enable-eplb": ("layout.redundant_experts", {"": 0}),
+    }
+    if name in words:
+        path, values = words[name]
+        return (path, values[value]) if value in values else None
+    if name in BALANCERS:
+        return "launch.load_balancer", BALANCERS[name]
+    if name == "--gpu-memory-utilization" and re.fullmatch(r"0?\.[0-9]{1,6}", value):
+        return "goals.memory_headroom", round(1 - float(value), 6)
+    if name == "--port" and (port := whole_number(value)):
+        # Each further server of a host uses the next port.
+        return "launch.port", min(port, reading.spec.get("launch", {}).get("port", port))
+    if name == "--eplb-config" and (redundant := _redundant_experts(value)) is not None:
+        return "layout.redundant_experts", redundant
+    return None
+
+
+def _redundant_experts(text: str) -> int | None:
+    """Return the number in ``{"num_redundant_experts": 32}``; None if there are other keys."""
+    try:
+        tree = json.loads(text)
+    except ValueError:
+        return None
+    number = tree.get("num_redundant_experts") if isinstance(tree, dict) else None
+    return number if isinstance(number, int) and len(tree) == 1 else None
+
+
+def take_extra_arguments(flags: list[Flag], reading: Reading) -> None:
+    """Move flags that the plan does not determine to ``launch.args``; report all other flags."""
+    words: dict[str, tuple[str, ...]] = {}
+    for flag in flags:
+        row = known_flags(PACKAGE).get(normalize_flag(flag.name).partition(".")[0])
+        takes = row.get("takes", 1) if row is not None else 1
+        # Arguments after the last flag, such as a redirection, are no values.
+        many = takes if isinstance(takes, int) else 1 if takes == "?" else len(flag.values)
+        values = tuple(word.text for word in flag.values[:many])
+        dynamic = any("$" in value or "`" in value for value in values)
+        planned = row is not None and (
+            str(row.get("means", flag.name)).replace("--no-", "--", 1) in planned_flags()
+        )
+        if (
+            row is None
+            or dynamic
+            or planned
+            or find_value_fault(ExtraArgument(flag.name, values, 0), row)
+        ):
+            text = " ".join((flag.name, *values))
+            reading.leave_out(text, flag.word.span, "set the matching field of the job, if any")
+        else:
+            words[flag.name] = values
+    if words:
+        reading.spec.setdefault("launch", {})["args"] = [
+            word for name, values in words.items() for word in (name, *values)
+        ]
+
+
+def pin_defaults(reading: Reading, unsure: set[str]) -> None:
+    """Set the ``layout`` fields that the command leaves at vLLM's defaults.
+
+    ``unsure`` are the fields whose flags have values that are known only at run time.
+    """
+    layout = reading.spec.setdefault("layout", {})
+    engines = _ENGINES.search(reading.text)
+    if engines is not None and engines[1] != "one":
+        layout["replicas"] = int(engines[1])
+    for field, value in LAYOUT_DEFAULTS.items():
+        if f"layout.{field}" not in unsure:
+            layout.setdefault(field, value)
+    env = reading.spec.get("launch", {}).get("env", {})
+    stages = env.get(PARTITION, "")
+    if re.fullmatch(r"[0-9]{1,5}(,[0-9]{1,5})*", stages):
+        layout["stage_layers"] = [int(part) for part in stages.split(",")]
+        del env[PARTITION]
+        if not env:
+            del reading.spec["launch"]["env"]
+
+
+def is_own_script(reading: Reading) -> bool:
+    """Return True if PARC wrote the script."""
+    return _ENGINES.search(reading.text) is not None

@@ -1,0 +1,138 @@
+"""Report settings of a spec that no target uses, and launchers without the framework they start."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from pydantic import BaseModel
+
+from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.resolve.resolve_targets import Targets
+from parc.compiler.spec.service_spec import ServingSpec
+from parc.compiler.spec.spec import Spec
+from parc.compiler.spec.without_effect import UNUSED_IN_SERVICES
+
+AnySpec = Spec | ServingSpec
+
+
+def check_unused_settings(
+    spec: AnySpec, targets: Targets, sink: Sink, default_program: str = ""
+) -> None:
+    """Report settings that reach no emitted file, and launchers that start no framework.
+
+    ``default_program`` is the program that the framework provides. Reported are launch settings
+    that no target uses (E13), settings that the framework or engine cannot use (E14), and launchers
+    that would start a framework's program without the files that the framework emits (E15).
+    """
+    _check_launch(spec, targets, sink)
+    _check_fields_without_effect(spec, targets, sink)
+    if targets.framework not in targets.emit and not _has_own_program(spec, default_program):
+        _check_launchers(targets, sink)
+
+
+def set_fields(model: BaseModel, above: str = "") -> Iterator[str]:
+    """Yield the path of each field that the spec sets, without those that are sections."""
+    for name in type(model).model_fields:
+        if name not in model.model_fields_set:
+            continue
+        value = getattr(model, name)
+        path = f"{above}{name}"
+        if isinstance(value, BaseModel):
+            yield from set_fields(value, f"{path}.")
+        elif value is not None:
+            yield path
+
+
+def _check_launch(spec: AnySpec, targets: Targets, sink: Sink) -> None:
+    """Report launch settings that no target uses (E13), in one finding per section."""
+    from parc.backends.registry import Role, can_start, declaration, installed_backends
+
+    # A framework that another target starts emits no launch script.
+    behind = [targets.framework] * any(can_start(one, targets.framework) for one in targets.emit)
+    found = [declaration(name).launch_fields for name in targets.emit if name not in behind]
+    used = {field for fields in found for field in fields}
+    unused: dict[str, list[str]] = {}
+    for path in set_fields(spec.launch):
+        if not is_covered(path, used):
+            unused.setdefault(path.rpartition(".")[0] or path, []).append(path)
+    for section, paths in unused.items():
+        role: Role = "train" if isinstance(spec, Spec) else "serve"
+        users = [
+            one.name for one in installed_backends(role) if is_covered(paths[0], one.launch_fields)
+        ]
+        names = ", ".join(f"launch.{path}" for path in paths)
+        whole = not any(is_covered(field, (section,)) for field in used)
+        finding = Finding(
+            f"no target uses {names}",
+            label=f"used only by {', '.join(users)}",
+            help=f"to use the setting, add {' or '.join(users)} to emit, which is now: "
+            f"{', '.join(targets.emit)}",
+            fix=f"remove launch.{section if whole else paths[0]}",
+        )
+        sink.report("E13", finding, at=f"launch.{paths[0]}", key=True)
+
+
+def is_covered(path: str, fields: Collection[str]) -> bool:
+    """Return True if ``fields`` contain the field ``path`` below ``launch``, or its section."""
+    parts = path.split(".")
+    above = {".".join(parts[:depth]) for depth in range(1, len(parts) + 1)}
+    return not above.isdisjoint(fields)
+
+
+def _check_fields_without_effect(spec: AnySpec, targets: Targets, sink: Sink) -> None:
+    """Report settings that do not reach the files of the framework or engine (E14)."""
+    from parc.backends.registry import fields_without_effect
+
+    table = fields_without_effect(targets.framework)
+    common = UNUSED_IN_SERVICES if isinstance(spec, ServingSpec) else {}
+    for path in set_fields(spec):
+        if path in {**table, **common} and not _is_fact(spec, path):
+            finding = Finding(
+                f"{targets.framework if path in table else 'a serving job'} does not use {path}",
+                label={**common, **table}[path],
+                fix=f"remove {path}",
+                targets=(targets.framework,),
+            )
+            sink.report("E14", finding, at=path, key=True)
+
+
+def _is_fact(spec: AnySpec, path: str) -> bool:
+    """Return True if ``path`` describes hardware or a model, and requests no change of either.
+
+    A spec that changes a model of the catalog requests a change, unless it also names a checkpoint
+    that has the change.
+    """
+    section, _, _ = path.partition(".")
+    if section != "model":
+        return section == "cluster"
+    own = isinstance(spec, ServingSpec) and spec.job.checkpoint is not None
+    return own or isinstance(spec.model, str) or spec.model.base is None
+
+
+def _has_own_program(spec: AnySpec, default_program: str) -> bool:
+    """Return True if the launchers start a program of the user, or one with the user's arguments.
+
+    That an engine is emitted with its launchers is checked elsewhere (V29).
+    """
+    program = spec.launch.program
+    if program is None:
+        return isinstance(spec, ServingSpec)
+    return bool(spec.launch.args) or program.rpartition("/")[2] != default_program
+
+
+def _check_launchers(targets: Targets, sink: Sink) -> None:
+    """Report launchers that would start the framework's program without its arguments (E15)."""
+    from parc.backends.registry import declaration
+
+    launchers = [name for name in targets.emit if declaration(name).needs_framework]
+    if not launchers:
+        return
+    finding = Finding(
+        f"{' and '.join(launchers)} would start the program of {targets.framework} without its "
+        "arguments",
+        label=f"{targets.framework} emits the arguments, but emit does not name it",
+        help="add a framework to emit, or set launch.program to your own program",
+        fix=f"emit: [{', '.join(sorted((*targets.emit, targets.framework)))}]",
+        targets=tuple(launchers),
+    )
+    sink.report("E15", finding, at="emit")

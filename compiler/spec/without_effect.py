@@ -1,0 +1,31 @@
+"""Spec fields on which no layout and no emitted file depends, whatever the targets are.
+
+``parc explain FIELD`` prints the reasons. Fields that a single framework or engine does not use are
+in ``without_effect.yaml`` of its backend.
+"""
+
+from __future__ import annotations
+
+_LABEL = "a label in plan.json and in texts for readers"
+
+LABELS: dict[str, str] = {
+    **dict.fromkeys(("model.name", "cluster.levels[].name"), _LABEL),
+    **{f"cluster.{part}.name": _LABEL for part in ("gpu", "node", "fabric")},
+    **dict.fromkeys(("model.source", "cluster.source"), "the origin of the numbers"),
+    **{f"cluster.{part}.source": "the origin of the numbers" for part in ("gpu", "node", "fabric")},
+}
+"""Field -> what it is. Some targets print it."""
+
+_RACKS = "services are placed so that the fewest engines span racks, whatever the links above are"
+_TRAINING_HOSTS = "only training plans order the ranks of a host by NUMA node and NIC"
+
+UNUSED_IN_SERVICES: dict[str, str] = {
+    "cluster.fabric.oversubscription": _RACKS,
+    "cluster.levels[].oversubscription": _RACKS,
+    "cluster.node.gpu_numa": _TRAINING_HOSTS,
+    "cluster.node.gpu_nics": _TRAINING_HOSTS,
+    "cluster.node.cpu_cores": "only training jobs set a number of threads per rank",
+    "cluster.node.host_memory": "only training plans offload state to host memory",
+    "launch.kubernetes.max_restarts": "the pods of an engine restart without a limit",
+}
+"""Field -> why no plan of a serving job depends on it."""

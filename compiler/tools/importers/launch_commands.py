@@ -1,0 +1,183 @@
+"""Read the launchers of a script, torchrun and srun; report what a spec cannot contain (I04)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from parc.compiler.tools.importers.flags import LAUNCHER, Flag, set_spec_field, whole_number
+from parc.compiler.tools.importers.shell_words import Word, statements
+from parc.compiler.topology.readers.reader_state import Reading
+
+_TORCHRUN_SET = {
+    *("--node-rank", "--master-addr", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id"),
+    *("--rdzv-conf", "--local-addr", "--standalone", "--module", "-m"),
+}
+"""Flags of torchrun without a field, because PARC's launch scripts set the rendezvous."""
+_SRUN_SET = {
+    *("--nodes", "--ntasks", "--ntasks-per-node", "--gpus-per-node", "--gpus", "--gres", "--label"),
+    *("--kill-on-bad-exit", "--mpi", "--distribution", "--cpu-bind", "--wait", "--cpus-per-task"),
+    *("--output", "--error", "--nodelist", "--job-name", "--unbuffered", "--exclusive", "--jobid"),
+    *("--no-container-mount-home", "--container-writable", "--open-mode"),
+}
+"""Flags of srun that PARC's batch script sets itself, or that describe the same hosts and tasks."""
+_SRUN_SHORT = {
+    **{"-N": "--nodes", "-n": "--ntasks", "-l": "--label", "-u": "--unbuffered"},
+    **{"-w": "--nodelist", "-o": "--output", "-e": "--error", "-J": "--job-name"},
+    **{"-c": "--cpus-per-task", "-G": "--gpus", "-m": "--distribution", "-K": "--kill-on-bad-exit"},
+    **{"-D": "--chdir", "-p": "--partition", "-A": "--account", "-x": "--exclude", "-t": "--time"},
+    **{"-W": "--wait"},
+}
+_SRUN_SWITCHES = {
+    *("--label", "--unbuffered", "--exclusive", "--overlap", "--quiet", "--verbose", "--pty", "-v"),
+    *("--no-container-mount-home", "--container-mount-home", "--container-writable", "-Q", "-O"),
+    *("--container-remap-root", "--no-container-remap-root", "--container-readonly", "--no-kill"),
+    *("--kill-on-bad-exit", "--contiguous", "--overcommit", "--oversubscribe", "-s", "-k", "-E"),
+    *("--no-container-entrypoint", "--container-entrypoint", "--multi-prog", "--spread-job"),
+}
+"""Flags of srun (and of its plugin pyxis) without a separate word for a value (srun(1))."""
+
+
+def is_program(word: Word) -> bool:
+    """Return True if ``word`` names a Python program."""
+    return word.text.endswith(".py") and not word.is_flag and "=" not in word.text
+
+
+def framework_words(words: list[Word]) -> list[Word]:
+    """Return ``words`` without launchers and their flags.
+
+    In a statement that starts a program, these are all words before the program. In other
+    statements with srun, they are srun and its flags.
+    """
+    kept: list[Word] = []
+    for statement in statements(words):
+        start = next((at for at, word in enumerate(statement) if is_program(word)), None)
+        if start is None:
+            _, start = _srun_flags(statement)
+        kept += statement[start:]
+    return kept
+
+
+def read_launchers(words: list[Word], reading: Reading) -> None:
+    """Set fields from the flags of srun and torchrun and from the program; report other flags."""
+    for statement in statements(words):
+        flags, after = _srun_flags(statement)
+        for flag in flags:
+            read_srun_flag(flag, reading)
+        _read_torchrun_flags(statement[after:], reading)
+        for word in statement[after:]:
+            if is_program(word) and not word.dynamic:
+                reading.spec.setdefault("launch", {}).setdefault("program", word.text)
+
+
+def _srun_flags(statement: list[Word]) -> tuple[list[Flag], int]:
+    """Return (flags of srun, index of the first word after them); no flags without srun."""
+    texts = [word.text.rpartition("/")[2] for word in statement]
+    if "srun" not in texts:
+        return [], 0
+    at = texts.index("srun") + 1
+    flags = []
+    while at < len(statement) and (statement[at].text.startswith(("-", "$"))):
+        word = statement[at]
+        name, equals, rest = word.text.partition("=")
+        name = _SRUN_SHORT.get(name, name)
+        at += 1
+        values: tuple[Word, ...] = (Word(rest, word.span, word.statement),) if equals else ()
+        plain = not equals and name not in _SRUN_SWITCHES and not word.text.startswith("$")
+        if plain and at < len(statement) and not statement[at].text.startswith("-"):
+            values = (statement[at],)
+            at += 1
+        flags.append(Flag(name, word, values))
+    return flags, at
+
+
+def read_srun_flag(flag: Flag, reading: Reading) -> None:
+    """Set the container of the job from a flag of srun; report a flag without a field."""
+    value = flag.values[0].text if flag.values else ""
+    if flag.name in _SRUN_SET or flag.name.startswith("$"):
+        return
+    if flag.name == "--container-image" and value and "$" not in value:
+        set_spec_field(reading, "launch.slurm.container_image", value, flag)
+    elif flag.name == "--container-mounts" and value:
+        read_mounts(flag, value, reading)
+    else:
+        reading.leave_out(f"srun {_flag_text(flag)}", flag.word.span)
+
+
+def read_mounts(flag: Flag, text: str, reading: Reading) -> None:
+    """Set the container mounts in ``text``; report those whose paths are known only at run time."""
+    mounts = [one for one in text.split(",") if one]
+    for mount in mounts:
+        # The batch script of PARC mounts the output folder in addition to the user's folders.
+        if ("$" in mount or "`" in mount) and "PARC_DIR" not in mount:
+            reading.leave_out(f"--container-mounts {mount}", flag.word.span)
+    known = [mount for mount in mounts if not ("$" in mount or "`" in mount)]
+    if known:
+        set_spec_field(reading, "launch.slurm.container_mounts", known, flag)
+
+
+def _flag_text(flag: Flag) -> str:
+    if "=" in flag.word.text:
+        return flag.word.text
+    return " ".join([flag.word.text, *(value.text for value in flag.values[:4])])
+
+
+def _read_torchrun_flags(words: list[Word], reading: Reading) -> None:
+    """Read the flags of torchrun, up to the program."""
+    known: dict[str, Callable[[Flag, str, Reading], None]] = {
+        "--nproc-per-node": _read_processes,
+        "--nnodes": _read_nodes,
+        "--master-port": _read_port,
+        "--max-restarts": _report_unless_zero,
+    }
+    for at, word in enumerate(words):
+        if is_program(word):
+            return
+        name, equals, value = word.text.partition("=")
+        name = name.replace("_", "-")
+        read = known.get(name)
+        if read is None and word.is_flag and name in LAUNCHER - _TORCHRUN_SET - _SRUN_SET:
+            read = _report_flag
+        if read is None:
+            continue
+        following = words[at + 1 : at + 2]
+        if not equals and following and not following[0].is_flag:
+            value = following[0].text
+        read(Flag(name, word, tuple(following)), value, reading)
+
+
+def _read_processes(flag: Flag, text: str, reading: Reading) -> None:
+    number = whole_number(text)
+    if number and number < 1000:
+        set_spec_field(reading, "cluster.node.gpus_per_node", number, flag)
+    else:
+        reading.leave_out(f"{flag.name} {text}", flag.word.span, "set cluster.node.gpus_per_node")
+
+
+def _read_nodes(flag: Flag, text: str, reading: Reading) -> None:
+    number = whole_number(text)
+    if reading.hosts or "nodes" in reading.spec.get("cluster", {}) or "SLURM" in text:
+        return
+    if number:
+        set_spec_field(reading, "cluster.nodes", number, flag)
+    else:
+        reading.leave_out(f"{flag.name} {text}", flag.word.span, "set cluster.nodes")
+
+
+def _read_port(flag: Flag, text: str, reading: Reading) -> None:
+    number = whole_number(text)
+    if number and number < 65536:
+        set_spec_field(reading, "launch.master_port", number, flag)
+
+
+def _report_flag(flag: Flag, text: str, reading: Reading) -> None:
+    reading.leave_out(f"{flag.name} {text}".rstrip(), flag.word.span)
+
+
+def _report_unless_zero(flag: Flag, text: str, reading: Reading) -> None:
+    if text != "0":
+        reading.leave_out(f"{flag.name} {text}", flag.word.span)
+
+
+def srun_flags(words: list[Word]) -> list[Flag]:
+    """Return the flags of all srun commands."""
+    return [flag for statement in statements(words) for flag in _srun_flags(statement)[0]]

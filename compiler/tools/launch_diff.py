@@ -1,0 +1,201 @@
+"""Comparison of a launch file that PARC did not write with the files of an output folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from parc.compiler.report.diff.changes import Change
+from parc.compiler.report.diff.text import Section, flag_section
+from parc.compiler.tools.importers.formats import Settings, importers
+from parc.compiler.tools.importers.import_files import import_formats
+from parc.compiler.tools.importers.launch_commands import srun_flags
+from parc.compiler.tools.importers.script_commands import (
+    SET_BY_LAUNCHERS,
+    exported_variables,
+    is_own_script,
+    other_commands,
+    starts_program,
+)
+from parc.compiler.tools.importers.shell_words import shell_words
+from parc.compiler.tools.lint.launch_lines import directives
+from parc.compiler.tools.lint.script import read_script
+from parc.compiler.topology.readers.registry import detect_format
+
+_SPEC = re.compile(r"""^["']?parc["']?[ \t]*:|^[ \t]*\{[\s\S]{0,2000}?"parc"[ \t]*:""", re.M)
+_LONG = {
+    **{"-p": "--partition", "-A": "--account", "-q": "--qos", "-t": "--time", "-J": "--job-name"},
+    **{"-w": "--nodelist", "-x": "--exclude", "-C": "--constraint", "-o": "--output"},
+    **{"-e": "--error"},
+}
+_LAUNCH_FILES = (".sh", ".sbatch", ".json", ".yaml")
+"""Endings of emitted files that a launch uses."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchDiff:
+    """Differences between a launch file and an output, from the point of view of the file."""
+
+    old: str
+    new: str
+    framework: str
+    """Framework whose settings are compared; empty if the file starts none that PARC knows."""
+    arguments: tuple[Change, ...]
+    environment: tuple[Change, ...]
+    directives: tuple[Change, ...]
+    commands: tuple[str, ...]
+    """Commands of the launch file that the output does not run, with their lines."""
+
+    @property
+    def has_changes(self) -> bool:
+        """True if the output does something else than the launch file."""
+        return any((self.arguments, self.environment, self.directives, self.commands))
+
+    def sections(self) -> tuple[Section, ...]:
+        """Return the sections for the text and Markdown output."""
+        found = (
+            flag_section("launch arguments", self.arguments),
+            flag_section("environment", self.environment),
+            flag_section("Slurm directives and container", self.directives),
+            Section("commands that the output does not run", notes=self.commands),
+        )
+        return tuple(section for section in found if section.rows or section.notes)
+
+    def headline(self) -> str:
+        """Return a one-line summary with the number of differences."""
+        if not self.has_changes:
+            return "no changes"
+        counts = {
+            "launch argument": len(self.arguments),
+            "variable": len(self.environment),
+            "directive": len(self.directives),
+            "command": len(self.commands),
+        }
+        parts = (f"{n} {what}{'s' * (n > 1)}" for what, n in counts.items() if n)
+        return f"the output differs in {', '.join(parts)}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the diff as JSON types."""
+        rows = {
+            name: [{"name": one.name, "old": one.old, "new": one.new} for one in changes]
+            for name, changes in (
+                ("arguments", self.arguments),
+                ("environment", self.environment),
+                ("directives", self.directives),
+            )
+        }
+        head = {"format": 1, "changed": self.has_changes, "old": self.old, "new": self.new}
+        return {**head, "framework": self.framework, **rows, "commands": list(self.commands)}
+
+
+def is_launch(text: str) -> bool:
+    """Return True if ``text`` is a launch script or a configuration file of a framework."""
+    if _SPEC.search(text):
+        return False
+    kind = detect_format(text, import_formats())
+    kinds = {name for one in importers() if one.settings is not None for name in one.formats}
+    return kind in kinds | {"sbatch"} or text.startswith("#!")
+
+
+def diff_launch(old: str, text: str, new: str, files: Mapping[str, str]) -> LaunchDiff:
+    """Return what changes if the output ``files`` run instead of the launch file ``text``.
+
+    Args:
+        old: name of the launch file.
+        text: its content.
+        new: name of the output.
+        files: path -> text of each file of the output.
+    """
+    found = next(_settings(text, old), None)
+    name, settings, theirs = found if found is not None else ("", None, {})
+    ours: dict[str, str] = {}
+    files = {path: one for path, one in files.items() if _is_launch_file(path)}
+    for path, content in files.items():
+        for other, _, values in _settings(content, path):
+            ours |= values if other == name else {}
+    scripts = {
+        path: content for path, content in files.items() if content.startswith("#!/bin/bash")
+    }
+    # A file of arguments only, or a config, does not set the environment.
+    runs = starts_program(shell_words(text, old)) and not is_own_script(text)
+    whole = runs and not text.lstrip().startswith("{")
+    launched = _environment(text, old)
+    emitted = {
+        key: value for path in scripts for key, value in _environment(scripts[path], path).items()
+    }
+    requested = _directives(text, old)
+    written = {
+        key: value for path in scripts for key, value in _directives(scripts[path], path).items()
+    }
+    defaults = settings.defaults if settings is not None else {}
+    return LaunchDiff(
+        old=old,
+        new=new,
+        framework=name,
+        arguments=tuple(_changes(theirs, ours, defaults)) if settings is not None else (),
+        environment=tuple(_changes(launched, emitted, {})) if whole else (),
+        # A file without directives, such as a script or a config, requests nothing.
+        directives=tuple(_changes(requested, written, {})) if requested else (),
+        commands=tuple(f"line {line}: {command}" for line, command in other_commands(text, old)),
+    )
+
+
+def _is_launch_file(path: str) -> bool:
+    # Files at the top level are reports and tables.
+    return "/" in path and path.endswith(_LAUNCH_FILES)
+
+
+def _settings(text: str, name: str) -> Iterator[tuple[str, Settings, Mapping[str, str]]]:
+    """Yield (framework, its settings, setting -> value) if the text sets some of a framework."""
+    for one in importers():
+        values = one.settings.read(text, name) if one.settings is not None else {}
+        if one.settings is not None and values:
+            yield one.settings.framework, one.settings, values
+
+
+def _changes(
+    old: Mapping[str, str], new: Mapping[str, str], defaults: Mapping[str, str]
+) -> Iterator[Change]:
+    """Yield the settings that differ; an absent setting has its value in ``defaults``."""
+    for name in sorted(old.keys() | new.keys()):
+        default = defaults.get(name)
+        before, after = old.get(name, default), new.get(name, default)
+        if before is not None and after is not None and _is_equal(before, after):
+            continue
+        shown = (
+            f"{default} (default)" if name not in side and default is not None else side.get(name)
+            for side in (old, new)
+        )
+        yield Change(name, *shown)
+
+
+def _is_equal(first: str, second: str) -> bool:
+    """Return True for equal texts, and for texts with equal numbers, such as 1e-5 and 0.00001."""
+    if first == second:
+        return True
+    try:
+        return float(first) == float(second)
+    except ValueError:
+        return False
+
+
+def _environment(text: str, name: str) -> dict[str, str]:
+    return {
+        key: word.text.partition("=")[2]
+        for key, word in exported_variables(shell_words(text, name), text).items()
+        if not SET_BY_LAUNCHERS.fullmatch(key) and not re.search(r"\$[0-9]", word.text)
+    }
+
+
+def _directives(text: str, name: str) -> dict[str, str]:
+    """Return directive -> value, with the container flags of srun."""
+    script = read_script(text, name)
+    found = {_LONG.get(one.name, one.name): one.value for one in directives(script)}
+    for flag in srun_flags(list(script.words)):
+        if flag.name in ("--container-image", "--container-mounts") and flag.values:
+            mounts = flag.values[0].text.split(",")
+            # The batch script of PARC mounts the output folder in addition.
+            found[flag.name] = ",".join(one for one in mounts if "PARC_DIR" not in one)
+    return found

@@ -1,0 +1,72 @@
+"""Random edits of emitted scripts, with defaults of Megatron's own parser in the oracle."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from typing import Any
+
+import pytest
+
+from parc.backends.megatron.verify_arguments import ARGUMENTS
+from tests.compiled import emitted, example
+from tests.conformance.megatron.cases import checker_command
+from tests.verify.edits import (
+    NAMED,
+    Behaviour,
+    false_alarms,
+    measure_edits,
+    shell_behaviour,
+    shell_neutral,
+)
+from tests.verify.megatron_parser import DUMP, megatron_behaviour
+
+pytestmark = pytest.mark.conformance
+TRIED = int(os.environ.get("PARC_EDITS", "500"))
+"""Edits per file that change behaviour."""
+FILES: tuple[tuple[str, str, Behaviour], ...] = (
+    ("llama-3-70b", ARGUMENTS, megatron_behaviour),
+    ("deepseek-v3", ARGUMENTS, megatron_behaviour),
+    ("nemotron-h-56b", ARGUMENTS, megatron_behaviour),
+    ("llama-3-70b", "torchrun/launch.sh", shell_behaviour),
+    ("llama-3-70b", "slurm/job.sbatch", shell_behaviour),
+    ("gpt2-small", "slurm/job.sbatch", shell_behaviour),
+    ("mixtral-8x7b-deepspeed", "deepspeed/launch.sh", shell_behaviour),
+)
+"""(example, file, oracle)."""
+
+
+def real_rows() -> dict[str, dict[str, Any]]:
+    """Return spelling -> default and type of each flag of the installed parser."""
+    done = subprocess.run(
+        [*checker_command(), "--flags"], capture_output=True, text=True, check=True
+    )
+    return {row["flag"]: row for row in json.loads(done.stdout)}
+
+
+def test_the_dump_of_the_parser_equals_the_installed_one() -> None:
+    real = real_rows()
+    for flag, row in json.loads(DUMP.read_text("utf-8")).items():
+        found = real[flag]
+        takes = 0 if "action" in row else row.get("nargs", 1)
+        assert found["takes"] == takes, flag
+        if takes:
+            assert found["default"] == row.get("default"), flag
+            assert found["type"] == row.get("type", found["type"]), flag
+        else:
+            assert found["default"] == str(row["action"] == "store_false"), flag
+
+
+@pytest.mark.parametrize(("name", "file", "behaviour"), FILES)
+def test_edits_that_change_behaviour_are_named(name: str, file: str, behaviour: Behaviour) -> None:
+    score = measure_edits(emitted(example(name)), file, behaviour, TRIED, seed=11)
+    print(f"{name} {file}: {score.changed} edits, {score.named:.1%} named, {score.neutral} neutral")
+    assert score.named >= NAMED, score.missed
+    assert score.alarms == []
+
+
+@pytest.mark.parametrize(("name", "file", "behaviour"), FILES)
+def test_neutral_edits_are_not_named(name: str, file: str, behaviour: Behaviour) -> None:
+    files = emitted(example(name))
+    assert false_alarms(files, file, shell_neutral(files[file], 11), TRIED) == []

@@ -1,0 +1,34 @@
+"""Two values of a field never lead to the same files and the same plan in silence."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from parc.backends.registry import default_targets, fields_without_effect
+from parc.compiler.spec.without_effect import LABELS, UNUSED_IN_SERVICES
+from tests.laws.field_targets import ALL_TARGETS, DEFAULT_TARGETS, Target, broken_fields
+
+TARGETS = ALL_TARGETS if os.environ.get("PARC_FIELDS") == "all" else DEFAULT_TARGETS
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=str)
+def test_every_field_has_an_effect_or_a_finding_or_a_reason_to_have_none(target: Target) -> None:
+    answers, broken = broken_fields(target)
+    assert broken == {}
+    kinds = [answer.kind for answer in answers.values()]
+    print(f"{target}: {len(kinds)} fields, {kinds.count('silent')} without effect")
+
+
+def test_the_default_targets_are_walked() -> None:
+    assert {one.emit for one in DEFAULT_TARGETS} == {
+        default_targets("train"),
+        default_targets("serve"),
+    }
+
+
+def test_no_reason_for_having_no_effect_is_given_twice() -> None:
+    for name in ("megatron", "deepspeed", "fsdp", "torchtitan", "accelerate", "vllm"):
+        unused = fields_without_effect(name)
+        assert not unused.keys() & {*LABELS, *UNUSED_IN_SERVICES}

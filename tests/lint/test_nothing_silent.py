@@ -1,0 +1,129 @@
+"""Lint never passes without a check: unknown launchers, job sizes, checks shared with a spec."""
+
+from __future__ import annotations
+
+import pytest
+
+from parc.compiler.tools.lint.launch_lines import read_job_size
+from parc.compiler.tools.lint.lint_file import lint_text
+from parc.compiler.tools.lint.options import LintOptions
+from parc.compiler.tools.lint.script import read_script
+from tests.compiled import emitted
+from tests.compiled import planned as training_plan
+from tests.lint.scripts import MEGATRON, codes
+from tests.search.serving_specs import planned
+from tests.search.serving_specs import spec as serving_spec
+
+UNKNOWN = {
+    "verl": "python3 -m verl.trainer.main_ppo trainer.n_gpus_per_node=8\n",
+    "sglang": "python -m sglang.launch_server --model-path org/model --tp 8\n",
+    "torchtitan": "torchrun --nproc-per-node 8 train.py --parallelism.tensor_parallel_degree 8\n",
+    "batch script": "#SBATCH --nodes=2\nsrun ./my_program --tp 8\n",
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_a_launcher_that_parc_does_not_know_is_an_error_unless_allowed(name: str) -> None:
+    assert codes(UNKNOWN[name]) == ["I09"]
+    assert codes(UNKNOWN[name], LintOptions(allow_unknown=True)) == []
+    assert codes(UNKNOWN[name], LintOptions(framework="none")) == []
+
+
+def test_a_command_of_which_nothing_can_be_checked_is_an_error_unless_allowed() -> None:
+    assert codes('vllm serve "$@"\n') == ["I10"]
+    assert codes('vllm serve "$@"\n', LintOptions(allow_unknown=True)) == []
+    assert codes("vllm serve org/model -tp 2\n") == []
+
+
+def test_a_launch_without_a_context_length_is_checked_against_the_layout_rules() -> None:
+    script = MEGATRON.replace("--max-position-embeddings 4096", "")
+    assert script != MEGATRON
+    assert "B01" in codes(script.replace("--global-batch-size 128", "--global-batch-size 130"))
+
+
+PCIE = "vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size {tp}\n"
+
+
+def test_slow_reductions_over_pcie_are_reported_as_in_a_check_of_the_spec() -> None:
+    options = LintOptions(cluster="l40s-8")
+    assert codes(PCIE.format(tp=8), options) == ["T10"]
+    assert codes(PCIE.format(tp=2), LintOptions(cluster="l40s-8", gpus=2)) == []
+    assert codes(PCIE.format(tp=2), LintOptions(cluster="dgx-h100", gpus=2)) == []
+
+
+@pytest.mark.parametrize(
+    ("engine_layout", "cluster", "nodes"),
+    [
+        ({"tp": 8}, "l40s-8", 1),
+        ({"tp": 4, "pp": 2}, "l40s-8", 1),
+        ({"tp": 8, "pp": 1}, "dgx-h100", 1),
+        ({"tp": 16}, "dgx-h100", 2),
+    ],
+)
+def test_lint_reports_what_check_reports_about_the_layout_of_a_service(
+    engine_layout: dict[str, int], cluster: str, nodes: int
+) -> None:
+    tree = serving_spec(
+        "llama-3.1-70b",
+        cluster,
+        nodes,
+        layout={**engine_layout, "replicas": 1},
+        job={"checkpoint": "meta-llama/Llama-3.1-70B", "max_model_len": 8192},
+    )
+    plan, sink = planned(tree)
+    assert plan is not None
+    checked = {one.code.removeprefix("PARC-") for one in sink.diagnostics}
+    sizes = {"tp": 1, "pp": 1, **engine_layout}
+    command = (
+        "vllm serve meta-llama/Llama-3.1-70B --max-model-len 8192 "
+        f"--tensor-parallel-size {sizes['tp']} --pipeline-parallel-size {sizes['pp']}\n"
+    )
+    options = LintOptions(cluster=cluster, gpus=8 * nodes)
+    found, skipped = lint_text(command, "run.sh", options)
+    linted = {one.code.removeprefix("PARC-") for one in found.diagnostics}
+    assert linted == checked - {one.code for one in skipped}
+
+
+@pytest.mark.parametrize("cluster", ["dgx-h100", "l40s-8"])
+@pytest.mark.parametrize("tp", [2, 8, 16])
+def test_lint_reports_what_check_reports_about_the_layout_of_a_training_job(
+    cluster: str, tp: int
+) -> None:
+    spec = {
+        "parc": 1,
+        "name": "x",
+        "model": "llama-3.1-8b",
+        "cluster": {"node": cluster, "nodes": 4},
+        "job": {"sequence_length": 1024, "global_batch": 64, "learning_rate": 1e-4},
+        "layout": {"tp": tp, "pp": 1, "cp": 1, "micro_batch": 1, "recompute": "full"},
+        "emit": ["megatron"],
+    }
+    plan, sink = training_plan(spec)
+    assert plan is not None, [one.finding.message for one in sink.diagnostics]
+    args = emitted(plan)["megatron/args.sh"]
+    start = 'torchrun --nproc-per-node 8 --nnodes 4 pretrain_gpt.py "${MEGATRON_ARGS[@]}"\n'
+    found, skipped = lint_text(args + start, "run.sh", LintOptions(cluster=cluster))
+    linted = {one.code.removeprefix("PARC-") for one in found.diagnostics}
+    checked = {one.code.removeprefix("PARC-") for one in sink.diagnostics}
+    # G02, M16 and G04 need an estimate, which no launch file contains.
+    assert linted == checked - {one.code for one in skipped} - {"G02", "M16", "G04"}
+
+
+@pytest.mark.parametrize(
+    ("directives", "flags", "size"),
+    [
+        ("--nodes=4 --gpus-per-node=8", "--nnodes $SLURM_NNODES", (4, 8)),
+        ("-N 4 --gres=gpu:h100:8", "--nproc-per-node $SLURM_GPUS_ON_NODE", (4, 8)),
+        ("--nodes=2 --gpus=8", "", (2, 4)),
+        ("--nodes=2 --ntasks-per-node=4 --gpus-per-task=1", "", (2, 4)),
+        ("--nodes=4 --gpus-per-node=8", "--nnodes 2", (2, 8)),
+        ("--nodes=4 --gpus-per-node=8", "--nnodes ${NNODES:-1}", (None, 8)),
+        ("--gpus-per-node=8", "", (None, 8)),
+    ],
+)
+def test_directives_give_the_size_of_a_job_unless_a_launcher_says_otherwise(
+    directives: str, flags: str, size: tuple[int | None, int | None]
+) -> None:
+    script = read_script(f"#SBATCH {directives}\nsrun torchrun {flags} train.py\n", "run.sh")
+    found = read_job_size(script)
+    assert (found.nodes, found.gpus_per_node) == size

@@ -1,0 +1,67 @@
+"""Every setting of a plan is read back from its files, or a verifier declares why it cannot be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from parc.compiler.verify.select_verifiers import framework_verifier, load_verifiers
+from parc.compiler.verify.verify_decisions import planned_value
+from tests.compiled import EXAMPLES, emitted, example
+
+MEGATRON = tuple(
+    name
+    for name in EXAMPLES
+    if example(name).problem.framework == "megatron" and "slurm" in example(name).problem.emit
+)
+LAUNCHED = tuple(
+    name
+    for name in EXAMPLES
+    if {"slurm", "torchrun"} & set(example(name).problem.emit)
+    and "vllm" not in example(name).problem.emit
+)
+"""Training examples that a launch script starts."""
+OTHER_TARGETS = {"kubernetes", "slurm"}
+"""Sections of ``problem.launch`` that only the target of the same name uses."""
+
+
+def leaves(value: Any, path: str) -> Iterator[str]:
+    """Yield the path of each value below ``path`` that is no object."""
+    if isinstance(value, dict) and value:
+        for name, one in value.items():
+            yield from leaves(one, f"{path}.{name}")
+    else:
+        yield path
+
+
+def unread(name: str, *sections: str) -> list[str]:
+    """Return the paths of an example's plan that no verifier of its targets reads or excludes."""
+    files = emitted(example(name))
+    plan = json.loads(files["plan.json"])
+    verifiers = load_verifiers(dict(plan["problem"]["versions"]))
+    framework = framework_verifier(verifiers, files)
+    read: set[str] = set()
+    for one in (framework, *(verifiers[target] for target in plan["problem"]["emit"])):
+        if one is not None:
+            read |= {decision.path for decision in one.decisions(files)} | set(one.not_in_files)
+    paths = (path for one in sections for path in leaves(planned_value(plan, one), one))
+    unused = tuple(f"problem.launch.{one}." for one in OTHER_TARGETS - set(plan["problem"]["emit"]))
+    return [
+        path
+        for path in paths
+        if not path.startswith(unused)
+        and not any(path == one or path.startswith(f"{one}.") for one in read)
+    ]
+
+
+@pytest.mark.parametrize("name", MEGATRON)
+def test_each_setting_of_a_megatron_plan_is_read_back(name: str) -> None:
+    assert unread(name, "layout", "problem.job", "problem.model", "problem.launch") == []
+
+
+@pytest.mark.parametrize("name", LAUNCHED)
+def test_each_launch_setting_is_read_back(name: str) -> None:
+    assert unread(name, "problem.launch") == []

@@ -1,0 +1,200 @@
+"""Tests of reading launch.sh and job.sbatch back, and of comparing their commands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from parc.backends.shared.verify_known_lines import literal_export, plain_notation
+from parc.backends.slurm.verify_directives import read_directives, unfold_hosts
+from tests.backends.megatron.boundaries import DENSE
+from tests.compiled import Files, changed, emitted, example, files_of
+from tests.verify.edits import (
+    EDITS,
+    NAMED,
+    false_alarms,
+    findings,
+    measure_edits,
+    shell_behaviour,
+    shell_neutral,
+)
+
+LAUNCH, JOB = "torchrun/launch.sh", "slurm/job.sbatch"
+EDITED = (
+    ("llama-3-70b", LAUNCH),
+    ("llama-3-70b", JOB),
+    ("mixtral-8x7b-deepspeed", "deepspeed/launch.sh"),
+)
+"""(example, script) with named hosts in racks, and with the launcher of a framework."""
+FEWER = max(8, EDITS // 2)
+"""Edits per script; bash parses each one."""
+SITE: dict[str, Any] = {
+    "launch.program": "my dir/it's.py",
+    "launch.env": {
+        "A": "it's",
+        "B": "a b",
+        "C": "$HOME",
+        "D": "",
+        "E": "# x",
+        "OMP_NUM_THREADS": "4",
+    },
+    "launch.slurm.container_image": "site/a:1",
+    "launch.slurm.container_mounts": ["/c d:/e"],
+    "launch.slurm.log_dir": "my logs",
+    "launch.slurm.partition": "p 1",
+    "launch.slurm.account": 'a"b\\c',
+    "launch.slurm.reservation": "r#1 x",
+    "launch.slurm.time_limit": "2-00:00:00",
+    "launch.slurm.requeue": False,
+    "launch.network_interface": "eth0",
+}
+"""Fields of a site whose values need quotes."""
+
+
+@pytest.fixture(scope="module")
+def site() -> Files:
+    """Return the files of a job with all fields of a site."""
+    base = {**DENSE, "launch": {}, "emit": ["megatron", "slurm", "torchrun"]}
+    return files_of(changed(base, SITE))
+
+
+def edited(files: Files, file: str, old: str, new: str) -> list[str]:
+    assert old in files[file]
+    return findings(files | {file: files[file].replace(old, new, 1)})
+
+
+@pytest.mark.parametrize(("name", "file"), EDITED)
+def test_random_edits_of_a_script_are_named(name: str, file: str) -> None:
+    score = measure_edits(emitted(example(name)), file, shell_behaviour, FEWER)
+    assert score.named >= NAMED, score.missed
+    assert score.alarms == []
+
+
+@pytest.mark.parametrize(("name", "file"), EDITED)
+def test_comments_and_blanks_of_a_script_are_free(name: str, file: str) -> None:
+    files = emitted(example(name))
+    assert false_alarms(files, file, shell_neutral(files[file], 1), FEWER) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        (LAUNCH, "PYTHONUNBUFFERED=1", "PYTHONUNBUFFERED='1'"),
+        (LAUNCH, "first=r01n01", 'first="r01n01"'),
+        (LAUNCH, "program=pretrain_gpt.py", "program='pretrain_gpt.py' # ours"),
+        (LAUNCH, "    --nnodes=32 \\\n", "    --nnodes=32   \\\n"),
+        (LAUNCH, "exec torchrun \\\n  --nnodes=32 \\\n", "exec torchrun --nnodes=32 \\\n"),
+        (JOB, "#SBATCH --nodes=32\n", "#SBATCH --nodes 32 # hosts\n"),
+        (JOB, "#SBATCH --mem=0\n", '#SBATCH --mem="0"\n'),
+        (JOB, "r01n[01-16],r02n[01-16]", "r02n[01-16],r01n[01-08,09-16]"),
+        (JOB, "      # Each rack gets the first free place that has as many hosts.\n", ""),
+    ],
+)
+def test_another_notation_of_the_same_command_is_accepted(file: str, old: str, new: str) -> None:
+    assert edited(emitted(example("llama-3-70b")), file, old, new) == []
+
+
+def test_the_order_of_directives_and_exports_is_free() -> None:
+    files = emitted(example("llama-3-70b"))
+    for file, prefix in ((JOB, "#SBATCH"), (LAUNCH, "export")):
+        lines = files[file].split("\n")
+        places = [at for at, line in enumerate(lines) if line.startswith(prefix)]
+        first, last = places[0], places[7]
+        lines[first], lines[last] = lines[last], lines[first]
+        assert findings(files | {file: "\n".join(lines)}) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "finding"),
+    [
+        (
+            LAUNCH,
+            "MASTER_PORT=${MASTER_PORT:-29500}",
+            "MASTER_PORT=${MASTER_PORT:-29501}",
+            "PARC-A14 problem.launch.master_port is 29500 in plan.json, "
+            "but '29501 (must be 29500)' here",
+        ),
+        (
+            LAUNCH,
+            "TORCH_NCCL_AVOID_RECORD_STREAMS=1",
+            "TORCH_NCCL_AVOID_RECORD_STREAMS=0",
+            "TORCH_NCCL_AVOID_RECORD_STREAMS=0 (must be 1)",
+        ),
+        (LAUNCH, "export PYTHONUNBUFFERED=1\n", "", "PYTHONUNBUFFERED is absent (must be 1)"),
+        (LAUNCH, "export PYTHONUNBUFFERED=1", "export A=1", "A=1 (must be absent)"),
+        (LAUNCH, "set -euo pipefail\n", "", "PARC-A18"),
+        (LAUNCH, '"$program" ${args', '"$program" --extra ${args', "PARC-A18"),
+        (JOB, "#SBATCH --exclusive\n", "", "exclusive is absent"),
+        (JOB, "#SBATCH --exclusive\n", "#SBATCH --exclusive --qos=x\n", "qos=x (must be absent)"),
+        (JOB, "set -euo", "#SBATCH --qos=x\nset -euo", "qos=x (must be absent)"),
+        (JOB, "--kill-on-bad-exit=1", "--kill-on-bad-exit=0", "PARC-A18"),
+        (JOB, "trap save USR1", "trap save TERM", "PARC-A18"),
+        (JOB, "USR1@300", "USR1@30", "problem.launch.slurm.signal_seconds is 300"),
+        (JOB, "logs=$SLURM_SUBMIT_DIR/logs", "logs=/tmp", "PARC-A18"),
+        (JOB, "r02n[01-16]", "r02n[01-15]", "nodelist="),
+    ],
+)
+def test_a_changed_command_is_named(file: str, old: str, new: str, finding: str) -> None:
+    found = edited(emitted(example("llama-3-70b")), file, old, new)
+    assert any(finding in one for one in found), found
+
+
+def test_values_that_need_quotes_are_read_back(site: Files) -> None:
+    assert findings(site) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "path"),
+    [
+        (LAUNCH, "it'\"'\"'s.py", "its.py", 'problem.launch.program is "my dir/it\'s.py"'),
+        (LAUNCH, "export C='$HOME'", "export C=$HOME", "C is absent"),
+        (LAUNCH, "SOCKET_IFNAME=eth0", "SOCKET_IFNAME=eth1", "NCCL_SOCKET_IFNAME=eth1"),
+        (JOB, "site/a:1", "site/a:2", "problem.launch.slurm.container_image is 'site/a:1'"),
+        (JOB, "/c d:/e", "/c d:/f", "problem.launch.slurm.container_mounts"),
+        (JOB, "my logs", "my log", "problem.launch.slurm.log_dir is 'my logs'"),
+        (JOB, "p 1", "p 2", "problem.launch.slurm.partition is 'p 1'"),
+        (JOB, 'a\\"b', "ab", "problem.launch.slurm.account"),
+        (JOB, "r#1 x", "r#2 x", "problem.launch.slurm.reservation is 'r#1 x'"),
+        (JOB, "2-00:00:00", "1-00:00:00", "problem.launch.slurm.time_limit is '2-00:00:00'"),
+        (JOB, "--no-requeue", "--requeue", "problem.launch.slurm.requeue is False"),
+    ],
+)
+def test_a_changed_field_of_a_site_is_named(
+    site: Files, file: str, old: str, new: str, path: str
+) -> None:
+    assert any(path in one for one in edited(site, file, old, new))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"emit": ["megatron", "slurm"]},
+        {"emit": ["slurm", "torchrun"], "launch": {"program": "own.py", "args": ["--manual-gc"]}},
+        {"emit": ["megatron", "slurm", "preflight"], "cluster.nodes": 1, "layout.pp": 1},
+        {"cluster": {"node": "dgx-h100", "racks": [{"name": "a", "nodes": ["x1", "x2", "x3"]}]}},
+        {"cluster": {"node": "gb200-nvl72", "nodes": 6}, "versions": {"slurm": "25.05"}},
+        {"emit": ["megatron", "torchrun"], "versions": {"slurm": "22.05"}},
+    ],
+)
+def test_scripts_as_emitted_have_no_finding(changes: dict[str, Any]) -> None:
+    base = {**DENSE, "emit": ["megatron", "slurm", "torchrun"]}
+    assert findings(files_of(changed(base, changes))) == []
+
+
+def test_commands_are_compared_in_one_notation() -> None:
+    assert plain_notation("a 'b' \"c d\" \"$e\" ''") == "a b 'c d' \"$e\" ''"
+    assert plain_notation("awk '\n  # remark\n  {x}  # y\n\n'") == "awk '\n{x}\n'"
+    assert literal_export("export A='$b'") == ("A", "$b")
+    assert literal_export('export A="$b"') is None
+    assert literal_export("export A=b c") is None
+
+
+def test_directives_are_read_until_the_first_command() -> None:
+    text = '#!/bin/bash\n# x\n#SBATCH --a="b \\"c" --d\n\n#SBATCH --a=e # f\ntrue\n#SBATCH --g\n'
+    assert read_directives(text) == {"a": ("e", 5), "d": ("", 3)}
+
+
+def test_a_host_list_is_unfolded() -> None:
+    assert unfold_hosts("a,b[08-10,12]-x,c") == ["a", "b08-x", "b09-x", "b10-x", "b12-x", "c"]
+    assert unfold_hosts("a[0-999999999]") is None
