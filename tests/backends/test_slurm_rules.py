@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from parc.backends.slurm.directives import directive_table
 from parc.backends.slurm.rules import time_limit_seconds
+from parc.compiler.tools.importers.slurm import EXTRA
 from tests.backends.launcher_findings import codes, found
 from tests.backends.plans import (
     PLANS,
@@ -150,3 +152,10 @@ def test_directives_that_the_plan_leaves_open_are_accepted() -> None:
     slurm = {"extra": extra, "mail_user": "a@b", "mail_type": "END,time_limit_80"}
     for array in ("0-15", "1,3,5", "0-15:4%2"):
         assert codes(with_slurm(named_plan(), array=array, exclude="n[1-3]", **slurm)) == []
+
+
+def test_each_directive_that_an_import_carries_over_is_accepted() -> None:
+    extra = tuple(f"{name}=lustre:1" for name in sorted(EXTRA))
+    assert codes(with_slurm(named_plan(), extra=extra)) == []
+    determined = {f"--{name}" for name in directive_table()["determined"]} - {"--gres"}
+    assert not determined & EXTRA
