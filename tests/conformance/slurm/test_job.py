@@ -139,7 +139,7 @@ def test_the_directives_of_a_site_reach_the_controller(cluster: SlurmCluster) ->
         exclude="n[1,2]",
         nodelist="n8",
         comment='$(touch pwned) "x" # y',
-        mail_user="nobody@localhost",
+        mail_user="user@localhost",
         mail_type="END,FAIL",
         extra=("--nice=7", "--licenses=compiler:1"),
         time_limit=TIME_LIMIT,
@@ -156,7 +156,7 @@ def test_the_directives_of_a_site_reach_the_controller(cluster: SlurmCluster) ->
     for text in ("Features=fast&gpu", "ExcNodeList=n[1-2]", "Licenses=compiler:1", "Nice=7"):
         assert text in shown
     assert 'Comment=$(touch pwned) "x" # y' in shown
-    assert "MailUser=nobody@localhost" in shown
+    assert "MailUser=user@localhost" in shown
     assert "END" in shown.partition("MailType=")[2].partition("\n")[0]
     assert not list(cluster.root.rglob("pwned"))
 
