@@ -140,6 +140,9 @@ def setting_decisions(command: Command, layers: int | None) -> Iterator[Decision
         given = shared[name]
         value = shared.number(name) if name in NUMBERS else given.text or flag.default
         yield Decision(flag.path, value, file, given.line, given.setting(name))
+    exchange = shared["all2all-backend"]
+    setting = exchange.setting("all2all-backend")
+    yield Decision("layout.all2all", exchange.text or "auto", file, exchange.line, setting)
     for one in (*_expert_decisions(shared), *_format_decisions(shared)):
         yield replace(one, file=file)
     yield from _stage_decisions(command, shared, layers)
@@ -192,9 +195,7 @@ def _expert_decisions(shared: Shared) -> Iterator[Decision]:
         copies = _redundant_experts(config.text) if balancer.text is not None else config.text
     text = config.setting("eplb-config")
     yield Decision("problem.pins.redundant_experts", copies, "", config.line, text)
-    # plan.json repeats the pin, which is absent or 0 without copies.
-    layout = copies or frozenset({None, 0})
-    yield Decision("layout.redundant_experts", layout, "", config.line, text)
+    yield Decision("layout.redundant_experts", copies, "", config.line, text)
 
 
 def _redundant_experts(text: str | None) -> Any:
@@ -249,3 +250,5 @@ def _stage_decisions(command: Command, shared: Shared, layers: int | None) -> It
         for one in range(layers % stages):
             split[-2 - one] += 1
         yield Decision(path, split, command.file)
+    elif stages == 1:
+        yield Decision(path, [], command.file, accepts=lambda planned: len(planned) < 2)
