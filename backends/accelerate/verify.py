@@ -8,8 +8,12 @@ from types import MappingProxyType
 from typing import Any
 
 from parc.backends.accelerate.verify_settings import AXES, MESH, config_decisions, job_decisions
-from parc.backends.shared.verify_llama import UNUSED_IN_LLAMA, llama_decisions
-from parc.backends.shared.verify_torch_layout import NOT_IN_TORCH_FILES, fixed_decisions
+from parc.backends.shared.verify_torch import (
+    NOT_IN_TORCH_FILES,
+    UNUSED_IN_LLAMA,
+    fixed_decisions,
+    llama_decisions,
+)
 from parc.backends.verifier import Decision, FileDependencies, LauncherNumber, ProgramStart
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes

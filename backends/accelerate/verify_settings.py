@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from parc.backends.shared.verify_torch_layout import (
+from parc.backends.shared.verify_torch import (
     batch_decisions,
     mesh_decisions,
     recompute_decisions,
@@ -16,7 +16,7 @@ from parc.backends.shared.verify_torch_layout import (
 )
 from parc.backends.verifier import Decision
 from parc.compiler.verify.device_mesh import MeshSizes
-from parc.compiler.verify.emitted_settings import EmittedSettings
+from parc.compiler.verify.emitted_settings import EmittedSettings, translate
 from parc.compiler.verify.read_emitted import read_json
 
 DEEPSPEED_CONFIG = "deepspeed/ds_config.json"
@@ -80,7 +80,7 @@ def _plugin(settings: EmittedSettings, artifacts: Mapping[str, str]) -> Iterator
 def _sharding(settings: EmittedSettings, sizes: MeshSizes, kind: Any) -> Iterator[Decision]:
     precision = settings.get("mixed_precision", "no")
     path = "mixed_precision"
-    yield settings.decide("problem.job.precision", PRECISIONS.get(precision, precision), path)
+    yield settings.decide("problem.job.precision", translate(PRECISIONS, precision), path)
     if kind != "FSDP":
         if kind != "MULTI_GPU":
             yield settings.foreign("distributed_type")
@@ -100,16 +100,21 @@ def _sharding(settings: EmittedSettings, sizes: MeshSizes, kind: Any) -> Iterato
     yield from settings.expect("fsdp_config.fsdp_state_dict_type", "SHARDED_STATE_DICT")
     path = "fsdp_config.fsdp_activation_checkpointing"
     again = settings.get(path, False)
-    yield from recompute_decisions(settings, {True: "full", False: "none"}.get(again, again), path)
+    yield from recompute_decisions(settings, _granularity(again), path)
     for setting in AXES.values():
         settings.get(setting)
     yield from mesh_decisions(settings, sizes, AXES, stage)
     path = f"{MESH}cp_comm_strategy"
     strategy = settings.get(path, "allgather")
     if sizes.cp > 1:
-        yield settings.decide("layout.cp_comm", STRATEGIES.get(strategy, strategy), path)
+        yield settings.decide("layout.cp_comm", translate(STRATEGIES, strategy), path)
     elif path in settings:
         yield settings.foreign(path)
+
+
+def _granularity(again: Any) -> Any:
+    """Return the plan's name of a switch for recomputation; another value unchanged."""
+    return ("full" if again else "none") if isinstance(again, bool) else again
 
 
 def job_decisions(
@@ -133,8 +138,7 @@ def job_decisions(
     yield from batch_decisions(settings, "micro_batch", "gradient_accumulation_steps", replicas)
     again = settings.get("gradient_checkpointing")
     if kind == "DEEPSPEED":
-        level = {True: "full", False: "none"}.get(again, again)
-        yield from recompute_decisions(settings, level, "gradient_checkpointing")
+        yield from recompute_decisions(settings, _granularity(again), "gradient_checkpointing")
     else:
         yield from settings.expect("gradient_checkpointing", False)
     yield from single_stage_decisions(settings, "model.num_hidden_layers")
@@ -148,7 +152,7 @@ def _model(settings: EmittedSettings) -> Iterator[Decision]:
         yield settings.read(f"problem.model.{field}", f"model.{setting}")
     path = "model.rope_parameters."
     kind = settings.get(f"{path}rope_type", "default")
-    scaling = SCALINGS.get(kind, kind)
+    scaling = translate(SCALINGS, kind)
     yield settings.decide("problem.model.position.scaling", scaling, f"{path}rope_type")
     if scaling != "none":
         yield settings.read("problem.model.position.scaling_factor", f"{path}factor")

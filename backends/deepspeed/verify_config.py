@@ -7,11 +7,10 @@ runtime/zero/offload_config.py, runtime/lr_schedules.py, runtime/swap_tensor/aio
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from parc.backends.deepspeed.verify_groups import Topology
 from parc.backends.verifier import Decision
-from parc.compiler.verify.emitted_settings import EmittedSettings
+from parc.compiler.verify.emitted_settings import EmittedSettings, product, translate
 
 SHORTEST_WARMUP = 2
 """DeepSpeed replaces a shorter warm-up, in steps (lr_schedules.py)."""
@@ -87,7 +86,7 @@ def _optimizer(settings: EmittedSettings) -> Iterator[Decision]:
 
 def _schedule(settings: EmittedSettings) -> Iterator[Decision]:
     kind = settings.get("scheduler.type")
-    decay = DECAYS.get(kind, kind) if isinstance(kind, str) else kind
+    decay = translate(DECAYS, kind)
     yield settings.decide("problem.job.lr_decay", decay, "scheduler.type")
     warmup = settings.get("scheduler.params.warmup_num_steps", 1000)
     yield settings.decide(
@@ -108,18 +107,13 @@ def _schedule(settings: EmittedSettings) -> Iterator[Decision]:
     if decay == "cosine":
         peak = settings.get("optimizer.params.lr", DEFAULT_PEAK)
         ratio = settings.get("scheduler.params.cos_min_ratio", COSINE_FLOOR)
-        least = ratio * peak if _are_numbers(ratio, peak) else None
         path = "scheduler.params.cos_min_ratio"
-        yield settings.decide("problem.job.min_learning_rate", least, path)
+        yield settings.decide("problem.job.min_learning_rate", product(ratio, peak), path)
     else:
         path = "scheduler.params.warmup_max_lr"
         yield settings.read("problem.job.learning_rate", path, DEFAULT_PEAK)
     if decay == "linear":
         yield settings.decide("problem.job.min_learning_rate", 0, "scheduler.type")
-
-
-def _are_numbers(*values: Any) -> bool:
-    return all(isinstance(one, int | float) and not isinstance(one, bool) for one in values)
 
 
 def _precision(settings: EmittedSettings) -> Iterator[Decision]:

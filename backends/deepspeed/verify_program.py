@@ -9,7 +9,6 @@ from typing import Any
 from parc.backends.deepspeed.verify_groups import Topology
 from parc.backends.verifier import Decision
 from parc.compiler.verify.emitted_settings import EmittedSettings
-from parc.compiler.verify.read_emitted import LARGEST
 
 MODEL = {
     "layers": "layers",
@@ -35,6 +34,8 @@ MODEL = {
 """Setting of ``model`` -> field of the model."""
 EXPERTS = ("count", "top_k", "size", "shared_size", "aux_loss_coefficient")
 """Settings of ``experts`` with the name of a field of the experts."""
+MOST_LAYERS = 10_000
+"""More layers can only be damage."""
 WITHOUT = {
     "problem.model.norms_per_layer": 2,
     "problem.model.final_norm": True,
@@ -179,7 +180,7 @@ def _experts(settings: EmittedSettings, emitted: bool) -> Iterator[Decision]:
 
 def _pattern(routed: Any, layers: Any) -> list[bool] | None:
     """Return for each layer whether it has experts; None if the settings are unusable."""
-    if not isinstance(routed, list) or type(layers) is not int or not 0 < layers <= LARGEST // 1000:
+    if not isinstance(routed, list) or type(layers) is not int or not 0 < layers <= MOST_LAYERS:
         return None
     pattern = [number in routed for number in range(layers)]
     return pattern if [n for n, one in enumerate(pattern) if one] == routed else None

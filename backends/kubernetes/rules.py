@@ -38,6 +38,7 @@ def check_kubernetes(plan: Plan, sink: Sink) -> None:
     _check_names(plan.problem, f"-{HOSTS}-{hosts}-{hosts}-abcde", sink)
     _check_config_map_size(mounted_files(plan), sink)
     _check_racks(plan, sink)
+    _check_host_names(plan.problem, hosts, sink)
 
 
 def check_serving_objects(plan: ServingPlan, sink: Sink) -> None:
@@ -46,6 +47,7 @@ def check_serving_objects(plan: ServingPlan, sink: Sink) -> None:
     _check_names(plan.problem, f"-{hosts}-{hosts}", sink)
     _check_config_map_size(serving_files(plan), sink)
     check_user_shell(plan, sink)
+    _check_host_names(plan.problem, hosts, sink)
 
 
 def _check_names(task: Task, suffix: str, sink: Sink) -> None:
@@ -134,6 +136,21 @@ def _check_config_map_size(files: tuple[Artifact, ...], sink: Sink) -> None:
         targets=TARGETS,
     )
     sink.report("L26", finding, at="cluster")
+
+
+def _check_host_names(task: Task, hosts: int, sink: Sink) -> None:
+    """Report a plan that names its hosts, because no manifest binds pods to hosts (F05)."""
+    selector = task.launch.kubernetes.node_selector
+    if not task.cluster.named or selector:
+        return
+    finding = Finding(
+        f"the plan names {hosts} hosts, but Kubernetes chooses the hosts of the pods",
+        label="no manifest contains these names, so the rank map may not hold",
+        help="set cluster.nodes and nodes_per_rack; or label these hosts, and select the label "
+        "with launch.kubernetes.node_selector",
+        targets=TARGETS,
+    )
+    sink.report("F05", finding, at="cluster")
 
 
 def _check_racks(plan: Plan, sink: Sink) -> None:

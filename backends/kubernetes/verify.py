@@ -60,6 +60,9 @@ class KubernetesVerifier(Verifier):
     files = FileDependencies(always=(JOBSET,), always_serving=(GROUPS,))
     not_in_files = MappingProxyType(
         {
+            "problem.launch.kubernetes.rack_label": "only a queue or several racks use a label",
+            "problem.launch.kubernetes.domain_label": "only a queue or several racks use a label",
+            "problem.launch.kubernetes.max_restarts": "a LeaderWorkerSet has no such limit",
             "placement.hosts": "Kubernetes chooses the hosts; F05 warns if the plan names them",
             "problem.cluster": "the pods request GPUs, and labels select the racks",
         }

@@ -45,6 +45,7 @@ class RayVerifier(Verifier):
         {
             "problem.endpoint.load_balancer": "the program starts one API server per engine",
             "problem.launch.master_port": "Ray chooses the ports of its engines",
+            "problem.launch.network_interface": "compared as a variable that the network requires",
             "layout.rank_gpus": "equal to layout.engine_gpus, because dp is 1",
         }
     )

@@ -55,9 +55,7 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
     )
     found.append(fp32_gradients_rule(NAME, "training.mixed_precision_reduce supports only float32"))
     found += [decay_rule(NAME, DECAYS), _DECAY_END]
-    # The split always counts the embedding and the loss, so that true changes nothing.
-    counted = [name for name in MEGATRON_PINS if getattr(problem.pins, name) is not True]
-    found += unsupported_pin_rules(problem, NAME, tuple(counted))
+    found += unsupported_pin_rules(problem, NAME, MEGATRON_PINS)
     if problem.model.experts is not None:
         found += [EXPERT_COUNT, _EXPERT_MESH, _EXPERT_TENSOR]
     if missing_model_features(problem.model):

@@ -7,9 +7,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from parc.backends.shared.verify_llama import UNUSED_IN_LLAMA
-from parc.backends.shared.verify_program_start import search_path, start_of_script
-from parc.backends.shared.verify_torch_layout import NOT_IN_TORCH_FILES, fixed_decisions
+from parc.backends.shared.torch.verify_program_start import search_path, start_of_script
+from parc.backends.shared.verify_torch import NOT_IN_TORCH_FILES, UNUSED_IN_LLAMA, fixed_decisions
 from parc.backends.torchtitan.verify_model import model_decisions
 from parc.backends.torchtitan.verify_module import MODULE, read_module
 from parc.backends.torchtitan.verify_settings import AXES, run_decisions

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from parc.backends.shared.verify_llama import llama_decisions
+from parc.backends.shared.verify_torch import llama_decisions
 from parc.backends.torchtitan.verify_module import CALLED, MODULE, Code
 from parc.backends.verifier import Decision
-from parc.compiler.verify.emitted_settings import EmittedSettings
+from parc.compiler.verify.emitted_settings import EmittedSettings, translate
 
 SIZES = {
     "dim": "hidden",
@@ -77,7 +77,7 @@ def _rotary(settings: EmittedSettings) -> Iterator[Decision]:
         lambda plan: enough and plan < longest,
     )
     scaling = settings.get("rope.scaling", "none")
-    kind = SCALINGS.get(scaling, scaling) if isinstance(scaling, str) else scaling
+    kind = translate(SCALINGS, scaling)
     yield settings.decide("problem.model.position.scaling", kind, "rope.scaling")
     if kind == "llama3":
         for setting, field, default in (
@@ -91,7 +91,7 @@ def _rotary(settings: EmittedSettings) -> Iterator[Decision]:
 def _flavor(settings: EmittedSettings) -> Iterator[Decision]:
     """Yield the sizes of a model in torchtitan's registry."""
     yield from settings.expect(f"spec.{CALLED}", Code("model_registry"))
-    key = (settings.get("registry"), settings.get("spec.flavor"))
+    key = (str(settings.get("registry")), str(settings.get("spec.flavor")))
     found: dict[str, Any] = {}
     if key in DENSE_FLAVORS:
         found = dict(zip(FIELDS, DENSE_FLAVORS[key], strict=True)) | {"experts": None}

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from parc.backends.shared.verify_torch_layout import mesh_decisions, recompute_decisions
+from parc.backends.shared.verify_torch import mesh_decisions, recompute_decisions
 from parc.backends.torchtitan.verify_module import CALLED, STAGES, Code
 from parc.backends.verifier import Decision
 from parc.compiler.verify.device_mesh import MeshSizes
-from parc.compiler.verify.emitted_settings import EmittedSettings
+from parc.compiler.verify.emitted_settings import EmittedSettings, product, translate
 
 AXES = {
     "pp": "parallelism.pipeline_parallel_degree",
@@ -83,7 +83,7 @@ def _sharding(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]
     reshard = settings.get(path, "default")
     if reshard == "default":
         reshard = "never" if sizes.pp > 1 else "always"
-    stage = {"always": 3, "never": 2}.get(reshard, reshard)
+    stage = translate({"always": 3, "never": 2}, reshard)
     alone = sizes.dp_shard == 1 and stage == 2
     yield settings.decide("layout.zero_stage", stage, path, lambda plan: alone and plan == 0)
     yield from mesh_decisions(settings, sizes, AXES, 0 if alone else 3)
@@ -98,7 +98,7 @@ def _stages(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
     """Yield schedule and pipeline split."""
     path = "parallelism.pipeline_parallel_schedule"
     name = settings.get(path, "1F1B")
-    schedule = SCHEDULES.get(name, name) if sizes.pp > 1 and isinstance(name, str) else "1f1b"
+    schedule = translate(SCHEDULES, name) if sizes.pp > 1 else "1f1b"
     yield settings.decide("layout.schedule", schedule, path)
     if sizes.pp == 1:
         yield settings.decide("layout.vpp", 1)
@@ -160,14 +160,15 @@ def _training(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]
         ("mixed_precision_reduce", "gradient_precision", "float32"),
     ):
         name = settings.get(f"training.{setting}", default)
-        value = FORMATS.get(name, name) if isinstance(name, str) else name
-        yield settings.decide(f"problem.job.{field}", value, f"training.{setting}")
+        yield settings.decide(
+            f"problem.job.{field}", translate(FORMATS, name), f"training.{setting}"
+        )
     # CUDA graphs support neither pipelines nor the all-to-all of experts.
     graphs = "training.disable_cuda_graphs"
     yield from settings.expect(graphs, sizes.pp > 1 or sizes.ep > 1, False)
     norm = settings.get("training.max_norm", 1.0)
     # 0 would scale all gradients to 0.
-    clipping = {float("inf"): 0, 0: "all gradients to 0"}.get(norm, norm)
+    clipping = 0 if norm == float("inf") else "all gradients to 0" if norm == 0 else norm
     yield settings.decide("problem.job.gradient_clipping", clipping, "training.max_norm")
     yield settings.read("problem.job.seed", "debug.seed")
 
@@ -185,9 +186,8 @@ def _optimizer(settings: EmittedSettings) -> Iterator[Decision]:
     total = settings.get("lr_scheduler.total_steps")
     yield settings.decide("problem.job.lr_decay_steps", total, "lr_scheduler.total_steps")
     least = settings.get("lr_scheduler.min_lr_factor", 0.0)
-    least = least * peak if _is_number(least) and _is_number(peak) else None
     path = "lr_scheduler.min_lr_factor"
-    yield settings.decide("problem.job.min_learning_rate", least, path)
+    yield settings.decide("problem.job.min_learning_rate", product(least, peak), path)
     ratio, path = settings.get("lr_scheduler.decay_ratio"), "lr_scheduler.decay_ratio"
     decay = settings.get("lr_scheduler.decay_type", "linear")
     if decay == "linear" and ratio is not None:
@@ -195,12 +195,8 @@ def _optimizer(settings: EmittedSettings) -> Iterator[Decision]:
     elif ratio is not None:
         yield settings.foreign(path)
     yield settings.decide("problem.job.lr_decay", decay, "lr_scheduler.decay_type")
-    if decay == "wsd" and _is_number(ratio) and _is_number(total):
-        yield settings.decide("problem.job.wsd_decay_steps", ratio * total, path)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    if decay == "wsd":
+        yield settings.decide("problem.job.wsd_decay_steps", product(ratio, total), path)
 
 
 def _files(settings: EmittedSettings) -> Iterator[Decision]:

@@ -44,6 +44,7 @@ SIZES = ("tensor-parallel", "pipeline-parallel", "prefill-context-parallel", "da
 """Flags of the degrees, without ``-size``, in the order of ``EngineSizes``."""
 VENDORS = {"nvidia": "CUDA", "amd": "HIP"}
 TRAFFIC = "expected traffic, used only to estimate the plan"
+COMPUTED = "vLLM computes it at start-up"
 MODEL = "vLLM reads the model from its checkpoint"
 
 
@@ -78,7 +79,17 @@ class VllmVerifier(EngineVerifier):
     files = FileDependencies(references={SCRIPT: "$PARC_DIR/vllm/serve.sh"})
     not_in_files = MappingProxyType(
         {
+            "limits.block_tokens": COMPUTED,
+            "limits.blocks": COMPUTED,
+            "limits.cache_tokens": COMPUTED,
+            "limits.full_requests": COMPUTED,
+            "limits.longest_blocks": COMPUTED,
+            "limits.shards": "follows from layout.dcp",
+            "problem.goals": "objectives of the search",
+            "problem.launch.master_port": "only engines on several hosts use it",
+            "problem.launch.program": "vLLM is the program",
             "problem.model": MODEL,
+            "problem.pins": "the values are those of the layout",
             "problem.service.context": MODEL,
             "problem.service.traffic": TRAFFIC,
             "problem.service.max_model_len": "emitted as limits.max_model_len",

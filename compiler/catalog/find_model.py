@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol
 
 from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.spec.similar_names import same_numbers
 
 if TYPE_CHECKING:
     from parc.compiler.catalog.huggingface.config import ConfigReading
@@ -62,7 +63,8 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
             help=f"did you mean {', '.join(near)}?"
             if near
             else "`parc catalog models` lists the valid names",
-            fix=f"{at}: {near[0]}" if near else "",
+            # A model of another size is no fix.
+            fix=f"{at}: {near[0]}" if near and same_numbers(name, near[0]) else "",
         ),
         at=at,
     )

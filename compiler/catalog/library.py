@@ -22,6 +22,7 @@ from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.diagnostics.table_yaml import parse_table
+from parc.compiler.spec.similar_names import same_numbers
 
 KINDS = ("clusters", "fabrics", "generations", "gpus", "kernels", "models", "nodes")
 """Kinds of catalog entries, which are also the names of the folders."""
@@ -191,5 +192,6 @@ def _unknown_entry_finding(kind: str, name: str, names: tuple[str, ...], at: str
         help=f"did you mean {' or '.join(near)}?"
         if near
         else f"`parc catalog {kind}` lists the valid names",
-        fix=f"{at}: {near[0]}" if near else "",
+        # Other hardware is no fix.
+        fix=f"{at}: {near[0]}" if near and same_numbers(name, near[0]) else "",
     )

@@ -22,7 +22,7 @@ def check_unused_settings(
 
     ``default_program`` is the program that the framework provides. Reported are launch settings
     that no target uses (E13), settings that the framework or engine cannot use (E14), and launchers
-    that would start a framework's program without the files that the framework emits (E15).
+    that would start the framework's program without the files that the framework emits (E15).
     """
     _check_launch(spec, targets, sink)
     _check_fields_without_effect(spec, targets, sink)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from parc.compiler.ir import Cluster, Generation, KubernetesJob, Launch, SlurmJob
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.resolve.resolve_targets import Targets
 from parc.compiler.spec.launch_spec import KubernetesSpec, LaunchSpec
 from parc.compiler.spec.spec import TaskSpec
+from parc.compiler.topology.hostlist import expand, fold
 
 
 def resolve_launch(spec: LaunchSpec, targets: Targets, program: str = "") -> Launch:
@@ -80,19 +82,37 @@ def written_json(spec: TaskSpec) -> str:
 
 
 def spec_digest(spec: TaskSpec, resolved: Sequence[object]) -> str:
-    """Return the SHA-256 of the spec and of the objects to which names in the spec refer.
+    """Return the SHA-256 of the keys in the spec and of the objects that their names stand for.
 
-    Only keys that the spec sets are included. ``resolved`` has the objects, such as the model and
-    the cluster.
+    ``resolved`` has these objects, such as the model and the cluster. The digest does not depend on
+    how host lists are written.
     """
     # Keys that are not set do not count, so that a new key of PARC keeps the digests of old specs.
     written = spec.model_dump(mode="json", exclude_unset=True)
+    if isinstance(written["cluster"], dict):
+        _unify_host_lists(written["cluster"])
     content = [
         written,
         *(as_json(value, NEWER_FIELDS) for value in (*resolved, *_facts_from_user_files(resolved))),
     ]
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _unify_host_lists(cluster: dict[str, Any]) -> None:
+    """Replace each host list in ``cluster`` by the shortest text with the same hosts in order."""
+    for key in ("spare", "unavailable"):
+        if cluster.get(key):
+            cluster[key] = _shortest_host_list(cluster[key])
+    for rack in cluster.get("racks") or ():
+        rack["nodes"] = _shortest_host_list(rack["nodes"])
+        domains = rack.get("nvlink_domains") or {}
+        domains.update({name: _shortest_host_list(hosts) for name, hosts in domains.items()})
+
+
+def _shortest_host_list(lists: str | list[str]) -> str:
+    texts = [lists] if isinstance(lists, str) else lists
+    return fold(name for text in texts for name in expand(text))
 
 
 def _facts_from_user_files(resolved: Sequence[object]) -> list[Generation]:

@@ -22,6 +22,8 @@ from parc.compiler.search.layout_space import LayoutSpace, sibling_layouts
 
 MAX_EXAMINED = 4_096
 """Largest number of layouts that are checked per edit, to bound the time of an explanation."""
+MAX_VALUES = 6
+"""Largest number of values of a setting that are tried as the first of several edits."""
 NUMERIC_PINS = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp", "micro_batch", "dp_shard", "cp_a2a")
 """Pins that are fixed by the nearest valid number. All other pins are fixed by their removal."""
 NAMED_PINS = ("schedule", "cp_comm", "order")
@@ -31,26 +33,23 @@ SET_EDIT = re.compile(r"(layout|job)\.(\w+): (\S+)(?= |$)")
 REMOVE_EDIT = re.compile(r"remove layout\.(\w+)$")
 
 
-def suggest_pin_fix(problem: Problem, framework: Framework, finding: Finding, path: str) -> Finding:
-    """Return ``finding`` with an edit as fix after which a valid layout exists, if there is one.
-
-    The existing fix of ``finding`` is kept if it works, or if it cannot be tried because it is not
-    a plain edit. Otherwise each layout setting of the spec is tried, the one at ``path`` first;
-    edits that set an axis to 1 are the last choice. If no single edit works, the existing fix is
-    kept as the first of several edits, unless it sets ``auto`` or changes nothing.
-    """
-    return _find_fix(problem, framework, finding, path)[0]
-
-
-def _find_fix(
-    problem: Problem, framework: Framework, finding: Finding, path: str
+def suggest_pin_fix(
+    problem: Problem, framework: Framework, finding: Finding, at: tuple[str, str]
 ) -> tuple[Finding, bool]:
-    """Return the result of ``suggest_pin_fix``, and True if a valid layout exists after its fix."""
+    """Return ``finding`` with a fix after which a valid layout exists, if one edit is enough.
+
+    The fix of ``finding`` is kept if it works, or if it is not a plain edit that can be tried.
+    Otherwise the new fix changes the setting to which the finding points, or another setting if
+    that does not help; fixes that set an axis to 1 are the last choice. If no single edit works,
+    the fix is the first of several edits. ``at`` is (code, spec path) of the finding. The result is
+    (finding, True if a valid layout exists after the fix).
+    """
+    code, path = at
     # None stands for a fix that cannot be tried here, such as a flag of another tool. It is kept.
     own = _apply_edit(problem, finding.fix)
     if finding.fix and (own is None or (own != problem and _has_valid_layout(own, framework))):
         return finding, own is not None
-    pinned = [one.name for one in fields(Pins) if getattr(problem.pins, one.name) is not None]
+    pinned = [one.name for one in fields(Pins) if one.name in _pinned(problem)]
     first = path.removeprefix("layout.")
     # The setting that the finding points to comes first, because the user looks at that line.
     names = sorted(pinned, key=lambda name: name != first)
@@ -58,8 +57,48 @@ def _find_fix(
     if edits:
         # An axis of 1 turns the strategy off, which is hardly what the user wants.
         return replace(finding, fix=min(edits, key=lambda edit: edit.endswith(": 1"))), True
-    guess = own == problem or finding.fix.endswith(": auto")
-    return (replace(finding, fix="") if guess else finding), False
+    fix = _find_first_edit(problem, framework, finding, (code, first))
+    return replace(finding, fix=fix), False
+
+
+def _find_first_edit(
+    problem: Problem, framework: Framework, finding: Finding, at: tuple[str, str]
+) -> str:
+    """Return the first of several edits that give a valid layout; "" if none is good.
+
+    An edit is good if no rule is violated that was not violated before, and if the rule of
+    ``finding`` is not violated any more. The fix of ``finding`` comes first, then the nearest
+    values of its setting. ``at`` is (code, name of the setting).
+    """
+    code, name = at
+    edits = [] if finding.fix.endswith(": auto") else [finding.fix]
+    if name in _pinned(problem) and name in NUMERIC_PINS:
+        released = replace(problem, pins=_with_pin(problem, name, None))
+        rules = all_rules(problem, framework)
+        layouts = islice(_layouts(released, framework, rules), MAX_EXAMINED)
+        now = getattr(problem.pins, name)
+        near = sorted(
+            {getattr(layout, name) for layout in layouts} - {now},
+            key=lambda value: (abs(value - now), -value),
+        )
+        edits += [f"layout.{name}: {value}" for value in near[:MAX_VALUES]]
+    before = _violated_by_all(problem, framework)
+    path = name if "." in name else f"layout.{name}"
+    others = {(other, paths) for other, paths in before if other != code or path not in paths}
+    for edit in edits:
+        changed = _apply_edit(problem, edit)
+        if changed is None or changed == problem:
+            continue
+        if _violated_by_all(changed, framework) <= others:
+            return edit
+    # A fix in words, or a flag of another tool, cannot be tried.
+    return finding.fix if _apply_edit(problem, finding.fix) is None else ""
+
+
+def _pinned(problem: Problem) -> frozenset[str]:
+    """Return the names of the layout values that the spec fixes."""
+    names = (one.name for one in fields(Pins))
+    return frozenset(name for name in names if getattr(problem.pins, name) is not None)
 
 
 def _apply_edit(problem: Problem, fix: str) -> Problem | None:
@@ -111,7 +150,12 @@ def _find_edit_of_pin(problem: Problem, framework: Framework, name: str) -> str:
     at = getattr(problem.pins, name)
     # The nearest valid value; of two that are equally near, the larger one.
     value = min(values, key=lambda value: (abs(value - at), -value), default=None)
-    return "" if value is None else f"layout.{name}: {value}"
+    if value is None:
+        return ""
+    # Some values are only valid if PARC chooses them, such as cp_a2a 1.
+    tried = replace(problem, pins=_with_pin(problem, name, value))
+    works = _has_valid_layout(tried, framework)
+    return f"layout.{name}: {value}" if works else f"remove layout.{name}"
 
 
 def _has_valid_layout(problem: Problem, framework: Framework) -> bool:
@@ -161,22 +205,22 @@ def explain_invalid(
     always = set.intersection(*({rule.code for rule in found} for found in broken.values()))
     shown = [rule for rule in broken[closest] if rule.code in always] or broken[closest]
     violations: list[_Violation] = []
-    pinned = frozenset(
-        one.name for one in fields(Pins) if getattr(problem.pins, one.name) is not None
-    )
+    pinned = _pinned(problem)
     if framework.splits(problem, closest.pp, closest.vpp) is None:
         # The split of this layout comes from floor_split, because the framework has none. So the
         # framework explains why, and the rules that floor_split violates are not reported.
         code, path, finding = framework.why_no_split(problem, closest.pp, closest.vpp)
-        fixed = _find_fix(problem, framework, finding, path)
+        fixed = suggest_pin_fix(problem, framework, finding, (code, path))
         own = path.removeprefix("layout.") in pinned
-        violations.append(_Violation(code, path, *fixed, own))
+        violations.append(_Violation(code, (path,), path, *fixed, own))
         shown = [rule for rule in shown if rule.code not in CONSERVATION and rule.code != code]
     for rule in shown:
         path = sink.positions.first_path_in_spec(rule.fields)
-        fixed = _find_fix(problem, framework, rule.explain(problem, closest), path)
+        fixed = suggest_pin_fix(
+            problem, framework, rule.explain(problem, closest), (rule.code, path)
+        )
         own = bool(rule.reads) and pinned.issuperset(rule.reads)
-        violations.append(_Violation(rule.code, path, *fixed, own))
+        violations.append(_Violation(rule.code, rule.fields, path, *fixed, own))
     for one in _root_causes(problem, framework, violations):
         sink.report(one.code, one.finding, at=one.path)
 
@@ -186,6 +230,8 @@ class _Violation:
     """Violated rule with its explanation."""
 
     code: str
+    fields: tuple[str, ...]
+    """Fields of the rule; only ``path`` for a split of the layers that does not exist."""
     path: str
     finding: Finding
     solved: bool
@@ -195,7 +241,7 @@ class _Violation:
 
     def with_fix_for(self, problem: Problem, framework: Framework) -> _Violation:
         """Return this violation with a fix for ``problem``, in which others are fixed already."""
-        finding, solved = _find_fix(problem, framework, self.finding, self.path)
+        finding, solved = suggest_pin_fix(problem, framework, self.finding, (self.code, self.path))
         return replace(self, finding=finding, solved=solved)
 
 
@@ -226,31 +272,40 @@ def _root_causes(
         fixed = _apply_edit(fixed, one.finding.fix) or fixed
     remaining = _violated_by_all(fixed, framework)
     for one in violations:
-        if not one.own and one.path not in own and one.code in remaining:
+        if not one.own and one.path not in own and (one.code, one.fields) in remaining:
             reported.append(one.with_fix_for(fixed, framework))
-    return reported
+    # With the new fixes, more violations may have one cause.
+    return _merge_equal_fixes(reported)
 
 
 def _merge_equal_fixes(violations: list[_Violation]) -> list[_Violation]:
     """Return the violations without those whose fix another one has, which solves both."""
     causes: dict[str, _Violation] = {}
     for one in violations:
-        # A violation without a tried fix has a cause of its own.
-        cause = one.finding.fix if one.solved else f"{one.code} {one.path}"
-        edited = cause.removeprefix("remove ").partition(":")[0]
+        edited = one.finding.fix.removeprefix("remove ").partition(":")[0]
+        # The first of several edits explains only errors at the value that it changes, and those
+        # without a value of their own. Fixes in words are no edits.
+        first = edited.startswith("layout.") and (
+            one.path == edited or not one.path.startswith("layout.")
+        )
+        cause = one.finding.fix if one.solved or first else f"{one.code} {one.path}"
         if cause not in causes or (one.path == edited != causes[cause].path):
             causes[cause] = one
     return list(causes.values())
 
 
-def _violated_by_all(problem: Problem, framework: Framework) -> set[str]:
-    """Return the codes of the rules that all layouts violate; empty if a layout is valid."""
+def _violated_by_all(
+    problem: Problem, framework: Framework
+) -> frozenset[tuple[str, tuple[str, ...]]]:
+    """Return (code, fields) of the rules that all layouts violate; empty if a layout is valid."""
     if _has_valid_layout(problem, framework):
-        return set()
+        return frozenset()
     rules = all_rules(problem, framework)
-    layouts = islice(_layouts(problem, framework, rules), MAX_EXAMINED)
-    broken = [{rule.code for rule in rules if rule.broken(problem, layout)} for layout in layouts]
-    return set.intersection(*broken) if broken else {rule.code for rule in rules}
+    found = frozenset((rule.code, rule.fields) for rule in rules)
+    for layout in islice(_layouts(problem, framework, rules), MAX_EXAMINED):
+        broken = (rule for rule in rules if rule.broken(problem, layout))
+        found &= {(rule.code, rule.fields) for rule in broken}
+    return found
 
 
 def _no_layout_finding(problem: Problem) -> Finding:

@@ -29,5 +29,15 @@ def did_you_mean(
     return tuple(folded[name] for name in near)
 
 
+def same_numbers(word: str, name: str) -> bool:
+    """Return True if both names contain the same numbers, so that ``word`` may be a misspelling.
+
+    ``llama3-70b`` may mean llama-3-70b, but ``gemma-7b`` is another model than gemma-3-27b.
+    """
+    import re
+
+    return re.findall(r"[0-9]+", word[:_MAX_LENGTH]) == re.findall(r"[0-9]+", name)
+
+
 def _ignoring_case_and_dashes(name: str) -> str:
     return name.lower().replace("-", "_")

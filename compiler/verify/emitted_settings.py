@@ -7,13 +7,14 @@ not recognize, so that a foreign key cannot pass unnoticed.
 from __future__ import annotations
 
 import json
+import math
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from parc.backends.verifier import Decision
-from parc.compiler.verify.read_emitted import Malformed, read_json
+from parc.compiler.verify.read_emitted import LARGEST, Malformed, read_json
 
 FOREIGN = "problem.launch.args"
 """Path of the plan under which a setting is reported that no field of the plan determines."""
@@ -43,7 +44,7 @@ class EmittedSettings:
     def count(self, path: str, default: int | None = None) -> int:
         """Return a setting that must be a positive integer; raise Malformed if it is not."""
         value = self.get(path, default)
-        if type(value) is not int or value < 1:
+        if type(value) is not int or not 0 < value <= LARGEST:
             raise Malformed(
                 self.file, self.line(path), f"{path} is {value!r:.40}, must be a number > 0"
             )
@@ -97,6 +98,22 @@ class EmittedSettings:
         for setting in self.values:
             if setting not in self._read:
                 yield self.foreign(setting)
+
+
+def translate(names: Mapping[Any, Any], value: Any) -> Any:
+    """Return the plan's name of ``value`` in ``names``; any other value unchanged."""
+    # Lists and mappings of a damaged file cannot be keys; False must not be looked up as 0.
+    return names.get(value, value) if isinstance(value, str) else value
+
+
+def product(*values: Any) -> float | None:
+    """Return the product of two numbers; None if one is no number, or the product overflows."""
+    if any(isinstance(one, bool) or not isinstance(one, int | float) for one in values):
+        return None
+    try:
+        return math.prod(map(float, values))
+    except OverflowError:
+        return None
 
 
 def json_settings(file: str, text: str) -> EmittedSettings:

@@ -174,3 +174,18 @@ def test_inherited_variables_come_from_a_secret(secret: str, name: str) -> None:
 
 def test_the_name_of_a_secret_must_be_a_label() -> None:
     assert codes(plan_for(nameless_plan(2, 2), secret="A key")) == ["L25"]
+
+
+@pytest.mark.parametrize(
+    ("named", "changes", "warned"),
+    [
+        (True, {}, True),
+        (True, {"node_selector": (("pool", "plan"),)}, False),
+        (False, {}, False),
+    ],
+)
+def test_host_names_that_no_manifest_contains_are_reported(
+    named: bool, changes: dict[str, Any], warned: bool
+) -> None:
+    made = nvl72_plan(4, 4, named=named)
+    assert ("F05" in codes(plan_for(made, queue="q", **changes))) is warned

@@ -105,6 +105,7 @@ def test_every_exception_has_its_case() -> None:
         ({"tp": 3}, {("PARC-D01", "layout.tp")}),
         ({"tp": 6}, {("PARC-D01", "layout.tp")}),
         ({"tp": 3, "pp": 7}, {("PARC-D01", "layout.tp"), ("PARC-D09", "layout.pp")}),
+        ({"tp": 3, "pp": 7, "vpp": 1}, {("PARC-D01", "layout.tp"), ("PARC-D09", "layout.pp")}),
         ({"tp": 3, "cp": 3}, {("PARC-D01", "layout.tp"), ("PARC-S04", "layout.cp")}),
         ({"tp": 3, "dp": 5}, {("PARC-D01", "layout.tp"), ("PARC-B01", "job.global_batch")}),
         ({"tp": 8, "pp": 3}, {("PARC-D09", "layout.pp")}),
@@ -179,7 +180,7 @@ def test_weights_that_every_replica_keeps_are_not_called_sharded() -> None:
     # The user's program reduces gradients as Accelerate does: in bf16, unless zero_stage is 0.
     own = {"emit": ["accelerate"], "launch": {"program": "train.py"}}
     _, sink = planned(changed(TRAINED, own))
-    (found,) = sink.diagnostics
+    (found,) = [one for one in sink.diagnostics if one.code == "PARC-R17"]
     assert "zero_stage 0" in found.finding.help
     assert "PARC-E11" in found.finding.help
 
@@ -219,3 +220,50 @@ def test_another_target_is_offered_only_if_it_can_train_the_model(model: str, fi
     plan_spec(Source("spec.yaml", json.dumps(spec), None), (), sink)
     (found,) = [one.finding for one in sink.diagnostics if one.code == "PARC-E12"]
     assert found.fix == (f"emit: {fix}" if fix else "")
+
+
+@pytest.mark.parametrize(
+    ("edit", "fix"),
+    [
+        ({"model": "llama3-70b"}, "model: llama-3-70b"),
+        ({"model": "lama-3-8b"}, "model: llama-3-8b"),
+        ({"model": "gemma-7b"}, ""),
+        ({"cluster.node": "dgxh100"}, "cluster.node: dgx-h100"),
+        ({"cluster.node": "dgx-h900"}, ""),
+    ],
+)
+def test_other_hardware_or_another_size_of_model_is_no_fix(edit: Any, fix: str) -> None:
+    (found,) = [one for one in errors_of(changed(TRAINED, edit)) if one.code == "PARC-K01"]
+    assert found.finding.fix == fix
+    assert "did you mean" in found.finding.help
+
+
+@pytest.mark.parametrize(
+    ("edit", "path", "fix"),
+    [
+        # The value must be left to PARC: 1 is only valid if it is not set.
+        ({"layout": {"cp": 2, "cp_a2a": 2}}, "layout.cp_a2a", "remove layout.cp_a2a"),
+        # 12 divides the NVLink domain of 72 GPUs, but not the 32 heads.
+        (
+            {"layout": {"tp": 16, "dp": 3}, "cluster.node": "gb200-nvl72", "cluster.nodes": 4},
+            "layout.tp",
+            "layout.tp: 8",
+        ),
+        # 4 is nearer, but expert tensor parallelism stays unsupported with it.
+        (
+            {
+                "layout": {"ep": 8, "etp": 3, "last_stage_layers": 5, "count_loss": True},
+                "cluster": {"node": "l40s-8", "nodes": 5},
+                "job.sequence_length": 8192,
+                "emit": ["fsdp"],
+            },
+            "layout.etp",
+            "layout.etp: 1",
+        ),
+    ],
+)
+def test_the_first_of_several_fixes_agrees_with_all_rules_of_its_value(
+    edit: Any, path: str, fix: str
+) -> None:
+    (found,) = [one for one in errors_of(changed(TRAINED, edit)) if one.path == path]
+    assert found.finding.fix == fix

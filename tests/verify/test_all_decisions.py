@@ -1,4 +1,4 @@
-"""Every setting of a plan is read back from its files, or a verifier declares why it cannot be."""
+"""Tests that verifiers read back each setting of a plan, or declare why they cannot."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ LAUNCHED = tuple(
     for name in EXAMPLES
     if {"slurm", "torchrun"} & set(example(name).problem.emit)
     and "vllm" not in example(name).problem.emit
+    and name not in MEGATRON
 )
-"""Training examples that a launch script starts."""
+"""Other training examples that a launch script starts."""
 OTHER_TARGETS = {"kubernetes", "slurm"}
 """Sections of ``problem.launch`` that only the target of the same name uses."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import random
 import re
 from collections.abc import Iterator
@@ -57,6 +58,8 @@ def small_spec(targets: tuple[str, ...], job: Spec, layout: Spec) -> Spec:
     }
 
 
+COUNT = EDITS if "PARC_EDITS" in os.environ else 10
+"""Edits per file."""
 NO_DATA = {"data": []}
 BF16 = {"gradient_precision": "bf16"}
 SPECS = {
@@ -205,7 +208,7 @@ def test_random_edits_that_change_behaviour_are_named(target: str) -> None:
     scores: dict[str, EditScore] = {}
     for name in EDITED[target]:
         path = path_of(target, name)
-        scores[path] = measure_edits(artifacts(target), path, behaviour_of(name), EDITS)
+        scores[path] = measure_edits(artifacts(target), path, behaviour_of(name), COUNT)
     missed = [f"{path}: {edit}" for path, one in scores.items() for edit in one.missed]
     alarms = [f"{path}: {edit}" for path, one in scores.items() for edit in one.alarms]
     changed = sum(one.changed for one in scores.values())
@@ -264,6 +267,6 @@ def test_edits_without_effect_are_not_named(target: str, name: str) -> None:
     kind = name.rpartition(".")[2]
     edits = {"json": shuffled_json, "sh": shell_neutral, "hostfile": padded}
     neutral = edits.get(kind, commented)(text, 2)
-    assert not false_alarms(files, path, neutral, max(3, EDITS // 5))
+    assert not false_alarms(files, path, neutral, max(3, COUNT // 5))
     if kind == "py":
         assert not false_alarms(files, path, reformatted(text, 2), 1)

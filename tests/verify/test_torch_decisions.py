@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import re
 from collections.abc import Iterator
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from parc.backends.registry import verifier
 from parc.backends.verifier import Decision, Verifier
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.verify_decisions import verify_decisions
+from parc.compiler.verify.verify_plan import verify_artifacts
 from tests.backends.plan_fields import TRAINING
 from tests.backends.torch.specs import valid_spec
 from tests.compiled import Files, Spec, emitted, example, files_of
@@ -29,6 +33,8 @@ EXAMPLES = {
     "llama-3-70b-torchtitan": "torchtitan",
 }
 """Example with an emitted program -> target."""
+DAMAGED = int(os.environ.get("PARC_EDITS", "20"))
+"""Damaged files per target."""
 SECTIONS = ("layout", "problem.job", "problem.model")
 
 
@@ -116,8 +122,6 @@ def test_an_empty_folder_shows_no_decision(target: str) -> None:
 
 def found_in(files: Files) -> list[tuple[str, int, str]]:
     """Return (file, line, message) of each setting that differs from the plan."""
-    from parc.compiler.verify.verify_plan import verify_artifacts
-
     sink = Sink()
     verify_artifacts(files, sink)
     return [
@@ -264,3 +268,58 @@ def test_a_decision_can_accept_other_planned_values() -> None:
         sink = Sink()
         verify_decisions({"layout": {"tp": planned}}, [found], sink)
         assert [one.code for one in sink.diagnostics] == codes
+
+
+ODD: tuple[Any, ...] = (None, True, 0, -1, 10**400, 1.5, 1e308, "x", "", [], [[1]], {}, {"a": 1})
+"""Values of a damaged file."""
+
+
+def damaged(tree: Any, dice: Random) -> Any:
+    """Return a JSON tree in which one value, or one whole object, is an odd one."""
+    if isinstance(tree, dict) and tree and dice.random() < 0.9:
+        name = dice.choice(sorted(tree))
+        return tree | {name: damaged(tree[name], dice)}
+    return dice.choice(ODD)
+
+
+@pytest.mark.parametrize("target", SPECS)
+def test_damaged_values_give_findings_and_no_exception(target: str) -> None:
+    files, dice = files_of(SPECS[target]), Random(target)
+    names = [name for name in files if name.endswith(".json") and name != "rankmap.json"]
+    for _ in range(DAMAGED):
+        name = dice.choice(names)
+        text = json.dumps(damaged(json.loads(files[name]), dice))
+        found_in(files | {name: text})
+    for value in ODD:
+        for name in ("torchtitan/parc_titan.py", "accelerate/config.yaml"):
+            if name in files:
+                found_in(files | {name: with_value(files[name], value, dice)})
+
+
+def with_value(text: str, value: Any, dice: Random) -> str:
+    """Return a Python or YAML file in which one value is ``value``."""
+    places = list(re.finditer(r"(?<==)[\w.\"]+(?=,\n)|(?<=: )[\w.]+(?=\n)", text))
+    place = dice.choice(places)
+    return text[: place.start()] + repr(value) + text[place.end() :]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        ("h1 slots=8", "# the first rack\nh1 slots=8", "PARC-A02"),
+        ("h2 slots=8", "\nh2 slots=8", "PARC-A02"),
+        ("h1 slots=8", "h1 slots=80", "PARC-A07"),
+        ("h1 slots=8", "h1 slots=8 \t", None),
+        ("h1 slots=8", "h1   slots=8 # the first", None),
+        ("h2 slots=8\n", "h2 slots=8\n\n# the end\n", None),
+    ],
+)
+def test_a_hostfile_is_read_as_deepspeed_and_the_launch_script_do(
+    old: str, new: str, code: str | None
+) -> None:
+    files = files_of(SPECS["deepspeed"])
+    text = files["deepspeed/hostfile"]
+    assert text == "h1 slots=8\nh2 slots=8\n"
+    sink = Sink()
+    verify_artifacts(files | {"deepspeed/hostfile": text.replace(old, new)}, sink)
+    assert [one.code for one in sink.diagnostics] == ([code] if code else [])

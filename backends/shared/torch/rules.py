@@ -209,9 +209,10 @@ def unsupported_pin_rules(
 ) -> tuple[Rule, ...]:
     """Return one rule (E11) per ``layout`` field in ``names`` that the spec sets.
 
-    ``framework`` would ignore such a field.
+    ``framework`` would ignore such a field. The value false requests nothing, and is what plan.json
+    prints for these frameworks.
     """
-    pinned = (name for name in names if getattr(problem.pins, name) is not None)
+    pinned = (name for name in names if getattr(problem.pins, name) not in (None, False))
     return tuple(
         always_violated("E11", (f"layout.{name}",), _explain_unsupported_pin(framework, name))
         for name in pinned

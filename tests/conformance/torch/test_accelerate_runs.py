@@ -88,3 +88,31 @@ def test_a_launch_trains_to_the_losses_of_plain_torch(name: str, tmp_path: Path)
     found, alone = losses(output), losses(reference(REFERENCE, str(folder)))
     assert len(found) == len(set(alone)) == STEPS  # only the first rank prints
     assert found == pytest.approx(alone, abs=2e-5)
+
+
+REPORT = """
+    for part in model.modules():
+        group = getattr(part, "_get_fsdp_state", lambda: None)()
+        if group is not None and group._fsdp_param_group is not None:
+            print("reduces in", group._fsdp_param_group.mp_policy.reduce_dtype, flush=True)
+"""
+"""Lines for the program that print the format in which torch reduces gradients."""
+
+
+def test_fsdp2_reduces_gradients_in_the_planned_format(tmp_path: Path) -> None:
+    job = TINY["job"] | {"warmup_steps": 1, "steps": 2}
+    layout = {"micro_batch": 2, "tp": 1, "zero_stage": 3}
+    for path, text in files_of(TINY | {"emit": TORCH, "job": job, "layout": layout}).items():
+        target = tmp_path / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, "utf-8")
+    (tmp_path / "accelerate/cpu_ranks.py").write_text(CPU_RANKS.read_text())
+    program = tmp_path / "accelerate/train.py"
+    text = program.read_text().replace(
+        "import argparse\n", "import argparse\nimport cpu_ranks\n", 1
+    )
+    end = "    accelerator.end_training()\n"
+    assert end in text
+    program.write_text(text.replace(end, f"{REPORT}{end}"))
+    output = run_script(tmp_path / "torchrun/launch.sh", ACCELERATE_TORCH_DEVICE="cpu")
+    assert set(re.findall(r"reduces in (\S+)", output)) == {"torch.float32"}

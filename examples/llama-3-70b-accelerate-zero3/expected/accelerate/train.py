@@ -5,6 +5,7 @@ Data: random tokens, or the files of int32 token ids that `data` in job.json lis
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import time
@@ -19,6 +20,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 JOB = json.loads(Path(__file__).with_name("job.json").read_text("utf-8"))
 SEED = JOB["seed"]
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 class Sequences(Dataset):
@@ -56,6 +58,15 @@ def accumulation() -> GradientAccumulationPlugin:
     )
 
 
+def set_reduce_format(accelerator: Accelerator) -> None:
+    """Let FSDP2 reduce gradients in the planned format; Accelerate's default is that of the weights."""
+    plugin = accelerator.state.fsdp_plugin
+    if plugin.mixed_precision_policy is not None:
+        plugin.mixed_precision_policy = dataclasses.replace(
+            plugin.mixed_precision_policy, reduce_dtype=DTYPES[JOB["reduce_dtype"]]
+        )
+
+
 def build() -> torch.nn.Module:
     """Return the model; with DeepSpeed's ZeRO-3, transformers creates it in shards."""
     torch.manual_seed(SEED)
@@ -83,6 +94,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=JOB["steps"])
     args = parser.parse_args()
     accelerator = Accelerator(gradient_accumulation_plugin=accumulation())  # other settings: config.yaml
+    if accelerator.is_fsdp2:
+        set_reduce_format(accelerator)
     model = build()
     optimizer = optimizer_of(model, accelerator)
     loader = DataLoader(Sequences(args.steps), batch_size=JOB["micro_batch"])

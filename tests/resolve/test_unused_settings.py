@@ -1,0 +1,54 @@
+"""Settings that reach no emitted file are reported, and pins that a framework cannot express."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.compiled import Spec, changed, planned
+from tests.laws.field_pairs import DENSE, PLAIN, SERVICE
+
+FLAVOR: Spec = {
+    **PLAIN,
+    "model": {"base": "qwen3-8b", "norm_epsilon": 0.01},
+    "emit": ["torchtitan", "torchrun"],
+}
+
+
+def codes(spec: Spec, **changes: object) -> set[str]:
+    found = planned(changed(spec, {key.replace("__", "."): one for key, one in changes.items()}))[1]
+    return {one.code.removeprefix("PARC-") for one in found.diagnostics}
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+@pytest.mark.parametrize(
+    "layout", [{}, {"dp": 1, "cp": 4, "tp": 8}, {"dp": 1, "cp": 1, "tp": 8, "pp": 4}]
+)
+def test_a_pinned_zero_stage_of_another_framework_is_refused_with_any_sizes(
+    stage: int, layout: Spec
+) -> None:
+    assert "E08" in codes(DENSE, layout={**layout, "zero_stage": stage})
+
+
+def test_a_framework_behind_a_front_uses_no_launch_settings_itself() -> None:
+    front = changed(PLAIN, {"launch.env": {"A": "1"}, "emit": ["accelerate", "deepspeed"]})
+    assert "E13" in codes(front)
+    assert "E13" not in codes(front, emit=["accelerate", "deepspeed", "torchrun"])
+    assert "E13" not in codes(front, emit=["deepspeed"])
+
+
+def test_a_launcher_starts_the_framework_or_a_program_of_the_user() -> None:
+    assert "E15" in codes(DENSE, emit=["slurm"])
+    assert "E15" in codes(DENSE, emit=["slurm"], launch__program="/opt/pretrain_gpt.py")
+    assert "E15" not in codes(DENSE, emit=["slurm"], launch__program="train.py")
+    assert "E15" not in codes(DENSE, emit=["rankmap"])
+    assert "E15" not in codes(DENSE, emit=["megatron", "slurm"])
+
+
+def test_a_change_of_a_catalog_model_that_a_service_ignores_is_reported() -> None:
+    assert "E14" in codes(SERVICE, model__norm_epsilon=0.01)
+    assert "E14" not in codes(SERVICE, model__norm_epsilon=0.01, job__checkpoint="/models/mine")
+
+
+def test_a_change_of_a_model_that_a_registered_flavor_hides_is_reported() -> None:
+    assert "E14" in codes(FLAVOR)
+    assert "E14" not in codes(FLAVOR, model={"base": "qwen3-8b"})
