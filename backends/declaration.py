@@ -27,7 +27,7 @@ class Front:
     """Module with ``VERIFIER``, which replaces the framework's own if both emit files."""
 
 
-LAUNCH = ("program", "args", "env", "master_port", "network_interface")
+LAUNCH = ("program", "args", "env", "setup", "master_port", "network_interface")
 """Fields of section ``launch`` that every launch script uses."""
 
 

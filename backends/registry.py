@@ -110,6 +110,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         package="parc.backends.ray",
         serving=".backend",
         verifier=".verify",
+        launch_fields=tuple(field for field in LAUNCH if field != "setup"),
     ),
     Declaration(
         name="slurm",

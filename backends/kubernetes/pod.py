@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from parc.backends.kubernetes.config_map import MOUNT, config_map_volume
+from parc.backends.kubernetes.object_names import dns_label
 from parc.compiler.ir import Artifact, Task
 
 GPU_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
@@ -30,6 +31,7 @@ def pod_spec(
         "name": "ranks",
         "image": job.image,
         **command,
+        "env": [*command["env"], *_inherited_variables(task)],
         "resources": {"limits": limits, "requests": dict(limits)},
         # RDMA registers (pins) memory, which needs IPC_LOCK.
         "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
@@ -63,3 +65,12 @@ def pod_spec(
         ),
     ]
     return spec
+
+
+def _inherited_variables(task: Task) -> list[dict[str, Any]]:
+    """Return the variables that ``launch.env`` takes from the environment: keys of a Secret."""
+    secret = task.launch.kubernetes.secret or dns_label(task.name)
+    return [
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": name}}}
+        for name in task.launch.env_inherited
+    ]

@@ -19,6 +19,7 @@ from parc.backends.kubernetes.object_names import (
     is_quantity,
 )
 from parc.backends.kubernetes.slices import hosts_per_slice, replicated_job_count
+from parc.backends.shared.launch_rules import check_user_shell
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Artifact, KubernetesJob, Plan, ServingPlan, Task
 
@@ -45,6 +46,7 @@ def check_serving_objects(plan: ServingPlan, sink: Sink) -> None:
     hosts = len(plan.placement.hosts)
     _check_names(plan.problem, f"-{hosts}-{hosts}", sink)
     _check_config_map_size(serving_files(plan), sink)
+    check_user_shell(plan, sink)
     _check_host_names(plan.problem, hosts, sink)
 
 
@@ -88,7 +90,7 @@ InvalidValue = tuple[str, str, str]
 
 def _invalid_values(job: KubernetesJob) -> Iterator[InvalidValue]:
     """Yield every value of ``launch.kubernetes`` that lacks the form Kubernetes requires."""
-    for field in ("namespace", "queue"):
+    for field in ("namespace", "queue", "secret"):
         if not is_dns_label(getattr(job, field) or "absent"):
             yield f"{AT}.{field}", getattr(job, field), "DNS label"
     for field in ("rack_label", "domain_label", "gpu_resource"):

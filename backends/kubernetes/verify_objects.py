@@ -17,6 +17,7 @@ from parc.backends.kubernetes.verify_pods import (
     expected_pod,
     pod_decisions,
     read_pod,
+    secret_variables,
 )
 from parc.backends.kubernetes.verify_racks import (
     TOPOLOGY,
@@ -96,7 +97,15 @@ class Manifest:
 def shared_decisions(manifest: Manifest, spec: Path) -> Iterator[Decision]:
     """Yield the decisions of the pod at ``spec``, the namespace and the queue."""
     job, file = manifest.job, manifest.file
-    yield from pod_decisions(file, job, spec, manifest.pod(spec))
+    pod = manifest.pod(spec)
+    yield from pod_decisions(file, job, spec, pod)
+    line = job.line(*spec, "containers", 0, "env")
+    yield Decision("problem.launch.env_inherited", list(pod.inherited), file, line)
+    # An empty name in the plan stands for the name of the run.
+    default = pod.secret in (None, manifest.name)
+    secret = frozenset({"", manifest.name}) if default else pod.secret
+    if pod.inherited:
+        yield Decision(f"{KUBERNETES}.secret", secret, file, line)
     namespace = job.at("metadata", "namespace") or ""
     yield Decision(f"{KUBERNETES}.namespace", namespace, file, job.line("metadata", "namespace"))
     queue = job.at("metadata", "labels", QUEUE) or ""
@@ -149,6 +158,7 @@ def expected_training_objects(manifest: Manifest) -> list[dict[str, Any]]:
             {"name": "JOB_INDEX", "valueFrom": {"fieldRef": {"fieldPath": index}}},
             {"name": "MASTER_ADDR", "value": f"{name}-hosts-0-0.{name}"},
             {"name": "MASTER_PORT", "value": job.at(*JOB_POD, "containers", 0, "env", 2, "value")},
+            *secret_variables(pod),
         ],
     }
     notes = slice_annotations(plan)
@@ -226,6 +236,7 @@ def expected_serving_objects(
         "env": [
             {"name": "GROUP_INDEX", "valueFrom": index},
             {"name": "PARC_HOSTS", "value": " ".join(_pod_names(name, nodes, size))},
+            *secret_variables(pod),
         ],
         "ports": [{"containerPort": port, "name": "api"}],
     }

@@ -34,6 +34,10 @@ class PodSettings:
     claims: Pairs
     """PersistentVolumeClaims with their mount paths."""
     grace_seconds: Any
+    inherited: tuple[str, ...]
+    """Variables whose values the pod takes from a Secret, under keys of the same name."""
+    secret: Any
+    """Name of the Secret; None if no variable needs it."""
     files: tuple[str, ...]
     """Paths of the mounted files in the output folder."""
 
@@ -71,7 +75,14 @@ def read_pod(document: Document, spec: Path, launch: Mapping[str, Any], vendor: 
     ]
     config = _table(_table(volumes.get("plan")).get("configMap"))
     memory = _table(_table(volumes.get("shared-memory")).get("emptyDir"))
+    secrets = {
+        one["name"]: _table(_table(one.get("valueFrom")).get("secretKeyRef"))
+        for one in _rows(container.get("env"))
+        if "secretKeyRef" in _table(one.get("valueFrom")) and isinstance(one.get("name"), str)
+    }
     return PodSettings(
+        inherited=tuple(secrets),
+        secret=next((one.get("name") for one in secrets.values()), None),
         image=container.get("image"),
         gpu_resource=resource,
         gpus=limits.get(resource),
@@ -93,6 +104,14 @@ def _in_order(found: dict[str, Any], names: Iterable[str], without: str = "") ->
     known = [name for name in names if name in found]
     order = [*known, *(name for name in found if name not in known)]
     return [[name, found[name]] for name in order if name != without]
+
+
+def secret_variables(pod: PodSettings) -> list[dict[str, Any]]:
+    """Return the entries of the environment that take their value from the Secret of the pod."""
+    return [
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": pod.secret, "key": name}}}
+        for name in pod.inherited
+    ]
 
 
 def pod_decisions(

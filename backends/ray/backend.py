@@ -25,6 +25,7 @@ class Ray:
         This is the case for engines without ``ray_entry``, and for dp above 1, because the engine
         itself creates the placement groups of data-parallel ranks.
         """
+        _check_environment(plan, sink)
         dp, name = plan.layout.dp, plan.problem.framework
         if engine(name).ray_entry is None:
             finding = Finding(
@@ -72,6 +73,20 @@ class Ray:
         literal = text.replace("\\", "\\\\").replace("'''", "\\'\\'\\'")
         values = {"plan": literal, "entry": target.ray_entry}
         return (Artifact("ray/serve.py", render("ray", "serve.py.j2", values), True),)
+
+
+def _check_environment(plan: ServingPlan, sink: Sink) -> None:
+    """Report set-up commands and inherited variables, which Ray's workers do not get (L30)."""
+    launch = plan.problem.launch
+    help_text = "prepare the environment before `ray start` on each host, or remove the target ray"
+    if launch.setup:
+        text = f"ray/serve.py cannot run the {len(launch.setup)} commands of launch.setup"
+        finding = Finding(text, help=help_text, targets=TARGETS)
+        sink.report("L30", finding, at="launch.setup")
+    for name in launch.env_inherited:
+        text = f"ray/serve.py cannot take {name} from the environment of another host"
+        finding = Finding(text, help=help_text, targets=TARGETS)
+        sink.report("L30", finding, at=f"launch.env.{name}")
 
 
 BACKEND = Ray()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parc.backends.registry import framework_of
 from parc.backends.shared.network import Variable, network_environment
-from parc.compiler.ir import Plan
+from parc.compiler.ir import Launch, Plan
 
 OMP_THREADS_LIMIT = 8
 """Most CPU threads per rank; data loading and host optimizers are no faster with more threads."""
@@ -14,7 +14,8 @@ def launch_environment(plan: Plan) -> tuple[Variable, ...]:
     """Return (name, value, reason) of every variable to export, each name once.
 
     The order is: GPU order, PyTorch, network (if there are several hosts), framework,
-    ``launch.env`` of the spec. For a name that occurs twice, the later value wins.
+    ``launch.env`` of the spec. For a name that occurs twice, the later value wins. Variables that
+    the spec takes from the environment are left out, because PARC does not have their values.
     """
     cluster, launch = plan.problem.cluster, plan.problem.launch
     network = network_environment(cluster, launch) if len(plan.placement.hosts) > 1 else ()
@@ -22,7 +23,13 @@ def launch_environment(plan: Plan) -> tuple[Variable, ...]:
     # break a plan.
     own = _gpu_order(plan) + _torch_environment(plan) + network + framework_environment(plan)
     user = tuple((name, value, "from launch.env of the spec") for name, value in launch.env)
-    return tuple({variable[0]: variable for variable in own + user}.values())
+    return without_inherited(own + user, launch)
+
+
+def without_inherited(variables: tuple[Variable, ...], launch: Launch) -> tuple[Variable, ...]:
+    """Return the last of ``variables`` per name, without the names in ``launch.env_inherited``."""
+    last = {variable[0]: variable for variable in variables}
+    return tuple(last[name] for name in last if name not in launch.env_inherited)
 
 
 def framework_environment(plan: Plan) -> tuple[Variable, ...]:

@@ -1,4 +1,4 @@
-"""Checks that all launchers share: host names, environment variables, interface and port."""
+"""Checks that all launchers share: hosts, environment, set-up commands, interface and port."""
 
 from __future__ import annotations
 
@@ -26,6 +26,14 @@ OVERLAPPING_KERNELS = (10, 0)
 """Compute capability from which kernels overlap over several hardware queues (Blackwell)."""
 _SHOWN = 4
 """Names that a message lists; the remaining ones are counted."""
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\u0085\u2028\u2029]")
+"""Control characters; a tab is a blank of the shell."""
+_EXPANSION = re.compile(r"\$(?:\{[A-Za-z_]\w*\}|[A-Za-z_]\w*)")
+_HERE_DOCUMENT = re.compile(r"(?<!<)<<(?!<)")
+_QUOTED = re.compile(
+    r"""\\.|\$'(?:[^'\\]|\\.)*'|(?<!\$)'[^']*'|"(?:[^"\\]|\\.)*"|`(?:[^`\\]|\\.)*`""", re.DOTALL
+)
+_SHOWN_CHARACTERS = 60
 
 
 def check_launch(plan: AnyPlan, sink: Sink) -> None:
@@ -36,6 +44,9 @@ def check_launch(plan: AnyPlan, sink: Sink) -> None:
     _check_interface(plan, sink)
     for name, value in plan.problem.launch.env:
         _check_variable(plan, sink, name, value)
+    for name in plan.problem.launch.env_inherited:
+        _check_variable(plan, sink, name, "{from: environment}")
+    check_user_shell(plan, sink)
     check_network_variables(plan, sink)
     if not isinstance(plan, ServingPlan):
         check_device_connections(plan, sink)
@@ -162,7 +173,11 @@ def check_network_variables(plan: AnyPlan, sink: Sink) -> None:
         )
         at = "launch.env.NCCL_IB_GID_INDEX"
         sink.report("N06", Finding(text, help=help_text, causes=cause), at=at)
-    gloo = "GLOO_SOCKET_IFNAME" in env or plan.problem.launch.network_interface is not None
+    inherited = plan.problem.launch.env_inherited
+    gloo = (
+        "GLOO_SOCKET_IFNAME" in (*env, *inherited)
+        or plan.problem.launch.network_interface is not None
+    )
     if "NCCL_SOCKET_IFNAME" in env and not gloo:
         text = "NCCL_SOCKET_IFNAME is set, but GLOO_SOCKET_IFNAME is not; Gloo may use 127.0.0.1"
         fix = f"launch.network_interface: {env['NCCL_SOCKET_IFNAME']}"
@@ -176,7 +191,8 @@ def check_device_connections(plan: Plan, sink: Sink) -> None:
     kernels that the GPU could overlap.
     """
     name = "CUDA_DEVICE_MAX_CONNECTIONS"
-    given = dict(plan.problem.launch.env).get(name)
+    inherited = name in plan.problem.launch.env_inherited
+    given = "{from: environment}" if inherited else dict(plan.problem.launch.env).get(name)
     required = {key: value for key, value, _ in framework_environment(plan)}.get(name)
     gpu = plan.problem.cluster.gpu
     if given is None:
@@ -194,3 +210,72 @@ def check_device_connections(plan: Plan, sink: Sink) -> None:
     elif required is None and given == "1" and gpu.compute_capability >= OVERLAPPING_KERNELS:
         text = f"{name}=1 serializes kernels that could overlap on {gpu.generation}"
         sink.report("N09", Finding(text, fix=f"remove {at}", causes=cause), at=at)
+
+
+def check_user_shell(plan: AnyPlan, sink: Sink) -> None:
+    """Report set-up commands (L29, L30) and values that a shell would have to expand (L31)."""
+    launch = plan.problem.launch
+    for index, line in enumerate(launch.setup):
+        problem = setup_problem(line)
+        if problem:
+            text = f"launch.setup[{index}] {problem}: {line!r:.{_SHOWN_CHARACTERS}}"
+            help_text = "write one complete command per entry, or put the commands into a script"
+            sink.report("L30", Finding(text, help=help_text), at=f"launch.setup[{index}]")
+    if launch.setup:
+        count = len(launch.setup)
+        text = f"{count} {'command' if count == 1 else 'commands'} of launch.setup will run"
+        label = "each host runs these lines as they are, with the rights of the user who submits"
+        help_text = "read them before you compile a spec of someone else; PARC cannot check them"
+        sink.report("L29", Finding(text, label, help=help_text), at="launch.setup")
+    for name, value in launch.env:
+        _check_expansion(name, value, sink)
+
+
+def setup_problem(line: str) -> str:
+    """Return the reason why ``line`` would break the lines after it; empty if there is none.
+
+    The line runs inside of the launch script, so an open quote or a here-document would swallow the
+    commands of the plan.
+    """
+    if _CONTROL.search(line):
+        return "contains a control character or a line break"
+    if not line.strip():
+        return "is empty"
+    plain = _outside_quotes(line)
+    if plain.endswith("\\"):
+        return "ends with a backslash, which joins it with the next line"
+    if re.search(r"['\"`]", plain):
+        return "has an unbalanced quote"
+    if _HERE_DOCUMENT.search(plain):
+        return "starts a here-document, which would swallow the lines after it"
+    return ""
+
+
+def _outside_quotes(line: str) -> str:
+    """Return ``line`` without its comment, with ``_`` for each quoted text.
+
+    It goes from left to right, because a comment may contain a quote, and a quoted text a ``#``.
+    """
+    plain, at = "", 0
+    while at < len(line):
+        if line[at] == "#" and (not plain or plain[-1] in " \t;&|()"):
+            break
+        quoted = _QUOTED.match(line, at)
+        plain += "_" if quoted else line[at]
+        at = quoted.end() if quoted else at + 1
+    return plain
+
+
+def _check_expansion(name: str, value: str, sink: Sink) -> None:
+    """Report a value with a variable, which the launch script exports as it is (L31)."""
+    found = _EXPANSION.search(value)
+    if found is None:
+        return
+    whole = found[0] == value and value.strip("${}") == name
+    shown, variable = repr(value)[:_SHOWN_CHARACTERS], found[0][:_SHOWN_CHARACTERS]
+    text = f"{name} would be the text {shown}, not the value of {variable}"
+    label = "values of launch.env are quoted, so no shell expands them"
+    help_text = "" if whole else f"set {name} with an export in launch.setup"
+    fix = f"launch.env.{name}: {{from: environment}}" if whole else ""
+    finding = Finding(text, label, help=help_text, fix=fix)
+    sink.report("L31", finding, at=f"launch.env.{name}")

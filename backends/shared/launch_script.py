@@ -30,6 +30,8 @@ def launch_script(
         "named": named,
         "read_host": "IFS= read -r host" if command is None else "read -r host _",
         "environment": launch_environment(plan),
+        "inherited": launch.env_inherited,
+        "setup": launch.setup,
         "start": command or launch_command_of(plan),
         "preflight": "preflight" in plan.problem.emit,
     }

@@ -20,7 +20,12 @@ from parc.backends.shared.verify_known_lines import (
     known_lines,
     read_script,
 )
-from parc.backends.shared.verify_launch_environment import DEVICES, expected_environment
+from parc.backends.shared.verify_launch_environment import (
+    DEVICES,
+    expected_environment,
+    mark_setup,
+    setup_decisions,
+)
 from parc.backends.verifier import (
     Decision,
     FrameworkVerifier,
@@ -90,7 +95,8 @@ def launch_script_decisions(
     start = _start(plan, artifacts, launcher)
     if start is None:
         return
-    script = read_script(artifacts[file])
+    script = read_script(mark_setup(artifacts[file]))
+    yield from setup_decisions(file, artifacts[file])
     result = _compare(file, plan, script, start)
     yield from result.decisions
     if not start.program:
@@ -112,7 +118,7 @@ def verify_launch_lines(
     """
     start = _start(plan, artifacts, launcher)
     if start is not None:
-        script = read_script(artifacts[file])
+        script = read_script(mark_setup(artifacts[file]))
         result = _compare(file, plan, script, start)
         verify_program(file, result.found, result.expected, sink)
 
@@ -159,6 +165,7 @@ def _compare(
             "node_count": str(len(plan["placement"]["hosts"])),
             "rank_count": str(plan["placement"]["ranks_per_node"]),
             "setup": "\n".join(start.setup),
+            "inherited": " ".join(map(shlex.quote, launch["env_inherited"])),
             "launcher": " ".join(start.launcher),
             "start": f"-m {start.module}" if start.module else '"$program"',
             "hosts_file": HOSTS_FILES[file.partition("/")[0]],
@@ -184,6 +191,10 @@ def _conditions(plan: Mapping[str, Any], start: ProgramStart) -> Iterator[str]:
     yield "named" if problem["cluster"]["named"] else "unnamed"
     yield "launcher" if start.launcher else "torchrun"
     yield "environment"
+    if problem["launch"]["setup"]:
+        yield "site"
+    if problem["launch"]["env_inherited"]:
+        yield "inherited"
     if start.program:
         yield "program"
     if start.setup:

@@ -68,12 +68,15 @@ class Slurm:
 def _batch_script(plan: AnyPlan, launcher: str) -> str:
     """Return the text of the batch script, which runs the script ``launcher`` on every host."""
     # Imported here, because checks do not need the table of directives.
-    from parc.backends.slurm.directives import directives
+    from parc.backends.slurm.directives import directive_table, directives
 
     slurm = plan.problem.launch.slurm
     shape = contiguous_rack_runs(plan.problem.cluster, plan.placement.hosts)
     values = {
         "directives": directives(plan),
+        "unset": [(" ".join(row["names"]), row["why"]) for row in directive_table()["unset"]],
+        "inherited": plan.problem.launch.env_inherited,
+        "gpus": plan.placement.ranks_per_node,
         "nodes": len(plan.placement.hosts),
         "max_requeues": MAX_REQUEUES,
         "launcher": launcher,

@@ -49,7 +49,18 @@ def directives(plan: AnyPlan) -> tuple[str, ...]:
         if (value := values[row["flag"]]) is not None
     ]
     requeue = "requeue" if plan.problem.launch.slurm.requeue else "no-requeue"
-    return (*lines, "#SBATCH --exclusive", f"#SBATCH --{requeue}")
+    extra = [extra_directive(text) for text in plan.problem.launch.slurm.extra]
+    return (*lines, *extra, "#SBATCH --exclusive", f"#SBATCH --{requeue}")
+
+
+def extra_directive(text: str) -> str:
+    """Return the ``#SBATCH`` line of one entry of ``launch.slurm.extra``.
+
+    Raises:
+        ValueError: the value contains a control character; the rules reject such plans earlier.
+    """
+    flag, equals, value = text.removeprefix("--").partition("=")
+    return sbatch_directive(flag, value) if equals else f"#SBATCH --{flag}"
 
 
 def _segment_value(plan: AnyPlan, version: tuple[int, ...]) -> str | None:
@@ -84,7 +95,13 @@ def _directive_values(plan: AnyPlan) -> dict[str, str | None]:
         "gpus-per-node": str(plan.placement.ranks_per_node),
         # 0 requests all memory of each host; --exclusive does not include it.
         "mem": "0",
-        "nodelist": nodelist(plan),
+        "nodelist": nodelist(plan) or slurm.nodelist,
+        "exclude": slurm.exclude,
+        "constraint": slurm.constraint,
+        "array": slurm.array,
+        "comment": slurm.comment,
+        "mail-user": slurm.mail_user,
+        "mail-type": slurm.mail_type,
         "segment": _segment_value(plan, parse_version(slurm.version)),
         "switches": _switches_value(plan),
         "partition": slurm.partition,
@@ -97,7 +114,8 @@ def _directive_values(plan: AnyPlan) -> dict[str, str | None]:
         "signal": f"B:USR1@{slurm.signal_seconds}",
         # A requeued job must not overwrite the log of its earlier attempts.
         "open-mode": "append",
-        "output": "%x.%j.out",
+        # %j differs between the tasks of an array too, but does not name the array.
+        "output": "%x.%j.out" if slurm.array is None else "%x.%A_%a.out",
     }
 
 

@@ -13,6 +13,7 @@ from parc.backends.shared.rack_runs import nvlink_spans_hosts
 from parc.backends.shared.versions import parse_version
 from parc.backends.slurm.directives import NODELIST_WITH_SEGMENT_SINCE
 from parc.backends.slurm.quoting import breaks_directive
+from parc.backends.slurm.rules_directives import check_directives
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import AnyPlan
 
@@ -31,6 +32,11 @@ _WORDED_TIME = re.compile(
     r"|s|secs?|seconds?)(?:,? |$|(?=[0-9])))+"
 )
 """Times that other tools accept, such as 48h, 1d12h or 2 days; ``m`` means minutes."""
+_TEXT_FIELDS = (
+    *("partition", "account", "qos", "reservation", "constraint", "exclude", "nodelist", "array"),
+    *("comment", "mail_user", "mail_type", "time_limit"),
+)
+"""Fields of ``launch.slurm`` that are the value of one directive."""
 _UNLIMITED = {"unlimited", "infinite"}
 
 
@@ -56,6 +62,7 @@ def check_slurm(plan: AnyPlan, sink: Sink) -> None:
     _check_log_dir(plan, sink)
     _check_container(plan, sink)
     _check_nvlink_domains(plan, sink)
+    check_directives(plan, sink)
 
 
 def check_engine_script(plan: AnyPlan, sink: Sink) -> None:
@@ -75,10 +82,10 @@ def _check_directive_values(plan: AnyPlan, sink: Sink) -> None:
     """Report control characters (L16), empty values (L15), and a job name with a slash (L15)."""
     slurm = plan.problem.launch.slurm
     words = {"name": plan.problem.name}
-    for field in ("partition", "account", "qos", "reservation", "time_limit"):
+    for field in _TEXT_FIELDS:
         value = getattr(slurm, field)
         if value is not None:
-            words[f"launch.slurm.{field}"] = value
+            words[f"launch.slurm.{field.replace('mail_', 'mail.')}"] = value
     for path, word in words.items():
         if breaks_directive(word):
             text = f"{path} is {word!r}, but a #SBATCH line cannot contain control characters"

@@ -30,6 +30,12 @@ PATHS = {
     "account": f"{SLURM}.account",
     "qos": f"{SLURM}.qos",
     "reservation": f"{SLURM}.reservation",
+    "constraint": f"{SLURM}.constraint",
+    "exclude": f"{SLURM}.exclude",
+    "array": f"{SLURM}.array",
+    "comment": f"{SLURM}.comment",
+    "mail-user": f"{SLURM}.mail_user",
+    "mail-type": f"{SLURM}.mail_type",
     "time": f"{SLURM}.time_limit",
     "signal": f"{SLURM}.signal_seconds",
     "requeue": f"{SLURM}.requeue",
@@ -37,7 +43,9 @@ PATHS = {
 }
 """Directive -> path of the plan; other directives are reported under ``SLURM``."""
 FIELDS = {"partition": "partition", "account": "account", "qos": "qos"}
-FIELDS |= {"reservation": "reservation", "time": "time_limit"}
+FIELDS |= {"reservation": "reservation", "time": "time_limit", "constraint": "constraint"}
+FIELDS |= {"exclude": "exclude", "array": "array", "comment": "comment"}
+FIELDS |= {"mail-user": "mail_user", "mail-type": "mail_type"}
 """Directive -> field of ``launch.slurm`` with the same value."""
 FIXED = {"ntasks-per-node": "1", "mem": "0", "open-mode": "append", "output": "%x.%j.out"}
 FIXED |= {"exclusive": ""}
@@ -90,13 +98,22 @@ def directive_decisions(
             expected["nodelist"] = value
     differing = set()
     for name, words, line in iterate_differences(found, expected):
-        path = PATHS.get(name, SLURM)
+        path = _path(name, plan)
         differing.add(path)
         setting = f"#SBATCH --{name}" if name in found else ""
         yield Decision(path, words, JOB, line, setting)
-    for path in sorted({*PATHS.values()} - differing):
+    for path in sorted({*PATHS.values(), f"{SLURM}.nodelist", f"{SLURM}.extra"} - differing):
         # The directive is the expected one, or absent as expected.
         yield Decision(path, planned_value(plan, path), JOB)
+
+
+def _path(name: str, plan: Mapping[str, Any]) -> str:
+    """Return the path of the plan that determines the directive ``name``."""
+    launch = plan["problem"]["launch"]["slurm"]
+    if name == "nodelist" and not plan["problem"]["cluster"]["named"]:
+        return f"{SLURM}.nodelist"
+    options = {entry.removeprefix("--").partition("=")[0] for entry in launch["extra"]}
+    return f"{SLURM}.extra" if name in options else PATHS.get(name, SLURM)
 
 
 def _expected(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> dict[str, str]:
@@ -115,6 +132,13 @@ def _expected(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> dict[str
     named, version = problem["cluster"]["named"], _version(slurm["version"])
     if named:
         found["nodelist"] = ",".join(hosts)
+    elif slurm["nodelist"] is not None:
+        found["nodelist"] = slurm["nodelist"]
+    if slurm["array"] is not None:
+        found["output"] = "%x.%A_%a.out"
+    for entry in slurm["extra"]:
+        name, _, value = entry.removeprefix("--").partition("=")
+        found[name] = value
     homes = rack_homes(plan, artifacts)
     if nvlink_spans_hosts(problem["cluster"]):
         size = gcd(*(homes.count(home) for home in set(homes)))

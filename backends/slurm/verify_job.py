@@ -35,7 +35,11 @@ def compare_job(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Compar
         conditions = {*_conditions(plan), *(("stops",) if stop_test else ())}
         conditions |= {"racks"} if len(racks) > 1 else set()
         runs = (f"{racks[home]}:{len(list(run))}" for home, run in groupby(homes))
+        inherited = plan["problem"]["launch"]["env_inherited"]
+        conditions |= {"inherited"} if inherited else set()
         texts = {
+            "inherited": " ".join(map(shlex.quote, inherited)),
+            "ranks": str(plan["placement"]["ranks_per_node"]),
             "launcher": _launcher(plan, artifacts),
             "racks": str(len(racks)),
             "shape": shlex.quote(" ".join(runs)),

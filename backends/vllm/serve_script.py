@@ -34,6 +34,8 @@ def serve_script(plan: ServingPlan) -> Artifact:
         "visible": _DEVICE_VARIABLES[problem.cluster.gpu.vendor],
         "interface": problem.launch.network_interface or "",
         "environment": serving_environment(plan),
+        "inherited": problem.launch.env_inherited,
+        "setup": problem.launch.setup,
         "groups": _shared_arguments(plan),
         "table": [_host_row(plan, node, list(group)) for node, group in by_host],
     }

@@ -18,6 +18,7 @@ from parc.backends.shared.verify_environment import (
     network_variables,
     verify_required,
 )
+from parc.backends.shared.verify_launch_environment import inherited_names, setup_decisions
 from parc.backends.verifier import (
     Decision,
     DerivedRank,
@@ -31,7 +32,7 @@ from parc.backends.vllm.verify_processes import (
     read_deployment,
     verify_processes,
 )
-from parc.backends.vllm.verify_program import program_lines
+from parc.backends.vllm.verify_program import program_lines, variable_lines
 from parc.backends.vllm.verify_script import SCRIPT, Process, Script, Word, read_script
 from parc.backends.vllm.verify_settings import PARTITION, Command, setting_decisions
 from parc.compiler.diagnostics import Sink, Span
@@ -124,6 +125,7 @@ class VllmVerifier(EngineVerifier):
             SCRIPT,
             interface.line if interface else 1,
         )
+        yield from setup_decisions(SCRIPT, artifacts[SCRIPT])
         vendors = {variable: vendor for vendor, variable in VENDORS.items()}
         vendor = script.vendor
         yield Decision("problem.cluster.gpu.vendor", vendors[vendor.text], SCRIPT, vendor.line)
@@ -165,7 +167,11 @@ class VllmVerifier(EngineVerifier):
             nodes=script.node_count,
             named=bool(script.hosts),
             interface=script.interface is not None,
-            exports=len(script.exports),
+            variables=variable_lines(
+                len(script.exports),
+                setup=bool(problem and problem["launch"]["setup"]),
+                inherited=inherited_names(artifacts[SCRIPT]),
+            ),
         )
         verify_program(SCRIPT, script.program, expected, sink)
         sizes = _read_sizes(script)
@@ -251,7 +257,9 @@ def _variables(
     """Return the variables that the plan requires, and those of ``launch.env``."""
     user = dict(problem["launch"]["env"])
     required = network_variables(problem) if spanning else {}
-    return required, user
+    # The environment of the launch determines the values of these.
+    inherited = problem["launch"]["env_inherited"]
+    return {name: value for name, value in required.items() if name not in inherited}, user
 
 
 def _verify_engines(engines: Mapping[int, list[int]], sizes: EngineSizes, sink: Sink) -> None:

@@ -7,6 +7,11 @@ tests, because bash ignores it.
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
+
+from parc.backends.shared.verify_launch_environment import MARKER
+
 _HEAD = r"""
 #!/bin/bash
 set -euo pipefail
@@ -16,6 +21,12 @@ exit 2
 }
 <export>
 <nodes>
+"""
+_INHERITED = r"""
+for name in {names}; do
+export "$name"
+[[ ${{!name:-}} ]] || die "$name is not set: launch.env takes its value from the environment"
+done
 """
 _SINGLE = "NODE_RANK=${NODE_RANK:-0}"
 _NAMED = r"""
@@ -84,17 +95,27 @@ exit "$status"
 """
 
 
-def program_lines(*, nodes: int, named: bool, interface: bool, exports: int) -> list[str]:
+def program_lines(*, nodes: int, named: bool, interface: bool, variables: list[str]) -> list[str]:
     """Return the lines that the script must have, in order.
 
     Args:
         nodes: number of hosts.
         named: True if the script lists the names of its hosts.
         interface: True if the script looks up the address of a network interface.
-        exports: number of variables that the script sets for the engine.
+        variables: lines that set variables, from ``variable_lines``.
     """
     hosts = _SINGLE if nodes == 1 else f"{_NAMED if named else _NAMELESS}{_COUNT}"
     texts = (_HEAD, hosts, _RANGE, _INTERFACE if interface else "", _START)
     lines = [line for text in texts for line in text.split("\n") if line]
     at = lines.index("<export>")
-    return [*lines[:at], *["<export>"] * exports, *lines[at + 1 :]]
+    return [*lines[:at], *variables, *lines[at + 1 :]]
+
+
+def variable_lines(exports: int, *, setup: bool, inherited: Sequence[str]) -> list[str]:
+    """Return the lines of a script with commands of ``launch.setup`` and variables.
+
+    The script exports ``exports`` values, and takes ``inherited`` from its environment.
+    """
+    own = _INHERITED.format(names=shlex.join(inherited)).split("\n") if inherited else ()
+    lines = [*([MARKER] if setup else ()), *["<export>"] * exports, *own]
+    return [line for line in lines if line]

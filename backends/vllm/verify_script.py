@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+from parc.backends.shared.verify_launch_environment import mark_setup
 from parc.compiler.verify.read_emitted import LARGEST, Malformed
 from parc.compiler.verify.shell_lines import ShellLine, command_lines
 
@@ -105,7 +106,7 @@ def read_script(text: str) -> Script:
 
     The last result is cached, because each check of the verifier reads the script.
     """
-    lines = list(command_lines(text))
+    lines = list(command_lines(mark_setup(text)))
     before, common, after = _between(lines, "common=(", ")")
     middle, table, tail = _between(after, "case $NODE_RANK in", "esac")
     program = [

@@ -167,6 +167,16 @@ class SlurmJob:
     qos: str | None
     time_limit: str | None
     reservation: str | None
+    constraint: str | None
+    exclude: str | None
+    nodelist: str | None
+    """Hosts that the job must get, if the cluster has no host names."""
+    array: str | None
+    comment: str | None
+    mail_user: str | None
+    mail_type: str | None
+    extra: tuple[str, ...]
+    """Further directives: ``--option`` or ``--option=value``."""
     container_image: str | None
     container_mounts: tuple[str, ...]
     requeue: bool
@@ -196,6 +206,8 @@ class KubernetesJob:
     """(name of a PersistentVolumeClaim, mount path) pairs."""
     host_network: bool
     shared_memory: str
+    secret: str
+    """Name of the Secret with the variables of ``Launch.env_inherited``; empty = the run name."""
     max_restarts: int
 
 
@@ -208,6 +220,11 @@ class Launch:
     args: tuple[str, ...]
     """Extra arguments for the framework, appended to the arguments of the plan."""
     env: tuple[tuple[str, str], ...]
+    env_inherited: tuple[str, ...]
+    """Names of variables whose values come from the environment of the launch; sorted. PARC never
+    has these values."""
+    setup: tuple[str, ...]
+    """Shell commands that run first on each host."""
     master_port: int
     network_interface: str | None
     """Value of NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME; None if PARC does not set them."""

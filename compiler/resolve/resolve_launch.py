@@ -21,7 +21,13 @@ def resolve_launch(spec: LaunchSpec, targets: Targets, program: str = "") -> Lau
     return Launch(
         program=program if spec.program is None else spec.program,
         args=spec.args,
-        env=tuple(sorted(spec.env.items())),
+        env=tuple(
+            (name, value) for name, value in sorted(spec.env.items()) if isinstance(value, str)
+        ),
+        env_inherited=tuple(
+            sorted(name for name, value in spec.env.items() if not isinstance(value, str))
+        ),
+        setup=spec.setup,
         master_port=spec.master_port,
         network_interface=spec.network_interface,
         slurm=SlurmJob(
@@ -31,6 +37,14 @@ def resolve_launch(spec: LaunchSpec, targets: Targets, program: str = "") -> Lau
             qos=slurm.qos,
             time_limit=slurm.time_limit,
             reservation=slurm.reservation,
+            constraint=slurm.constraint,
+            exclude=slurm.exclude,
+            nodelist=slurm.nodelist,
+            array=slurm.array,
+            comment=slurm.comment,
+            mail_user=slurm.mail.user if slurm.mail else None,
+            mail_type=slurm.mail.type if slurm.mail else None,
+            extra=slurm.extra,
             container_image=slurm.container_image,
             container_mounts=slurm.container_mounts,
             requeue=slurm.requeue,
@@ -56,6 +70,7 @@ def resolve_kubernetes(spec: KubernetesSpec) -> KubernetesJob:
         claims=tuple(sorted(spec.claims.items())),
         host_network=spec.host_network,
         shared_memory=spec.shared_memory,
+        secret=spec.secret or "",
         max_restarts=spec.max_restarts,
     )
 

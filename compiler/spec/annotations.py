@@ -98,7 +98,10 @@ def _expected_by_branch(branch: Any) -> str:
         inner = get_args(bare)[0]
         return "a list of mappings" if model_of(inner) else f"a list of {expected(inner)}"
     if get_origin(bare) is dict:
-        return f"a mapping of names to {expected(get_args(bare)[1])}"
+        key, value = get_args(bare)
+        if get_origin(key) is Literal:
+            return f"{{{_expected_by_branch(key)}: {expected(value)}}}"
+        return f"a mapping of names to {expected(value)}"
     if model_of(bare):
         return "a mapping"
     return _WORDS.get(bare, "a number") + _bounds(branch)

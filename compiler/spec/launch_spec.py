@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 from pydantic import Field
 
 from parc.compiler.spec.base import Port, PositiveInt, StrictModel
 from parc.compiler.spec.units import Seconds
+
+EnvironmentReference = Annotated[
+    dict[Literal["from"], Literal["environment"]], Field(min_length=1, max_length=1)
+]
+"""``{from: environment}``: the value of a variable that no file may contain, such as a key."""
+
+
+class MailSpec(StrictModel):
+    """Mail that Slurm sends about the job."""
+
+    user: str | None = None
+    """Value of Slurm's option --mail-user. If absent, Slurm writes to the user who submits."""
+    type: str = "END,FAIL"
+    """Value of Slurm's option --mail-type: the events that cause a mail, separated by commas."""
 
 
 class SlurmSpec(StrictModel):
@@ -21,6 +37,23 @@ class SlurmSpec(StrictModel):
     """Value of Slurm's option --time, in one of Slurm's formats: 1-00:00:00."""
     reservation: str | None = None
     """Value of Slurm's option --reservation."""
+    constraint: str | None = None
+    """Value of Slurm's option --constraint: features that each host must have."""
+    exclude: str | None = None
+    """Value of Slurm's option --exclude: hosts that the job must not get, such as n[1-4,7]."""
+    nodelist: str | None = None
+    """Value of Slurm's option --nodelist: hosts that the job must get. Only for a cluster without
+    host names; otherwise the plan determines the hosts."""
+    array: str | None = None
+    """Value of Slurm's option --array. Each task of the array is a whole job. 1-8%1 runs eight
+    jobs one after another, each of which continues from the last checkpoint."""
+    comment: str | None = None
+    """Value of Slurm's option --comment."""
+    mail: MailSpec | None = None
+    """Mail that Slurm sends about the job. If absent, Slurm sends none."""
+    extra: tuple[str, ...] = ()
+    """Further directives of the batch script, each as --option or --option=value. An option that
+    the plan or another field determines is an error."""
     container_image: str | None = None
     """Value of pyxis's option --container-image. If absent, the program runs without a
     container."""
@@ -64,6 +97,9 @@ class KubernetesSpec(StrictModel):
     """Use the network of the host instead of the pod network."""
     shared_memory: str = "64Gi"
     """Size of /dev/shm in each pod, as a Kubernetes quantity."""
+    secret: str | None = None
+    """Name of the Kubernetes Secret with the variables that launch.env takes from the environment;
+    the name of a variable is its key in the Secret. If absent, the run name."""
     max_restarts: PositiveInt = 3
     """Maximum number of times that Kubernetes restarts all pods after a failure."""
 
@@ -76,8 +112,13 @@ class LaunchSpec(StrictModel):
     pretrain_hybrid.py of Megatron-LM), or a script that PARC emits."""
     args: tuple[str, ...] = ()
     """Extra arguments for the framework. An argument that the plan determines is an error."""
-    env: dict[str, str] = Field(default_factory=dict)
-    """Extra environment variables. They override the variables that PARC sets."""
+    env: dict[str, str | EnvironmentReference] = Field(default_factory=dict)
+    """Extra environment variables. They override the variables that PARC sets. {from: environment}
+    instead of a value, for keys and tokens: the job takes the value from the environment in which
+    it is submitted (on Kubernetes, from a Secret), and no file contains it."""
+    setup: tuple[str, ...] = ()
+    """Shell commands that run first on each host, one per line, such as module load cuda. They run
+    as they are, before the variables are set."""
     master_port: Port = 29500
     """Rendezvous port of torchrun. In Slurm jobs, the emitted script derives the port from the job
     id instead."""

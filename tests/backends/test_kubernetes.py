@@ -160,6 +160,22 @@ def test_a_changed_jobset_is_detected(old: str, new: str) -> None:
         assert len(sink.diagnostics) == wrong
 
 
+@pytest.mark.parametrize(("secret", "name"), [("", "tiny"), ("keys", "keys")])
+def test_inherited_variables_come_from_a_secret(secret: str, name: str) -> None:
+    made = with_launch(plan_for(nameless_plan(2, 2), secret=secret), env_inherited=("A", "B"))
+    config, jobset = documents(made)
+    spec = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    env = {one["name"]: one for one in spec["containers"][0]["env"]}
+    for variable in ("A", "B"):
+        reference = {"secretKeyRef": {"name": name, "key": variable}}
+        assert env[variable] == {"name": variable, "valueFrom": reference}
+    assert "for name in A B; do" in config["data"]["torchrun.launch.sh"]
+
+
+def test_the_name_of_a_secret_must_be_a_label() -> None:
+    assert codes(plan_for(nameless_plan(2, 2), secret="A key")) == ["L25"]
+
+
 @pytest.mark.parametrize(
     ("named", "changes", "warned"),
     [

@@ -55,6 +55,9 @@ def test_host_names_must_be_valid_lines_of_a_host_file(names: tuple[str, ...], c
         ("CUDA_DEVICE_MAX_CONNECTIONS", "8", ["N08"]),
         ("CUDA_DEVICE_MAX_CONNECTIONS", "1", []),
         ("NCCL_DEBUG", "INFO", []),
+        ("KEY", "$KEY", ["L31"]),
+        ("KEY", "a:${OTHER}", ["L31"]),
+        ("KEY", "$5 $(x) $", []),
     ],
 )
 def test_the_users_environment_must_not_break_the_rank_map(
@@ -98,3 +101,43 @@ def test_the_port_must_be_in_the_valid_range(port: int) -> None:
 def test_program_and_arguments_must_not_contain_nul_bytes() -> None:
     assert codes(with_launch(named_plan(), program="a\0", args=("b\0",))) == ["L16", "L16"]
     assert codes(with_launch(named_plan(), program=" ")) == ["L15"]
+
+
+@pytest.mark.parametrize("name", ["WORLD_SIZE", "SLURM_NTASKS"])
+def test_a_variable_of_the_launch_cannot_come_from_the_environment(name: str) -> None:
+    assert codes(with_launch(named_plan(), env_inherited=(name,))) == ["L14"]
+
+
+@pytest.mark.parametrize("name", ["A-B", "a[$(touch pwned)]", "UID", ""])
+def test_an_inherited_variable_must_have_a_valid_name(name: str) -> None:
+    assert codes(with_launch(named_plan(), env_inherited=(name,))) == ["L18"]
+
+
+def test_an_inherited_value_cannot_replace_one_that_the_framework_requires() -> None:
+    plan = with_launch(named_plan(), env_inherited=("CUDA_DEVICE_MAX_CONNECTIONS",))
+    assert codes(plan) == ["N08"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "module load cuda/12.8",
+        "source venv/bin/activate # don't",
+        "export A='x y' B=\"it's\" C=$'it\\'s' D=\\'",
+        "grep x <<< 'y'; echo 'a << b' `date`",
+        "ulimit -n 65536 && [[ -d /scratch ]] || exit 1\t",
+    ],
+)
+def test_complete_commands_only_get_a_warning(line: str) -> None:
+    assert codes(with_launch(named_plan(), setup=(line,))) == ["L29"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("", "  ", "a\nb", "a\0", "a\rb", "a\u2028b", "echo 'a", 'echo "a', "echo `date"),
+        *("cat << EOF", "cat <<EOF", "echo a \\", "echo \"it's", r"echo $'a\'"),
+    ],
+)
+def test_a_command_that_would_swallow_other_lines_is_rejected(line: str) -> None:
+    assert "L30" in codes(with_launch(named_plan(), setup=("true", line)))

@@ -34,6 +34,14 @@ def hostile_plan() -> Plan:
         account=HOSTILE,
         qos=HOSTILE,
         reservation=HOSTILE,
+        constraint=HOSTILE,
+        exclude=HOSTILE,
+        nodelist=HOSTILE,
+        array=HOSTILE,
+        comment=HOSTILE,
+        mail_user=HOSTILE,
+        mail_type=HOSTILE,
+        extra=(f"--{HOSTILE}", f"--wckey={HOSTILE}"),
         container_image=HOSTILE,
         container_mounts=(f"/a:{HOSTILE}",),
         log_dir=f"logs {HOSTILE}",
@@ -92,6 +100,17 @@ def test_an_invalid_variable_name_stops_the_script_before_it_runs_anything(
     done = stage.run("torchrun/launch.sh", NODE_RANK="0")
     assert done.returncode != 0
     assert stage.calls() == []
+    assert not stage.pwned()
+
+
+@pytest.mark.parametrize("name", ["A;touch pwned", "a[$(touch pwned)]", "$(touch pwned)", "-p", ""])
+def test_an_invalid_inherited_name_stops_the_scripts_before_they_run_anything(
+    stage: Stage, name: str
+) -> None:
+    stage.emit(with_launch(named_plan(), env_inherited=(name,)))
+    assert stage.run("torchrun/launch.sh", NODE_RANK="0").returncode != 0
+    assert stage.submit("n1", "n2", "n3", "n4").returncode != 0
+    assert stage.calls() == stage.calls("srun") == []
     assert not stage.pwned()
 
 

@@ -189,3 +189,39 @@ def test_every_launch_field_is_a_directive_or_listed_as_unmapped() -> None:
 def test_sixteen_thousand_hosts_fold_into_one_short_line() -> None:
     assert fold_hosts(f"n{number:05d}" for number in range(16384)) == "n[00000-16383]"
     assert fold_hosts(f"n{number}" for number in range(16384)) == "n[0-16383]"
+
+
+SITE = {
+    "constraint": "a100&ib",
+    "exclude": "n[1-3]",
+    "array": "1-4%1",
+    "comment": "x",
+    "mail_user": "a@b.c",
+    "mail_type": "END",
+}
+
+
+def test_the_fields_of_a_site_are_directives_of_the_same_name() -> None:
+    found = values(with_slurm(nameless_plan(2, 2), nodelist="n9", **SITE))
+    expected = {name.replace("_", "-"): value for name, value in SITE.items()}
+    expected |= {"exclude": '"n[1-3]"', "constraint": '"a100&ib"', "nodelist": "n9"}
+    assert found.items() >= expected.items()
+    assert not {name.replace("_", "-") for name in SITE} & set(values(nameless_plan(2, 2)))
+
+
+def test_tasks_of_an_array_write_separate_outputs() -> None:
+    assert values(with_slurm(named_plan(), array="1-4"))["output"] == "%x.%A_%a.out"
+
+
+def test_further_directives_are_quoted_one_per_line() -> None:
+    plan = with_slurm(named_plan(), extra=("--nice", "--licenses=a b", f"--wckey={HOSTILE}"))
+    lines = directives(plan)
+    assert "#SBATCH --nice" in lines
+    assert '#SBATCH --licenses="a b"' in lines
+    assert sbatch_directive("wckey", HOSTILE) in lines
+
+
+def test_the_options_that_the_job_sets_cannot_be_further_directives() -> None:
+    determined = directive_table()["determined"]
+    assert {row["flag"] for row in directive_table()["directives"]} <= set(determined)
+    assert {"exclusive", "requeue", "no-requeue", "export"} <= set(determined)

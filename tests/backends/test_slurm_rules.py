@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from parc.backends.slurm.directives import directive_table
 from parc.backends.slurm.rules import time_limit_seconds
+from parc.compiler.tools.importers.slurm import EXTRA
 from tests.backends.launcher_findings import codes, found
 from tests.backends.plans import (
     PLANS,
     named_plan,
+    nameless_plan,
     nvl72_plan,
     with_slurm,
 )
@@ -35,6 +38,22 @@ def test_a_valid_plan_gets_no_diagnostic(title: str) -> None:
         ("signal_seconds", 0, "L19"),
         ("signal_seconds", 70000, "L19"),
         ("signal_seconds", 3600, "L19"),
+        ("constraint", "a\nb", "L16"),
+        ("comment", "a\u2028b", "L16"),
+        ("mail_user", "", "L15"),
+        ("mail_type", "SOON", "L28"),
+        ("array", "1-", "L28"),
+        ("array", "1-4%0", "L28"),
+        ("exclude", "n[1-", "L28"),
+        ("exclude", "n1,r01n02", "L28"),
+        ("nodelist", "n1", "L28"),
+        ("extra", ("-C x",), "L28"),
+        ("extra", ("--licenses a",), "L28"),
+        ("extra", ("--nodes=9",), "L28"),
+        ("extra", ("--part=x",), "L28"),
+        ("extra", ("--gres=lustre:1,gpu:4",), "L28"),
+        ("extra", ("--export=NONE",), "L28"),
+        ("extra", ("--wckey=a\n#SBATCH --nodes=9",), "L28"),
         ("log_dir", "/tmp/x", "L21"),
         ("log_dir", "a%j", "L21"),
         ("log_dir", "~/x", "L21"),
@@ -48,7 +67,7 @@ def test_a_valid_plan_gets_no_diagnostic(title: str) -> None:
 def test_values_that_slurm_cannot_parse_are_rejected(field: str, value: Any, code: str) -> None:
     diagnostics = found(with_slurm(named_plan(), **{field: value}))
     assert code in {diagnostic.code.removeprefix("PARC-") for diagnostic in diagnostics}
-    path = field.removesuffix("_seconds")
+    path = field.removesuffix("_seconds").replace("mail_", "mail.")
     assert any(diagnostic.path.startswith(f"launch.slurm.{path}") for diagnostic in diagnostics)
 
 
@@ -119,3 +138,24 @@ def test_hosts_per_nvlink_domain_that_slurm_may_change_are_reported() -> None:
     assert codes(spread) == ["L23"]
     assert codes(with_slurm(spread, version="26.05")) == []
     assert codes(nvl72_plan(18, 4)) == []
+
+
+def test_lists_of_hosts_that_slurm_chooses_must_allow_the_plan() -> None:
+    plan = nameless_plan(2, 2)
+    assert codes(with_slurm(plan, nodelist="n[1-4]", exclude="n5")) == []
+    assert codes(with_slurm(plan, nodelist="n[1-5]")) == ["L28"]
+    assert codes(with_slurm(plan, nodelist="n[1-4]", exclude="n[4-5]")) == ["L28"]
+
+
+def test_directives_that_the_plan_leaves_open_are_accepted() -> None:
+    extra = ("--nice=100", "--licenses=a:1", "--gres=lustre:1", "--begin=now+1hour", "--wckey=x y")
+    slurm = {"extra": extra, "mail_user": "a@b", "mail_type": "END,time_limit_80"}
+    for array in ("0-15", "1,3,5", "0-15:4%2"):
+        assert codes(with_slurm(named_plan(), array=array, exclude="n[1-3]", **slurm)) == []
+
+
+def test_each_directive_that_an_import_carries_over_is_accepted() -> None:
+    extra = tuple(f"{name}=lustre:1" for name in sorted(EXTRA))
+    assert codes(with_slurm(named_plan(), extra=extra)) == []
+    determined = {f"--{name}" for name in directive_table()["determined"]} - {"--gres"}
+    assert not determined & EXTRA

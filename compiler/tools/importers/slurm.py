@@ -40,6 +40,12 @@ TABLE: dict[str, FlagField] = {
     "--time": FlagField("launch.slurm.time_limit", "text"),
     "--reservation": FlagField("launch.slurm.reservation", "text"),
     "--container-image": FlagField("launch.slurm.container_image", "text"),
+    "--constraint": FlagField("launch.slurm.constraint", "text"),
+    "--exclude": FlagField("launch.slurm.exclude", "text"),
+    "--array": FlagField("launch.slurm.array", "text"),
+    "--comment": FlagField("launch.slurm.comment", "text"),
+    "--mail-user": FlagField("launch.slurm.mail.user", "text"),
+    "--mail-type": FlagField("launch.slurm.mail.type", "text"),
     "--requeue": FlagField("launch.slurm.requeue", "set", True),
     "--no-requeue": FlagField("launch.slurm.requeue", "set", False),
 }
@@ -47,11 +53,26 @@ _WRITTEN = {
     "--ntasks-per-node": (),
     "--exclusive": (),
     "--mem": ("0",),
-    "--output": ("%x.%j.out",),
+    "--output": ("%x.%j.out", "%x.%A_%a.out"),
     "--open-mode": ("append",),
 }
 """Directives that PARC writes into each batch script, with PARC's values; empty: each value of the
 directive has the same effect on the job."""
+EXTRA = frozenset(
+    (
+        *("--acctg-freq", "--batch", "--bb", "--bbf", "--begin", "--chdir", "--cluster-constraint"),
+        *("--contiguous", "--cpu-freq", "--deadline", "--delay-boot", "--dependency", "--error"),
+        *("--gpu-freq", "--gres", "--hold", "--ignore-pbs", "--kill-on-invalid-dep", "--licenses"),
+        *("--mcs-label", "--mincpus", "--network", "--nice", "--no-kill", "--power", "--prefer"),
+        *("--priority", "--profile", "--propagate", "--reboot", "--tmp", "--wait-all-nodes"),
+        *("--wckey", "--x11"),
+    )
+)
+"""Directives for ``launch.slurm.extra``: no other field and no decision determines them."""
+_SWITCHES = frozenset(
+    ("--contiguous", "--hold", "--ignore-pbs", "--nice", "--no-kill", "--reboot", "--x11")
+)
+"""Directives in ``EXTRA`` that need no value."""
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -66,6 +87,10 @@ def read_sbatch(text: str, name: str, sink: Sink) -> Fragment | None:
         match = _DIRECTIVE.match(line.text)
         if match:
             _read_directive(line, match.start(1), reading)
+    mail = reading.spec.get("launch", {}).get("slurm", {}).get("mail", {})
+    if mail:
+        # Slurm sends no mail without --mail-type; the spec has another default.
+        mail.setdefault("type", "NONE")
     words = shell_words(text, name)
     read_script(words, reading)
     lines = [one.launch_lines for one in importers() if one.launch_lines is not None]
@@ -105,7 +130,7 @@ def _read_option(flag: Flag, reading: Reading) -> None:
     elif flag.name in _WRITTEN:
         _read_written(flag, reading)
     elif take_flags([flag], TABLE, reading):
-        _report_ignored(flag, reading)
+        _read_other(flag, reading)
 
 
 def _read_written(flag: Flag, reading: Reading) -> None:
@@ -123,6 +148,17 @@ def _read_job_name(flag: Flag, text: str, reading: Reading) -> None:
         set_spec_field(reading, "name", text, flag)
     else:
         reading.leave_out(f"--job-name {text}", flag.word.span, "set name")
+
+
+def _read_other(flag: Flag, reading: Reading) -> None:
+    """Add a directive that the plan leaves open to ``launch.slurm.extra``; report other ones."""
+    value = flag.values[0].text if flag.values else ""
+    if flag.name not in EXTRA or not (value or flag.name in _SWITCHES):
+        _report_ignored(flag, reading)
+        return
+    extra = reading.spec.get("launch", {}).get("slurm", {}).get("extra", [])
+    entry = f"{flag.name}={value}" if value else flag.name
+    set_spec_field(reading, "launch.slurm.extra", [*extra, entry], flag)
 
 
 def _report_ignored(flag: Flag, reading: Reading) -> None:
@@ -147,16 +183,14 @@ def _read_nodelist(flag: Flag, text: str, reading: Reading) -> None:
     reading.spec.get("cluster", {}).pop("nodes", None)
 
 
-def _report_exclude(flag: Flag, text: str, reading: Reading) -> None:
-    reading.leave_out(f"--exclude {text}", flag.word.span, "add the hosts to cluster.unavailable")
-
-
 def _read_gpus(flag: Flag, text: str, reading: Reading) -> None:
     count = text.rpartition(":")[2] if ":" in text or flag.name == "--gpus-per-node" else ""
     if re.fullmatch(r"[0-9]{1,3}", count) and ("gpu" in text or flag.name == "--gpus-per-node"):
         set_spec_field(reading, "cluster.node.gpus_per_node", int(count), flag)
-    else:
+    elif "gpu" in text:
         _report_ignored(flag, reading)
+    else:
+        _read_other(flag, reading)
 
 
 def _read_signal(flag: Flag, text: str, reading: Reading) -> None:
@@ -172,7 +206,6 @@ _SPECIAL: dict[str, Callable[[Flag, str, Reading], None]] = {
     "--job-name": _read_job_name,
     "--nodes": _read_nodes,
     "--nodelist": _read_nodelist,
-    "--exclude": _report_exclude,
     "--gpus-per-node": _read_gpus,
     "--gres": _read_gpus,
     "--signal": _read_signal,

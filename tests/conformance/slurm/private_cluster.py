@@ -45,6 +45,7 @@ SlurmdParameters=config_overrides
 ReturnToService=2
 PropagateResourceLimits=NONE
 GresTypes=gpu
+Licenses=compiler:4
 MessageTimeout=100
 TCPTimeout=60
 BatchStartTimeout=300
@@ -56,7 +57,8 @@ must not lose nodes.
 """
 NODE = (
     "NodeName={name} NodeHostname={name} NodeAddr=127.0.0.1 Port={port} CPUs=64 Sockets=2 "
-    "CoresPerSocket=32 ThreadsPerCore=1 RealMemory=1000 Gres=gpu:8 State=UNKNOWN\n"
+    "CoresPerSocket=32 ThreadsPerCore=1 RealMemory=1000 Gres=gpu:8 Feature=fast,gpu "
+    "State=UNKNOWN\n"
 )
 AS_NODE = 'hostname "$1"; mount --bind "$2" /etc/hosts; shift 2'
 ALONE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
