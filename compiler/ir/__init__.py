@@ -36,6 +36,7 @@ from parc.compiler.ir.placement import (
     Mesh,
     Placement,
     PlacementAlternative,
+    PlacementPolicy,
     PlacementProof,
 )
 from parc.compiler.ir.plan import Artifact, Candidate, LockedPlan, Plan, Search
@@ -105,6 +106,7 @@ __all__ = [
     "PipelineSplit",
     "Placement",
     "PlacementAlternative",
+    "PlacementPolicy",
     "PlacementProof",
     "Plan",
     "Position",

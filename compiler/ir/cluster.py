@@ -169,6 +169,11 @@ class Cluster:
     upper: tuple[SwitchTier, ...]
     """Tiers of switches above the leaf tier, nearest first; empty if the spec describes only
     racks."""
+    wired_hosts: tuple[tuple[tuple[str, ...], int], ...] = field(
+        default=(), metadata=NOT_SERIALIZED
+    )
+    """(path, hosts) per leaf switch: all hosts that are connected to it, usable or not. The path is
+    ``Host.path``. Uplinks are built for all of them: draining a host does not narrow an uplink."""
 
     @property
     def levels(self) -> tuple[SwitchTier, ...]:

@@ -141,27 +141,17 @@ class PlacementProof:
     and the bytes over uplinks decide between them."""
     uplink_bytes: float
     """Bytes per step over the busiest uplink of a switch."""
-    bound_uplink_bytes: float
-    """Lower bound on ``uplink_bytes`` for orders whose exposed time counts as equal."""
     total_bytes: float
     """Bytes per step over all uplinks."""
-    bound_total_bytes: float
-    """Lower bound on ``total_bytes`` for orders whose exposed time counts as equal."""
+    bytes_gap: float | None
+    """Relative excess over the lower bound of the bytes that the placement policy counts: bytes
+    over the busiest uplink, or over all uplinks if the busiest one meets its bound. None if the
+    bound is 0 bytes and the order sends some."""
 
     @property
     def gap(self) -> float:
         """Relative excess of the exposed time over ``bound_seconds + tie_seconds``, or 0.0."""
-        return _relative_excess(self.exposed_seconds, self.bound_seconds + self.tie_seconds)
-
-    @property
-    def bytes_gap(self) -> float:
-        """Relative excess of the uplink bytes over their lower bound.
-
-        The bytes are those over the busiest uplink, or over all uplinks if the busiest uplink meets
-        its lower bound.
-        """
-        busiest = _relative_excess(self.uplink_bytes, self.bound_uplink_bytes)
-        return busiest or _relative_excess(self.total_bytes, self.bound_total_bytes)
+        return relative_excess(self.exposed_seconds, self.bound_seconds + self.tie_seconds)
 
     @property
     def summary(self) -> str:
@@ -179,8 +169,8 @@ class PlacementProof:
                 else "heuristic"
             )
         # The exposed time is minimal here; only the bytes over uplinks can still be improved.
-        near = self.bytes_gap <= HEURISTIC_GAP
-        bytes_ = _within_percent(self.bytes_gap) if near else "heuristic"
+        gap = self.bytes_gap
+        bytes_ = "heuristic" if gap is None or gap > HEURISTIC_GAP else _within_percent(gap)
         return f"exposes least (proved), uplink bytes {bytes_}"
 
 
@@ -189,7 +179,7 @@ def _within_percent(gap: float) -> str:
     return f"within {max(gap * 100, 0.1):.1f} %"
 
 
-def _relative_excess(value: float, bound: float) -> float:
+def relative_excess(value: float, bound: float) -> float:
     """Return (value - bound) / bound; 0 if ``value`` exceeds ``bound`` only by rounding."""
     # The bound and the value are sums of floats in different orders, hence the tolerance.
     if value <= bound * (1 + 1e-9):
@@ -197,11 +187,14 @@ def _relative_excess(value: float, bound: float) -> float:
     return value / bound - 1 if bound else float("inf")
 
 
-NO_PLACEMENT_PROOF = PlacementProof("heuristic", 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+NO_PLACEMENT_PROOF = PlacementProof("heuristic", 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 """Proof of a host order that was given instead of searched, such as that of a lock file."""
 
 
 MeshName = Literal["dense", "expert"]
+
+PlacementPolicy = Literal["auto", "pp-across-racks", "dp-across-racks", "names"]
+"""Rule by which hosts get node ranks: ``layout.placement`` of the spec."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Literal
 from parc.compiler.ir.cluster import Cluster
 from parc.compiler.ir.layout import ContextComm, Offload, Recompute, Schedule, ZeroPlus
 from parc.compiler.ir.model import Model
+from parc.compiler.ir.placement import PlacementPolicy
 
 Precision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
 Dispatcher = Literal["auto", "alltoall", "deepep", "hybridep"]
@@ -149,6 +150,7 @@ class Pins:
     count_embedding: bool | None = None
     count_loss: bool | None = None
     order: str | None = None
+    placement: PlacementPolicy | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from parc.compiler.ir import (
     Plan,
     Search,
 )
-from parc.compiler.placement.build_placement_problem import build_placement_problem
+from parc.compiler.placement.build_placement_problem import TIE, build_placement_problem
 from parc.compiler.placement.order.bound import TimeBound
 from parc.compiler.placement.order.search_orders import lower_bounds
 from parc.compiler.placement.place_ranks import build_proof
@@ -76,15 +76,15 @@ def evaluate_placement(plan: Plan) -> Placement:
     """
     placement, cluster = plan.placement, plan.problem.cluster
     meshes = (placement.dense, placement.expert)
-    problem = build_placement_problem(
-        cluster, meshes, placement.ranks_per_node, plan.layout, plan.estimate
-    )
+    policy = plan.problem.pins.placement or "auto"
+    problem = build_placement_problem(cluster, meshes, plan.layout, plan.estimate, policy)
     site = problem.sites.site_of
     cost = problem.cost([site[host.name] for host in placement.hosts])
     row = PlacementAlternative(
         "hosts as locked", cost.busiest_bytes, cost.exposed_seconds, chosen=True
     )
-    proof = build_proof(cost, lower_bounds(TimeBound(problem)), problem.tie_seconds)
+    tie_seconds = TIE * plan.estimate.time.total_seconds
+    proof = build_proof(cost, lower_bounds(TimeBound(problem)), tie_seconds)
     return replace(placement, alternatives=(row,), proof=proof)
 
 

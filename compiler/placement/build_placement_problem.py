@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from math import prod
+from math import inf, prod
 
-from parc.compiler.ir import Cluster, Estimate, Layout, Mesh
+from parc.compiler.ir import Cluster, Estimate, Layout, Mesh, PlacementPolicy
 from parc.compiler.placement.order.box_orders import digits_of, node_digits
 from parc.compiler.placement.order.placement_problem import PlacementProblem
 from parc.compiler.placement.order.sites import canonical_hosts, sites_of
 from parc.compiler.placement.order.switch_cuts import CutModel, cut_model_of
-from parc.compiler.topology.node_groups import node_groups
+from parc.compiler.topology.node_groups import node_groups, ranks_per_node
 from parc.compiler.topology.uplinks import Flow, Pattern, flow
 
 TRAFFIC_GROUPS: dict[str, tuple[str, tuple[str, ...], Pattern]] = {
@@ -35,6 +35,19 @@ TIE = 0.002
 """Tolerance as a fraction of the step time: if the exposed times of two orders of hosts differ by
 less, they count as equal, because the estimate is only accurate to a few per cent."""
 
+ALMOST_NOTHING = 2.0**-20
+"""Weight of the bytes that a placement policy lets cross switches first. It is not 0, so that these
+bytes decide between orders that are equal in all other bytes."""
+_PIPELINES_FIRST = frozenset({"pp"})
+_REPLICAS_FIRST = frozenset({"dp_cp", "edp", "dp_shard_cp", "edp_shard", "dp_replicate"})
+CROSSES_FIRST: dict[PlacementPolicy, frozenset[str]] = {
+    "auto": _PIPELINES_FIRST,
+    "pp-across-racks": _PIPELINES_FIRST,
+    "dp-across-racks": _REPLICAS_FIRST,
+    "names": frozenset(),
+}
+"""Placement policy -> parallel axes whose traffic crosses switches first."""
+
 TERMS = {
     axis: "dp_seconds" if axis.startswith(("dp", "edp")) else f"{axis.partition('_')[0]}_seconds"
     for axis in TRAFFIC_GROUPS
@@ -44,17 +57,23 @@ may share a field."""
 
 
 def build_placement_problem(
-    cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: int, layout: Layout, estimate: Estimate
+    cluster: Cluster,
+    meshes: tuple[Mesh, Mesh],
+    layout: Layout,
+    estimate: Estimate,
+    policy: PlacementPolicy = "auto",
 ) -> PlacementProblem:
     """Return the placement problem of ``layout`` on ``cluster``.
 
     It contains the messages that node ranks exchange in one step and the links of the cluster. All
     traffic of one parallel axis (tp, dp, ...) that leaves a host is one phase. The exposure of a
     phase is the fraction of its time that, according to the estimate, does not overlap with
-    compute. ``meshes`` are the dense and the expert mesh; ``per_node`` is the number of ranks per
-    host.
+    compute. ``meshes`` are the dense and the expert mesh. ``policy`` is ``layout.placement`` of the
+    spec: with ``auto`` it decides only between orders that are equally fast, otherwise whatever
+    time an order takes.
     """
     hosts = canonical_hosts(cluster)
+    per_node = ranks_per_node(cluster.node.gpus, layout.world)
     flows = _flows(meshes, per_node, layout, estimate)
     return PlacementProblem(
         nodes=meshes[0].world // per_node,
@@ -63,7 +82,10 @@ def build_placement_problem(
         digits=node_digits(meshes, per_node),
         sites=sites_of(cluster, hosts),
         hosts=tuple(hosts),
-        tie_seconds=TIE * estimate.time.total_seconds,
+        weights=tuple(
+            ALMOST_NOTHING if axis in CROSSES_FIRST[policy] else 1.0 for axis, *_ in flows
+        ),
+        tie_seconds=TIE * estimate.time.total_seconds if policy == "auto" else inf,
     )
 
 

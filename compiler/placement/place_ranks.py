@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Protocol
 
 from parc.compiler.ir import (
@@ -25,8 +26,8 @@ from parc.compiler.ir import (
     Problem,
     Rack,
 )
-from parc.compiler.ir.placement import HEURISTIC_GAP
-from parc.compiler.placement.build_placement_problem import build_placement_problem
+from parc.compiler.ir.placement import HEURISTIC_GAP, relative_excess
+from parc.compiler.placement.build_placement_problem import TIE, build_placement_problem
 from parc.compiler.placement.order.placement_problem import Cost, PlacementProblem
 from parc.compiler.placement.order.search_orders import (
     ALL_ORDERS,
@@ -40,7 +41,13 @@ from parc.compiler.placement.order.search_orders import (
     search_orders,
 )
 from parc.compiler.placement.order.sites import Sites
-from parc.compiler.topology.arrange import NodeNumbering, arrangements, gpu_order, name_order
+from parc.compiler.topology.arrange import (
+    NAMES,
+    NodeNumbering,
+    arrangements,
+    gpu_order,
+    name_order,
+)
 from parc.compiler.topology.node_groups import ranks_per_node
 
 
@@ -83,10 +90,12 @@ def place_ranks(
     """Return the placement of ``layout`` on the cheapest order of hosts that the search finds.
 
     Orders are compared by these criteria, in this order: exposed seconds, where orders within the
-    tolerance of the best count as equal; bytes over the busiest uplink; bytes over all uplinks;
+    tolerance of the best count as equal; bytes over the busiest uplink, where bytes that the
+    placement policy lets cross racks first count last; bytes over all uplinks, in the same way;
     exposed seconds without the tolerance; number of hosts out of name order; position among the
-    named orders of ``topology/arrange.py``. The name order is therefore kept unless another order
-    costs less. The order in which the spec lists the hosts has no effect.
+    named orders of ``topology/arrange.py``. If the spec sets another ``layout.placement`` than
+    auto, the first criterion is dropped; ``names`` keeps the name order whatever it costs. The
+    order in which the spec lists the hosts has no effect.
 
     Raises:
         ValueError: the cluster has too few hosts for the layout. A valid layout never needs
@@ -100,14 +109,16 @@ def place_ranks(
         raise ValueError(
             f"{layout.world} ranks need {nodes} hosts; the cluster has {cluster.nodes}"
         )
-    links = build_placement_problem(cluster, meshes, per_node, layout, estimate)
+    policy = problem.pins.placement or "auto"
+    links = build_placement_problem(cluster, meshes, layout, estimate, policy)
     orders = _evaluate_named_orders(cluster, links, _node_numbering(cluster, meshes, per_node))
     named = [_as_evaluated_order(one, links.sites) for one in orders]
     result = search_orders(links, named, budget)
     orders = _best_of_each_name(orders, result.floor_seconds)
     if result.better is not None:
         orders.append(_assign_hosts(cluster, links, result.better))
-    chosen = min(orders, key=lambda one: one.cost_sort_key(result.floor_seconds))
+    allowed = [one for one in orders if one.name == NAMES] if policy == "names" else orders
+    chosen = min(allowed, key=lambda one: one.cost_sort_key(result.floor_seconds))
     return Placement(
         order=layout.order,
         dense=meshes[0],
@@ -116,7 +127,7 @@ def place_ranks(
         hosts=chosen.hosts,
         ranks_per_node=per_node,
         alternatives=tuple(_alternative_row(one, one is chosen) for one in orders),
-        proof=build_proof(chosen.cost, result.least, links.tie_seconds),
+        proof=build_proof(chosen.cost, result.least, TIE * estimate.time.total_seconds),
         devices=gpu_order(cluster.node, meshes, per_node),
     )
 
@@ -221,13 +232,19 @@ def build_proof(cost: Cost, least: Cost, tie_seconds: float) -> PlacementProof:
         bound_seconds=min(least.exposed_seconds, cost.exposed_seconds),
         tie_seconds=tie_seconds,
         uplink_bytes=cost.busiest_bytes,
-        bound_uplink_bytes=min(least.busiest_bytes, cost.busiest_bytes),
         total_bytes=cost.total_bytes,
-        bound_total_bytes=min(least.total_bytes, cost.total_bytes),
+        bytes_gap=_bytes_gap(cost, least),
     )
     if not proof.gap and meets_byte_bounds(cost, least):
         return replace(proof, quality="optimal")
     return replace(proof, quality="bounded") if proof.gap <= HEURISTIC_GAP else proof
+
+
+def _bytes_gap(cost: Cost, least: Cost) -> float | None:
+    """Return the relative excess of the weighted bytes; None if only the bound is 0."""
+    busiest = relative_excess(cost.busiest_weighted, least.busiest_weighted)
+    found = busiest or relative_excess(cost.total_weighted, least.total_weighted)
+    return None if found == inf else found
 
 
 def _node_numbering(cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: int) -> NodeNumbering:

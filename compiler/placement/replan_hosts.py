@@ -66,9 +66,8 @@ def _placement_problem(plan: Plan, cluster: Cluster) -> PlacementProblem:
     """Return the placement problem of ``plan`` on ``cluster``."""
     placement = plan.placement
     meshes = (placement.dense, placement.expert)
-    return build_placement_problem(
-        cluster, meshes, placement.ranks_per_node, plan.layout, plan.estimate
-    )
+    policy = plan.problem.pins.placement or "auto"
+    return build_placement_problem(cluster, meshes, plan.layout, plan.estimate, policy)
 
 
 def _cost(problem: PlacementProblem, hosts: Iterable[Host]) -> Cost:

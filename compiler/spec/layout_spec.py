@@ -115,6 +115,11 @@ class LayoutSpec(StrictModel):
     stages."""
     order: Literal["auto", "tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"] = "auto"
     """Rank order of Megatron, fastest-varying axis first."""
+    placement: Literal["auto", "pp-across-racks", "dp-across-racks", "names"] = "auto"
+    """Rule by which hosts get ranks. auto exposes the least communication time; among equally fast
+    orders, pipeline stages span racks and all other groups stay inside a rack if they can.
+    pp-across-racks and dp-across-racks let these groups span racks first, whatever time that costs;
+    names numbers the hosts by name."""
 
 
 class AxisLimit(StrictModel):

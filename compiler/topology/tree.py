@@ -84,6 +84,24 @@ def zones(hosts: Iterable[Host], level: int) -> tuple[int, ...]:
     return tuple(numbers.setdefault(host.path[level:], len(numbers)) for host in hosts)
 
 
+def connected_hosts(cluster: Cluster, level: int) -> dict[tuple[str, ...], int]:
+    """Return the number of hosts below each switch at ``level``, by the path of the switch.
+
+    Spare and unavailable hosts count, because uplinks are built for all hosts of a switch.
+    """
+    usable: dict[tuple[str, ...], int] = {}
+    for rack in cluster.racks:
+        for host in rack.hosts:
+            usable[host.path] = usable.get(host.path, 0) + 1
+    connected = dict(cluster.wired_hosts)
+    found: dict[tuple[str, ...], int] = {}
+    for path in connected | usable:
+        # A replan can only use hosts of the spec; tests build clusters without ``wired_hosts``.
+        count = max(connected.get(path, 0), usable.get(path, 0))
+        found[path[level:]] = found.get(path[level:], 0) + count
+    return found
+
+
 def uplink_gb_per_s(cluster: Cluster, hosts: int, level: int) -> float:
     """Return the rate of the uplink of a switch in decimal GB/s, one direction.
 

@@ -23,13 +23,15 @@ AXES = {
 }
 
 
-Cost = tuple[float, float, float]
-"""Exposed seconds, bytes over the busiest uplink, bytes over all uplinks."""
+Cost = tuple[float, float, float, float, float]
+"""Exposed seconds; bytes over the busiest uplink and over all uplinks, in which bytes of pipelines
+count almost nothing; the same two without this rule."""
+PIPELINE_WEIGHT = 2.0**-20
 
 
 def best_cost(found: list[Cost], tie_seconds: float) -> Cost:
-    """Return the cost with the fewest bytes among those within the tie of the fastest."""
-    floor = min(exposed for exposed, _, _ in found) + tie_seconds
+    """Return the best cost by the default policy among those within the tie of the fastest."""
+    floor = min(exposed for exposed, *_ in found) + tie_seconds
     return min((one for one in found if one[0] <= floor), key=lambda one: (one[1], one[2], one[0]))
 
 
@@ -100,7 +102,8 @@ def _cost(
     tiers = len(on.levels)
     exposed = 0.0
     uplinks: dict[tuple[object, ...], float] = defaultdict(float)
-    for pairs in sends.values():
+    weighted: dict[tuple[object, ...], float] = defaultdict(float)
+    for axis, pairs in sends.items():
         carried: dict[tuple[object, ...], float] = defaultdict(float)
         for a, b, size in pairs:
             crossed = zip(at[a][:tiers], at[b][:tiers], strict=True)
@@ -114,7 +117,12 @@ def _cost(
         for link, size in carried.items():
             if link[0] != "nics":
                 uplinks[link] += size
-    return _digits(exposed), _digits(max(uplinks.values(), default=0.0)), sum(uplinks.values())
+                weighted[link] += size * (PIPELINE_WEIGHT if axis == "pp" else 1.0)
+    return _digits(exposed), *_busiest_and_sum(weighted), *_busiest_and_sum(uplinks)
+
+
+def _busiest_and_sum(carried: dict[tuple[object, ...], float]) -> tuple[float, float]:
+    return _digits(max(carried.values(), default=0.0)), sum(carried.values())
 
 
 def _digits(value: float) -> float:

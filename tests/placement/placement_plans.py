@@ -27,6 +27,7 @@ from parc.compiler.ir import (
     NodeType,
     Pins,
     PipelineSplit,
+    PlacementPolicy,
     Plan,
     Position,
     Problem,
@@ -165,7 +166,7 @@ def model(layers: int = 32, experts: int = 0) -> Model:
     )
 
 
-def problem(on: Cluster, of: Model | None = None) -> Problem:
+def problem(on: Cluster, of: Model | None = None, policy: PlacementPolicy | None = None) -> Problem:
     """Return a pretraining job of the model ``of`` on the cluster ``on``."""
     return Problem(
         name="tiny",
@@ -173,7 +174,7 @@ def problem(on: Cluster, of: Model | None = None) -> Problem:
         cluster=on,
         job=job(sequence_length=4096, global_batch=4096, steps=10),
         goals=Goals("throughput", 0.08, ()),
-        pins=Pins(),
+        pins=Pins(placement=policy),
         launch=launch(program="pretrain_gpt.py"),
         emit=("megatron", "rankmap"),
         framework="megatron",
@@ -192,10 +193,16 @@ def estimate(dp_bytes: float = 10e9, pp_bytes: float = 1e9, **others: float) -> 
     return Estimate((memory,), 70e9, time, rows, 1e15, 0.4, 1e5)
 
 
-def plan(on: Cluster, of: Layout, costs: Estimate | None = None, experts: int = 0) -> Plan:
+def plan(
+    on: Cluster,
+    of: Layout,
+    costs: Estimate | None = None,
+    experts: int = 0,
+    policy: PlacementPolicy | None = None,
+) -> Plan:
     """Return a placed plan of the layout ``of`` on the cluster ``on``."""
     layers = sum(of.split.stage_layers(stage) for stage in range(of.pp))
-    job = problem(on, model(layers, experts))
+    job = problem(on, model(layers, experts), policy)
     costs = costs or estimate()
     placement = place_ranks(job, MegatronOrder(), of, costs)
     return Plan(job, of, costs, placement, Search(1, (), ()))

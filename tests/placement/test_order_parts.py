@@ -24,7 +24,7 @@ from tests.placement.random_clusters import in_pods, irregular
 
 def random_problem(seed: int) -> PlacementProblem:
     on, of, costs = irregular(seed, 7)
-    return build_placement_problem(on, MegatronOrder().meshes(of), 8, of, costs)
+    return build_placement_problem(on, MegatronOrder().meshes(of), of, costs)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(2, 3), (3, 3), (2, 5), (4, 3)])
@@ -102,7 +102,7 @@ def test_loads_after_swaps_equal_a_full_count(seed: int) -> None:
     fresh = LinkLoads(problem, flows, loads.place[: problem.nodes])
     assert loads.score() == pytest.approx(fresh.score())
     cost = problem.cost(loads.place[: problem.nodes])
-    bytes_ = (cost.busiest_bytes, cost.total_bytes)
+    bytes_ = (cost.busiest_weighted, cost.total_weighted)
     assert loads.score() == pytest.approx((cost.exposed_seconds, *bytes_[::-1]))
     assert loads.score(1e6) == pytest.approx((1e6, *bytes_))
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from parc.compiler.ir import PlacementAlternative, Plan
+from parc.compiler.ir import PlacementAlternative, PlacementPolicy, Plan, Rack
 from parc.compiler.placement.place_ranks import place_ranks
 from tests.placement.placement_plans import (
     FABRIC,
@@ -46,8 +46,50 @@ def test_data_parallel_rings_stay_in_the_rack_if_they_send_more() -> None:
     ]
 
 
-def test_the_pipeline_stays_in_the_rack_if_it_sends_more() -> None:
-    made = plan(cluster(16, 16), layout(tp=8, pp=4, dp=8), estimate(dp_bytes=1e8, pp_bytes=1e10))
+HEAVY_PIPELINE = (cluster(16, 16), layout(tp=8, pp=4, dp=8), estimate(1e8, 1e10))
+"""Job whose pipelines would send 100 times the bytes of its replicas over the uplink, in a time
+that makes no difference to the step."""
+
+
+@pytest.mark.parametrize("policy", [None, "pp-across-racks"])
+def test_of_equally_fast_orders_stages_span_racks_whatever_the_bytes(
+    policy: PlacementPolicy | None,
+) -> None:
+    made = plan(*HEAVY_PIPELINE, policy=policy)
+    assert chosen(made).name == "stages across racks"
+    assert made.placement.proof.quality == "optimal"
+    replicas = alternative(made, "replicas across racks")
+    assert chosen(made).uplink_bytes == pytest.approx(100 * replicas.uplink_bytes)
+
+
+@pytest.mark.parametrize("oversubscription", [2.0, 1000.0])
+def test_a_policy_holds_whatever_time_it_costs(oversubscription: float) -> None:
+    on, of, costs = HEAVY_PIPELINE
+    thin = replace(on, fabric=replace(FABRIC, oversubscription=oversubscription))
+    stages = chosen(plan(thin, of, costs, policy="pp-across-racks"))
+    assert stages.name == "stages across racks"
+    fastest = chosen(plan(thin, of, costs))
+    assert fastest.name == ("stages" if oversubscription == 2 else "replicas") + " across racks"
+    assert fastest.exposed_seconds <= stages.exposed_seconds
+
+
+def test_the_policy_names_keeps_the_name_order_and_lists_the_cost_of_the_others() -> None:
+    on, of, costs = HEAVY_PIPELINE
+    mixed = [
+        Rack(rack.name, rack.hosts[::2] + other.hosts[1::2])
+        for rack, other in ((on.racks[0], on.racks[1]), (on.racks[1], on.racks[0]))
+    ]
+    made = plan(replace(on, racks=tuple(mixed)), of, costs, policy="names")
+    names = [host.name for host in made.placement.hosts]
+    assert names == sorted(names)
+    assert chosen(made).name == "name order"
+    assert {"stages across racks", "replicas across racks"} <= {
+        one.name for one in made.placement.alternatives
+    }
+
+
+def test_the_pipeline_stays_in_the_rack_if_replicas_span_racks() -> None:
+    made = plan(*HEAVY_PIPELINE, policy="dp-across-racks")
     assert chosen(made).name == "replicas across racks"
     assert [racks_of_stage(made, stage) for stage in range(4)] == [{"r01", "r02"}] * 4
     hosts, dense = made.placement.hosts, made.placement.dense
@@ -82,7 +124,9 @@ def test_stages_or_replicas_stay_in_the_rack_in_the_rank_order_with_dp_last_too(
         {"r02"},
         {"r02"},
     ]
-    replicas = plan(cluster(16, 16), dp_last, estimate(dp_bytes=1e8, pp_bytes=1e10))
+    replicas = plan(
+        cluster(16, 16), dp_last, estimate(dp_bytes=1e8, pp_bytes=1e10), policy="dp-across-racks"
+    )
     assert [host.name for host in replicas.placement.hosts[:2]] == ["r01n01", "r01n02"]
     assert chosen(replicas).name == "replicas across racks"
 
@@ -126,8 +170,7 @@ def test_the_name_order_is_kept_if_it_costs_no_more() -> None:
 
 
 def test_the_name_order_of_slurm_is_listed_with_its_higher_cost() -> None:
-    costs = estimate(dp_bytes=1e8, pp_bytes=1e10)
-    made = plan(cluster(16, 16), layout(tp=8, pp=4, dp=8), costs)
+    made = plan(*HEAVY_PIPELINE, policy="dp-across-racks")
     names = alternative(made, "name order")
     assert not names.chosen
     assert names.exposed_seconds >= chosen(made).exposed_seconds

@@ -13,6 +13,7 @@ from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.topology.tree import (
     common_switch_level,
+    connected_hosts,
     domain_names,
     tree_levels,
     uplink_gb_per_s,
@@ -73,6 +74,15 @@ def test_the_rate_of_an_uplink_is_divided_by_the_oversubscription_of_all_tiers_u
     cluster = resolved(PODS)
     assert uplink_gb_per_s(cluster, 2, 0) == 2 * 8 * 50.0
     assert uplink_gb_per_s(cluster, 4, 1) == 4 * 8 * 50.0 / 7
+
+
+def test_a_drained_or_spare_host_does_not_narrow_the_uplinks_above_it() -> None:
+    whole = resolved(PODS)
+    names = [host.name for host in whole.hosts]
+    fewer = resolved(PODS | {"spare": names[0], "unavailable": names[1]})
+    assert len(fewer.hosts) == len(whole.hosts) - 2
+    for level in range(len(whole.levels)):
+        assert connected_hosts(fewer, level) == connected_hosts(whole, level)
 
 
 def test_the_whole_tree_starts_at_the_device() -> None:

@@ -147,13 +147,13 @@ class _SingleFlow:
 
 @dataclass(frozen=True)
 class ByteBound:
-    """Lower bounds on the bytes per step of one placement problem."""
+    """Lower bounds on the weighted bytes per step of one placement problem."""
 
     time_bound: TimeBound
 
     @cached_property
-    def busiest_bytes(self) -> float:
-        """Return the least bytes per step over the busiest uplink."""
+    def busiest_weighted(self) -> float:
+        """Return the least weighted bytes per step over the busiest uplink."""
         found = 0.0
         for level in self._tiers:
             # The busiest uplink carries at least the mean of its level.
@@ -164,8 +164,8 @@ class ByteBound:
         return rounded(found)
 
     @cached_property
-    def total_bytes(self) -> float:
-        """Return the least bytes per step over all uplinks together."""
+    def total_weighted(self) -> float:
+        """Return the least weighted bytes per step over all uplinks together."""
         return rounded(sum(map(self._least_total_bytes, self._tiers)))
 
     @property
@@ -204,8 +204,12 @@ class ByteBound:
 
     @property
     def _message_bytes(self) -> tuple[float, ...]:
-        """Return the bytes of one message, by phase."""
-        return tuple(one.unit_bytes for one in self.time_bound.problem.flows)
+        """Return the weighted bytes of one message, by phase."""
+        problem = self.time_bound.problem
+        return tuple(
+            one.unit_bytes * weight
+            for one, weight in zip(problem.flows, problem.weights, strict=True)
+        )
 
     @cached_property
     def _line_bytes(self) -> float:

@@ -195,7 +195,7 @@ def _score_full_switch(
     messages: Sequence[NodeMessages],
     level: int,
 ) -> tuple[float, float]:
-    """Return (exposed seconds, bytes) of a switch that is filled with boxes of the last shape.
+    """Return (exposed seconds, weighted bytes) of a switch full of boxes of the last shape.
 
     The switch has as many hosts as the largest one of the level. A few of the possible contents are
     evaluated and the worst is returned; a few are enough, because all boxes of one shape send the
@@ -216,9 +216,10 @@ def _score_full_switch(
     for start in sorted(starts)[:SAMPLES]:
         inside = set(ranks[start : start + capacity])
         spent = sent = 0.0
-        for one, floor in zip(messages, problem.nic_seconds, strict=True):
+        phases = zip(messages, problem.nic_seconds, problem.weights, strict=True)
+        for one, floor, weight in phases:
             own = one.unit_bytes * one.leaving(inside)
-            sent += own
+            sent += own * weight
             spent += one.exposure * max(own / rate, 0.0 if sites.multi_host_domains else floor)
         worst, most = max(worst, spent), max(most, sent)
     return worst, most

@@ -24,16 +24,19 @@ RemotePartners = list[tuple[int, set[int]]]
 class _FlowLoads:
     """Number of messages of one phase that leave each switch (or NVLink domain) of one level."""
 
-    def __init__(self, flow: NodeMessages, zone: list[int], seconds: list[float]) -> None:
+    def __init__(
+        self, flow: NodeMessages, zone: list[int], seconds: list[float], weighted_bytes: float
+    ) -> None:
         """Count the messages that leave each zone: a switch or an NVLink domain.
 
         Args:
             flow: messages of one phase.
             zone: zone of every node rank.
             seconds: time of one message over the uplink of each zone.
+            weighted_bytes: weighted bytes of one message.
         """
         self.flow, self.zone, self.seconds = flow, zone, seconds
-        self.message_bytes = flow.unit_bytes * flow.parallel
+        self.weighted_bytes = weighted_bytes
         self.sent = [0] * len(seconds)
         self.inside: list[Counter[int]] = []
         for here, others in zip(zone, flow.sends, strict=True):
@@ -117,11 +120,12 @@ class LinkLoads:
         """
         sites = self.problem.sites
         rows: list[list[_FlowLoads]] = [[] for _ in self._flows]
-        for flow, row in zip(self._flows, rows, strict=True):
+        for flow, row, weight in zip(self._flows, rows, self.problem.weights, strict=True):
             message = flow.unit_bytes * flow.parallel
             for tier in sites.tiers:
                 zone = [tier.zones[site] for site in self.place]
-                row.append(_FlowLoads(flow, zone, [message / rate for rate in tier.bytes_per_s]))
+                seconds = [message / rate for rate in tier.bytes_per_s]
+                row.append(_FlowLoads(flow, zone, seconds, message * weight))
             if sites.multi_host_domains:
                 row.append(self._domain_loads(flow, message))
         return rows
@@ -135,7 +139,8 @@ class LinkLoads:
         zone = [numbers.setdefault(domain, len(numbers)) for domain in domains]
         nics, hosts = self.problem.sites.nic_bytes_per_s, Counter(zone)
         seconds = [message_bytes / (hosts[one] * nics) for one in numbers.values()]
-        return _FlowLoads(flow, zone, seconds)
+        # The NICs of a domain are no uplink, so their bytes are not counted.
+        return _FlowLoads(flow, zone, seconds, 0.0)
 
     def score(self, floor_seconds: float = 0.0) -> Score:
         """Return the key of the current order of hosts that swaps minimize.
@@ -158,12 +163,12 @@ class LinkLoads:
         return exposed, total, busiest
 
     def _uplink_bytes(self) -> list[list[float]]:
-        """Return the bytes per step over every uplink, by tier of switches."""
+        """Return the weighted bytes per step over every uplink, by tier of switches."""
         tiers = []
         for links in list(zip(*self._links, strict=True))[: len(self.problem.sites.tiers)]:
             sums = [0.0] * len(links[0].sent)
             for link in links:
-                size = link.message_bytes
+                size = link.weighted_bytes
                 sums = [before + sent * size for before, sent in zip(sums, link.sent, strict=True)]
             tiers.append(sums)
         return tiers
@@ -209,7 +214,7 @@ class LinkLoads:
             tier = next(index for index, sums in enumerate(carried) if max(sums) == busiest)
             zone = carried[tier].index(busiest)
             links = [row[tier] for row in self._links if row[tier].sent[zone]]
-            for link in sorted(links, key=lambda link: -link.sent[zone] * link.message_bytes):
+            for link in sorted(links, key=lambda link: -link.sent[zone] * link.weighted_bytes):
                 found += _remote_partners(link, zone)
         return found
 

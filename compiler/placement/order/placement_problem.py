@@ -10,7 +10,7 @@ that leaves the hosts below the switch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from parc.compiler.ir.cluster import Host
@@ -29,19 +29,24 @@ class Cost:
 
     exposed_seconds: float
     """Sum over all phases of exposure x bytes over the most loaded link / rate of that link."""
-    busiest_bytes: float
-    """Bytes per step over the busiest uplink of a switch, all phases, one direction."""
-    total_bytes: float
-    """Bytes per step over all uplinks of switches."""
+    busiest_weighted: float
+    """Weighted bytes per step over the busiest uplink of a switch, all phases, one direction. The
+    weight of a phase follows from the placement policy (``PlacementProblem.weights``)."""
+    total_weighted: float
+    """Weighted bytes per step over all uplinks of switches."""
+    busiest_bytes: float = field(default=0.0, compare=False)
+    """Bytes per step over the busiest uplink, without weights; only for reports."""
+    total_bytes: float = field(default=0.0, compare=False)
+    """Bytes per step over all uplinks, without weights; only for reports."""
 
     def cost_sort_key(self, floor_seconds: float) -> tuple[float, ...]:
         """Return the key by which placement compares costs: the smallest key is the best order.
 
-        Exposed times up to ``floor_seconds`` count as equal. Ties are broken by bytes over the
-        busiest uplink, then by bytes over all uplinks, then by exposed time.
+        Exposed times up to ``floor_seconds`` count as equal. Ties are broken by weighted bytes over
+        the busiest uplink, then by weighted bytes over all uplinks, then by exposed time.
         """
         exposed = max(self.exposed_seconds, floor_seconds)
-        return (exposed, self.busiest_bytes, self.total_bytes, self.exposed_seconds)
+        return (exposed, self.busiest_weighted, self.total_weighted, self.exposed_seconds)
 
 
 @dataclass(frozen=True)
@@ -63,8 +68,12 @@ class PlacementProblem:
     """Sets of equivalent hosts, and the links above them."""
     hosts: tuple[Host, ...]
     """All usable hosts of the cluster, sorted so that hosts below one switch are neighbours."""
+    weights: tuple[float, ...]
+    """Weight of the bytes of each phase when equally fast orders are compared, 0 to 1. A phase of
+    small weight crosses switches first: pipelines, by the default policy."""
     tie_seconds: float = 0.0
-    """Orders that expose at most this much more than the best order count as equally fast."""
+    """Orders that expose at most this much more than the best order count as equally fast; infinite
+    if the policy is not about time."""
 
     @cached_property
     def nic_seconds(self) -> tuple[float, ...]:
@@ -84,20 +93,24 @@ class PlacementProblem:
         ``place`` lists the site (set of equivalent hosts) of every node rank.
         """
         seconds = list(self._nic_seconds(place))
-        busiest = total = 0.0
+        # Busiest and total, weighted and without weights.
+        largest, sums = [0.0, 0.0], [0.0, 0.0]
         for tier in self.sites.tiers:
             zone = [tier.zones[site] for site in place]
-            carried = [0.0] * len(tier.bytes_per_s)
-            for index, one in enumerate(self.flows):
+            weighted, carried = ([0.0] * len(tier.bytes_per_s) for _ in range(2))
+            for index, (one, weight) in enumerate(zip(self.flows, self.weights, strict=True)):
                 for number, messages in messages_leaving_zones(one, zone).items():
                     sent = messages * one.unit_bytes
                     carried[number] += sent
+                    weighted[number] += sent * weight
                     # A phase takes as long as its slowest link of any tier.
                     seconds[index] = max(seconds[index], sent / tier.bytes_per_s[number])
-            busiest = max(busiest, *carried)
-            total += sum(carried)
+            for kind, found in enumerate((weighted, carried)):
+                largest[kind] = max(largest[kind], *found)
+                sums[kind] += sum(found)
         exposed = sum(one.exposure * spent for one, spent in zip(self.flows, seconds, strict=True))
-        return Cost(rounded(exposed), rounded(busiest), rounded(total))
+        bytes_ = (largest[0], sums[0], largest[1], sums[1])
+        return Cost(rounded(exposed), *map(rounded, bytes_))
 
     def _nic_seconds(self, place: Sequence[int]) -> Iterator[float]:
         """Yield the seconds of every phase over the NICs of the most loaded host."""

@@ -87,7 +87,7 @@ class SearchResult:
 def lower_bounds(bound: TimeBound) -> Cost:
     """Return a lower bound for each part of the cost; perhaps no order meets all of them."""
     bytes_ = ByteBound(bound)
-    return Cost(bound.exposed_seconds, bytes_.busiest_bytes, bytes_.total_bytes)
+    return Cost(bound.exposed_seconds, bytes_.busiest_weighted, bytes_.total_weighted)
 
 
 def search_orders(
@@ -279,8 +279,8 @@ def meets_exposed_bound(cost: Cost, least: Cost, tie_seconds: float) -> bool:
 def meets_byte_bounds(cost: Cost, least: Cost) -> bool:
     """Return True if ``cost`` meets both byte bounds: over the busiest uplink, over all uplinks."""
     pairs = (
-        (cost.busiest_bytes, least.busiest_bytes),
-        (cost.total_bytes, least.total_bytes),
+        (cost.busiest_weighted, least.busiest_weighted),
+        (cost.total_weighted, least.total_weighted),
     )
     return all(sent <= fewest * (1 + SMALL) for sent, fewest in pairs)
 

@@ -12,7 +12,7 @@ from math import inf
 
 from parc.compiler.ir.cluster import Cluster, Host
 from parc.compiler.topology.hostlist import natural_key, natural_sort
-from parc.compiler.topology.tree import uplink_gb_per_s
+from parc.compiler.topology.tree import connected_hosts, uplink_gb_per_s
 
 SINGLE_HOST = -1
 """Value in ``Sites.domains`` for a site in which each host is an NVLink domain."""
@@ -122,8 +122,9 @@ def _tiers(cluster: Cluster, groups: tuple[tuple[Host, ...], ...]) -> tuple[Tier
         # The whole path identifies a switch, because two pods may each have a leaf1.
         zones = [numbers.setdefault(hosts[0].path[level:], len(numbers)) for hosts in groups]
         beneath = [0] * len(numbers)
-        for zone, hosts in zip(zones, groups, strict=True):
-            beneath[zone] += len(hosts)
+        for switch, count in connected_hosts(cluster, level).items():
+            if switch in numbers:
+                beneath[numbers[switch]] = count
         if len(numbers) > 1:
             rates = (uplink_gb_per_s(cluster, count, level) * 1e9 or inf for count in beneath)
             tiers.append(Tier(tier.name, tuple(zones), tuple(rates)))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import NamedTuple
 
 from parc.compiler.ir import Layout, Plan
 from parc.compiler.placement.build_placement_problem import TERMS, traffic_flows
 from parc.compiler.report.formatting import quantity, seconds, without_exponent
 from parc.compiler.report.page.figure import WIDTH, Canvas, Figure, HtmlTable, html_table
-from parc.compiler.topology.tree import uplink_gb_per_s, zones
+from parc.compiler.topology.tree import connected_hosts, uplink_gb_per_s, zones
 from parc.compiler.topology.uplinks import Flow, messages_leaving_hosts, messages_leaving_zones
 
 INKS = {
@@ -135,7 +134,7 @@ def _traffic_by_link(plan: Plan, families: list[str]) -> list[LinkTraffic]:
         # All hosts are below one switch of this level, so nothing crosses its uplinks.
         if len(set(zone)) < 2:
             continue
-        largest = max(Counter(zone).values())
+        largest = max(connected_hosts(cluster, level).values())
         rate = uplink_gb_per_s(cluster, largest, level)
         sent = tuple(_busiest_zone_bytes(flows.get(name), zone) for name in families)
         links.append(LinkTraffic(f"busiest uplink of a {tier.name}", rate, sent))
