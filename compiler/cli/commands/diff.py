@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -16,10 +17,11 @@ CHANGED = 3
 @click.command("diff")
 @click.argument("old", metavar="OLD")
 @click.argument("new", metavar="NEW")
+@options.root_option
 @options.format_option("text", "markdown", "json")
 @click.option("--exit-code", is_flag=True, help="Exit with 3 if there are differences.")
 @click.pass_context
-def command(ctx: click.Context, old: str, new: str, style: str, exit_code: bool) -> None:
+def command(ctx: click.Context, old: str, new: str, exit_code: bool, **given: Any) -> None:
     """Compare two specs or two output directories.
 
     The diff shows changes of spec fields, parallel sizes, memory, step time and flags. It lists the
@@ -30,9 +32,10 @@ def command(ctx: click.Context, old: str, new: str, style: str, exit_code: bool)
     from parc.compiler.report.diff.diff import diff
 
     try:
-        found = diff(_read_side_of_diff(old, style), _read_side_of_diff(new, style))
+        found = diff(_read_side_of_diff(old, **given), _read_side_of_diff(new, **given))
     except NotAnOutputDirectory as error:
         raise click.UsageError(str(error)) from None
+    style = given["style"]
     if style == "json":
         command_steps.print_json(found.to_json())
     else:
@@ -41,7 +44,7 @@ def command(ctx: click.Context, old: str, new: str, style: str, exit_code: bool)
     ctx.exit(CHANGED if exit_code and found.has_changes else 0)
 
 
-def _read_side_of_diff(name: str, style: str) -> Side:
+def _read_side_of_diff(name: str, style: str, root: Path | None) -> Side:
     """Return one side of the diff: an output directory, or a spec that is compiled in memory.
 
     Warnings about the spec are printed to standard error.
@@ -55,7 +58,7 @@ def _read_side_of_diff(name: str, style: str) -> Side:
     else:
         from parc.compiler.pipeline import emit_plan
 
-        plan, sink = command_steps.plan_or_exit(name, (), style=style)
+        plan, sink = command_steps.plan_or_exit(name, (), style=style, root=root)
         files = {artifact.path: artifact.text for artifact in emit_plan(plan, sink)}
         command_steps.show_findings((sink,), "text", sys.stderr)
     return read_side(name, files)

@@ -177,7 +177,7 @@ class ScriptSink(Sink):
             first: position for findings about fields that no flag sets.
         """
         old = self.positions
-        self.positions = SpecPositions(old.file, {**old.values, **spans}, old.keys, old.lines)
+        self.positions = replace(old, values={**old.values, **spans})
         self.flags = {**self.flags, **flags}
         self._first = first
 
