@@ -27,7 +27,7 @@ def spec(model: str | Tree, node: Any, nodes: int = 1, **parts: Tree) -> Tree:
 def problem_of(tree: Tree) -> ServingProblem:
     """The problem of a sound spec."""
     problem, sink = compiled.resolved(tree)
-    assert isinstance(problem, ServingProblem), compiled.said(sink)
+    assert isinstance(problem, ServingProblem), compiled.messages_of(sink)
     return problem
 
 
@@ -41,7 +41,7 @@ def planned(tree: Tree) -> tuple[ServingPlan | None, Sink]:
 def plan_of(tree: Tree) -> ServingPlan:
     """The plan of a spec that compiles."""
     plan, sink = planned(tree)
-    assert plan is not None, compiled.said(sink)
+    assert plan is not None, compiled.messages_of(sink)
     return plan
 
 
