@@ -53,11 +53,11 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
         return _read_config_file(name, library, sink, at)
     from difflib import get_close_matches
 
-    near = get_close_matches(name.lower(), library.names(KIND), n=3, cutoff=0.5)
+    near = get_close_matches(name[:100].lower(), library.names(KIND), n=3, cutoff=0.5)
     sink.report(
         "K01",
         Finding(
-            message=f"the catalog has no model {name!r}",
+            message=f"the catalog has no model {name[:100]!r}",
             label="not in the catalog",
             help=f"did you mean {', '.join(near)}?"
             if near

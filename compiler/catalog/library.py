@@ -32,7 +32,7 @@ KINDS = ("clusters", "fabrics", "generations", "gpus", "kernels", "models", "nod
 """Kinds of catalog entries, which are also the names of the folders."""
 LIMIT_BYTES = 4 * 1024 * 1024
 """Size limit of a user's file in bytes, far above the size of any config.json."""
-_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,99}")
 
 
 class TextReader(Protocol):
@@ -117,7 +117,8 @@ def _catalog_names(kind: str) -> tuple[str, ...]:
 
 @cache
 def _catalog_entry(kind: str, name: str) -> dict[str, Any]:
-    # the pattern keeps ``name`` inside the folder: no slash, no leading dot
+    # The pattern keeps ``name`` inside the folder (no slash, no leading dot), and short enough for
+    # a file name.
     if kind not in KINDS or not _NAME.fullmatch(name):
         raise KeyError(name)
     path = files("parc.compiler.catalog") / kind / f"{name}.yaml"
@@ -224,7 +225,7 @@ def read_user_file(
         sink.report("I11", finding, at=at)
     except OSError as error:
         reason = error.strerror or str(error)
-        finding = Finding(f"{path} cannot be read: {reason}", "the spec names the file here")
+        finding = Finding(f"{path[:200]} cannot be read: {reason}", "the spec names the file here")
         sink.report(code, finding, at=at)
     return None
 

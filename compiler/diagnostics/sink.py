@@ -11,6 +11,8 @@ from parc.compiler.ir.finding import Cause, Diagnostic, Finding, Severity, Span,
 MOST_PER_CODE = 200
 """Maximum number of diagnostics per code. A generated file can contain the same mistake thousands
 of times, and a longer list helps no reader."""
+MAX_TEXT = 2000
+"""Maximum length of a message and of a label, in characters; both can quote a long value."""
 SEVERITY_ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "advice": 2}
 
 
@@ -47,6 +49,9 @@ class Sink:
         """
         if isinstance(finding, str):
             finding = Finding(finding)
+        if max(len(finding.message), len(finding.label)) > MAX_TEXT:
+            message, label = _cut(finding.message), _cut(finding.label)
+            finding = replace(finding, message=message, label=label)
         causes = tuple(self._add_span(cause) for cause in finding.causes)
         diagnostic = Diagnostic(
             code=f"PARC-{code}",
@@ -98,3 +103,7 @@ class Sink:
         """Return True if a diagnostic was reported whose severity is ``level`` or higher."""
         limit = SEVERITY_ORDER[level]
         return any(SEVERITY_ORDER[found.severity] <= limit for found in self._reported)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "..."

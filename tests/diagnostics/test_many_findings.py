@@ -39,6 +39,34 @@ def test_the_limit_also_applies_to_the_findings_of_two_sinks() -> None:
     assert f"{MOST_PER_CODE + 2} more times" in render([first])
 
 
+LONG = "a" * 900_000
+
+
+@pytest.mark.parametrize(
+    ("code", "cluster"),
+    [
+        ("K01", f"{{node: {LONG}, nodes: 1}}"),
+        ("K01", f"{{node: dgx-h100, gpu: {LONG}, nodes: 1}}"),
+        ("K07", f"{{node: ./{LONG}.yaml, nodes: 1}}"),
+        ("K07", f"{{node: dgx-h100, topology: {LONG}.conf}}"),
+        ("Q07", f"{{node: dgx-h100, nodes: 1, calibration: {LONG}.yaml}}"),
+        ("H09", f"{{node: dgx-h100, racks: [{{name: a, nodes: 'n{'[1-9]' * 60_000}'}}]}}"),
+    ],
+)
+def test_a_value_of_a_megabyte_gives_a_short_finding(code: str, cluster: str) -> None:
+    with time_limit(10):
+        text = render([report(f"{HEAD}cluster: {cluster}\n")])
+    assert f"PARC-{code}" in text
+    assert len(text) < 10_000
+
+
+def test_a_model_name_of_a_megabyte_gives_a_short_finding() -> None:
+    with time_limit(10):
+        text = render([report(HEAD.replace("llama-3-8b", LONG))])
+    assert "PARC-K01" in text
+    assert len(text) < 10_000
+
+
 @pytest.mark.parametrize("style", ["text", "json", "sarif", "github"])
 def test_many_findings_on_a_line_of_a_megabyte_are_printed_in_seconds(style: str) -> None:
     hosts = ", ".join(f"n{number % 10}" for number in range(MOST_PER_CODE * 2))

@@ -23,7 +23,7 @@ from parc.compiler.ir.finding import Severity
 @options.fail_on_option
 @click.pass_context
 def command(
-    ctx: click.Context, specs: tuple[str, ...], style: str, fail_on: str, **given: Any
+    ctx: click.Context, /, specs: tuple[str, ...], style: str, fail_on: str, **given: Any
 ) -> None:
     """Report all errors, warnings and advice for each SPEC; write nothing.
 

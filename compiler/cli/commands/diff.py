@@ -21,7 +21,7 @@ CHANGED = 3
 @options.format_option("text", "markdown", "json")
 @click.option("--exit-code", is_flag=True, help="Exit with 3 if there are differences.")
 @click.pass_context
-def command(ctx: click.Context, old: str, new: str, exit_code: bool, **given: Any) -> None:
+def command(ctx: click.Context, /, old: str, new: str, exit_code: bool, **given: Any) -> None:
     """Compare two specs or two output directories.
 
     The diff shows changes of spec fields, parallel sizes, memory, step time and flags. It lists the

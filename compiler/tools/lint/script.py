@@ -21,7 +21,9 @@ from parc.compiler.tools.importers.shell_words import Word, assignments, shell_w
 
 # A keyword counts only at the start of a line, so that words such as "for" in arguments do not.
 _BRANCH = re.compile(r"^\s*(?:(?P<open>if|case|while|until|for|select)|(?P<close>fi|esac|done))\b")
-_ARRAY = re.compile(r"^\s*(?:(?:local|declare|export|readonly)\s+(?:-\w+\s+)?)?(\w+)\+?=\(", re.M)
+_ARRAY = re.compile(
+    r"^[ \t]*(?:(?:local|declare|export|readonly)\s+(?:-\w+\s+)?)?(\w+)\+?=\(", re.M
+)
 _LABEL = re.compile(r"^\s*-[^()$]*\)")
 _OF_THE_JOB = re.compile(r"\$\{(\w*(?:NODE|WORLD)\w*):?-")
 """Matches ``${NNODES:-4}`` and similar defaults, which users override when they submit a job."""
@@ -46,13 +48,15 @@ class Script:
 
         Statements that print a message, and the labels of ``case`` branches, are skipped.
         """
-        lines = self.text.split("\n")
+        # Each line is matched once, because a line can have many thousand words.
+        lines = enumerate(self.text.split("\n"), start=1)
+        labels = {number for number, line in lines if _LABEL.match(line)}
         words = [
             word
             for statement in statements(self.words)
             if statement[0].text not in _PRINTING
             for word in statement
-            if not _LABEL.match(lines[word.span.line - 1])
+            if word.span.line not in labels
         ]
         return written_flags(words, known)
 
