@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import random
 
+import pytest
+
 from parc.compiler.diagnostics import Sink, SpecPositions
 from parc.compiler.diagnostics.render import render
 from parc.compiler.tools.importers.format_fragment import fragment_yaml
@@ -22,7 +24,7 @@ from tests.lint import scripts
 from tests.topology.mutations import mutated
 from tests.topology.test_readers import CASES
 
-COUNT = int(os.environ.get("PARC_FUZZ", "120"))
+COUNT = int(os.environ.get("PARC_FUZZ", "60"))
 SECONDS = 10
 SCRIPTS = tuple(
     text
@@ -84,3 +86,10 @@ def test_a_mutated_file_gives_a_fragment_or_findings() -> None:
             raise AssertionError(f"seed {seed}: {error!r}\n{text[:3000]}") from error
     assert outcomes["imported"] > COUNT // 20
     assert outcomes["refused"] > COUNT // 10
+
+
+@pytest.mark.parametrize("start", ['{"a": ', "[", '{"zero_optimization": {"stage": 3}, "a": ['])
+def test_deeply_nested_json_is_reported(start: str) -> None:
+    text = start + start[-6:] * 5000
+    assert outcome("", text, random.Random(0)) == "refused"
+    assert lint_text(text, "file", LintOptions())[0].failed()
