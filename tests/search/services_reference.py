@@ -1,7 +1,7 @@
 """Plain implementation of a service search, to which the fast one is compared.
 
 It tries all data-parallel sizes up to the number of GPUs, counts the layers of each stage one by
-one, and builds the shard of each stage anew. It shares only single formulas with the search.
+one, and builds the shard once per stage. It shares only single formulas with the search.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from tests.diagnostics.test_every_code import HERE as DIAGNOSTICS
 
 SECRET = "hunter2-BEGIN-PRIVATE"
 CONTENTS = {
-    "passwd": f"root:{SECRET}:0:0:root:/root:/bin/bash\nme:{SECRET}:1:1::/home/me:/bin/sh\n",
+    "passwd": f"root:{SECRET}:0:0:root:/bin/bash\nme:{SECRET}:1:1::/bin/sh\n",
     "key": f"-----BEGIN {SECRET}-----\n{SECRET}\n\t{SECRET}: @{SECRET}\n",
     "environment": f"export TOKEN={SECRET}\nPASSWORD='{SECRET}'\n",
     "ini": f"[default]\naws_secret_access_key = {SECRET}\n",
