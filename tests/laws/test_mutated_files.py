@@ -93,3 +93,9 @@ def test_deeply_nested_json_is_reported(start: str) -> None:
     text = start + start[-6:] * 5000
     assert outcome("", text, random.Random(0)) == "refused"
     assert lint_text(text, "file", LintOptions())[0].failed()
+
+
+def test_a_file_of_thousands_of_hosts_is_read_in_seconds() -> None:
+    rows = [f'{{"InstanceId": "i-{one}", "NetworkNodes": ["a", "b"]}}' for one in range(5000)]
+    text = '{"Instances": [' + ",\n".join(rows) + "]}"
+    assert outcome("aws", text, random.Random(0)) == "imported"
