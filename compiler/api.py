@@ -24,8 +24,11 @@ class SpecError(ValueError):
         self.diagnostics = diagnostics
 
 
-def compile(spec: SpecInput) -> AnyPlan:
+def compile(spec: SpecInput, *, root: str | Path | None = None) -> AnyPlan:
     """Return the plan of ``spec``; no file is written.
+
+    Files that the spec names must be below the folder ``root``. The default is the folder of the
+    spec, or the working folder for a mapping.
 
     Raises:
         SpecError: the spec has errors.
@@ -34,33 +37,36 @@ def compile(spec: SpecInput) -> AnyPlan:
     from parc.compiler.diagnostics.render.text import render_text
 
     sink = Sink()
-    plan = plan_spec(_read_input(spec), (), sink)
+    plan = plan_spec(_read_input(spec, root), (), sink)
     if plan is None:
         raise SpecError(sink.diagnostics, render_text(sink.diagnostics, sink.positions))
     return plan
 
 
-def estimate(spec: SpecInput) -> Estimate | ServingEstimate:
+def estimate(spec: SpecInput, *, root: str | Path | None = None) -> Estimate | ServingEstimate:
     """Return memory, step time and traffic of the layout that ``compile`` chooses.
+
+    ``root`` is as for ``compile``.
 
     Raises:
         SpecError: the spec has errors.
     """
-    return compile(spec).estimate
+    return compile(spec, root=root).estimate
 
 
-def check(spec: SpecInput) -> list[Diagnostic]:
+def check(spec: SpecInput, *, root: str | Path | None = None) -> list[Diagnostic]:
     """Return all diagnostics of ``spec`` and of the files that it compiles to.
 
-    They are errors, warnings and advice.
+    They are errors, warnings and advice. ``root`` is as for ``compile``.
     """
     sink = Sink()
-    check_spec(_read_input(spec), (), sink)
+    check_spec(_read_input(spec, root), (), sink)
     return list(sink.diagnostics)
 
 
-def _read_input(spec: SpecInput) -> Source:
+def _read_input(spec: SpecInput, root: str | Path | None) -> Source:
     """Return the text of the spec. A mapping is written as JSON, which is valid YAML."""
+    folder = None if root is None else Path(root)
     if isinstance(spec, Mapping):
-        return Source("<mapping>", json.dumps(spec, indent=2), None)
-    return read_source(str(spec))
+        return Source("<mapping>", json.dumps(spec, indent=2), None, folder)
+    return read_source(str(spec), root=folder)

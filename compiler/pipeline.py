@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from parc.backends.registry import backend, framework_of, serving_backend
 from parc.compiler.catalog.library import Library
@@ -86,7 +87,7 @@ def _resolve(
     """
     spec = load_spec(source, overrides, sink)
     after("load_spec")
-    library = Library(source.folder)
+    library = Library(source.folder, source.root or source.folder or Path())
     if spec is None:
         # The sections that can be read are still checked for mistakes.
         sections = salvage_sections(source, overrides)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol
 
+from parc.compiler.catalog.library import add_user_lines, read_user_file
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.spec.similar_names import same_numbers
 
@@ -54,11 +54,11 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
         return _read_config_file(name, library, sink, at)
     from difflib import get_close_matches
 
-    near = get_close_matches(name.lower(), library.names(KIND), n=3, cutoff=0.5)
+    near = get_close_matches(name[:100].lower(), library.names(KIND), n=3, cutoff=0.5)
     sink.report(
         "K01",
         Finding(
-            message=f"the catalog has no model {name!r}",
+            message=f"the catalog has no model {name[:100]!r}",
             label="not in the catalog",
             help=f"did you mean {', '.join(near)}?"
             if near
@@ -77,18 +77,9 @@ def _read_config_file(name: str, library: Library, sink: Sink, at: str) -> dict[
     from parc.compiler.catalog.huggingface.config import model_spec_from_config, split_part
 
     path, part = split_part(name)
-    try:
-        text = library.text(path)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        sink.report(
-            "K07",
-            Finding(f"{path} cannot be read: {reason}", label="the spec names the file here"),
-            at=at,
-        )
-        return None
-    config = _parse_json(path, text, sink, at)
-    if config is None:
+    text = read_user_file(path, library, sink, at)
+    config = None if text is None else _parse_json(path, text, sink, at)
+    if text is None or config is None:
         return None
     reading = model_spec_from_config(config, _model_name(path), part)
     _report_notes((path, part), text, reading, sink)
@@ -125,7 +116,7 @@ def _parse_json(path: str, text: str, sink: Sink, at: str) -> dict[str, Any] | N
             if isinstance(tree, dict):
                 return tree
             reason = "it is not a JSON object"
-    _add_lines_to_sink(path, text, sink)
+    # The text is not shown, because the file may be any file of the machine.
     sink.report("K07", f"{path} is not a valid config.json: {reason}", at=at, span=span)
     return None
 
@@ -152,7 +143,7 @@ def _report_notes(place: tuple[str, str], text: str, reading: ConfigReading, sin
     """
     path, part = place
     if reading.notes:
-        _add_lines_to_sink(path, text, sink)
+        add_user_lines(path, text, sink)
     for note in reading.notes:
         finding = Finding(message=f"{path}: {note.message}", help=note.help)
         keys = (*part.split("."), *note.path) if part else note.path
@@ -175,9 +166,3 @@ def _span_of_key(path: str, text: str, keys: tuple[str, ...]) -> Span:
     line = text.count("\n", 0, found.start()) + 1
     column = found.start() - (text.rfind("\n", 0, found.start()) + 1) + 1
     return Span(path, line, column, len(keys[-1]) + 2)
-
-
-def _add_lines_to_sink(path: str, text: str, sink: Sink) -> None:
-    """Add the lines of a file to the sink, so that findings can show them."""
-    lines = {**sink.positions.lines, path: tuple(text.splitlines())}
-    sink.positions = replace(sink.positions, lines=lines)

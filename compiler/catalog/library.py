@@ -6,11 +6,16 @@ Users extend the catalog with files: a value with a slash, or one that ends in `
 path of a file, relative to the folder of the spec. The file has the same keys as the entries of
 ``compiler/catalog/<kind>``. A GPU of a new generation needs two such files and no code:
 ``cluster.gpu: gpus/r100.yaml``, and in that file ``generation: generations/rubin.yaml``.
+
+A spec may come from another person, and diagnostics appear in public logs. So the files of a spec
+must be below one folder, and diagnostics show only single words of files whose format is
+recognized.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections.abc import Mapping
 from copy import deepcopy
@@ -18,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, Protocol
 
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.diagnostics.table_yaml import parse_table
@@ -28,15 +33,39 @@ KINDS = ("clusters", "fabrics", "generations", "gpus", "kernels", "models", "nod
 """Kinds of catalog entries, which are also the names of the folders."""
 LIMIT_BYTES = 4 * 1024 * 1024
 """Size limit of a user's file in bytes, far above the size of any config.json."""
-_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,99}")
+
+
+class TextReader(Protocol):
+    """Reader of the files that a spec names."""
+
+    def text(self, path: str) -> str:
+        """Return the text of a user's file, whose path is relative to the spec.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+
+
+class OutsideRootError(OSError):
+    """Error: the path of a user's file leads out of the folder to which PARC is limited."""
+
+    def __init__(self, path: str, folder: str) -> None:
+        """Store the path as the spec has it, and the words for the folder."""
+        super().__init__(errno.EACCES, f"it is outside {folder}", path)
+        self.folder = folder
 
 
 class Library:
     """Entries of the catalog by name, and files of the user relative to the folder of the spec."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        """Read relative paths of user files from ``folder``; from the current folder if None."""
-        self._folder = folder
+    def __init__(self, folder: Path | None = None, root: Path | None = None) -> None:
+        """Read relative paths of user files from ``folder``; from the current folder if None.
+
+        All user files must be below ``root``; if it is None, they can be anywhere.
+        """
+        self._folder = folder or Path()
+        self._root = root
 
     def names(self, kind: str) -> tuple[str, ...]:
         """Return the names of all catalog entries of ``kind`` (one of KINDS), sorted."""
@@ -54,21 +83,27 @@ class Library:
         """Return the text of a user's file.
 
         Raises:
+            OutsideRootError: the file is not below the root folder.
             OSError: the file is missing, not UTF-8, or longer than LIMIT_BYTES.
         """
         try:
-            return self._read_bytes(Path(path)).decode("utf-8-sig")
+            return self._read_bytes(path).decode("utf-8-sig")
         except ValueError as error:  # not UTF-8, or a NUL in the path
             raise OSError(errno.EILSEQ, "it is not a UTF-8 text file", path) from error
 
-    def _read_bytes(self, path: Path) -> bytes:
-        full = (self._folder or Path()) / path
+    def _read_bytes(self, path: str) -> bytes:
+        # Symbolic links are resolved before the check, and the checked path itself is opened. The
+        # file is not accessed before the check, so the message cannot show if it exists.
+        full = Path(os.path.realpath(self._folder / path))
+        if self._root is not None and not full.is_relative_to(os.path.realpath(self._root)):
+            own = self._root == self._folder
+            raise OutsideRootError(path, "the folder of the spec" if own else f"{self._root}")
         if full.exists() and not full.is_file():  # a pipe would block, a device never ends
-            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+            raise OSError(errno.EINVAL, "it is not a regular file", path)
         with full.open("rb") as file:
             data = file.read(LIMIT_BYTES + 1)
         if len(data) > LIMIT_BYTES:
-            raise OSError(errno.EFBIG, f"the file is longer than {LIMIT_BYTES} bytes", str(path))
+            raise OSError(errno.EFBIG, f"the file is longer than {LIMIT_BYTES} bytes", path)
         return data
 
 
@@ -83,7 +118,8 @@ def _catalog_names(kind: str) -> tuple[str, ...]:
 
 @cache
 def _catalog_entry(kind: str, name: str) -> dict[str, Any]:
-    # the pattern keeps ``name`` inside the folder: no slash, no leading dot
+    # The pattern keeps ``name`` inside the folder (no slash, no leading dot), and short enough for
+    # a file name.
     if kind not in KINDS or not _NAME.fullmatch(name):
         raise KeyError(name)
     path = files("parc.compiler.catalog") / kind / f"{name}.yaml"
@@ -157,28 +193,54 @@ def is_path(name: str) -> bool:
 
 def _read_user_file(kind: str, path: str, library: Library, sink: Sink, at: str) -> Entry | None:
     # The position-keeping YAML reader is imported on first use: most specs name no file.
-    from parc.compiler.spec.reading.yaml_tree import read_tree, split_lines
+    from parc.compiler.spec.reading.yaml_tree import read_tree
 
-    try:
-        text = library.text(path)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        sink.report(
-            "K07",
-            Finding(f"{path} cannot be read: {reason}", "the spec names the file here"),
-            at=at,
-        )
-        return None
-    lines = {**sink.positions.lines, path: split_lines(text)}
-    sink.positions = replace(sink.positions, lines=lines)
-    tree = read_tree(text, path, sink)
-    if tree is None:
+    text = read_user_file(path, library, sink, at)
+    tree = None if text is None else read_tree(text, path, sink)
+    if text is None or tree is None:
         return None
     entry = Entry(kind, PurePath(path.replace("\\", "/")).stem, {}, path, tree.keys)
     if not isinstance(tree.value, dict):
         entry.report("", Finding(f"{path} must be a mapping of keys to values"), sink, at)
         return None
+    add_user_lines(path, text, sink)
     return replace(entry, facts=tree.value)
+
+
+def read_user_file(
+    path: str, library: TextReader, sink: Sink, at: str, code: str = "K07"
+) -> str | None:
+    """Return the text of the user's file that the spec names at the spec path ``at``.
+
+    Returns None after reporting that the file is outside the root folder (I11), or that it cannot
+    be read (``code``).
+    """
+    try:
+        return library.text(path)
+    except OutsideRootError as error:
+        finding = Finding(
+            f"{path[:200]} is outside {error.folder}",
+            f"a spec may read only files below {error.folder}",
+            help="--root DIR allows all files below DIR; a symbolic link counts as its target",
+        )
+        sink.report("I11", finding, at=at)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        finding = Finding(f"{path[:200]} cannot be read: {reason}", "the spec names the file here")
+        sink.report(code, finding, at=at)
+    return None
+
+
+def add_user_lines(path: str, text: str, sink: Sink) -> None:
+    """Let later findings show marked words of a user's file whose format is recognized."""
+    from parc.compiler.spec.reading.yaml_tree import split_lines
+
+    positions = sink.positions
+    # A spec that names itself as another file stays readable as a whole.
+    if path not in positions.lines:
+        lines = {**positions.lines, path: split_lines(text)}
+        word_only = positions.word_only | {path}
+        sink.positions = replace(positions, lines=lines, word_only=word_only)
 
 
 def _unknown_entry_finding(kind: str, name: str, names: tuple[str, ...], at: str) -> Finding:

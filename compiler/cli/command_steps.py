@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, TextIO
 
 import click
@@ -19,19 +20,19 @@ FOUND = 1
 
 
 def plan_or_exit(
-    spec: str, overrides: Sequence[str], *, style: str = "text"
+    spec: str, overrides: Sequence[str], *, style: str = "text", root: Path | None = None
 ) -> tuple[AnyPlan, Sink]:
     """Return the plan of the spec file ``spec``, and the sink with its warnings.
 
     Print errors and exit with 1 if there are any. They go to standard error, or as JSON to standard
-    output if ``style`` is ``"json"``.
+    output if ``style`` is ``"json"``. Files that the spec names must be below ``root``.
     """
     # Imported here because the pipeline imports pydantic, which would slow down `parc --help`.
     from parc.compiler.pipeline import plan_spec
     from parc.compiler.spec.reading.source import read_source
 
     sink = Sink()
-    plan = plan_spec(read_source(spec), overrides, sink)
+    plan = plan_spec(read_source(spec, root=root), overrides, sink)
     if plan is None or sink.failed():
         exit_with_findings((sink,), style)
     assert plan is not None

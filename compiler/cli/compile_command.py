@@ -29,6 +29,7 @@ class CompileRequest:
     spec: str
     output: Path | None
     overrides: tuple[str, ...]
+    root: Path | None
     emit: str | None
     check: bool
     locked: bool
@@ -77,7 +78,7 @@ def compile_spec(request: CompileRequest, clock: Clock) -> CompileOutcome:
     # --emit is an override of the spec, so that errors point to the option.
     if request.emit is not None:
         overrides += (f"emit=[{request.emit}]",)
-    source = read_source(request.spec)
+    source = read_source(request.spec, root=request.root)
     clock("read_source")
     problem = resolve_spec(source, overrides, sink, clock)
     if problem is None or sink.failed():

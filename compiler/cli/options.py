@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -18,6 +19,13 @@ set_option: Decorator = click.option(
     multiple=True,
     help="Set a field of the spec, such as --set layout.tp=4, or remove it, such as "
     "--set '~layout.tp'. Can be repeated.",
+)
+
+root_option: Decorator = click.option(
+    "--root",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Let the spec name files below DIR, instead of only below its own folder.",
 )
 
 fail_on_option: Decorator = click.option(

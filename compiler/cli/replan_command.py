@@ -24,6 +24,7 @@ class ReplanRequest:
     drain: tuple[str, ...]
     output: Path | None
     overrides: tuple[str, ...]
+    root: Path | None
     dry_run: bool
     style: str
 
@@ -63,7 +64,7 @@ def replan(request: ReplanRequest) -> ReplanOutcome:
     With ``--dry-run``, only the moves are computed.
     """
     sink = Sink()
-    source = read_source(request.spec)
+    source = read_source(request.spec, root=request.root)
     # The default directory depends on the name in the spec, which replan_spec reads.
     hosts = HostReplacement(
         request.drain, lambda name: _read_lock(_output_directory(request, name) / LOCK_PATH)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from parc.compiler.diagnostics.codes import code_info
 from parc.compiler.ir.finding import Cause, Diagnostic, Finding, Severity, Span, SpecPositions
 
+MOST_PER_CODE = 200
+"""Maximum number of diagnostics per code. A generated file can contain the same mistake thousands
+of times, and a longer list helps no reader."""
+MAX_TEXT = 2000
+"""Maximum length of a message and of a label, in characters; both can quote a long value."""
 SEVERITY_ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "advice": 2}
 
 
@@ -18,6 +24,8 @@ class Sink:
         self.positions = positions or SpecPositions()
         # A dict is an ordered set: it drops identical diagnostics, and is deterministic.
         self._reported: dict[Diagnostic, None] = {}
+        self._counts: Counter[str] = Counter()
+        self._dropped: Counter[str] = Counter()
 
     def report(
         self,
@@ -36,23 +44,39 @@ class Sink:
             at: spec path of the problem, such as ``layout.tp``.
             key: True to point at the key of the path instead of its value.
             span: position to use instead of the position of ``at``.
+
+        Beyond MOST_PER_CODE findings of a code, only their number is reported (I12).
         """
         if isinstance(finding, str):
             finding = Finding(finding)
+        if max(len(finding.message), len(finding.label)) > MAX_TEXT:
+            message, label = _cut(finding.message), _cut(finding.label)
+            finding = replace(finding, message=message, label=label)
         causes = tuple(self._add_span(cause) for cause in finding.causes)
-        self._reported[
-            Diagnostic(
-                code=f"PARC-{code}",
-                severity=code_info(code).severity,
-                finding=replace(finding, causes=causes),
-                path=at,
-                span=span or self.positions.span_of(at, key=key),
-            )
-        ] = None
+        diagnostic = Diagnostic(
+            code=f"PARC-{code}",
+            severity=code_info(code).severity,
+            finding=replace(finding, causes=causes),
+            path=at,
+            span=span or self.positions.span_of(at, key=key),
+        )
+        self._add(diagnostic)
+
+    def _add(self, diagnostic: Diagnostic) -> None:
+        code = diagnostic.code.removeprefix("PARC-")
+        if diagnostic in self._reported:
+            return
+        if self._counts[code] >= MOST_PER_CODE:
+            self._dropped[code] += 1
+            return
+        self._counts[code] += 1
+        self._reported[diagnostic] = None
 
     def extend(self, other: Sink) -> None:
         """Add all diagnostics of the sink ``other`` to this sink."""
-        self._reported |= other._reported
+        self._dropped += other._dropped
+        for diagnostic in other._reported:
+            self._add(diagnostic)
 
     def withdraw_fix(self, found: Diagnostic) -> None:
         """Remove the fix from the reported diagnostic ``found``, because it does not work."""
@@ -70,9 +94,22 @@ class Sink:
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """Diagnostics without duplicates, sorted by file, line, column, code and message."""
-        return tuple(sorted(self._reported, key=lambda diagnostic: diagnostic.sort_key))
+        found = [*self._reported, *map(self._dropped_findings, self._dropped)]
+        return tuple(sorted(found, key=lambda diagnostic: diagnostic.sort_key))
+
+    def _dropped_findings(self, code: str) -> Diagnostic:
+        count = self._dropped[code]
+        finding = Finding(
+            f"PARC-{code} was found {count} more times",
+            help=f"correct the first {MOST_PER_CODE} findings, and run the command again",
+        )
+        return Diagnostic("PARC-I12", code_info("I12").severity, finding, "", None)
 
     def failed(self, level: Severity = "error") -> bool:
         """Return True if a diagnostic was reported whose severity is ``level`` or higher."""
         limit = SEVERITY_ORDER[level]
         return any(SEVERITY_ORDER[found.severity] <= limit for found in self._reported)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "..."

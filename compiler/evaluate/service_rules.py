@@ -21,7 +21,7 @@ SHOWN_COUNTS = 6
 def service_rules(problem: ServingProblem, engine: Engine) -> tuple[ServingRule, ...]:
     """Return all rules for a serving layout: strategies, engine, hosts and device memory."""
     unsupported = serving_strategy_rules(engine.name, engine.strategies)
-    return (*unsupported, *engine.rules(problem), *PLACEMENT, *MEMORY)
+    return (*unsupported, *engine.rules(problem), *PLACEMENT, *_memory_rules())
 
 
 def _splits_groups_over_hosts(problem: ServingProblem, layout: ServingLayout) -> bool:
@@ -79,10 +79,6 @@ def _explain_too_many_replicas(problem: ServingProblem, layout: ServingLayout) -
     )
 
 
-def _leaves_no_kv_cache(problem: ServingProblem, layout: ServingLayout) -> bool:
-    return any(stage.blocks < 1 for stage in stage_caches(problem, layout))
-
-
 def _explain_no_cache(problem: ServingProblem, layout: ServingLayout) -> Finding:
     stage = min(stage_caches(problem, layout), key=lambda one: one.cache_bytes - one.weights_bytes)
     gpu, share = problem.cluster.gpu, 1 - problem.goals.memory_headroom
@@ -99,10 +95,6 @@ def _explain_no_cache(problem: ServingProblem, layout: ServingLayout) -> Finding
             Cause("cluster.gpu", f"{gpu.name} has {_gib(gpu.memory_bytes)} GiB"),
         ),
     )
-
-
-def _exceeds_cache(problem: ServingProblem, layout: ServingLayout) -> bool:
-    return any(stage.longest_bytes > stage.cache_bytes for stage in stage_caches(problem, layout))
 
 
 def _explain_exceeded_cache(problem: ServingProblem, layout: ServingLayout) -> Finding:
@@ -158,15 +150,32 @@ PLACEMENT: tuple[ServingRule, ...] = (
         _explain_too_many_replicas,
     ),
 )
-MEMORY: tuple[ServingRule, ...] = (
-    ServingRule("V02", ("layout.tp", "model"), _leaves_no_kv_cache, _explain_no_cache),
-    ServingRule(
-        "V01",
-        ("job.max_model_len", "layout.tp"),
-        _exceeds_cache,
-        _explain_exceeded_cache,
-    ),
-)
+
+
+def _memory_rules() -> tuple[ServingRule, ...]:
+    """Return the rules on device memory. They share the last ``stage_caches``.
+
+    A search checks both rules one after the other for each layout, and the caches of all stages are
+    the most expensive part of a check.
+    """
+    last: list[tuple[ServingProblem, ServingLayout, tuple[StageCache, ...]]] = []
+
+    def caches(problem: ServingProblem, layout: ServingLayout) -> tuple[StageCache, ...]:
+        if not last or last[0][0] is not problem or last[0][1] is not layout:
+            last[:] = [(problem, layout, stage_caches(problem, layout))]
+        return last[0][2]
+
+    def has_no_cache(problem: ServingProblem, layout: ServingLayout) -> bool:
+        return any(stage.blocks < 1 for stage in caches(problem, layout))
+
+    def exceeds_cache(problem: ServingProblem, layout: ServingLayout) -> bool:
+        return any(stage.longest_bytes > stage.cache_bytes for stage in caches(problem, layout))
+
+    longest_fields = ("job.max_model_len", "layout.tp")
+    return (
+        ServingRule("V02", ("layout.tp", "model"), has_no_cache, _explain_no_cache),
+        ServingRule("V01", longest_fields, exceeds_cache, _explain_exceeded_cache),
+    )
 
 
 def limit_service(problem: ServingProblem, layout: ServingLayout) -> EngineLimits:

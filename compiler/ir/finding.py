@@ -29,13 +29,16 @@ class Span:
 class SpecPositions:
     """Map from spec paths (``cluster.racks[0].nodes``) to the spans of their values and keys.
 
-    ``lines`` contains the lines of each file, which the renderers print below a finding.
+    ``lines`` contains the lines of each file, which the renderers print below a finding. Of the
+    files in ``word_only`` they print only the marked word: a spec can name any file of the machine,
+    and its other text may be secret.
     """
 
     file: str = "<spec>"
     values: Mapping[str, Span] = field(default_factory=dict)
     keys: Mapping[str, Span] = field(default_factory=dict)
     lines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    word_only: frozenset[str] = frozenset()
 
     def span_of(self, path: str, *, key: bool = False) -> Span | None:
         """Return the span of the value, or of the key, at ``path`` in the spec file.

@@ -293,6 +293,26 @@ class Model:
         )
 
     @cached_property
+    def layer_type_sums(self) -> tuple[tuple[int, int, int, int], ...]:
+        """Numbers of (attention, recurrent, dense, routed) layers before each decoder layer.
+
+        The last entry counts all layers. The counts of any range of layers are a difference of two
+        entries, which makes the many splits of a serving search cheap to count.
+        """
+        sums = [(0, 0, 0, 0)]
+        for kind in self.layer_kinds:
+            attention, recurrent, dense, routed = sums[-1]
+            sums.append(
+                (
+                    attention + (kind.mixer == "attention"),
+                    recurrent + (kind.mixer in ("linear", "mamba")),
+                    dense + (kind.mlp == "dense"),
+                    routed + (kind.mlp == "experts"),
+                )
+            )
+        return tuple(sums)
+
+    @cached_property
     def kinds(self) -> tuple[LayerKind, ...]:
         """Distinct layer kinds of the model, dense kinds first."""
         return tuple(sorted(set(self.layer_kinds), key=KIND_ORDER.__getitem__))

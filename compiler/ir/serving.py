@@ -149,6 +149,18 @@ class StepTerms:
         parts = (self.projections, self.attention, self.mlp, self.communication)
         return sum(parts) + self.launch + self.head + self.host
 
+    def with_communication(self, seconds: float) -> StepTerms:
+        """Return a copy with ``seconds`` more communication."""
+        return StepTerms(
+            self.projections,
+            self.attention,
+            self.mlp,
+            self.communication + seconds,
+            self.launch,
+            self.head,
+            self.host,
+        )
+
     def scaled(self, times: float) -> StepTerms:
         """Return a copy in which every time is multiplied by ``times``.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from parc.compiler.catalog.library import Library
+from parc.compiler.catalog.library import Library, add_user_lines, read_user_file
 from parc.compiler.cost.kernels.collective_time import OPERATIONS
 from parc.compiler.cost.setup.calibrated import (
     PARAMETERS,
@@ -18,7 +18,7 @@ from parc.compiler.cost.setup.calibrated import (
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.ir import Cluster, Gpu, KernelStack
 from parc.compiler.spec.cluster_spec import ClusterSpec
-from parc.compiler.spec.reading.yaml_tree import Tree, read_tree, split_lines
+from parc.compiler.spec.reading.yaml_tree import Tree, read_tree
 from parc.compiler.spec.similar_names import did_you_mean
 
 AT = "cluster.calibration"
@@ -52,21 +52,13 @@ def resolve_calibration(
     path = None if isinstance(spec, str) else spec.calibration
     if path is None:
         return Calibration()
-    try:
-        text = library.text(path)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        finding = Finding(f"{path} cannot be read: {reason}", "the calibration file is named here")
-        sink.report("Q07", finding, at=AT)
+    text = read_user_file(path, library, sink, AT, "Q07")
+    tree = None if text is None else read_tree(text, path, sink)
+    if text is None or tree is None:
         return Calibration()
-    lines = {**sink.positions.lines, path: split_lines(text)}
-    sink.positions = replace(sink.positions, lines=lines)
-    tree = read_tree(text, path, sink)
-    return (
-        Calibration()
-        if tree is None
-        else _CalibrationReader(path, tree, sink).read_calibration(cluster)
-    )
+    if isinstance(tree.value, dict):
+        add_user_lines(path, text, sink)
+    return _CalibrationReader(path, tree, sink).read_calibration(cluster)
 
 
 def check_calibration_stack(

@@ -7,11 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from parc.compiler.catalog.library import Library
+from parc.compiler.catalog.library import Library, add_user_lines, read_user_file
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.ir import NodeType
 from parc.compiler.spec.cluster_spec import ClusterSpec, LevelSpec, RackSpec
-from parc.compiler.spec.reading.yaml_tree import split_lines
 from parc.compiler.topology.hostlist import HostlistError, expand
 
 if TYPE_CHECKING:
@@ -94,19 +93,13 @@ def _read_topology_file(
     """Return the content of the topology file ``path``; None after a diagnostic."""
     from parc.compiler.topology.readers.registry import FORMATS, detect_format
 
-    try:
-        text = library.text(path)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        sink.report(
-            "K07",
-            Finding(f"{path} cannot be read: {reason}", "the topology file is named here"),
-            at=TOPOLOGY_PATH,
-        )
+    text = read_user_file(path, library, sink, TOPOLOGY_PATH)
+    if text is None:
         return None
-    lines = {**sink.positions.lines, path: split_lines(text)}
-    sink.positions = replace(sink.positions, lines=lines)
-    format_name = spec.topology_format or detect_format(text)
+    detected = detect_format(text)
+    if detected is not None:
+        add_user_lines(path, text, sink)
+    format_name = spec.topology_format or detected
     if format_name is None:
         finding = Finding(
             f"the format of {path} is not recognized",

@@ -37,7 +37,7 @@ def _enumerate_meshes(problem: ServingProblem) -> Iterator[ServingLayout]:
     )
     for tp, pcp in prompts:
         for pp in _pipeline_parallel_sizes(problem, tp * pcp):
-            for dp in _data_parallel_sizes(problem, tp * pcp * pp):
+            for dp in _data_parallel_sizes(problem, tp * pcp, pp):
                 yield _build_layout(problem, (tp, pp, dp, pcp))
 
 
@@ -63,15 +63,19 @@ def _pipeline_parallel_sizes(problem: ServingProblem, gpus: int) -> list[int]:
     return _drop_forbidden(problem, "pp", [pinned] if pinned else list(range(1, max(most, 1) + 1)))
 
 
-def _data_parallel_sizes(problem: ServingProblem, gpus: int) -> list[int]:
-    """Return the data-parallel sizes to try if each data-parallel rank needs ``gpus`` GPUs.
+def _data_parallel_sizes(problem: ServingProblem, stage_gpus: int, pp: int) -> list[int]:
+    """Return the data-parallel sizes to try with ``stage_gpus`` GPUs per stage and rank.
 
     For a dense model only 1 is tried, because copies of a dense model run as separate replicas.
     """
     if problem.pins.dp is not None:
         return _drop_forbidden(problem, "dp", [problem.pins.dp])
+    experts, most = problem.model.experts, 1
     # Data-parallel ranks of one engine share the experts; without experts they share nothing.
-    most = problem.cluster.gpus // gpus if problem.model.experts else 1
+    if experts is not None:
+        # Each GPU of a stage stores a whole expert, or at least one column of each.
+        shares = max(experts.count + (problem.pins.redundant_experts or 0), experts.size)
+        most = min(problem.cluster.gpus // (stage_gpus * pp), shares // stage_gpus)
     return _drop_forbidden(problem, "dp", list(range(1, max(most, 1) + 1)))
 
 

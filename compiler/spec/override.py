@@ -69,7 +69,7 @@ def with_overrides(positions: SpecPositions, tree: Tree, overrides: Sequence[str
     lines = {**positions.lines}
     if overrides:
         lines[FILE] = tuple(overrides)
-    return SpecPositions(positions.file, tree.values, tree.keys, lines)
+    return SpecPositions(positions.file, tree.values, tree.keys, lines, positions.word_only)
 
 
 def _parse_value(text: str, number: int, where: str, sink: Sink) -> Tree | None:

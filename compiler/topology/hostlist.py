@@ -14,6 +14,8 @@ from functools import partial
 from itertools import groupby, product
 from math import prod
 
+MOST_SHOWN = 10**24
+"""Largest number of hosts that a message contains."""
 MOST_HOSTS = 200_000
 """Limit on the names of one host list, so that a typing error cannot fill the memory."""
 LONGEST_NAME = 253
@@ -61,7 +63,9 @@ def expand(text: str, most: int = MOST_HOSTS) -> list[str]:
         # Count before building: a range of 18 digits would exhaust the memory.
         count = prod(sizes)
         if len(hosts) + count > most:
-            message = f"{len(hosts) + count} hosts or more, over the limit of {most}"
+            # A product of many brackets can have more digits than Python prints.
+            shown = min(len(hosts) + count, MOST_SHOWN)
+            message = f"{shown} hosts or more, over the limit of {most}"
             raise TooManyHosts(message, column, len(item))
         names = _expand_item(item, column)
         # Names of an item differ only in digits, so two of them represent all.

@@ -173,7 +173,10 @@ def test_two_files_that_contradict_each_other_are_reported(tmp_path: Path) -> No
             (TREE, "#SBATCH -N 2"),
             "error[PARC-I05]: files of these kinds cannot be combined: sbatch, slurm",
         ),
-        (("SwitchName=a Nodes b\nBlockName=c",), "error[PARC-I01]: 'Nodes b' is not key=value"),
+        (
+            ("SwitchName=a Nodes b\nBlockName=c",),
+            "error[PARC-I01]: this part of the line is not key=value",
+        ),
     ],
 )
 def test_bad_files_are_reported_on_standard_error(

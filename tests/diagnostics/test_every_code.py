@@ -34,6 +34,7 @@ ELSEWHERE: dict[str, str] = {
     "O05": "tests/cli/test_compile.py",
     **{f"Q{number:02d}": "tests/cli/test_calibrate.py" for number in range(1, 7)},
     "D15": "tests/diagnostics/test_second_nets.py",
+    "I12": "tests/diagnostics/test_many_findings.py",
     **dict.fromkeys(("V32", "V33"), "tests/resolve/test_resolve_engine.py"),
     "X21": "tests/resolve/test_resolve_targets.py",
     "X23": "tests/backends/test_plugins.py",

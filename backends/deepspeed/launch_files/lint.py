@@ -52,7 +52,8 @@ def is_deepspeed(text: str) -> bool:
         return False
     try:
         tree = json.loads(text)
-    except ValueError:  # damaged JSON: its keys still show what it is
+    # The keys of damaged or too deeply nested JSON still show what it is.
+    except (ValueError, RecursionError):
         return any(f'"{key}"' in text for key in (*BATCH, "zero_optimization"))
     return isinstance(tree, Mapping) and bool({*BATCH, "zero_optimization"} & tree.keys())
 

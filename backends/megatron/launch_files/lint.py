@@ -164,7 +164,11 @@ def _is_misspelled(name: str, spellings: list[str]) -> bool:
 
     A name that extends a known flag counts as a flag of the user's program.
     """
-    typos = get_close_matches(name, spellings, 1, TYPO)
+    # Names of other lengths cannot reach the ratio; without them a script with thousands of flags
+    # of the user's program is checked several times faster.
+    size = len(name)
+    alike = [one for one in spellings if 2 * min(size, len(one)) >= TYPO * (size + len(one))]
+    typos = get_close_matches(name, alike, 1, TYPO)
     # A typo changes letters; a name with another number of words is more likely another flag.
     same = [typo for typo in typos if typo.count("-") == name.count("-")]
     return any(not name.startswith(typo) for typo in same)

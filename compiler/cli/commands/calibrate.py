@@ -25,8 +25,11 @@ from parc.compiler.cli import command_steps, options
     type=click.Path(path_type=Path),
     help="Write the calibration to FILE, which a spec can name under cluster.calibration.",
 )
+@options.root_option
 @options.format_option("text", "json")
-def command(runs: str, nccl: tuple[str, ...], output: Path | None, style: str) -> None:
+def command(
+    runs: str, nccl: tuple[str, ...], output: Path | None, root: Path | None, style: str
+) -> None:
     """Fit the cost model to RUNS, a CSV of measured step times.
 
     Each row contains the measured seconds per step. It also names either a spec, or a model, a node
@@ -40,7 +43,7 @@ def command(runs: str, nccl: tuple[str, ...], output: Path | None, style: str) -
     from parc.compiler.writer import write_file
 
     sink = Sink()
-    found = calibrate(read_source(runs), [read_source(name) for name in nccl], sink)
+    found = calibrate(read_source(runs, root=root), [read_source(name) for name in nccl], sink)
     if found is None:
         command_steps.exit_with_findings((sink,), style)
     assert found is not None

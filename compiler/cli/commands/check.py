@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import cast
+from pathlib import Path
+from typing import Any, cast
 
 import click
 
@@ -17,11 +18,12 @@ from parc.compiler.ir.finding import Severity
 @click.command("check")
 @click.argument("specs", metavar="SPEC...", nargs=-1, required=True)
 @options.set_option
+@options.root_option
 @options.format_option("text", "json", "sarif", "github")
 @options.fail_on_option
 @click.pass_context
 def command(
-    ctx: click.Context, specs: tuple[str, ...], overrides: tuple[str, ...], style: str, fail_on: str
+    ctx: click.Context, /, specs: tuple[str, ...], style: str, fail_on: str, **given: Any
 ) -> None:
     """Report all errors, warnings and advice for each SPEC; write nothing.
 
@@ -29,7 +31,7 @@ def command(
 
     SPEC is a file, or - for standard input. One run reports the findings of all specs.
     """
-    results = [_check_spec(spec, overrides) for spec in specs]
+    results = [_check_spec(spec, **given) for spec in specs]
     sinks = [sink for sink in results if sink is not None]
     command_steps.show_findings(sinks, cast(Format, style), sys.stdout)
     if len(sinks) < len(specs):  # an unreadable spec outweighs findings
@@ -41,7 +43,7 @@ def command(
         ctx.exit(command_steps.FOUND)
 
 
-def _check_spec(spec: str, overrides: tuple[str, ...]) -> Sink | None:
+def _check_spec(spec: str, overrides: tuple[str, ...], root: Path | None) -> Sink | None:
     """Return the sink with the findings of one spec.
 
     Print an error and return None if the file cannot be read.
@@ -51,7 +53,7 @@ def _check_spec(spec: str, overrides: tuple[str, ...]) -> Sink | None:
 
     sink = Sink()
     try:
-        check_spec(read_source(spec), overrides, sink)
+        check_spec(read_source(spec, root=root), overrides, sink)
     except UnreadableFileError as error:
         click.echo(f"parc: {error}", err=True)
         return None

@@ -21,6 +21,7 @@ from parc.compiler.cli import command_steps, options
     help="Output directory, which is replaced as a whole; the default is build/NAME.",
 )
 @options.set_option
+@options.root_option
 @click.option(
     "--emit",
     metavar="NAME,...",

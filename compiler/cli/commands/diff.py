@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -16,10 +17,11 @@ CHANGED = 3
 @click.command("diff")
 @click.argument("old", metavar="OLD")
 @click.argument("new", metavar="NEW")
+@options.root_option
 @options.format_option("text", "markdown", "json")
 @click.option("--exit-code", is_flag=True, help="Exit with 3 if there are differences.")
 @click.pass_context
-def command(ctx: click.Context, old: str, new: str, style: str, exit_code: bool) -> None:
+def command(ctx: click.Context, /, old: str, new: str, exit_code: bool, **given: Any) -> None:
     """Compare two specs or two output directories.
 
     The diff shows changes of spec fields, parallel sizes, memory, step time and flags. It lists the
@@ -33,13 +35,14 @@ def command(ctx: click.Context, old: str, new: str, style: str, exit_code: bool)
 
     launch = _read_launch(old)
     if launch is not None:
-        _diff_launch(ctx, (old, launch), new, (style, exit_code))
+        _diff_launch(ctx, (old, launch), new, exit_code, **given)
         return
 
     try:
-        found = diff(_read_side_of_diff(old, style), _read_side_of_diff(new, style))
+        found = diff(_read_side_of_diff(old, **given), _read_side_of_diff(new, **given))
     except NotAnOutputDirectory as error:
         raise click.UsageError(str(error)) from None
+    style = given["style"]
     if style == "json":
         command_steps.print_json(found.to_json())
     else:
@@ -48,12 +51,12 @@ def command(ctx: click.Context, old: str, new: str, style: str, exit_code: bool)
     ctx.exit(CHANGED if exit_code and found.has_changes else 0)
 
 
-def _read_side_of_diff(name: str, style: str) -> Side:
+def _read_side_of_diff(name: str, style: str, root: Path | None) -> Side:
     """Return one side of the diff: an output directory, or a spec that is compiled in memory.
 
     Warnings about the spec are printed to standard error.
     """
-    return read_side(name, _files_of(name, style))
+    return read_side(name, _files_of(name, style, root))
 
 
 def _read_launch(name: str) -> str | None:
@@ -68,17 +71,17 @@ def _read_launch(name: str) -> str | None:
 
 
 def _diff_launch(
-    ctx: click.Context, launch: tuple[str, str], new: str, output: tuple[str, bool]
+    ctx: click.Context, launch: tuple[str, str], new: str, exit_code: bool, **given: Any
 ) -> None:
     """Print the differences between a launch file, given as (name, text), and ``new``.
 
-    ``output`` is (format, True if differences end in the exit code CHANGED).
+    ``exit_code``: exit with CHANGED if there are differences.
     """
     from parc.compiler.report.diff import text as diff_text
     from parc.compiler.tools.launch_diff import diff_launch
 
-    style, exit_code = output
-    found = diff_launch(*launch, new, _files_of(new, style))
+    style = given["style"]
+    found = diff_launch(*launch, new, _files_of(new, **given))
     names = (found.old, found.new)
     if style == "json":
         command_steps.print_json(found.to_json())
@@ -88,7 +91,7 @@ def _diff_launch(
     ctx.exit(CHANGED if exit_code and found.has_changes else 0)
 
 
-def _files_of(name: str, style: str) -> dict[str, str]:
+def _files_of(name: str, style: str, root: Path | None) -> dict[str, str]:
     """Return path -> text of an output directory, or of the output of a spec."""
     if Path(name).is_dir():
         from parc.compiler.report.json.output_directory import read_directory, texts
@@ -98,7 +101,7 @@ def _files_of(name: str, style: str) -> dict[str, str]:
         return {path: text.replace("\r\n", "\n") for path, text in found.items()}
     from parc.compiler.pipeline import emit_plan
 
-    plan, sink = command_steps.plan_or_exit(name, (), style=style)
+    plan, sink = command_steps.plan_or_exit(name, (), style=style, root=root)
     files = {artifact.path: artifact.text for artifact in emit_plan(plan, sink)}
     command_steps.show_findings((sink,), "text", sys.stderr)
     return files

@@ -58,7 +58,8 @@ def command(kind: str, files: tuple[str, ...], output: Path | None, style: str) 
         for source, (_, part) in zip(sources, parts, strict=True)
     ]
     lines = {name: tuple(text.splitlines()) for text, name in texts}
-    sink.positions = SpecPositions(files[0], lines=lines)
+    # As for the files of a spec, findings show only words: the output may go to a public log.
+    sink.positions = SpecPositions(files[0], lines=lines, word_only=frozenset(lines))
     found = import_files(kind, texts, sink)
     text = ""
     if found is not None and style == "yaml":

@@ -29,6 +29,7 @@ from parc.compiler.cli import command_steps, options
     "whole; the default is build/NAME.",
 )
 @options.set_option
+@options.root_option
 @click.option("--dry-run", is_flag=True, help="Show the moves; write nothing.")
 @options.format_option("text", "json")
 @click.pass_context

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import click
 
@@ -12,6 +13,7 @@ from parc.compiler.cli import command_steps, options
 @click.command("search")
 @options.spec_argument
 @options.set_option
+@options.root_option
 @click.option(
     "--top",
     metavar="N",
@@ -21,7 +23,7 @@ from parc.compiler.cli import command_steps, options
     help="Number of candidates to list.",
 )
 @options.format_option("table", "json", "csv")
-def command(spec: str, overrides: tuple[str, ...], top: int, style: str) -> None:
+def command(spec: str, overrides: tuple[str, ...], top: int, style: str, root: Path | None) -> None:
     """Rank the layouts that fit SPEC and compare them with the chosen one.
 
     The first row is the layout that parc compile chooses. A second table shows how many layouts
@@ -29,7 +31,7 @@ def command(spec: str, overrides: tuple[str, ...], top: int, style: str) -> None
     """
     from parc.compiler.report.text import search_table
 
-    plan, sink = command_steps.plan_or_exit(spec, overrides, style=style)
+    plan, sink = command_steps.plan_or_exit(spec, overrides, style=style, root=root)
     if style == "json":
         command_steps.print_json(search_table.search_document(plan, top))
         return

@@ -7,6 +7,7 @@ slowest link of the group.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from parc.compiler.cost.serving.shard import Shard, build_shard
 from parc.compiler.ir import Cluster, Model, ServingEfficiency
@@ -127,7 +128,7 @@ class ServingLinks:
         return latency + nbytes / rate
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, so that the rates below can be cached
 class Deployment:
     """Model on a cluster under one layout, with the values that are the same in all steps."""
 
@@ -144,7 +145,7 @@ class Deployment:
         """Return the constants of the serving engine."""
         return self.setup.engine
 
-    @property
+    @cached_property
     def memory_bytes_per_second(self) -> float:
         """Return the bytes per second that an element-wise kernel reaches."""
         return self.cluster.gpu.memory_gb_per_s * 1e9 * self.hardware.memory
@@ -171,7 +172,7 @@ class Deployment:
         fp8 = gpu.peak("fp8")
         return (fp8 * self.hardware.gemm_fp8 if fp8 else wide) * 1e12
 
-    @property
+    @cached_property
     def attention_flops_per_second(self) -> float:
         """Return the FLOP/s that the attention core reaches."""
         gpu = self.cluster.gpu
@@ -183,9 +184,19 @@ class Deployment:
 
         ``nbytes`` is the number of bytes per weight.
         """
-        read = weights * nbytes / self.weight_bytes_per_second(nbytes)
+        if not weights:
+            return 0.0
+        rates = self._gemm_rates.get(nbytes)
+        if rates is None:
+            rates = (self.weight_bytes_per_second(nbytes), self.gemm_flops_per_second(nbytes))
+            self._gemm_rates[nbytes] = rates
         # Roofline: the longer of reading the weights and multiplying them.
-        return max(read, 2 * weights * rows / self.gemm_flops_per_second(nbytes))
+        return max(weights * nbytes / rates[0], 2 * weights * rows / rates[1])
+
+    @cached_property
+    def _gemm_rates(self) -> dict[float, tuple[float, float]]:
+        """Bytes per weight -> (bytes per second, FLOP/s), filled on first use."""
+        return {}
 
 
 def deploy(

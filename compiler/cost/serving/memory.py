@@ -49,7 +49,7 @@ class CacheBlocks:
         It is the number of layers that the largest layer group has on the stage. The stage has
         ``layers`` layers from index ``first`` on.
         """
-        stage = LayerCounts.from_kinds(model.layer_kinds[first : first + layers])
+        stage = LayerCounts.in_range(model, first, layers)
         pages = 1
         if self.attention:
             pages = max(pages, ceil(stage.attention / self.attention))
@@ -89,7 +89,7 @@ def cache_blocks(model: Model, setup: ServingSetup, tp: int, block_tokens: int) 
     Raises: ValueError: the model has recurrent layers, and the engine declares no policy for them.
     """
     token_bytes = cache_bytes_per_token(model.attention, tp, KV_BYTES[setup.kv])
-    layers = LayerCounts.from_kinds(model.layer_kinds)
+    layers = LayerCounts.in_range(model)
     if not layers.recurrent:
         return CacheBlocks(block_tokens, block_tokens * token_bytes, 1, 0)
     policy = setup.engine.states.pages
@@ -145,7 +145,7 @@ def _cache_bytes_per_token_and_sequence(
     cache stores in addition can be evicted.
     """
     layers = layers_of_longest_stage(model, layout)
-    whole = LayerCounts.from_kinds(model.layer_kinds)
+    whole = LayerCounts.in_range(model)
     if not whole.recurrent or setup.engine.states.pages is None:
         attention = layers * whole.attention / model.layers
         recurrent = layers * whole.recurrent / model.layers
@@ -174,7 +174,7 @@ def request_bytes(model: Model, layout: ServingLayout, setup: ServingSetup, toke
     per_token /= layout.dcp
     if window is None or window >= tokens:
         return per_token * tokens + per_sequence
-    short = windowed_layers(model) / max(LayerCounts.from_kinds(model.layer_kinds).attention, 1)
+    short = windowed_layers(model) / max(LayerCounts.in_range(model).attention, 1)
     return per_token * ((1 - short) * tokens + short * window * layout.dcp) + per_sequence
 
 

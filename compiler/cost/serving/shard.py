@@ -64,6 +64,13 @@ class LayerCounts:
             routed=mlps.count("experts"),
         )
 
+    @classmethod
+    def in_range(cls, model: Model, first: int = 0, layers: int | None = None) -> LayerCounts:
+        """Return the counts of ``layers`` layers from index ``first`` on; the default is all."""
+        sums = model.layer_type_sums
+        before, after = sums[first], sums[-1 if layers is None else first + layers]
+        return cls(*(end - start for start, end in zip(before, after, strict=True)))
+
     def scaled(self, share: float) -> LayerCounts:
         """Return the number of layers of each type, multiplied by ``share``."""
         return LayerCounts(
@@ -123,7 +130,7 @@ def build_shard(model: Model, layout: ServingLayout, setup: ServingSetup) -> Sha
     experts = model.experts
     return Shard(
         # Layer types are assumed to be distributed evenly over the stages.
-        layers=LayerCounts.from_kinds(model.layer_kinds).scaled(
+        layers=LayerCounts.in_range(model).scaled(
             layers_of_longest_stage(model, layout) / model.layers
         ),
         attention=attention_elements(model, tp),
@@ -261,10 +268,15 @@ def shard_bytes(model: Model, part: Shard, setup: ServingSetup) -> float:
 
     Embeddings, norms and routers are stored in 16 bit in all formats.
     """
+    return layers_bytes(model, part, setup, part.layers) + 2 * part.embedding
+
+
+def layers_bytes(model: Model, part: Shard, setup: ServingSetup, layers: LayerCounts) -> float:
+    """Return the bytes of ``layers`` layers, each of the size that it has in ``part``."""
     linear, wide = WEIGHT_BYTES[setup.weights], mixer_weight_bytes(model, setup)
-    layers, attention, recurrent = part.layers, part.attention, part.recurrent
+    attention, recurrent = part.attention, part.recurrent
     total = layers.attention * (attention.projections * wide + 2 * attention.unquantized)
     total += layers.recurrent * (recurrent.projections * wide + 2 * recurrent.unquantized)
     total += layers.residual_blocks * 2 * part.norm + layers.dense * part.mlp * linear
     routed = 2 * part.router + linear * (part.shared + part.experts * part.expert)
-    return total + layers.routed * routed + 2 * part.embedding
+    return total + layers.routed * routed

@@ -7,8 +7,6 @@ refuses to start unless one request of the maximum length fits.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from parc.compiler.cost.counts.cache import round_up_to_blocks, windowed_layers
 from parc.compiler.cost.counts.params import norm_params
 from parc.compiler.cost.serving.memory import (
@@ -18,7 +16,12 @@ from parc.compiler.cost.serving.memory import (
     kv_bytes_per_layer,
     overhead_bytes,
 )
-from parc.compiler.cost.serving.shard import LayerCounts, shard_bytes, shard_with_expert_copies
+from parc.compiler.cost.serving.shard import (
+    LayerCounts,
+    Shard,
+    layers_bytes,
+    shard_with_expert_copies,
+)
 from parc.compiler.ir import Cluster, Model
 from parc.compiler.ir.engine_constants import ExtraLayers, ShardingConstants
 from parc.compiler.ir.serving import ServingLayout, ServingMemory, ServingSetup, even_stages
@@ -72,43 +75,34 @@ def stage_caches(
 
     ``longest`` is the length in tokens of the longest request; None: the length in the spec.
     """
+    model, setup, memory = problem.model, problem.service.setup, problem.cluster.gpu.memory_bytes
     longest = problem.service.longest if longest is None else longest
-    stages = stage_layers(problem, layout)
-    starts = [sum(stages[:stage]) for stage in range(len(stages))]
-    return tuple(
-        _stage_memory_and_cache(problem, layout, (stage, first, layers), longest)
-        for stage, (first, layers) in enumerate(zip(starts, stages, strict=True))
-    )
-
-
-def _stage_memory_and_cache(
-    problem: ServingProblem, layout: ServingLayout, place: tuple[int, int, int], longest: int
-) -> StageCache:
-    """Return the memory and the cache of one rank of a pipeline stage.
-
-    ``place`` is (stage, index of its first layer, its number of layers).
-    """
-    model, service = problem.model, problem.service
-    stage, first, layers = place
-    setup = service.setup
-    weights = stage_weights_bytes(model, setup, layout, place)
+    # These values are the same on all stages; searches of large clusters need them often.
+    whole = shard_with_expert_copies(model, layout, setup)
     overhead = overhead_bytes(model, setup, layout.tp)
     blocks = service_blocks(problem, layout)
-    # A block has one page for each layer of the widest group on this stage.
-    block = blocks.pages(model, first, layers) * blocks.page_bytes
-    # vLLM frees the blocks of tokens that are outside the window of a layer.
+    request_blocks = blocks.blocks_of_request(longest, layout.dcp)
     outside = _tokens_outside_window(problem, layout, longest)
-    outside *= windowed_layers(model, first, layers)
-    return StageCache(
-        stage=stage,
-        layers=layers,
-        weights_bytes=weights,
-        overhead_bytes=overhead,
-        cache_bytes=cache_bytes(problem.cluster.gpu.memory_bytes, setup, weights, overhead),
-        block_bytes=block,
-        longest_bytes=block * blocks.blocks_of_request(longest, layout.dcp)
-        - outside * kv_bytes_per_layer(model, layout.tp, setup),
-    )
+    outside_bytes = outside * kv_bytes_per_layer(model, layout.tp, setup)
+    found, first = [], 0
+    for stage, layers in enumerate(stage_layers(problem, layout)):
+        weights = _stage_weights_bytes(model, setup, whole, layout.pp, (stage, first, layers))
+        # A block has one page for each layer of the widest group on this stage.
+        block = blocks.pages(model, first, layers) * blocks.page_bytes
+        # vLLM frees the blocks of tokens that are outside the window of a layer.
+        freed = outside_bytes * windowed_layers(model, first, layers) if outside else 0.0
+        cache = StageCache(
+            stage=stage,
+            layers=layers,
+            weights_bytes=weights,
+            overhead_bytes=overhead,
+            cache_bytes=cache_bytes(memory, setup, weights, overhead),
+            block_bytes=block,
+            longest_bytes=block * request_blocks - freed,
+        )
+        found.append(cache)
+        first += layers
+    return tuple(found)
 
 
 def _tokens_outside_window(problem: ServingProblem, layout: ServingLayout, longest: int) -> int:
@@ -134,17 +128,19 @@ def stage_weights_bytes(
     stores the embedding, the last one the output projection and the final norm. For some model
     families, engines store the embedding or both matrices on every stage.
     """
-    stage, first, layers = place
     whole = shard_with_expert_copies(model, layout, setup)
-    is_last = stage == layout.pp - 1
-    matrices = _vocabulary_matrices(model, setup.engine.sharding, stage, layout.pp)
-    part = replace(
-        whole,
-        layers=LayerCounts.from_kinds(model.layer_kinds[first : first + layers]),
-        embedding=matrices * whole.head,
-    )
-    final = 2 * norm_params(model, model.hidden) if is_last else 0.0
-    return shard_bytes(model, part, setup) + final
+    return _stage_weights_bytes(model, setup, whole, layout.pp, place)
+
+
+def _stage_weights_bytes(
+    model: Model, setup: ServingSetup, whole: Shard, pp: int, place: tuple[int, int, int]
+) -> float:
+    """Return the bytes as ``stage_weights_bytes`` does; ``whole`` is the shard of the layout."""
+    stage, first, layers = place
+    matrices = _vocabulary_matrices(model, setup.engine.sharding, stage, pp)
+    counts = LayerCounts.in_range(model, first, layers)
+    final = 2 * norm_params(model, model.hidden) if stage == pp - 1 else 0.0
+    return layers_bytes(model, whole, setup, counts) + 2 * (matrices * whole.head) + final
 
 
 def fullest_stage_memory(
@@ -157,9 +153,10 @@ def fullest_stage_memory(
     """
     overhead = overhead_bytes(model, setup, layout.tp)
     blocks = cache_blocks(model, setup, layout.tp, setup.engine.memory.default_block_tokens)
+    whole = shard_with_expert_copies(model, layout, setup)
     budgets, first, widest = [], 0, 1
     for stage, layers in enumerate(layout.stages):
-        weights = stage_weights_bytes(model, setup, layout, (stage, first, layers))
+        weights = _stage_weights_bytes(model, setup, whole, layout.pp, (stage, first, layers))
         left = cache_bytes(cluster.gpu.memory_bytes, setup, weights, overhead)
         pages = blocks.pages(model, first, layers)
         # Stages are compared by bytes per page, because all stages have equally many blocks.

@@ -67,13 +67,15 @@ def step_terms(deployment: Deployment, batch: Batch) -> StepTerms:
     linear = WEIGHT_BYTES[setup.weights]
     mlp = layers.dense * deployment.gemm_seconds(part.mlp, own, linear)
     mlp += layers.routed * routed_seconds(deployment, own)
+    attention = layers.attention * _attention_seconds(deployment, batch)
+    if layers.recurrent:
+        attention += layers.recurrent * recurrent_seconds(deployment, batch.decode, batch.prefill)
     # Only the last token of a prompt needs logits; a prompt has about 2 x span tokens.
     heads = verified + batch.prefill / max(batch.span * 2, 1.0)
     host = deployment.engine.scheduling
     return StepTerms(
         projections=_projection_seconds(deployment, own),
-        attention=layers.attention * _attention_seconds(deployment, batch)
-        + layers.recurrent * recurrent_seconds(deployment, batch.decode, batch.prefill),
+        attention=attention,
         mlp=mlp,
         communication=_communication_seconds(deployment, own)
         + layers.attention

@@ -10,7 +10,7 @@ prompt, the delay before it (``waits.py``), and the wait for a slot.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from parc.compiler.cost.serving.deployment import Deployment, deploy
 from parc.compiler.cost.serving.memory import request_bytes, serving_memory
@@ -231,12 +231,11 @@ def _seconds_through_all_stages(deployment: Deployment, batch: Batch) -> StepTer
     layout = deployment.layout
     if layout.pp == 1:
         return step_terms(deployment, batch)
-    share = replace(batch, decode=batch.decode / layout.pp, prefill=batch.prefill / layout.pp)
+    share = Batch(batch.decode / layout.pp, batch.context, batch.prefill / layout.pp, batch.span)
     terms = step_terms(deployment, share)
     nbytes = 2 * (share.decode + share.prefill) * deployment.model.hidden
     hop = deployment.links.hop_seconds(nbytes / layout.pcp, layout.tp * layout.pcp)
-    terms = replace(terms, communication=terms.communication + hop)
-    return terms.scaled(layout.pp * PIPELINE_BALANCE)
+    return terms.with_communication(hop).scaled(layout.pp * PIPELINE_BALANCE)
 
 
 def _infeasible_estimate(deployment: Deployment, memory: ServingMemory) -> ServingEstimate:

@@ -31,6 +31,10 @@ ZERO_WIDTH_JOINERS = "\u200c\u200d"
 """Characters of category Cf that join letters and emoji in ordinary text, and have width 0."""
 MAX_COLUMNS = 120
 """Maximum number of columns of a source line; a longer line is cut around the marked part."""
+MAX_CHARACTERS = 1000
+"""Maximum number of characters of a source line to measure before, in and after the marked part."""
+MAX_WORD = 60
+"""Maximum number of characters to print of a file of which only marked words may be printed."""
 LEADING_COLUMNS = 30
 """Number of columns to keep before the marked part if a line is cut."""
 
@@ -58,9 +62,12 @@ def cut_excerpt(line: str, column: int, length: int) -> tuple[str, int, int]:
         columns; the offset of the first column is 0.
     """
     start = min(max(column - 1, 0), len(line))
-    before = make_printable(line[:start])
-    marked = make_printable(line[start : start + length])
-    after = make_printable(line[start + length :])
+    # Only the part around the mark is escaped and measured: a spec with a thousand mistakes on a
+    # line of a megabyte would take minutes otherwise.
+    first, end = max(0, start - MAX_CHARACTERS), start + min(length, MAX_CHARACTERS)
+    before = make_printable(line[first:start])
+    marked = make_printable(line[start:end])
+    after = make_printable(line[end : end + MAX_CHARACTERS])
     offset, marker_length = display_width(before), max(1, display_width(marked))
     if offset + marker_length + display_width(after) <= MAX_COLUMNS:
         return before + marked + after, offset, marker_length
@@ -70,6 +77,22 @@ def cut_excerpt(line: str, column: int, length: int) -> tuple[str, int, int]:
         offset = display_width(before)
     text = _cut_to_columns(before + marked + after, MAX_COLUMNS - 3) + "..."
     return text, offset, min(marker_length, max(1, MAX_COLUMNS - 3 - offset))
+
+
+def cut_word(line: str, column: int, length: int) -> tuple[str, int, int]:
+    """Return only the marked word of a source line, with the place of the marker below it.
+
+    The arguments and the result are those of ``cut_excerpt``. Other text of the line is replaced by
+    dots. A mark of one character is a position without a word, so no text is printed.
+    """
+    start = max(column - 1, 0)
+    found = line[start : start + min(length, MAX_WORD)].split(maxsplit=1) if length > 1 else []
+    word = make_printable(found[0]) if found else ""
+    if not word:
+        return "...", 0, 1
+    before = "... " if line[:start].strip() else ""
+    after = " ..." if line[start + len(found[0]) :].strip() else ""
+    return before + word + after, len(before), display_width(word)
 
 
 def _cut_to_columns(text: str, columns: int) -> str:
@@ -213,10 +236,12 @@ def _source_lines(
         if not 0 < mark.span.line <= len(lines):
             continue
         source = lines[mark.span.line - 1]
-        text, offset, length = cut_excerpt(source, mark.span.column, mark.span.length)
+        word_only = mark.span.file in positions.word_only
+        cut = cut_word if word_only else cut_excerpt
+        text, offset, length = cut(source, mark.span.column, mark.span.length)
         if last and mark.span.line - last > MAX_LINE_GAP:
             yield "..."
-        if mark.span.line != last:
+        if word_only or mark.span.line != last:
             yield f"{mark.span.line:>{gutter}} | {text}".rstrip()
         last = mark.span.line
         label = f"{mark.sign * length} {make_printable(mark.text)}".rstrip()

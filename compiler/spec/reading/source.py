@@ -25,13 +25,18 @@ class Source:
     """Text, with U+FFFD for bytes that are not UTF-8; the loader reports their position."""
     folder: Path | None
     """Folder to which paths in the spec are relative; None if the spec has no folder."""
+    root: Path | None = None
+    """Folder that must contain all files that the spec names; None for ``folder``."""
 
 
-def read_source(path_or_dash: str, most: int = MAX_TEXT_BYTES) -> Source:
+def read_source(
+    path_or_dash: str, most: int = MAX_TEXT_BYTES, *, root: Path | None = None
+) -> Source:
     """Return the text of a file, or of standard input if the path is ``-``.
 
     The folder of standard input is the current folder. At most ``most`` + 1 bytes are read, which
-    is enough for the loader to report that the text exceeds ``most`` bytes.
+    is enough for the loader to report that the text exceeds ``most`` bytes. Files that the text
+    names must be below ``root``, or below the folder of the file if it is None.
 
     Raises:
         UnreadableFileError: the file does not exist, is a folder, or the user may not read it.
@@ -40,14 +45,14 @@ def read_source(path_or_dash: str, most: int = MAX_TEXT_BYTES) -> Source:
         # Python has no stream for a file descriptor that was closed before it started.
         if sys.stdin is None:
             raise UnreadableFileError("cannot read standard input: it is closed")
-        return Source("<stdin>", _read_utf8(sys.stdin.buffer, most), Path())
+        return Source("<stdin>", _read_utf8(sys.stdin.buffer, most), Path(), root)
     try:
         with Path(path_or_dash).open("rb") as stream:
             text = _read_utf8(stream, most)
     except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
         reason = getattr(error, "strerror", None) or str(error)
         raise UnreadableFileError(f"cannot read {path_or_dash!r}: {reason}") from error
-    return Source(path_or_dash, text, Path(path_or_dash).parent)
+    return Source(path_or_dash, text, Path(path_or_dash).parent, root)
 
 
 def _read_utf8(stream: BinaryIO, most: int) -> str:

@@ -250,7 +250,8 @@ class _RowReader:
     def _read_spec(self) -> Source | None:
         path = self.row.text("spec")
         try:
-            source = read_source(str((self.source.folder or Path()) / path))
+            folder = self.source.folder or Path()
+            source = read_source(str(folder / path), root=self.source.root)
         except UnreadableFileError as error:
             self.sink.report("Q02", str(error), span=self.row.span_of("spec"))
             return None

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from parc.compiler.catalog.library import Library
@@ -61,7 +62,9 @@ def resolve_tree(
     The spec must be complete.
     """
     # JSON is valid YAML, so the usual reader of specs can parse the tree.
-    return resolve_spec(Source("lint", json.dumps(tree), options.folder), (), sink)
+    # The user can name any file with --model; a script can name only files below the folder.
+    root = Path("/") if options.model else None
+    return resolve_spec(Source("lint", json.dumps(tree), options.folder, root), (), sink)
 
 
 def read_hosts(size: JobSize) -> dict[str, Any]:

@@ -51,13 +51,15 @@ class Script:
 
         Statements that print a message, and the labels of ``case`` branches, are skipped.
         """
-        lines = self.text.split("\n")
+        # Each line is matched once, because a line can have many thousand words.
+        lines = enumerate(self.text.split("\n"), start=1)
+        labels = {number for number, line in lines if _LABEL.match(line)}
         words = [
             word
             for statement in statements(self.words)
             if statement[0].text not in _PRINTING
             for word in statement
-            if not _LABEL.match(lines[word.span.line - 1])
+            if word.span.line not in labels
         ]
         return written_flags(words, known)
 
@@ -192,7 +194,7 @@ class ScriptSink(Sink):
             first: position for findings about fields that no flag sets.
         """
         old = self.positions
-        self.positions = SpecPositions(old.file, {**old.values, **spans}, old.keys, old.lines)
+        self.positions = replace(old, values={**old.values, **spans})
         self.flags = {**self.flags, **flags}
         self._first = first
 

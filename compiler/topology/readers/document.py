@@ -17,6 +17,8 @@ from parc.compiler.spec.reading.yaml_tree import Tree, read_tree
 from parc.compiler.topology.readers.reader_state import Reading
 
 Path = tuple[str | int, ...]
+MOST_SEARCHED = 50_000_000
+"""Largest number of characters to scan for positions in a file, in all searches together."""
 LONGEST_SEARCH = 2_000_000
 """Characters of a JSON text up to which positions are searched; findings in a longer text are shown
 at line 1, column 1."""
@@ -116,10 +118,16 @@ class Document:
         """Store the parsed value; ``tree`` has the positions of a YAML text, None for JSON."""
         self.reading, self._tree = reading, tree
         self.root = Node(value, (), self)
+        self._searched = 0
 
     def find(self, path: Path) -> Span:
         """Return the position of the value at ``path``, or of its nearest ancestor in the text."""
         if self._tree is None:
+            # Each search scans the text, and a file of thousands of hosts would be scanned for each
+            # host. Beyond the budget, positions are the start of the file.
+            self._searched += len(self.reading.text)
+            if self._searched > MOST_SEARCHED:
+                return self.reading.span()
             return _span_at(self.reading, *_find_json(self.reading.text, path))
         for length in range(len(path), -1, -1):
             where = ""

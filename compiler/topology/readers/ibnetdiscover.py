@@ -293,9 +293,9 @@ def _read_block_line(line: Line, device: str, graph: FabricGraph, reading: Readi
     if port is None or not device:
         problem = "is not a device or a port" if device else "comes before the first device"
         finding = Finding(
-            f"{text[:40]!r} {problem}", help='example of a port: [1] "H-guid"[1] # "host hca" 4xNDR'
+            f"this line {problem}", help='example of a port: [1] "H-guid"[1] # "host hca" 4xNDR'
         )
-        reading.refuse("I01", finding, reading.span(line.number, 1, len(line.text)))
+        reading.refuse("I01", finding, reading.span(line.number))
         return device
     rate = _RATE.search(text)
     # 0.0 if the comment has no rate or an unknown one; the cable is still used.

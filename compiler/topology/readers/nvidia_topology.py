@@ -104,10 +104,8 @@ def _read_matrix(reading: Reading) -> LinkMatrix | None:
         elif words[0] in columns:
             _add_row(line, words, columns, (cells, reading))
         elif not line.text.strip().startswith(("Legend", "NIC")) and "=" not in line.text:
-            finding = Finding(
-                f"{words[0][:40]!r} is not a row of the matrix", "no column has this name"
-            )
-            reading.refuse("I01", finding, reading.span(line.number, 1, len(words[0])))
+            finding = Finding("this line is not a row of the matrix", "no column has this name")
+            reading.refuse("I01", finding, reading.span(line.number))
     matrix = LinkMatrix(columns, cells)
     return matrix if _is_complete(matrix, reading) else None
 
@@ -283,8 +281,8 @@ def read_fabric_query(reading: Reading) -> Fragment | None:
         match = _ROW.fullmatch(line.text[:400])
         if match is None:
             if not _HEADER.match(line.text):
-                finding = Finding(f"{line.text.strip()[:40]!r} is not of the form `UUID, clique`")
-                reading.refuse("I01", finding, reading.span(line.number, 1, len(line.text)))
+                finding = Finding("this line is not of the form `UUID, clique`")
+                reading.refuse("I01", finding, reading.span(line.number))
             continue
         host = match[1] or own
         # The driver prints N/A or a zero UUID for GPUs without a fabric.

@@ -135,9 +135,9 @@ def _report_other_text(number: int, rest: str, start: int, reading: Reading) -> 
     if words:
         column = start + rest.index(words[0]) + 1
         finding = Finding(
-            f"{words[:40]!r} is not key=value", help="example: SwitchName=leaf1 Nodes=n[1-8]"
+            "this part of the line is not key=value", help="example: SwitchName=leaf1 Nodes=n[1-8]"
         )
-        reading.refuse("I01", finding, reading.span(number, column, len(words)))
+        reading.refuse("I01", finding, reading.span(number, column))
 
 
 def _checked_entry(entry: Entry, reading: Reading) -> Iterator[tuple[str, Entry]]:

@@ -1,0 +1,77 @@
+"""Thousands of mistakes, or mistakes in very long lines, are reported fast and briefly."""
+
+from __future__ import annotations
+
+import pytest
+
+from parc.compiler.diagnostics import Sink
+from parc.compiler.diagnostics.render import render
+from parc.compiler.diagnostics.sink import MOST_PER_CODE
+from parc.compiler.pipeline import plan_spec
+from parc.compiler.spec.reading.source import Source
+from tests.laws.test_mutated_specs import time_limit
+
+HEAD = "parc: 1\nname: a\nmodel: llama-3-8b\njob: {sequence_length: 8192, global_batch: 64}\n"
+
+
+def report(text: str) -> Sink:
+    sink = Sink()
+    plan_spec(Source("a.yaml", text, None), (), sink)
+    return sink
+
+
+def test_mistakes_beyond_the_limit_of_a_code_are_counted() -> None:
+    names = ", ".join(f"x{number}" for number in range(MOST_PER_CODE + 3))
+    sink = report(f"{HEAD}cluster: {{node: dgx-h100, nodes: 1}}\nemit: [{names}]\n")
+    codes = [found.code for found in sink.diagnostics]
+    assert (codes.count("PARC-X16"), codes.count("PARC-I12")) == (MOST_PER_CODE, 1)
+    assert "PARC-X16 was found 3 more times" in render([sink])
+
+
+def test_the_limit_also_applies_to_the_findings_of_two_sinks() -> None:
+    first, second = Sink(), Sink()
+    for number in range(MOST_PER_CODE + 1):
+        first.report("D01", f"first {number}")
+        second.report("D01", f"second {number}")
+    first.extend(second)
+    codes = [found.code for found in first.diagnostics]
+    assert (codes.count("PARC-D01"), codes.count("PARC-I12")) == (MOST_PER_CODE, 1)
+    assert f"{MOST_PER_CODE + 2} more times" in render([first])
+
+
+LONG = "a" * 900_000
+
+
+@pytest.mark.parametrize(
+    ("code", "cluster"),
+    [
+        ("K01", f"{{node: {LONG}, nodes: 1}}"),
+        ("K01", f"{{node: dgx-h100, gpu: {LONG}, nodes: 1}}"),
+        ("K07", f"{{node: ./{LONG}.yaml, nodes: 1}}"),
+        ("K07", f"{{node: dgx-h100, topology: {LONG}.conf}}"),
+        ("Q07", f"{{node: dgx-h100, nodes: 1, calibration: {LONG}.yaml}}"),
+        ("H09", f"{{node: dgx-h100, racks: [{{name: a, nodes: 'n{'[1-9]' * 60_000}'}}]}}"),
+    ],
+)
+def test_a_value_of_a_megabyte_gives_a_short_finding(code: str, cluster: str) -> None:
+    with time_limit(10):
+        text = render([report(f"{HEAD}cluster: {cluster}\n")])
+    assert f"PARC-{code}" in text
+    assert len(text) < 10_000
+
+
+def test_a_model_name_of_a_megabyte_gives_a_short_finding() -> None:
+    with time_limit(10):
+        text = render([report(HEAD.replace("llama-3-8b", LONG))])
+    assert "PARC-K01" in text
+    assert len(text) < 10_000
+
+
+@pytest.mark.parametrize("style", ["text", "json", "sarif", "github"])
+def test_many_findings_on_a_line_of_a_megabyte_are_printed_in_seconds(style: str) -> None:
+    hosts = ", ".join(f"n{number % 10}" for number in range(MOST_PER_CODE * 2))
+    line = f"cluster: {{node: dgx-h100, racks: [{{name: a, nodes: [{' ' * 900_000}{hosts}]}}]}}\n"
+    with time_limit(5):
+        text = render([report(HEAD + line)], style)
+    assert text.count("PARC-H02") >= MOST_PER_CODE
+    assert len(text) < 1_000_000

@@ -1,0 +1,101 @@
+"""A mutated file of another tool is imported and linted with a result or findings.
+
+There is no traceback, no file without a result, and no file that takes more than 10 CPU seconds.
+PARC_FUZZ=10000 sets the number of files; the default keeps the suite fast.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from parc.compiler.diagnostics import Sink, SpecPositions
+from parc.compiler.diagnostics.render import render
+from parc.compiler.tools.importers.format_fragment import fragment_yaml
+from parc.compiler.tools.importers.import_files import import_files
+from parc.compiler.tools.lint.lint_file import lint_text
+from parc.compiler.tools.lint.options import LintOptions
+from tests.compiled import emitted as emitted_files
+from tests.compiled import example
+from tests.laws.test_mutated_specs import time_limit
+from tests.lint import scripts
+from tests.topology.mutations import mutated
+from tests.topology.test_readers import CASES
+
+COUNT = int(os.environ.get("PARC_FUZZ", "60"))
+SECONDS = 10
+SCRIPTS = tuple(
+    text
+    for name, text in sorted(vars(scripts).items())
+    if name.isupper() and isinstance(text, str) and "\n" in text
+)
+EXAMPLES = ("gpt2-small", "llama-3-70b", "llama-2-70b-serve")
+FACTS = (LintOptions(), LintOptions(model="llama-3-8b", cluster="dgx-h100", gpus=16))
+
+
+def seeds() -> list[tuple[str, str]]:
+    """Return (format, text) of files to mutate; the format is empty for files that are linted."""
+    found = [(case["kind"], case["given"]) for case in CASES]
+    found += [("", text) for text in SCRIPTS]
+    for name in EXAMPLES:
+        files = emitted_files(example(name))
+        found += [("", text) for path, text in files.items() if path.endswith((".sh", ".sbatch"))]
+    return found
+
+
+def enlarged(text: str, dice: random.Random) -> str:
+    """Repeat a line or a word some thousand times, as a broken generator does."""
+    if dice.random() < 0.5:
+        lines = text.split("\n")
+        at = dice.randrange(len(lines))
+        return "\n".join([*lines[:at], *[lines[at]] * dice.choice((300, 3000)), *lines[at:]])
+    words = text.split(" ")
+    at = dice.randrange(len(words))
+    return " ".join([*words[:at], *[words[at]] * dice.choice((300, 30_000)), *words[at:]])
+
+
+def outcome(kind: str, text: str, dice: random.Random) -> str:
+    """Import ``text`` as ``kind`` or as a detected format, and lint it; return what was found."""
+    with time_limit(SECONDS):
+        linted, skipped = lint_text(text, "file", dice.choice(FACTS))
+        render([linted], dice.choice(("text", "json", "sarif", "github")))
+        assert all(one.reason for one in skipped)
+        sink = Sink(SpecPositions("file", lines={"file": tuple(text.splitlines())}))
+        found = import_files(kind or "auto", [(text, "file")], sink)
+        if found is not None:
+            fragment_yaml(found.fragment, found.kinds, sink)
+        render([sink], dice.choice(("text", "json", "sarif", "github")))
+    assert found is not None or sink.failed(), "no fragment and no finding"
+    return "imported" if found is not None and not sink.failed() else "refused"
+
+
+def test_a_mutated_file_gives_a_fragment_or_findings() -> None:
+    files, outcomes = seeds(), {"imported": 0, "refused": 0}
+    for seed in range(COUNT):
+        dice = random.Random(seed)
+        kind, text = dice.choice(files)
+        text = mutated(text, dice)
+        if dice.random() < 0.05:
+            text = enlarged(text, dice)
+        kind = kind if dice.random() < 0.8 else dice.choice(files)[0]
+        try:
+            outcomes[outcome(kind, text, dice)] += 1
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error!r}\n{text[:3000]}") from error
+    assert outcomes["imported"] > COUNT // 20
+    assert outcomes["refused"] > COUNT // 10
+
+
+@pytest.mark.parametrize("start", ['{"a": ', "[", '{"zero_optimization": {"stage": 3}, "a": ['])
+def test_deeply_nested_json_is_reported(start: str) -> None:
+    text = start + start[-6:] * 5000
+    assert outcome("", text, random.Random(0)) == "refused"
+    assert lint_text(text, "file", LintOptions())[0].failed()
+
+
+def test_a_file_of_thousands_of_hosts_is_read_in_seconds() -> None:
+    rows = [f'{{"InstanceId": "i-{one}", "NetworkNodes": ["a", "b"]}}' for one in range(5000)]
+    text = '{"Instances": [' + ",\n".join(rows) + "]}"
+    assert outcome("aws", text, random.Random(0)) == "imported"

@@ -1,0 +1,72 @@
+"""The fast search of services chooses what a plain search of all layouts chooses.
+
+PARC_SERVICES=1000 sets the number of random services.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from parc.backends.registry import engine
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import ServingEstimate, ServingSearch
+from parc.compiler.search.search_services import search_services
+from tests.search.services_reference import use_reference
+from tests.search.serving_specs import problem_of, spec
+
+COUNT = int(os.environ.get("PARC_SERVICES", "40"))
+MODELS = ("llama-3.1-8b", "mixtral-8x7b", "gpt-oss-20b", "gemma-2-9b", "deepseek-v2")
+NODES = ("dgx-h100", "l40s-8", "dgx-a100")
+
+
+def random_service(dice: random.Random) -> dict[str, Any]:
+    """Return the spec of a random small service; some specs have no valid layout."""
+    sizes = {"base": dice.choice(NODES), "gpus_per_node": dice.choice((1, 2, 3, 4))}
+    traffic = {
+        "input_tokens": dice.choice((128, 1000, 4000)),
+        "output_tokens": dice.choice((16, 500)),
+        "concurrency": dice.choice((1, 7, 64, 512)),
+    }
+    extra: dict[str, Any] = {}
+    if dice.random() < 0.3:
+        extra["layout"] = {dice.choice(("tp", "pp", "dp")): dice.choice((1, 2, 3))}
+    if dice.random() < 0.5:
+        extra["goals"] = {"maximize": dice.choice(("throughput", "latency", "fewest-gpus"))}
+    job = {"traffic": traffic}
+    return spec(dice.choice(MODELS), sizes, dice.choice((1, 2)), job=job, **extra)
+
+
+def search(tree: Mapping[str, Any]) -> tuple[tuple[ServingEstimate, ServingSearch] | None, Sink]:
+    sink = Sink()
+    problem = problem_of(dict(tree))
+    return search_services(problem, engine(problem.framework), sink), sink
+
+
+def test_the_search_agrees_with_a_plain_search_of_all_layouts() -> None:
+    chosen = 0
+    for seed in range(COUNT):
+        tree = random_service(random.Random(seed))
+        fast, sink = search(tree)
+        with pytest.MonkeyPatch.context() as patch:
+            use_reference(patch)
+            plain, plain_sink = search(tree)
+        assert sink.diagnostics == plain_sink.diagnostics, seed
+        if fast is None or plain is None:
+            assert fast is plain, seed
+            continue
+        chosen += 1
+        (best, found), (plain_best, everything) = fast, plain
+        assert best.layout == plain_best.layout, seed
+        assert best.requests_per_second == pytest.approx(plain_best.requests_per_second, rel=1e-12)
+        assert best.ttft_seconds == pytest.approx(plain_best.ttft_seconds, rel=1e-12)
+        assert [one.layout for one in found.ranked] == [one.layout for one in everything.ranked]
+        assert found.enumerated <= everything.enumerated
+        # A layout that the fast search skips is invalid, so only the counts of rules can differ.
+        skipped = everything.enumerated - found.enumerated
+        assert sum(dict(everything.dropped).values()) - sum(dict(found.dropped).values()) == skipped
+    assert chosen >= COUNT * 2 // 3
