@@ -9,6 +9,7 @@ die() {
   exit 2
 }
 
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 # torchrun would set 1
 export OMP_NUM_THREADS=8
 # the last lines before a crash reach the log
@@ -20,7 +21,6 @@ export TORCH_NCCL_AVOID_RECORD_STREAMS=1
 # less fragmentation: segments of the allocator can grow
 export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 
-here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 nodes=1
 
 NODE_RANK=${NODE_RANK:-0}

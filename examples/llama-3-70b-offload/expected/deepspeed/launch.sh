@@ -10,6 +10,7 @@ die() {
   exit 2
 }
 
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 # torchrun would set 1
 export OMP_NUM_THREADS=8
 # the last lines before a crash reach the log
@@ -27,7 +28,6 @@ export NCCL_IB_TIMEOUT=22
 # the maximum that the hardware supports
 export NCCL_IB_RETRY_CNT=7
 
-here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 nodes=2
 
 # Line n+1 of the hosts file is node rank n. Full names take precedence; short ones must be unique.

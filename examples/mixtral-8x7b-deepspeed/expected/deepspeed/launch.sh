@@ -9,6 +9,7 @@ die() {
   exit 2
 }
 
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 # torchrun would set 1
 export OMP_NUM_THREADS=8
 # the last lines before a crash reach the log
@@ -26,7 +27,6 @@ export NCCL_IB_TIMEOUT=22
 # the maximum that the hardware supports
 export NCCL_IB_RETRY_CNT=7
 
-here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 nodes=4
 
 # The plan has a number of hosts without names.

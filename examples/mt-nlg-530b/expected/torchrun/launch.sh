@@ -9,6 +9,7 @@ die() {
   exit 2
 }
 
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 # torchrun would set 1
 export OMP_NUM_THREADS=8
 # the last lines before a crash reach the log
@@ -28,7 +29,6 @@ export NCCL_IB_RETRY_CNT=7
 # required by megatron
 export CUDA_DEVICE_MAX_CONNECTIONS=1
 
-here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 nodes=420
 
 # The plan has a number of hosts without names.

@@ -10,6 +10,7 @@ die() {
   exit 2
 }
 
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 # torchrun would set 1
 export OMP_NUM_THREADS=8
 # the last lines before a crash reach the log
@@ -33,7 +34,6 @@ export NCCL_NVLS_ENABLE=1
 # GPUDirect RDMA through the CPU over C2C
 export NCCL_NET_GDR_C2C=1
 
-here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 nodes=64
 
 # Line n+1 of the hosts file is node rank n. Full names take precedence; short ones must be unique.
