@@ -22,7 +22,7 @@ demo: $(RUN) ## compile an example into build/ and show what a reviewer reads
 	@echo && head -n 40 build/$(EXAMPLE)/rankmap.md
 
 test: $(DEV) ## the tests, without those that need a framework
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto --dist loadfile
 
 check: $(DEV) ## lint, format, types, shell, language, and that generated files are current
 	$(BIN)/ruff check .

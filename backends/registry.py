@@ -7,6 +7,7 @@ values in a diagnostic). A built-in name therefore never depends on which packag
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.resources import files
 from typing import Literal, cast
 
@@ -249,7 +250,10 @@ def fields_without_effect(name: str) -> dict[str, str]:
     Raises:
         KeyError: no usable backend has that name.
     """
-    file = files(declaration(name).package) / "without_effect.yaml"
+    package = import_module(declaration(name).package)
+    if not hasattr(package, "__path__"):  # a plugin that is a single module has no data files
+        return {}
+    file = files(package) / "without_effect.yaml"
     return dict(parse_table(file.read_text("utf-8"))) if file.is_file() else {}
 
 

@@ -63,6 +63,7 @@ class KubernetesVerifier(Verifier):
             "problem.launch.kubernetes.rack_label": "only a queue or several racks use a label",
             "problem.launch.kubernetes.domain_label": "only a queue or several racks use a label",
             "problem.launch.kubernetes.max_restarts": "a LeaderWorkerSet has no such limit",
+            "problem.launch.kubernetes.secret": "only variables from the environment use it",
             "placement.hosts": "Kubernetes chooses the hosts; F05 warns if the plan names them",
             "problem.cluster": "the pods request GPUs, and labels select the racks",
         }

@@ -74,7 +74,7 @@ def _batch_script(plan: AnyPlan, launcher: str) -> str:
     shape = contiguous_rack_runs(plan.problem.cluster, plan.placement.hosts)
     values = {
         "directives": directives(plan),
-        "unset": [(" ".join(row["names"]), row["why"]) for row in directive_table()["unset"]],
+        "unset": [(" ".join(names), why) for why, names in directive_table()["unset"].items()],
         "inherited": plan.problem.launch.env_inherited,
         "gpus": plan.placement.ranks_per_node,
         "nodes": len(plan.placement.hosts),

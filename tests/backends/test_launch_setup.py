@@ -10,7 +10,7 @@ from tests.backends.stage import Stage
 from tests.placement.placement_plans import cluster
 
 HOSTS = ("r01n01", "r01n02", "r02n01", "r02n02")
-FROM_SHELL = {name: "1" for row in directive_table()["unset"] for name in row["names"]}
+FROM_SHELL = {name: "1" for names in directive_table()["unset"].values() for name in names}
 """Variables of a submitting shell that would change the steps of the job."""
 
 

@@ -241,8 +241,7 @@ def test_other_hardware_or_another_size_of_model_is_no_fix(edit: Any, fix: str) 
 @pytest.mark.parametrize(
     ("edit", "path", "fix"),
     [
-        # The value must be left to PARC: 1 is only valid if it is not set.
-        ({"layout": {"cp": 2, "cp_a2a": 2}}, "layout.cp_a2a", "remove layout.cp_a2a"),
+        ({"layout": {"cp": 2, "cp_a2a": 2}}, "layout.cp_a2a", "layout.cp_a2a: 1"),
         # 12 divides the NVLink domain of 72 GPUs, but not the 32 heads.
         (
             {"layout": {"tp": 16, "dp": 3}, "cluster.node": "gb200-nvl72", "cluster.nodes": 4},

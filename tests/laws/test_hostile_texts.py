@@ -71,7 +71,8 @@ def text_fields(schema: Any, root: Any, path: str = "") -> Iterator[tuple[str, s
     items, others = schema.get("items"), schema.get("additionalProperties")
     if isinstance(items, dict) and items.get("type") == "string" and "enum" not in items:
         yield path, "list"
-    if isinstance(others, dict) and others.get("type") == "string":
+    choices = others.get("anyOf", (others,)) if isinstance(others, dict) else ()
+    if any(one.get("type") == "string" for one in choices):
         yield path, "values"
         yield path, "keys"
     for name, one in schema.get("properties", {}).items():

@@ -10,7 +10,8 @@ die() {
   exit 2
 }
 
-here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+# An argument, because the set-up may change the folder, and a variable of the spec may be called here.
+set -- "$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)" "$@"
 # torchrun would set 1
 export OMP_NUM_THREADS=8
 # the last lines before a crash reach the log
@@ -30,6 +31,8 @@ export NCCL_IB_RETRY_CNT=7
 # required by megatron
 export CUDA_DEVICE_MAX_CONNECTIONS=1
 
+here=$1
+shift
 nodes=64
 
 # Line n+1 of the hosts file is node rank n. Full names take precedence; short ones must be unique.

@@ -9,7 +9,8 @@ die() {
   exit 2
 }
 
-here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+# An argument, because the set-up may change the folder, and a variable of the spec may be called here.
+set -- "$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)" "$@"
 # torchrun would set 1
 export OMP_NUM_THREADS=8
 # the last lines before a crash reach the log
@@ -29,6 +30,8 @@ export NCCL_IB_RETRY_CNT=7
 # required by accelerate
 export ACCELERATE_GRADIENT_ACCUMULATION_STEPS=16
 
+here=$1
+shift
 nodes=2
 
 # The plan has a number of hosts without names.

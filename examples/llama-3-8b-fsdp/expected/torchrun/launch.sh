@@ -9,7 +9,8 @@ die() {
   exit 2
 }
 
-here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+# An argument, because the set-up may change the folder, and a variable of the spec may be called here.
+set -- "$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)" "$@"
 # torchrun would set 1
 export OMP_NUM_THREADS=8
 # the last lines before a crash reach the log
@@ -21,6 +22,8 @@ export TORCH_NCCL_AVOID_RECORD_STREAMS=1
 # less fragmentation: segments of the allocator can grow
 export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 
+here=$1
+shift
 nodes=1
 
 NODE_RANK=${NODE_RANK:-0}

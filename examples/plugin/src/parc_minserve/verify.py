@@ -77,6 +77,7 @@ class MinserveVerifier(EngineVerifier):
 
     file = SCRIPT
     builder = "Minserve"
+    health_path = "/ready"
     axes = ("replica", "dp", "tp")
     shared_axes: Mapping[str, tuple[str, ...]] = {}
     files = FileDependencies(always_serving=(SCRIPT,), references={SCRIPT: f"$PARC_DIR/{SCRIPT}"})

@@ -10,7 +10,8 @@ die() {
   exit 2
 }
 
-here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+# An argument, because the set-up may change the folder, and a variable of the spec may be called here.
+set -- "$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)" "$@"
 # torchrun would set 1
 export OMP_NUM_THREADS=8
 # the last lines before a crash reach the log
@@ -34,6 +35,8 @@ export NCCL_NVLS_ENABLE=1
 # GPUDirect RDMA through the CPU over C2C
 export NCCL_NET_GDR_C2C=1
 
+here=$1
+shift
 nodes=64
 
 # Line n+1 of the hosts file is node rank n. Full names take precedence; short ones must be unique.
