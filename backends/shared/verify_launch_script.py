@@ -69,7 +69,7 @@ def program_start(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Prog
     """Return the way in which launch scripts start the program of a plan; None if it is unknown."""
     problem = plan["problem"]
     name, launch = problem["framework"], problem["launch"]
-    verifiers = load_verifiers((name,))
+    verifiers = load_verifiers((name,), artifacts)
     own = cast(FrameworkVerifier | None, verifiers.get(name))
     framework = framework_verifier(verifiers, artifacts) or own
     start = framework.program_start(plan, artifacts) if framework is not None else None

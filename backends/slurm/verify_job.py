@@ -93,7 +93,7 @@ def _launcher(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> str:
     problem = plan["problem"]
     if _is_serving(plan):
         names = (problem["framework"],)
-        engine = engine_verifier(load_verifiers(names), artifacts, names)
+        engine = engine_verifier(load_verifiers(names, artifacts), artifacts, names)
         return engine.file if engine is not None else ""
     return f"{'torchrun' if 'torchrun' in problem['emit'] else 'slurm'}/launch.sh"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, cast
 
 from parc.backends.declaration import Declaration
@@ -26,15 +26,18 @@ def locked_versions(lock: Mapping[str, Any] | None) -> dict[str, Any]:
     return versions if isinstance(versions, dict) else {}
 
 
-def load_verifiers(names: Iterable[str]) -> dict[str, Verifier]:
-    """Return backend name -> verifier, for all built-in backends and the plugins among ``names``.
+def load_verifiers(names: Collection[str], files: Iterable[str] = ()) -> dict[str, Verifier]:
+    """Return backend name -> verifier, for the backends ``names`` and those with one of ``files``.
 
-    Built-in verifiers are always included, because an emitted file may refer to a missing file of
-    any backend. Frameworks come first, in the order of ``BUILT_IN``. Plugins that cannot be loaded
-    are left out.
+    Without ``names``, the folder has no lock file that lists its targets. All built-in verifiers
+    are returned then, because an emitted file may refer to a missing file of any backend.
+    Frameworks come first, in the order of ``BUILT_IN``. Plugins that cannot be loaded are left out.
     """
-    built_in = [one.name for one in BUILT_IN]
-    plugins = sorted(name for name in names if name not in built_in)
+    # Modules of other verifiers are not imported: that would take half of the time of a check.
+    wanted = {*names, *(file.partition("/")[0].partition(".")[0] for file in files)}
+    built_in = [one.name for one in BUILT_IN if not names or one.name in wanted]
+    known = {one.name for one in BUILT_IN}
+    plugins = sorted(name for name in names if name not in known)
     usable = [name for name in plugins if isinstance(find_declaration(name), Declaration)]
     # verifier() is None for a plugin that declares no verifier.
     found = ((name, verifier(name)) for name in (*built_in, *usable))

@@ -119,7 +119,7 @@ def _read_folder(artifacts: Mapping[str, str], sink: Sink) -> _EmittedFolder:
 
     lock, document = read_if_present(LOCK, read_lock), read_if_present(DOCUMENT, read_document)
     names = (*locked_versions(lock), *((str(document.get("framework")),) if document else ()))
-    verifiers = load_verifiers(names)
+    verifiers = load_verifiers(names if lock else (), artifacts)
 
     def embedded_files(one: Verifier) -> Mapping[str, str]:
         return _report_malformed(lambda: one.embedded_files(artifacts), sink) or {}
