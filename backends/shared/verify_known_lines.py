@@ -24,6 +24,8 @@ _PIECE = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*"|\\.|[^'"\\]+""", re.DOTALL)
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
 _INNER_COMMENT = re.compile(r"(?:^|[ \t])[ \t]*#[ \t].*$|^[ \t]+|[ \t]+$", re.MULTILINE)
 """Comments and indentation in a program that a script quotes, such as that of awk."""
+_NOT_EMPTY = re.compile(r"(\[\[|\|\||&&) -n ")
+"""Test for a text that is not empty: inside ``[[ ]]``, ``-n`` changes nothing."""
 _BLANK_LINES = re.compile(r"\n+")
 _EXPORT = re.compile(r"export ([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _LITERAL, _EXPANDED = re.compile(r"'[^']*'|\\."), re.compile(r"[$`]")
@@ -94,6 +96,7 @@ def plain_notation(text: str) -> str:
 
     A quoted text over several lines is a program, whose indentation and comments are free.
     """
+    text = _NOT_EMPTY.sub(r"\1 ", text)
     return "".join(map(_plain_piece, _PIECE.findall(text)))
 
 
