@@ -51,7 +51,7 @@ def check_serving_objects(plan: ServingPlan, sink: Sink) -> None:
 
 
 def _check_names(task: Task, suffix: str, sink: Sink) -> None:
-    """Report a missing container image (L24) and invalid Kubernetes names (L25).
+    """Report a missing image (L24), an unused Secret (E13) and invalid Kubernetes names (L25).
 
     ``suffix`` is the longest text that Kubernetes appends to the job's name in the name of a pod.
     """
@@ -62,6 +62,14 @@ def _check_names(task: Task, suffix: str, sink: Sink) -> None:
             fix="launch.kubernetes.image: REGISTRY/IMAGE:TAG", targets=TARGETS,
         )  # fmt: skip
         sink.report("L24", finding, at=AT if sink.positions.is_path_in_spec(AT) else "emit")
+    if job.secret and not task.launch.env_inherited:
+        finding = Finding(
+            f"no pod reads the Secret {job.secret!r:.80}",
+            label="no variable of launch.env is taken from the environment",
+            help="name a variable of the Secret: launch.env.NAME: {from: environment}",
+            fix=f"remove {AT}.secret", targets=TARGETS,
+        )  # fmt: skip
+        sink.report("E13", finding, at=f"{AT}.secret", key=True)
     _check_pod_names(task.name, suffix, sink)
     for path, text, what in _invalid_values(job):
         finding = Finding(

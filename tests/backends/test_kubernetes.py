@@ -173,7 +173,16 @@ def test_inherited_variables_come_from_a_secret(secret: str, name: str) -> None:
 
 
 def test_the_name_of_a_secret_must_be_a_label() -> None:
-    assert codes(plan_for(nameless_plan(2, 2), secret="A key")) == ["L25"]
+    made = plan_for(nameless_plan(2, 2), secret="A key")
+    assert codes(with_launch(made, env_inherited=("A",))) == ["L25"]
+
+
+@pytest.mark.parametrize(("inherited", "found"), [((), ["E13"]), (("A",), [])])
+def test_a_secret_that_no_variable_is_read_from_is_reported(
+    inherited: tuple[str, ...], found: list[str]
+) -> None:
+    made = plan_for(nameless_plan(2, 2), secret="keys")
+    assert codes(with_launch(made, env_inherited=inherited)) == found
 
 
 @pytest.mark.parametrize(

@@ -182,6 +182,8 @@ CONTEXTS: tuple[tuple[str, tuple[Spec, ...], Spec], ...] = (
     (r"layout\.recompute\.modules", (), {"layout.recompute": {"granularity": "selective"}}),
     (r"layout\.recompute\.(method|layers)", (), {"layout.recompute": BLOCKS}),
     (r"layout\.(stage_layers|pipeline_layout|(first|last)_stage_layers)", (), {"layout.pp": 2}),
+    (r"layout\.sequence_parallel", (DENSE,), {}),
+    (r"layout\.sequence_parallel", (PLAIN,), {"layout.tp": 2}),
     (r"layout\.(cp_comm|cp_a2a)", (), {"layout.cp": 4}),
     (r"layout\.cp_a2a", (), {"layout.cp": 8, "layout.cp_comm": "a2a+p2p"}),
     (r"launch\.load_balancer", (SERVED_EXPERTS,), {}),
