@@ -14,7 +14,7 @@ from parc.compiler.resolve.resolve_hosts import SpecHosts, SpecRack, resolve_hos
 from parc.compiler.resolve.resolve_topology import check_gpus_per_host, resolve_topology
 from parc.compiler.spec.cluster_spec import ClusterSpec, LevelSpec
 from parc.compiler.spec.reading.tree_builder import join
-from parc.compiler.topology.tree import domain_names
+from parc.compiler.topology.tree import nvlink_domain_names
 
 AT = "cluster"
 
@@ -106,7 +106,7 @@ def _assign_nvlink_domains(rack: SpecRack, node: NodeType) -> Rack:
     elif rack.domains:
         domains = [rack.domains.get(name, name) for name in rack.hosts]
     else:
-        domains = domain_names(rack.name, rack.hosts, node.nvlink_domain // node.gpus)
+        domains = nvlink_domain_names(rack.name, rack.hosts, node.nvlink_domain // node.gpus)
     pairs = list(zip(rack.hosts, domains, strict=True))
     if rack.domains:
         place = {domain: index for index, domain in enumerate(dict.fromkeys(domains))}

@@ -50,9 +50,9 @@ def resolve_topology(spec: ClusterSpec, library: Library, sink: Sink) -> Topolog
     fragment = _read_topology_file(spec, spec.topology, library, sink)
     if fragment is None:
         return None
-    from parc.compiler.topology.readers.racks import cluster_of
+    from parc.compiler.topology.readers.racks import cluster_section
 
-    cluster, spans = cluster_of(fragment, sink)
+    cluster, spans = cluster_section(fragment, sink)
     if sink.failed():
         return None
     # Racks of the file get positions in the file, as if the spec listed them there.

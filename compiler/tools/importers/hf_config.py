@@ -19,7 +19,7 @@ def read_hf_config(text: str, name: str, sink: Sink) -> Fragment | None:
     """
     reading = Reading(text, name, sink)
     root = read_document(reading)
-    if root is None or not root.wants(dict):
+    if root is None or not root.check_type(dict):
         return None
     path, part = split_part(name)
     found = model_spec_from_config(root.value, _model_name(path), part)
@@ -27,7 +27,7 @@ def read_hf_config(text: str, name: str, sink: Sink) -> Fragment | None:
     # The path in a note starts at the part of the config that was read, not at the root.
     for note in found.notes:
         finding = Finding(note.message, help=note.help)
-        reading.say(note.code, finding, root.document.find((*above, *note.path)))
+        reading.report(note.code, finding, root.document.find((*above, *note.path)))
     if found.failed:
         return None
     reading.spec = {"model": found.mapping}
