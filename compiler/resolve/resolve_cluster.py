@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 
-from parc.compiler.catalog.library import Library, look_up
+from parc.compiler.catalog.library import Library, look_up_entry
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Cluster, Fabric, Host, NodeType, Rack, SwitchTier
 from parc.compiler.resolve.resolve_hardware import resolve_hardware
@@ -73,7 +73,9 @@ def _with_catalog_base(spec: str | ClusterSpec, library: Library, sink: Sink) ->
     name = spec if isinstance(spec, str) else spec.base
     if name is None:
         return spec if isinstance(spec, ClusterSpec) else None
-    entry = look_up("clusters", name, library, sink, AT if isinstance(spec, str) else f"{AT}.base")
+    entry = look_up_entry(
+        "clusters", name, library, sink, AT if isinstance(spec, str) else f"{AT}.base"
+    )
     if entry is None:
         return None
     base = ClusterSpec.model_validate_json(json.dumps(entry.facts))
