@@ -146,8 +146,8 @@ def zb_v_table(shape: PipelineShape) -> ActionTable:
     """Return the action table of ZB-V, which needs the memory of 1F1B.
 
     Each rank has two stages; a micro-batch passes down the ranks and back up. There is no bubble if
-    forward, input gradient and weight gradient take equally long. For fewer than 2p - 1
-    micro-batches on p ranks, the order is that of 2p - 1, without the actions of the missing ones.
+    forward, input gradient and weight gradient take equally long. A step of fewer than 2p - 1
+    micro-batches on p ranks has the order of a step of 2p - 1, without the missing micro-batches.
     """
     rows = (_zb_v_actions_of_rank(shape, rank) for rank in range(shape.ranks))
     return ActionTable(tuple(rows), stage_ranks_in_v_form(shape.ranks), 2 * shape.ranks)

@@ -50,7 +50,7 @@ class PipelineSchedule:
         return simulate(table, stages.simulation_costs(table.depth)).makespan_seconds
 
 
-def _any_size_error(shape: PipelineShape) -> str:
+def _empty_pipeline_error(shape: PipelineShape) -> str:
     """Return an error text if there is no rank or no micro-batch, else an empty text."""
     return (
         ""
@@ -71,7 +71,7 @@ def _group_size_error(shape: PipelineShape) -> str:
         return f"groups of {shape.group_size} micro-batches are smaller than {p} ranks"
     if m > p and 0 < m % shape.group_size < p:
         return f"the last group has {m % shape.group_size} micro-batches, fewer than {p} ranks"
-    return _any_size_error(shape)
+    return _empty_pipeline_error(shape)
 
 
 def _interleaved_size_error(shape: PipelineShape) -> str:
@@ -83,7 +83,7 @@ def _interleaved_size_error(shape: PipelineShape) -> str:
 
 def _zb_h1_size_error(shape: PipelineShape) -> str:
     """Return an error text if the sizes are invalid for ZB-H1, else an empty text."""
-    return _any_size_error(shape) if shape.chunks == 1 else _group_size_error(shape)
+    return _empty_pipeline_error(shape) if shape.chunks == 1 else _group_size_error(shape)
 
 
 def _dualpipe_v_size_error(shape: PipelineShape) -> str:
@@ -107,14 +107,14 @@ SCHEDULES = {
         gpipe_table,
         formulas.gpipe_seconds,
         formulas.gpipe_chunks_in_flight,
-        _any_size_error,
+        _empty_pipeline_error,
     ),
     "1f1b": PipelineSchedule(
         "1F1B",
         one_f_one_b_table,
         formulas.one_f_one_b_seconds,
         formulas.one_f_one_b_chunks_in_flight,
-        _any_size_error,
+        _empty_pipeline_error,
     ),
     "interleaved": PipelineSchedule(
         "interleaved 1F1B",
@@ -135,7 +135,7 @@ SCHEDULES = {
         zb_v_table,
         formulas.zb_v_seconds,
         formulas.zb_v_chunks_in_flight,
-        _any_size_error,
+        _empty_pipeline_error,
     ),
     "dualpipe": PipelineSchedule(
         "DualPipe",

@@ -73,7 +73,7 @@ def simulate(table: ActionTable, costs: StageCosts) -> Timeline:
         costs: seconds of ``table.depth`` stages.
 
     Raises:
-        Deadlock: ranks wait for each other, or for an action that the table lacks.
+        DeadlockError: ranks wait for each other, or for an action that the table lacks.
     """
     run = _SimulationState(table, costs)
     # Only ranks whose awaited input has appeared are visited again, so that each action is tried
