@@ -121,7 +121,7 @@ def _with_decode_context_sizes(
     pinned = problem.pins.dcp
     valid = engine.cache_degrees(problem.model, layout) if pinned is None else (pinned,)
     for dcp in _drop_forbidden(problem, "dcp", list(valid)):
-        yield replace(layout, dcp=dcp)
+        yield layout if dcp == layout.dcp else replace(layout, dcp=dcp)
 
 
 def _with_expert_parallel_sizes(
@@ -139,9 +139,10 @@ def _with_expert_parallel_sizes(
     else:
         degrees = valid if problem.model.experts else (1,)
     for ep in _drop_forbidden(problem, "ep", list(degrees)):
-        yield replace(plain, ep=ep)
+        yield plain if ep == plain.ep else replace(plain, ep=ep)
 
 
 def _drop_forbidden(problem: ServingProblem, axis: str, degrees: list[int]) -> list[int]:
     """Return the members of ``degrees`` that ``goals.limits`` allows for ``axis``."""
-    return [degree for degree in degrees if allowed(problem.goals.limits, axis, degree)]
+    limits = problem.goals.limits
+    return [one for one in degrees if allowed(limits, axis, one)] if limits else degrees
