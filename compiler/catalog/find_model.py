@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from parc.compiler.catalog.library import add_user_lines, read_user_file
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.spec.similar_names import same_numbers
+from parc.compiler.spec.similar_names import has_same_numbers
 
 if TYPE_CHECKING:
     from parc.compiler.catalog.huggingface.config import ConfigReading
@@ -64,7 +64,7 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
             if near
             else "`parc catalog models` lists the valid names",
             # A model of another size is no fix.
-            fix=f"{at}: {near[0]}" if near and same_numbers(name, near[0]) else "",
+            fix=f"{at}: {near[0]}" if near and has_same_numbers(name, near[0]) else "",
         ),
         at=at,
     )

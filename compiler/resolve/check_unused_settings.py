@@ -8,9 +8,9 @@ from pydantic import BaseModel
 
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.resolve.resolve_targets import Targets
+from parc.compiler.spec.fields_without_effect import UNUSED_IN_SERVICES
 from parc.compiler.spec.service_spec import ServingSpec
 from parc.compiler.spec.spec import Spec
-from parc.compiler.spec.without_effect import UNUSED_IN_SERVICES
 
 AnySpec = Spec | ServingSpec
 

@@ -13,7 +13,7 @@ from parc.compiler.resolve.resolve_hardware import resolve_hardware
 from parc.compiler.resolve.resolve_hosts import SpecHosts, SpecRack, resolve_hosts
 from parc.compiler.resolve.resolve_topology import check_gpus_per_host, resolve_topology
 from parc.compiler.spec.cluster_spec import ClusterSpec, LevelSpec
-from parc.compiler.spec.reading.tree_builder import join
+from parc.compiler.spec.reading.tree_builder import join_path
 from parc.compiler.topology.tree import domain_names
 
 AT = "cluster"
@@ -150,7 +150,7 @@ def _named_domains(rack: SpecRack) -> list[tuple[str, str]]:
     if rack.nvlink_domain is not None:
         return [(rack.nvlink_domain, f"{rack.path}.nvlink_domain")]
     names = dict.fromkeys(rack.domains.values())
-    return [(name, join(f"{rack.path}.nvlink_domains", name)) for name in names]
+    return [(name, join_path(f"{rack.path}.nvlink_domains", name)) for name in names]
 
 
 def _check_domain_names_unique(written: list[SpecRack], racks: list[Rack], sink: Sink) -> None:

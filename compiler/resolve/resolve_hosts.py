@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.spec.cluster_spec import ClusterSpec, RackSpec
-from parc.compiler.spec.reading.tree_builder import join
+from parc.compiler.spec.reading.tree_builder import join_path
 from parc.compiler.topology.hostlist import (
     MOST_HOSTS,
     HostlistError,
@@ -275,7 +275,7 @@ def _nvlink_domains_of_hosts(
     known = set(hosts)
     paths: dict[str, str] = {}
     for domain, lists in rack.nvlink_domains.items():
-        at = join(f"{path}.nvlink_domains", domain)
+        at = join_path(f"{path}.nvlink_domains", domain)
         _check_label("nvlink_domain", domain, sink, at)
         members = unique_hosts(read_hosts(lists, sink, at), paths, sink)
         foreign = [name for name in members if name not in known]
