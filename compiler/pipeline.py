@@ -26,7 +26,7 @@ from parc.compiler.ir import (
     ServingPlan,
     ServingProblem,
 )
-from parc.compiler.placement.adopt_plan import keep_hosts
+from parc.compiler.placement.fixed_hosts import keep_hosts
 from parc.compiler.placement.place_ranks import place_ranks
 from parc.compiler.placement.restore_cluster import restore_cluster
 from parc.compiler.placement.try_other_rank_order import try_other_rank_order, with_chosen

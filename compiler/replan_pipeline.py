@@ -19,7 +19,7 @@ from parc.compiler.ir import (
     ServingProblem,
 )
 from parc.compiler.pipeline import Watch, check_plan, ignore_pass_end, plan_any, resolve_spec
-from parc.compiler.placement.adopt_plan import adopt_plan, evaluate_placement
+from parc.compiler.placement.fixed_hosts import evaluate_placement, plan_on_hosts
 from parc.compiler.placement.replan_hosts import Replanned, replan_hosts
 from parc.compiler.placement.replan_service import ReplannedService, replan_service
 from parc.compiler.placement.restore_cluster import restore_cluster
@@ -74,7 +74,7 @@ def replan_spec(
     lock = request.read_lock(problem.name)
     if lock is not None:
         previous = _read_locked_plan(source, overrides, problem, lock)
-        after("adopt_plan")
+        after("plan_on_hosts")
     previous = previous or _compile_plan(problem, sink, after)
     if previous is None:
         return None
@@ -123,7 +123,7 @@ def _adopt_locked_plan(problem: AnyProblem, found: LockedPlan) -> AnyPlan | None
         return None
     if isinstance(problem, Problem) and isinstance(layout, Layout):
         problem = replace(problem, cluster=cluster)
-        return adopt_plan(pricing_for(problem, framework_of(problem)), layout, found.hosts)
+        return plan_on_hosts(pricing_for(problem, framework_of(problem)), layout, found.hosts)
     if isinstance(problem, ServingProblem) and isinstance(layout, ServingLayout):
         from parc.compiler.placement.adopt_service import adopt_service
 
