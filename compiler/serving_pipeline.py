@@ -37,10 +37,10 @@ def resolve_serving(
 def plan_service(
     problem: ServingProblem, sink: Sink, after: Watch, locked: LockedPlan | None = None
 ) -> ServingPlan | None:
-    """Return the best valid serving plan that fits and meets the limits of the spec.
+    """Return the best valid serving plan that fits into memory and meets the limits of the spec.
 
-    Returns None after reporting errors. The hosts of the lock file ``locked`` are reused if the
-    lock file and the plan have the same layout.
+    Returns None after reporting errors. Ranks stay on the hosts of the lock file ``locked`` if its
+    layout equals that of the plan.
     """
     target = engine(problem.framework)
     found = search_serving_layouts(problem, target, sink)
