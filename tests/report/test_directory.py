@@ -10,9 +10,9 @@ import pytest
 
 from parc.compiler.report.json.output_directory import (
     MAX_UNLISTED_BYTES,
+    decode_files,
     read_directory,
     read_locked_files,
-    decode_files,
 )
 
 
