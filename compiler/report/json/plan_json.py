@@ -59,7 +59,7 @@ def _cluster_section(cluster: Cluster) -> dict[str, Any]:
 
 
 def _without_unknown_wiring(part: NodeType | Fabric) -> dict[str, Any]:
-    """Return ``part`` as JSON types, without those fields of WIRING that are unknown."""
+    """Return ``part`` as JSON types; fields listed in WIRING are left out if they are unknown."""
     return {key: value for key, value in as_json(part).items() if value or key not in WIRING}
 
 
