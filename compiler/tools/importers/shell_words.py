@@ -39,7 +39,7 @@ HERE_DOCUMENT = re.compile(
 _BECOMES_SCRIPT = re.compile(r"\b(?:bash|sh|ssh|sbatch|srun|read)\b|\.(?:sh|sbatch|slurm)\b")
 """Matches the command of a here-document whose text is a script, or becomes one or a variable."""
 _LABEL = re.compile(r"[ \t]*-[^()$\n]*")
-"""Matches the text before the parenthesis after a flag that is a label of ``case``: ``-t|--tp)``."""
+"""Matches the text between a flag that is a label of ``case`` and its parenthesis: ``-t|--tp)``."""
 _MESSAGES = frozenset(
     (
         *("echo", "printf", "log", "info", "die", "usage", "warn", "error"),
