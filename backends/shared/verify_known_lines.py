@@ -190,9 +190,12 @@ def compare_lines(
     expected: list[str] = []
     texts: list[FoundValue] = []
     for line in known:
+        if not _HOLE.search(line):
+            expected.append(line)
+            continue
         pattern, names = _pattern(line)
         match = next((m for one in unused if (m := pattern.fullmatch(one.text))), None)
-        if not names or match is None:
+        if match is None:
             expected.append(_HOLE.sub(lambda found: by_name[found[1]].text, line))
             continue
         place = next(at for at, one in enumerate(unused) if one.text == match.string)
