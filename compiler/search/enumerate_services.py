@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from parc.backends.base import Engine
 from parc.compiler.ir import ServingLayout, ServingProblem
-from parc.compiler.ir.problem import allowed
+from parc.compiler.ir.problem import is_size_allowed
 
 MOST_STAGES = 16
 """Largest number of pipeline stages that is tried."""
@@ -144,4 +144,4 @@ def _with_expert_parallel_sizes(
 
 def _drop_forbidden(problem: ServingProblem, axis: str, degrees: list[int]) -> list[int]:
     """Return the members of ``degrees`` that ``goals.limits`` allows for ``axis``."""
-    return [degree for degree in degrees if allowed(problem.goals.limits, axis, degree)]
+    return [degree for degree in degrees if is_size_allowed(problem.goals.limits, axis, degree)]
