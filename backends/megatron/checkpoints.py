@@ -86,7 +86,7 @@ def _degrees(side: Side) -> dict[str, Any]:
     layout = side.plan["layout"]
     split = layout.get("split", {})
     layers = [[chunk["layers"] for chunk in stage] for stage in split.get("chunks", [])]
-    names = (*MESH, "dp", "cp") if side.experts else ("tp", "pp", "vpp", "dp", "cp")
+    names = (*MESH, "dp", "cp") if side.has_experts else ("tp", "pp", "vpp", "dp", "cp")
     return {**{name: layout.get(name) for name in names}, "split": str(layers)}
 
 

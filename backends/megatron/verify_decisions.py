@@ -117,13 +117,15 @@ def _compare(
 ) -> Decision:
     """Return the decision of a flag whose value follows from the fields of the plan.
 
-    If the flag has another value, the decision has the flag as its value, which no field equals.
+    If the flag has another value, the decision has the text of the flag as its value.
     """
     found = settings[flag]
     if not isinstance(found, Unreadable) and same_value(expected, found):
         return _decision(settings, path, flag, fields[path])
-    text = settings.text(flag) or f"--{flag} is absent"
-    return _decision(settings, path, flag, f"{text} (must be {_words(expected)})")
+    text = settings.text(flag)
+    return Decision(
+        path, text, ARGUMENTS, settings.line(flag), text, needed=_argument(flag, expected)
+    )
 
 
 def _computed(compute: Callable[[PlanFields], Any], fields: PlanFields, path: str) -> Any:
@@ -146,8 +148,11 @@ def _extra_arguments(
         rejected = flag in FLAGS and isinstance(settings[flag], Unreadable)
         if found == expected or (expected is None and flag in FLAGS and not rejected):
             continue
-        changed = settings.text(flag) or f"--{flag} is absent"
-        yield _decision(settings, ARGS, flag, [*planned, changed])
+        text, needed = (
+            settings.text(flag),
+            "" if expected is None else _argument(flag, expected or True),
+        )
+        yield Decision(ARGS, text, ARGUMENTS, settings.line(flag), text, needed=needed)
     yield Decision(ARGS, planned, ARGUMENTS)
 
 
@@ -177,10 +182,9 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _words(value: Any) -> str:
-    """Return the value of a flag as a user writes it."""
-    if isinstance(value, tuple):
-        return " ".join(map(str, value)) or "absent"
-    if isinstance(value, bool):
-        return "given" if value else "absent"
-    return "absent" if value is None else str(value)
+def _argument(flag: str, value: Any) -> str:
+    """Return a flag with its value as a user writes it; the empty text for an absent flag."""
+    if value is None or value is False or value == ():
+        return ""
+    words = () if value is True else value if isinstance(value, tuple) else (value,)
+    return " ".join((f"--{flag}", *map(str, words)))

@@ -61,7 +61,7 @@ def document_decisions(text: str, serving: bool) -> Iterator[Decision]:
     for name, mesh in meshes.items() if isinstance(meshes, dict) else ():
         yield Decision(f"placement.{name}", _axes(mesh), DOCUMENT)
     for key in sorted(tree.keys() - KEYS):
-        yield Decision(FOREIGN, f"the key {key}", DOCUMENT)
+        yield Decision(FOREIGN, f"the key {key}", DOCUMENT, needed="")
 
 
 def _place_decisions(places: list[tuple[Any, Any, Any]], file: str) -> Iterator[Decision]:

@@ -65,7 +65,8 @@ class RayVerifier(Verifier):
             user = dict(plan["problem"]["launch"]["env"])
             yield from environment_decisions(PROGRAM, exports, required, user)
         for key in sorted(found.keys() - set(KEYS)):
-            yield Decision("problem.launch.args", f"the key {key}", PROGRAM, _line(text, key))
+            path, line = "problem.launch.args", _line(text, key)
+            yield Decision(path, f"the key {key}", PROGRAM, line, key, needed="")
         yield from _placement_decisions(text, found)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:

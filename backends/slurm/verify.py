@@ -51,7 +51,8 @@ class SlurmVerifier(Verifier):
         if JOB in artifacts:
             yield from directive_decisions(artifacts[JOB], plan, artifacts)
             comparison = compare_job(plan, artifacts)
-            yield from comparison.decisions if comparison is not None else ()
+            if comparison is not None:
+                yield from comparison.decisions(JOB, plan)
             yield from absent_container(artifacts[JOB])
         if SCRIPT in artifacts:
             yield from launch_script_decisions(SCRIPT, plan, artifacts)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from parc.compiler.catalog.library import Library, add_user_lines, read_user_file
+from parc.compiler.catalog.library import Library, read_user_file, register_user_file_lines
 from parc.compiler.cost.kernels.collective_time import OPERATIONS
 from parc.compiler.cost.setup.calibrated import (
     PARAMETERS,
@@ -57,7 +57,7 @@ def resolve_calibration(
     if text is None or tree is None:
         return Calibration()
     if isinstance(tree.value, dict):
-        add_user_lines(path, text, sink)
+        register_user_file_lines(path, text, sink)
     return _CalibrationReader(path, tree, sink).read_calibration(cluster)
 
 

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 
-from parc.compiler.catalog.library import Library, look_up
+from parc.compiler.catalog.library import Library, look_up_entry
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Cluster, Fabric, Host, NodeType, Rack, SwitchTier
 from parc.compiler.resolve.resolve_hardware import resolve_hardware
@@ -14,7 +14,7 @@ from parc.compiler.resolve.resolve_hosts import SpecHosts, SpecRack, resolve_hos
 from parc.compiler.resolve.resolve_topology import check_gpus_per_host, resolve_topology
 from parc.compiler.spec.cluster_spec import ClusterSpec, LevelSpec
 from parc.compiler.spec.reading.tree_builder import join_path
-from parc.compiler.topology.tree import domain_names
+from parc.compiler.topology.tree import nvlink_domain_names
 
 AT = "cluster"
 
@@ -73,7 +73,9 @@ def _with_catalog_base(spec: str | ClusterSpec, library: Library, sink: Sink) ->
     name = spec if isinstance(spec, str) else spec.base
     if name is None:
         return spec if isinstance(spec, ClusterSpec) else None
-    entry = look_up("clusters", name, library, sink, AT if isinstance(spec, str) else f"{AT}.base")
+    entry = look_up_entry(
+        "clusters", name, library, sink, AT if isinstance(spec, str) else f"{AT}.base"
+    )
     if entry is None:
         return None
     base = ClusterSpec.model_validate_json(json.dumps(entry.facts))
@@ -106,7 +108,7 @@ def _assign_nvlink_domains(rack: SpecRack, node: NodeType) -> Rack:
     elif rack.domains:
         domains = [rack.domains.get(name, name) for name in rack.hosts]
     else:
-        domains = domain_names(rack.name, rack.hosts, node.nvlink_domain // node.gpus)
+        domains = nvlink_domain_names(rack.name, rack.hosts, node.nvlink_domain // node.gpus)
     pairs = list(zip(rack.hosts, domains, strict=True))
     if rack.domains:
         place = {domain: index for index, domain in enumerate(dict.fromkeys(domains))}

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from parc.compiler.catalog.find_generation import find_generation
-from parc.compiler.catalog.library import Entry, Library, look_up
+from parc.compiler.catalog.library import CatalogEntry, Library, look_up_entry
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Fabric, Generation, Gpu, NodeType
 from parc.compiler.ir.cluster import CHANGED_SUFFIX
@@ -95,14 +95,14 @@ def _facts_of_component(
     if not isinstance(value, str) and value.base is None:
         return value
     name, at = (value, at) if isinstance(value, str) else (value.base or "", f"{at}.base")
-    entry = look_up(kind, name, library, sink, at)
+    entry = look_up_entry(kind, name, library, sink, at)
     base = _validate_entry(entry, shape, sink, at) if entry else None
     if base is None or isinstance(value, str):
         return base
     return _apply_changes(base, value)
 
 
-def _validate_entry(entry: Entry, shape: type[Part], sink: Sink, at: str) -> Part | None:
+def _validate_entry(entry: CatalogEntry, shape: type[Part], sink: Sink, at: str) -> Part | None:
     """Return the validated facts of ``entry``; None after an error in a file of the user (K08)."""
     try:
         # Strict validation accepts lists for tuples only if the input is JSON.

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from parc.compiler.catalog.library import Library, add_user_lines, read_user_file
+from parc.compiler.catalog.library import Library, read_user_file, register_user_file_lines
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.ir import NodeType
 from parc.compiler.spec.cluster_spec import ClusterSpec, LevelSpec, RackSpec
@@ -50,9 +50,9 @@ def resolve_topology(spec: ClusterSpec, library: Library, sink: Sink) -> Topolog
     fragment = _read_topology_file(spec, spec.topology, library, sink)
     if fragment is None:
         return None
-    from parc.compiler.topology.readers.racks import cluster_of
+    from parc.compiler.topology.readers.racks import cluster_section
 
-    cluster, spans = cluster_of(fragment, sink)
+    cluster, spans = cluster_section(fragment, sink)
     if sink.failed():
         return None
     # Racks of the file get positions in the file, as if the spec listed them there.
@@ -100,7 +100,7 @@ def _read_topology_file(
         return None
     detected = detect_format(text)
     if detected is not None:
-        add_user_lines(path, text, sink)
+        register_user_file_lines(path, text, sink)
     format_name = spec.topology_format or detected
     if format_name is None:
         finding = Finding(

@@ -87,11 +87,16 @@ class EmittedSettings:
         """Yield a foreign setting if a setting without a plan field is not ``expected``."""
         value = self.get(setting, default)
         if type(value) is not type(expected) or value != expected:
-            yield self.foreign(setting)
+            yield self.foreign(setting, f"{setting} = {expected!r}")
 
-    def foreign(self, setting: str) -> Decision:
-        """Return the decision that reports a setting which no field of the plan determines."""
-        return self.decide(FOREIGN, self.text(setting) or f"{setting} is not set", setting)
+    def foreign(self, setting: str, needed: str = "") -> Decision:
+        """Return the decision that reports a setting which no field of the plan determines.
+
+        ``needed`` is the setting that the file needs instead, if it is known.
+        """
+        text = self.text(setting)
+        needed = needed or ("" if text else setting)
+        return Decision(FOREIGN, text, self.file, self.line(setting), text, needed=needed)
 
     def unread(self) -> Iterator[Decision]:
         """Yield a foreign setting for each one that was not read."""

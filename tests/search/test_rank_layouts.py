@@ -46,7 +46,7 @@ def _sieve(pricing: Pricing) -> LayoutFilter:
 
 
 def _ranking(sieve: LayoutFilter, pricing: Pricing, limit_bytes: float) -> LayoutRanking:
-    return LayoutRanking(pricing, (sieve.layout,), sieve.space.levels, limit_bytes)
+    return LayoutRanking(pricing, (sieve.build_layout,), sieve.space.levels, limit_bytes)
 
 
 def test_a_leader_is_a_tie_of_the_fastest(pricing: Pricing, sieve: LayoutFilter) -> None:

@@ -108,7 +108,11 @@ def _explain_field(topic: str) -> str | None:
 
 
 def _effect_lines(path: str) -> list[str]:
-    """Return one line per target that does not use the field, and one on launchers that use it."""
+    """Return the lines on what the spec field ``path`` affects; empty if it affects everything.
+
+    They list the targets and job types for which the field has no effect, and, for a field of
+    ``launch``, the targets that use it.
+    """
     from parc.backends.registry import all_declared, fields_without_effect
     from parc.compiler.resolve.check_unused_settings import is_path_in_fields
     from parc.compiler.spec.fields_without_effect import LABELS, UNUSED_IN_SERVICES

@@ -13,7 +13,7 @@ from parc.compiler.ir.serving_plan import ServingCandidate
 from parc.compiler.placement.place_service import place_service
 
 
-def adopt_service(
+def serving_plan_on_hosts(
     problem: ServingProblem, engine: Engine, layout: ServingLayout, hosts: Sequence[str]
 ) -> ServingPlan | None:
     """Return the serving plan that runs ``layout`` on ``hosts``, which are listed by node rank.

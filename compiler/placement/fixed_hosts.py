@@ -1,9 +1,9 @@
 """Plans on hosts that are fixed in advance: those of an earlier plan, or of a lock file.
 
-``adopt_plan`` returns an earlier plan (layout and host names), estimated for the current problem.
-``evaluate_placement`` returns the placement of a plan with the cost of its order of hosts and the
-lower bounds. ``keep_hosts`` returns a layout on the hosts of the lock file, if the layout equals
-the locked one.
+``plan_on_hosts`` returns the plan of a given layout on given hosts, estimated for the current
+problem. ``evaluate_placement`` returns the placement of a plan with the cost of its order of hosts
+and the lower bounds. ``keep_hosts`` returns a layout on the hosts of the lock file, if the layout
+equals the locked one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from parc.compiler.topology.arrange import gpu_order
 from parc.compiler.topology.node_groups import ranks_per_node
 
 
-def adopt_plan(pricing: Pricing, layout: Layout, hosts: Sequence[str]) -> Plan | None:
+def plan_on_hosts(pricing: Pricing, layout: Layout, hosts: Sequence[str]) -> Plan | None:
     """Return the plan that runs ``layout`` on ``hosts``, which are listed by node rank.
 
     The order of the hosts is not compared with other orders. Returns None if the plan is not valid
@@ -99,7 +99,7 @@ def keep_hosts(pricing: Pricing, layout: Layout, locked: LockedPlan | None) -> P
         return None
     if replace(layout, order=locked.layout.order) != locked.layout:
         return None
-    plan = adopt_plan(pricing, locked.layout, locked.hosts)
+    plan = plan_on_hosts(pricing, locked.layout, locked.hosts)
     if plan is None:
         return None
     return PlacedLayout(plan.layout, plan.estimate, evaluate_placement(plan))
