@@ -32,9 +32,9 @@ def read_plan(text: str) -> dict[str, Any]:
 
 
 def verify_decisions(plan: Mapping[str, Any], found: Iterable[Decision], sink: Sink) -> None:
-    """Report each setting in ``found``, read from a file, that differs from ``plan`` (A14).
+    """Report each setting in ``found`` that differs from ``plan`` (A14).
 
-    The diagnostic points to the line of the setting in its file.
+    The settings were read from emitted files; the diagnostic points to the line in the file.
     """
     for one in found:
         expected = planned_value(plan, one.path)
@@ -43,7 +43,9 @@ def verify_decisions(plan: Mapping[str, Any], found: Iterable[Decision], sink: S
         elif same_value(expected, one.value) or _is_accepted(expected, one):
             continue
         else:
-            message = f"{one.path} is {_shown(expected)} in {PLAN}, but {_shown(one.value)} here"
+            message = (
+                f"{one.path} is {_as_text(expected)} in {PLAN}, but {_as_text(one.value)} here"
+            )
             label = one.setting or "not set here, so the default of the target applies"
         sink.report("A14", Finding(message, label), span=Span(one.file, one.line, 1))
 
@@ -83,13 +85,13 @@ def same_value(expected: Any, found: Any) -> bool:
 
 
 def _is_accepted(expected: Any, found: Decision) -> bool:
-    """Return True if the target behaves under ``expected`` as under the value that was found."""
+    """Return True if the target behaves in the same way with ``expected`` as with ``found``."""
     try:
         return found.accepts is not None and found.accepts(expected)
     except TypeError:  # a damaged plan.json, in which the value has another type
         return False
 
 
-def _shown(value: Any) -> str:
+def _as_text(value: Any) -> str:
     text = "not set" if value is None else repr(value)
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 3]}..."
