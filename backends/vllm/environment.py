@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.launch_environment import without_inherited
+from parc.backends.shared.launch_environment import drop_inherited_variables
 from parc.backends.shared.network import Variable, network_environment
 from parc.backends.vllm.defaults import default_stages
 from parc.compiler.ir import ServingPlan
@@ -20,7 +20,7 @@ def serving_environment(plan: ServingPlan) -> tuple[Variable, ...]:
     network = network_environment(problem.cluster, problem.launch) if hosts > 1 else ()
     user = tuple((name, value, "from launch.env of the spec") for name, value in problem.launch.env)
     own = (*network, *_stage_layers_variable(plan))
-    return without_inherited((*own, *user), problem.launch)
+    return drop_inherited_variables((*own, *user), problem.launch)
 
 
 def _stage_layers_variable(plan: ServingPlan) -> tuple[Variable, ...]:

@@ -320,7 +320,7 @@ class Model:
     @property
     def dense_layers(self) -> int:
         """Number of decoder layers with a dense MLP."""
-        return sum(kind.mlp == "dense" for kind in self.layer_kinds)
+        return self.layer_type_sums[-1][2]
 
     def recurrent(self, kind: LayerKind) -> LinearAttention | Mamba | None:
         """Return the dimensions of the recurrent token mixer of a layer of ``kind``.

@@ -12,7 +12,7 @@ from parc.compiler.placement.order.placement_problem import PlacementProblem
 from parc.compiler.placement.order.sites import canonical_hosts, sites_of
 from parc.compiler.placement.order.switch_cuts import CutModel, cut_model_of
 from parc.compiler.topology.node_groups import node_groups, ranks_per_node
-from parc.compiler.topology.uplinks import Flow, Pattern, flow
+from parc.compiler.topology.uplinks import Flow, Pattern, build_flow
 
 TRAFFIC_GROUPS: dict[str, tuple[str, tuple[str, ...], Pattern]] = {
     "tp": ("dense", ("tp",), "ring"),
@@ -130,7 +130,7 @@ def _flows(
             inside = digits_of(mesh.select_axes(*axes), digits, per_node)
             size = prod(digits[index] for index in inside)
             model = cut_model_of(groups, pattern, inside, size, mesh.world // per_node)
-            sent = flow(groups, pattern, traffic.bytes_per_rank, exposure[traffic.axis])
+            sent = build_flow(groups, pattern, traffic.bytes_per_rank, exposure[traffic.axis])
             found.append((traffic.axis, sent, model))
     return tuple(found)
 

@@ -44,9 +44,9 @@ from parc.compiler.placement.order.sites import Sites
 from parc.compiler.topology.arrange import (
     NAMES,
     NodeNumbering,
-    arrangements,
     gpu_order,
-    name_order,
+    hosts_by_name,
+    named_host_orders,
 )
 from parc.compiler.topology.node_groups import ranks_per_node
 
@@ -146,10 +146,10 @@ def _evaluate_named_orders(
 
     Several orders may have the same name.
     """
-    names = name_order(cluster)[: numbering.nodes]
+    names = hosts_by_name(cluster)[: numbering.nodes]
     found = []
     # In tree order, so that the order of hosts in the spec cannot decide between equal orders.
-    for name, hosts in arrangements(_in_tree_order(cluster, problem.hosts), numbering):
+    for name, hosts in named_host_orders(_in_tree_order(cluster, problem.hosts), numbering):
         place = [problem.sites.site_of[host.name] for host in hosts]
         found.append(_HostOrder(name, hosts, problem.cost(place), _count_moved(hosts, names)))
     return found
@@ -198,7 +198,7 @@ def _assign_hosts(cluster: Cluster, problem: PlacementProblem, found: EvaluatedO
     if that host belongs to its site. All other node ranks get the remaining hosts of their site, by
     name.
     """
-    names = name_order(cluster)[: len(found.place)]
+    names = hosts_by_name(cluster)[: len(found.place)]
     sites = problem.sites
     free = {site: dict.fromkeys(hosts) for site, hosts in enumerate(sites.hosts)}
     assigned: dict[int, Host] = {}

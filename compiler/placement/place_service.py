@@ -13,9 +13,9 @@ from parc.compiler.ir import Cluster, Host, LockedPlan, Placement, ServingLayout
 from parc.compiler.topology.arrange import (
     NAMES,
     NodeNumbering,
-    arrangements,
     engine_hosts,
-    local_ranks,
+    named_host_orders,
+    serving_ranks_per_host,
 )
 
 
@@ -37,7 +37,7 @@ def place_service(
         ValueError: the cluster has too few hosts; the rules exclude such layouts.
     """
     mesh, gpus = engine.mesh(layout), problem.cluster.node.gpus
-    per_node = local_ranks(layout, gpus)
+    per_node = serving_ranks_per_host(layout, gpus)
     nodes = layout.gpus // per_node
     return Placement(
         order="-".join(axis.name for axis in mesh.axes if axis.name != "replica"),
@@ -73,7 +73,7 @@ def _choose_hosts(cluster: Cluster, layout: ServingLayout, nodes: int) -> tuple[
     per_engine = engine_hosts(layout, cluster.node.gpus) or 1
     numbering = NodeNumbering(nodes=nodes, pp=1, pp_stride=0, hosts_together=per_engine)
     # Without the name order, because ties go to the order of the hosts in the spec.
-    orders = [hosts for name, hosts in arrangements(cluster, numbering) if name != NAMES]
+    orders = [hosts for name, hosts in named_host_orders(cluster, numbering) if name != NAMES]
     return min(orders, key=lambda hosts: _additional_racks(hosts, per_engine))
 
 

@@ -124,7 +124,7 @@ def _with_decode_context_sizes(
     pinned = problem.pins.dcp
     valid = engine.cache_degrees(problem.model, layout) if pinned is None else (pinned,)
     for dcp in _sizes_within_limits(problem, "dcp", list(valid)):
-        yield replace(layout, dcp=dcp)
+        yield layout if dcp == layout.dcp else replace(layout, dcp=dcp)
 
 
 def _with_expert_parallel_sizes(
@@ -142,9 +142,10 @@ def _with_expert_parallel_sizes(
     else:
         degrees = valid if problem.model.experts else (1,)
     for ep in _sizes_within_limits(problem, "ep", list(degrees)):
-        yield replace(plain, ep=ep)
+        yield plain if ep == plain.ep else replace(plain, ep=ep)
 
 
 def _sizes_within_limits(problem: ServingProblem, axis: str, degrees: list[int]) -> list[int]:
     """Return those of the sizes ``degrees`` that ``goals.limits`` allows for ``axis``."""
-    return [degree for degree in degrees if allowed(problem.goals.limits, axis, degree)]
+    limits = problem.goals.limits
+    return [one for one in degrees if allowed(limits, axis, one)] if limits else degrees

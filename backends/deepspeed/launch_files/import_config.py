@@ -48,7 +48,7 @@ def read_deepspeed_json(text: str, name: str, sink: Sink) -> Fragment | None:
     """
     reading = Reading(text, name, sink)
     root = read_document(reading)
-    if root is None or not root.wants(dict):
+    if root is None or not root.check_type(dict):
         return None
     layout: dict[str, object] = {}
     job: dict[str, object] = {}
@@ -57,7 +57,7 @@ def read_deepspeed_json(text: str, name: str, sink: Sink) -> Fragment | None:
     # Without the section DeepSpeed does not use ZeRO; a section without a number leaves the stage
     # open.
     if stage is not None and stage > 3:
-        reading.refuse(
+        reading.report_error(
             "I02", f"ZeRO stage {stage} does not exist, valid values: 0, 1, 2, 3", root.span
         )
     elif stage is not None:
@@ -89,7 +89,7 @@ def _read_whole_number(node: Node, key: str, reading: Reading) -> int | None:
     if isinstance(found.value, int) and not isinstance(found.value, bool) and found.value >= 0:
         return found.value
     message = f"{key} is {str(found.value)[:40]}, expected a whole number or auto"
-    reading.refuse("I02", Finding(message), found.span)
+    reading.report_error("I02", Finding(message), found.span)
     return None
 
 
@@ -183,7 +183,7 @@ def _read_replicas(root: Node, reading: Reading) -> dict[str, object]:
                 "set job.global_batch to micro-batch x accumulation steps x replicas",
             )
         return found
-    if reading.sound:
+    if reading.is_valid:
         batch, micro, steps = (number or 1 for number in numbers)
         if batch % (micro * steps):
             finding = Finding(
@@ -191,7 +191,7 @@ def _read_replicas(root: Node, reading: Reading) -> dict[str, object]:
                 f"accumulation steps {steps}",
                 label=f"{batch} % {micro * steps} = {batch % (micro * steps)}, must be 0",
             )
-            reading.refuse("I03", finding, root.document.find((BATCH[0],)))
+            reading.report_error("I03", finding, root.document.find((BATCH[0],)))
         found["dp"] = batch // (micro * steps)
     return found
 

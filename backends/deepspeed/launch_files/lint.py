@@ -34,7 +34,7 @@ NO_EFFECT: tuple[Any, ...] = (None, False, 0, 1, "none", "auto")
 def lint_deepspeed(text: str, name: str, options: LintOptions, sink: ScriptSink) -> None:
     """Check the keys, ZeRO settings, precision and batch sizes of a DeepSpeed config."""
     root = read_document(Reading(text, name, sink))
-    if root is None or not root.wants(dict):
+    if root is None or not root.check_type(dict):
         return
     sink.checked.update(("X01", "R04", "R14", "B02", "B03"))
     _check_keys(root, options.version, sink)

@@ -45,7 +45,7 @@ DERIVED: Derived = {
 def arguments(problem: Problem, layout: Layout) -> tuple[Argument, ...]:
     """Return all flags that PARC sets, without the user's extra arguments."""
     table = flag_table(PACKAGE)
-    values = table.values(problem, layout, problem.version("megatron"), DERIVED)
+    values = table.rows_with_values(problem, layout, problem.version("megatron"), DERIVED)
     return tuple(
         Argument(row.setting, _value_words(value), row.group)
         for row, value in values

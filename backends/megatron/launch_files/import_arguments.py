@@ -63,12 +63,12 @@ def read_megatron_args(text: str, name: str, sink: Sink) -> Fragment | None:
     read_words(framework_words(words), reading)
     if reading.spec:
         read_script(words, reading)
-    if not reading.spec and reading.sound:
+    if not reading.spec and reading.is_valid:
         finding = Finding(
             "this file contains no flag of Megatron",
             help="expected flags such as --tensor-model-parallel-size 8",
         )
-        reading.refuse("I02", finding, reading.span())
+        reading.report_error("I02", finding, reading.span())
     return reading.fragment()
 
 
@@ -186,7 +186,7 @@ def _add_optimizer_defaults(wsd_style: str, job: dict[str, Any], reading: Readin
     if job.get("lr_decay") == "wsd" and wsd_style != "linear":
         message = f"not carried over: {wsd_style[:40]} decay of the WSD schedule"
         found = Finding(message, help="in a spec, lr_decay wsd always means a linear decay")
-        reading.say("I04", found, reading.spans["job.lr_decay"])
+        reading.report("I04", found, reading.spans["job.lr_decay"])
     if "learning_rate" in job:
         for name, value in OPTIMIZER.items():
             job.setdefault(name, value)

@@ -65,12 +65,12 @@ def read_vllm_args(text: str, name: str, sink: Sink) -> Fragment | None:
     elif starts_vllm(words):
         read_script(words, reading)
     read_words(words, reading)
-    if "layout" not in reading.spec and reading.sound:
+    if "layout" not in reading.spec and reading.is_valid:
         finding = Finding(
             "this file contains no vLLM command",
             help="expected, for example: vllm serve MODEL -tp 8",
         )
-        reading.refuse("I02", finding, reading.span())
+        reading.report_error("I02", finding, reading.span())
     return reading.fragment()
 
 

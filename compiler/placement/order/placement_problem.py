@@ -16,7 +16,7 @@ from functools import cached_property
 from parc.compiler.ir.cluster import Host
 from parc.compiler.placement.order.sites import SINGLE_HOST, Sites
 from parc.compiler.placement.order.switch_cuts import CutModel
-from parc.compiler.topology.uplinks import Flow, messages_leaving_hosts, messages_leaving_zones
+from parc.compiler.topology.uplinks import Flow, messages_leaving_zones, zone_egress_by_node
 
 DIGITS = 10
 """Significant digits of a cost. Costs that agree in these digits count as equal, because the last
@@ -120,7 +120,7 @@ class PlacementProblem:
             return
         domain = domains_of(self.sites, place)
         for one in self.flows:
-            fullest = max(messages_leaving_hosts(one, domain).values(), default=0)
+            fullest = max(zone_egress_by_node(one, domain).values(), default=0)
             yield one.unit_bytes * fullest / self.sites.nic_bytes_per_s
 
 

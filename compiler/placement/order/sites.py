@@ -12,7 +12,7 @@ from math import inf
 
 from parc.compiler.ir.cluster import Cluster, Host
 from parc.compiler.topology.hostlist import natural_key, natural_sort
-from parc.compiler.topology.tree import connected_hosts, uplink_gb_per_s
+from parc.compiler.topology.tree import count_hosts_below_switches, uplink_gb_per_s
 
 SINGLE_HOST = -1
 """Value in ``Sites.domains`` for a site in which each host is an NVLink domain."""
@@ -123,7 +123,7 @@ def _tiers(cluster: Cluster, groups: tuple[tuple[Host, ...], ...]) -> tuple[Tier
         # The whole path identifies a switch, because two pods may each have a leaf1.
         zones = [numbers.setdefault(hosts[0].path[level:], len(numbers)) for hosts in groups]
         beneath = [0] * len(numbers)
-        for switch, count in connected_hosts(cluster, level).items():
+        for switch, count in count_hosts_below_switches(cluster, level).items():
             if switch in numbers:
                 beneath[numbers[switch]] = count
         if len(numbers) > 1:

@@ -8,8 +8,8 @@ from parc.compiler.ir import Layout, Plan
 from parc.compiler.placement.build_placement_problem import TERMS, traffic_flows
 from parc.compiler.report.formatting import quantity, seconds, without_exponent
 from parc.compiler.report.page.figure import WIDTH, Canvas, Figure, HtmlTable, html_table
-from parc.compiler.topology.tree import connected_hosts, uplink_gb_per_s, zones
-from parc.compiler.topology.uplinks import Flow, messages_leaving_hosts, messages_leaving_zones
+from parc.compiler.topology.tree import count_hosts_below_switches, number_switches, uplink_gb_per_s
+from parc.compiler.topology.uplinks import Flow, messages_leaving_zones, zone_egress_by_node
 
 INKS = {
     "tp": "k1",
@@ -130,11 +130,11 @@ def _traffic_by_link(plan: Plan, families: list[str]) -> list[LinkTraffic]:
             LinkTraffic("NICs of the busiest host", node.nics * node.nic_gbps / 8, fullest)
         )
     for level, tier in enumerate(cluster.levels):
-        zone = zones(hosts, level)
+        zone = number_switches(hosts, level)
         # All hosts are below one switch of this level, so nothing crosses its uplinks.
         if len(set(zone)) < 2:
             continue
-        largest = max(connected_hosts(cluster, level).values())
+        largest = max(count_hosts_below_switches(cluster, level).values())
         rate = uplink_gb_per_s(cluster, largest, level)
         sent = tuple(_busiest_uplink_bytes(flows.get(name), zone) for name in families)
         links.append(LinkTraffic(f"busiest uplink of a {tier.name}", rate, sent))
@@ -158,7 +158,7 @@ def _egress_bytes_by_host(flow: Flow | None, zone: list[int]) -> list[float]:
     """
     if flow is None:
         return []
-    return [messages * flow.unit_bytes for messages in messages_leaving_hosts(flow, zone).values()]
+    return [messages * flow.unit_bytes for messages in zone_egress_by_node(flow, zone).values()]
 
 
 def _busiest_uplink_bytes(flow: Flow | None, zone: tuple[int, ...]) -> float:

@@ -25,7 +25,7 @@ from typing import Any, Literal
 from parc.compiler.diagnostics import Finding
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.tools.importers.shell_words import Word
-from parc.compiler.topology.readers.reader_state import Reading, some
+from parc.compiler.topology.readers.reader_state import Reading, summarize_names
 
 TORCHRUN = {
     *("--nnodes", "--nproc-per-node", "--node-rank", "--master-addr", "--master-port"),
@@ -119,11 +119,11 @@ def take_flags(flags: list[Flag], table: Mapping[str, FlagField], reading: Readi
 def _set_field_of_flag(flag: Flag, row: FlagField, reading: Reading) -> None:
     if not flag.values:
         finding = Finding(f"{flag.name} has no value", "expected a value after this flag")
-        reading.refuse("I02", finding, flag.word.span)
+        reading.report_error("I02", finding, flag.word.span)
         return
     if any(word.dynamic for word in flag.values[: None if row.kind == "texts" else 1]):
         message = f"{flag.name} {flag.values[0].text[:40]} is computed at run time"
-        reading.say(
+        reading.report(
             "I04", Finding(message, help=f"set {row.path} in the spec"), flag.values[0].span
         )
         return
@@ -136,12 +136,12 @@ def _set_field_of_flag(flag: Flag, row: FlagField, reading: Reading) -> None:
         finding = Finding(
             message, help=f"valid values of {row.path}: {', '.join(map(str, row.words.values()))}"
         )
-        reading.say("I04", finding, flag.values[0].span)
+        reading.report("I04", finding, flag.values[0].span)
         return
     if value is None:
         wanted = "a whole number" if row.kind == "int" else "a number"
         message = f"{flag.name} is {flag.values[0].text[:40]!r}, expected {wanted}"
-        reading.refuse("I02", message, flag.values[0].span)
+        reading.report_error("I02", message, flag.values[0].span)
         return
     set_spec_field(reading, row.path, value, flag)
 
@@ -191,10 +191,10 @@ def report_unknown(flags: list[Flag], why: str, reading: Reading) -> None:
     ]
     for flag in flags:
         words = " ".join(word.text for word in (flag.word, *flag.values[:4]))
-        reading.say("I04", Finding(f"not carried over: {words[:80]}", help=why), flag.word.span)
+        reading.report("I04", Finding(f"not carried over: {words[:80]}", help=why), flag.word.span)
     names = list(dict.fromkeys(flag.name for flag in flags))
     if names:
-        reading.notes.append(f"not carried over: {some(names, len(names))}"[:4000])
+        reading.notes.append(f"not carried over: {summarize_names(names, len(names))}"[:4000])
 
 
 IMPLIED = "implied"

@@ -19,7 +19,7 @@ from parc.compiler.tools.importers.nccl_tests import read_nccl_tests, read_outpu
 from parc.compiler.tools.importers.parc_plan import read_parc_plan
 from parc.compiler.tools.importers.slurm import read_sbatch, read_squeue
 from parc.compiler.topology.readers.fragment import Fragment
-from parc.compiler.topology.readers.racks import merge
+from parc.compiler.topology.readers.racks import merge_fragments
 from parc.compiler.topology.readers.registry import FORMATS, Format, detect_format
 
 INVALID = re.compile(
@@ -86,7 +86,7 @@ def read_files(files: Sequence[tuple[str, str, str]], sink: Sink) -> Fragment | 
         )
         sink.report("I05", finding, span=Span(files[1][2], 1, 1))
         return None
-    merged = merge(read, sink)
+    merged = merge_fragments(read, sink)
     if merged is not None:
         _check_characters(merged.spec, "", (merged.spans, Span(files[0][2], 1, 1)), sink)
     return None if sink.failed() else merged

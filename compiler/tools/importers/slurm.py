@@ -24,7 +24,7 @@ from parc.compiler.tools.importers.script_commands import read_script
 from parc.compiler.tools.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
-from parc.compiler.topology.readers.reader_state import Line, Reading, some
+from parc.compiler.topology.readers.reader_state import Line, Reading, summarize_names
 from parc.compiler.topology.readers.scontrol_nodes import parse_gres_gpus
 
 _DIRECTIVE = re.compile(r"#SBATCH\s+(.*)")
@@ -97,8 +97,8 @@ def read_sbatch(text: str, name: str, sink: Sink) -> Fragment | None:
     launch = next((one for one in lines if one.recognizes(words)), None)
     if launch is not None:
         launch.read(framework_words(words), reading)
-    if not reading.spec and not reading.hosts and reading.sound:
-        reading.refuse(
+    if not reading.spec and not reading.hosts and reading.is_valid:
+        reading.report_error(
             "I02", "this file contains no #SBATCH line and no known launch line", reading.span()
         )
     return reading.fragment()
@@ -112,7 +112,7 @@ def _read_directive(line: Line, start: int, reading: Reading) -> None:
         for word in words
     ]
     if not moved or not moved[0].is_flag:
-        reading.say("I04", "this directive contains no option", reading.span(line.number))
+        reading.report("I04", "this directive contains no option", reading.span(line.number))
         return
     for index, word in enumerate(moved):
         if word.is_flag:
@@ -177,8 +177,10 @@ def _read_nodes(flag: Flag, text: str, reading: Reading) -> None:
 def _read_nodelist(flag: Flag, text: str, reading: Reading) -> None:
     span = flag.values[0].span
     offset = flag.word.text.find("=") + 1 if flag.values[0].span == flag.word.span else 0
-    for host in reading.names(text, Span(span.file, span.line, span.column + offset, len(text))):
-        reading.place(LocatedHost(host, (), None, span))
+    for host in reading.expand_host_list(
+        text, Span(span.file, span.line, span.column + offset, len(text))
+    ):
+        reading.add_host(LocatedHost(host, (), None, span))
     # The host names determine the number of hosts, so --nodes adds nothing.
     reading.spec.get("cluster", {}).pop("nodes", None)
 
@@ -235,18 +237,18 @@ def read_squeue(text: str, name: str, sink: Sink) -> Fragment | None:
     """
     reading = Reading(text, name, sink)
     root = read_document(reading)
-    if root is None or not root.wants(dict):
+    if root is None or not root.check_type(dict):
         return None
-    jobs = [entry for entry in root.items("jobs") if entry.wants(dict)]
+    jobs = [entry for entry in root.items("jobs") if entry.check_type(dict)]
     placed = [job for job in jobs if job.text("nodes")]
-    if not placed and reading.sound:
+    if not placed and reading.is_valid:
         label = f"{len(jobs)} jobs, 0 with hosts"
         hint = (
             "list running jobs, because pending jobs have no hosts: squeue --json --states=RUNNING"
         )
         finding = Finding("no job has hosts", label, help=hint)
-        reading.refuse("I02", finding, reading.span())
-    if not reading.sound:
+        reading.report_error("I02", finding, reading.span())
+    if not reading.is_valid:
         return None
     job = max(placed, key=_job_preference)
     _add_job(job, reading)
@@ -254,9 +256,11 @@ def read_squeue(text: str, name: str, sink: Sink) -> Fragment | None:
     if others:
         hint = "squeue --json --jobs=NUMBER prints a single job"
         finding = Finding(
-            f"jobs not imported: {some(others)}", f"job {_describe_job(job)} is imported", help=hint
+            f"jobs not imported: {summarize_names(others)}",
+            f"job {_describe_job(job)} is imported",
+            help=hint,
         )
-        reading.say("I04", finding, job.span)
+        reading.report("I04", finding, job.span)
     return reading.fragment()
 
 
@@ -294,9 +298,9 @@ def _add_job(job: Node, reading: Reading) -> None:
     span = nodes.span if nodes is not None else job.span
     # The host list starts after the opening quote.
     start = reading.span(span.line, span.column + 1, max(span.length - 2, 1))
-    hosts = list(dict.fromkeys(reading.names(job.text("nodes"), start)))
+    hosts = list(dict.fromkeys(reading.expand_host_list(job.text("nodes"), start)))
     for host in hosts:
-        reading.place(LocatedHost(host, (), None, span))
+        reading.add_host(LocatedHost(host, (), None, span))
     reading.allocated = tuple(hosts)
     reading.notes.append(f"hosts of job {_describe_job(job)}")
     if not _job_states(job) & _ALLOCATED:
@@ -324,7 +328,7 @@ def _set_gpus_per_node(job: Node, hosts: int, reading: Reading) -> None:
             help="PARC needs the same number on every host: submit with --gpus-per-node",
         )
         where = job.child("gres_detail" if any(given) else "tres_alloc_str")
-        reading.refuse("I03", finding, where.span if where is not None else job.span)
+        reading.report_error("I03", finding, where.span if where is not None else job.span)
         return
     requested = parse_gres_gpus(job.text("tres_per_node"))[0]
     gpus = next(iter(given), 0) or total // max(hosts, 1) or requested
