@@ -37,14 +37,16 @@ _DAMAGED = (TypeError, KeyError, AttributeError, ValueError, IndexError, Arithme
 def decisions(arguments: Arguments, fields: PlanFields) -> Iterator[Decision]:
     """Yield the decision that each flag in ``arguments``, or its absence, makes."""
     settings = Settings(arguments)
-    extra = _split_words(_texts(fields[ARGS]))
-    for path, flag, read in _shown(fields):
+    extra = _split_words(_checked_texts(fields[ARGS]))
+    for path, flag, read in _plan_field_rows(fields):
         if flag not in extra:
-            yield _decision(settings, path, flag, _plain(read(settings)))
-    for flag, path, compute in _implied(fields):
+            yield _decision(settings, path, flag, _json_value(read(settings)))
+    for flag, path, compute in _implied_flag_rows(fields):
         if flag not in extra:
-            yield _compare(settings, path, flag, _computed(compute, fields, path), fields)
-    yield from _ratios(settings, fields)
+            yield _compare_implied_flag(
+                settings, path, flag, _compute_expected(compute, fields, path), fields
+            )
+    yield from _derived_sizes(settings, fields)
     split = derive_split(settings)
     for name, value in (split or {"split.chunks": "no valid split"}).items():
         yield _decision(settings, f"layout.{name}", STAGE_FLAGS[name], value)
@@ -54,14 +56,14 @@ def decisions(arguments: Arguments, fields: PlanFields) -> Iterator[Decision]:
     yield from _extra_arguments(arguments, extra, fields)
 
 
-def _shown(fields: PlanFields) -> tuple[Shown, ...]:
+def _plan_field_rows(fields: PlanFields) -> tuple[Shown, ...]:
     """Return the rows of the fields that a plan has."""
     rows = verify_model.SHOWN + verify_job.SHOWN
     rows += verify_model.SHOWN_LATENT if fields.latent else verify_model.SHOWN_GROUPED
     rows += verify_model.SHOWN_LINEAR if fields[verify_model.LINEAR] is not None else ()
     no_mamba: tuple[Shown, ...] = ((verify_model.MAMBA, "hybrid-layer-pattern", _mamba_layers),)
     rows += verify_model.SHOWN_MAMBA if fields[verify_model.MAMBA] is not None else no_mamba
-    without: tuple[Shown, ...] = ((verify_model.EXPERTS, "num-experts", _experts),)
+    without: tuple[Shown, ...] = ((verify_model.EXPERTS, "num-experts", _expert_count),)
     return rows + (verify_model.SHOWN_EXPERTS if fields.routed else without)
 
 
@@ -71,16 +73,16 @@ def _mamba_layers(settings: Settings) -> Any:
     return pattern if isinstance(pattern, str) and "M" in pattern else None
 
 
-def _experts(settings: Settings) -> Any:
+def _expert_count(settings: Settings) -> Any:
     return settings["num-experts"]
 
 
-def _implied(fields: PlanFields) -> tuple[Implied, ...]:
+def _implied_flag_rows(fields: PlanFields) -> tuple[Implied, ...]:
     experts = verify_model.IMPLIED_EXPERTS if fields.routed else ()
     return verify_model.IMPLIED + verify_job.IMPLIED + experts
 
 
-def _ratios(settings: Settings, fields: PlanFields) -> Iterator[Decision]:
+def _derived_sizes(settings: Settings, fields: PlanFields) -> Iterator[Decision]:
     """Yield the numbers that Megatron divides out of the world size and the batch."""
     names = ("tp", "cp", "pp", "ep", "etp")
     readers = {path: read for path, _, read in verify_job.SHOWN}
@@ -95,14 +97,18 @@ def _ratios(settings: Settings, fields: PlanFields) -> Iterator[Decision]:
     batches = batch / (micro * dp) if dp else 0
     for path, flag, value in (
         ("layout.dp", "tensor-model-parallel-size", dp),
-        ("layout.dp_shard", "num-distributed-optimizer-instances", _shard(settings, dp)),
+        (
+            "layout.dp_shard",
+            "num-distributed-optimizer-instances",
+            _optimizer_shard_size(settings, dp),
+        ),
         ("layout.edp", "expert-model-parallel-size", edp),
         ("layout.micro_batches", "micro-batch-size", batches),
     ):
         yield _decision(settings, path, flag, value)
 
 
-def _shard(settings: Settings, dp: int) -> Any:
+def _optimizer_shard_size(settings: Settings, dp: int) -> Any:
     """Return the ranks over which the optimizer state is sharded."""
     copies = settings["num-distributed-optimizer-instances"]
     return dp // copies if isinstance(copies, int) and copies > 0 else copies
@@ -112,7 +118,7 @@ def _decision(settings: Settings, path: str, flag: str, value: Any) -> Decision:
     return Decision(path, value, ARGUMENTS, settings.line(flag), settings.text(flag))
 
 
-def _compare(
+def _compare_implied_flag(
     settings: Settings, path: str, flag: str, expected: Any, fields: PlanFields
 ) -> Decision:
     """Return the decision of a flag whose value follows from the fields of the plan.
@@ -123,10 +129,10 @@ def _compare(
     if not isinstance(found, Unreadable) and same_value(expected, found):
         return _decision(settings, path, flag, fields[path])
     text = settings.text(flag) or f"--{flag} is absent"
-    return _decision(settings, path, flag, f"{text} (must be {_words(expected)})")
+    return _decision(settings, path, flag, f"{text} (must be {_flag_text(expected)})")
 
 
-def _computed(compute: Callable[[PlanFields], Any], fields: PlanFields, path: str) -> Any:
+def _compute_expected(compute: Callable[[PlanFields], Any], fields: PlanFields, path: str) -> Any:
     try:
         return compute(fields)
     except _DAMAGED:
@@ -140,7 +146,7 @@ def _extra_arguments(
 
     argparse lets the last occurrence of a flag win, so the order of different flags is free.
     """
-    planned, settings = _texts(fields[ARGS]), Settings(arguments)
+    planned, settings = _checked_texts(fields[ARGS]), Settings(arguments)
     for flag in sorted(arguments.flags.keys() | extra.keys()):
         found, expected = arguments.flags.get(flag), extra.get(flag)
         rejected = flag in FLAGS and isinstance(settings[flag], Unreadable)
@@ -164,20 +170,20 @@ def _split_words(words: list[str]) -> dict[str, tuple[str, ...]]:
     return flags
 
 
-def _texts(value: Any) -> list[str]:
+def _checked_texts(value: Any) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise Malformed(PLAN, 1, f"{ARGS} is not a list of texts")
     return value
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     """Return ``value`` as JSON has it; the words of a flag that cannot be read."""
     if isinstance(value, Unreadable):
         return f"not valid: {' '.join(value.words)}"
     return value
 
 
-def _words(value: Any) -> str:
+def _flag_text(value: Any) -> str:
     """Return the value of a flag as a user writes it."""
     if isinstance(value, tuple):
         return " ".join(map(str, value)) or "absent"

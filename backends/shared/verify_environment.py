@@ -91,7 +91,7 @@ def verify_required(
         report_change(file, one.line if one else last, message, "", sink)
 
 
-def environment_decisions(
+def read_environment_settings(
     file: str, exports: Sequence[Export], required: Mapping[str, str], user: Mapping[str, str]
 ) -> Iterator[Decision]:
     """Yield the variables of ``launch.env``; they include each variable that is not required."""

@@ -112,7 +112,7 @@ def _plain_piece(piece: str) -> str:
 
 
 @cache
-def _sections(package: str, name: str) -> tuple[tuple[frozenset[str], bool, str], ...]:
+def _read_sections(package: str, name: str) -> tuple[tuple[frozenset[str], bool, str], ...]:
     """Return (conditions, negated, text) of each section of ``NAME.lines``."""
     found: list[tuple[frozenset[str], bool, str]] = []
     conditions, negated, lines = frozenset[str](), False, list[str]()
@@ -137,14 +137,14 @@ def known_lines(
     """
     lines = "\n".join(
         text
-        for needed, negated, text in _sections(package, name)
+        for needed, negated, text in _read_sections(package, name)
         if (needed <= set(conditions)) is not negated
     )
-    return list(_commands(_HOLE.sub(lambda found: texts.get(found[1], found[0]), lines)))
+    return list(_plain_commands(_HOLE.sub(lambda found: texts.get(found[1], found[0]), lines)))
 
 
 @lru_cache(maxsize=8)
-def _commands(text: str) -> tuple[str, ...]:
+def _plain_commands(text: str) -> tuple[str, ...]:
     return tuple(plain_notation(line.text) for line in command_lines(text))
 
 
@@ -173,7 +173,7 @@ def compare_lines(
     expected: list[str] = []
     decisions: list[Decision] = []
     for line in known:
-        pattern, names = _pattern(line)
+        pattern, names = _line_pattern(line)
         match = next((m for one in unused if (m := pattern.fullmatch(one.text))), None)
         if not names or match is None:
             expected.append(_HOLE.sub(lambda found: values[found[1]].text, line))
@@ -181,11 +181,13 @@ def compare_lines(
         place = next(at for at, one in enumerate(unused) if one.text == match.string)
         found = unused.pop(place)
         expected.append(found.text)
-        decisions += _decisions(file, found, zip(names, match.groups(), strict=True), values, plan)
+        decisions += _decisions_of_line(
+            file, found, zip(names, match.groups(), strict=True), values, plan
+        )
     return Comparison(script.lines, tuple(expected), tuple(decisions))
 
 
-def _decisions(
+def _decisions_of_line(
     file: str,
     line: ShellLine,
     texts: Iterable[tuple[str, str]],
@@ -201,7 +203,7 @@ def _decisions(
             yield Decision(value.path, shown, file, line.number, line.text.split("\n")[0])
 
 
-def _pattern(line: str) -> tuple[re.Pattern[str], list[str]]:
+def _line_pattern(line: str) -> tuple[re.Pattern[str], list[str]]:
     """Return a pattern of ``line``, and the names of the holes that its groups capture."""
     parts = _HOLE.split(line)
     names = parts[1::2]

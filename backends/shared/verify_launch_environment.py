@@ -74,7 +74,7 @@ def inherited_names(text: str) -> list[str]:
         return []
 
 
-def setup_decisions(file: str, text: str) -> Iterator[Decision]:
+def read_setup_settings(file: str, text: str) -> Iterator[Decision]:
     """Yield the commands of ``launch.setup`` and the names of the inherited variables."""
     block = _BLOCK.search(text)
     lines = block["lines"].split("\n")[:-1] if block else []

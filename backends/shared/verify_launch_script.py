@@ -24,7 +24,7 @@ from parc.backends.shared.verify_launch_environment import (
     DEVICES,
     expected_environment,
     mark_setup,
-    setup_decisions,
+    read_setup_settings,
 )
 from parc.backends.verifier import (
     Decision,
@@ -82,7 +82,7 @@ def program_start(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Prog
     return ProgramStart(program=program, arguments=words, environment=start.environment)
 
 
-def launch_script_decisions(
+def read_launch_script_settings(
     file: str,
     plan: Mapping[str, Any],
     artifacts: Mapping[str, str],
@@ -92,17 +92,17 @@ def launch_script_decisions(
 
     ``launcher`` are the words of a launcher in place of torchrun.
     """
-    start = _start(plan, artifacts, launcher)
+    start = _checked_program_start(plan, artifacts, launcher)
     if start is None:
         return
     script = read_script(mark_setup(artifacts[file]))
-    yield from setup_decisions(file, artifacts[file])
-    result = _compare(file, plan, script, start)
+    yield from read_setup_settings(file, artifacts[file])
+    result = _compare_script_lines(file, plan, script, start)
     yield from result.decisions
     if not start.program:
         # The last command names the module instead; verify_launch_lines compares it.
         yield Decision(PROGRAM, planned_value(plan, PROGRAM), file)
-    yield from environment_decisions(file, script, plan, start.environment)
+    yield from read_environment_settings(file, script, plan, start.environment)
 
 
 def verify_launch_lines(
@@ -116,14 +116,14 @@ def verify_launch_lines(
 
     ``launcher`` are the words of a launcher in place of torchrun.
     """
-    start = _start(plan, artifacts, launcher)
+    start = _checked_program_start(plan, artifacts, launcher)
     if start is not None:
         script = read_script(mark_setup(artifacts[file]))
-        result = _compare(file, plan, script, start)
+        result = _compare_script_lines(file, plan, script, start)
         verify_program(file, result.found, result.expected, sink)
 
 
-def _start(
+def _checked_program_start(
     plan: Mapping[str, Any], artifacts: Mapping[str, str], launcher: tuple[str, ...]
 ) -> ProgramStart | None:
     try:
@@ -133,7 +133,7 @@ def _start(
         raise Malformed(PLAN, 1, "problem.launch has a value of another type") from None
 
 
-def environment_decisions(
+def read_environment_settings(
     file: str, script: ScriptLines, plan: Mapping[str, Any], framework: Mapping[str, str]
 ) -> Iterator[Decision]:
     """Yield ``launch.env`` once per variable that differs from the planned ones."""
@@ -154,12 +154,12 @@ def environment_decisions(
     )
 
 
-def _compare(
+def _compare_script_lines(
     file: str, plan: Mapping[str, Any], script: ScriptLines, start: ProgramStart
 ) -> Comparison:
     """Compare the commands of a launch script with those that the plan needs."""
     try:
-        conditions = set(_conditions(plan, start))
+        conditions = set(_script_conditions(plan, start))
         launch = plan["problem"]["launch"]
         texts = {
             "node_count": str(len(plan["placement"]["hosts"])),
@@ -184,7 +184,7 @@ def _compare(
     return compare_lines(file, script, known, values, plan)
 
 
-def _conditions(plan: Mapping[str, Any], start: ProgramStart) -> Iterator[str]:
+def _script_conditions(plan: Mapping[str, Any], start: ProgramStart) -> Iterator[str]:
     problem = plan["problem"]
     single = len(plan["placement"]["hosts"]) == 1
     yield "single" if single else "several"

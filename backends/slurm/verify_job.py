@@ -32,7 +32,7 @@ def compare_job(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Compar
             return None
         homes = list(rack_homes(plan, artifacts))
         racks = {home: str(number) for number, home in enumerate(dict.fromkeys(homes))}
-        conditions = {*_conditions(plan), *(("stops",) if stop_test else ())}
+        conditions = {*_script_conditions(plan), *(("stops",) if stop_test else ())}
         conditions |= {"racks"} if len(racks) > 1 else set()
         runs = (f"{racks[home]}:{len(list(run))}" for home, run in groupby(homes))
         inherited = plan["problem"]["launch"]["env_inherited"]
@@ -40,12 +40,12 @@ def compare_job(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Compar
         texts = {
             "inherited": " ".join(map(shlex.quote, inherited)),
             "ranks": str(plan["placement"]["ranks_per_node"]),
-            "launcher": _launcher(plan, artifacts),
+            "launcher": _script_per_host(plan, artifacts),
             "racks": str(len(racks)),
             "shape": shlex.quote(" ".join(runs)),
             "stop_test": stop_test,
         }
-        values = _values(plan)
+        values = _script_values(plan)
     except DAMAGED:
         raise Malformed(PLAN, 1, f"{SLURM} has a value of another type") from None
     known = known_lines(PACKAGE, LINES, conditions, texts)
@@ -59,7 +59,7 @@ def absent_container(text: str) -> Iterator[Decision]:
         yield Decision(f"{SLURM}.container_mounts", [], JOB)
 
 
-def _values(plan: Mapping[str, Any]) -> dict[str, Value]:
+def _script_values(plan: Mapping[str, Any]) -> dict[str, Value]:
     slurm = plan["problem"]["launch"]["slurm"]
     mounts = "".join(f",{mount}" for mount in slurm["container_mounts"])
     return {
@@ -74,7 +74,7 @@ def _values(plan: Mapping[str, Any]) -> dict[str, Value]:
     }
 
 
-def _conditions(plan: Mapping[str, Any]) -> Iterator[str]:
+def _script_conditions(plan: Mapping[str, Any]) -> Iterator[str]:
     problem = plan["problem"]
     if problem["cluster"]["named"]:
         yield "named"
@@ -88,7 +88,7 @@ def _is_serving(plan: Mapping[str, Any]) -> bool:
     return "service" in plan["problem"]
 
 
-def _launcher(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> str:
+def _script_per_host(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> str:
     """Return the script that the job runs on every host."""
     problem = plan["problem"]
     if _is_serving(plan):

@@ -107,18 +107,18 @@ def read_script(text: str) -> Script:
     The last result is cached, because each check of the verifier reads the script.
     """
     lines = list(command_lines(mark_setup(text)))
-    before, common, after = _between(lines, "common=(", ")")
-    middle, table, tail = _between(after, "case $NODE_RANK in", "esac")
+    before, common, after = _split_at_block(lines, "common=(", ")")
+    middle, table, tail = _split_at_block(after, "case $NODE_RANK in", "esac")
     program = [
-        *map(_named_setting, before),
+        *map(_replace_by_setting_name, before),
         ShellLine(common[0].number, "<common>"),
-        *map(_named_setting, middle),
+        *map(_replace_by_setting_name, middle),
         ShellLine(table[0].number, "<case>"),
-        *map(_named_setting, tail),
+        *map(_replace_by_setting_name, tail),
     ]
     lines = [*before, common[0], *middle, table[0], *tail]
     texts = {one.text: line for one, line in zip(program, lines, strict=True)}
-    words = tuple(_words(common[1:-1]))
+    words = tuple(_iterate_words(common[1:-1]))
     start = texts.get("<start>")
     found = _START.fullmatch(start.text) if start is not None else None
     served = _split_words(found[2]) if found else []
@@ -128,11 +128,11 @@ def read_script(text: str) -> Script:
         )
     hosts, interface = texts.get("<hosts>"), texts.get("<interface>")
     return Script(
-        nodes=_assigned(texts["<nodes>"]),
+        nodes=_assigned_value(texts["<nodes>"]),
         hosts=tuple(_split_words(hosts.text[len("hosts=(") : -1])) if hosts else (),
         hosts_line=hosts.number if hosts else 1,
-        exports=tuple(_exports(before)),
-        interface=_assigned(interface) if interface else None,
+        exports=tuple(_exported_variables(before)),
+        interface=_assigned_value(interface) if interface else None,
         checkpoint=Word(served[0], start.number),
         vendor=Word(found[1], start.number),
         common=words,
@@ -155,7 +155,7 @@ def parse_flags(words: list[str]) -> dict[str, str]:
     return flags
 
 
-def _between(
+def _split_at_block(
     lines: list[ShellLine], first: str, last: str
 ) -> tuple[list[ShellLine], list[ShellLine], list[ShellLine]]:
     """Return the lines before, from and after the block that starts and ends with given lines."""
@@ -166,7 +166,7 @@ def _between(
     return lines[:start], lines[start : end + 1], lines[end + 1 :]
 
 
-def _named_setting(line: ShellLine) -> ShellLine:
+def _replace_by_setting_name(line: ShellLine) -> ShellLine:
     """Return ``line`` with the name of its setting as text; unchanged if it has no setting."""
     # [[ -n text ]] and [[ text ]] are the same.
     text = line.text.replace("[[ -n ", "[[ ")
@@ -174,9 +174,9 @@ def _named_setting(line: ShellLine) -> ShellLine:
     return ShellLine(line.number, name)
 
 
-def _exports(lines: list[ShellLine]) -> Iterator[tuple[str, str, int]]:
+def _exported_variables(lines: list[ShellLine]) -> Iterator[tuple[str, str, int]]:
     for line in lines:
-        if _named_setting(line).text == "<export>":
+        if _replace_by_setting_name(line).text == "<export>":
             words = _split_words(line.text)
             name, _, value = words[1].partition("=")
             if len(words) != 2:
@@ -184,14 +184,14 @@ def _exports(lines: list[ShellLine]) -> Iterator[tuple[str, str, int]]:
             yield name, value, line.number
 
 
-def _assigned(line: ShellLine) -> Word:
+def _assigned_value(line: ShellLine) -> Word:
     words = _split_words(line.text)
     if len(words) != 1:
         raise Malformed(SCRIPT, line.number, f"{line.text!r:.60} is not a single assignment")
     return Word(words[0].partition("=")[2], line.number)
 
 
-def _words(lines: list[ShellLine]) -> Iterator[Word]:
+def _iterate_words(lines: list[ShellLine]) -> Iterator[Word]:
     for line in lines:
         for word in _split_words(line.text):
             yield Word(word, line.number)
