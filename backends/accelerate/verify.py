@@ -44,8 +44,8 @@ UNUSED = {
 def read_sizes(text: str) -> MeshSizes:
     """Return the sizes of the device mesh that ``config.yaml`` configures.
 
-    Without ``parallelism_config`` every process is a replica under DDP, and all processes form one
-    shard under FSDP.
+    Without ``parallelism_config``, every process is a replica under DDP; under FSDP, all processes
+    form one group that shards the model.
 
     Raises:
         Malformed: the text is not YAML with a number of processes, or a size is not a positive
@@ -90,9 +90,9 @@ def verify_accelerate_programs(artifacts: Mapping[str, str], sink: Sink) -> None
 
 
 def accelerate_start(plan: Mapping[str, Any], config: str = "") -> ProgramStart:
-    """Return ``accelerate launch`` of the emitted or the user's program.
+    """Return the ``accelerate launch`` command that starts the emitted or the user's program.
 
-    ``config`` is the path of DeepSpeed's config; empty without DeepSpeed.
+    ``config`` is the path of DeepSpeed's config; empty if DeepSpeed is not used.
     """
     launch, layout, placement = plan["problem"]["launch"], plan["layout"], plan["placement"]
     own = launch["program"]

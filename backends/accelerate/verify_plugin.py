@@ -49,7 +49,7 @@ class PluginVerifier(FrameworkVerifier):
         yield from read_accelerate_settings(artifacts)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report contradictions between the files of both frameworks, and other code (A18)."""
+        """Report contradictions between the files of both frameworks, and changed code (A18)."""
         self._deepspeed.check_contents(artifacts, sink)
         verify_accelerate_programs(artifacts, sink)
 

@@ -1,4 +1,4 @@
-"""Decisions that Accelerate takes from ``config.yaml``, and the program from ``job.json``.
+"""Settings that Accelerate reads from ``config.yaml``, and the program from ``job.json``.
 
 Source: accelerate 1.15.0, commands/launch.py, commands/config/config_args.py, utils/dataclasses.py.
 """
@@ -52,7 +52,7 @@ MODEL = {
 def read_config_settings(
     settings: EmittedSettings, sizes: MeshSizes, artifacts: Mapping[str, str]
 ) -> Iterator[Decision]:
-    """Yield the decisions in ``config.yaml``."""
+    """Yield the settings in ``config.yaml``."""
     yield from settings.expect("compute_environment", "LOCAL_MACHINE")
     yield from settings.expect("rdzv_backend", "static")
     yield from settings.expect("use_cpu", False)
@@ -69,7 +69,7 @@ def read_config_settings(
 def _deepspeed_plugin_settings(
     settings: EmittedSettings, artifacts: Mapping[str, str]
 ) -> Iterator[Decision]:
-    """Yield the settings of Accelerate's DeepSpeed plugin; ds_config.json has the others."""
+    """Yield the settings of DeepSpeed that ``config.yaml`` contains, not ``ds_config.json``."""
     tree = read_json(DEEPSPEED_CONFIG, artifacts.get(DEEPSPEED_CONFIG, "{}"))
     zero = tree.get("zero_optimization")
     third = isinstance(zero, dict) and zero.get("stage") == 3
@@ -117,14 +117,14 @@ def _sharding_settings(
 
 
 def _recompute_granularity(again: Any) -> Any:
-    """Return the plan's name of a switch for recomputation; another value unchanged."""
+    """Return ``full`` or ``none`` for a boolean recompute switch; any other value unchanged."""
     return ("full" if again else "none") if isinstance(again, bool) else again
 
 
 def read_job_settings(
     settings: EmittedSettings, sizes: MeshSizes, kind: Any, emitted: bool
 ) -> Iterator[Decision]:
-    """Yield the decisions in ``job.json``.
+    """Yield the settings in ``job.json``.
 
     Args:
         settings: settings of the file.

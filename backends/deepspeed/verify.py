@@ -159,7 +159,7 @@ class _FrontedVerifier(FrameworkVerifier):
     not_in_files = NOT_IN_FILES
 
     def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
-        """Yield the settings in ds_config.json; the front's verifier reads the other files."""
+        """Yield the settings in ds_config.json; another verifier reads the other files."""
         topology = self._job_topology(artifacts)
         yield from settings_fixed_by_framework(CONFIG)
         if CONFIG in artifacts:

@@ -1,4 +1,4 @@
-"""Decisions that DeepSpeed takes from ``ds_config.json``, with its own defaults.
+"""Settings that DeepSpeed reads from ``ds_config.json``, with its own defaults.
 
 Source: deepspeed 0.19.8, runtime/config.py, runtime/constants.py, runtime/zero/config.py,
 runtime/zero/offload_config.py, runtime/lr_schedules.py, runtime/swap_tensor/aio_config.py.
@@ -33,7 +33,7 @@ NVME = {
 def read_config_settings(
     settings: EmittedSettings, topology: Topology, fronted: bool
 ) -> Iterator[Decision]:
-    """Yield all decisions of a job with the given topology.
+    """Yield the settings in ``ds_config.json`` of a job with the given topology.
 
     Args:
         settings: settings of ``ds_config.json``.
@@ -54,9 +54,10 @@ def read_config_settings(
 
 
 def _batch_settings(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
-    """Yield micro-batch, accumulation and global batch.
+    """Yield the micro-batch size, the accumulation steps and the global batch size.
 
-    With AutoTP, DeepSpeed compares train_batch_size with the whole world, so it must be absent.
+    With AutoTP, ``train_batch_size`` must be absent, because DeepSpeed checks it against the number
+    of all ranks instead of the number of replicas.
     """
     micro, steps = "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
     size, count = settings.count(micro), settings.count(steps)
@@ -172,7 +173,7 @@ def _offload_settings(settings: EmittedSettings) -> Iterator[Decision]:
 
 
 def _parallel_settings(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
-    """Yield the sizes that DeepSpeed itself reads; the program reads the others from train.json."""
+    """Yield the parallel sizes in ``ds_config.json``; ``train.json`` has the other sizes."""
     autotp = settings.get("tensor_parallel.autotp_size", 1)
     if autotp != 1 or (topology.model > 1 and topology.pipe == 1 and not topology.has_experts):
         yield settings.decide("layout.tp", autotp, "tensor_parallel.autotp_size")

@@ -1,4 +1,4 @@
-"""Decisions that the emitted program takes from ``train.json``."""
+"""Settings that the emitted program reads from ``train.json``."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ NOT_IN_FILES = MappingProxyType(
 
 
 def settings_fixed_by_framework(file: str) -> Iterator[Decision]:
-    """Yield what DeepSpeed does for all settings."""
+    """Yield the plan values that are the same in every DeepSpeed job, whatever its files set."""
     for path, value in FIXED.items():
         yield Decision(path, value, file)
     path = "problem.job.moe_dispatcher"
@@ -110,7 +110,10 @@ def settings_fixed_by_framework(file: str) -> Iterator[Decision]:
 def program_settings(
     settings: EmittedSettings, topology: Topology, emitted: bool
 ) -> Iterator[Decision]:
-    """Yield the decisions in ``train.json``; ``emitted``: the program is PARC's own."""
+    """Yield the settings in ``train.json``.
+
+    ``emitted`` is True if the job runs PARC's own program instead of the user's.
+    """
     yield from read_parallel_sizes(settings, topology)
     for name in ("sequence_length", "steps", "seed"):
         yield settings.read(f"problem.job.{name}", name)
@@ -179,7 +182,7 @@ def _expert_settings(settings: EmittedSettings, emitted: bool) -> Iterator[Decis
 
 
 def _expert_layer_pattern(routed: Any, layers: Any) -> list[bool] | None:
-    """Return for each layer whether it has experts; None if the settings are unusable."""
+    """Return one flag per layer, True if the layer has experts; None for unusable settings."""
     if not isinstance(routed, list) or type(layers) is not int or not 0 < layers <= MOST_LAYERS:
         return None
     pattern = [number in routed for number in range(layers)]

@@ -93,7 +93,10 @@ class FsdpVerifier(DeviceMeshVerifier):
     def program_start(
         self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
     ) -> ProgramStart | None:
-        """Return the start of the emitted program, or of the user's, which imports emitted code."""
+        """Return how the job starts the emitted program, or the user's own program.
+
+        The user's program imports emitted code, so the start makes this code importable.
+        """
         start = start_of_script(plan, PROGRAM)
         own = plan["problem"]["launch"]["program"]
         return replace(start, setup=(search_path("fsdp"),)) if own else start

@@ -146,9 +146,10 @@ def _verify_objects(manifest: Manifest, expected: list[dict[str, Any]], sink: Si
 
 
 def _config_files(file: str, artifacts: Mapping[str, str]) -> dict[str, tuple[str, int]]:
-    """Return path in the output folder -> (text, line) of each file in the ConfigMap of ``file``.
+    """Return (text, line) of each file in the ConfigMap of ``file``, by path in the output folder.
 
-    The pods mount the text of a key with dots at a path with slashes; the volume lists both.
+    A key of a ConfigMap cannot contain slashes, so PARC writes dots; the volume maps each key to
+    its path.
     """
     if file not in artifacts:
         return {}
@@ -163,7 +164,7 @@ def _config_files(file: str, artifacts: Mapping[str, str]) -> dict[str, tuple[st
 
 
 def _config_map_items(value: Any) -> list[dict[str, Any]]:
-    """Return the items of the first ConfigMap volume in an object."""
+    """Return the pairs of key and path that the first ConfigMap volume in ``value`` lists."""
     if isinstance(value, dict):
         config = value.get("configMap")
         items = config.get("items") if isinstance(config, dict) else None
@@ -258,7 +259,7 @@ def _verify_pod_groups(job: Document, hosts: int, sink: Sink) -> None:
 
 
 def _rank_step_per_job(job: Document, container: Path, index: str) -> int:
-    """Return the factor of ``index`` in the shell formula of NODE_RANK; 0 if there is none."""
+    """Return the factor by which the shell formula of NODE_RANK multiplies ``index``; else 0."""
     line = job.at(*container, "command", 2)
     found = re.search(rf"{index} \* (\d{{1,9}}) ", line) if isinstance(line, str) else None
     return int(found[1]) if found else 0

@@ -95,7 +95,7 @@ class Manifest:
 
 
 def read_shared_settings(manifest: Manifest, spec: Path) -> Iterator[Decision]:
-    """Yield the decisions of the pod at ``spec``, the namespace and the queue."""
+    """Yield the settings of the pod whose spec is at ``spec``, the namespace and the queue."""
     job, file = manifest.job, manifest.file
     pod = manifest.pod(spec)
     yield from read_pod_settings(file, job, spec, pod)
@@ -113,7 +113,7 @@ def read_shared_settings(manifest: Manifest, spec: Path) -> Iterator[Decision]:
 
 
 def read_job_set_settings(manifest: Manifest) -> Iterator[Decision]:
-    """Yield the decisions that the JobSet of a training job expresses."""
+    """Yield the settings of the plan that the JobSet of a training job contains."""
     job, file = manifest.job, manifest.file
     yield from read_shared_settings(manifest, JOB_POD)
     restarts: Path = ("spec", "failurePolicy", "maxRestarts")
@@ -188,7 +188,7 @@ def expected_training_objects(manifest: Manifest) -> list[dict[str, Any]]:
 
 
 def read_serving_settings(manifest: Manifest) -> Iterator[Decision]:
-    """Yield the decisions that the LeaderWorkerSet of a serving job expresses."""
+    """Yield the settings of the plan that the LeaderWorkerSet of a serving job contains."""
     job, file = manifest.job, manifest.file
     yield from read_shared_settings(manifest, LEADER)
     pods = count_of(job.at("spec", "replicas")) * count_of(job.at(*TEMPLATE, "size"))
@@ -201,7 +201,7 @@ def read_serving_settings(manifest: Manifest) -> Iterator[Decision]:
 
 
 def _group_size(plan: Mapping[str, Any]) -> int:
-    """Return the pods per group: those of an engine, or 1 if engines share a host."""
+    """Return the number of pods per group: the hosts of an engine, or 1 if engines share a host."""
     return max(1, int(plan["layout"]["engine_gpus"]) // int(plan["placement"]["ranks_per_node"]))
 
 

@@ -47,7 +47,7 @@ def _mapping_or_empty(value: Any) -> dict[str, Any]:
 
 
 def _mappings_in_list(value: Any) -> list[dict[str, Any]]:
-    """Return the mappings in a list."""
+    """Return the items of ``value`` that are mappings; an empty list if ``value`` is no list."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
@@ -104,7 +104,10 @@ def read_pod(document: Document, spec: Path, launch: Mapping[str, Any], vendor: 
 
 
 def _ordered_pairs(found: dict[str, Any], names: Iterable[str], without: str = "") -> Pairs:
-    """Return the entries of a mapping as pairs, those in ``names`` first and in that order."""
+    """Return the entries of ``found`` as pairs: first those in ``names``, in the same order.
+
+    The entry ``without`` is left out.
+    """
     known = [name for name in names if name in found]
     order = [*known, *(name for name in found if name not in known)]
     return [[name, found[name]] for name in order if name != without]
@@ -121,7 +124,7 @@ def secret_variables(pod: PodSettings) -> list[dict[str, Any]]:
 def read_pod_settings(
     file: str, document: Document, spec: Path, pod: PodSettings
 ) -> Iterator[Decision]:
-    """Yield the decisions of the plan that the settings of a pod express."""
+    """Yield the settings of the plan that the pod contains."""
     container = (*spec, "containers", 0)
     volumes = document.line(*spec, "volumes")
     limits = document.line(*container, "resources", "limits")

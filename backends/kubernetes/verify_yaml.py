@@ -64,7 +64,7 @@ def read_documents(file: str, text: str) -> tuple[Document, ...]:
 
 
 def _node_value(file: str, node: Any, path: Path, lines: dict[Path, int]) -> Any:
-    """Return the value of a node of the syntax tree, and store its lines."""
+    """Return the value of a YAML node; store the line of each nested value in ``lines``."""
     lines[path] = node.start_mark.line + 1
     if node.id == "mapping":
         found: dict[str, Any] = {}
@@ -91,7 +91,7 @@ def _scalar_value(tag: str, text: str) -> Any:
 
 
 def count_of(value: Any) -> int:
-    """Return ``value`` if it is a plausible count, else 0."""
+    """Return ``value`` if it is an integer from 1 to ``LARGEST``, else 0."""
     return value if type(value) is int and 0 < value <= LARGEST else 0
 
 

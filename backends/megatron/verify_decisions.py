@@ -1,4 +1,4 @@
-"""Read ``megatron/args.sh`` back into the decisions of a plan, as Megatron's parser would.
+"""Read the settings of a plan back from ``megatron/args.sh``, as Megatron's parser would.
 
 Flags that no plan sets are compared with ``launch.args``; flags that are absent have the default of
 the parser. The tables are in ``verify_model`` and ``verify_job``.
@@ -35,7 +35,7 @@ _DAMAGED = (TypeError, KeyError, AttributeError, ValueError, IndexError, Arithme
 
 
 def decisions(arguments: Arguments, fields: PlanFields) -> Iterator[Decision]:
-    """Yield the decision that each flag in ``arguments``, or its absence, makes."""
+    """Yield the value of each plan field that follows from ``arguments`` or Megatron's defaults."""
     settings = Settings(arguments)
     extra = _split_words(_checked_texts(fields[ARGS]))
     for path, flag, read in _plan_field_rows(fields):
@@ -57,7 +57,7 @@ def decisions(arguments: Arguments, fields: PlanFields) -> Iterator[Decision]:
 
 
 def _plan_field_rows(fields: PlanFields) -> tuple[Shown, ...]:
-    """Return the rows of the fields that a plan has."""
+    """Return the table rows of the plan fields that the flags determine for this model."""
     rows = verify_model.SHOWN + verify_job.SHOWN
     rows += verify_model.SHOWN_LATENT if fields.latent else verify_model.SHOWN_GROUPED
     rows += verify_model.SHOWN_LINEAR if fields[verify_model.LINEAR] is not None else ()
@@ -68,7 +68,7 @@ def _plan_field_rows(fields: PlanFields) -> tuple[Shown, ...]:
 
 
 def _mamba_layers(settings: Settings) -> Any:
-    """Return the pattern if it has Mamba layers, else None, the value of a plan without them."""
+    """Return the layer pattern if it has Mamba layers, else None as in a plan without them."""
     pattern = settings["hybrid-layer-pattern"]
     return pattern if isinstance(pattern, str) and "M" in pattern else None
 
@@ -83,7 +83,7 @@ def _implied_flag_rows(fields: PlanFields) -> tuple[Implied, ...]:
 
 
 def _derived_sizes(settings: Settings, fields: PlanFields) -> Iterator[Decision]:
-    """Yield the numbers that Megatron divides out of the world size and the batch."""
+    """Yield dp, edp and the micro-batches, which Megatron computes from other sizes by division."""
     names = ("tp", "cp", "pp", "ep", "etp")
     readers = {path: read for path, _, read in verify_job.SHOWN}
     sizes = {name: readers[f"layout.{name}"](settings) for name in names}
@@ -109,7 +109,7 @@ def _derived_sizes(settings: Settings, fields: PlanFields) -> Iterator[Decision]
 
 
 def _optimizer_shard_size(settings: Settings, dp: int) -> Any:
-    """Return the ranks over which the optimizer state is sharded."""
+    """Return the number of data-parallel ranks over which the optimizer state is sharded."""
     copies = settings["num-distributed-optimizer-instances"]
     return dp // copies if isinstance(copies, int) and copies > 0 else copies
 
@@ -121,9 +121,10 @@ def _decision(settings: Settings, path: str, flag: str, value: Any) -> Decision:
 def _compare_implied_flag(
     settings: Settings, path: str, flag: str, expected: Any, fields: PlanFields
 ) -> Decision:
-    """Return the decision of a flag whose value follows from the fields of the plan.
+    """Compare a flag with the value ``expected``, which follows from other fields of the plan.
 
-    If the flag has another value, the decision has the flag as its value, which no field equals.
+    If the flag has another value, the result differs from every value of the field ``path``, so
+    that the flag is reported.
     """
     found = settings[flag]
     if not isinstance(found, Unreadable) and same_value(expected, found):
@@ -136,15 +137,15 @@ def _compute_expected(compute: Callable[[PlanFields], Any], fields: PlanFields, 
     try:
         return compute(fields)
     except _DAMAGED:
-        raise Malformed(PLAN, 1, f"{path} has a value of another type") from None
+        raise Malformed(PLAN, 1, f"{path} has a value of the wrong type") from None
 
 
 def _extra_arguments(
     arguments: Arguments, extra: Mapping[str, tuple[str, ...]], fields: PlanFields
 ) -> Iterator[Decision]:
-    """Yield ``launch.args`` as the file has them, once per difference.
+    """Yield the value of ``launch.args`` once per flag that differs from the plan.
 
-    argparse lets the last occurrence of a flag win, so the order of different flags is free.
+    The order of different flags has no effect; of a repeated flag, argparse uses the last value.
     """
     planned, settings = _checked_texts(fields[ARGS]), Settings(arguments)
     for flag in sorted(arguments.flags.keys() | extra.keys()):
@@ -158,7 +159,7 @@ def _extra_arguments(
 
 
 def _split_words(words: list[str]) -> dict[str, tuple[str, ...]]:
-    """Return flag -> values of a list of arguments; the last occurrence wins."""
+    """Return the values of each flag in a list of arguments; the last occurrence counts."""
     flags: dict[str, tuple[str, ...]] = {}
     name = ""
     for word in words:
@@ -177,14 +178,14 @@ def _checked_texts(value: Any) -> list[str]:
 
 
 def _json_value(value: Any) -> Any:
-    """Return ``value`` as JSON has it; the words of a flag that cannot be read."""
+    """Return ``value`` as in plan.json; for an unreadable flag, a text with its words."""
     if isinstance(value, Unreadable):
         return f"not valid: {' '.join(value.words)}"
     return value
 
 
 def _flag_text(value: Any) -> str:
-    """Return the value of a flag as a user writes it."""
+    """Return the value of a flag as a user would write it on a command line."""
     if isinstance(value, tuple):
         return " ".join(map(str, value)) or "absent"
     if isinstance(value, bool):

@@ -24,9 +24,10 @@ PRECISIONS = {
 
 
 def _reader_with_names(flag: str, names: dict[str, str]) -> Callable[[Settings], Any]:
-    """Return a reader of a flag whose values have other names in a plan.
+    """Return a function that reads ``--flag`` and translates its value to the name in a plan.
 
-    The other names are no values of the flag, so they are not accepted.
+    ``names`` maps values of the flag to names in a plan. If the flag itself has one of the names in
+    a plan, which Megatron would reject, the result equals no value of a plan.
     """
 
     def read(settings: Settings) -> Any:

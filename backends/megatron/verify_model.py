@@ -23,12 +23,12 @@ Implied = tuple[str, str, Callable[[PlanFields], Any]]
 
 
 def flag_value(flag: str) -> Callable[[Settings], Any]:
-    """Return a reader of the value of ``--flag``."""
+    """Return a function that reads the value of ``--flag``."""
     return lambda settings: settings[flag]
 
 
 def shown_by(prefix: str, flags: dict[str, str]) -> tuple[Shown, ...]:
-    """Return rows of fields whose value is that of a flag; ``flags`` is field -> flag."""
+    """Return a table row for each field in ``flags``, whose value is that of the flag."""
     return tuple((f"{prefix}.{name}", flag, flag_value(flag)) for name, flag in flags.items())
 
 
@@ -198,7 +198,7 @@ IMPLIED_EXPERTS: tuple[Implied, ...] = (
 
 
 def _value_if_scaled(kind: str, path: str) -> Callable[[PlanFields], Any]:
-    """Return the value at ``path`` if positions have this kind of scaling, else None."""
+    """Return a function that reads ``path`` if the scaling of positions is ``kind``, else None."""
     return lambda f: f[path] if f[f"{POSITION}.scaling"] == kind else None
 
 

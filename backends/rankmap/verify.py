@@ -1,4 +1,4 @@
-"""Verifier of the rank map: dependencies between its files, and the decisions that they show.
+"""Verifier of the rank map: dependencies between its files, and the settings that they contain.
 
 ``compiler.verify`` itself compares the rank map with the files of all other targets.
 """

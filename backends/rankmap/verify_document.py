@@ -1,4 +1,4 @@
-"""Decisions that the rank map shows, and consistency of its process groups."""
+"""Settings of a plan that the rank map contains, and consistency of its process groups."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _read_host_settings(places: list[tuple[Any, Any, Any]], file: str) -> Iterat
 
 
 def _mesh_axes(mesh: Any) -> Any:
-    """Return the axes of a mesh as plan.json has them."""
+    """Return the axes of a mesh with the same keys and names as in plan.json."""
     if not isinstance(mesh, list) or not all(isinstance(axis, dict) for axis in mesh):
         return mesh
     return [
@@ -130,7 +130,7 @@ def _verify_sizes(sizes: Mapping[str, Any], axes: Mapping[Any, Any], sink: Sink)
 
 
 def _matches_axes(group: Mapping[str, Any], meshes: Mapping[str, Mapping[Any, Any]]) -> bool:
-    """Return True if the size, the number and the spans of a group family are those of its axes."""
+    """Return True if size, number and spans of a group family match the axes of its mesh."""
     mesh, names = meshes.get(str(group.get("mesh"))), group.get("axes")
     if group.keys() != GROUP_KEYS or mesh is None or not isinstance(names, list):
         return False

@@ -75,7 +75,7 @@ class RayVerifier(Verifier):
         yield from _read_placement_settings(text, found)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report variables that the network of the plan requires (A18)."""
+        """Report variables that the network of the plan requires, if missing or changed (A18)."""
         if PROGRAM not in artifacts or PLAN not in artifacts:
             return
         plan, variables = (
@@ -115,7 +115,7 @@ def _engine_verifier(plan: Mapping[str, Any]) -> EngineVerifier | None:
 
 
 def _read_placement_settings(text: str, found: Mapping[str, Any]) -> Iterable[Decision]:
-    """Yield the decisions about engines, hosts and the port."""
+    """Yield the settings for engines, hosts and the port."""
     engines, line = _node_ranks_per_engine(found), _line_of_key(text, "engines")
     ranks = [node for engine in engines for node in engine]
     sizes = {len(engine) for engine in engines}
@@ -189,7 +189,7 @@ def read_document(text: str) -> dict[str, Any]:
 
 
 def _split_program(text: str) -> tuple[ast.Module, str]:
-    """Return the program with an empty plan, and the text of the plan; Malformed without one."""
+    """Return (program with an empty plan, text of the plan); raise Malformed without a plan."""
     module = parse_program(PROGRAM, text)
     for place, one in enumerate(module.body):
         if isinstance(one, ast.Assign) and getattr(one.targets[0], "id", "") == "PLAN":
@@ -226,7 +226,7 @@ def _code_without_settings(text: str, entry: tuple[str, str, str]) -> ast.Module
 
 
 def _verify_code(artifacts: Mapping[str, str], sink: Sink) -> None:
-    """Report code that PARC does not emit (A18); the entry of the engine is part of the code."""
+    """Report code of ``ray/serve.py`` that differs from the code that PARC emits (A18)."""
     engine = _engine_verifier(read_plan(artifacts[PLAN])) if PLAN in artifacts else None
     if engine is not None and engine.ray_entry is not None:
         code = _code_without_settings(artifacts[PROGRAM], engine.ray_entry)

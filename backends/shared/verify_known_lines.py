@@ -37,7 +37,7 @@ ENVIRONMENT = "<environment>"
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value in a script that a decision, or another check, compares."""
+    """A value in a script, which is compared with the plan or by another check."""
 
     text: str = ""
     """Expected shell text."""
@@ -57,7 +57,7 @@ class ScriptLines:
 
 @lru_cache(maxsize=8)
 def read_script(text: str) -> ScriptLines:
-    """Return the commands of a script in one notation of blanks and quotes."""
+    """Return the commands of a script, with blanks and quotes in a uniform notation."""
     lines: list[ShellLine] = []
     exports: dict[str, tuple[str, int]] = {}
     for line in command_lines(text):
@@ -92,9 +92,10 @@ def literal_export(text: str) -> tuple[str, str] | None:
 
 
 def plain_notation(text: str) -> str:
-    """Return a command without quotes that change nothing, and without comments of inner programs.
+    """Return a command without quotes that have no effect.
 
-    A quoted text over several lines is a program, whose indentation and comments are free.
+    A quoted text over several lines is a program, such as one of awk; its comments, blank lines
+    and indentation are removed too.
     """
     text = _NOT_EMPTY.sub(r"\1 ", text)
     return "".join(map(_plain_piece, _PIECE.findall(text)))
@@ -113,7 +114,7 @@ def _plain_piece(piece: str) -> str:
 
 @cache
 def _read_sections(package: str, name: str) -> tuple[tuple[frozenset[str], bool, str], ...]:
-    """Return (conditions, negated, text) of each section of ``NAME.lines``."""
+    """Return the sections of ``NAME.lines`` as (conditions, True if negated, text)."""
     found: list[tuple[frozenset[str], bool, str]] = []
     conditions, negated, lines = frozenset[str](), False, list[str]()
     text = files(package).joinpath(f"{name}.lines").read_text("utf-8")
@@ -131,9 +132,10 @@ def _read_sections(package: str, name: str) -> tuple[tuple[frozenset[str], bool,
 def known_lines(
     package: str, name: str, conditions: Collection[str], texts: Mapping[str, str]
 ) -> list[str]:
-    """Return the commands of ``NAME.lines`` under ``conditions``.
+    """Return the commands of ``NAME.lines`` whose conditions are met by ``conditions``.
 
-    ``texts`` replace the holes of their names, the other holes remain.
+    Each placeholder ``<<name>>`` is replaced by the text of that name in ``texts``. Placeholders
+    that ``texts`` lacks remain.
     """
     lines = "\n".join(
         text
@@ -154,7 +156,7 @@ class Comparison:
 
     found: tuple[ShellLine, ...]
     expected: tuple[str, ...]
-    """Lines that the script must have; values that a decision compares are those of the script."""
+    """Lines that the script must have. Values that are compared with the plan are left as found."""
     decisions: tuple[Decision, ...]
 
 
@@ -165,9 +167,9 @@ def compare_lines(
     values: Mapping[str, Value],
     plan: Mapping[str, Any],
 ) -> Comparison:
-    """Return the expected lines of ``script``, and the decisions that its values make.
+    """Return the lines and the plan values of ``script``, for comparison with the expected ones.
 
-    A decision has the value of ``plan`` if the text in the script is the expected one.
+    A value is that of ``plan`` if the script has the expected text for it.
     """
     unused = list(script.lines)
     expected: list[str] = []
@@ -204,7 +206,7 @@ def _decisions_of_line(
 
 
 def _line_pattern(line: str) -> tuple[re.Pattern[str], list[str]]:
-    """Return a pattern of ``line``, and the names of the holes that its groups capture."""
+    """Return a pattern for ``line``, and the names of the placeholders that its groups capture."""
     parts = _HOLE.split(line)
     names = parts[1::2]
     # A hole that occurs twice on a line has one text.

@@ -54,13 +54,13 @@ DAMAGED = (TypeError, KeyError, AttributeError, ValueError, IndexError, Arithmet
 
 
 def verify_launch_script(file: str, text: str, job: JobShape, sink: Sink) -> None:
-    """Report rank counts, or a rendezvous host, that differ from the rank map (A07)."""
+    """Report rank counts and rendezvous hosts that differ from the rank map (A07)."""
     verify_numbers(file, text, job.launcher or TORCHRUN, job, sink)
     verify_rendezvous(file, text, job.hosts, sink)
 
 
 def exported_devices(text: str) -> list[str] | None:
-    """Return the GPU indices that the script makes visible, by local rank; None if it sets none."""
+    """Return the GPU indices that the script makes visible, by local rank; None if not set."""
     found = _DEVICES.search(text)
     return found[1].split(",") if found else None
 
@@ -88,9 +88,9 @@ def read_launch_script_settings(
     artifacts: Mapping[str, str],
     launcher: tuple[str, ...] = (),
 ) -> Iterator[Decision]:
-    """Yield the decisions that a launch script shows: environment, program, arguments and port.
+    """Yield the settings in a launch script: environment, program, arguments and port.
 
-    ``launcher`` are the words of a launcher in place of torchrun.
+    ``launcher`` is the command of a launcher that replaces torchrun, as a list of words.
     """
     start = _checked_program_start(plan, artifacts, launcher)
     if start is None:
@@ -114,7 +114,7 @@ def verify_launch_lines(
 ) -> None:
     """Report commands of a launch script that the plan does not need, or that are missing (A18).
 
-    ``launcher`` are the words of a launcher in place of torchrun.
+    ``launcher`` is the command of a launcher that replaces torchrun, as a list of words.
     """
     start = _checked_program_start(plan, artifacts, launcher)
     if start is not None:
@@ -130,7 +130,7 @@ def _checked_program_start(
         start = program_start(plan, artifacts)
         return replace(start, launcher=launcher) if start is not None and launcher else start
     except DAMAGED:
-        raise Malformed(PLAN, 1, "problem.launch has a value of another type") from None
+        raise Malformed(PLAN, 1, "problem.launch has a value of the wrong type") from None
 
 
 def read_environment_settings(
@@ -141,7 +141,7 @@ def read_environment_settings(
     try:
         expected = expected_environment(plan, framework)
     except DAMAGED:
-        raise Malformed(PLAN, 1, "problem.cluster has a value of another type") from None
+        raise Malformed(PLAN, 1, "problem.cluster has a value of the wrong type") from None
     found = {name: one for name, one in script.exports.items() if name not in DEVICES}
     wanted = {name: one for name, one in expected.items() if name not in DEVICES}
     for name, words, line in iterate_differences(found, wanted):
@@ -179,7 +179,7 @@ def _compare_script_lines(
             "arguments": Value(start.arguments, "problem.launch.args"),
         }
     except DAMAGED:
-        raise Malformed(PLAN, 1, "problem.launch has a value of another type") from None
+        raise Malformed(PLAN, 1, "problem.launch has a value of the wrong type") from None
     known = known_lines(PACKAGE, LINES, conditions, texts)
     return compare_lines(file, script, known, values, plan)
 

@@ -1,7 +1,7 @@
-"""Decisions that fsdp, torchtitan and accelerate share.
+"""Readers of settings that fsdp, torchtitan and accelerate share.
 
-These are parallel sizes, what the frameworks do for all settings, and the features of a model that
-a program for a Llama cannot build.
+The settings are parallel sizes, values that these frameworks always use, and features of a model
+that a program for Llama models cannot build.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FIXED = {
 
 
 def settings_fixed_by_framework(file: str) -> Iterator[Decision]:
-    """Yield what torch frameworks do for all settings in ``file``."""
+    """Yield the plan values that torch frameworks always use, whatever ``file`` sets."""
     for path, value in _FIXED.items():
         yield Decision(path, value, file)
     yield Decision(
@@ -79,7 +79,10 @@ def read_batch_settings(
 
 
 def single_stage_settings(settings: EmittedSettings, layers: str) -> Iterator[Decision]:
-    """Yield that one stage has all layers; ``layers`` is the setting with their number."""
+    """Yield the plan values of a job without a pipeline: one stage with all layers.
+
+    ``layers`` is the setting with the number of layers.
+    """
     yield settings.decide("layout.vpp", 1)
     # Without stages no schedule applies; the plan then has the default.
     yield settings.decide("layout.schedule", "1f1b")
@@ -144,5 +147,5 @@ UNUSED_IN_LLAMA = {
 
 
 def llama_model_settings(file: str) -> Iterator[Decision]:
-    """Yield the features of the model that the program ``file`` builds for all settings."""
+    """Yield the features that every model has that the program ``file`` builds."""
     return (Decision(path, value, file) for path, value in LLAMA.items())

@@ -84,12 +84,15 @@ def read_directives(text: str) -> dict[str, tuple[str, int]]:
 def read_directive_settings(
     text: str, plan: Mapping[str, Any], artifacts: Mapping[str, str]
 ) -> Iterator[Decision]:
-    """Yield the decision of each directive of a job script, and of each one that is missing."""
+    """Yield the plan values that the directives of a job script set.
+
+    Directives that are missing, or that the plan does not need, are included as differences.
+    """
     found = read_directives(text)
     try:
         expected = _expected_directives(plan, artifacts)
     except (TypeError, KeyError, AttributeError, ValueError, IndexError):
-        raise Malformed(PLAN, 1, f"{SLURM} has a value of another type") from None
+        raise Malformed(PLAN, 1, f"{SLURM} has a value of the wrong type") from None
     if "nodelist" in found and "nodelist" in expected:
         # The order of a host list has no effect; the job orders its hosts itself.
         value, line = found["nodelist"]
@@ -108,7 +111,7 @@ def read_directive_settings(
 
 
 def _plan_path(name: str, plan: Mapping[str, Any]) -> str:
-    """Return the path of the plan that determines the directive ``name``."""
+    """Return the path in ``plan`` of the setting that determines the directive ``name``."""
     launch = plan["problem"]["launch"]["slurm"]
     if name == "nodelist" and not plan["problem"]["cluster"]["named"]:
         return f"{SLURM}.nodelist"
@@ -117,7 +120,7 @@ def _plan_path(name: str, plan: Mapping[str, Any]) -> str:
 
 
 def _expected_directives(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> dict[str, str]:
-    """Return directive -> value that the plan needs."""
+    """Return the directives that the plan needs, with their values."""
     problem, placement = plan["problem"], plan["placement"]
     slurm, hosts = problem["launch"]["slurm"], placement["hosts"]
     found = {

@@ -25,7 +25,10 @@ PACKAGE, LINES = "parc.backends.slurm", "job.sbatch"
 
 
 def compare_job(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Comparison | None:
-    """Compare the commands of the job script; None if the framework's program is unknown."""
+    """Compare the commands of the job script with those that the plan needs.
+
+    Returns None if the framework's program is unknown.
+    """
     try:
         stop_test = _stop_test(plan, artifacts)
         if stop_test is None:
@@ -47,13 +50,13 @@ def compare_job(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Compar
         }
         values = _script_values(plan)
     except DAMAGED:
-        raise Malformed(PLAN, 1, f"{SLURM} has a value of another type") from None
+        raise Malformed(PLAN, 1, f"{SLURM} has a value of the wrong type") from None
     known = known_lines(PACKAGE, LINES, conditions, texts)
     return compare_lines(JOB, read_script(artifacts[JOB]), known, values, plan)
 
 
 def absent_container(text: str) -> Iterator[Decision]:
-    """Yield the decisions of a job script without flags of a container; nothing otherwise."""
+    """Yield the plan values of a job without a container if the script has no container flag."""
     if "--container-" not in text:
         yield Decision(f"{SLURM}.container_image", None, JOB)
         yield Decision(f"{SLURM}.container_mounts", [], JOB)
@@ -99,7 +102,7 @@ def _script_per_host(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> s
 
 
 def _stop_test(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> str | None:
-    """Return the test for a program that saves a checkpoint on SIGTERM; None if it is unknown."""
+    """Return the shell test for a program that saves on SIGTERM; None if the test is unknown."""
     if _is_serving(plan):
         return ""
     start = program_start(plan, artifacts)

@@ -1,4 +1,4 @@
-"""Decisions about the model that ``torchtitan/parc_titan.py`` builds or takes from the registry."""
+"""Settings of the model that ``torchtitan/parc_titan.py`` builds or gets from the registry."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class TitanModule:
 
     @property
     def variant(self) -> str:
-        """Name of the variant of the code that the settings need."""
+        """Name of the variant of the module's code that fits the settings."""
         registered = f"spec.{CALLED}" in self.settings and "spec.flavor" in self.settings
         kind = "registry" if registered else "sizes"
         return f"{MODULE} {kind}{' stages' if STAGES in self.settings else ''}"
@@ -114,7 +114,11 @@ def _model_and_flavor(node: ast.expr) -> dict[str, Any]:
 
 
 def _parse_setting(node: ast.expr, path: str, lines: dict[str, int]) -> Any:
-    """Return a literal, the keywords of a call with its function, or the code of ``node``."""
+    """Return the setting that ``node`` expresses.
+
+    It is a literal value, the function and keywords of a call, or, for any other expression, its
+    code.
+    """
     lines.setdefault(path, node.lineno)
     if not isinstance(node, ast.Call) or ast.unparse(node) == "float('inf')":
         return _parse_literal(node)

@@ -1,4 +1,4 @@
-"""Decisions that torchtitan takes from the settings of ``torchtitan/parc_titan.py``.
+"""Settings of a plan that torchtitan reads from ``torchtitan/parc_titan.py``.
 
 Source of the defaults: torchtitan 0.3.0, config/configs.py, components/optimizer/,
 components/checkpoint.py, hf_datasets/text_datasets.py, models/common/rope.py.
@@ -56,7 +56,7 @@ TEST_TOKENIZER = "./tests/assets/tokenizer"
 
 
 def read_run_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
-    """Yield all decisions of the run, except those about the model."""
+    """Yield all settings of the run except those of the model."""
     for section, name in CALLS.items():
         yield from settings.expect(f"{section}.{CALLED}".lstrip("."), Code(name))
     yield from settings.expect("model_spec", Code("spec"))

@@ -202,7 +202,7 @@ class VllmVerifier(EngineVerifier):
             sink.report("A02", f"{message}, starting at node rank {wrong}", span=span)
 
     def api_ports(self, artifacts: Mapping[str, str]) -> Iterable[tuple[int, int]] | None:
-        """Return (node rank, port) of each API server; None without the script."""
+        """Return (node rank, port) of each API server; None if the launch script is missing."""
         if SCRIPT not in artifacts:
             return None
         script = read_script(artifacts[SCRIPT])

@@ -142,7 +142,10 @@ def _expected_flags(plan: Deployment, node: int, slot: int) -> dict[str, str]:
 
 
 def _flags_of_whole_ranks(plan: Deployment, part: int) -> dict[str, str]:
-    """Return the flags of host ``part`` of an engine whose hosts have whole data-parallel ranks."""
+    """Return the flags of host number ``part`` of an engine.
+
+    Each host of the engine runs one or more complete data-parallel ranks.
+    """
     local = plan.dp // plan.engine_hosts
     start = {"data-parallel-start-rank": str(part * local)}
     size = {"data-parallel-size-local": str(local)}
@@ -190,7 +193,7 @@ def read_process_settings(script: Script, plan: Deployment) -> Iterator[Decision
 
 
 def _equivalent_balancers(script: Script, plan: Deployment) -> frozenset[str]:
-    """Return the kinds of load balancing for which vLLM is started with the same flags."""
+    """Return the kinds of load balancing that have the same flags as those in ``script``."""
     if plan.dp == 1:
         return frozenset({"internal", "hybrid", "external"})
     # With one data-parallel rank per host, hybrid and external are the same.

@@ -142,7 +142,10 @@ def read_script(text: str) -> Script:
 
 
 def parse_flags(words: list[str]) -> dict[str, str]:
-    """Return flag -> value; several values are joined by blanks, and no value is an empty text."""
+    """Return the value of each flag as text.
+
+    Several values are joined by blanks; a flag without a value has an empty text.
+    """
     flags: dict[str, str] = {}
     name = ""
     for word in words:
@@ -158,7 +161,10 @@ def parse_flags(words: list[str]) -> dict[str, str]:
 def _split_at_block(
     lines: list[ShellLine], first: str, last: str
 ) -> tuple[list[ShellLine], list[ShellLine], list[ShellLine]]:
-    """Return the lines before, from and after the block that starts and ends with given lines."""
+    """Return (lines before a block, lines of the block, lines after the block).
+
+    The block starts with the line ``first`` and ends with the line ``last``.
+    """
     start = next((at for at, line in enumerate(lines) if line.text == first), None)
     end = next((at for at, line in enumerate(lines) if line.text == last and at > (start or 0)), 0)
     if start is None or not end:
@@ -167,7 +173,10 @@ def _split_at_block(
 
 
 def _replace_by_setting_name(line: ShellLine) -> ShellLine:
-    """Return ``line`` with the name of its setting as text; unchanged if it has no setting."""
+    """Return ``line`` with its text replaced by the name of the setting that the line contains.
+
+    A line without a setting is returned unchanged.
+    """
     # [[ -n text ]] and [[ text ]] are the same.
     text = line.text.replace("[[ -n ", "[[ ")
     name = next((name for pattern, name in _SETTINGS if pattern.fullmatch(text)), text)

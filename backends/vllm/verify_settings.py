@@ -56,7 +56,7 @@ class Given:
     line: int = 1
 
     def setting(self, flag: str) -> str:
-        """Return the flag as it is written; empty if it is absent."""
+        """Return the flag and its value as written in the script; empty if the flag is absent."""
         return "" if self.text is None else f"--{flag} {self.text}".rstrip()
 
 
