@@ -1,4 +1,4 @@
-"""Verifier of the rank map: dependencies between its files, and the decisions that they show.
+"""Verifier of the rank map: dependencies between its files, and the settings that they contain.
 
 ``compiler.verify`` itself compares the rank map with the files of all other targets.
 """
@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from parc.backends.rankmap.verify_document import (
-    document_decisions,
-    table_decisions,
+    read_document_settings,
+    read_table_settings,
     verify_groups_and_sizes,
 )
 from parc.backends.verifier import Decision, FileDependencies, Verifier
@@ -43,10 +43,10 @@ class RankmapVerifier(Verifier):
     def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
         """Yield the hosts, racks, meshes and rank counts of the table and the document."""
         if TABLE in artifacts:
-            yield from table_decisions(artifacts[TABLE])
+            yield from read_table_settings(artifacts[TABLE])
         if DOCUMENT in artifacts and PLAN in artifacts:
             serving = "service" in read_plan(artifacts[PLAN])["problem"]
-            yield from document_decisions(artifacts[DOCUMENT], serving)
+            yield from read_document_settings(artifacts[DOCUMENT], serving)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report groups and sizes of ``rankmap.json`` that contradict its meshes (A06)."""

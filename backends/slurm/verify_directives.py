@@ -81,15 +81,18 @@ def read_directives(text: str) -> dict[str, tuple[str, int]]:
     return found
 
 
-def directive_decisions(
+def read_directive_settings(
     text: str, plan: Mapping[str, Any], artifacts: Mapping[str, str]
 ) -> Iterator[Decision]:
-    """Yield the decision of each directive of a job script, and of each one that is missing."""
+    """Yield the plan values that the directives of a job script set.
+
+    Directives that are missing, or that the plan does not need, are included as differences.
+    """
     found = read_directives(text)
     try:
-        expected = _expected(plan, artifacts)
+        expected = _expected_directives(plan, artifacts)
     except (TypeError, KeyError, AttributeError, ValueError, IndexError):
-        raise Malformed(PLAN, 1, f"{SLURM} has a value of another type") from None
+        raise Malformed(PLAN, 1, f"{SLURM} has a value of the wrong type") from None
     if "nodelist" in found and "nodelist" in expected:
         # The order of a host list has no effect; the job orders its hosts itself.
         value, line = found["nodelist"]
@@ -98,7 +101,7 @@ def directive_decisions(
             expected["nodelist"] = value
     differing = set()
     for name, text, needed, line in iterate_differences(found, expected):
-        path = _path(name, plan)
+        path = _plan_path(name, plan)
         differing.add(path)
         here, needed = (one and f"#SBATCH --{one.removesuffix('=')}" for one in (text, needed))
         yield Decision(path, here, JOB, line, here, needed=needed)
@@ -107,8 +110,8 @@ def directive_decisions(
         yield Decision(path, planned_value(plan, path), JOB)
 
 
-def _path(name: str, plan: Mapping[str, Any]) -> str:
-    """Return the path of the plan that determines the directive ``name``."""
+def _plan_path(name: str, plan: Mapping[str, Any]) -> str:
+    """Return the path in ``plan`` of the setting that determines the directive ``name``."""
     launch = plan["problem"]["launch"]["slurm"]
     if name == "nodelist" and not plan["problem"]["cluster"]["named"]:
         return f"{SLURM}.nodelist"
@@ -116,8 +119,8 @@ def _path(name: str, plan: Mapping[str, Any]) -> str:
     return f"{SLURM}.extra" if name in options else PATHS.get(name, SLURM)
 
 
-def _expected(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> dict[str, str]:
-    """Return directive -> value that the plan needs."""
+def _expected_directives(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> dict[str, str]:
+    """Return the directives that the plan needs, with their values."""
     problem, placement = plan["problem"], plan["placement"]
     slurm, hosts = problem["launch"]["slurm"], placement["hosts"]
     found = {
@@ -129,7 +132,7 @@ def _expected(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> dict[str
         "requeue" if slurm["requeue"] else "no-requeue": "",
     }
     found |= {name: str(slurm[key]) for name, key in FIELDS.items() if slurm[key] is not None}
-    named, version = problem["cluster"]["named"], _version(slurm["version"])
+    named, version = problem["cluster"]["named"], _version_numbers(slurm["version"])
     if named:
         found["nodelist"] = ",".join(hosts)
     elif slurm["nodelist"] is not None:
@@ -151,7 +154,7 @@ def _expected(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> dict[str
     return found
 
 
-def _version(text: str) -> tuple[int, ...]:
+def _version_numbers(text: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d{1,6}", text)))
 
 

@@ -58,7 +58,7 @@ class Malformed(Exception):
 
 
 def read_table(text: str) -> dict[str, list[str]]:
-    """Return column name -> cells of ``rankmap.csv``, as text.
+    """Return the cells of ``rankmap.csv`` as text, by column name.
 
     Raise Malformed if the header is wrong, a row has too many or too few cells, or no rank is
     listed.
@@ -100,10 +100,10 @@ def read_lock(text: str) -> dict[str, Any]:
     file = "parc.lock"
     tree = read_format_1(file, text, (("decisions", dict),))
     if "files" in tree and not isinstance(tree["files"], dict):
-        raise Malformed(file, 1, "the value of the key files is not a table of digests")
+        raise Malformed(file, 1, "the value of the key 'files' is not an object with digests")
     odd = next(filter(_SURROGATE.search, tree.get("files", ())), None)
     if odd is not None:
-        raise Malformed(file, 1, f"the table files has the key {odd!a:.60}, which is not a path")
+        raise Malformed(file, 1, f"the object 'files' has the key {odd!a:.60}, which is not a path")
     return tree
 
 
@@ -118,7 +118,7 @@ def read_format_1(file: str, text: str, keys: tuple[tuple[str, type], ...]) -> d
         raise Malformed(file, 1, 'the JSON object does not contain "format": 1')
     for key, kind in keys:
         if not isinstance(tree.get(key), kind):
-            raise Malformed(file, 1, f"the key {key} is missing or not of type {kind.__name__}")
+            raise Malformed(file, 1, f"the key {key!r} is missing or not of type {kind.__name__}")
     return tree
 
 
