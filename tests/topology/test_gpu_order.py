@@ -40,6 +40,6 @@ def test_the_order_is_kept_with_nvlink_unknown_wiring_or_idle_gpus() -> None:
 
 def test_groups_that_do_not_divide_the_host_do_not_change_the_order() -> None:
     # Sorted by NUMA node, the first 6 GPUs would share one; but groups of 6 cross the host's end.
-    sixes = (Mesh.of((("tp", 6), ("dp", 4))),)
+    sixes = (Mesh.from_sizes((("tp", 6), ("dp", 4))),)
     uneven = replace(PCIE, gpu_numa=(0, 0, 0, 1, 0, 0, 0, 1))
     assert gpu_order(uneven, sixes, 8) == ()

@@ -8,15 +8,11 @@ from parc.backends.megatron.launch_files import import_arguments
 from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.tools.importers.flags import (
     IMPLIED,
-    LAUNCHER,
     import_table,
-    report_unknown,
-    written_flags,
 )
 from parc.compiler.tools.importers.hf_config import read_hf_config
 from parc.compiler.tools.importers.launch_commands import is_program
-from parc.compiler.tools.importers.shell_words import Word, shell_words
-from parc.compiler.topology.readers.reader_state import Reading
+from parc.compiler.tools.importers.shell_words import Word
 from tests.topology.reading import finding_lines, read
 
 
@@ -26,18 +22,6 @@ from tests.topology.reading import finding_lines, read
 )
 def test_a_program_is_a_python_file_that_is_no_flag(text: str, expected: bool) -> None:
     assert is_program(Word(text, Span("run.sh", 1, 1), 0)) is expected
-
-
-def test_flags_without_a_field_are_reported_except_those_of_launchers() -> None:
-    launcher = [f for name in sorted(LAUNCHER) if name.startswith("--") for f in (name, "1")]
-    under = [name.replace("-", "_").replace("__", "--", 1) for name in launcher]
-    words = shell_words(" ".join(["run.py", *launcher, *under, "--my-flag", "2", "--my_own"]), "r")
-    sink = Sink()
-    reading = Reading("", "r", sink)
-    report_unknown(written_flags(words, ["--my-flag"]), "set it", reading)
-    expected = ["not carried over: --my-flag 2", "not carried over: --my_own"]
-    assert [one.finding.message for one in sink.diagnostics] == expected
-    assert reading.notes == ["not carried over: --my-flag, --my_own"]
 
 
 def test_flags_that_follow_from_other_fields_are_implied_and_have_no_row() -> None:
