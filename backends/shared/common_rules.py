@@ -60,17 +60,17 @@ def _violates_gpu_count(problem: Problem, layout: Layout) -> bool:
 
 
 def gpu_count_rule(tensor_degrees: Callable[[Problem], list[int]]) -> Rule:
-    """Return rule D09: the product of the parallel sizes must be the number of GPUs.
+    """Return rule D09: tp x cp x pp x dp must be the number of GPUs of the cluster.
 
-    Fewer ranks than GPUs are valid if the spec fixes dp or sets ``maximize: fewest-gpus``.
-    ``tensor_degrees`` returns the tp sizes that the help may suggest.
+    Fewer ranks than GPUs are valid if the spec fixes dp or sets ``maximize: fewest-gpus``. The help
+    suggests tp sizes from the list that ``tensor_degrees`` returns.
     """
 
-    def explain(problem: Problem, layout: Layout) -> Finding:
+    def explain_gpu_count(problem: Problem, layout: Layout) -> Finding:
         return _explain_gpu_count(problem, layout, tensor_degrees(problem))
 
     paths = ("layout.dp", "layout.pp", "layout.tp", "cluster")
-    return Rule("D09", paths, _violates_gpu_count, explain, WORLD_FIELDS)
+    return Rule("D09", paths, _violates_gpu_count, explain_gpu_count, WORLD_FIELDS)
 
 
 def _explain_gpu_count(problem: Problem, layout: Layout, tensor_degrees: list[int]) -> Finding:
@@ -97,8 +97,8 @@ def _explain_gpu_count(problem: Problem, layout: Layout, tensor_degrees: list[in
 def _suggest_gpu_count(gpus: int, layout: Layout, tensor_degrees: list[int]) -> tuple[str, str]:
     """Return (help, fix): the valid values of tp or pp, and the edit to the nearest one.
 
-    tp must change if tp x cp does not divide the number of GPUs, because no pp can correct that;
-    otherwise pp is easier to change.
+    If tp x cp does not divide the number of GPUs, the values are those of tp, because no pp can
+    correct that; otherwise they are those of pp, which is easier to change.
     """
     tp, cp = layout.tp, layout.cp
     if gpus % (tp * cp):
@@ -177,15 +177,19 @@ def _violates_expert_count(problem: Problem, layout: Layout) -> bool:
 def expert_count_rule(ranks: Callable[[Problem, Layout], int]) -> Rule:
     """Return rule D08: the number of experts must be divisible by ep.
 
-    The help suggests only values of ep that also divide ``ranks``, the number of ranks over which
-    experts can be distributed.
+    The help suggests only values of ep that also divide ``ranks(problem, layout)``, the number of
+    ranks over which experts can be distributed.
     """
 
-    def explain(problem: Problem, layout: Layout) -> Finding:
+    def explain_expert_count(problem: Problem, layout: Layout) -> Finding:
         return _explain_expert_count(problem, layout, ranks(problem, layout))
 
     return Rule(
-        "D08", ("layout.ep", "model.experts.count"), _violates_expert_count, explain, ("ep",)
+        "D08",
+        ("layout.ep", "model.experts.count"),
+        _violates_expert_count,
+        explain_expert_count,
+        ("ep",),
     )
 
 
@@ -256,10 +260,10 @@ NO_EXPERTS = Rule(
 def decay_rule(framework: str, valid_decays: tuple[str, ...]) -> Rule:
     """Return rule E11: ``framework`` supports only the learning-rate decays in ``valid_decays``."""
 
-    def violates(problem: Problem, layout: Layout) -> bool:
+    def has_unsupported_decay(problem: Problem, layout: Layout) -> bool:
         return problem.job.lr_decay not in valid_decays
 
-    def explain(problem: Problem, layout: Layout) -> Finding:
+    def explain_decay(problem: Problem, layout: Layout) -> Finding:
         return Finding(
             message=f"{framework} does not support learning-rate decay {problem.job.lr_decay}",
             label=f"lr_decay must be one of {', '.join(valid_decays)}",
@@ -268,4 +272,4 @@ def decay_rule(framework: str, valid_decays: tuple[str, ...]) -> Rule:
             targets=(framework,),
         )
 
-    return Rule("E11", ("job.lr_decay",), violates, explain, ())
+    return Rule("E11", ("job.lr_decay",), has_unsupported_decay, explain_decay, ())

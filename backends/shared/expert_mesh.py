@@ -9,18 +9,16 @@ DEFAULT_ORDER = "tp-cp-ep-dp-pp"
 
 
 def mesh_in_order(order: str, sizes: dict[str, int]) -> Mesh:
-    """Return the mesh with the axes in ``sizes``, sorted as in ``order``, the fastest first.
+    """Return the mesh with the axes of ``sizes``, ordered as in ``order``, fastest axis first.
 
-    ``order`` may contain axes that are not in ``sizes``.
+    ``sizes`` maps the name of an axis to its size. ``order`` may contain axes that are not in
+    ``sizes``.
     """
-    return Mesh.of(tuple((name, sizes[name]) for name in order.split("-") if name in sizes))
+    return Mesh.from_sizes(tuple((name, sizes[name]) for name in order.split("-") if name in sizes))
 
 
 def expert_mesh(layout: Layout) -> Mesh:
-    """Return the mesh of the routed experts.
-
-    Its axes are tp (of size etp), ep, dp (of size edp) and pp.
-    """
+    """Return the mesh of the routed experts: tp (of size etp), ep, dp (of size edp) and pp."""
     sizes = {"tp": layout.etp, "ep": layout.ep, "dp": layout.edp, "pp": layout.pp}
     return mesh_in_order(layout.order, sizes)
 

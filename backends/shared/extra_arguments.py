@@ -39,7 +39,7 @@ ArgumentCheck = Callable[[ExtraArgument], tuple[str, Finding] | None]
 
 @cache
 def known_flags(package: str) -> dict[str, dict[str, Any]]:
-    """Return the rows of ``known_flags.json`` in ``package``: spelling of a flag -> row."""
+    """Return flag spelling -> row, for the rows of ``known_flags.json`` in ``package``."""
     text = (files(package) / "known_flags.json").read_text("utf-8")
     rows: list[dict[str, Any]] = json.loads(text)
     return {row["flag"]: row for row in rows}
@@ -48,7 +48,7 @@ def known_flags(package: str) -> dict[str, dict[str, Any]]:
 def parse_extra_arguments(
     args: tuple[str, ...], short: Collection[str] = ()
 ) -> tuple[tuple[ExtraArgument, ...], tuple[str, ...]]:
-    """Return (flags with their values, words before the first flag) of ``launch.args``.
+    """Split ``launch.args`` into (flags with their values, words before the first flag).
 
     A word counts as a flag if it starts with two dashes or is in ``short``.
     """
@@ -73,9 +73,10 @@ def report_extra_arguments(
     sink: Sink,
     targets: tuple[str, ...] = (),
 ) -> None:
-    """Report stray words (F01), flags that ``check`` rejects, and repeated flags (F02).
+    """Report the faults in ``launch.args``, as findings for ``targets``.
 
-    ``stray`` are words that belong to no flag. Findings name ``targets``.
+    Faults are words that belong to no flag (``stray``, F01), flags that ``check`` rejects, and
+    repeated flags (F02).
     """
     for at, word in enumerate(stray):
         finding = Finding(
@@ -97,7 +98,10 @@ def report_extra_arguments(
 
 
 def find_value_fault(extra: ExtraArgument, row: dict[str, Any]) -> Finding | None:
-    """Return a finding if the number, type or choice of a flag's values is invalid, else None."""
+    """Return a finding if the flag ``extra`` has a wrong number of values or an invalid value.
+
+    ``row`` describes the valid values. Return None if all values are valid.
+    """
     # Imported here because difflib is needed only for a finding.
     from difflib import get_close_matches
 
@@ -115,7 +119,7 @@ def find_value_fault(extra: ExtraArgument, row: dict[str, Any]) -> Finding | Non
                 label=f"the value must be one of {', '.join(choices)}",
                 fix=f"{extra.flag} {near[0]}" if near else "",
             )
-        if not _is_valid_text(value, kind):
+        if not _can_parse(value, kind):
             what = "whole number" if kind == "int" else "number"
             return Finding(
                 f"{value[:60]!r} is not a {what}", label=f"{extra.flag} requires a {what}"
@@ -123,13 +127,16 @@ def find_value_fault(extra: ExtraArgument, row: dict[str, Any]) -> Finding | Non
     return None
 
 
-_READERS: dict[str, Callable[[str], object]] = {"int": int, "float": float}
+_PARSERS: dict[str, Callable[[str], object]] = {"int": int, "float": float}
 
 
-def _is_valid_text(value: str, kind: str | None) -> bool:
-    """Return True if ``value`` is valid for ``kind``: "int", "float", or None for any text."""
+def _can_parse(value: str, kind: str | None) -> bool:
+    """Return True if ``value`` is a valid number of the type ``kind``, "int" or "float".
+
+    With the type None any text is valid.
+    """
     try:
-        _READERS.get(kind or "", str)(value)
+        _PARSERS.get(kind or "", str)(value)
     except ValueError:
         return False
     return True

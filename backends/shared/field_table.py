@@ -44,7 +44,7 @@ class FieldRow:
     free: bool = False
     """True if ``launch.args`` may override the setting."""
 
-    def known(self, version: str) -> bool:
+    def exists_in(self, version: str) -> bool:
         """Return True if ``version`` of the framework has this setting."""
         return is_in_range(version, self.since, self.until)
 
@@ -65,23 +65,25 @@ class FieldTable:
         self, problem: Problem, layout: Layout, version: str, derived: Derived
     ) -> dict[str, Any]:
         """Return setting -> value for the settings of ``version`` whose value is not None."""
-        values = self.values(problem, layout, version, derived)
+        values = self.rows_with_values(problem, layout, version, derived)
         return {row.setting: value for row, value in values}
 
-    def values(
+    def rows_with_values(
         self, problem: Problem, layout: Layout, version: str, derived: Derived
     ) -> Iterator[tuple[FieldRow, Any]]:
         """Yield (row, value) for the settings of ``version`` whose value is not None."""
         for row in self.rows:
-            value = _setting_value(row, problem, layout, derived) if row.known(version) else None
+            value = (
+                _setting_value(row, problem, layout, derived) if row.exists_in(version) else None
+            )
             if value is not None:
                 yield row, value
 
 
 def public_functions(*modules: ModuleType) -> dict[str, Callable[..., Any]]:
-    """Return name -> function of the public functions that ``modules`` define.
+    """Return function name -> function, for the public functions that ``modules`` define.
 
-    Rows of a table refer to these names.
+    A row of a table names the function that computes its value.
     """
     return {
         name: value
@@ -118,7 +120,10 @@ def _read_table_file(package: str, file: str) -> dict[str, dict[str, Any]]:
 
 
 def _build_table(groups: dict[str, dict[str, Any]], tree: dict[str, dict[str, Any]]) -> FieldTable:
-    """Return the table with the rows of ``groups`` and the unmapped plan fields in ``tree``."""
+    """Return the table with the rows of ``groups``: group name -> setting -> YAML row.
+
+    ``tree`` is the whole file, which also lists the plan fields that have no setting.
+    """
     rows = (_build_row(group, name, row) for group in groups for name, row in groups[group].items())
     unmapped = {field: why for kind in UNMAPPED for field, why in tree.get(kind, {}).items()}
     return FieldTable(tuple(rows), unmapped)

@@ -11,7 +11,10 @@ EXPERT_NAMES = {"tp": "etp", "ep": "ep", "dp": "edp", "dp_shard": "edp_shard", "
 
 
 def group_spans_by_family(placement: Placement) -> dict[str, dict[str, Any]]:
-    """Return family name -> JSON description of its process groups, as [size, stride] pairs."""
+    """Return name -> JSON description of the process groups, for every family of process groups.
+
+    The groups of a family are described by [size, stride] pairs, as ``_describe_family`` defines.
+    """
     return {one.name: _describe_family(one, placement.mesh(one.mesh)) for one in placement.families}
 
 

@@ -21,13 +21,18 @@ def launch_environment(plan: Plan) -> tuple[Variable, ...]:
     network = network_environment(cluster, launch) if len(plan.placement.hosts) > 1 else ()
     # ``launch.env`` is last, so that the user has the final say; L14 and N08 report values that
     # break a plan.
-    own = _gpu_order(plan) + _torch_environment(plan) + network + framework_environment(plan)
+    own = _gpu_order_variable(plan) + _torch_variables(plan) + network + framework_environment(plan)
     user = tuple((name, value, "from launch.env of the spec") for name, value in launch.env)
-    return without_inherited(own + user, launch)
+    return drop_inherited_variables(own + user, launch)
 
 
-def without_inherited(variables: tuple[Variable, ...], launch: Launch) -> tuple[Variable, ...]:
-    """Return the last of ``variables`` per name, without the names in ``launch.env_inherited``."""
+def drop_inherited_variables(
+    variables: tuple[Variable, ...], launch: Launch
+) -> tuple[Variable, ...]:
+    """Return the variables without those that ``launch.env_inherited`` names.
+
+    If a name occurs several times in ``variables``, only the last one is returned.
+    """
     last = {variable[0]: variable for variable in variables}
     return tuple(last[name] for name in last if name not in launch.env_inherited)
 
@@ -39,7 +44,7 @@ def framework_environment(plan: Plan) -> tuple[Variable, ...]:
     return tuple((key, value, f"required by {target.name}") for key, value in required)
 
 
-def _gpu_order(plan: Plan) -> tuple[Variable, ...]:
+def _gpu_order_variable(plan: Plan) -> tuple[Variable, ...]:
     """Return the variable that sets the order of the GPUs, if the plan changes that order."""
     if not plan.placement.devices:
         return ()
@@ -49,8 +54,8 @@ def _gpu_order(plan: Plan) -> tuple[Variable, ...]:
     return ((name, ",".join(map(str, plan.placement.devices)), why),)
 
 
-def _torch_environment(plan: Plan) -> tuple[Variable, ...]:
-    """Return the variables for PyTorch: threads, error handling and allocation."""
+def _torch_variables(plan: Plan) -> tuple[Variable, ...]:
+    """Return the variables for PyTorch: threads, error handling and memory allocation."""
     node = plan.problem.cluster.node
     # torchrun sets OMP_NUM_THREADS=1 if it is unset and a host has several ranks.
     threads = min(OMP_THREADS_LIMIT, max(1, node.cpu_cores // node.gpus))

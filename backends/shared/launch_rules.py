@@ -59,7 +59,7 @@ def quote_names(names: list[str]) -> str:
 
 
 def _check_hosts(plan: AnyPlan, sink: Sink) -> None:
-    """Report host names that are invalid, repeated (L11), or local to each host (L09)."""
+    """Report invalid or repeated host names (L11), and a rank 0 on ``localhost`` (L09)."""
     names = [host.name for host in plan.placement.hosts]
     bad = [name for name in names if not HOST_NAME.fullmatch(name)]
     twice = [name for name, times in Counter(names).items() if times > 1]
@@ -113,7 +113,7 @@ def _has_emitted_program(plan: AnyPlan) -> bool:
 
 
 def _check_interface(plan: AnyPlan, sink: Sink) -> None:
-    """Report a network interface that is no exact name, or does not reach other hosts (N01)."""
+    """Report a network interface that other hosts cannot reach or that is a pattern (N01)."""
     name = plan.problem.launch.network_interface
     if name is None or len(plan.placement.hosts) == 1:
         return
@@ -130,7 +130,11 @@ def _check_interface(plan: AnyPlan, sink: Sink) -> None:
 
 
 def _check_variable(plan: AnyPlan, sink: Sink, name: str, value: str) -> None:
-    """Report a variable of ``launch.env`` that is invalid, reserved or harmful (L14, L18, N14)."""
+    """Report a variable of ``launch.env`` that must not be set there.
+
+    The launcher (L14) or the shell (L18) sets it, NCCL tunes it better (N14), or its name is
+    invalid (L18).
+    """
     if not VARIABLE_NAME.fullmatch(name):
         text = f"{name!r} is not a valid name of an environment variable"
         help_text = "use letters, digits and underscore, and do not start with a digit"
@@ -151,10 +155,10 @@ def _check_variable(plan: AnyPlan, sink: Sink, name: str, value: str) -> None:
 
 
 def check_network_variables(plan: AnyPlan, sink: Sink) -> None:
-    """Report NCCL and Gloo variables in ``launch.env`` that conflict with the network.
+    """Report variables in ``launch.env`` that conflict with the network.
 
-    These are disabled RDMA (N04), a fixed RoCE address index (N06), and an interface for NCCL but
-    not for Gloo (N02).
+    The conflicts are disabled RDMA (N04), one RoCE address index for all hosts (N06), and an
+    interface that is set for NCCL but not for Gloo (N02).
     """
     env = dict(plan.problem.launch.env)
     kind = plan.problem.cluster.fabric.kind
@@ -185,9 +189,9 @@ def check_network_variables(plan: AnyPlan, sink: Sink) -> None:
 
 
 def check_device_connections(plan: Plan, sink: Sink) -> None:
-    """Report a wrong or slow value of CUDA_DEVICE_MAX_CONNECTIONS.
+    """Report a wrong or slow value of CUDA_DEVICE_MAX_CONNECTIONS in ``launch.env``.
 
-    It is wrong (N08) if the framework requires another value, and slow (N09) if it serializes
+    A value is wrong (N08) if the framework requires another one, and slow (N09) if it serializes
     kernels that the GPU could overlap.
     """
     name = "CUDA_DEVICE_MAX_CONNECTIONS"
@@ -213,10 +217,10 @@ def check_device_connections(plan: Plan, sink: Sink) -> None:
 
 
 def check_user_shell(plan: AnyPlan, sink: Sink) -> None:
-    """Report set-up commands (L29, L30) and values that a shell would have to expand (L31)."""
+    """Report set-up commands (L29), faults in them (L30), and unexpanded variables (L31)."""
     launch = plan.problem.launch
     for index, line in enumerate(launch.setup):
-        problem = setup_problem(line)
+        problem = find_setup_problem(line)
         if problem:
             text = f"launch.setup[{index}] {problem}: {line!r:.{_SHOWN_CHARACTERS}}"
             help_text = "write one complete command per entry, or put the commands into a script"
@@ -231,17 +235,17 @@ def check_user_shell(plan: AnyPlan, sink: Sink) -> None:
         _check_expansion(name, value, sink)
 
 
-def setup_problem(line: str) -> str:
-    """Return the reason why ``line`` would break the lines after it; empty if there is none.
+def find_setup_problem(line: str) -> str:
+    """Return why the set-up command ``line`` would break the launch script; empty if it does not.
 
-    The line runs inside of the launch script, so an open quote or a here-document would swallow the
-    commands of the plan.
+    The launch script contains ``line`` as it is, so an open quote or a here-document would swallow
+    the commands after it.
     """
     if _CONTROL.search(line):
         return "contains a control character or a line break"
     if not line.strip():
         return "is empty"
-    plain = _outside_quotes(line)
+    plain = _mask_quotes(line)
     if plain.endswith("\\"):
         return "ends with a backslash, which joins it with the next line"
     if re.search(r"['\"`]", plain):
@@ -251,10 +255,11 @@ def setup_problem(line: str) -> str:
     return ""
 
 
-def _outside_quotes(line: str) -> str:
-    """Return ``line`` without its comment, with ``_`` for each quoted text.
+def _mask_quotes(line: str) -> str:
+    """Return the shell command ``line`` without its comment, with ``_`` for each quoted text.
 
-    It goes from left to right, because a comment may contain a quote, and a quoted text a ``#``.
+    The scan goes from left to right, because a comment may contain quotes, and a quoted text may
+    contain ``#``.
     """
     plain, at = "", 0
     while at < len(line):
@@ -267,7 +272,7 @@ def _outside_quotes(line: str) -> str:
 
 
 def _check_expansion(name: str, value: str, sink: Sink) -> None:
-    """Report a value with a variable, which the launch script exports as it is (L31)."""
+    """Report a variable in a value of ``launch.env``, because no shell expands it (L31)."""
     found = _EXPANSION.search(value)
     if found is None:
         return

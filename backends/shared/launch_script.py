@@ -12,10 +12,10 @@ from parc.compiler.ir import AnyPlan, Artifact, Plan
 def launch_script(
     plan: Plan, folder: str, hosts_file: str, command: LaunchCommand | None = None
 ) -> Artifact:
-    """Return ``<folder>/launch.sh``, which reads ``hosts_file`` in the same folder.
+    """Return ``<folder>/launch.sh``, which reads the host names from ``hosts_file`` in ``folder``.
 
-    ``command`` replaces the framework's launch command. Callers pass it for launchers whose hosts
-    file has more words after each host name, such as ``slots=8``.
+    If ``command`` is given, the script runs it instead of the framework's launch command, and
+    ignores all words after the host name in a line of the hosts file, such as ``slots=8``.
     """
     # The rendezvous is static, because c10d sorts the nodes by name, which would break the rank
     # map (pytorch issues 137402 and 150660).

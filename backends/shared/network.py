@@ -52,7 +52,7 @@ _DEFAULT_INTERFACES: dict[str, str] = {"efa": "^docker,lo,veth", "slingshot": "h
 
 
 def network_environment(cluster: Cluster, launch: Launch) -> tuple[Variable, ...]:
-    """Return the variables for a job on two or more hosts; each name occurs once."""
+    """Return the network variables for a job on two or more hosts; each name occurs once."""
     kind = cluster.fabric.kind
     rack = _NVLINK_RACK if nvlink_spans_hosts(cluster) else ()
     return (
@@ -76,7 +76,7 @@ def _rail_variables(cluster: Cluster) -> tuple[Variable, ...]:
 
 
 def _interface_variables(kind: str, launch: Launch) -> tuple[Variable, ...]:
-    """Return the variables with the network interface on which NCCL and Gloo start up.
+    """Return the variables that name the network interface for the bootstrap of NCCL and Gloo.
 
     Gloo's variable is set only if the spec names an interface, because Gloo accepts only exact
     names and the defaults are prefixes.

@@ -16,9 +16,9 @@ def nvlink_spans_hosts(cluster: Cluster) -> bool:
 def contiguous_rack_runs(cluster: Cluster, hosts: Sequence[Host]) -> tuple[tuple[int, int], ...]:
     """Return (rack number, number of hosts) per run of consecutive node ranks in one rack.
 
-    Racks are numbered in the order in which the node ranks reach them. If NVLink domains span
-    hosts, each domain counts as a rack: Slurm has one block per domain (topology/block), and
-    Kubernetes one node label.
+    Racks are numbered in the order of their first node rank. If NVLink domains span hosts, each
+    domain counts as a rack, because Slurm has one block per domain (topology/block) and Kubernetes
+    one node label.
     """
     domains = nvlink_spans_hosts(cluster)
     homes = [host.nvlink_domain if domains else host.rack for host in hosts]

@@ -39,18 +39,18 @@ class Strategy:
 
 
 def _uses_zero_stage(stage: int) -> Uses:
-    """Return a function that is true for layouts with ZeRO ``stage`` and more than one shard."""
+    """Return a predicate for layouts with ZeRO stage ``stage`` and more than one shard."""
     # The state is sharded over the context-parallel ranks too.
     return lambda layout: layout.zero_stage == stage and layout.dp_shard * layout.cp > 1
 
 
-def _requests(field: str, value: object) -> Requests:
-    """Return a function that is true for specs that set ``layout.<field>`` to ``value``."""
+def _requests_value(field: str, value: object) -> Requests:
+    """Return a predicate for specs that set ``layout.<field>`` to ``value``."""
     return lambda pins: getattr(pins, field) == value
 
 
 def _uses_context_comm(comm: str) -> Uses:
-    """Return a function that is true for layouts whose context parallelism uses ``comm``.
+    """Return a predicate for layouts whose context parallelism communicates by ``comm``.
 
     ``comm`` is a value of ``layout.cp_comm``, such as "p2p" or "a2a".
     """
@@ -58,22 +58,22 @@ def _uses_context_comm(comm: str) -> Uses:
 
 
 def _uses_schedule(name: str) -> Uses:
-    """Return a function that is true for layouts with a pipeline and the schedule ``name``."""
+    """Return a predicate for layouts with a pipeline and the pipeline schedule ``name``."""
     return lambda layout: layout.pp > 1 and layout.schedule == name
 
 
 def _uses_recompute(granularity: str) -> Uses:
-    """Return a function that is true for layouts with the recomputation ``granularity``."""
+    """Return a predicate for layouts with the recomputation granularity ``granularity``."""
     return lambda layout: layout.recompute.granularity == granularity
 
 
 def _uses_axis(name: str) -> Uses:
-    """Return a function that is true for layouts whose parallel size ``name`` is above 1."""
+    """Return a predicate for layouts whose parallel size ``name`` is above 1."""
     return lambda layout: bool(getattr(layout, name) > 1)
 
 
 def _requests_context_comm(comm: str) -> Requests:
-    """Return a function that is true for specs that set ``comm`` and do not exclude cp > 1."""
+    """Return a predicate for specs that set ``cp_comm`` to ``comm`` and do not set cp to 1."""
     # A plan without context parallelism prints the value that the framework would use.
     return lambda pins: pins.cp_comm == comm and pins.cp != 1
 
@@ -86,11 +86,11 @@ STRATEGIES: tuple[Strategy, ...] = (
     Strategy("dp", "data parallel (DDP)", "layout.dp", "layout.dp: 1", ("dp_shard", "dp_replicate"),
              lambda layout: layout.dp > 1),
     Strategy("zero-1", "ZeRO-1", "layout.zero_stage", "layout.zero_stage: 0", _ZERO,
-             _uses_zero_stage(1), _requests("zero_stage", 1)),
+             _uses_zero_stage(1), _requests_value("zero_stage", 1)),
     Strategy("zero-2", "ZeRO-2", "layout.zero_stage", "layout.zero_stage: 1", _ZERO,
-             _uses_zero_stage(2), _requests("zero_stage", 2)),
+             _uses_zero_stage(2), _requests_value("zero_stage", 2)),
     Strategy("zero-3", "ZeRO-3, FSDP", "layout.zero_stage", "layout.zero_stage: 1", _ZERO,
-             _uses_zero_stage(3), _requests("zero_stage", 3)),
+             _uses_zero_stage(3), _requests_value("zero_stage", 3)),
     Strategy("hsdp", "hybrid sharding (HSDP)", "layout.dp_shard", "layout.dp_shard: auto",
              ("dp_replicate", "zero_stage"),
              lambda layout: layout.dp_replicate > 1 and layout.zero_stage > 0),
@@ -98,7 +98,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     Strategy("sp", "sequence parallel (with tp)", "layout.sequence_parallel",
              "layout.sequence_parallel: false", ("tp", "sequence_parallel"),
              lambda layout: layout.tp > 1 and layout.sequence_parallel,
-             _requests("sequence_parallel", True)),
+             _requests_value("sequence_parallel", True)),
     Strategy("cp-p2p", "context parallel (ring)", "layout.cp_comm", "layout.cp: 1", _CP,
              _uses_context_comm("p2p")),
     Strategy("cp-all-gather", "context parallel (all-gather)", "layout.cp_comm",
@@ -108,16 +108,16 @@ STRATEGIES: tuple[Strategy, ...] = (
     Strategy("cp-hierarchical", "context parallel (Ulysses in a ring)", "layout.cp_comm",
              "layout.cp: 1", _CP, _uses_context_comm("a2a+p2p")),
     Strategy("gpipe", "pipeline (GPipe)", "layout.schedule", "layout.schedule: auto", _PP,
-             _uses_schedule("gpipe"), _requests("schedule", "gpipe")),
+             _uses_schedule("gpipe"), _requests_value("schedule", "gpipe")),
     Strategy("1f1b", "pipeline (1F1B)", "layout.pp", "layout.pp: 1", _PP, _uses_schedule("1f1b")),
     Strategy("interleaved", "pipeline (interleaved, vpp)", "layout.vpp", "layout.vpp: 1", _PP,
-             _uses_schedule("interleaved"), _requests("schedule", "interleaved")),
+             _uses_schedule("interleaved"), _requests_value("schedule", "interleaved")),
     Strategy("zb-h1", "pipeline (zero bubble H1)", "layout.schedule", "layout.schedule: auto", _PP,
-             _uses_schedule("zb-h1"), _requests("schedule", "zb-h1")),
+             _uses_schedule("zb-h1"), _requests_value("schedule", "zb-h1")),
     Strategy("zb-v", "pipeline (zero bubble V)", "layout.schedule", "layout.schedule: auto", _PP,
-             _uses_schedule("zb-v"), _requests("schedule", "zb-v")),
+             _uses_schedule("zb-v"), _requests_value("schedule", "zb-v")),
     Strategy("dualpipe-v", "pipeline (DualPipeV)", "layout.schedule", "layout.schedule: auto", _PP,
-             _uses_schedule("dualpipe-v"), _requests("schedule", "dualpipe-v")),
+             _uses_schedule("dualpipe-v"), _requests_value("schedule", "dualpipe-v")),
     Strategy("ep", "expert parallel", "layout.ep", "layout.ep: 1", ("ep",), _uses_axis("ep")),
     Strategy("etp", "expert tensor parallel", "layout.etp", "layout.etp: 1", ("etp", "ep"),
              lambda layout: layout.etp > 1 and layout.ep > 1),
@@ -139,15 +139,18 @@ context parallelism and without a pipeline, so that no spec requests them by the
 
 
 def strategy_rules(framework: str, supported: Mapping[str, str]) -> tuple[Rule, ...]:
-    """Return one rule (E08) per strategy that is missing in ``supported``.
+    """Return one rule (E08) per parallelism strategy that ``framework`` does not support.
 
-    ``supported`` are the strategies of ``framework``.
+    The keys of ``supported`` are the names of the strategies that it supports.
     """
     return tuple(_unsupported_rules(framework, supported))
 
 
 def _unsupported_rules(framework: str, supported: Mapping[str, str]) -> Iterator[Rule]:
-    """Yield the E08 rules; their help lists supported strategies with the same spec path."""
+    """Yield one rule (E08) per strategy that is not in ``supported``.
+
+    The help of a finding lists the supported strategies that the same field of the spec selects.
+    """
     known = [one for one in STRATEGIES if one.name in supported]
     for one in STRATEGIES:
         if one.name not in supported:
@@ -157,20 +160,23 @@ def _unsupported_rules(framework: str, supported: Mapping[str, str]) -> Iterator
 
 
 def _uses_strategy(strategy: Strategy) -> Callable[[Problem, Layout], bool]:
-    """Return the condition that a layout uses ``strategy``, or that the spec requests it."""
+    """Return a predicate: the layout uses ``strategy``, or the spec requests it."""
     return lambda problem, layout: strategy.uses(layout) or strategy.requested(problem.pins)
 
 
 def _explain_unsupported(
     framework: str, strategy: Strategy, alternatives: list[Strategy]
 ) -> Callable[[Problem, Layout], Finding]:
-    """Return the function that builds the finding for a layout that uses ``strategy``."""
+    """Return a function that builds the finding: ``framework`` does not support ``strategy``.
+
+    The finding suggests the strategies ``alternatives``.
+    """
     names = ", ".join(one.title for one in alternatives)
     known = f"{framework} supports: {names}"
     if not names:
         known = f"parc backends lists the strategies that {framework} supports"
 
-    def explain(_: Problem, layout: Layout) -> Finding:
+    def explain_strategy(_: Problem, layout: Layout) -> Finding:
         del layout
         return Finding(
             f"{framework} does not support {strategy.title}",
@@ -180,7 +186,7 @@ def _explain_unsupported(
             targets=(framework,),
         )
 
-    return explain
+    return explain_strategy
 
 
 SERVING_FIELDS: tuple[tuple[str, str], ...] = (
@@ -197,9 +203,9 @@ SERVING_FIELDS: tuple[tuple[str, str], ...] = (
 
 
 def serving_strategy_rules(engine: str, supported: Mapping[str, str]) -> tuple[ServingRule, ...]:
-    """Return one rule (E08) per ``layout`` field that requests an unsupported strategy.
+    """Return one rule (E08) per ``layout`` field that requests a strategy that ``engine`` lacks.
 
-    ``supported`` are the strategies of the engine.
+    The keys of ``supported`` are the names of the strategies that the engine supports.
     """
     titles = {one.name: one.title for one in STRATEGIES}
     return tuple(
@@ -210,15 +216,18 @@ def serving_strategy_rules(engine: str, supported: Mapping[str, str]) -> tuple[S
 
 
 def _serving_rule(engine: str, title: str, field: str) -> ServingRule:
-    """Return rule E08 for ``layout.<field>``, which requests the strategy ``title``."""
+    """Return rule E08: ``engine`` does not support ``layout.<field>``.
+
+    ``title`` names the strategy that the field requests_strategy.
+    """
     is_degree = field not in ("all2all", "redundant_experts")
     absent = (None, "off", 1) if is_degree else (None,)
 
-    def requests(problem: ServingProblem, layout: ServingLayout) -> bool:
+    def requests_strategy(problem: ServingProblem, layout: ServingLayout) -> bool:
         pinned = getattr(problem.pins, field) not in absent
         return pinned or (is_degree and getattr(layout, field) > 1)
 
-    def explain(problem: ServingProblem, layout: ServingLayout) -> Finding:
+    def explain_field(problem: ServingProblem, layout: ServingLayout) -> Finding:
         pinned = getattr(problem.pins, field)
         return Finding(
             f"{engine} does not support {title}",
@@ -228,7 +237,7 @@ def _serving_rule(engine: str, title: str, field: str) -> ServingRule:
             targets=(engine,),
         )
 
-    return ServingRule("E08", (f"layout.{field}", "emit"), requests, explain)
+    return ServingRule("E08", (f"layout.{field}", "emit"), requests_strategy, explain_field)
 
 
 def _supported_with_other_framework(framework: str, strategy: Strategy) -> str:

@@ -16,7 +16,7 @@ SCALINGS = ("none", "linear", "llama3")
 
 
 def unsupported_model_features(model: Model) -> tuple[str, ...]:
-    """Return descriptions of the features of ``model`` that a plain decoder lacks, if any."""
+    """Return descriptions of the features of ``model`` that a plain decoder does not have."""
     parts = (*never_supported_features(model), *_unsupported_layer_parts(model))
     return (*parts, *_unsupported_position_parts(model))
 
@@ -40,9 +40,9 @@ def never_supported_features(model: Model) -> Iterator[str]:
 
 
 def hybrid_model_features(model: Model) -> Iterator[str]:
-    """Yield the features of ``model`` that need other layers than plain softmax attention.
+    """Yield the features of ``model`` that plain softmax attention layers do not have.
 
-    Examples are linear attention and Mamba layers.
+    Examples are linear attention, Mamba layers, and a gate on the attention output.
     """
     if model.attention.gate:
         yield "gate on the attention output"
@@ -85,7 +85,10 @@ def _unsupported_position_parts(model: Model) -> Iterator[str]:
 
 
 def explain_unsupported_model(name: str, lacks: Iterable[str], framework: str) -> Finding:
-    """Return a finding: the program for ``framework`` cannot build the features ``lacks``."""
+    """Return the finding: PARC's program for ``framework`` cannot build the model ``name``.
+
+    ``lacks`` are the features of the model that the program does not have.
+    """
     return Finding(
         message=f"PARC's training program for {framework} does not build {name}",
         label=f"the program has no {', no '.join(lacks)}",

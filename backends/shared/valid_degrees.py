@@ -16,7 +16,7 @@ def tp_sizes_within_domain(problem: Problem) -> list[int]:
 
 
 def mixer_head_counts(model: Model) -> tuple[tuple[str, int], ...]:
-    """Return (description, number) of the heads of linear attention and Mamba layers.
+    """Return (description, number) per kind of head in linear attention and Mamba layers.
 
     tp must divide each number, because tensor parallelism assigns whole heads to ranks. Heads of
     softmax attention are not included.
@@ -31,9 +31,9 @@ def mixer_head_counts(model: Model) -> tuple[tuple[str, int], ...]:
 
 
 def valid_tp(problem: Problem) -> list[int]:
-    """Return the tp sizes within one NVLink domain that divide all head counts and widths.
+    """Return the tp sizes within one NVLink domain that divide all head counts and MLP widths.
 
-    tp may also be a multiple of the number of key-value heads, because several ranks can store
+    For key-value heads, tp may also be a multiple of their number, because several ranks can store
     copies of a head.
     """
     model = problem.model

@@ -26,12 +26,15 @@ def format_values(values: Iterable[int]) -> str:
 
 
 def nearest_value(values: Iterable[int], to: int) -> int | None:
-    """Return the value closest to ``to``, the larger one on a tie; None if there are no values."""
+    """Return the value closest to ``to``, the larger one on a tie; None if ``values`` is empty."""
     return min(values, key=lambda value: (abs(value - to), -value), default=None)
 
 
 def format_setting(path: str, value: int | None) -> str:
-    """Return the edit that sets ``path`` to ``value``, such as ``layout.tp: 8``; empty for None."""
+    """Return an edit as text that sets ``path`` to ``value``, such as ``layout.tp: 8``.
+
+    The text is empty if ``value`` is None.
+    """
     return "" if value is None else f"{path}: {value}"
 
 

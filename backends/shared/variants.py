@@ -9,11 +9,11 @@ from parc.compiler.ir import LayoutVariant, Problem
 
 
 def apply_pins(problem: Problem, offered: Iterable[LayoutVariant]) -> tuple[LayoutVariant, ...]:
-    """Return the variants in ``offered`` with the fields that the spec fixes, without duplicates.
+    """Return the layout variants in ``offered``, changed to the values that the spec fixes.
 
-    A field that the spec fixes is set in every variant, even if the framework does not support the
-    result. The framework's rules then reject that variant with a diagnostic; without the variant,
-    the reason would stay hidden.
+    Duplicates are removed. A value that the spec fixes is set in every variant, even if the
+    framework does not support the result. The framework's rules then reject that variant with a
+    diagnostic; without the variant, the reason would stay hidden.
     """
     pins = problem.pins
     written = {

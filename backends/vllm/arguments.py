@@ -33,7 +33,7 @@ EXECUTOR = "--distributed-executor-backend"
 
 
 def planned_flags() -> frozenset[str]:
-    """Return the flags that a plan determines, whether it sets them or leaves them out."""
+    """Return the names of the flags that a plan determines, including those that it omits."""
     return frozenset(row.setting for row in flag_table(PACKAGE).rows)
 
 
@@ -46,7 +46,7 @@ def _iterate_arguments(plan: ServingPlan) -> Iterator[Argument]:
     """Yield the flags that all processes of the plan share, in the order of flags.yaml."""
     version = plan.problem.version("vllm")
     for row in flag_table(PACKAGE).rows:
-        if row.group == HOSTS or not row.known(version):
+        if row.group == HOSTS or not row.exists_in(version):
             continue
         value = DERIVED[row.derived](plan) if row.derived else field_at(plan, row.fields[0])
         # 0 and "" are values: only None and False omit a flag.

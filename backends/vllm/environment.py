@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.launch_environment import without_inherited
+from parc.backends.shared.launch_environment import drop_inherited_variables
 from parc.backends.shared.network import Variable, network_environment
 from parc.backends.vllm.defaults import default_stages
 from parc.compiler.ir import ServingPlan
@@ -14,13 +14,16 @@ ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 
 
 def serving_environment(plan: ServingPlan) -> tuple[Variable, ...]:
-    """Return (name, value, reason) of every variable; a repeated name gets the last value."""
+    """Return (name, value, reason) of every environment variable of the vLLM processes.
+
+    If a variable is set twice, the result contains the last value, which is that of the spec.
+    """
     problem = plan.problem
     hosts = engine_hosts(plan.layout, problem.cluster.node.gpus) or 1
     network = network_environment(problem.cluster, problem.launch) if hosts > 1 else ()
     user = tuple((name, value, "from launch.env of the spec") for name, value in problem.launch.env)
     own = (*network, *_stage_layers_variable(plan))
-    return without_inherited((*own, *user), problem.launch)
+    return drop_inherited_variables((*own, *user), problem.launch)
 
 
 def _stage_layers_variable(plan: ServingPlan) -> tuple[Variable, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from parc.compiler.catalog.library import read_user_file, register_user_file_lines
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.spec.similar_names import same_numbers
+from parc.compiler.spec.similar_names import has_same_numbers
 
 if TYPE_CHECKING:
     from parc.compiler.catalog.huggingface.config import ConfigReading
@@ -66,7 +66,7 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
             if near
             else "`parc catalog models` lists the valid names",
             # A model with other numbers in its name (another size) would not be a fix.
-            fix=f"{at}: {near[0]}" if near and same_numbers(name, near[0]) else "",
+            fix=f"{at}: {near[0]}" if near and has_same_numbers(name, near[0]) else "",
         ),
         at=at,
     )

@@ -27,7 +27,7 @@ from typing import Any, Protocol
 
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.diagnostics.table_yaml import parse_table
-from parc.compiler.spec.similar_names import same_numbers
+from parc.compiler.spec.similar_names import has_same_numbers
 
 KINDS = ("clusters", "fabrics", "generations", "gpus", "kernels", "models", "nodes")
 """Kinds of catalog entries, which are also the names of the folders."""
@@ -262,5 +262,5 @@ def _unknown_entry_finding(kind: str, name: str, names: tuple[str, ...], at: str
         if near
         else f"`parc catalog {kind}` lists the valid names",
         # Hardware with other numbers in its name is other hardware, so it would not be a fix.
-        fix=f"{at}: {near[0]}" if near and same_numbers(name, near[0]) else "",
+        fix=f"{at}: {near[0]}" if near and has_same_numbers(name, near[0]) else "",
     )

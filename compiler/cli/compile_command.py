@@ -71,7 +71,8 @@ class CompileOutcome:
 def compile_spec(request: CompileRequest, clock: Clock) -> CompileOutcome:
     """Run ``parc compile``: plan the spec, emit its files and write them unless ``--check`` is set.
 
-    Compare the plan with ``parc.lock``, and for ``--check`` the files with the output directory.
+    The plan is compared with ``parc.lock``. With ``--check``, the emitted files are compared with
+    those in the output directory.
     """
     sink = Sink()
     overrides = request.overrides
@@ -84,7 +85,7 @@ def compile_spec(request: CompileRequest, clock: Clock) -> CompileOutcome:
     if problem is None or sink.failed():
         return CompileOutcome(sink)
     directory = request.output or Path("build") / problem.name
-    lock = Lock.read(directory)
+    lock = Lock.from_directory(directory)
     plan = plan_any(problem, sink, clock, lock.plan if request.locked else None)
     if plan is None or sink.failed():
         try_fixes_of_plan(source, overrides, problem, sink)

@@ -111,11 +111,12 @@ def _explain_exceeded_cache(problem: ServingProblem, layout: ServingLayout) -> F
     )
     return Finding(
         # The words of vLLM, so that a search for its error message finds this rule.
-        f"To serve at least one request with the model's max seq len ({service.longest}), "
-        f"{stage.longest_bytes / GIB:.2f} GiB KV cache is needed, which is larger than the "
+        "To serve at least one request with the model's max seq len "
+        f"({service.longest_request_tokens}), {stage.longest_bytes / GIB:.2f} GiB KV cache is "
+        "needed, which is larger than the "
         f"available KV cache memory ({stage.cache_bytes / GIB:.2f} GiB)",
-        label=f"{service.longest} tokens x {per_token:,.0f} B{states} on a rank of stage "
-        f"{stage.stage}",
+        label=f"{service.longest_request_tokens} tokens x {per_token:,.0f} B{states} on a rank of "
+        f"stage {stage.stage}",
         help=(f"the estimated maximum model length is {fits}; or " if fits else "")
         + "increase tp or pp, or set kv_precision fp8",
         # No fix: a shorter length is not what the user asked for.
@@ -191,7 +192,7 @@ def engine_request_limits(problem: ServingProblem, layout: ServingLayout) -> Eng
     divided, blocks = service_cache_blocks(problem, layout), min(stage.blocks for stage in stages)
     setup = service.setup
     pinned = service.max_model_len
-    fits = max(longest_request_that_fits(problem, layout, stages), service.longest)
+    fits = max(longest_request_that_fits(problem, layout, stages), service.longest_request_tokens)
     longest = fits if pinned is None else pinned
     seqs = setup.max_running or 1
     # If sequences store recurrent states in cache blocks, each needs one block. vLLM does not start

@@ -86,7 +86,7 @@ class PeakMemoryCache:
     def static_bytes(self, layout: Layout, shape: StageShape) -> tuple[float, ...]:
         """Return the bytes that do not depend on the micro-batch, per group of equal stages.
 
-        They include all memory except activations and the buffers between stages. Groups of
+        These are all bytes except those of activations and of the buffers between stages. Groups of
         pipeline stages that cannot have the memory peak are left out.
         """
         key = (shape, layout.tp, layout.ep, layout.etp)
@@ -127,7 +127,7 @@ class PeakMemoryCache:
     def _count_parameters(self, layout: Layout, shape: StageShape) -> ParameterCounts:
         """Return (dense parameters, expert parameters, extra bytes) per group of equal stages.
 
-        The extra bytes are those of quantized copies of the weights and of placeholder gradients.
+        Extra bytes are those of quantized copies of the weights, and of placeholder gradients.
         """
         pricing, program = self._pricing, self._program
         return tuple(
@@ -140,7 +140,10 @@ class PeakMemoryCache:
         )
 
     def _state_bytes_per_parameter(self, layout: Layout, shards: int) -> float:
-        """Return the bytes per parameter of weights, gradients and optimizer state on one rank."""
+        """Return the bytes per parameter that weights, gradients and optimizer state need per rank.
+
+        The state is divided over ``shards`` ranks.
+        """
         # Offload and hpZ are no part of the key, because they are constant within a space.
         key = (layout.zero_stage, shards, layout.pp > 1)
         state = self._state.get(key)
@@ -152,9 +155,10 @@ class PeakMemoryCache:
     def compute_activations(
         self, key: ActivationKey, points: list[LayoutPoint]
     ) -> StageActivations:
-        """Compute the activation bytes of layouts with the values ``key``, and cache them.
+        """Compute, cache and return the activation bytes of the layouts ``points``.
 
-        ``points`` has one layout per recompute level, all of them with the values of ``key``.
+        There is one layout per recompute level. All of them have the values in ``key``, under which
+        the result is cached.
         """
         shape, point = key[0], points[0]
         size = self._sizes.get((point.tp, point.cp, point.micro_batch))
@@ -180,7 +184,7 @@ class PeakMemoryCache:
         return cell
 
     def _micro_batch_bytes(self, point: LayoutPoint) -> MicroBatchBytes:
-        """Return the bytes that a micro-batch of layout ``point`` needs outside of the layers.
+        """Return the bytes that one micro-batch of layout ``point`` needs outside of the layers.
 
         The result is cached.
         """
@@ -196,7 +200,7 @@ class PeakMemoryCache:
     def _logits_and_loss_bytes(
         self, size: MicroBatchBytes, point: LayoutPoint, load: StageContents
     ) -> float:
-        """Return the bytes of logits and loss on a stage with the layers and modules ``load``."""
+        """Return the bytes of logits and loss on a stage that contains the modules ``load``."""
         # Stages with equally many MTP layers before the loss share one cache entry.
         heads = load.mtp_layers if load.loss else -1
         nbytes = size.heads.get(heads)
@@ -208,8 +212,8 @@ class PeakMemoryCache:
     def _bytes_per_layer(self, point: LayoutPoint) -> BytesPerLayer | None:
         """Return (bytes kept for the backward pass, working set) of one layer of each kind.
 
-        The result is None with block recompute, which recomputes only some layers of each model
-        chunk.
+        The result is None for block recompute, because then only some layers of each model chunk
+        are recomputed.
         """
         layout, factor = self._build(point), self._fragmentation_factor
         if layout.recompute.method == "block":
@@ -229,9 +233,9 @@ class PeakMemoryCache:
     def _bytes_with_block_recompute(
         self, point: LayoutPoint, rows: StageRows
     ) -> tuple[tuple[float, float], ...]:
-        """Return the activation bytes of each group of equal stages with block recompute.
+        """Return the activation bytes with block recompute, per group of equal pipeline stages.
 
-        They are (bytes per micro-batch in flight, bytes that are needed only once).
+        Each item is (bytes per micro-batch in flight, bytes that are needed only once).
         """
         layout, factor = self._build(point), self._fragmentation_factor
         pairs = []
@@ -247,10 +251,10 @@ class PeakMemoryCache:
 
 
 def _sum_layers(unit: BytesPerLayer, rows: StageRows) -> tuple[tuple[float, float], ...]:
-    """Return the activation bytes of each group of equal pipeline stages.
+    """Return the activation bytes per group of equal pipeline stages.
 
-    They are (bytes per micro-batch in flight, bytes that are needed only once). The working set of
-    a layer is needed only once, because one layer runs at a time; the largest working set counts.
+    Each item is (bytes per micro-batch in flight, bytes that are needed only once). The latter are
+    the largest working set of any layer, because only one layer runs at a time.
     """
     pairs = []
     for counts, head, extra, buffer in rows:

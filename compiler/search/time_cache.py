@@ -85,7 +85,7 @@ class StepTimeCache:
         return MeshTimes(self, layout, rows, groups.pp_stride)
 
     def new_micro_batch_times(self, point: LayoutPoint) -> MicroBatchTimes:
-        """Return the times for the micro-batch size of layout ``point``, without layer times."""
+        """Return new times for the micro-batch size of ``point``; layer times are added later."""
         key = (point.tp, point.cp, point.micro_batch)
         head = self._heads.get(key)
         if head is None:
@@ -101,8 +101,9 @@ class MeshTimes:
     ) -> None:
         """Create the times that all layouts with the parallel sizes of ``layout`` share.
 
-        ``rows`` has the times by micro-batch size; other parallel sizes whose groups span equal
-        links share it. ``stride`` is the rank distance between pipeline stages.
+        ``rows`` maps a micro-batch size to its times. Parallel sizes whose process groups span
+        equal links share one such mapping. ``stride`` is the distance, in ranks, between
+        neighbouring pipeline stages.
         """
         self._batch, self._rows, self._stride = batch, rows, stride
         # Extra time per second of computation, because all ranks wait for the slowest host.
@@ -115,7 +116,7 @@ class MeshTimes:
         self._folds: dict[StageShape, tuple[tuple[float, float, float], float]] = {}
 
     def step_seconds(self, point: LayoutPoint, shape: StageShape, micro_batches: int) -> float:
-        """Return the seconds per step of layout ``point``, whose pipeline stages have ``shape``."""
+        """Return the seconds per step of layout ``point``, whose stages are those of ``shape``."""
         row = self._rows.get(point.micro_batch)
         if row is None:
             row = self._rows[point.micro_batch] = self._batch.new_micro_batch_times(point)
@@ -154,7 +155,7 @@ class MeshTimes:
     ) -> tuple[tuple[float, float, float], float]:
         """Return (result of ``data_parallel_round_seconds``, seconds that are spent once per step).
 
-        The latter are the optimizer step and the final reduction of gradients.
+        The second item covers the optimizer step and the final reduction of gradients.
         """
         pricing, layout = self._batch.pricing, self._batch.build(point)
         once = optimizer_seconds(pricing, layout) + final_reduce_seconds(pricing, layout)
@@ -163,10 +164,9 @@ class MeshTimes:
     def _stage_seconds(
         self, row: MicroBatchTimes, point: LayoutPoint, shape: StageShape
     ) -> tuple[float, float, float]:
-        """Return three times in seconds per micro-batch.
+        """Return (time of the slowest stage, computation in that stage, sum over all stages).
 
-        They are the time of the slowest stage, the computation in that stage, and the sum over all
-        stages.
+        All three are in seconds per micro-batch.
         """
         layers = [
             self._layer_seconds(row, point, kind)

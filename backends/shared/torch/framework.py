@@ -64,11 +64,11 @@ class TorchFramework:
 
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         """Return the dense and the expert device mesh."""
-        return torch_mesh.meshes(layout)
+        return torch_mesh.dense_and_expert_mesh(layout)
 
     def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
-        """Return the process groups along single axes of the mesh and along flattened axes."""
-        return torch_mesh.families(*self.axes)
+        """Return the families of process groups, each along one or several mesh axes."""
+        return torch_mesh.families_named(*self.axes)
 
     def splits(self, problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
         """Return a single stage with all layers; None if ``pp`` or ``vpp`` is above 1."""
@@ -79,7 +79,7 @@ class TorchFramework:
         return explain_no_pipeline(self.name, pp, vpp)
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
-        """Return no variables: those that every torch job gets are sufficient."""
+        """Return no variables, because those that every torch job gets are sufficient."""
         return ()
 
     def program_memory(self, problem: Problem) -> ProgramMemory:

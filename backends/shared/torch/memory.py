@@ -20,7 +20,7 @@ SHARED_INPUTS = 2.5
 
 
 def fsdp2_memory() -> ProgramMemory:
-    """Return the memory model of FSDP2 with mixed precision, whose fp32 state is sharded.
+    """Return the memory model of FSDP2 with mixed precision, which shards the fp32 state.
 
     The state is weights, gradients and two Adam moments. A gathered unit stores 16-bit weights and,
     in the backward pass, also 16-bit gradients. torch's loss stores per logit: the 16-bit logit,
@@ -43,11 +43,11 @@ def fsdp2_memory() -> ProgramMemory:
 
 
 def emitted_decoder_memory() -> ProgramMemory:
-    """Return the memory model of PARC's own decoder under FSDP2; ``replicated`` is that under DDP.
+    """Return the memory model of PARC's own decoder under FSDP2.
 
-    In an uncompiled program a gated MLP saves the output of its activation function too.
-    Tensor-parallel ranks gather the logits. The root FSDP unit gathers the embedding and the output
-    projection together.
+    The field ``replicated`` contains the memory model under DDP. In an uncompiled program a gated
+    MLP saves the output of its activation function too. Tensor-parallel ranks gather the logits.
+    The root FSDP unit gathers the embedding and the output projection together.
     """
     program = replace(
         fsdp2_memory(),

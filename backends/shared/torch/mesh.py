@@ -23,7 +23,7 @@ def replicate_and_shard(layout: Layout) -> tuple[int, int]:
     return layout.dp_replicate, layout.dp_shard
 
 
-def meshes(layout: Layout) -> tuple[Mesh, Mesh]:
+def dense_and_expert_mesh(layout: Layout) -> tuple[Mesh, Mesh]:
     """Return the dense mesh and the expert mesh, each with both data-parallel axes.
 
     tp is 1 in the expert mesh, whatever the dense layers use, because torchtitan never splits a
@@ -36,7 +36,7 @@ def meshes(layout: Layout) -> tuple[Mesh, Mesh]:
     # efsdp = dp_shard x cp x tp / ep. A layout with an indivisible ep is rejected by D16, not here.
     expert = (("tp", 1), ("ep", layout.ep), ("dp_shard", max(inner // layout.ep, 1)))
     outer = (("dp_replicate", replicate), ("pp", layout.pp))
-    return Mesh.of((*dense, *outer)), Mesh.of((*expert, *outer))
+    return Mesh.from_sizes((*dense, *outer)), Mesh.from_sizes((*expert, *outer))
 
 
 FAMILIES: dict[str, GroupFamily] = {
@@ -59,6 +59,6 @@ sharded over ``dp-shard-cp`` (torchtitan: fsdp), expert weights over ``efsdp``; 
 over ``dp-cp``."""
 
 
-def families(*names: str) -> tuple[GroupFamily, ...]:
-    """Return the families of process groups called ``names``, in that order."""
+def families_named(*names: str) -> tuple[GroupFamily, ...]:
+    """Return the families of process groups with these names, in the order of ``names``."""
     return tuple(FAMILIES[name] for name in names)

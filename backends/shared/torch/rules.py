@@ -25,15 +25,15 @@ from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 
 def torch_rules(problem: Problem, framework: str) -> tuple[Rule, ...]:
-    """Return the rules for ``problem`` that all frameworks built on torch share.
+    """Return the rules for ``problem`` that fsdp, torchtitan and accelerate share.
 
-    Their messages name ``framework``.
+    Findings name ``framework``, which is one of them.
     """
-    rules = [HEADS, _KV_HEADS, _WIDTHS, GPU_COUNT, BATCH, _STAGE_ONE]
+    rules = [HEADS, _KV_HEADS, _WIDTHS, GPU_COUNT, BATCH, _ZERO_1]
     if problem.model.experts is None:
         rules.append(NO_EXPERTS)
     if mixer_head_counts(problem.model):
-        rules.append(_SCAN)
+        rules.append(_RECURRENT_LAYERS)
     rules += [precision_rule(framework), rank_order_rule(framework)]
     if problem.job.deduplicates_dispatch or problem.job.moe_overlap:
         at = "job.moe_dispatcher" if problem.job.deduplicates_dispatch else "job.moe_overlap"
@@ -42,7 +42,7 @@ def torch_rules(problem: Problem, framework: str) -> tuple[Rule, ...]:
 
 
 def _explain_dispatch(framework: str, at: str) -> Finding:
-    """Return the finding that ``framework`` ignores the MoE setting at the path ``at``."""
+    """Return the finding: ``framework`` ignores the spec field ``at``, a setting for MoE."""
     return Finding(
         message=f"{framework} sends tokens to experts only by an all-to-all without overlap",
         label=f"{framework} would ignore this setting",
@@ -74,7 +74,7 @@ def _explain_kv_heads(problem: Problem, layout: Layout) -> Finding:
 
 
 def _split_widths(problem: Problem) -> tuple[tuple[str, int], ...]:
-    """Return (name, width) of every tensor dimension that tp splits, except attention heads."""
+    """Return (name, width) of every tensor dimension that tp splits, without attention heads."""
     model = problem.model
     widths = [("the vocabulary", model.vocab)]
     if model.ffn.size and model.dense_layers:
@@ -143,27 +143,27 @@ _WIDTHS = Rule(
     _explain_indivisible_widths,
     ("tp",),
 )
-_SCAN = Rule(
+_RECURRENT_LAYERS = Rule(
     "S17",
     ("layout.cp", "model"),
     _uses_cp_with_recurrent_layers,
     _explain_cp_with_recurrent_layers,
     ("cp",),
 )
-_STAGE_ONE = Rule("E08", ("layout.zero_stage",), _uses_zero_1, _explain_zero_1, ("zero_stage",))
+_ZERO_1 = Rule("E08", ("layout.zero_stage",), _uses_zero_1, _explain_zero_1, ("zero_stage",))
 
 
 def precision_rule(framework: str) -> Rule:
     """Return rule E11: ``framework`` trains only in bf16.
 
-    fp16 would need a loss scaler, fp8 and fp4 a quantization library.
+    fp16 would need a loss scaler; fp8 and fp4 would need a quantization library.
     """
 
-    def violates(problem: Problem, layout: Layout) -> bool:
+    def has_other_precision(problem: Problem, layout: Layout) -> bool:
         del layout
         return problem.job.precision != "bf16"
 
-    def explain(problem: Problem, layout: Layout) -> Finding:
+    def explain_precision(problem: Problem, layout: Layout) -> Finding:
         del layout
         return Finding(
             message=f"PARC emits {framework} training only in bf16, not {problem.job.precision}",
@@ -173,17 +173,17 @@ def precision_rule(framework: str) -> Rule:
             targets=(framework,),
         )
 
-    return Rule("E11", ("job.precision",), violates, explain, ())
+    return Rule("E11", ("job.precision",), has_other_precision, explain_precision, ())
 
 
 def rank_order_rule(framework: str) -> Rule:
     """Return rule E11: ``framework`` supports only the rank order of torch's device mesh."""
 
-    def violates(problem: Problem, layout: Layout) -> bool:
+    def has_other_rank_order(problem: Problem, layout: Layout) -> bool:
         del problem
         return layout.order != ORDER
 
-    def explain(problem: Problem, layout: Layout) -> Finding:
+    def explain_rank_order(problem: Problem, layout: Layout) -> Finding:
         del problem
         return Finding(
             message=f"{framework} does not support rank order {layout.order}",
@@ -193,7 +193,7 @@ def rank_order_rule(framework: str) -> Rule:
             targets=(framework,),
         )
 
-    return Rule("E11", ("layout.order",), violates, explain, ("order",))
+    return Rule("E11", ("layout.order",), has_other_rank_order, explain_rank_order, ("order",))
 
 
 MEGATRON_PINS = ("pipeline_layout", "count_embedding", "count_loss")
@@ -209,8 +209,8 @@ def unsupported_pin_rules(
 ) -> tuple[Rule, ...]:
     """Return one rule (E11) per ``layout`` field in ``names`` that the spec sets.
 
-    ``framework`` would ignore such a field. The value false requests nothing, and is what plan.json
-    prints for these frameworks.
+    ``framework`` would ignore such a field. A field set to false is accepted: it requests nothing,
+    and plan.json contains it for these frameworks.
     """
     pinned = (name for name in names if getattr(problem.pins, name) not in (None, False))
     return tuple(
@@ -220,7 +220,7 @@ def unsupported_pin_rules(
 
 
 def _explain_unsupported_pin(framework: str, name: str) -> Finding:
-    """Return the finding: ``framework`` would ignore the spec field ``layout.<name>``."""
+    """Return the finding: ``framework`` does not support the spec field ``layout.<name>``."""
     return Finding(
         message=f"{framework} does not support layout.{name}",
         label=f"{framework} would ignore this setting",
@@ -236,11 +236,11 @@ def fp32_gradients_rule(framework: str, why: str) -> Rule:
     ``why`` is the label of the finding.
     """
 
-    def violates(problem: Problem, layout: Layout) -> bool:
+    def has_other_gradient_precision(problem: Problem, layout: Layout) -> bool:
         del layout
         return problem.job.gradient_precision != "fp32"
 
-    def explain(problem: Problem, layout: Layout) -> Finding:
+    def explain_gradient_precision(problem: Problem, layout: Layout) -> Finding:
         del layout
         return Finding(
             message=f"{framework} reduces gradients in fp32, not {problem.job.gradient_precision}",
@@ -250,24 +250,30 @@ def fp32_gradients_rule(framework: str, why: str) -> Rule:
             targets=(framework,),
         )
 
-    return Rule("E11", ("job.gradient_precision",), violates, explain, ())
+    return Rule(
+        "E11",
+        ("job.gradient_precision",),
+        has_other_gradient_precision,
+        explain_gradient_precision,
+        (),
+    )
 
 
 def unsharded_replicas_rule(
     framework: str, reason: str, axes: tuple[str, ...] = ("tp", "cp")
 ) -> Rule:
-    """Return rule D19: no size of ``axes`` may be above 1 if replicas are unsharded.
+    """Return rule D19: if replicas are unsharded, every parallel size in ``axes`` must be 1.
 
-    ``reason`` says why ``framework`` cannot combine them.
+    ``reason`` says why ``framework`` cannot combine such an axis with unsharded replicas.
     """
 
-    def violates(problem: Problem, layout: Layout) -> bool:
+    def splits_unsharded_replicas(problem: Problem, layout: Layout) -> bool:
         del problem
         replicas = layout.dp if layout.zero_stage == 0 else layout.dp_replicate
         shard = 1 if layout.zero_stage == 0 else layout.dp_shard
         return any(getattr(layout, axis) > 1 for axis in axes) and replicas > 1 and shard == 1
 
-    def explain(problem: Problem, layout: Layout) -> Finding:
+    def explain_unsharded_replicas(problem: Problem, layout: Layout) -> Finding:
         del problem
         return Finding(
             message=f"{framework} cannot combine {' or '.join(axes)} with unsharded replicas",
@@ -279,43 +285,52 @@ def unsharded_replicas_rule(
 
     reads = ("tp", "cp", "zero_stage", *WORLD_FIELDS)
     return Rule(
-        "D19", ("layout.zero_stage", "layout.dp_shard", "layout.tp"), violates, explain, reads
+        "D19",
+        ("layout.zero_stage", "layout.dp_shard", "layout.tp"),
+        splits_unsharded_replicas,
+        explain_unsharded_replicas,
+        reads,
     )
 
 
-def interleaving_rule(only: Mapping[str, str]) -> Rule:
+def interleaving_rule(supported: Mapping[str, str]) -> Rule:
     """Return rule P06: vpp above 1 needs pp above 1.
 
-    ``only`` are the strategies of the framework. The help suggests a larger pp if they include a
-    pipeline.
+    The help suggests a larger pp if ``supported``, the strategies of the framework, include 1F1B.
     """
 
-    def violates(problem: Problem, layout: Layout) -> bool:
+    def interleaves_without_pipeline(problem: Problem, layout: Layout) -> bool:
         del problem
         return layout.vpp > 1 and layout.pp == 1
 
-    def explain(problem: Problem, layout: Layout) -> Finding:
+    def explain_interleaving(problem: Problem, layout: Layout) -> Finding:
         del problem
         return Finding(
             message=f"vpp={layout.vpp} interleaves stages, but pp is 1",
             label="vpp > 1 needs pp > 1",
-            help="valid vpp: 1" + ("; or set pp above 1" if "1f1b" in only else ""),
+            help="valid vpp: 1" + ("; or set pp above 1" if "1f1b" in supported else ""),
             fix="layout.vpp: 1",
             causes=(Cause("layout.pp", "pp 1"),),
         )
 
-    return Rule("P06", ("layout.vpp", "layout.pp"), violates, explain, ("vpp", "pp"))
+    return Rule(
+        "P06",
+        ("layout.vpp", "layout.pp"),
+        interleaves_without_pipeline,
+        explain_interleaving,
+        ("vpp", "pp"),
+    )
 
 
 def recompute_blocks_rule(framework: str) -> Rule:
-    """Return rule E11: ``framework`` recomputes single layers, not blocks of layers."""
+    """Return rule E11: ``framework`` recomputes each layer separately, never blocks of layers."""
 
-    def violates(problem: Problem, layout: Layout) -> bool:
+    def recomputes_blocks(problem: Problem, layout: Layout) -> bool:
         del problem
         again = layout.recompute
         return again.granularity == "full" and (again.method, again.layers) != ("uniform", 1)
 
-    def explain(problem: Problem, layout: Layout) -> Finding:
+    def explain_recompute(problem: Problem, layout: Layout) -> Finding:
         del problem
         again = layout.recompute
         return Finding(
@@ -326,4 +341,4 @@ def recompute_blocks_rule(framework: str) -> Rule:
             targets=(framework,),
         )
 
-    return Rule("E11", ("layout.recompute",), violates, explain, ("recompute",))
+    return Rule("E11", ("layout.recompute",), recomputes_blocks, explain_recompute, ("recompute",))

@@ -14,10 +14,10 @@ SHARD_SPANS = (1, 2, 4)
 def torch_variants(
     problem: Problem, stages: tuple[int, ...], comm: ContextComm
 ) -> tuple[LayoutVariant, ...]:
-    """Return the sharding variants for the search, restricted to what the spec fixes.
+    """Return the sharding variants that the search tries, with the values that the spec fixes.
 
     The order is: full sharding, hybrid sharding from the smallest shard to the largest, then the
-    other ZeRO ``stages``. ``comm`` is the context parallel communication.
+    other ZeRO ``stages``. ``comm`` is the communication of context parallelism.
     """
     offered = [LayoutVariant(3, cp_comm=comm)] if 3 in stages else []
     offered += [LayoutVariant(3, shard, cp_comm=comm) for shard in _hybrid_shard_sizes(problem)]
@@ -26,7 +26,7 @@ def torch_variants(
 
 
 def _hybrid_shard_sizes(problem: Problem) -> Iterator[int]:
-    """Yield the shard sizes of hybrid sharding, in data-parallel ranks.
+    """Yield the sizes that dp_shard may have with hybrid sharding.
 
     A shard consists of all GPUs of one, two or four NVLink domains. Each data-parallel rank has tp
     x cp of these GPUs.

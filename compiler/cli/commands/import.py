@@ -73,9 +73,9 @@ def command(kind: str, files: tuple[str, ...], output: Path | None, style: str) 
 
 
 def _plan_of_folder(name: str, sink: Sink) -> str:
-    """Return the path of the plan if ``name`` is an output folder of PARC; otherwise ``name``.
+    """Return the path of plan.json if ``name`` is an output folder of PARC; otherwise ``name``.
 
-    Files of the folder that were changed since the compile are reported (I08).
+    Files in the folder that were edited after the compile are reported (I08).
     """
     folder = Path(name)
     if name == "-" or not folder.is_dir():

@@ -10,7 +10,9 @@ prompt, the delay before it (``waits.py``), and the wait for a slot.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.memory import request_cache_bytes, serving_memory
@@ -34,6 +36,10 @@ from parc.compiler.ir.serving import (
 
 ROUNDS = 24
 """Iterations of the fixed point between running requests and step time."""
+LEAST_RUNNING = 1e-3
+"""Least number of decoding requests, on average over time, with which an engine is evaluated."""
+RUNNING_TOLERANCE = 1e-6
+"""Relative error of the number of decoding requests under Poisson arrivals."""
 PIPELINE_BALANCE = 1.1
 """Time of a pipeline step, divided by that of a step with even stages. Micro-batches differ in
 prompts and contexts, and all wait for the slowest (Sarathi-Serve, section 3.3). An assumption: no
@@ -137,8 +143,12 @@ def _closed_loop_state(
     dummy batch, as in vLLM, which takes as long as a step but yields no tokens.
     """
     queue = closed_loop_queue(deployment.engine.arrivals, busy, present)
+
+    def queue_ahead(_: float) -> RequestQueue:
+        return queue
+
     running = present
-    steady = _steady_state(deployment, traffic, running, queue)
+    steady = _steady_state(deployment, traffic, running, queue_ahead)
     for _ in range(ROUNDS):
         # Requests decode during the part of their time that follows the first token.
         target = present * (1 - steady.first_seconds / steady.request_seconds)
@@ -146,7 +156,7 @@ def _closed_loop_state(
             break
         # The average of the old and the new value damps oscillations of the fixed point.
         running = max((running + target) / 2, 1e-3)
-        steady = _steady_state(deployment, traffic, running, queue)
+        steady = _steady_state(deployment, traffic, running, queue_ahead)
     return steady
 
 
@@ -158,28 +168,62 @@ def _open_arrival_state(
     ``rate`` is in requests per second per data-parallel rank. The number of decoding requests
     follows from Little's law and is at most ``slots``.
     """
-    running, steady = 1.0, _steady_state(deployment, traffic, 1.0, RequestQueue())
-    for _ in range(ROUNDS):
-        steady = _steady_state(
-            deployment, traffic, running, poisson_queue(rate, steady.prefill_seconds)
-        )
-        target = rate * (steady.request_seconds - steady.first_seconds)
-        running = max((running + min(target, slots)) / 2, 1e-3)
+
+    def state(running: float) -> SteadyState:
+        return _steady_state(deployment, traffic, running, partial(poisson_queue, rate))
+
+    def missing(running: float) -> float:
+        """Return by how much Little's law exceeds ``running`` decoding requests."""
+        found = state(running)
+        return min(rate * (found.request_seconds - found.first_seconds), slots) - running
+
+    steady = state(_smallest_root(missing, LEAST_RUNNING, slots))
     return steady, min(rate * steady.request_seconds, OVERLOAD * slots)
 
 
+def _smallest_root(function: Callable[[float], float], low: float, high: float) -> float:
+    """Return the smallest root of ``function`` from ``low`` to ``high``, or the nearest end.
+
+    The secant through two points left of the smallest root of a convex function never passes that
+    root. Steps grow longer with more requests, and the longer of two terms counts, so Little's law
+    is nearly convex; if the secant passes the root nevertheless, the interval is narrowed.
+    """
+    before = function(low)
+    if before <= 0:
+        return low
+    left, point = low, min(low + before, high)
+    for _ in range(ROUNDS):
+        value = function(point)
+        if abs(value) <= RUNNING_TOLERANCE * point or (value > 0 and point >= high):
+            break
+        slope = (value - before) / (point - left)
+        if value > 0:
+            left, before = point, value
+        else:
+            high = point
+        # Without a fall there is no root ahead but the upper end.
+        ahead = point - value / slope if slope < 0 else high
+        point = ahead if left < ahead < high or value > 0 else (left + high) / 2
+        point = min(point, high)
+    return point
+
+
 def _steady_state(
-    deployment: Deployment, traffic: Traffic, running: float, queue: RequestQueue
+    deployment: Deployment,
+    traffic: Traffic,
+    running: float,
+    queue_ahead: Callable[[float], RequestQueue],
 ) -> SteadyState:
     """Return the steady state with ``running`` decoding requests per data-parallel rank.
 
-    ``queue`` describes the work ahead of a new request.
+    ``queue_ahead`` maps the seconds that a prompt adds to steps to the work ahead of a new request.
     """
     setup, engine = deployment.setup, deployment.engine
     context = traffic.input_tokens + traffic.output_tokens / 2
     decode = _seconds_through_all_stages(deployment, StepBatch(running, context))
     steps = max((traffic.output_tokens - 1) / setup.accepted_tokens, 0.0)
     prefill = _prefill_seconds(deployment, traffic, running, decode.total_seconds)
+    queue = queue_ahead(prefill)
     step = decode.total_seconds
     if not setup.prefill_apart:
         later = engine.arrivals.later_share if queue.present else 1.0
@@ -238,7 +282,7 @@ def _seconds_through_all_stages(deployment: Deployment, batch: StepBatch) -> Ste
     terms = step_terms(deployment, share)
     nbytes = 2 * (share.decode + share.prefill) * deployment.model.hidden
     hop = deployment.links.message_seconds(nbytes / layout.pcp, layout.tp * layout.pcp)
-    return terms.with_communication(hop).scaled(layout.pp * PIPELINE_BALANCE)
+    return terms.with_added_communication(hop).scaled(layout.pp * PIPELINE_BALANCE)
 
 
 def _infeasible_estimate(deployment: Deployment, memory: ServingMemory) -> ServingEstimate:

@@ -98,7 +98,7 @@ def efficiency_for_stack(generation: Generation, stack: KernelStack) -> Efficien
         LookupError: the catalog has no parameters for this combination. ``resolve_problem`` reports
             such a gap earlier, as an incomplete catalog file (K08).
     """
-    row = stack.row(generation)
+    row = stack.efficiency_for(generation)
     if row is None:
         raise LookupError(
             f"GPU generation {generation.name} has no efficiency parameters for stack {stack.name}"

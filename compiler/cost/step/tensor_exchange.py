@@ -40,7 +40,7 @@ def dense_collectives(
         return ()
     nbytes = hidden_state_bytes(pricing, layout)
     # Routed experts exchange tokens over the expert group instead.
-    blocks = kind.parts - kind.routed
+    blocks = kind.sub_layers - kind.routed
     if not layout.sequence_parallel:
         return (LayerCollective("all_reduce", nbytes, blocks, blocks),)
     return (

@@ -80,12 +80,12 @@ def layout_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """
     before, after = _layout_fields(old), _layout_fields(new)
     # For dense models ep, etp and edp follow from the other sizes, so a change of them is noise.
-    hidden = frozenset() if old.experts or new.experts else EXPERT_DEGREES
+    hidden = frozenset() if old.has_experts or new.has_experts else EXPERT_DEGREES
     return _changed_in_order(before, after, [name for name in before if name not in hidden])
 
 
 def memory_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Return the changes in bytes of the memory of the fullest stage, from old to new plan."""
+    """Return the memory changes, in bytes per GPU, on the fullest stage of each plan."""
     names = [field.name for field in fields(StageMemory) if field.name != "stage"]
     return _changed_in_order(
         _peak_memory_fields(old), _peak_memory_fields(new), [*names, "total_bytes", "limit_bytes"]

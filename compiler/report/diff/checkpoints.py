@@ -32,20 +32,20 @@ class Checkpoint:
 
 
 def checkpoint(old: Side, new: Side) -> Checkpoint:
-    """Compare the state that the old plan saves with the state that the new plan builds."""
+    """Return which part of a checkpoint of the old plan loads with the new plan, and why."""
     shapes = weight_changes(old, new)
     if shapes:
         return Checkpoint("does not load", tuple(describe_change(change) for change in shapes))
     saved, loaded = (side.plan["problem"].get("framework", "") for side in (old, new))
     if saved != loaded:
         return Checkpoint("unknown", (f"{saved} saves the checkpoint and {loaded} loads it",))
-    compare = _comparison(saved)
+    compare = _checkpoint_comparison(saved)
     if compare is None:
         return Checkpoint("unknown", (f"PARC has no rules for checkpoints of {saved}",))
     return compare(old, new)
 
 
-def _comparison(framework: str) -> Callable[[Side, Side], Checkpoint] | None:
+def _checkpoint_comparison(framework: str) -> Callable[[Side, Side], Checkpoint] | None:
     """Return ``compare_checkpoints`` of the framework's backend; None if the backend has none."""
     try:
         found = declaration(framework)
@@ -62,10 +62,10 @@ def _comparison(framework: str) -> Callable[[Side, Side], Checkpoint] | None:
 def weight_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """Return the changes of model fields that set the shape or number of weights.
 
-    If both models have a part such as ``mamba``, the changed fields of this part are listed.
+    For a part that both models have, such as ``mamba``, the fields of the part are compared.
     """
     found: list[Change] = []
-    for change in changes(_weights(old), _weights(new)):
+    for change in changes(_fields_of_weights(old), _fields_of_weights(new)):
         if isinstance(change.old, dict) and isinstance(change.new, dict):
             parts = changes(change.old, change.new)
             found += [replace(part, name=f"{change.name}.{part.name}") for part in parts]
@@ -74,7 +74,7 @@ def weight_changes(old: Side, new: Side) -> tuple[Change, ...]:
     return tuple(found)
 
 
-def _weights(side: Side) -> dict[str, Any]:
+def _fields_of_weights(side: Side) -> dict[str, Any]:
     model = dict(side.plan["problem"]["model"])
     experts, position = model.pop("experts", None) or {}, model.pop("position", None) or {}
     fields = {name: value for name, value in model.items() if name not in NOT_IN_WEIGHTS}

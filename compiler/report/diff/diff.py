@@ -69,7 +69,8 @@ def diff(old: Side, new: Side) -> Diff:
     """Return the differences between two plans, their rank maps and their launch files.
 
     Raises:
-        NotAnOutput: a plan.json does not match its schema, or only one plan is for serving.
+        NotAnOutputDirectory: a plan.json does not match its schema, or one plan is for training
+            and the other for serving.
     """
     try:
         return _compare_plans(old, new)
@@ -103,7 +104,7 @@ def _compare_plans(old: Side, new: Side) -> Diff:
     groups: tuple[AxisGroupDiff, ...] = ()
     if old.ranks is not None and new.ranks is not None:
         moves = rank_moves(old.ranks, new.ranks)
-        groups = group_changes(old.ranks, new.ranks, old.experts or new.experts)
+        groups = group_changes(old.ranks, new.ranks, old.has_experts or new.has_experts)
     return Diff(
         old=old.name,
         new=new.name,

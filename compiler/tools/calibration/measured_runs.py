@@ -20,7 +20,7 @@ from parc.compiler.diagnostics import Diagnostic, Finding, Sink, Span
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import NO_OFFLOAD, NO_RECOMPUTE, NO_ZERO_PLUS, Layout, Problem, ServingProblem
 from parc.compiler.pipeline import resolve_spec
-from parc.compiler.search.enumerate_layouts import floor_split
+from parc.compiler.search.enumerate_layouts import truncated_split
 from parc.compiler.search.explain_invalid import explain_invalid
 from parc.compiler.spec.reading.scalars import plain_scalar
 from parc.compiler.spec.reading.source import Source, UnreadableFileError, read_source
@@ -323,7 +323,7 @@ def _layout_from_pins(problem: Problem, target: Framework) -> Layout:
     """Return the layout that the spec sets, with defaults for missing fields; it may be invalid."""
     pins = problem.pins
     tp, cp, pp, vpp = pins.tp or 1, pins.cp or 1, pins.pp or 1, pins.vpp or 1
-    split = target.splits(problem, pp, vpp) or floor_split(problem.model.layers, pp, vpp)
+    split = target.splits(problem, pp, vpp) or truncated_split(problem.model.layers, pp, vpp)
     on = pins.sequence_parallel
     return Layout(
         tp=tp,

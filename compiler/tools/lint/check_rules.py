@@ -32,7 +32,7 @@ from parc.compiler.ir import (
 )
 from parc.compiler.ir.rule import Rule
 from parc.compiler.ir.serving_plan import ServingRule
-from parc.compiler.search.enumerate_layouts import floor_split
+from parc.compiler.search.enumerate_layouts import truncated_split
 from parc.compiler.search.explain_invalid import CONSERVATION
 from parc.compiler.tools.lint.options import SkippedRule, describe_missing_fact
 from parc.compiler.tools.lint.partial_ir import (
@@ -176,7 +176,7 @@ def split_or_even(
     """
     found = framework.splits(problem, pp, vpp)
     if found is None or (not given and found.form != "even"):
-        return floor_split(problem.model.layers, pp, vpp)
+        return truncated_split(problem.model.layers, pp, vpp)
     return found
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Span
-from parc.compiler.spec.reading.tree_builder import join
+from parc.compiler.spec.reading.tree_builder import join_path
 from parc.compiler.spec.reading.yaml_tree import Tree, read_tree
 from parc.compiler.topology.readers.reader_state import Reading
 
@@ -132,7 +132,7 @@ class Document:
         for length in range(len(path), -1, -1):
             where = ""
             for part in path[:length]:
-                where = f"{where}[{part}]" if isinstance(part, int) else join(where, part)
+                where = f"{where}[{part}]" if isinstance(part, int) else join_path(where, part)
             if where in self._tree.values:
                 return self._tree.values[where]
         return self.reading.span()

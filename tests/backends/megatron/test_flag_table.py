@@ -15,7 +15,10 @@ from parc.backends.shared.field_table import flag_table
 def test_every_flag_is_emitted_for_exactly_the_versions_that_have_it() -> None:
     for row in flag_table(PACKAGE).rows:
         for version in VERSIONS:
-            assert (row.setting in flags_of(version)) == row.known(version), (row.setting, version)
+            assert (row.setting in flags_of(version)) == row.exists_in(version), (
+                row.setting,
+                version,
+            )
 
 
 def test_every_known_flag_has_a_spelling_and_a_range_of_versions() -> None:
