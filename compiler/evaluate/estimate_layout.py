@@ -41,7 +41,7 @@ def estimate_layout(pricing: Pricing, layout: Layout) -> Estimate:
 def memory_limit_bytes(pricing: Pricing) -> float:
     """Return the bytes per GPU that the job may use.
 
-    They are the device memory minus the fraction ``goals.memory_headroom``.
+    The limit is the device memory without the fraction ``goals.memory_headroom``.
     """
     problem = pricing.problem
     return problem.cluster.gpu.memory_bytes * (1 - problem.goals.memory_headroom)

@@ -54,9 +54,9 @@ def _replica_counts(problem: ServingProblem, layout: ServingLayout) -> tuple[int
 
 
 def _without_idle_replicas(problem: ServingProblem, counts: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the numbers of replicas in ``counts`` that do not exceed the concurrent requests.
+    """Return the numbers of replicas in ``counts`` up to the number of concurrent requests.
 
-    If all of them do, the result is the smallest number only.
+    If all numbers are larger, the result is the smallest one only.
     """
     concurrency = problem.service.traffic.concurrency
     if concurrency is None:

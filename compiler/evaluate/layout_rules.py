@@ -17,12 +17,12 @@ rank."""
 def _tp_crosses_domains(problem: Problem, layout: Layout) -> bool:
     # Groups of tp consecutive ranks stay inside a domain, or fill whole domains, only if one size
     # divides the other.
-    domain = _domain_gpus(problem)
+    domain = _gpus_per_domain(problem)
     return domain % layout.tp != 0 and layout.tp % domain != 0
 
 
 def _explain_tp_across_domains(problem: Problem, layout: Layout) -> Finding:
-    domain = _domain_gpus(problem)
+    domain = _gpus_per_domain(problem)
     valid = [n for n in range(1, domain + 1) if domain % n == 0]
     small, large = min(layout.tp, domain), max(layout.tp, domain)
     return Finding(
@@ -34,13 +34,13 @@ def _explain_tp_across_domains(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _leaves_hosts_uneven(problem: Problem, layout: Layout) -> bool:
+def _needs_more_hosts(problem: Problem, layout: Layout) -> bool:
     cluster = problem.cluster
     per_node = ranks_per_node(cluster.node.gpus, layout.world)
     return layout.world // per_node > cluster.nodes
 
 
-def _explain_uneven_hosts(problem: Problem, layout: Layout) -> Finding:
+def _explain_missing_hosts(problem: Problem, layout: Layout) -> Finding:
     cluster, world = problem.cluster, layout.world
     gpus = cluster.node.gpus
     need = world // ranks_per_node(gpus, world)
@@ -70,7 +70,7 @@ def _fix_for_all_gpus(gpus: int, model_ranks: int) -> str:
     return "layout.pp: auto"
 
 
-def _domain_gpus(problem: Problem) -> int:
+def _gpus_per_domain(problem: Problem) -> int:
     node = problem.cluster.node
     return max(node.nvlink_domain, node.gpus)
 
@@ -147,9 +147,7 @@ PLACEMENT_RULES: tuple[Rule, ...] = (
         _explain_tp_across_domains,
         ("tp",),
     ),
-    Rule(
-        "T11", ("layout.dp", "cluster"), _leaves_hosts_uneven, _explain_uneven_hosts, WORLD_FIELDS
-    ),
+    Rule("T11", ("layout.dp", "cluster"), _needs_more_hosts, _explain_missing_hosts, WORLD_FIELDS),
 )
 """Rules on hosts and NVLink domains."""
 
