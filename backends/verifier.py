@@ -259,7 +259,7 @@ class EngineVerifier(Verifier, Protocol):
         """Return (node rank, port) of each API server that ``file`` starts; None if unknown."""
         return None
 
-    def command_decisions(
+    def read_command_settings(
         self,
         file: str,
         words: Sequence[str],
@@ -279,7 +279,7 @@ class EngineVerifier(Verifier, Protocol):
     def required_environment(
         self, plan: Mapping[str, Any], environment: Mapping[str, str]
     ) -> Mapping[str, str]:
-        """Return the variables that ``command_decisions`` reads or the engine requires."""
+        """Return the variables that ``read_command_settings`` reads or the engine requires."""
         return {}
 
     def derive_ranks(

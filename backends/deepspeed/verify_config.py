@@ -1,4 +1,4 @@
-"""Decisions that DeepSpeed takes from ``ds_config.json``, with its own defaults.
+"""Settings that DeepSpeed reads from ``ds_config.json``, with its own defaults.
 
 Source: deepspeed 0.19.8, runtime/config.py, runtime/constants.py, runtime/zero/config.py,
 runtime/zero/offload_config.py, runtime/lr_schedules.py, runtime/swap_tensor/aio_config.py.
@@ -30,33 +30,34 @@ NVME = {
 """Setting of the NVMe queue -> (PARC's value, default)."""
 
 
-def config_decisions(
+def read_config_settings(
     settings: EmittedSettings, topology: Topology, fronted: bool
 ) -> Iterator[Decision]:
-    """Yield all decisions of a job with the given topology.
+    """Yield the settings in ``ds_config.json`` of a job with the given topology.
 
     Args:
         settings: settings of ``ds_config.json``.
         topology: parallel sizes, from ``train.json`` or the file of the front.
         fronted: True if another framework starts DeepSpeed.
     """
-    yield from _batch(settings, topology)
-    yield from _optimizer(settings)
-    yield from _schedule(settings)
-    yield from _precision(settings)
-    yield from _zero(settings)
-    yield from _offload(settings)
-    yield from _parallel(settings, topology)
-    yield from _recompute(settings, topology)
+    yield from _batch_settings(settings, topology)
+    yield from _optimizer_settings(settings)
+    yield from _schedule_settings(settings)
+    yield from _precision_settings(settings)
+    yield from _zero_settings(settings)
+    yield from _offload_settings(settings)
+    yield from _parallel_settings(settings, topology)
+    yield from _recompute_settings(settings, topology)
     # Accelerate sets steps_per_print itself.
     yield from settings.expect("steps_per_print", None if fronted else 1)
     yield from settings.unread()
 
 
-def _batch(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
-    """Yield micro-batch, accumulation and global batch.
+def _batch_settings(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
+    """Yield the micro-batch size, the accumulation steps and the global batch size.
 
-    With AutoTP, DeepSpeed compares train_batch_size with the whole world, so it must be absent.
+    With AutoTP, ``train_batch_size`` must be absent, because DeepSpeed checks it against the number
+    of all ranks instead of the number of replicas.
     """
     micro, steps = "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
     size, count = settings.count(micro), settings.count(steps)
@@ -67,7 +68,7 @@ def _batch(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
         yield settings.read("problem.job.global_batch", "train_batch_size")
 
 
-def _optimizer(settings: EmittedSettings) -> Iterator[Decision]:
+def _optimizer_settings(settings: EmittedSettings) -> Iterator[Decision]:
     kind = settings.get("optimizer.type")
     if not isinstance(kind, str) or kind.lower() != "adamw":
         yield settings.foreign("optimizer.type")
@@ -84,7 +85,7 @@ def _optimizer(settings: EmittedSettings) -> Iterator[Decision]:
     yield settings.read("problem.job.gradient_clipping", "gradient_clipping", 1.0)
 
 
-def _schedule(settings: EmittedSettings) -> Iterator[Decision]:
+def _schedule_settings(settings: EmittedSettings) -> Iterator[Decision]:
     kind = settings.get("scheduler.type")
     decay = translate(DECAYS, kind)
     yield settings.decide("problem.job.lr_decay", decay, "scheduler.type")
@@ -116,7 +117,7 @@ def _schedule(settings: EmittedSettings) -> Iterator[Decision]:
         yield settings.decide("problem.job.min_learning_rate", 0, "scheduler.type")
 
 
-def _precision(settings: EmittedSettings) -> Iterator[Decision]:
+def _precision_settings(settings: EmittedSettings) -> Iterator[Decision]:
     """Yield the formats of weights and gradients.
 
     Without ``grad_accum_dtype``, gradients have the format of the weights (``get_data_types``).
@@ -139,7 +140,7 @@ def _precision(settings: EmittedSettings) -> Iterator[Decision]:
     )
 
 
-def _zero(settings: EmittedSettings) -> Iterator[Decision]:
+def _zero_settings(settings: EmittedSettings) -> Iterator[Decision]:
     stage = settings.get("zero_optimization.stage", 0)
     yield settings.decide("layout.zero_stage", stage, "zero_optimization.stage")
     overlap = settings.get("zero_optimization.overlap_comm")
@@ -153,7 +154,7 @@ def _zero(settings: EmittedSettings) -> Iterator[Decision]:
         yield settings.read(f"layout.zero_plus.{field}", f"zero_optimization.{setting}", default)
 
 
-def _offload(settings: EmittedSettings) -> Iterator[Decision]:
+def _offload_settings(settings: EmittedSettings) -> Iterator[Decision]:
     folders = {}
     for section, field in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):
         place = f"zero_optimization.{section}"
@@ -171,8 +172,8 @@ def _offload(settings: EmittedSettings) -> Iterator[Decision]:
             yield from settings.expect(setting, value, default)
 
 
-def _parallel(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
-    """Yield the sizes that DeepSpeed itself reads; the program reads the others from train.json."""
+def _parallel_settings(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
+    """Yield the parallel sizes in ``ds_config.json``; ``train.json`` has the other sizes."""
     autotp = settings.get("tensor_parallel.autotp_size", 1)
     if autotp != 1 or (topology.model > 1 and topology.pipe == 1 and not topology.has_experts):
         yield settings.decide("layout.tp", autotp, "tensor_parallel.autotp_size")
@@ -185,7 +186,7 @@ def _parallel(settings: EmittedSettings, topology: Topology) -> Iterator[Decisio
         yield settings.read("layout.dp", "data_parallel_size")
 
 
-def _recompute(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
+def _recompute_settings(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
     interval = "pipeline.activation_checkpoint_interval"
     layers = settings.get(interval, 0) if topology.pipe > 1 else 0
     if topology.pipe > 1:

@@ -15,8 +15,8 @@ from parc.backends.kubernetes.verify_pods import (
     MOUNT,
     PodSettings,
     expected_pod,
-    pod_decisions,
     read_pod,
+    read_pod_settings,
     secret_variables,
 )
 from parc.backends.kubernetes.verify_racks import (
@@ -94,11 +94,11 @@ class Manifest:
         }
 
 
-def shared_decisions(manifest: Manifest, spec: Path) -> Iterator[Decision]:
-    """Yield the decisions of the pod at ``spec``, the namespace and the queue."""
+def read_shared_settings(manifest: Manifest, spec: Path) -> Iterator[Decision]:
+    """Yield the settings of the pod whose spec is at ``spec``, the namespace and the queue."""
     job, file = manifest.job, manifest.file
     pod = manifest.pod(spec)
-    yield from pod_decisions(file, job, spec, pod)
+    yield from read_pod_settings(file, job, spec, pod)
     line = job.line(*spec, "containers", 0, "env")
     yield Decision("problem.launch.env_inherited", list(pod.inherited), file, line)
     # An empty name in the plan stands for the name of the run.
@@ -112,10 +112,10 @@ def shared_decisions(manifest: Manifest, spec: Path) -> Iterator[Decision]:
     yield Decision(f"{KUBERNETES}.queue", queue, file, job.line("metadata", "labels"))
 
 
-def job_set_decisions(manifest: Manifest) -> Iterator[Decision]:
-    """Yield the decisions that the JobSet of a training job expresses."""
+def read_job_set_settings(manifest: Manifest) -> Iterator[Decision]:
+    """Yield the settings of the plan that the JobSet of a training job contains."""
     job, file = manifest.job, manifest.file
-    yield from shared_decisions(manifest, JOB_POD)
+    yield from read_shared_settings(manifest, JOB_POD)
     restarts: Path = ("spec", "failurePolicy", "maxRestarts")
     yield Decision(f"{KUBERNETES}.max_restarts", job.at(*restarts), file, job.line(*restarts))
     jobs: Path = ("spec", "replicatedJobs", 0)
@@ -129,10 +129,10 @@ def job_set_decisions(manifest: Manifest) -> Iterator[Decision]:
     port = job.at(*env)
     number = int(port) if isinstance(port, str) and re.fullmatch(r"[0-9]{1,5}", port) else port
     yield Decision("problem.launch.master_port", number, file, job.line(*env))
-    yield from _topology_decisions(manifest, slice_annotations(manifest.plan), (*JOB_POD[:-1],))
+    yield from _read_topology_settings(manifest, slice_annotations(manifest.plan), (*JOB_POD[:-1],))
 
 
-def _topology_decisions(
+def _read_topology_settings(
     manifest: Manifest, annotations: Mapping[str, str], template: Path
 ) -> Iterator[Decision]:
     """Yield the node label that keeps pods together, if ``annotations`` of the pods need one."""
@@ -187,21 +187,21 @@ def expected_training_objects(manifest: Manifest) -> list[dict[str, Any]]:
     return [manifest.config(pod.files), job_set]
 
 
-def serving_decisions(manifest: Manifest) -> Iterator[Decision]:
-    """Yield the decisions that the LeaderWorkerSet of a serving job expresses."""
+def read_serving_settings(manifest: Manifest) -> Iterator[Decision]:
+    """Yield the settings of the plan that the LeaderWorkerSet of a serving job contains."""
     job, file = manifest.job, manifest.file
-    yield from shared_decisions(manifest, LEADER)
+    yield from read_shared_settings(manifest, LEADER)
     pods = count_of(job.at("spec", "replicas")) * count_of(job.at(*TEMPLATE, "size"))
     gpus = manifest.pod(LEADER).gpus
     total = pods * int(gpus) if isinstance(gpus, str) and gpus.isdecimal() else 0
     yield Decision("layout.gpus", total, file, job.line("spec", "replicas"), f"{pods} pods")
     port: Path = (*LEADER, "containers", 0, "ports", 0, "containerPort")
     yield Decision("problem.endpoint.port", job.at(*port), file, job.line(*port))
-    yield from _topology_decisions(manifest, _group_annotations(manifest), LEADER[:-1])
+    yield from _read_topology_settings(manifest, _group_annotations(manifest), LEADER[:-1])
 
 
 def _group_size(plan: Mapping[str, Any]) -> int:
-    """Return the pods per group: those of an engine, or 1 if engines share a host."""
+    """Return the number of pods per group: the hosts of an engine, or 1 if engines share a host."""
     return max(1, int(plan["layout"]["engine_gpus"]) // int(plan["placement"]["ranks_per_node"]))
 
 

@@ -82,7 +82,7 @@ def _verify_groups(expected: dict[str, Any], groups: dict[str, Any], sink: Sink)
     test them.
     """
     for name, group in sorted(groups.items()):
-        must, found = _group_span(group), _group_span(expected.get(name))
+        must, found = _group_size_and_spans(group), _group_size_and_spans(expected.get(name))
         # The emitter leaves out families of single ranks, which cannot fail.
         single = found is None and must is not None and must[0] == 1
         if found != must and not single:
@@ -94,7 +94,7 @@ def _verify_groups(expected: dict[str, Any], groups: dict[str, Any], sink: Sink)
         sink.report("A06", message, span=Span(EXPECTED, 1, 1))
 
 
-def _group_span(group: Any) -> tuple[Any, Any] | None:
+def _group_size_and_spans(group: Any) -> tuple[Any, Any] | None:
     """Return (size, [size, stride] pairs) of a group family; None if its entry is damaged."""
     return (group.get("size"), group.get("within")) if isinstance(group, dict) else None
 

@@ -49,7 +49,7 @@ class Export:
 
 
 def network_variables(problem: Mapping[str, Any]) -> dict[str, str]:
-    """Return name -> value of the variables that the network between hosts requires.
+    """Return the values of the environment variables that the network between hosts requires.
 
     ``problem`` is the section of plan.json with the cluster and ``launch.network_interface``.
     """
@@ -76,9 +76,9 @@ def verify_required(
     user: Mapping[str, str],
     sink: Sink,
 ) -> None:
-    """Report variables that the network requires, and that are missing or have another value (A18).
+    """Report each required variable that is missing or has another value (A18).
 
-    ``user`` are the variables of ``launch.env``, which replace required ones.
+    ``user`` are the variables of ``launch.env``; their values may differ from the required ones.
     """
     found = {one.name: one for one in exports}
     last = exports[-1].line if exports else 1
@@ -91,7 +91,7 @@ def verify_required(
         report_change(file, one.line if one else last, message, sink)
 
 
-def environment_decisions(
+def read_environment_settings(
     file: str, exports: Sequence[Export], required: Mapping[str, str], user: Mapping[str, str]
 ) -> Iterator[Decision]:
     """Yield the variables of ``launch.env``; they include each variable that is not required."""

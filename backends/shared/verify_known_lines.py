@@ -37,7 +37,7 @@ ENVIRONMENT = "<environment>"
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value in a script that a decision, or another check, compares."""
+    """A value in a script, which is compared with the plan or by another check."""
 
     name: str
     """Name of its hole."""
@@ -59,7 +59,7 @@ class ScriptLines:
 
 @lru_cache(maxsize=8)
 def read_script(text: str) -> ScriptLines:
-    """Return the commands of a script in one notation of blanks and quotes."""
+    """Return the commands of a script, with blanks and quotes in a uniform notation."""
     lines: list[ShellLine] = []
     exports: dict[str, tuple[str, int]] = {}
     for line in command_lines(text):
@@ -94,9 +94,10 @@ def literal_export(text: str) -> tuple[str, str] | None:
 
 
 def plain_notation(text: str) -> str:
-    """Return a command without quotes that change nothing, and without comments of inner programs.
+    """Return a command without quotes that have no effect.
 
-    A quoted text over several lines is a program, whose indentation and comments are free.
+    A quoted text over several lines is a program, such as one of awk; its comments, blank lines
+    and indentation are removed too.
     """
     text = _NOT_EMPTY.sub(r"\1 ", text)
     return "".join(map(_plain_piece, _PIECE.findall(text)))
@@ -114,8 +115,8 @@ def _plain_piece(piece: str) -> str:
 
 
 @cache
-def _sections(package: str, name: str) -> tuple[tuple[frozenset[str], bool, str], ...]:
-    """Return (conditions, negated, text) of each section of ``NAME.lines``."""
+def _read_sections(package: str, name: str) -> tuple[tuple[frozenset[str], bool, str], ...]:
+    """Return the sections of ``NAME.lines`` as (conditions, True if negated, text)."""
     found: list[tuple[frozenset[str], bool, str]] = []
     conditions, negated, lines = frozenset[str](), False, list[str]()
     text = files(package).joinpath(f"{name}.lines").read_text("utf-8")
@@ -133,20 +134,21 @@ def _sections(package: str, name: str) -> tuple[tuple[frozenset[str], bool, str]
 def known_lines(
     package: str, name: str, conditions: Collection[str], texts: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return the commands of ``NAME.lines`` under ``conditions``.
+    """Return the commands of ``NAME.lines`` whose conditions are met by ``conditions``.
 
-    ``texts`` replace the holes of their names, the other holes remain.
+    Each placeholder ``<<name>>`` is replaced by the text of that name in ``texts``. Placeholders
+    that ``texts`` lacks remain.
     """
     lines = "\n".join(
         text
-        for needed, negated, text in _sections(package, name)
+        for needed, negated, text in _read_sections(package, name)
         if (needed <= set(conditions)) is not negated
     )
-    return _commands(_HOLE.sub(lambda found: texts.get(found[1], found[0]), lines))
+    return _plain_commands(_HOLE.sub(lambda found: texts.get(found[1], found[0]), lines))
 
 
 @lru_cache(maxsize=8)
-def _commands(text: str) -> tuple[str, ...]:
+def _plain_commands(text: str) -> tuple[str, ...]:
     return tuple(plain_notation(line.text) for line in command_lines(text))
 
 
@@ -165,7 +167,7 @@ class Comparison:
 
     found: tuple[ShellLine, ...]
     expected: tuple[str, ...]
-    """Lines that the script must have; values that a decision compares are those of the script."""
+    """Lines that the script must have. Values that are compared with the plan are left as found."""
     values: tuple[FoundValue, ...]
 
     def decisions(self, file: str, plan: Mapping[str, Any]) -> Iterator[Decision]:
@@ -190,9 +192,12 @@ def compare_lines(
     expected: list[str] = []
     texts: list[FoundValue] = []
     for line in known:
-        pattern, names = _pattern(line)
+        if not _HOLE.search(line):
+            expected.append(line)
+            continue
+        pattern, names = _line_pattern(line)
         match = next((m for one in unused if (m := pattern.fullmatch(one.text))), None)
-        if not names or match is None:
+        if match is None:
             expected.append(_HOLE.sub(lambda found: by_name[found[1]].text, line))
             continue
         place = next(at for at, one in enumerate(unused) if one.text == match.string)
@@ -203,8 +208,8 @@ def compare_lines(
     return Comparison(script.lines, tuple(expected), tuple(texts))
 
 
-def _pattern(line: str) -> tuple[re.Pattern[str], list[str]]:
-    """Return a pattern of ``line``, and the names of the holes that its groups capture."""
+def _line_pattern(line: str) -> tuple[re.Pattern[str], list[str]]:
+    """Return a pattern for ``line``, and the names of the placeholders that its groups capture."""
     parts = _HOLE.split(line)
     names = parts[1::2]
     # A hole that occurs twice on a line has one text.

@@ -8,10 +8,14 @@ from types import MappingProxyType
 from typing import Any
 
 from parc.backends.shared.torch.verify_program_start import search_path, start_of_script
-from parc.backends.shared.verify_torch import NOT_IN_TORCH_FILES, UNUSED_IN_LLAMA, fixed_decisions
-from parc.backends.torchtitan.verify_model import model_decisions
+from parc.backends.shared.verify_torch import (
+    NOT_IN_TORCH_FILES,
+    UNUSED_IN_LLAMA,
+    settings_fixed_by_framework,
+)
+from parc.backends.torchtitan.verify_model import read_model_settings
 from parc.backends.torchtitan.verify_module import MODULE, read_module
-from parc.backends.torchtitan.verify_settings import AXES, run_decisions
+from parc.backends.torchtitan.verify_settings import AXES, read_run_settings
 from parc.backends.verifier import Decision, FileDependencies, ProgramStart
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes
@@ -67,9 +71,9 @@ class TorchtitanVerifier(DeviceMeshVerifier):
             return
         found = read_module(artifacts[MODULE])
         settings, sizes = found.settings, _mesh_sizes(found.settings)
-        yield from fixed_decisions(MODULE)
-        yield from run_decisions(settings, sizes)
-        yield from model_decisions(settings)
+        yield from settings_fixed_by_framework(MODULE)
+        yield from read_run_settings(settings, sizes)
+        yield from read_model_settings(settings)
         yield from settings.unread()
 
 

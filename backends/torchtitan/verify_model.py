@@ -1,11 +1,11 @@
-"""Decisions about the model that ``torchtitan/parc_titan.py`` builds or takes from the registry."""
+"""Settings of the model that ``torchtitan/parc_titan.py`` builds or gets from the registry."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from parc.backends.shared.verify_torch import llama_decisions
+from parc.backends.shared.verify_torch import llama_model_settings
 from parc.backends.torchtitan.verify_module import CALLED, MODULE, Code
 from parc.backends.verifier import Decision
 from parc.compiler.verify.emitted_settings import EmittedSettings, translate
@@ -48,22 +48,22 @@ TIED = ("0.6B", "1.7B", "4B")
 """Flavors of qwen3 with tied embeddings."""
 
 
-def model_decisions(settings: EmittedSettings) -> Iterator[Decision]:
+def read_model_settings(settings: EmittedSettings) -> Iterator[Decision]:
     """Yield the sizes of the model."""
     if "spec.flavor" in settings:
-        yield from _flavor(settings)
+        yield from _registry_model_settings(settings)
         return
     yield from settings.expect(f"spec.{CALLED}", Code("model"))
     yield from settings.expect(f"model.{CALLED}", Code("dict"))
     yield from settings.expect(f"rope.{CALLED}", Code("dict"))
-    yield from llama_decisions(MODULE)
+    yield from llama_model_settings(MODULE)
     yield Decision("problem.model.attention.qkv_bias", False, MODULE)
     for setting, field in SIZES.items():
         yield settings.read(f"problem.model.{field}", f"model.{setting}")
-    yield from _rotary(settings)
+    yield from _rotary_settings(settings)
 
 
-def _rotary(settings: EmittedSettings) -> Iterator[Decision]:
+def _rotary_settings(settings: EmittedSettings) -> Iterator[Decision]:
     """Yield the settings of the rotary positions."""
     yield settings.read("problem.model.attention.head_dim", "rope.dim")
     yield settings.read("problem.model.position.base", "rope.theta", 10000.0)
@@ -88,7 +88,7 @@ def _rotary(settings: EmittedSettings) -> Iterator[Decision]:
             yield settings.read(path, f"rope.{setting}", default)
 
 
-def _flavor(settings: EmittedSettings) -> Iterator[Decision]:
+def _registry_model_settings(settings: EmittedSettings) -> Iterator[Decision]:
     """Yield the sizes of a model in torchtitan's registry."""
     yield from settings.expect(f"spec.{CALLED}", Code("model_registry"))
     key = (str(settings.get("registry")), str(settings.get("spec.flavor")))

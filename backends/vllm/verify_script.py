@@ -111,11 +111,11 @@ def read_script(text: str) -> Script:
     The last result is cached, because each check of the verifier reads the script.
     """
     commands = read_commands(mark_setup(text))
-    before, common, after = _between(list(commands.lines), "common=(", ")")
-    middle, table, tail = _between(after, "case $NODE_RANK in", "esac")
+    before, common, after = _split_at_block(list(commands.lines), "common=(", ")")
+    middle, table, tail = _split_at_block(after, "case $NODE_RANK in", "esac")
     marks = ShellLine(common[0].number, COMMON), ShellLine(table[0].number, CASE)
     program = (*before, marks[0], *middle, marks[1], *tail)
-    words = tuple(_words(common[1:-1]))
+    words = tuple(_iterate_words(common[1:-1]))
     start, nodes = _last_line(_START, program), _last_line(_NODES, program)
     found = _START.fullmatch(start.text) if start is not None else None
     served = _split_words(found[2]) if found else []
@@ -125,11 +125,11 @@ def read_script(text: str) -> Script:
         )
     hosts, interface = _last_line(_HOSTS, program), _last_line(_INTERFACE, program)
     return Script(
-        nodes=_assigned(nodes),
+        nodes=_assigned_value(nodes),
         hosts=tuple(_split_words(hosts.text[len("hosts=(") : -1])) if hosts else (),
         hosts_line=hosts.number if hosts else 1,
         exports=commands.exports,
-        interface=_assigned(interface) if interface else None,
+        interface=_assigned_value(interface) if interface else None,
         checkpoint=Word(served[0], start.number),
         vendor=Word(found[1], start.number),
         common=words,
@@ -167,7 +167,10 @@ def _last_line(pattern: re.Pattern[str], lines: Sequence[ShellLine]) -> ShellLin
 
 
 def parse_flags(words: list[str]) -> dict[str, str]:
-    """Return flag -> value; several values are joined by blanks, and no value is an empty text."""
+    """Return the value of each flag as text.
+
+    Several values are joined by blanks; a flag without a value has an empty text.
+    """
     flags: dict[str, str] = {}
     name = ""
     for word in words:
@@ -180,10 +183,13 @@ def parse_flags(words: list[str]) -> dict[str, str]:
     return flags
 
 
-def _between(
+def _split_at_block(
     lines: list[ShellLine], first: str, last: str
 ) -> tuple[list[ShellLine], list[ShellLine], list[ShellLine]]:
-    """Return the lines before, from and after the block that starts and ends with given lines."""
+    """Return (lines before a block, lines of the block, lines after the block).
+
+    The block starts with the line ``first`` and ends with the line ``last``.
+    """
     start = next((at for at, line in enumerate(lines) if line.text == first), None)
     end = next((at for at, line in enumerate(lines) if line.text == last and at > (start or 0)), 0)
     if start is None or not end:
@@ -191,14 +197,14 @@ def _between(
     return lines[:start], lines[start : end + 1], lines[end + 1 :]
 
 
-def _assigned(line: ShellLine) -> Word:
+def _assigned_value(line: ShellLine) -> Word:
     words = _split_words(line.text)
     if len(words) != 1:
         raise Malformed(SCRIPT, line.number, f"{line.text!r:.60} is not a single assignment")
     return Word(words[0].partition("=")[2], line.number)
 
 
-def _words(lines: list[ShellLine]) -> Iterator[Word]:
+def _iterate_words(lines: list[ShellLine]) -> Iterator[Word]:
     for line in lines:
         for word in _split_words(line.text):
             yield Word(word, line.number)

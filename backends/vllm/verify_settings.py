@@ -56,7 +56,7 @@ class Given:
     line: int = 1
 
     def setting(self, flag: str) -> str:
-        """Return the flag as it is written; empty if it is absent."""
+        """Return the flag and its value as written in the script; empty if the flag is absent."""
         return "" if self.text is None else f"--{flag} {self.text}".rstrip()
 
 
@@ -73,7 +73,7 @@ class Shared:
 
     def number(self, flag: str) -> Value:
         """Return the number that ``--flag`` sets, its default, or the text if it is no number."""
-        return _number(self[flag].text, NUMBERS[flag].default)
+        return _parse_number(self[flag].text, NUMBERS[flag].default)
 
     def size(self, flag: str) -> int:
         """Return the parallel size that ``--flag`` sets; 1 if it is not a size."""
@@ -127,7 +127,7 @@ class Command:
     """True if the executor must also be set for engines of a single rank."""
 
 
-def setting_decisions(command: Command, layers: int | None) -> Iterator[Decision]:
+def read_flag_settings(command: Command, layers: int | None) -> Iterator[Decision]:
     """Yield the settings that flags and variables express.
 
     Args:
@@ -143,9 +143,9 @@ def setting_decisions(command: Command, layers: int | None) -> Iterator[Decision
     exchange = shared["all2all-backend"]
     setting = exchange.setting("all2all-backend")
     yield Decision("layout.all2all", exchange.text or "auto", file, exchange.line, setting)
-    for one in (*_expert_decisions(shared), *_format_decisions(shared)):
+    for one in (*_read_expert_settings(shared), *_read_number_formats(shared)):
         yield replace(one, file=file)
-    yield from _stage_decisions(command, shared, layers)
+    yield from _read_stage_settings(command, shared, layers)
     checkpoint = command.checkpoint
     yield Decision(
         "problem.service.checkpoint", checkpoint.text, file, checkpoint.line, checkpoint.text
@@ -156,7 +156,7 @@ def setting_decisions(command: Command, layers: int | None) -> Iterator[Decision
     yield Decision(EXTRA, words, file, line, " ".join(extra))
 
 
-def _number(text: str | None, default: Value) -> Value:
+def _parse_number(text: str | None, default: Value) -> Value:
     if text is None:
         return default
     if re.fullmatch(r"[0-9]{1,9}", text):
@@ -178,7 +178,7 @@ def _executor_words(command: Command, shared: Shared) -> list[str]:
     return ["--distributed-executor-backend", executor or "(not set)"]
 
 
-def _expert_decisions(shared: Shared) -> Iterator[Decision]:
+def _read_expert_settings(shared: Shared) -> Iterator[Decision]:
     """Yield the expert parallel size, which vLLM derives, and the copies of busy experts.
 
     Source: config/parallel.py: expert parallelism spans all ranks of a pipeline stage.
@@ -210,7 +210,7 @@ def _redundant_experts(text: str | None) -> Any:
     return config["num_redundant_experts"] if only else text
 
 
-def _format_decisions(shared: Shared) -> Iterator[Decision]:
+def _read_number_formats(shared: Shared) -> Iterator[Decision]:
     """Yield the number formats of weights and KV cache, and the quantization at load time.
 
     ``--dtype`` is the format of activations; without ``--quantization`` the checkpoint sets the
@@ -234,7 +234,9 @@ def _format_decisions(shared: Shared) -> Iterator[Decision]:
     yield Decision("problem.service.setup.kv", kv, "", cache.line, cache.setting("kv-cache-dtype"))
 
 
-def _stage_decisions(command: Command, shared: Shared, layers: int | None) -> Iterator[Decision]:
+def _read_stage_settings(
+    command: Command, shared: Shared, layers: int | None
+) -> Iterator[Decision]:
     """Yield the layers per pipeline stage.
 
     Without the variable, vLLM splits evenly, and gives one more layer to stages from the last but
@@ -242,7 +244,7 @@ def _stage_decisions(command: Command, shared: Shared, layers: int | None) -> It
     """
     stages, path, found = shared.size("pipeline-parallel-size"), "layout.stages", command.partition
     if found is not None:
-        numbers = [_number(one, None) for one in found.text.split(",")]
+        numbers = [_parse_number(one, None) for one in found.text.split(",")]
         setting = f"{PARTITION}={found.text}"
         yield Decision(path, numbers, command.file, found.line, setting)
     elif layers is not None and 1 < stages <= layers:

@@ -48,7 +48,7 @@ class ProgramDigest:
 
 @cache
 def read_program_digests(package: str) -> dict[str, ProgramDigest]:
-    """Return file -> digests from ``verify_programs.json`` in ``package``."""
+    """Return the digests in ``verify_programs.json`` of the Python package ``package``, by file."""
     tree = json.loads((files(package) / "verify_programs.json").read_text("utf-8"))
     return {file: ProgramDigest(**one) for file, one in tree.items()}
 
@@ -59,7 +59,10 @@ def program_digest(file: str, text: str) -> ProgramDigest:
 
 
 def code_digest(module: ast.Module, text: str = "") -> ProgramDigest:
-    """Return the digests of a program whose ``text`` may be unknown: it contains settings."""
+    """Return the digest of the statements in ``module``, and that of ``text`` unless it is empty.
+
+    Leave ``text`` empty if the program contains settings of a plan, so that its text varies.
+    """
     code = "".join(digest for _, digest in statement_digests(module))
     return ProgramDigest(_digest(text) if text else "", code)
 
@@ -67,7 +70,7 @@ def code_digest(module: ast.Module, text: str = "") -> ProgramDigest:
 def verify_programs(
     artifacts: Mapping[str, str], digests: Mapping[str, ProgramDigest], sink: Sink
 ) -> None:
-    """Report each program in ``artifacts`` whose code has not its digest (A18)."""
+    """Report each program in ``artifacts`` whose code differs from its digest (A18)."""
     for file, known in digests.items():
         if file in artifacts and _digest(artifacts[file]) != known.text:
             verify_code(file, parse_program(file, artifacts[file]), known.code, sink)
@@ -96,15 +99,18 @@ def line_of(node: ast.AST) -> int:
 
 
 def statement_digests(module: ast.Module) -> Iterator[tuple[ast.AST, str]]:
-    """Yield each statement and its digest without the statements inside it; no docstrings."""
+    """Yield (statement, digest) for each statement of ``module`` except docstrings.
+
+    A digest does not cover statements nested in its statement; these have their own digests.
+    """
     # A stack instead of recursion, because a damaged file can be nested deeply.
-    stack: list[tuple[str, ast.AST]] = [("", one) for one in reversed(_body(module))]
+    stack: list[tuple[str, ast.AST]] = [("", one) for one in reversed(_block_statements(module))]
     while stack:
         place, node = stack.pop()
         nested = [name for name, value in ast.iter_fields(node) if _is_block(value)]
         yield node, _digest(place + normal_form(node, nested))
         for name in reversed(nested):
-            stack += [(f"{place}{name}/", one) for one in reversed(_body(node, name))]
+            stack += [(f"{place}{name}/", one) for one in reversed(_block_statements(node, name))]
 
 
 def _digest(text: str) -> str:
@@ -126,10 +132,10 @@ def _is_block(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and isinstance(value[0], kinds)
 
 
-def _body(node: ast.AST, name: str = "body") -> list[Any]:
-    """Return the statements in a block of ``node`` without strings.
+def _block_statements(node: ast.AST, name: str = "body") -> list[Any]:
+    """Return the statements in the block ``name`` of ``node``, except plain strings.
 
-    Docstrings and the strings that document variables have no effect.
+    Plain strings are docstrings or document a variable, so they have no effect.
     """
     return [one for one in getattr(node, name) if not _is_string(one)]
 
@@ -140,10 +146,10 @@ def _is_string(node: ast.AST) -> bool:
 
 
 def normal_form(value: Any, skipped: Collection[str] = ()) -> str:
-    """Return a text that two syntax trees share only if they are the same code.
+    """Return a syntax tree as text; two trees have equal texts only if their code is equal.
 
-    ``ast.dump`` has another format in each Python version: newer versions leave out empty fields
-    and have fields that older ones lack. Therefore all empty fields are left out here.
+    The format of ``ast.dump`` depends on the Python version: newer versions leave out empty fields
+    and have fields that older ones lack. This text leaves out all empty fields.
     """
     if isinstance(value, ast.AST):
         fields = (

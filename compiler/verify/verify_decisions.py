@@ -124,7 +124,7 @@ def same_value(expected: Any, found: Any) -> bool:
 
 
 def _is_accepted(expected: Any, found: Decision) -> bool:
-    """Return True if the target behaves under ``expected`` as under the value that was found."""
+    """Return True if the target behaves in the same way with ``expected`` as with ``found``."""
     try:
         return found.accepts is not None and found.accepts(expected)
     except TypeError:  # a damaged plan.json, in which the value has another type

@@ -19,7 +19,7 @@ SHOWN = 3
 def verify_program(
     file: str, found: Sequence[ShellLine], expected: Sequence[str], sink: Sink
 ) -> None:
-    """Report lines of a program that are missing, foreign or changed (A18).
+    """Report lines of a program that are missing, changed, or not expected (A18).
 
     Args:
         file: path of the program, for positions.
@@ -63,9 +63,10 @@ def cut_text(text: str, start: int = 0) -> str:
 
 
 def _first_difference(expected: str, found: str) -> int:
-    """Return the start of the first word that differs; 0 for a difference near the start.
+    """Return the index of the first word that differs; 0 if it is near the start.
 
-    Commands over several lines are one line here, so their start says little.
+    A finding shows the text from this index on, because a command over several lines counts as one
+    long line, whose start may be far from the difference.
     """
     pairs = enumerate(zip(expected, found, strict=False))
     at = next((at for at, (one, other) in pairs if one != other), len(found))

@@ -24,7 +24,10 @@ def loss_load(model: Model) -> int:
 
 
 def layer_loads(model: Model) -> tuple[float, ...]:
-    """Return the computing load of each layer relative to the mean; empty without a pattern."""
+    """Return the computing load of each layer relative to the mean load of a layer.
+
+    Empty for a model without a layer pattern.
+    """
     if not model.pattern:
         return ()
     mean, work = (
