@@ -26,7 +26,7 @@ from parc.compiler.tools.lint.complete_facts import (
     resolve_tree,
 )
 from parc.compiler.tools.lint.options import LintOptions
-from parc.compiler.tools.lint.partial_ir import hide, with_values
+from parc.compiler.tools.lint.partial_ir import hide_fields, with_values
 
 HYBRID = "--data-parallel-hybrid-lb"
 SHARE, FORMAT, CACHE = "--gpu-memory-utilization", "--quantization", "--kv-cache-dtype"
@@ -77,10 +77,10 @@ def vllm_facts(
     counted = options.gpus is not None or is_catalog_cluster(options)
     problem = complete or plain
     cluster = known_cluster(problem.cluster, options, False, counted)
-    known = with_values(hide(problem, hidden), cluster=cluster)
+    known = with_values(hide_fields(problem, hidden), cluster=cluster)
     if complete and not problem.service.quantize:
         # An 8-bit checkpoint has scales per tensor, channel or block; its name does not show which.
-        service = with_values(problem.service, setup=hide(problem.service.setup, ["block"]))
+        service = with_values(problem.service, setup=hide_fields(problem.service.setup, ["block"]))
         known = with_values(known, service=service)
     layout = _serving_layout(tree["layout"])
     return VllmFacts(problem, layout, known, layout, tuple(trial.diagnostics))

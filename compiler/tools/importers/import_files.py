@@ -58,8 +58,8 @@ OF_CLUSTERS = FORMATS.keys() | {"squeue"}
 def import_formats() -> dict[str, Format]:
     """Return all import formats by their KIND argument, in the order in which ``auto`` tries them.
 
-    Formats of frameworks come last, so that a batch script with a framework's flags is recognized
-    as a batch script.
+    Formats of frameworks come last, because a batch script with flags of a framework must be
+    recognized as a batch script.
     """
     found = dict(OWN)
     for one in importers():
@@ -97,7 +97,7 @@ def _check_characters(
 ) -> None:
     """Report texts with control characters (I02), which could break a line of an emitted script.
 
-    ``where`` is a pair: the positions of spec fields, and the position to report for other fields.
+    ``where`` is (positions of spec fields, position to report for all other fields).
     """
     inner: Iterable[tuple[Any, Any]] = ()
     if isinstance(tree, Mapping):
