@@ -120,6 +120,10 @@ class Decision:
     accepts: Callable[[Any], bool] | None = None
     """Predicate that is True for the planned values under which the target behaves as with
     ``value``; None if only an equal value does. Needed where a target rounds or limits a value."""
+    needed: str | None = None
+    """Text that the file needs instead of the text ``value``, if that is not the value of ``path``
+    itself, such as one of several variables. Either text may be empty: no setting. Such a decision
+    is always reported. None: ``value`` is compared with the value of ``path``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Plan
 
 
-def advise(plan: Plan, sink: Sink) -> None:
+def report_advice(plan: Plan, sink: Sink) -> None:
     """Report a pipeline with fewer micro-batches than stages, so that stages are idle (P08)."""
     layout, batch = plan.layout, plan.problem.job.global_batch
     count = layout.micro_batches(batch)

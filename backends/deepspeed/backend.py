@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from parc.backends.base import LaunchCommand
 from parc.backends.deepspeed import files, memory, meshes, split, variants
-from parc.backends.deepspeed.advice import advise
-from parc.backends.deepspeed.rules.all_rules import rules
+from parc.backends.deepspeed.advice import report_advice
+from parc.backends.deepspeed.rules.all_rules import deepspeed_rules
 from parc.backends.deepspeed.supported import DEFAULT, STRATEGIES, VERSIONS
 from parc.backends.registry import front_of
 from parc.compiler.diagnostics import Finding, Sink
@@ -43,7 +43,7 @@ class DeepSpeed:
         return ""
 
     def orders(self, problem: Problem) -> tuple[str, ...]:
-        """Return DeepSpeed's only rank order: pipe, data, model, with model varying fastest."""
+        """Return DeepSpeed's only rank order, in which tp varies fastest and pp slowest."""
         return (meshes.ORDER,)
 
     def variants(self, problem: Problem) -> tuple[LayoutVariant, ...]:
@@ -59,14 +59,14 @@ class DeepSpeed:
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
         """Return the rules that a layout must satisfy to be valid for DeepSpeed."""
-        return rules(problem)
+        return deepspeed_rules(problem)
 
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         """Return DeepSpeed's two device meshes: (mesh of the dense layers, mesh of the experts)."""
         return meshes.meshes(layout)
 
     def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
-        """Return the types of process groups that DeepSpeed creates."""
+        """Return the families of process groups that DeepSpeed creates."""
         return meshes.FAMILIES
 
     def splits(self, problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
@@ -81,7 +81,7 @@ class DeepSpeed:
         return split.why_no_split(problem, pp, vpp)
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
-        """Return an empty tuple: DeepSpeed requires no environment variables."""
+        """Return no variables, because DeepSpeed requires none."""
         return ()
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
@@ -102,8 +102,8 @@ class DeepSpeed:
         return problem.model.vocab * tp
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report advice on ``plan``, which is valid but may waste time."""
-        advise(plan, sink)
+        """Report settings of ``plan`` that are valid but waste time."""
+        report_advice(plan, sink)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
         """Return ds_config.json, train.json, hostfile, launch.sh and the training program.

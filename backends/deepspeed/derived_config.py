@@ -25,7 +25,7 @@ def uses_autotp(problem: Problem, layout: Layout) -> bool:
 
 
 def train_batch(problem: Problem, layout: Layout) -> int | None:
-    """Return the global batch size in samples; None with AutoTP, because DeepSpeed would reject it.
+    """Return the global batch size in samples; None with AutoTP, because DeepSpeed rejects the key.
 
     Without an ``mpu`` object, DeepSpeed requires batch = micro-batch x accumulation x world size,
     and AutoTP provides no ``mpu`` (deepspeed/runtime/config.py, ``_batch_assertion``).
@@ -44,7 +44,10 @@ def accumulation_steps(problem: Problem, layout: Layout) -> int:
 
 
 def print_interval(problem: Problem, layout: Layout) -> int | None:
-    """Return 1, so that every step is printed; None under Accelerate, which sets the key itself."""
+    """Return 1, so that every step is printed; None under Accelerate.
+
+    Accelerate sets the key ``steps_per_print`` itself.
+    """
     return None if front_of(problem) == "accelerate" else 1
 
 
@@ -62,10 +65,10 @@ def fp16_enabled(problem: Problem, layout: Layout) -> bool | None:
 
 
 def accumulation_type(problem: Problem, layout: Layout) -> str | None:
-    """Return the data type in which gradients are accumulated.
+    """Return the data type in which gradients are accumulated; None for DeepSpeed's default.
 
-    None unless the job trains in bf16 with ZeRO: without ZeRO, DeepSpeed supports only the type of
-    the weights.
+    The default is used for fp16 and without ZeRO, because DeepSpeed without ZeRO supports only the
+    type of the weights.
     """
     if problem.job.precision != "bf16" or layout.zero_stage == 0:
         return None
@@ -140,23 +143,23 @@ def quantized_gradients(problem: Problem, layout: Layout) -> bool | None:
     return layout.zero_plus.quantized_gradients or None
 
 
-def _on_nvme(layout: Layout) -> bool:
+def _offloads_to_nvme(layout: Layout) -> bool:
     return "nvme" in (layout.offload.optimizer, layout.offload.parameters)
 
 
 def aio_block_bytes(problem: Problem, layout: Layout) -> int | None:
     """Return the size of an NVMe request in bytes; None if nothing is offloaded to NVMe."""
-    return AIO_BLOCK_BYTES if _on_nvme(layout) else None
+    return AIO_BLOCK_BYTES if _offloads_to_nvme(layout) else None
 
 
 def aio_queue_depth(problem: Problem, layout: Layout) -> int | None:
     """Return the number of NVMe requests in flight; None if nothing is offloaded to NVMe."""
-    return AIO_QUEUE_DEPTH if _on_nvme(layout) else None
+    return AIO_QUEUE_DEPTH if _offloads_to_nvme(layout) else None
 
 
 def aio_threads(problem: Problem, layout: Layout) -> int | None:
     """Return the number of threads that submit NVMe requests; None without offload to NVMe."""
-    return AIO_THREADS if _on_nvme(layout) else None
+    return AIO_THREADS if _offloads_to_nvme(layout) else None
 
 
 def autotp_size(problem: Problem, layout: Layout) -> int | None:

@@ -15,7 +15,7 @@ DERIVED = public_functions(derived_config, derived_optimizer, derived_program)
 
 
 def build_config(file: str, problem: Problem, layout: Layout) -> dict[str, Any]:
-    """Return the nested keys of one JSON file: ``file`` is ``ds_config`` or ``train``.
+    """Return the nested keys and values of the JSON file ``file``, "ds_config" or "train".
 
     Keys whose value is None are left out.
     """

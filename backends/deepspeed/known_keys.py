@@ -36,7 +36,10 @@ def known_keys() -> dict[str, dict[str, str]]:
 
 @cache
 def keys_of(section: str, version: str) -> tuple[str, ...]:
-    """Return the sorted keys that DeepSpeed ``version`` reads in ``section`` ("": top level)."""
+    """Return the sorted keys that DeepSpeed ``version`` reads in ``section``.
+
+    ``section`` is "" for the top level of the file.
+    """
     found = []
     for key, row in known_keys().items():
         above, _, name = key.rpartition(".")
@@ -45,11 +48,11 @@ def keys_of(section: str, version: str) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def check_key(section: str, key: str, value: Any, version: str) -> Finding | None:
+def check_config_key(section: str, key: str, value: Any, version: str) -> Finding | None:
     """Return a finding if DeepSpeed ``version`` rejects or ignores ``key``, else None.
 
-    None is also returned for unknown keys that may belong to the user's program. A section never
-    rejects a key whose value is ``auto``, because DeepSpeed removes such keys first.
+    Unknown keys are accepted if they may belong to the user's program. Keys whose value is ``auto``
+    are never rejected, because DeepSpeed first removes them from a section.
     """
     names = keys_of(section, version)
     # Free-form sections, such as the parameters of an optimizer, have no rows and are not checked.

@@ -19,17 +19,17 @@ stage3_max_reuse_distance."""
 def program_memory(problem: Problem) -> ProgramMemory:
     """Return the memory model of the decoder that PARC emits for DeepSpeed.
 
-    As in the FSDP2 program, the loss is torch's cross-entropy.
+    The loss is torch's cross-entropy, as in the FSDP2 program.
     """
-    return plain_deepspeed(problem.job.precision, problem.job.gradient_bytes)
+    return deepspeed_decoder_memory(problem.job.precision, problem.job.gradient_bytes)
 
 
-def deepspeed(precision: str, gradient_bytes: float = 4.0) -> ProgramMemory:
+def deepspeed_zero_memory(precision: str, gradient_bytes: float = 4.0) -> ProgramMemory:
     """Return the memory model of a program that trains with DeepSpeed's ZeRO.
 
-    State: 16-bit weights and gradients; fp32 master weights, gradients and two Adam moments. Two
-    communication buckets are part of the workspace. For bf16, every rank accumulates the fp32
-    gradients unsharded, unless ``gradient_bytes`` is 2.
+    The state consists of 16-bit weights and gradients, and of fp32 master weights, gradients and
+    two Adam moments. Two communication buckets are part of the workspace. For bf16, every rank
+    accumulates the fp32 gradients unsharded, unless ``gradient_bytes`` is 2.
     """
     # Every rank accumulates all fp32 gradients: 4 of the 16 sharded bytes become unsharded.
     extra = 4.0 if precision == "bf16" and gradient_bytes > 2 else 0.0
@@ -42,13 +42,13 @@ def deepspeed(precision: str, gradient_bytes: float = 4.0) -> ProgramMemory:
     )
 
 
-def plain_deepspeed(precision: str, gradient_bytes: float) -> ProgramMemory:
+def deepspeed_decoder_memory(precision: str, gradient_bytes: float) -> ProgramMemory:
     """Return the memory model of the emitted decoder under DeepSpeed.
 
-    Attention repeats keys and values for grouped queries, and the loss is torch's.
+    The program repeats keys and values for grouped queries, and uses torch's cross-entropy.
     """
     return replace(
-        deepspeed(precision, gradient_bytes),
+        deepspeed_zero_memory(precision, gradient_bytes),
         activation_copies=1.0,
         repeats_keys=True,
         # Bytes per logit at the peak, the same value as for the FSDP2 program.

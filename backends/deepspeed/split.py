@@ -16,19 +16,20 @@ from parc.compiler.ir import Model, Pins, PipelineSplit, Problem
 
 
 def find_split(problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
-    """Return the split of the layers into ``pp`` pipeline stages.
+    """Return the split of the layers into ``pp`` pipeline stages; None if there is none.
 
-    None if ``vpp`` is above 1, or if no split has the layers per stage that the spec fixes.
+    There is none if ``vpp`` is above 1, or if no split has the layers per stage that the spec
+    fixes.
     """
     pins = problem.pins
     if vpp > 1 or _unsupported_pin(pins) is not None:
         return None
-    return _cached_split(problem.model, pp, pins.first_stage_layers, pins.last_stage_layers)
+    return _find_split_cached(problem.model, pp, pins.first_stage_layers, pins.last_stage_layers)
 
 
 # The search evaluates thousands of layouts, but few pairs of pp and fixed layers.
 @cache
-def _cached_split(
+def _find_split_cached(
     model: Model, pp: int, first: int | None, last: int | None
 ) -> PipelineSplit | None:
     counts = _layers_per_stage(model.layers, pp, first, last)
@@ -39,10 +40,10 @@ def _cached_split(
 def _layers_per_stage(
     layers: int, pp: int, first: int | None, last: int | None
 ) -> tuple[int, ...] | None:
-    """Return the number of layers of each stage; None if the layers do not fit the stages.
+    """Return the number of layers of each stage; None if the layers cannot fill the stages.
 
-    ``first`` and ``last`` are the layers that the spec sets for the end stages, or None. The
-    remaining layers are divided evenly, with at least one layer per stage.
+    ``first`` and ``last`` are the layers that the spec sets for the first and the last stage, or
+    None. The remaining layers are divided evenly, with at least one layer per stage.
     """
     head = () if first is None else (first,)
     tail = () if last is None else (last,)
@@ -56,7 +57,7 @@ def _layers_per_stage(
 
 
 def _unsupported_pin(pins: Pins) -> str | None:
-    """Return the first field set in the spec that only Megatron supports; None if there is none."""
+    """Return the first field that the spec sets and only Megatron supports, else None."""
     return next((name for name in MEGATRON_PINS if getattr(pins, name)), None)
 
 

@@ -21,15 +21,18 @@ LAST_RESORTS = (
 
 
 def variants(problem: Problem) -> tuple[LayoutVariant, ...]:
-    """Return ZeRO stages 1 to 3, followed by the same stages with offload to host memory.
+    """Return the variants with ZeRO stages 1 to 3, then those that also offload to host memory.
 
-    Offload is left out if the spec sets ``layout.offload``.
+    The variants with offload are left out if the spec sets ``layout.offload``.
     """
     offered = STAGES if problem.pins.offload is not None else STAGES + LAST_RESORTS
     return apply_pins(problem, offered)
 
 
 def recomputes(problem: Problem) -> tuple[Recompute, ...]:
-    """Return no and full recomputation. DeepSpeed cannot recompute selected modules."""
+    """Return the two recompute settings of DeepSpeed: no layer and all layers.
+
+    DeepSpeed cannot recompute selected modules.
+    """
     # Blocks of several layers exist only in pipelines; they are used only if the spec sets them.
     return (NO_RECOMPUTE, Recompute("full", (), "uniform", 1))

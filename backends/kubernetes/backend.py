@@ -24,7 +24,7 @@ class Kubernetes:
     """Kubernetes releases; JobSet v1alpha2 and Kueue's annotations are the same in all of them."""
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report values that the API server would reject, or that would break the rank map."""
+        """Report values that the API server would reject or that would break the rank map."""
         check_launch(plan, sink)
         check_kubernetes(plan, sink)
 
@@ -40,7 +40,7 @@ class Kubernetes:
     def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
         """Return ``kubernetes/leaderworkerset.yaml``.
 
-        It contains a ConfigMap, a LeaderWorkerSet and a Service.
+        The file contains a ConfigMap, a LeaderWorkerSet and a Service.
         """
         path = "kubernetes/leaderworkerset.yaml"
         return (Artifact(path, HEAD.format(path=path) + yaml_text(serving_objects(plan))),)

@@ -75,7 +75,7 @@ def _jobset(plan: Plan, name: str, metadata: dict[str, Any], config: str) -> dic
 
 
 def _container_command(plan: Plan, name: str, hosts_per_job: int) -> dict[str, Any]:
-    """Return the command and the environment of the container in every pod.
+    """Return the keys ``command`` and ``env`` of the container in every pod.
 
     The node rank counts the pods of all jobs, one job after another.
     """

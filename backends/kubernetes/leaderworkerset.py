@@ -27,7 +27,10 @@ def serving_files(plan: ServingPlan) -> tuple[Artifact, ...]:
 
 
 def hosts_per_group(plan: ServingPlan) -> int:
-    """Return the number of hosts per group: the hosts of an engine, 1 if engines share hosts."""
+    """Return the number of hosts per group of the LeaderWorkerSet.
+
+    These are the hosts of one engine; 1 if several engines share a host.
+    """
     return max(1, plan.layout.engine_gpus // plan.placement.ranks_per_node)
 
 
@@ -44,7 +47,7 @@ def serving_objects(plan: ServingPlan) -> list[dict[str, Any]]:
 
 
 def pod_names(plan: ServingPlan) -> tuple[str, ...]:
-    """Return the DNS names of the pods by node rank.
+    """Return the DNS names of all pods, in the order of node ranks.
 
     In group g the leader is ``NAME-g``, and worker i (from 1) is ``NAME-g-i``.
     """
@@ -92,7 +95,7 @@ def _leader_worker_set(
 def _worker_pod_spec(plan: ServingPlan, config: str) -> dict[str, Any]:
     """Return the spec of a worker pod, which runs the engine's script.
 
-    Its environment contains the node rank of the pod and the names of all pods.
+    The environment of the pod contains its node rank and the names of all pods.
     """
     rank = f"NODE_RANK=$((GROUP_INDEX * {hosts_per_group(plan)} + LWS_WORKER_INDEX))"
     script = engine(plan.problem.framework).host_script
@@ -111,7 +114,7 @@ def _worker_pod_spec(plan: ServingPlan, config: str) -> dict[str, Any]:
 
 
 def _leader_pod_spec(plan: ServingPlan, spec: dict[str, Any]) -> dict[str, Any]:
-    """Return ``spec`` for the leader, which is ready once its API server responds."""
+    """Return ``spec`` with a readiness probe, which sends requests to the leader's API server."""
     (container,) = spec["containers"]
     path = engine(plan.problem.framework).health_path
     request = {"httpGet": {"path": path, "port": plan.problem.endpoint.port}}
@@ -122,8 +125,8 @@ def _leader_pod_spec(plan: ServingPlan, spec: dict[str, Any]) -> dict[str, Any]:
 def _service(plan: ServingPlan, name: str, metadata: dict[str, Any]) -> dict[str, Any]:
     """Return the Service that sends requests to the API servers.
 
-    With the engine's internal load balancer only leaders run an API server; otherwise every pod
-    does.
+    With the engine's internal load balancer only the leaders run an API server; with any other load
+    balancer every pod does.
     """
     selector = {NAME_LABEL: name}
     if plan.problem.endpoint.load_balancer == "internal":

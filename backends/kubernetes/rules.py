@@ -28,10 +28,10 @@ AT = "launch.kubernetes"
 
 
 def check_kubernetes(plan: Plan, sink: Sink) -> None:
-    """Check the Kubernetes settings of a training plan.
+    """Report problems with the Kubernetes settings of a training plan.
 
-    These are the names, the image, labels and resource quantities, the size of the mounted files,
-    and whether pods can be bound to the plan's racks.
+    These are names, image, labels and resource quantities, files that are too large to mount, and
+    racks of the plan to which pods cannot be bound.
     """
     hosts = len(plan.placement.hosts)
     # JobSet names pods NAME-JOB-INDEX-INDEX-xxxxx, with five random characters.
@@ -42,7 +42,10 @@ def check_kubernetes(plan: Plan, sink: Sink) -> None:
 
 
 def check_serving_objects(plan: ServingPlan, sink: Sink) -> None:
-    """Check the names, image, labels, resource quantities and file sizes of a serving plan."""
+    """Report invalid names, labels and quantities, a missing image, and too large files.
+
+    The plan is a serving plan.
+    """
     hosts = len(plan.placement.hosts)
     _check_names(plan.problem, f"-{hosts}-{hosts}", sink)
     _check_config_map_size(serving_files(plan), sink)
@@ -53,7 +56,7 @@ def check_serving_objects(plan: ServingPlan, sink: Sink) -> None:
 def _check_names(task: Task, suffix: str, sink: Sink) -> None:
     """Report a missing image (L24), an unused Secret (E13) and invalid Kubernetes names (L25).
 
-    ``suffix`` is the longest text that Kubernetes appends to the job's name in the name of a pod.
+    ``suffix`` is the longest text that Kubernetes appends to the job's name to name a pod.
     """
     job = task.launch.kubernetes
     if not job.image:
@@ -79,13 +82,16 @@ def _check_names(task: Task, suffix: str, sink: Sink) -> None:
 
 
 def _check_pod_names(written: str, suffix: str, sink: Sink) -> None:
-    """Report a job name that, with ``suffix``, is too long or empty for the name of a pod (L25)."""
+    """Report a job name that gives pods a name that is empty or too long (L25).
+
+    ``suffix`` is the longest text that Kubernetes appends to the job's name.
+    """
     name, limit = dns_label(written), MOST_LABEL - len(suffix)
     if 0 < len(name) <= limit:
         return
     finding = Finding(
         f"{written!r} cannot be used in the names of pods",
-        label=f"its DNS label has {len(name)} characters, must have 1 to {limit}",
+        label=f"as a DNS label the name has {len(name)} characters, must have 1 to {limit}",
         help="use letters, digits and dashes; dots and underscores become dashes",
         targets=TARGETS,
     )
@@ -97,7 +103,7 @@ InvalidValue = tuple[str, str, str]
 
 
 def _invalid_values(job: KubernetesJob) -> Iterator[InvalidValue]:
-    """Yield every value of ``launch.kubernetes`` that lacks the form Kubernetes requires."""
+    """Yield (spec path, value, required form) of the values that Kubernetes would reject."""
     for field in ("namespace", "queue", "secret"):
         if not is_dns_label(getattr(job, field) or "absent"):
             yield f"{AT}.{field}", getattr(job, field), "DNS label"

@@ -16,7 +16,7 @@ SLICE_SIZE = "kueue.x-k8s.io/podset-slice-size"
 
 
 def hosts_per_slice(cluster: Cluster, hosts: tuple[Host, ...]) -> int:
-    """Return the number of hosts per Kueue slice.
+    """Return the number of hosts per Kueue slice, a group of pods that stay in one rack.
 
     The number is the greatest common divisor of the lengths of the runs of consecutive node ranks
     in one rack, so that no slice crosses the border of a run.
@@ -29,7 +29,10 @@ def hosts_per_slice(cluster: Cluster, hosts: tuple[Host, ...]) -> int:
 
 
 def topology_label(cluster: Cluster, job: KubernetesJob) -> str:
-    """Return the node label of the level that must contain a Kueue slice: NVLink domain or rack."""
+    """Return the node label of the domain that contains a Kueue slice.
+
+    The domain is an NVLink domain if it spans several hosts, otherwise a rack.
+    """
     return job.domain_label if nvlink_spans_hosts(cluster) else job.rack_label
 
 
@@ -38,8 +41,8 @@ def pod_annotations(
 ) -> dict[str, str]:
     """Return the pod annotations for Kueue's topology-aware scheduling (KEP-2724).
 
-    There are none without a queue. Kueue assigns topology domains in the order of the pod index, so
-    that consecutive node ranks share a rack as in the plan.
+    Without a queue the result is empty. Kueue assigns topology domains in the order of the pod
+    index, so that consecutive node ranks share a rack as in the plan.
     """
     if not job.queue or len(hosts) == 1:
         return {}
@@ -53,7 +56,7 @@ def pod_annotations(
 
 
 def replicated_job_count(cluster: Cluster, hosts: tuple[Host, ...], job: KubernetesJob) -> int:
-    """Return the number of jobs in the JobSet: one per rack without Kueue, otherwise a single job.
+    """Return the number of jobs in the JobSet: one per rack without Kueue, otherwise one job.
 
     JobSet's exclusive-topology annotation puts each job into a separate rack. One job per rack is
     only possible if every rack has a single run of consecutive node ranks, and all runs have the

@@ -142,7 +142,7 @@ def _verify_objects(manifest: Manifest, expected: list[dict[str, Any]], sink: Si
             state = "is missing" if found is ABSENT else f"is {found!r:.60}"
             rest = "the plan does not need it" if wanted is ABSENT else f"must be {wanted!r:.60}"
             message = f"{name} of the {must['kind']} {state}, {rest}"
-            report_change(manifest.file, document.line(*path), message, "", sink)
+            report_change(manifest.file, document.line(*path), message, sink)
 
 
 def _config_files(file: str, artifacts: Mapping[str, str]) -> dict[str, tuple[str, int]]:
@@ -183,7 +183,7 @@ def _verify_config_files(file: str, artifacts: Mapping[str, str], sink: Sink) ->
             path, artifacts[path]
         ):
             message = f"{path} in the ConfigMap differs from the file {path}"
-            report_change(file, line, message, "", sink)
+            report_change(file, line, message, sink)
 
 
 def _commands_or_text(path: str, text: str) -> Any:

@@ -34,7 +34,7 @@ def yaml_text(documents: list[dict[str, Any]]) -> str:
 
 
 def _choose_styles(value: Any) -> Any:
-    """Return ``value`` with the style of each string that the default style cannot represent well.
+    """Return ``value`` with a YAML style for each string that the default style cannot represent.
 
     Strings of several lines become literal blocks, and strings with unusual characters are
     double-quoted.

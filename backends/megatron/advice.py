@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from parc.backends.megatron.capabilities import has_separate_norms
-from parc.backends.megatron.programs import VOCAB_MULTIPLE, padded_vocab, tokens_of_tokenizer
+from parc.backends.megatron.programs import VOCAB_MULTIPLE, padded_vocab, tokenizer_vocab_size
 from parc.backends.megatron.rules.sequence import unused_sequence_parallel
 from parc.backends.megatron.stages.split import SplitPins, model_depth
 from parc.backends.shared.valid_values import nearest_multiples
@@ -23,7 +23,7 @@ MOST_IMBALANCE = 1.10
 (heuristic)."""
 
 
-def advise(plan: Plan, sink: Sink) -> None:
+def report_advice(plan: Plan, sink: Sink) -> None:
     """Report settings of ``plan`` that are valid but cost time or memory."""
     for advice in ADVICE:
         advice(plan.problem, plan.layout, sink)
@@ -69,7 +69,7 @@ def _warn_useless_recompute(problem: Problem, layout: Layout, sink: Sink) -> Non
 
 def _warn_vocab_padding(problem: Problem, layout: Layout, sink: Sink) -> None:
     model = problem.model
-    rows, tokens = padded_vocab(problem, layout.tp), tokens_of_tokenizer(problem)
+    rows, tokens = padded_vocab(problem, layout.tp), tokenizer_vocab_size(problem)
     waste = (rows - tokens) / rows
     if waste <= MOST_PADDING:
         return
@@ -139,10 +139,10 @@ def _warn_stage_imbalance(problem: Problem, layout: Layout, sink: Sink) -> None:
 def _suggest_less_work(problem: Problem, layout: Layout, stage: int) -> str:
     """Return advice on how to reduce the load of ``stage``.
 
-    A layer pattern whose split is not fixed in the spec cannot be improved, because PARC has
-    balanced its stages.
+    If the spec leaves the split of a layer pattern to PARC, the stages are balanced already, so
+    that only another pp can help.
     """
-    if problem.model.pattern and SplitPins.from_pins(problem.pins).free:
+    if problem.model.pattern and SplitPins.from_pins(problem.pins).is_unrestricted:
         return "the pattern cannot be split more evenly; a smaller pp may be more even"
     which = "the last stage" if stage == layout.pp - 1 else f"stage {stage}"
     return f"give {which} fewer layers"

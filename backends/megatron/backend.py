@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from parc.backends.base import LaunchCommand
 from parc.backends.megatron import memory, meshes, programs
-from parc.backends.megatron.advice import advise
+from parc.backends.megatron.advice import report_advice
 from parc.backends.megatron.arguments.args_file import PATH, args_file
-from parc.backends.megatron.arguments.arguments import arguments
+from parc.backends.megatron.arguments.arguments import planned_arguments
 from parc.backends.megatron.arguments.environment import environment
-from parc.backends.megatron.arguments.extra_arguments import check_extra
+from parc.backends.megatron.arguments.extra_arguments import check_extra_arguments
 from parc.backends.megatron.capabilities import (
     DEFAULT_VERSION,
     STRATEGIES,
     VERSIONS,
     recompute_levels,
 )
-from parc.backends.megatron.rules.all_rules import rules
-from parc.backends.megatron.rules.express import explain_left_out_parts
+from parc.backends.megatron.rules.all_rules import megatron_rules
+from parc.backends.megatron.rules.inexpressible_features import explain_left_out_parts
 from parc.backends.megatron.stages import split
 from parc.backends.megatron.stages.why_no_split import why_no_split
 from parc.backends.shared.render import shell_word
@@ -59,9 +59,9 @@ class Megatron:
         return meshes.ORDERS
 
     def variants(self, problem: Problem) -> tuple[LayoutVariant, ...]:
-        """Return the one setting to try: Megatron's distributed optimizer over all replicas.
+        """Return one variant: Megatron's distributed optimizer over all replicas.
 
-        ``cp_comm`` None means that PARC chooses the fastest context-parallel exchange.
+        With ``cp_comm`` None, PARC chooses the fastest exchange of context parallelism.
         """
         return apply_pins(problem, (LayoutVariant(cp_comm=None),))
 
@@ -71,14 +71,14 @@ class Megatron:
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
         """Return the rules that a layout must satisfy to be valid for Megatron."""
-        return rules(problem)
+        return megatron_rules(problem)
 
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         """Return Megatron's two device meshes: (mesh of the dense layers, mesh of the experts)."""
         return meshes.meshes(layout)
 
     def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
-        """Return the types of process groups that Megatron creates for ``layout``."""
+        """Return the families of process groups that Megatron creates for ``layout``."""
         return meshes.families(layout)
 
     def splits(self, problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
@@ -113,8 +113,8 @@ class Megatron:
         return programs.padded_vocab(problem, tp)
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report advice on ``plan``, a program that cannot build the model, and invalid flags."""
-        advise(plan, sink)
+        """Report wasteful settings, a program that cannot build the model, and invalid flags."""
+        report_advice(plan, sink)
         problem = plan.problem
         programs.check_program(plan, sink)
         # E07 is only a finding if Megatron's files are emitted; other targets may support the parts
@@ -122,8 +122,8 @@ class Megatron:
         if problem.model.left_out and self.name in problem.emit:
             sink.report("E07", explain_left_out_parts(problem.model), at="model")
         if problem.launch.args:
-            planned = arguments(problem, plan.layout)
-            check_extra(problem.launch.args, planned, problem.version(self.name), sink)
+            planned = planned_arguments(problem, plan.layout)
+            check_extra_arguments(problem.launch.args, planned, problem.version(self.name), sink)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
         """Return the one emitted file, ``megatron/args.sh``."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parc.backends.megatron.programs import adds_token
+from parc.backends.megatron.programs import tokenizer_adds_token
 from parc.compiler.report.diff.changes import Change, changes
 from parc.compiler.report.diff.checkpoints import Checkpoint, describe_change
 from parc.compiler.report.diff.read_side import Side
@@ -36,14 +36,14 @@ SCHEDULE_UNCHECKED = (
 
 
 def compare_checkpoints(old: Side, new: Side) -> Checkpoint:
-    """Compare the state that the old plan saves with the state that the new plan builds.
+    """Return how much of a checkpoint of the old plan the new plan can load, with the reasons.
 
     Both plans have a model with weights of the same shapes.
     """
     rows = [side.arguments.get(POSITION_ROWS) for side in (old, new)]
     if rows[0] != rows[1] and _has_learned_positions(new):
         return Checkpoint("does not load", (f"{POSITION_ROWS} {rows[0]} -> {rows[1]}",))
-    mesh = _degree_changes(old, new)
+    mesh = _changed_parallel_sizes(old, new)
     if old.arguments.get("--ckpt-format", "torch_dist") == "torch":
         fixed = [change for change in mesh if change.name != "dp"]
         if fixed or _padded_vocab(old) != _padded_vocab(new):
@@ -72,17 +72,17 @@ def compare_checkpoints(old: Side, new: Side) -> Checkpoint:
     return Checkpoint("loads", (*notes, *_schedule_note(old, new)))
 
 
-def _degree_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Return the parallel sizes that changed between the two plans.
+def _changed_parallel_sizes(old: Side, new: Side) -> tuple[Change, ...]:
+    """Return the changes of parallel sizes from the old plan to the new plan.
 
     A changed split of the layers is included only if pp and vpp are unchanged.
     """
-    found = changes(_degrees(old), _degrees(new))
+    found = changes(_parallel_sizes(old), _parallel_sizes(new))
     staged = any(change.name in ("pp", "vpp") for change in found)
     return tuple(change for change in found if change.name != "split" or not staged)
 
 
-def _degrees(side: Side) -> dict[str, Any]:
+def _parallel_sizes(side: Side) -> dict[str, Any]:
     layout = side.plan["layout"]
     split = layout.get("split", {})
     layers = [[chunk["layers"] for chunk in stage] for stage in split.get("chunks", [])]
@@ -91,11 +91,13 @@ def _degrees(side: Side) -> dict[str, Any]:
 
 
 def _padded_vocab(side: Side) -> int:
-    """Return the rows of the embedding: a multiple of make-vocab-size-divisible-by x tp."""
+    """Return the number of embedding rows, a multiple of make-vocab-size-divisible-by x tp."""
     problem, tp = side.plan["problem"], max(side.plan["layout"]["tp"], 1)
     version = dict(problem.get("versions", ())).get("megatron")
     tokenizer = side.arguments.get("--tokenizer-type", "")
-    vocab = problem["model"]["vocab"] + (version is not None and adds_token(tokenizer, version))
+    vocab = problem["model"]["vocab"] + (
+        version is not None and tokenizer_adds_token(tokenizer, version)
+    )
     unit = side.arguments.get("--make-vocab-size-divisible-by", "")
     step = (int(unit) if unit.isdecimal() and 0 < len(unit.lstrip("0")) < 9 else VOCAB_UNIT) * tp
     return int(-(-vocab // step) * step)
@@ -109,7 +111,7 @@ def _vocab_note(old: Side, new: Side) -> tuple[str, ...]:
 
 
 def _schedule_note(old: Side, new: Side) -> tuple[str, ...]:
-    """Return a note if Megatron would stop because the flags of the scheduler differ.
+    """Return a note if a changed flag of the learning-rate schedule would stop Megatron.
 
     The check is an assertion in OptimizerParamScheduler.load_state_dict.
     """

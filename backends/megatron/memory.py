@@ -25,15 +25,15 @@ scales."""
 
 
 def program_memory(problem: Problem) -> ProgramMemory:
-    """Return the memory model of the job. An fp8 job stores its parameters in fp8."""
+    """Return the memory model of the job; an fp8 job stores the weights in fp8."""
     precision, generation = problem.job.precision, problem.cluster.generation
-    build = with_fp8_parameters if precision == "fp8" else megatron
-    return with_gradients(build(precision, generation), problem.job.gradient_bytes, precision)
+    build = megatron_fp8_memory if precision == "fp8" else megatron_memory
+    return with_gradient_bytes(build(precision, generation), problem.job.gradient_bytes, precision)
 
 
-def megatron(precision: str, generation: Generation) -> ProgramMemory:
+def megatron_memory(precision: str, generation: Generation) -> ProgramMemory:
     """Return the memory model of Megatron with fp32 gradients, flash attention and unfused loss."""
-    state = StateBytes(2.0, 4.0, 12.0, cast_bytes(precision, generation))
+    state = StateBytes(2.0, 4.0, 12.0, low_precision_copy_bytes(precision, generation))
     # fp16: 2 + 2 bytes on each rank and 16 sharded, including fp32 copies of the gradients
     # (Megatron's 4 + 16/d).
     if precision == "fp16":
@@ -43,33 +43,35 @@ def megatron(precision: str, generation: Generation) -> ProgramMemory:
         state=state,
         saved_bytes=SAVED_BYTES.get(precision, 2.0),
         workspace_bytes=workspace_bytes(generation),
-        grouped_workspace_bytes=GROUPED_STREAMS * engine_workspace_bytes(generation),
+        grouped_workspace_bytes=GROUPED_STREAMS * transformer_engine_workspace_bytes(generation),
         placeholder_bytes=2.0,
         keeps_head_input=True,
         fragmentation=FRAGMENTATION,
     )
 
 
-def with_fp8_parameters(precision: str, generation: Generation) -> ProgramMemory:
+def megatron_fp8_memory(precision: str, generation: Generation) -> ProgramMemory:
     """Return the memory model of Megatron with ``--fp8-param-gather``.
 
-    The quantised weights are the parameters; no 16-bit copy is stored.
+    The weights are stored only in fp8, without a 16-bit copy.
     """
-    state = fp8_parameters(precision, generation)
-    return replace(megatron(precision, generation), name="megatron fp8 parameters", state=state)
+    state = fp8_state_bytes(precision, generation)
+    return replace(
+        megatron_memory(precision, generation), name="megatron fp8 parameters", state=state
+    )
 
 
-def fp8_parameters(precision: str, generation: Generation) -> StateBytes:
+def fp8_state_bytes(precision: str, generation: Generation) -> StateBytes:
     """Return the bytes per parameter of all model states with ``--fp8-param-gather``.
 
     The weights are stored in fp8; the fp32 master weights are sharded with the optimizer state.
     """
     # A weight takes at least one byte; on some GPUs TransformerEngine also keeps a transposed copy
     # (Generation.fp8_cast_bytes).
-    return StateBytes(max(cast_bytes(precision, generation), 1.0), 4.0, 12.0)
+    return StateBytes(max(low_precision_copy_bytes(precision, generation), 1.0), 4.0, 12.0)
 
 
-def cast_bytes(precision: str, generation: Generation) -> float:
+def low_precision_copy_bytes(precision: str, generation: Generation) -> float:
     """Return the bytes per weight that TransformerEngine caches in low precision during a step.
 
     Formats with block scales need two copies of a weight, one scaled along rows and one along
@@ -81,23 +83,25 @@ def cast_bytes(precision: str, generation: Generation) -> float:
 
 
 def workspace_bytes(generation: Generation) -> float:
-    """Return the bytes of cuBLAS and TransformerEngine workspaces and of scalar tensors.
+    """Return the bytes of all workspaces of cuBLAS and TransformerEngine and of scalar tensors.
 
-    The library cuBLAS has one workspace for the forward thread and one for the backward thread.
-    Megatron's functional-test records show exactly these bytes in addition to parameters.
+    cuBLAS has one workspace for the forward thread and one for the backward thread. Megatron's
+    functional-test records show exactly these bytes in addition to parameters.
     """
     # cuBLAS allocates one workspace per host thread, and torch runs the backward pass in a second
     # one.
     libraries = 2 * generation.matmul_workspace_kib * 1024
-    return libraries + engine_workspace_bytes(generation) + SCALARS * BLOCK_BYTES
+    return libraries + transformer_engine_workspace_bytes(generation) + SCALARS * BLOCK_BYTES
 
 
-def engine_workspace_bytes(generation: Generation) -> float:
+def transformer_engine_workspace_bytes(generation: Generation) -> float:
     """Return the bytes of TransformerEngine's workspace for one CUDA stream."""
     return generation.transformer_engine_workspace_kib * 1024
 
 
-def with_gradients(program: ProgramMemory, gradient_bytes: float, precision: str) -> ProgramMemory:
+def with_gradient_bytes(
+    program: ProgramMemory, gradient_bytes: float, precision: str
+) -> ProgramMemory:
     """Return a copy of ``program`` with ``gradient_bytes`` bytes per gradient element.
 
     The optimizer copies 16-bit gradients to fp32 (distrib_optimizer.py,

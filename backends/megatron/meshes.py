@@ -50,5 +50,5 @@ HIERARCHY: tuple[GroupFamily, ...] = (
 
 
 def families(layout: Layout) -> tuple[GroupFamily, ...]:
-    """Return the types of process groups that Megatron creates for ``layout``."""
+    """Return the families of process groups that Megatron creates for ``layout``."""
     return FAMILIES + HIERARCHY if layout.cp_a2a > 1 else FAMILIES

@@ -24,8 +24,8 @@ EXACT_NULL_TOKENIZER_SINCE = (0, 18)
 """First Megatron version whose NullTokenizer has as many tokens as ``--vocab-size``."""
 
 
-def stack_of(version: str) -> tuple[str, str]:
-    """Return (module, name) of Megatron's layer spec that defines the layers of a pattern."""
+def layer_spec_for_patterns(version: str) -> tuple[str, str]:
+    """Return (module, name) of Megatron's layer spec for models with a layer pattern."""
     return STACK if parse_version(version) >= HYBRID_SINCE else OLD_STACK
 
 
@@ -37,7 +37,7 @@ def default_program(model: Model, version: str) -> str:
 
 
 def check_program(plan: Plan, sink: Sink) -> None:
-    """Report a plan whose program is Megatron's but cannot build the plan's model (E10)."""
+    """Report that the plan runs a program of Megatron that cannot build its model (E10)."""
     problem = plan.problem
     finding = explain_wrong_program(
         problem.launch.program, problem.model, problem.version("megatron")
@@ -47,9 +47,10 @@ def check_program(plan: Plan, sink: Sink) -> None:
 
 
 def explain_wrong_program(program: str, model: Model, version: str) -> Finding | None:
-    """Return a finding that Megatron's ``program``, a path, does not build ``model``.
+    """Return the finding: ``program``, one of Megatron's own, does not build ``model``.
 
-    None if the program builds the model, and for the user's programs, which may build any model.
+    ``program`` is a path. None if the program builds the model, or if it is the user's own program,
+    which may build any model.
     """
     # Users start Megatron's programs by any path, so only the file name is compared.
     name = program.rpartition("/")[2]
@@ -78,7 +79,7 @@ def has_grouped_gemm(problem: Problem) -> bool:
 
 def padded_vocab(problem: Problem, tp: int) -> int:
     """Return the number of embedding rows of the model of ``problem``."""
-    return padded_rows(tokens_of_tokenizer(problem), tp)
+    return padded_rows(tokenizer_vocab_size(problem), tp)
 
 
 def padded_rows(tokens: int, tp: int) -> int:
@@ -90,16 +91,16 @@ def padded_rows(tokens: int, tp: int) -> int:
     return -(-tokens // step) * step
 
 
-def tokens_of_tokenizer(problem: Problem) -> int:
+def tokenizer_vocab_size(problem: Problem) -> int:
     """Return the size of the vocabulary that Megatron's tokenizer reports."""
-    added = adds_token(problem.job.tokenizer_type, problem.version("megatron"))
+    added = tokenizer_adds_token(problem.job.tokenizer_type, problem.version("megatron"))
     return problem.model.vocab + added
 
 
-def adds_token(tokenizer: str, version: str) -> bool:
+def tokenizer_adds_token(tokenizer: str, version: str) -> bool:
     """Return True if the tokenizer reports one token more than ``--vocab-size``.
 
-    NullTokenizer added a token for the end of a document; newer versions use the last token
-    (megatron/core/tokenizers/text/libraries/null_tokenizer.py, compared for 0.17.1 and 0.18.2).
+    Megatron 0.17.1 adds a token for the end of a document to NullTokenizer; 0.18.2 uses the last
+    token (megatron/core/tokenizers/text/libraries/null_tokenizer.py).
     """
     return tokenizer == NULL_TOKENIZER and parse_version(version) < EXACT_NULL_TOKENIZER_SINCE

@@ -123,14 +123,16 @@ def _compare_implied_flag(
 ) -> Decision:
     """Compare a flag with the value ``expected``, which follows from other fields of the plan.
 
-    If the flag has another value, the result differs from every value of the field ``path``, so
-    that the flag is reported.
+    If the flag has another value, the result has the text of the flag and the text that the plan
+    needs, so that the flag is reported.
     """
     found = settings[flag]
     if not isinstance(found, Unreadable) and same_value(expected, found):
         return _decision(settings, path, flag, fields[path])
-    text = settings.text(flag) or f"--{flag} is absent"
-    return _decision(settings, path, flag, f"{text} (must be {_flag_text(expected)})")
+    text = settings.text(flag)
+    return Decision(
+        path, text, ARGUMENTS, settings.line(flag), text, needed=_argument(flag, expected)
+    )
 
 
 def _compute_expected(compute: Callable[[PlanFields], Any], fields: PlanFields, path: str) -> Any:
@@ -153,8 +155,11 @@ def _extra_arguments(
         rejected = flag in FLAGS and isinstance(settings[flag], Unreadable)
         if found == expected or (expected is None and flag in FLAGS and not rejected):
             continue
-        changed = settings.text(flag) or f"--{flag} is absent"
-        yield _decision(settings, ARGS, flag, [*planned, changed])
+        text, needed = (
+            settings.text(flag),
+            "" if expected is None else _argument(flag, expected or True),
+        )
+        yield Decision(ARGS, text, ARGUMENTS, settings.line(flag), text, needed=needed)
     yield Decision(ARGS, planned, ARGUMENTS)
 
 
@@ -184,10 +189,9 @@ def _json_value(value: Any) -> Any:
     return value
 
 
-def _flag_text(value: Any) -> str:
-    """Return the value of a flag as a user would write it on a command line."""
-    if isinstance(value, tuple):
-        return " ".join(map(str, value)) or "absent"
-    if isinstance(value, bool):
-        return "given" if value else "absent"
-    return "absent" if value is None else str(value)
+def _argument(flag: str, value: Any) -> str:
+    """Return a flag with its value as a user writes it; the empty text for an absent flag."""
+    if value is None or value is False or value == ():
+        return ""
+    words = () if value is True else value if isinstance(value, tuple) else (value,)
+    return " ".join((f"--{flag}", *map(str, words)))

@@ -47,7 +47,7 @@ def _precision(settings: Settings) -> Any:
         (eight, settings["fp8-recipe"]) if eight is not None else None,
         (four, settings["fp4-recipe"]) if four is not None else None,
     )
-    return PRECISIONS.get(key, f"no precision of a plan: {key}")
+    return PRECISIONS.get(key, "no precision that a plan can have")
 
 
 def _recompute_modules(settings: Settings) -> Any:

@@ -36,10 +36,10 @@ class PreflightVerifier(Verifier):
         yield Decision("placement.ranks_per_node", expected.get("ranks_per_node"), EXPECTED)
         yield Decision("layout.world", expected.get("world"), EXPECTED)
         for key in sorted(expected.keys() - set(KEYS)):
-            yield Decision("problem.launch.args", f"the key {key}", EXPECTED)
+            yield Decision("problem.launch.args", f"the key {key}", EXPECTED, needed="")
         for name, group in sorted(expected["groups"].items()):
             if not isinstance(group, dict) or group.keys() != {"size", "within"}:
-                yield Decision("problem.launch.args", f"the group {name}", EXPECTED)
+                yield Decision("problem.launch.args", f"the group {name}", EXPECTED, needed="")
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
         """Report changed code (A18), and differences from the rank map.

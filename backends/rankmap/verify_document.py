@@ -61,7 +61,7 @@ def read_document_settings(text: str, serving: bool) -> Iterator[Decision]:
     for name, mesh in meshes.items() if isinstance(meshes, dict) else ():
         yield Decision(f"placement.{name}", _mesh_axes(mesh), DOCUMENT)
     for key in sorted(tree.keys() - KEYS):
-        yield Decision(FOREIGN, f"the key {key}", DOCUMENT)
+        yield Decision(FOREIGN, f"the key {key}", DOCUMENT, needed="")
 
 
 def _read_host_settings(places: list[tuple[Any, Any, Any]], file: str) -> Iterator[Decision]:

@@ -69,9 +69,8 @@ class RayVerifier(Verifier):
             user = dict(plan["problem"]["launch"]["env"])
             yield from read_environment_settings(PROGRAM, exports, required, user)
         for key in sorted(found.keys() - set(KEYS)):
-            yield Decision(
-                "problem.launch.args", f"the key {key}", PROGRAM, _line_of_key(text, key)
-            )
+            path, line = "problem.launch.args", _line_of_key(text, key)
+            yield Decision(path, f"the key {key}", PROGRAM, line, key, needed="")
         yield from _read_placement_settings(text, found)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:

@@ -88,7 +88,7 @@ def verify_required(
         one = found.get(name)
         state = f"{name} is {one.value!r:.40}" if one else f"{name} is not set"
         message = f"{state}, the network of the plan needs {value!r:.40}"
-        report_change(file, one.line if one else last, message, "", sink)
+        report_change(file, one.line if one else last, message, sink)
 
 
 def read_environment_settings(

@@ -9,8 +9,8 @@ renders, so an edit of the script is named, and so is a mistake in the template.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
@@ -39,6 +39,8 @@ ENVIRONMENT = "<environment>"
 class Value:
     """A value in a script, which is compared with the plan or by another check."""
 
+    name: str
+    """Name of its hole."""
     text: str = ""
     """Expected shell text."""
     path: str = ""
@@ -51,7 +53,7 @@ class ScriptLines:
 
     lines: tuple[ShellLine, ...]
     """Commands; the first run of exports is one line, ``ENVIRONMENT``."""
-    exports: Mapping[str, tuple[str, int]]
+    exports: Mapping[str, tuple[str, int]] = field(hash=False)
     """Variable -> (value, line); the last export of a variable wins."""
 
 
@@ -131,7 +133,7 @@ def _read_sections(package: str, name: str) -> tuple[tuple[frozenset[str], bool,
 
 def known_lines(
     package: str, name: str, conditions: Collection[str], texts: Mapping[str, str]
-) -> list[str]:
+) -> tuple[str, ...]:
     """Return the commands of ``NAME.lines`` whose conditions are met by ``conditions``.
 
     Each placeholder ``<<name>>`` is replaced by the text of that name in ``texts``. Placeholders
@@ -142,12 +144,21 @@ def known_lines(
         for needed, negated, text in _read_sections(package, name)
         if (needed <= set(conditions)) is not negated
     )
-    return list(_plain_commands(_HOLE.sub(lambda found: texts.get(found[1], found[0]), lines)))
+    return _plain_commands(_HOLE.sub(lambda found: texts.get(found[1], found[0]), lines))
 
 
 @lru_cache(maxsize=8)
 def _plain_commands(text: str) -> tuple[str, ...]:
     return tuple(plain_notation(line.text) for line in command_lines(text))
+
+
+@dataclass(frozen=True, slots=True)
+class FoundValue:
+    """Text that a line of a script has in the place of ``value``."""
+
+    value: Value
+    text: str
+    line: ShellLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,52 +168,44 @@ class Comparison:
     found: tuple[ShellLine, ...]
     expected: tuple[str, ...]
     """Lines that the script must have. Values that are compared with the plan are left as found."""
-    decisions: tuple[Decision, ...]
+    values: tuple[FoundValue, ...]
+
+    def decisions(self, file: str, plan: Mapping[str, Any]) -> Iterator[Decision]:
+        """Yield the values of ``file`` that have a path: the planned value if the text is equal."""
+        for one in self.values:
+            path, needed = one.value.path, plain_notation(one.value.text)
+            number, setting = one.line.number, one.line.text.split("\n")[0]
+            if path and one.text == needed:
+                yield Decision(path, planned_value(plan, path), file, number, setting)
+            elif path:
+                yield Decision(path, one.text, file, number, setting, needed=needed)
 
 
+# Verifiers compare a script once for its decisions and once for its lines.
+@lru_cache(maxsize=4)
 def compare_lines(
-    file: str,
-    script: ScriptLines,
-    known: Sequence[str],
-    values: Mapping[str, Value],
-    plan: Mapping[str, Any],
+    script: ScriptLines, known: tuple[str, ...], values: tuple[Value, ...]
 ) -> Comparison:
-    """Return the lines and the plan values of ``script``, for comparison with the expected ones.
-
-    A value is that of ``plan`` if the script has the expected text for it.
-    """
+    """Return the expected lines of ``script``, and its texts in the holes of ``values``."""
+    by_name = {one.name: one for one in values}
     unused = list(script.lines)
     expected: list[str] = []
-    decisions: list[Decision] = []
+    texts: list[FoundValue] = []
     for line in known:
+        if not _HOLE.search(line):
+            expected.append(line)
+            continue
         pattern, names = _line_pattern(line)
         match = next((m for one in unused if (m := pattern.fullmatch(one.text))), None)
-        if not names or match is None:
-            expected.append(_HOLE.sub(lambda found: values[found[1]].text, line))
+        if match is None:
+            expected.append(_HOLE.sub(lambda found: by_name[found[1]].text, line))
             continue
         place = next(at for at, one in enumerate(unused) if one.text == match.string)
         found = unused.pop(place)
         expected.append(found.text)
-        decisions += _decisions_of_line(
-            file, found, zip(names, match.groups(), strict=True), values, plan
-        )
-    return Comparison(script.lines, tuple(expected), tuple(decisions))
-
-
-def _decisions_of_line(
-    file: str,
-    line: ShellLine,
-    texts: Iterable[tuple[str, str]],
-    values: Mapping[str, Value],
-    plan: Mapping[str, Any],
-) -> Iterator[Decision]:
-    for name, text in texts:
-        value = values[name]
-        if value.path:
-            expected = plain_notation(value.text)
-            same = text == expected
-            shown = planned_value(plan, value.path) if same else f"{text} (must be {expected})"
-            yield Decision(value.path, shown, file, line.number, line.text.split("\n")[0])
+        pairs = zip(names, match.groups(), strict=True)
+        texts += [FoundValue(by_name[name], text, found) for name, text in pairs]
+    return Comparison(script.lines, tuple(expected), tuple(texts))
 
 
 def _line_pattern(line: str) -> tuple[re.Pattern[str], list[str]]:
@@ -221,13 +224,14 @@ def _line_pattern(line: str) -> tuple[re.Pattern[str], list[str]]:
 
 def iterate_differences(
     found: Mapping[str, tuple[str, int]], expected: Mapping[str, str]
-) -> Iterator[tuple[str, str, int]]:
-    """Yield (name, difference in words, line) for settings that differ from the expected ones."""
+) -> Iterator[tuple[str, str, str, int]]:
+    """Yield (name, text in the file, needed text, line) for settings that are not as expected.
+
+    A text is ``NAME=VALUE``, or empty without the setting.
+    """
     for name in sorted(found.keys() | expected.keys()):
         text, line = found.get(name, (None, 1))
-        wanted = expected.get(name)
-        if text == wanted:
-            continue
-        shown = f"{name} is absent" if text is None else f"{name}={text}"
-        must = "must be absent" if wanted is None else f"must be {wanted}"
-        yield name, f"{shown} ({must})", line
+        needed = expected.get(name)
+        if text != needed:
+            here, must = ("" if one is None else f"{name}={one}" for one in (text, needed))
+            yield name, here, must, line

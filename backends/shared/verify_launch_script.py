@@ -98,7 +98,7 @@ def read_launch_script_settings(
     script = read_script(mark_setup(artifacts[file]))
     yield from read_setup_settings(file, artifacts[file])
     result = _compare_script_lines(file, plan, script, start)
-    yield from result.decisions
+    yield from result.decisions(file, plan)
     if not start.program:
         # The last command names the module instead; verify_launch_lines compares it.
         yield Decision(PROGRAM, planned_value(plan, PROGRAM), file)
@@ -144,8 +144,8 @@ def read_environment_settings(
         raise Malformed(PLAN, 1, "problem.cluster has a value of the wrong type") from None
     found = {name: one for name, one in script.exports.items() if name not in DEVICES}
     wanted = {name: one for name, one in expected.items() if name not in DEVICES}
-    for name, words, line in iterate_differences(found, wanted):
-        yield Decision(path, words, file, line, f"export {name}" if name in found else "")
+    for name, text, needed, line in iterate_differences(found, wanted):
+        yield Decision(path, text, file, line, f"export {name}" if text else "", needed=needed)
     yield Decision(path, planned_value(plan, path), file)
     yield Decision(
         "problem.launch.network_interface",
@@ -170,18 +170,18 @@ def _compare_script_lines(
             "start": f"-m {start.module}" if start.module else '"$program"',
             "hosts_file": HOSTS_FILES[file.partition("/")[0]],
         }
-        values = {
-            "nodes": Value(str(len(plan["placement"]["hosts"]))),
-            "ranks": Value(str(plan["placement"]["ranks_per_node"])),
-            "master": Value(shlex.quote(plan["placement"]["hosts"][0])),
-            "port": Value(str(launch["master_port"]), "problem.launch.master_port"),
-            "program": Value(start.program, PROGRAM),
-            "arguments": Value(start.arguments, "problem.launch.args"),
-        }
+        values = (
+            Value("nodes", str(len(plan["placement"]["hosts"]))),
+            Value("ranks", str(plan["placement"]["ranks_per_node"])),
+            Value("master", shlex.quote(plan["placement"]["hosts"][0])),
+            Value("port", str(launch["master_port"]), "problem.launch.master_port"),
+            Value("program", start.program, PROGRAM),
+            Value("arguments", start.arguments, "problem.launch.args"),
+        )
     except DAMAGED:
         raise Malformed(PLAN, 1, "problem.launch has a value of the wrong type") from None
     known = known_lines(PACKAGE, LINES, conditions, texts)
-    return compare_lines(file, script, known, values, plan)
+    return compare_lines(script, known, values)
 
 
 def _script_conditions(plan: Mapping[str, Any], start: ProgramStart) -> Iterator[str]:

@@ -22,7 +22,7 @@ class Slurm:
     versions = ("22.05", "23.02", "23.11", "24.05", "24.11", "25.05", "25.11", "26.05")
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report values that a batch script cannot contain, or that would break the rank map."""
+        """Report values that a batch script cannot contain or that would break the rank map."""
         check_launch(plan, sink)
         check_slurm(plan, sink)
 
@@ -42,10 +42,9 @@ class Slurm:
         return tuple(sorted(artifacts, key=lambda artifact: artifact.path))
 
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
-        """Report problems of a serving plan.
+        """Report values that a batch script cannot contain, and a missing engine script.
 
-        These are values that a batch script cannot contain or that would break the rank map, and a
-        missing engine script.
+        Values that would break the rank map are reported too.
         """
         check_launch(plan, sink)
         check_slurm(plan, sink)
@@ -94,7 +93,7 @@ def _batch_script(plan: AnyPlan, launcher: str) -> str:
 
 
 def _container_flags(slurm: SlurmJob) -> tuple[str, ...]:
-    """Return the srun flags for a pyxis container, as shell text; none without a container.
+    """Return the srun flags for a pyxis container, as shell text; empty without a container.
 
     The output folder has the same path inside the container.
     """

@@ -24,14 +24,14 @@ accept host lists that they would not choose themselves."""
 
 @cache
 def directive_table() -> dict[str, Any]:
-    """Read ``flags.yaml``: the directives in order, and the plan fields that are used elsewhere."""
+    """Return the table ``flags.yaml``: the directives in order, and fields used elsewhere."""
     text = files("parc.backends.slurm").joinpath("flags.yaml").read_text("utf-8")
     table: dict[str, Any] = parse_table(text)
     return table
 
 
 def directives(plan: AnyPlan) -> tuple[str, ...]:
-    """Return the ``#SBATCH`` lines of a plan for its version of Slurm.
+    """Return the ``#SBATCH`` lines of a plan, for the Slurm version of the plan.
 
     Raises:
         ValueError: a value contains a control character; the rules reject such plans earlier.
@@ -64,7 +64,11 @@ def extra_directive(text: str) -> str:
 
 
 def _segment_value(plan: AnyPlan, version: tuple[int, ...]) -> str | None:
-    """Return the value of ``--segment``, or None if the option is not useful."""
+    """Return the value of ``--segment``, the number of hosts per segment; None to omit it.
+
+    It is omitted if segments have no effect or the version of Slurm cannot combine them with named
+    hosts.
+    """
     named, size = plan.problem.cluster.named, hosts_per_segment(plan)
     # A segment of one host has no effect, except that Slurm then accepts any host list.
     useful = version >= NODELIST_WITH_SEGMENT_SINCE if named else size != 1
@@ -72,11 +76,12 @@ def _segment_value(plan: AnyPlan, version: tuple[int, ...]) -> str | None:
 
 
 def _switches_value(plan: AnyPlan) -> str | None:
-    """Return the value of ``--switches``, the number of leaf switches that the plan uses.
+    """Return the value of ``--switches``, such as ``2@01:00:00``; None to omit the option.
 
-    Slurm ignores the option after SWITCHES_WAIT, so the job checks its racks itself. Returns None
-    for hosts with names, whose leaves are fixed, and for NVLink domains of several hosts, for which
-    ``--segment`` is more specific.
+    The value is the number of leaf switches that the plan uses, and the longest wait for them.
+    After this wait Slurm ignores the option, so the job checks its racks itself. The option is
+    omitted for hosts with names, whose leaves are fixed, and for NVLink domains of several hosts,
+    for which ``--segment`` is more specific.
     """
     cluster = plan.problem.cluster
     leaves = len({host.rack for host in plan.placement.hosts})
@@ -86,7 +91,7 @@ def _switches_value(plan: AnyPlan) -> str | None:
 
 
 def _directive_values(plan: AnyPlan) -> dict[str, str | None]:
-    """Return directive -> value; a directive whose value is None is left out."""
+    """Return directive -> value; the batch script omits a directive whose value is None."""
     slurm = plan.problem.launch.slurm
     return {
         "job-name": plan.problem.name,

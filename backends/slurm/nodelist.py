@@ -9,11 +9,11 @@ _NUMBERED = re.compile(r"(.*?)(\d+)(\D*)", re.DOTALL)
 
 
 def fold_hosts(names: Iterable[str]) -> str:
-    """Return the hosts as a Slurm host list, without duplicates.
+    """Return the host names as one Slurm host list, without duplicates.
 
-    In names that differ only in their last number, that number is folded into ranges; zero padding
-    is kept. Names without a number come first; the remaining names are sorted by the text around
-    the number.
+    Names that differ only in their last number are folded into one item with ranges of that number;
+    zero padding is kept. Names without a number come first; the remaining names are sorted by the
+    text around the number.
     """
     plain: set[str] = set()
     groups: dict[tuple[str, str], set[str]] = {}
@@ -42,10 +42,10 @@ def _split_at_last_number(name: str) -> tuple[str, str, str]:
 
 
 def _group_by_width(digits: set[str]) -> Iterator[list[str]]:
-    """Yield lists of numbers that can share a bracket.
+    """Yield lists of numbers that can be in one bracket of a host list, such as ``[01-08]``.
 
-    If any number is zero-padded, all numbers in a bracket must have the same width; otherwise one
-    bracket can contain all.
+    If any number is zero-padded, all numbers of a bracket must have the same width; otherwise one
+    bracket can contain all numbers.
     """
     # Slurm expands [08-11] to numbers of equal width, but [8-11] to 8, 9, 10 and 11.
     if not any(text.startswith("0") and len(text) > 1 for text in digits):
@@ -56,7 +56,7 @@ def _group_by_width(digits: set[str]) -> Iterator[list[str]]:
 
 
 def _fold_numbers(prefix: str, numbers: list[str], suffix: str) -> str:
-    """Return one item of a host list, such as ``r01n[01-02]``."""
+    """Return one item of a host list, such as ``r01n[01-02]``, for all ``numbers``."""
     if len(numbers) == 1:
         return f"{prefix}{numbers[0]}{suffix}"
     ranges = (

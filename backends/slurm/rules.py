@@ -73,13 +73,14 @@ def check_engine_script(plan: AnyPlan, sink: Sink) -> None:
     name = plan.problem.framework
     if name in plan.problem.emit:
         return
-    text = f"job.sbatch runs {engine(name).host_script}, but emit lacks {name}, which writes it"
+    script = engine(name).host_script
+    text = f"job.sbatch runs {script}, which only the target {name} writes; emit does not list it"
     fix = f"emit: [{', '.join(sorted({*plan.problem.emit, name}))}]"
     sink.report("V29", Finding(text, fix=fix, targets=TARGETS), at="emit")
 
 
 def _check_directive_values(plan: AnyPlan, sink: Sink) -> None:
-    """Report control characters (L16), empty values (L15), and a job name with a slash (L15)."""
+    """Report values with control characters (L16), empty values and slashes in the name (L15)."""
     slurm = plan.problem.launch.slurm
     words = {"name": plan.problem.name}
     for field in _TEXT_FIELDS:
@@ -102,7 +103,7 @@ def _check_directive_values(plan: AnyPlan, sink: Sink) -> None:
 
 
 def _check_time(plan: AnyPlan, sink: Sink) -> None:
-    """Report a time limit that Slurm cannot parse (L17), and a warning time out of range (L19)."""
+    """Report a time limit that Slurm cannot parse (L17) and an invalid warning time (L19)."""
     slurm = plan.problem.launch.slurm
     seconds = None
     limit = slurm.time_limit
@@ -125,9 +126,10 @@ def _check_time(plan: AnyPlan, sink: Sink) -> None:
 
 
 def _suggest_time(limit: str) -> str:
-    """Return the fix that writes ``limit``, such as 48h or 2 days, for Slurm; "" if it is unclear.
+    """Return the fix that sets ``limit``, such as 48h or 2 days, in Slurm's format.
 
-    The time is never shorter than the user's: seconds are kept, and fractions are rounded up.
+    Return "" if the meaning of ``limit`` is unclear. The new limit is never shorter: seconds are
+    kept, and fractions are rounded up.
     """
     if not _WORDED_TIME.fullmatch(limit.strip().lower()):
         return ""
@@ -140,7 +142,7 @@ def _suggest_time(limit: str) -> str:
 
 
 def _check_log_dir(plan: AnyPlan, sink: Sink) -> None:
-    """Report a log folder that is absolute, empty, or has characters special to Slurm (L21)."""
+    """Report a log folder that is absolute or empty, or that contains special characters (L21)."""
     log_dir = plan.problem.launch.slurm.log_dir
     path = PurePosixPath(log_dir)
     # Backslash and % are special in file name patterns of Slurm; ~ is not expanded in quotes.
@@ -178,14 +180,17 @@ def _check_container(plan: AnyPlan, sink: Sink) -> None:
 
 
 def _check_nvlink_domains(plan: AnyPlan, sink: Sink) -> None:
-    """Report a plan whose hosts per NVLink domain Slurm may not respect (L23)."""
+    """Report that Slurm may not use the plan's number of hosts per NVLink domain (L23)."""
     slurm, cluster = plan.problem.launch.slurm, plan.problem.cluster
     if not nvlink_spans_hosts(cluster):
         return
     shares = Counter(host.nvlink_domain for host in plan.placement.hosts)
     version = parse_version(slurm.version)
     if not cluster.named and len(shares) > 1 and version < SEGMENT_SINCE:
-        text = f"Slurm {slurm.version} has no --segment, so racks may get other numbers of hosts"
+        text = (
+            f"Slurm {slurm.version} has no --segment, so the numbers of hosts per rack may differ "
+            "from the plan"
+        )
         help_text = (
             f"the job stops unless its racks have {sorted(shares.values(), reverse=True)} hosts"
         )

@@ -30,7 +30,7 @@ def check_directives(plan: AnyPlan, sink: Sink) -> None:
     """Report directives that sbatch rejects, or that contradict the plan (L28)."""
     slurm = plan.problem.launch.slurm
     for index, entry in enumerate(slurm.extra):
-        problem = _extra_problem(entry)
+        problem = _find_directive_fault(entry)
         if problem is not None:
             text, help_text = problem
             finding = Finding(text, help=help_text, targets=TARGETS)
@@ -48,8 +48,8 @@ def check_directives(plan: AnyPlan, sink: Sink) -> None:
     _check_hosts(plan, sink)
 
 
-def _extra_problem(entry: str) -> tuple[str, str] | None:
-    """Return (problem, help) of an entry of ``launch.slurm.extra``; None if it is valid."""
+def _find_directive_fault(entry: str) -> tuple[str, str] | None:
+    """Return (problem, help) for an entry of ``launch.slurm.extra``; None if the entry is valid."""
     shown = f"{entry!r:.{_SHOWN}}"
     if breaks_directive(entry):
         return f"{shown} has a control character", "put the directive on one line"
@@ -72,7 +72,7 @@ def _extra_problem(entry: str) -> tuple[str, str] | None:
 
 
 def _requests_gpus(gres: str) -> bool:
-    """Return True if a value of ``--gres`` contains GPUs: gpu:8, lustre:1,gpu:h100:8."""
+    """Return True if ``gres`` contains GPUs, as in ``lustre:1,gpu:h100:8``."""
     names = (one.strip().removeprefix("gres/").partition(":")[0] for one in gres.split(","))
     return any(name.lower() in ("gpu", "none", "help", "") for name in names)
 
@@ -97,7 +97,7 @@ def _check_hosts(plan: AnyPlan, sink: Sink) -> None:
     excluded = set(lists.get("exclude", ()))
     needed = planned if cluster.named else wanted
     if cluster.named and slurm.nodelist is not None:
-        text = f"the plan determines the hosts: --nodelist has the {len(planned)} hosts of cluster"
+        text = f"--nodelist is already set to the {len(planned)} hosts named under cluster"
         finding = Finding(text, fix=f"remove {AT}.nodelist", targets=TARGETS)
         sink.report("L28", finding, at=f"{AT}.nodelist")
     elif len(wanted) > len(planned):
@@ -106,7 +106,7 @@ def _check_hosts(plan: AnyPlan, sink: Sink) -> None:
         finding = Finding(text, help=help_text, targets=TARGETS)
         sink.report("L28", finding, at=f"{AT}.nodelist")
     if both := [host for host in needed if host in excluded]:
-        text = f"--exclude contains {len(both)} of the hosts that the job needs: {both[0]}"
+        text = f"--exclude contains {len(both)} of the hosts that the job needs, such as {both[0]}"
         help_text = "list hosts that are not in use under cluster.unavailable instead"
         finding = Finding(text, help=help_text, targets=TARGETS)
         sink.report("L28", finding, at=f"{AT}.exclude")

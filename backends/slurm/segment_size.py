@@ -9,11 +9,11 @@ from parc.compiler.ir import AnyPlan
 
 
 def hosts_per_segment(plan: AnyPlan) -> int | None:
-    """Return the number of hosts per segment; None if no NVLink domain spans several hosts.
+    """Return the number of hosts per Slurm segment; None if no NVLink domain spans several hosts.
 
-    The number is the greatest common divisor of the plan's hosts per domain. Without segments Slurm
-    fills one block and puts the remaining hosts into the next, for example 18 + 14 hosts instead of
-    16 + 16.
+    The number is the greatest common divisor of the numbers of hosts that the plan uses per domain.
+    Without segments Slurm fills one block and puts the remaining hosts into the next, for example
+    18 + 14 hosts instead of 16 + 16.
     """
     if not nvlink_spans_hosts(plan.problem.cluster):
         return None
@@ -24,7 +24,7 @@ def hosts_per_segment(plan: AnyPlan) -> int | None:
 
 
 def _hosts_per_rack(plan: AnyPlan) -> dict[int, int]:
-    """Return rack number -> number of hosts in that rack, over all its runs of node ranks."""
+    """Return rack number -> number of hosts of the plan in that rack."""
     shares: dict[int, int] = {}
     for rack, hosts in contiguous_rack_runs(plan.problem.cluster, plan.placement.hosts):
         shares[rack] = shares.get(rack, 0) + hosts

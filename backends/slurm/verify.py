@@ -51,7 +51,8 @@ class SlurmVerifier(Verifier):
         if JOB in artifacts:
             yield from read_directive_settings(artifacts[JOB], plan, artifacts)
             comparison = compare_job(plan, artifacts)
-            yield from comparison.decisions if comparison is not None else ()
+            if comparison is not None:
+                yield from comparison.decisions(JOB, plan)
             yield from absent_container(artifacts[JOB])
         if SCRIPT in artifacts:
             yield from read_launch_script_settings(SCRIPT, plan, artifacts)

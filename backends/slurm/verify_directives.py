@@ -100,11 +100,11 @@ def read_directive_settings(
         if hosts is not None and sorted(hosts) == sorted(plan["placement"]["hosts"]):
             expected["nodelist"] = value
     differing = set()
-    for name, words, line in iterate_differences(found, expected):
+    for name, text, needed, line in iterate_differences(found, expected):
         path = _plan_path(name, plan)
         differing.add(path)
-        setting = f"#SBATCH --{name}" if name in found else ""
-        yield Decision(path, words, JOB, line, setting)
+        here, needed = (one and f"#SBATCH --{one.removesuffix('=')}" for one in (text, needed))
+        yield Decision(path, here, JOB, line, here, needed=needed)
     for path in sorted({*PATHS.values(), f"{SLURM}.nodelist", f"{SLURM}.extra"} - differing):
         # The directive is the expected one, or absent as expected.
         yield Decision(path, planned_value(plan, path), JOB)

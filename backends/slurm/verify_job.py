@@ -52,7 +52,7 @@ def compare_job(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Compar
     except DAMAGED:
         raise Malformed(PLAN, 1, f"{SLURM} has a value of the wrong type") from None
     known = known_lines(PACKAGE, LINES, conditions, texts)
-    return compare_lines(JOB, read_script(artifacts[JOB]), known, values, plan)
+    return compare_lines(read_script(artifacts[JOB]), known, values)
 
 
 def absent_container(text: str) -> Iterator[Decision]:
@@ -62,19 +62,20 @@ def absent_container(text: str) -> Iterator[Decision]:
         yield Decision(f"{SLURM}.container_mounts", [], JOB)
 
 
-def _script_values(plan: Mapping[str, Any]) -> dict[str, Value]:
+def _script_values(plan: Mapping[str, Any]) -> tuple[Value, ...]:
     slurm = plan["problem"]["launch"]["slurm"]
     mounts = "".join(f",{mount}" for mount in slurm["container_mounts"])
-    return {
-        "nodes": Value(str(len(plan["placement"]["hosts"]))),
-        "log_dir": Value(shlex.quote(slurm["log_dir"]), f"{SLURM}.log_dir"),
-        "container_image": Value(
-            shlex.quote(slurm["container_image"] or ""), f"{SLURM}.container_image"
+    image = shlex.quote(slurm["container_image"] or "")
+    return (
+        Value("nodes", str(len(plan["placement"]["hosts"]))),
+        Value("log_dir", shlex.quote(slurm["log_dir"]), f"{SLURM}.log_dir"),
+        Value("container_image", image, f"{SLURM}.container_image"),
+        Value(
+            "container_mounts",
+            shlex.quote(mounts) if mounts else "",
+            f"{SLURM}.container_mounts",
         ),
-        "container_mounts": Value(
-            shlex.quote(mounts) if mounts else "", f"{SLURM}.container_mounts"
-        ),
-    }
+    )
 
 
 def _script_conditions(plan: Mapping[str, Any]) -> Iterator[str]:

@@ -33,7 +33,7 @@ EXECUTOR = "--distributed-executor-backend"
 
 
 def planned_flags() -> frozenset[str]:
-    """Return the flags that a plan determines, whether it sets them or leaves them out."""
+    """Return the names of the flags that a plan determines, including those that it omits."""
     return frozenset(row.setting for row in flag_table(PACKAGE).rows)
 
 

@@ -11,7 +11,7 @@ from parc.backends.vllm.environment import ALLOW_LONG, serving_environment
 from parc.backends.vllm.plan_checks import check_vllm
 from parc.backends.vllm.rules_axes import AXIS_RULES
 from parc.backends.vllm.rules_experts import EXPERT_RULES
-from parc.backends.vllm.rules_tensor_parallel import TENSOR_PARALLEL_RULES, divisors
+from parc.backends.vllm.rules_tensor_parallel import TENSOR_PARALLEL_RULES, divisors_up_to
 from parc.backends.vllm.serve_script import PATH, serve_script
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
@@ -79,8 +79,8 @@ class Vllm:
     def cache_degrees(self, model: Model, layout: ServingLayout) -> tuple[int, ...]:
         """Return the valid decode context parallel sizes (dcp).
 
-        dcp splits the KV cache over ranks that would otherwise all store the same part of it. With
-        latent attention these are all tensor-parallel ranks, otherwise groups of tp / kv_heads
+        Decode context parallelism splits the KV cache over ranks that would otherwise store copies
+        of it: with latent attention all tensor-parallel ranks, otherwise groups of tp / kv_heads
         ranks.
         """
         if layout.pcp > 1:
@@ -89,10 +89,10 @@ class Vllm:
         copies = layout.tp if latent else layout.tp // model.attention.kv_heads
         # ``copies`` is 0 if tp is smaller than the number of key-value heads: then no rank stores a
         # copy.
-        return tuple(divisors(copies)) or (1,)
+        return tuple(divisors_up_to(copies)) or (1,)
 
     def rules(self, problem: ServingProblem) -> tuple[ServingRule, ...]:
-        """Return the rules that a layout must satisfy; they are the same for all versions."""
+        """Return the rules that a layout must satisfy; all versions of vLLM have the same."""
         return RULES
 
     def mesh(self, layout: ServingLayout) -> Mesh:
@@ -102,7 +102,7 @@ class Vllm:
         sizes and lower-case letters coordinates. Source: distributed/parallel_state.py,
         initialize_model_parallel.
         """
-        return Mesh.of(
+        return Mesh.from_sizes(
             (
                 ("tp", layout.tp),
                 # Only pcp adds ranks; dcp reuses the ranks of tp.
@@ -137,11 +137,11 @@ class Vllm:
         return ("serve", *engine_command_words(plan, executor))
 
     def environment(self, plan: ServingPlan) -> tuple[Variable, ...]:
-        """Return the variables for the network, for uneven stages, and from the spec."""
+        """Return the variables for the network, for uneven pipeline stages, and of the spec."""
         return serving_environment(plan)
 
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
-        """Report arguments, ports and step sizes that vLLM rejects or with which it is slow."""
+        """Report models, arguments, ports and kernels that vLLM rejects or that are slow."""
         check_vllm(plan, sink)
 
     def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:

@@ -20,12 +20,12 @@ copies."""
 
 def check_formats(service: Service, gpu: Gpu, sink: Sink) -> None:
     """Report unsupported formats of weights (R03), quantization (V06) and KV cache (R04)."""
-    _check_weights(service, gpu, sink)
+    _check_weight_format(service, gpu, sink)
     _check_quantization(service, sink)
-    _check_cache(service, sink)
+    _check_cache_format(service, sink)
 
 
-def _check_weights(service: Service, gpu: Gpu, sink: Sink) -> None:
+def _check_weight_format(service: Service, gpu: Gpu, sink: Sink) -> None:
     """Report a weight format for which vLLM has no kernels on this GPU (R03)."""
     weights, capability = service.setup.weights, gpu.compute_capability
     need = LEAST_CAPABILITY[weights]
@@ -57,7 +57,7 @@ def _check_quantization(service: Service, sink: Sink) -> None:
     sink.report("V06", finding, at="job.quantize")
 
 
-def _check_cache(service: Service, sink: Sink) -> None:
+def _check_cache_format(service: Service, sink: Sink) -> None:
     """Report a KV cache format that is neither fp8 nor the format of the activations (R04)."""
     weights, cache = service.setup.weights, service.setup.kv
     activations = "fp16" if weights == "fp16" else "bf16"

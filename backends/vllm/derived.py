@@ -38,7 +38,10 @@ def executor_backend(plan: ServingPlan) -> str | None:
 
 
 def enables_expert_parallel(plan: ServingPlan) -> bool:
-    """Return True if expert parallelism is on; vLLM derives the size tp x pcp x dp."""
+    """Return True if expert parallelism is on.
+
+    vLLM has no flag for the expert parallel size; it is tp x pcp x dp.
+    """
     return plan.layout.ep > 1
 
 
@@ -48,9 +51,9 @@ def all2all_backend(plan: ServingPlan) -> str | None:
 
 
 def enables_eplb(plan: ServingPlan) -> bool:
-    """Return True if the spec sets ``redundant_experts``, which turns on EPLB, even with 0.
+    """Return True if the spec sets ``redundant_experts`` to any number, even 0.
 
-    EPLB is vLLM's load balancer of experts.
+    This turns on EPLB, vLLM's load balancer of experts.
     """
     return plan.problem.pins.redundant_experts is not None
 

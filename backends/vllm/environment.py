@@ -14,7 +14,10 @@ ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 
 
 def serving_environment(plan: ServingPlan) -> tuple[Variable, ...]:
-    """Return (name, value, reason) of every variable; a repeated name gets the last value."""
+    """Return (name, value, reason) of every environment variable of the vLLM processes.
+
+    If a variable is set twice, the result contains the last value, which is that of the spec.
+    """
     problem = plan.problem
     hosts = engine_hosts(plan.layout, problem.cluster.node.gpus) or 1
     network = network_environment(problem.cluster, problem.launch) if hosts > 1 else ()

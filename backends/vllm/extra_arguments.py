@@ -14,7 +14,7 @@ from parc.backends.shared.extra_arguments import (
     report_extra_arguments,
 )
 from parc.backends.vllm.arguments import PACKAGE, Argument, planned_flags
-from parc.backends.vllm.processes import processes
+from parc.backends.vllm.processes import plan_processes
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import ServingPlan
 
@@ -57,11 +57,11 @@ def check_launch_args(plan: ServingPlan, planned: tuple[Argument, ...], sink: Si
 def _check_api_server_count(
     plan: ServingPlan, extras: tuple[ExtraArgument, ...], sink: Sink
 ) -> None:
-    """Report a number of API servers in ``launch.args`` if hosts are headless (F03).
+    """Report a number of API servers in ``launch.args`` if some hosts have none (F03).
 
     A headless host runs no API server, and vLLM rejects the flag there.
     """
-    headless = [one.node for one in processes(plan) if not one.ports]
+    headless = [one.node for one in plan_processes(plan) if not one.ports]
     found = next((one for one in extras if one.flag in SERVERS), None)
     if found is None or not headless:
         return
@@ -102,7 +102,7 @@ def explain_unknown_flag(flag: str) -> Finding:
 
 
 def _explain_planned_flag(flag: str, means: str, planned: tuple[Argument, ...]) -> Finding:
-    """Return the finding (F02) that the plan already determines ``flag``.
+    """Return the finding F02: the plan already determines ``flag``.
 
     ``means`` is the long name of the flag, without negation.
     """

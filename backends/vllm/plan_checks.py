@@ -8,7 +8,7 @@ from parc.backends.shared.launch_rules import VARIABLE_NAME, check_user_shell
 from parc.backends.vllm.arguments import shared_arguments
 from parc.backends.vllm.defaults import DP_RPC_PORT, LOW_LATENCY_TOKENS, SUPERVISOR_PORT
 from parc.backends.vllm.extra_arguments import check_launch_args
-from parc.backends.vllm.processes import processes
+from parc.backends.vllm.processes import plan_processes
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.plan_check import PlanCheck
 from parc.compiler.ir import ServingPlan
@@ -26,14 +26,14 @@ TRUST = "--trust-remote-code"
 
 
 def check_vllm(plan: ServingPlan, sink: Sink) -> None:
-    """Check the model family, ``launch.args``, ports, and communication kernels of a plan."""
+    """Report models, arguments, names, ports and kernels that vLLM rejects or that are slow."""
     for check in PLAN_CHECKS:
         check.run(plan, sink)
-    _check_names(plan, sink)
+    _check_variable_and_interface_names(plan, sink)
 
 
-def _check_family(plan: ServingPlan, sink: Sink) -> None:
-    """Report a model that vLLM cannot load, or only with --trust-remote-code (V31)."""
+def _check_model_family(plan: ServingPlan, sink: Sink) -> None:
+    """Report a model that vLLM cannot load, or can load only with --trust-remote-code (V31)."""
     problem = plan.problem
     model, version = problem.model, problem.version("vllm")
     if model.family in REMOVED:
@@ -54,10 +54,10 @@ def _check_family(plan: ServingPlan, sink: Sink) -> None:
         sink.report("V31", finding, at="model")
 
 
-def _check_names(plan: ServingPlan, sink: Sink) -> None:
-    """Report invalid names of variables (L18) and network interfaces (N01).
+def _check_variable_and_interface_names(plan: ServingPlan, sink: Sink) -> None:
+    """Report invalid names of environment variables (L18) and network interfaces (N01).
 
-    The launchers report the same texts, so that each is shown once.
+    The launchers report these mistakes with the same texts, so that PARC shows each mistake once.
     """
     for name, _ in plan.problem.launch.env:
         if not VARIABLE_NAME.fullmatch(name):
@@ -74,7 +74,7 @@ def _check_names(plan: ServingPlan, sink: Sink) -> None:
 def _check_ports(plan: ServingPlan, sink: Sink) -> None:
     """Report a port above 65535 (L20), and a port that two processes of a host use (L10)."""
     by_host: dict[int, dict[int, str]] = {}
-    for process in processes(plan):
+    for process in plan_processes(plan):
         used = by_host.setdefault(process.node, {})
         ports = [(port, "an API server") for port in process.ports]
         # Rendezvous ports are shared by all processes of an engine, but only one of them is on a
@@ -95,9 +95,10 @@ def _check_ports(plan: ServingPlan, sink: Sink) -> None:
 
 
 def _report_port(plan: ServingPlan, found: tuple[int, str, str | None], sink: Sink) -> None:
-    """Report a port that another process uses (L10), or that is above 65535 (L20).
+    """Report a port that two processes use (L10), or that is above 65535 (L20).
 
-    ``found`` is (port, its owner, the other owner or None).
+    ``found`` is (port, its user, another user of the port or None); a user is a flag or an API
+    server.
     """
     port, owner, other = found
     what = f"{other} uses the same port on this host" if other else f"{port} > {LAST_PORT}"
@@ -106,7 +107,7 @@ def _report_port(plan: ServingPlan, found: tuple[int, str, str | None], sink: Si
     finding = Finding(
         f"port {port} is not available for {owner}",
         label=what,
-        help=f"API servers count up from launch.port; {reserved}",
+        help=f"API servers use consecutive ports from launch.port on; {reserved}",
         fix="launch.port: 8000",
         targets=TARGETS,
     )
@@ -121,8 +122,8 @@ def _check_low_latency(plan: ServingPlan, sink: Sink) -> None:
     finding = Finding(
         f"deepep_low_latency buffers are sized for small steps, but steps have {tokens} tokens",
         label=f"{tokens} tokens > {LOW_LATENCY_TOKENS}, vLLM's default with these kernels",
-        help="x.size(0) <= num_max_dispatch_tokens_per_rank fails at the first long prompt, or "
-        "the buffers use GPU memory that the plan does not include",
+        help="either vLLM's assertion x.size(0) <= num_max_dispatch_tokens_per_rank fails at the "
+        "first long prompt, or the buffers use GPU memory that the plan does not include",
         fix=f"job.max_num_batched_tokens: {LOW_LATENCY_TOKENS}",
         causes=(Cause("layout.all2all", "all2all selects these kernels"),),
         targets=TARGETS,
@@ -131,12 +132,12 @@ def _check_low_latency(plan: ServingPlan, sink: Sink) -> None:
 
 
 def _check_all_reduce(plan: ServingPlan, sink: Sink) -> None:
-    """Report a tp over more PCIe GPUs than vLLM's own all-reduce supports (T10)."""
+    """Report that tp spans more PCIe GPUs than vLLM's own all-reduce supports (T10)."""
     node, tp = plan.problem.cluster.node, plan.layout.tp
     # NVLink connects the GPUs, or a single GPU needs no all-reduce.
     if node.nvlink_domain > 1 or node.gpus == 1 or tp <= CUSTOM_ALL_REDUCE:
         return
-    reductions = sum(kind.parts for kind in plan.problem.model.layer_kinds)
+    reductions = sum(kind.sub_layers for kind in plan.problem.model.layer_kinds)
     finding = Finding(
         "Custom allreduce is disabled because it's not supported on more than two PCIe-only GPUs",
         label=f"tp {tp}: {reductions} all-reduces per token at {node.link_gb_per_s:g} GB/s",
@@ -152,7 +153,7 @@ def _check_arguments(plan: ServingPlan, sink: Sink) -> None:
 
 
 PLAN_CHECKS: tuple[PlanCheck[ServingPlan], ...] = (
-    PlanCheck(("V31",), _check_family),
+    PlanCheck(("V31",), _check_model_family),
     PlanCheck(("F01", "F02", "F03", "V04"), _check_arguments),
     PlanCheck(("L10", "L20"), _check_ports),
     PlanCheck(("V28",), _check_low_latency),

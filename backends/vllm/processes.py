@@ -54,19 +54,19 @@ class EngineHost:
     """Index of the engine on its host, if a host runs several."""
 
     @property
-    def part(self) -> int:
+    def index_in_engine(self) -> int:
         """Index of the host within its engine."""
         return self.node - self.head
 
 
-def processes(plan: ServingPlan) -> tuple[Process, ...]:
+def plan_processes(plan: ServingPlan) -> tuple[Process, ...]:
     """Return all processes of the plan, sorted by host and then by engine."""
     places = sorted(_engine_hosts(plan), key=lambda place: (place.node, place.slot))
     return tuple(_build_process(plan, place) for place in places)
 
 
 def _engine_hosts(plan: ServingPlan) -> Iterator[EngineHost]:
-    """Yield the hosts of every engine."""
+    """Yield every pair of an engine and a host that runs one of its processes."""
     layout = plan.layout
     hosts = engine_hosts(layout, plan.problem.cluster.node.gpus) or 1
     # Engines that share a host have the same node rank and differ in their slot.
@@ -138,18 +138,18 @@ def _supervisor_flags(local: int, place: EngineHost) -> tuple[Flag, ...]:
 def _spanning_rank_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
     """Return the flags of a process if each data-parallel rank spans several hosts.
 
-    vLLM then needs the number of this host within the engine.
+    vLLM then needs the index of the process's host within the engine.
     """
     layout = plan.layout
     flags: list[Flag] = [
         ("--nnodes", place.hosts),
         # Host k of the engine runs ranks k L to (k + 1) L - 1 (v1/executor/multiproc_executor.py).
-        ("--node-rank", place.part),
+        ("--node-rank", place.index_in_engine),
         ("--master-addr", Address(place.head)),
         ("--master-port", plan.problem.launch.master_port),
     ]
     each = place.hosts // layout.dp
-    serves = place.part == 0
+    serves = place.index_in_engine == 0
     if layout.dp > 1:
         flags += [
             ("--data-parallel-address", Address(place.head)),
@@ -157,14 +157,14 @@ def _spanning_rank_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ..
         ]
     if layout.dp > 1 and plan.problem.endpoint.load_balancer == "external":
         flags.append(("--data-parallel-external-lb", None))
-        serves = place.part % each == 0
+        serves = place.index_in_engine % each == 0
     return tuple(flags) if serves else (*flags, ("--headless", None))
 
 
 def _unsplit_rank_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
-    """Return the flags of a process if no data-parallel rank of the engine spans several hosts."""
+    """Return the flags of a process if each data-parallel rank of the engine is on one host."""
     local = plan.layout.dp // place.hosts
-    start = place.part * local
+    start = place.index_in_engine * local
     meet: tuple[Flag, ...] = (
         ("--data-parallel-address", Address(place.head)),
         ("--data-parallel-rpc-port", DP_RPC_PORT),
@@ -172,11 +172,11 @@ def _unsplit_rank_flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...
     balancer = plan.problem.endpoint.load_balancer
     if balancer == "internal":
         flags = (("--data-parallel-size-local", local), *meet)
-        if place.part == 0:
+        if place.index_in_engine == 0:
             return flags
         return (*flags, ("--data-parallel-start-rank", start), ("--headless", None))
     if local == 1:  # with one rank per host, hybrid and external are the same
-        return (("--data-parallel-rank", place.part), *meet)
+        return (("--data-parallel-rank", place.index_in_engine), *meet)
     if balancer == "hybrid":
         own: tuple[Flag, ...] = (
             ("--data-parallel-hybrid-lb", None),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parc.backends.vllm.defaults import default_stages
-from parc.backends.vllm.rules_tensor_parallel import divisors
+from parc.backends.vllm.rules_tensor_parallel import divisors_up_to
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir.serving import ServingLayout
 from parc.compiler.ir.serving_plan import ServingProblem, ServingRule
@@ -19,8 +19,8 @@ def _has_empty_stages(problem: ServingProblem, layout: ServingLayout) -> bool:
     return layout.pp > problem.model.layers or _has_stage_without_experts(problem, layout)
 
 
-def _stage_patterns(problem: ServingProblem, layout: ServingLayout) -> Iterator[str]:
-    """Yield the part of the model's layer pattern on each pipeline stage."""
+def _pattern_per_stage(problem: ServingProblem, layout: ServingLayout) -> Iterator[str]:
+    """Yield the letters of the model's layer pattern for each pipeline stage."""
     model, first = problem.model, 0
     for count in layout.stages or default_stages(model.layers, layout.pp):
         yield model.pattern[first : first + count]
@@ -31,7 +31,7 @@ def _has_stage_without_experts(problem: ServingProblem, layout: ServingLayout) -
     """Return True if the model has a layer pattern and a stage without routed layers."""
     model = problem.model
     has_routed = model.pattern and model.experts is not None
-    return bool(has_routed) and any("E" not in part for part in _stage_patterns(problem, layout))
+    return bool(has_routed) and any("E" not in part for part in _pattern_per_stage(problem, layout))
 
 
 def _explain_stages(problem: ServingProblem, layout: ServingLayout) -> Finding:
@@ -50,7 +50,7 @@ def _explain_stages(problem: ServingProblem, layout: ServingLayout) -> Finding:
 
 
 def _explain_stage_without_experts(problem: ServingProblem, layout: ServingLayout) -> Finding:
-    parts = enumerate(_stage_patterns(problem, layout))
+    parts = enumerate(_pattern_per_stage(problem, layout))
     number, part = next((number, part) for number, part in parts if "E" not in part)
     return Finding(
         f"stage {number} has no routed layer, which vLLM's class for this pattern requires",
@@ -89,10 +89,10 @@ def _explain_stage_pins(problem: ServingProblem, layout: ServingLayout) -> Findi
 
 
 def _violates_context_parallel_sizes(problem: ServingProblem, layout: ServingLayout) -> bool:
-    return _context_parallel_problem(problem, layout) is not None
+    return _find_context_parallel_fault(problem, layout) is not None
 
 
-def _context_parallel_problem(
+def _find_context_parallel_fault(
     problem: ServingProblem, layout: ServingLayout
 ) -> tuple[str, str] | None:
     """Return (vLLM's message, numbers) if the context parallel sizes are invalid, else None."""
@@ -106,7 +106,7 @@ def _context_parallel_problem(
         return (
             f"tp_size={tp} must be divisible by dcp_size={dcp}.",
             f"{tp} % {dcp} = {tp % dcp}, must be 0; valid values: "
-            f"{', '.join(map(str, divisors(tp)))}",
+            f"{', '.join(map(str, divisors_up_to(tp)))}",
         )
     # With pcp, a dcp group is a slice of the pcp axis first, then of tp
     # (initialize_model_parallel).
@@ -119,10 +119,10 @@ def _context_parallel_problem(
         )
     if pcp > 1 and dcp > 1:
         return "MLAAttention does not support PCP+DCP.", f"pcp {pcp}, dcp {dcp}"
-    return None if dcp == 1 else _grouped_query_dcp_problem(problem, layout)
+    return None if dcp == 1 else _find_grouped_query_fault(problem, layout)
 
 
-def _grouped_query_dcp_problem(
+def _find_grouped_query_fault(
     problem: ServingProblem, layout: ServingLayout
 ) -> tuple[str, str] | None:
     """Return (vLLM's message, numbers) if dcp is invalid with grouped queries, else None.
@@ -156,7 +156,7 @@ def _grouped_query_dcp_problem(
 
 
 def _explain_context_parallel_sizes(problem: ServingProblem, layout: ServingLayout) -> Finding:
-    message, numbers = _context_parallel_problem(problem, layout) or ("", "")
+    message, numbers = _find_context_parallel_fault(problem, layout) or ("", "")
     prefill = layout.pcp > 1 and problem.model.attention.latent is None
     return Finding(
         message.rstrip("."),

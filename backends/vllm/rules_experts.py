@@ -75,7 +75,7 @@ def _has_dense_data_parallelism(problem: ServingProblem, layout: ServingLayout) 
 
 def _explain_dense_data_parallelism(problem: ServingProblem, layout: ServingLayout) -> Finding:
     return Finding(
-        "data parallelism inside an engine is not useful for dense models: its ranks would be "
+        "data parallelism inside an engine is not useful for dense models: the ranks would be "
         "independent engines",
         label=f"dp {layout.dp}, but {problem.model.name} has no experts",
         help=f"layout.replicas: {layout.dp} starts as many engines (vLLM: Non-MoE models do not "

@@ -21,7 +21,7 @@ MOST_SHOWN_DEGREE = 64
 Violates = Callable[[ServingProblem, ServingLayout], bool]
 
 
-def divisors(number: int, most: int = MOST_SHOWN_DEGREE) -> list[int]:
+def divisors_up_to(number: int, most: int = MOST_SHOWN_DEGREE) -> list[int]:
     """Return the divisors of ``number`` up to ``most`` in ascending order."""
     return [degree for degree in range(1, min(number, most) + 1) if number % degree == 0]
 
@@ -73,7 +73,7 @@ def _splits_vocabulary_unevenly(problem: ServingProblem, layout: ServingLayout) 
 def _split_tensors(
     problem: ServingProblem, layout: ServingLayout
 ) -> Iterator[tuple[str, str, int, int]]:
-    """Yield (spec path, name, width, number of ranks that share the width) of each split tensor."""
+    """Yield (spec path, name, width, ranks) of each split tensor; ``ranks`` share the width."""
     model = problem.model
     if model.ffn.size and model.dense_layers:
         yield "model.ffn", "MLP", model.ffn.size, layout.tp
@@ -86,10 +86,10 @@ def _split_tensors(
 def _scaled_tensors(
     problem: ServingProblem, layout: ServingLayout
 ) -> Iterator[tuple[str, str, int, int]]:
-    """Yield (spec path, name, width, number of ranks that share the width) of quantized tensors.
+    """Yield (spec path, name, width, ranks) of each split tensor with quantized weights.
 
-    A block is a group of quantized weights that share a scale. Attention is not included, because
-    each of its heads consists of whole blocks.
+    A number of ``ranks`` share the width. Attention is not included, because each of its heads
+    consists of whole blocks, groups of weights with a common scale.
     """
     yield from _split_tensors(problem, layout)
     linear = problem.model.linear
@@ -122,17 +122,17 @@ def _cuts_integer_groups(problem: ServingProblem, layout: ServingLayout) -> bool
 def _valid_tp(
     problem: ServingProblem, layout: ServingLayout, violates: Violates
 ) -> tuple[str, str]:
-    """Return (valid tp sizes as text, suggested fix), if no other parallel size changes.
+    """Return (valid tp sizes as text, fix), with all other parallel sizes unchanged.
 
-    The fix sets tp to the largest valid size up to the current one. It is empty if the current size
-    is valid.
+    The fix sets tp to the largest valid size that does not exceed the current one; the fix is empty
+    if the current size is valid.
     """
 
-    def is_valid(tp: int) -> bool:
+    def is_valid_tp(tp: int) -> bool:
         ep = tp * layout.pcp * layout.dp if layout.ep > 1 else 1
         return not violates(problem, replace(layout, tp=tp, ep=ep))
 
-    valid = [tp for tp in divisors(problem.model.attention.heads) if is_valid(tp)]
+    valid = [tp for tp in divisors_up_to(problem.model.attention.heads) if is_valid_tp(tp)]
     largest = max((tp for tp in valid if tp <= layout.tp), default=1)
     fix = f"layout.tp: {largest}" if largest != layout.tp else ""
     return ", ".join(map(str, valid)) or "none", fix
@@ -207,7 +207,7 @@ def _explain_uneven_widths(problem: ServingProblem, layout: ServingLayout) -> Fi
     return Finding(
         f"the width of the {tensor} ({width}) is not divisible by the {ranks} ranks that split it",
         label=f"{width} % {ranks} = {width % ranks}, must be 0",
-        help=f"valid tp: {valid}" + _expert_hint(tensor),
+        help=f"valid tp: {valid}" + _suggest_expert_parallelism(tensor),
         fix=fix,
         causes=(Cause(path, f"the width of the {tensor} is {width}"),),
         targets=TARGETS,
@@ -233,7 +233,7 @@ def _explain_cut_scale_blocks(problem: ServingProblem, layout: ServingLayout) ->
     return Finding(
         f"{message} ({tensor})",
         label=f"{width} / {ranks} = {share}, {share} % {block} = {share % block}, must be 0",
-        help=f"valid tp: {valid}" + _expert_hint(tensor),
+        help=f"valid tp: {valid}" + _suggest_expert_parallelism(tensor),
         fix=fix,
         causes=(
             Cause("job.precision", f"{block} weights of a block share a scale"),
@@ -243,8 +243,8 @@ def _explain_cut_scale_blocks(problem: ServingProblem, layout: ServingLayout) ->
     )
 
 
-def _expert_hint(tensor: str) -> str:
-    """Return the hint that expert parallelism avoids splitting experts; "" for other tensors."""
+def _suggest_expert_parallelism(tensor: str) -> str:
+    """Return the hint that expert parallelism does not split experts; "" for other tensors."""
     return "; with layout.ep: on, experts stay whole" if tensor == "expert" else ""
 
 

@@ -7,7 +7,7 @@ from itertools import groupby
 from parc.backends.shared.render import render, shell_word
 from parc.backends.vllm.arguments import shared_arguments
 from parc.backends.vllm.environment import serving_environment
-from parc.backends.vllm.processes import Address, Flag, Process, processes
+from parc.backends.vllm.processes import Address, Flag, Process, plan_processes
 from parc.compiler.ir import Artifact, ServingPlan
 
 PATH = "vllm/serve.sh"
@@ -21,7 +21,7 @@ def serve_script(plan: ServingPlan) -> Artifact:
     Everything that differs between hosts is in the table at the end of the script.
     """
     problem, placement = plan.problem, plan.placement
-    running = processes(plan)
+    running = plan_processes(plan)
     # groupby needs sorted input, and processes() sorts by host
     by_host = groupby(running, key=lambda process: process.node)
     values = {
@@ -64,7 +64,7 @@ def _shared_arguments(plan: ServingPlan) -> list[tuple[str, list[tuple[str, ...]
 
 
 def _host_row(plan: ServingPlan, node: int, running: list[Process]) -> dict[str, object]:
-    """Return the row of the script's table for host ``node``, on which ``running`` is started."""
+    """Return the table row of host ``node``, which starts the processes ``running``."""
     host = plan.placement.hosts[node].name if plan.problem.cluster.named else f"host {node}"
     each = plan.placement.ranks_per_node
     ports = [port for process in running for port in process.ports]
@@ -88,7 +88,7 @@ def shell_flags(flags: tuple[Flag, ...]) -> str:
 
 
 def _shell_value(value: str | int | Address | None) -> str:
-    """Return the value of a flag as shell text with a leading space; empty if it has none."""
+    """Return ``value`` as shell text with a leading space; empty if ``value`` is None."""
     if value is None:
         return ""
     if isinstance(value, Address):

@@ -32,8 +32,14 @@ from parc.backends.vllm.verify_processes import (
     read_process_settings,
     verify_processes,
 )
-from parc.backends.vllm.verify_program import program_lines, variable_lines
-from parc.backends.vllm.verify_script import SCRIPT, Process, Script, Word, read_script
+from parc.backends.vllm.verify_script import (
+    SCRIPT,
+    Process,
+    Script,
+    Word,
+    compare_program,
+    read_script,
+)
 from parc.backends.vllm.verify_settings import PARTITION, Command, read_flag_settings
 from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.verify.read_emitted import LARGEST, Malformed
@@ -111,9 +117,8 @@ class VllmVerifier(EngineVerifier):
             return
         script, problem = read_script(artifacts[SCRIPT]), _planned_problem(artifacts)
         sizes = _read_sizes(script)
-        partition = [Word(value, line) for name, value, line in script.exports if name == PARTITION]
-        last = partition[-1] if partition else None
-        command = Command(SCRIPT, script.checkpoint, script.common, last, executor="mp")
+        partition = Word(*script.exports[PARTITION]) if PARTITION in script.exports else None
+        command = Command(SCRIPT, script.checkpoint, script.common, partition, executor="mp")
         yield from read_flag_settings(command, problem.get("model", {}).get("layers"))
         deployment = read_deployment(script, sizes.replica_ranks, sizes.dp)
         if deployment is not None:
@@ -165,24 +170,16 @@ class VllmVerifier(EngineVerifier):
         if SCRIPT not in artifacts:
             return
         script, problem = read_script(artifacts[SCRIPT]), _planned_problem(artifacts)
-        expected = program_lines(
-            nodes=script.node_count,
-            named=bool(script.hosts),
-            interface=script.interface is not None,
-            variables=variable_lines(
-                len(script.exports),
-                setup=bool(problem and problem["launch"]["setup"]),
-                inherited=inherited_names(artifacts[SCRIPT]),
-            ),
-        )
-        verify_program(SCRIPT, script.program, expected, sink)
+        inherited = inherited_names(artifacts[SCRIPT])
+        result = compare_program(script, bool(problem and problem["launch"]["setup"]), inherited)
+        verify_program(SCRIPT, result.found, result.expected, sink)
         sizes = _read_sizes(script)
         deployment = read_deployment(script, sizes.replica_ranks, sizes.dp)
         if deployment is not None:
             verify_processes(script, deployment, sink)
             if deployment.hosts != script.node_count:
                 message = f"nodes is {script.node_count}, but {deployment.hosts} hosts start ranks"
-                report_change(SCRIPT, script.nodes.line, message, "", sink)
+                report_change(SCRIPT, script.nodes.line, message, sink)
         if problem:
             required, user = _expected_variables(problem, _has_spanning_engine(script))
             verify_required(SCRIPT, _checked_exports(script, user), required, user, sink)
@@ -245,7 +242,8 @@ def _planned_problem(artifacts: Mapping[str, str]) -> Mapping[str, Any]:
 
 def _checked_exports(script: Script, user: Mapping[str, str]) -> list[Export]:
     """Return the exported variables, without the one that is compared as ``layout.stages``."""
-    return [Export(*one) for one in script.exports if one[0] != PARTITION or one[0] in user]
+    exports = script.exports.items()
+    return [Export(name, *one) for name, one in exports if name != PARTITION or name in user]
 
 
 def _has_spanning_engine(script: Script) -> bool:

@@ -89,19 +89,19 @@ def verify_processes(script: Script, plan: Deployment, sink: Sink) -> None:
         if (process.node, process.devices) != (node, devices):
             wanted = ",".join(map(str, devices))
             message = f"the process must be on node rank {node} with the GPUs {wanted}"
-            report_change(SCRIPT, process.line, message, "", sink)
+            report_change(SCRIPT, process.line, message, sink)
             return
         for flag in sorted({*own, *process.own}):
             must, found = own.get(flag), process.own.get(flag)
             if must != found:
                 text = "is missing" if found is None else f"is {found!r:.40}"
                 wanted = "must be absent" if must is None else f"must be {must!r:.40}"
-                message = f"--{flag} {text}, {wanted}"
-                report_change(SCRIPT, process.line, message, f"node rank {node}", sink)
+                message = f"--{flag} {text} on node rank {node}, {wanted}"
+                report_change(SCRIPT, process.line, message, sink)
                 return
     if len(script.processes) != len(expected):
         message = f"{len(script.processes)} processes are started, must be {len(expected)}"
-        report_change(SCRIPT, 1, message, "", sink)
+        report_change(SCRIPT, 1, message, sink)
 
 
 def _expected_processes(

@@ -26,8 +26,8 @@ from benchmarks.accuracy.score import score
 from benchmarks.accuracy.serving_predictions import ServingPrediction
 from benchmarks.accuracy.serving_rows import cluster_of
 from parc.backends.accelerate.memory import accelerate_memory
-from parc.backends.deepspeed.memory import plain_deepspeed
-from parc.backends.megatron.memory import megatron, with_fp8_parameters
+from parc.backends.deepspeed.memory import deepspeed_decoder_memory
+from parc.backends.megatron.memory import megatron_fp8_memory, megatron_memory
 from parc.backends.shared.torch.memory import emitted_decoder_memory, fsdp2_memory
 from parc.backends.torchtitan.memory import torchtitan_memory
 from parc.compiler.catalog.library import Library
@@ -106,18 +106,18 @@ def programs_table() -> str:
     assert cluster is not None, "hgx-h100 is in the catalog"
     facts = cluster.generation
     programs = {
-        "Megatron, bf16": megatron("bf16", facts),
-        "Megatron, fp16": megatron("fp16", facts),
-        "Megatron, fp8": with_fp8_parameters("fp8", facts),
-        "Megatron, mxfp8": megatron("mxfp8", facts),
-        "Megatron, nvfp4": megatron("nvfp4", facts),
+        "Megatron, bf16": megatron_memory("bf16", facts),
+        "Megatron, fp16": megatron_memory("fp16", facts),
+        "Megatron, fp8": megatron_fp8_memory("fp8", facts),
+        "Megatron, mxfp8": megatron_memory("mxfp8", facts),
+        "Megatron, nvfp4": megatron_memory("nvfp4", facts),
         "FSDP2 (`fsdp`)": emitted_decoder_memory(),
         "DDP (`fsdp`)": emitted_decoder_memory().for_zero_stage(0),
         "FSDP2 (`accelerate`)": accelerate_memory(),
         "DDP (`accelerate`)": accelerate_memory().for_zero_stage(0),
         "FSDP2 (`torchtitan`)": torchtitan_memory(),
         "torchtitan of 2024, compiled": fsdp2_memory(),
-        "DeepSpeed, bf16": plain_deepspeed("bf16", 4.0),
+        "DeepSpeed, bf16": deepspeed_decoder_memory("bf16", 4.0),
     }
     rows = []
     for name, one in programs.items():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.problems import MEGATRON
-from parc.backends.megatron.memory import megatron, with_fp8_parameters, with_gradients
+from parc.backends.megatron.memory import megatron_fp8_memory, megatron_memory, with_gradient_bytes
 from parc.backends.shared.torch.memory import fsdp2_memory
 from parc.compiler.cost.memory.peak import stage_memory
 from parc.compiler.cost.setup.stages import stage_contents
@@ -80,9 +80,13 @@ def _program(case: Case) -> ProgramMemory:
     if case.fsdp:
         return fsdp2_memory()
     if precision not in LOW_PRECISION:
-        program = with_gradients(megatron(precision, generation), gradient_bytes, precision)
+        program = with_gradient_bytes(
+            megatron_memory(precision, generation), gradient_bytes, precision
+        )
         return replace(program, fused_norms=case.run.framework != "jax")
-    program = with_gradients(with_fp8_parameters(precision, generation), gradient_bytes, precision)
+    program = with_gradient_bytes(
+        megatron_fp8_memory(precision, generation), gradient_bytes, precision
+    )
     if case.run.framework in ("nemo", "mlperf"):
         state = StateBytes(program.state.weight, 2.0, program.state.optimizer)
         return replace(program, name="nemo", state=state)

@@ -18,12 +18,12 @@ from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.accuracy.problems import MEGATRON, problem_of
-from parc.backends.deepspeed.memory import deepspeed
+from parc.backends.deepspeed.memory import deepspeed_zero_memory
 from parc.backends.megatron.memory import (
-    engine_workspace_bytes,
-    megatron,
-    with_fp8_parameters,
-    with_gradients,
+    megatron_fp8_memory,
+    megatron_memory,
+    transformer_engine_workspace_bytes,
+    with_gradient_bytes,
 )
 from parc.backends.shared.torch.memory import fsdp2_memory
 from parc.compiler.catalog.library import Library
@@ -316,9 +316,9 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
     deviations."""
     name, *features = text.split()
     program = {
-        "megatron": lambda: megatron(precision, generation),
-        "fp8_parameters": lambda: with_fp8_parameters(precision, generation),
-        "deepspeed": lambda: deepspeed(precision),
+        "megatron": lambda: megatron_memory(precision, generation),
+        "fp8_parameters": lambda: megatron_fp8_memory(precision, generation),
+        "deepspeed": lambda: deepspeed_zero_memory(precision),
         "fsdp2": fsdp2_memory,
         "nanotron": nanotron,
     }[name]()
@@ -327,10 +327,10 @@ def program_of(text: str, precision: str, generation: Generation) -> ProgramMemo
     if "eager" in features:
         program = replace(program, last_product=True)
     if "tp_overlap" in features:
-        shared = OVERLAP_STREAMS * engine_workspace_bytes(generation)
+        shared = OVERLAP_STREAMS * transformer_engine_workspace_bytes(generation)
         program = replace(program, workspace_bytes=program.workspace_bytes + shared)
     if "bf16_gradients" in features:
-        program = with_gradients(program, 2.0, precision)
+        program = with_gradient_bytes(program, 2.0, precision)
     if "separate_gradients" in features:
         program = replace(program, placeholder_bytes=0.0)
     dropout = "dropout" in features

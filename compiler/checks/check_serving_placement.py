@@ -47,7 +47,7 @@ def _advise_against_tensor_parallelism(plan: ServingPlan, sink: Sink) -> None:
         return
     best = min(slower, key=lambda one: _relative_loss(plan, one))
     # A layer has one all-reduce per part, attention and MLP.
-    reductions = sum(kind.parts for kind in plan.problem.model.layer_kinds)
+    reductions = sum(kind.sub_layers for kind in plan.problem.model.layer_kinds)
     finding = Finding(
         f"the plan avoids tensor parallelism over PCIe: tp {best.layout.tp} would reduce "
         f"the performance by {_relative_loss(plan, best):.0%}",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from parc.compiler.cost.serving.stages import stage_layers, stage_splits
 from parc.compiler.cost.serving.traffic import estimate_serving
 from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem
-from parc.compiler.ir.problem import allowed
+from parc.compiler.ir.problem import is_size_allowed
 from parc.compiler.topology.arrange import replica_counts, service_hosts
 
 TIE = 0.03
@@ -50,7 +50,7 @@ def _replica_counts(problem: ServingProblem, layout: ServingLayout) -> tuple[int
         return (problem.pins.replicas,)
     cluster = problem.cluster
     counts = replica_counts(layout, cluster.node.gpus, cluster.nodes)
-    return tuple(n for n in counts if allowed(problem.goals.limits, "replicas", n)) or (1,)
+    return tuple(n for n in counts if is_size_allowed(problem.goals.limits, "replicas", n)) or (1,)
 
 
 def _without_idle_replicas(problem: ServingProblem, counts: tuple[int, ...]) -> tuple[int, ...]:

@@ -106,11 +106,12 @@ def _explain_exceeded_cache(problem: ServingProblem, layout: ServingLayout) -> F
     states = f" + {_gib(blocks.states * stage.block_bytes)} GiB of states" if blocks.states else ""
     return Finding(
         # The words of vLLM, so that a search for its error message finds this rule.
-        f"To serve at least one request with the model's max seq len ({service.longest}), "
-        f"{stage.longest_bytes / GIB:.2f} GiB KV cache is needed, which is larger than the "
+        "To serve at least one request with the model's max seq len "
+        f"({service.longest_request_tokens}), {stage.longest_bytes / GIB:.2f} GiB KV cache is "
+        "needed, which is larger than the "
         f"available KV cache memory ({stage.cache_bytes / GIB:.2f} GiB)",
-        label=f"{service.longest} tokens x {per_token:,.0f} B{states} on a rank of stage "
-        f"{stage.stage}",
+        label=f"{service.longest_request_tokens} tokens x {per_token:,.0f} B{states} on a rank of "
+        f"stage {stage.stage}",
         help=(f"the estimated maximum model length is {fits}; or " if fits else "")
         + "increase tp or pp, or set kv_precision fp8",
         # No fix: a shorter length is not what the user asked for.
@@ -190,7 +191,7 @@ def limit_service(problem: ServingProblem, layout: ServingLayout) -> EngineLimit
     divided, blocks = service_blocks(problem, layout), min(stage.blocks for stage in stages)
     setup = service.setup
     pinned = service.max_model_len
-    fits = max(longest_that_fits(problem, layout, stages), service.longest)
+    fits = max(longest_that_fits(problem, layout, stages), service.longest_request_tokens)
     longest = fits if pinned is None else pinned
     seqs = setup.max_running or 1
     return EngineLimits(

@@ -38,5 +38,5 @@ def serving_plan_on_hosts(
         stage_caches(problem, layout, limits.max_model_len),
         found,
         place_service(problem, engine, layout, [available[name] for name in hosts]),
-        ServingSearch(1, (), (ServingCandidate.of(found),), ()),
+        ServingSearch(1, (), (ServingCandidate.from_estimate(found),), ()),
     )

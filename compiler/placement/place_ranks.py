@@ -257,7 +257,7 @@ def _bytes_gap(cost: Cost, least: Cost) -> float | None:
 def _node_numbering(cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: int) -> NodeNumbering:
     """Return the number of node ranks, the pipeline axis, and the hosts to keep together."""
     dense = meshes[0]
-    pipeline = dense.axis("pp")
+    pipeline = dense.axis_by_name("pp")
     # If not aligned, a host has ranks of several stages, so stages cannot be placed separately.
     aligned = pipeline.stride % per_node == 0
     return NodeNumbering(
@@ -275,9 +275,9 @@ def _hosts_kept_together(cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: 
     NVLink domain, or into one rack if NVLink domains end at the host; 1 if no block fits.
     """
     dense, expert = meshes
-    tensor = dense.axis("tp").size
-    experts = expert.axis("tp").size * expert.axis("ep").size
-    blocks = (tensor, tensor * dense.size("cp"), experts)
+    tensor = dense.axis_by_name("tp").size
+    experts = expert.axis_by_name("tp").size * expert.axis_by_name("ep").size
+    blocks = (tensor, tensor * dense.group_size("cp"), experts)
     whole = [block // per_node for block in blocks if block % per_node == 0]
     domain = max(1, cluster.node.nvlink_domain // cluster.node.gpus)
     rack = max(len(rack.hosts) for rack in cluster.racks)

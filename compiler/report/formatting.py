@@ -56,13 +56,12 @@ def exact_tree(tree: Any) -> Any:
     return int(tree) if tree.is_integer() and abs(tree) < 2**53 else ExactFloat(tree)
 
 
-def json_text(document: dict[str, Any], rounded_already: bool = False) -> str:
+def json_text(document: dict[str, Any]) -> str:
     """Return ``document`` as the text of a JSON file.
 
-    Keys are sorted, floats are rounded, and the text ends with a newline. If ``rounded_already`` is
-    True, no number is changed.
+    Keys are sorted, floats other than ``ExactFloat`` are rounded, and the text ends with a newline.
     """
-    return _indented_json(document if rounded_already else round_tree(document), "\n") + "\n"
+    return _indented_json(round_tree(document), "\n") + "\n"
 
 
 def _indented_json(tree: Any, margin: str) -> str:

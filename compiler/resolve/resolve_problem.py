@@ -103,7 +103,7 @@ def _has_efficiency_factors(
 
     stack, generation = framework(targets.framework).stack, cluster.generation
     check_calibration_stack(calibration, cluster.gpu, stack, sink)
-    if stack.row(generation) is not None:
+    if stack.efficiency_for(generation) is not None:
         return True
     file = generation.file or f"generations/{generation.name}.yaml"
     finding = Finding(

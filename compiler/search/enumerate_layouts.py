@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from parc.backends.base import Framework
 from parc.compiler.ir import Layout, ModelChunk, PipelineSplit, Problem, Recompute
-from parc.compiler.ir.problem import allowed
+from parc.compiler.ir.problem import is_size_allowed
 
 
 class ParallelSizes(NamedTuple):
@@ -100,7 +100,7 @@ def _within_limits(problem: Problem, degrees: ParallelSizes) -> bool:
     For models without experts, the limits on ep and etp are ignored.
     """
     axes = ParallelSizes._fields if problem.model.experts is not None else ParallelSizes._fields[:4]
-    return all(allowed(problem.goals.limits, axis, getattr(degrees, axis)) for axis in axes)
+    return all(is_size_allowed(problem.goals.limits, axis, getattr(degrees, axis)) for axis in axes)
 
 
 def _dense_choices(problem: Problem) -> Iterator[tuple[int, int, int, int]]:
@@ -197,7 +197,7 @@ def stage_choices(
         choices = tuple(range(1, max(top, 1) + 1))
     pairs = []
     layers = problem.model.layers
-    for vpp in filter(partial(allowed, problem.goals.limits, "vpp"), choices):
+    for vpp in filter(partial(is_size_allowed, problem.goals.limits, "vpp"), choices):
         # Uneven chunks are tried if the spec fixes vpp, or if stages are uneven without chunks too.
         uneven = bool(pinned) or vpp == 1 or not _fills_chunks_evenly(layers, pp)
         if not uneven and not _fills_chunks_evenly(layers, pp * vpp):
@@ -257,7 +257,7 @@ def micro_batch_choices(problem: Problem, dp: int) -> tuple[int, ...]:
         choices = (1,)  # the rule on the global batch rejects it
     else:
         choices = tuple(n for n in divisors(share) if n <= MAX_MICRO_BATCH)
-    return tuple(n for n in choices if allowed(problem.goals.limits, "micro_batch", n))
+    return tuple(n for n in choices if is_size_allowed(problem.goals.limits, "micro_batch", n))
 
 
 def recompute_levels(problem: Problem, framework: Framework) -> tuple[Recompute, ...]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from parc.backends.base import Engine
 from parc.compiler.ir import ServingLayout, ServingProblem
-from parc.compiler.ir.problem import allowed
+from parc.compiler.ir.problem import is_size_allowed
 
 MOST_STAGES = 16
 """Largest number of pipeline stages that is tried."""
@@ -148,4 +148,4 @@ def _with_expert_parallel_sizes(
 def _sizes_within_limits(problem: ServingProblem, axis: str, degrees: list[int]) -> list[int]:
     """Return those of the sizes ``degrees`` that ``goals.limits`` allows for ``axis``."""
     limits = problem.goals.limits
-    return [one for one in degrees if allowed(limits, axis, one)] if limits else degrees
+    return [one for one in degrees if is_size_allowed(limits, axis, one)] if limits else degrees

@@ -60,7 +60,7 @@ def search_serving_layouts(
     search = ServingSearch(
         enumerated=len(layouts),
         dropped=tuple(sorted(dropped.items())),
-        ranked=tuple(map(ServingCandidate.of, order[:KEPT])),
+        ranked=tuple(map(ServingCandidate.from_estimate, order[:KEPT])),
         rejected=tuple(_best_of_other_tp(order)),
     )
     return order[0], search
@@ -87,7 +87,7 @@ def _best_of_other_tp(order: list[ServingEstimate]) -> list[ServingCandidate]:
         best.setdefault(found.layout.tp, found)
     # Reports compare these candidates with the chosen layout, for example in V30.
     del best[order[0].layout.tp]
-    return [ServingCandidate.of(best[tp]) for tp in sorted(best)]
+    return [ServingCandidate.from_estimate(best[tp]) for tp in sorted(best)]
 
 
 def _explain_empty_search(

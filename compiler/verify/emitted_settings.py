@@ -87,11 +87,16 @@ class EmittedSettings:
         """Report a setting for which the plan has no field, unless its value is ``expected``."""
         value = self.get(setting, default)
         if type(value) is not type(expected) or value != expected:
-            yield self.foreign(setting)
+            yield self.foreign(setting, f"{setting} = {expected!r}")
 
-    def foreign(self, setting: str) -> Decision:
-        """Return a report that the file has ``setting``, for which the plan has no field."""
-        return self.decide(FOREIGN, self.text(setting) or f"{setting} is not set", setting)
+    def foreign(self, setting: str, needed: str = "") -> Decision:
+        """Return a report that the file has ``setting``, for which the plan has no field.
+
+        ``needed`` is the setting that the file needs instead, if it is known.
+        """
+        text = self.text(setting)
+        needed = needed or ("" if text else setting)
+        return Decision(FOREIGN, text, self.file, self.line(setting), text, needed=needed)
 
     def unread(self) -> Iterator[Decision]:
         """Yield a report for each setting in the file that the verifier has not read."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.read_emitted import Malformed
-from parc.compiler.verify.verify_program import report_change
+from parc.compiler.verify.verify_program import cut_text, report_change
 
 DIGITS = 8
 """Hexadecimal digits per statement."""
@@ -85,9 +85,9 @@ def verify_code(file: str, module: ast.Module, digest: str, sink: Sink) -> None:
         if found is None or known != found[1]:
             message = "the program ends before the code that PARC emits"
             if found is not None:
-                message = "the statement is not in the program that PARC emits"
-            text = first_line(found[0]) if found else ""
-            report_change(file, line, message, text, sink)
+                text = cut_text(first_line(found[0]))
+                message = f"the statement is not in the program that PARC emits: {text}"
+            report_change(file, line, message, sink)
             return
 
 

@@ -177,7 +177,9 @@ def _verify_decisions(folder: _EmittedFolder) -> None:
         return
 
     def check(one: Verifier) -> None:
-        _report_malformed(lambda: verify_decisions(plan, one.decisions(artifacts), sink), sink)
+        _report_malformed(
+            lambda: verify_decisions(plan, one.decisions(artifacts), sink, artifacts), sink
+        )
 
     # The combination of a front and its framework replaces the framework's own verifier.
     replaced = folder.framework is not None and folder.framework not in folder.verifiers.values()

@@ -206,7 +206,9 @@ def test_a_model_that_megatron_cannot_express_is_sent_to_targets_that_train_it()
     spec = changed(TRAINED, {**FALCON, "job.global_batch": 512})
     (found,) = errors_of(spec)
     assert found.code == "PARC-E07"
-    assert found.finding.help.startswith("deepspeed and fsdp train it with your own program")
+    assert found.finding.help.startswith(
+        "deepspeed and fsdp train this model with your own program"
+    )
     for target in ("deepspeed", "fsdp"):
         program = {"emit": [target, "slurm"], "launch": {"program": "train.py"}}
         plan, _ = planned(changed(spec, program))

@@ -59,7 +59,7 @@ def caches(
 ) -> tuple[StageCache, ...]:
     """Return the memory of all stages, each computed for itself."""
     model, setup = problem.model, problem.service.setup
-    longest = problem.service.longest if longest is None else longest
+    longest = problem.service.longest_request_tokens if longest is None else longest
 
     def stage_cache(stage: int, first: int, layers: int) -> StageCache:
         weights = weights_bytes(model, setup, layout, (stage, first, layers))

@@ -9,8 +9,8 @@ from parc.compiler.topology.arrange import gpu_order
 from tests.placement.placement_plans import NODE
 
 PCIE = replace(NODE, nvlink_domain=1, link_kind="pcie", gpu_numa=(0, 1) * 4)
-PAIRS = (Mesh.of((("tp", 2), ("dp", 16))),)
-HOST_WIDE = (Mesh.of((("tp", 8), ("dp", 4))),)
+PAIRS = (Mesh.from_sizes((("tp", 2), ("dp", 16))),)
+HOST_WIDE = (Mesh.from_sizes((("tp", 8), ("dp", 4))),)
 
 
 def test_groups_over_pcie_share_a_numa_node() -> None:

@@ -92,7 +92,10 @@ def first_difference(text: str) -> tuple[int, str] | None:
     for found in sink.diagnostics:
         assert found.code == "PARC-A18"
         assert found.span is not None
-        return found.span.line, found.finding.label or found.finding.message
+        message = found.finding.message
+        return found.span.line, message.removeprefix(
+            "the statement is not in the program that PARC emits: "
+        )
     return None
 
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from parc.backends.deepspeed.known_keys import check_key, keys_of
+from parc.backends.deepspeed.known_keys import check_config_key, keys_of
 from parc.backends.deepspeed.launch_files.import_config import BATCH
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.tools.lint.linter import ConfigLinter
@@ -71,7 +71,7 @@ def _check_keys(node: Node, version: str, sink: Sink) -> None:
     """Report keys that DeepSpeed rejects or ignores (X01), in all sections of known_keys.json."""
     section = ".".join(map(str, node.path))
     for key, value in node.value.items():
-        finding = check_key(section, str(key), value, version)
+        finding = check_config_key(section, str(key), value, version)
         if finding is not None:
             sink.report("X01", finding, span=_span_of_key(node, key))
         elif isinstance(value, dict):

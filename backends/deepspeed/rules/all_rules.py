@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from parc.backends.deepspeed.rules.combine import COMBINE_RULES
 from parc.backends.deepspeed.rules.experts import expert_rules
 from parc.backends.deepspeed.rules.optimizer import OPTIMIZER_RULES
 from parc.backends.deepspeed.rules.program import PROGRAM_RULES
 from parc.backends.deepspeed.rules.sequence import SEQUENCE_RULES
 from parc.backends.deepspeed.rules.tensor import TENSOR_RULES
+from parc.backends.deepspeed.rules.unsupported_combinations import COMBINATION_RULES
 from parc.backends.deepspeed.rules.zero import ZERO_RULES
 from parc.backends.deepspeed.split import find_split, why_no_split
 from parc.backends.shared.common_rules import BATCH
@@ -16,11 +16,11 @@ from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
 
 
-def rules(problem: Problem) -> tuple[Rule, ...]:
+def deepspeed_rules(problem: Problem) -> tuple[Rule, ...]:
     """Return the rules that a layout of ``problem`` must satisfy, in the order of the checks."""
     return (
         *PROGRAM_RULES,
-        *COMBINE_RULES,
+        *COMBINATION_RULES,
         *TENSOR_RULES,
         *expert_rules(problem),
         *SEQUENCE_RULES,

@@ -15,7 +15,7 @@ ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "relu2")
 CUSTOM_PROGRAM_FIX = "launch.program: train.py"
 
 
-def missing_parts(model: Model) -> list[str]:
+def missing_model_parts(model: Model) -> list[str]:
     """Return descriptions of the model's parts that the emitted train.py does not implement."""
     position = model.position
     found = {
@@ -44,13 +44,13 @@ def _missing_expert_parts(experts: Experts) -> list[str]:
 
 
 def _violates_program_model(problem: Problem, layout: Layout) -> bool:
-    return not problem.launch.program and bool(missing_parts(problem.model))
+    return not problem.launch.program and bool(missing_model_parts(problem.model))
 
 
 def _explain_program_model(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"the emitted train.py cannot build {problem.model.name}",
-        label=f"train.py does not implement: {', '.join(missing_parts(problem.model))}",
+        label=f"train.py does not implement: {', '.join(missing_model_parts(problem.model))}",
         help="set launch.program to your own program, or choose a model without these parts",
         fix=CUSTOM_PROGRAM_FIX,
         targets=("deepspeed",),

@@ -16,41 +16,44 @@ from parc.compiler.ir import Layout, Model, Problem
 from parc.compiler.ir.rule import Rule
 
 
-def _valid_cp(problem: Problem) -> list[int]:
+def _valid_cp_sizes(problem: Problem) -> list[int]:
     return filter_valid(
         divisors(problem.model.attention.heads),
-        lambda cp: not _why_heads_do_not_split(problem.model, cp),
+        lambda cp: not _explain_uneven_heads(problem.model, cp),
     )
 
 
-def _kv_heads_uneven(kv_heads: int, cp: int) -> bool:
+def _splits_kv_heads_unevenly(kv_heads: int, cp: int) -> bool:
     return kv_heads % cp != 0 and cp % kv_heads != 0
 
 
-def _why_heads_do_not_split(model: Model, cp: int) -> str:
-    """Return the arithmetic that shows why ``cp`` does not divide the heads, "" if it does."""
+def _explain_uneven_heads(model: Model, cp: int) -> str:
+    """Return a formula, such as ``6 % 4 = 2, must be 0``, if ``cp`` does not divide the heads.
+
+    Return "" if it does.
+    """
     heads, kv = model.attention.heads, model.attention.kv_heads
     # MAMBA_GROUPS are left out because a program may copy them to the ranks.
     mixers = [count for what, count in mixer_head_counts(model) if what != MAMBA_GROUPS]
     for count in (heads, *mixers):
         if count % cp:
             return f"{count} % {cp} = {count % cp}, must be 0"
-    if _kv_heads_uneven(kv, cp):
+    if _splits_kv_heads_unevenly(kv, cp):
         return f"{kv} % {cp} = {kv % cp} and {cp} % {kv} = {cp % kv}, one must be 0"
     return ""
 
 
 def _violates_head_exchange(problem: Problem, layout: Layout) -> bool:
-    return layout.cp > 1 and bool(_why_heads_do_not_split(problem.model, layout.cp))
+    return layout.cp > 1 and bool(_explain_uneven_heads(problem.model, layout.cp))
 
 
 def _explain_head_exchange(problem: Problem, layout: Layout) -> Finding:
     attention, cp = problem.model.attention, layout.cp
     heads, kv = attention.heads, attention.kv_heads
-    good = _valid_cp(problem)
+    good = _valid_cp_sizes(problem)
     return Finding(
         message=f"{heads} attention heads and {kv} key-value heads cannot be split over cp={cp}",
-        label=_why_heads_do_not_split(problem.model, cp),
+        label=_explain_uneven_heads(problem.model, cp),
         help=f"valid cp: {format_values(good)}",
         fix=format_setting("layout.cp", nearest_value(good, cp)),
         causes=(

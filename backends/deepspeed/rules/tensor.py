@@ -17,7 +17,7 @@ from parc.compiler.ir.rule import Rule
 
 
 def valid_tp(problem: Problem) -> list[int]:
-    """Return the tensor parallel sizes that fit within one host and divide all heads and widths."""
+    """Return the tp sizes up to the GPUs of one host that divide all heads and widths."""
     widths = [width for _, width in _split_widths(problem.model)]
     attention = problem.model.attention
     # Unlike Megatron, DeepSpeed makes no copies of key-value heads, so tp must divide their number.
@@ -45,7 +45,9 @@ def _violates_heads(problem: Problem, layout: Layout) -> bool:
 
 def _explain_heads(problem: Problem, layout: Layout) -> Finding:
     heads, tp = problem.model.attention.heads, layout.tp
-    return _explain_split(problem, f"{heads} attention heads", heads, ("model.heads", tp))
+    return _explain_indivisible_size(
+        problem, f"{heads} attention heads", heads, ("model.heads", tp)
+    )
 
 
 def _violates_kv_heads(problem: Problem, layout: Layout) -> bool:
@@ -54,7 +56,7 @@ def _violates_kv_heads(problem: Problem, layout: Layout) -> bool:
 
 def _explain_kv_heads(problem: Problem, layout: Layout) -> Finding:
     kv, tp = problem.model.attention.kv_heads, layout.tp
-    return _explain_split(problem, f"{kv} key-value heads", kv, ("model.kv_heads", tp))
+    return _explain_indivisible_size(problem, f"{kv} key-value heads", kv, ("model.kv_heads", tp))
 
 
 def _violates_widths(problem: Problem, layout: Layout) -> bool:
@@ -63,15 +65,19 @@ def _violates_widths(problem: Problem, layout: Layout) -> bool:
 
 def _explain_widths(problem: Problem, layout: Layout) -> Finding:
     what, width = next(row for row in _split_widths(problem.model) if row[1] % layout.tp)
-    return _explain_split(problem, f"the width of {what}, {width},", width, ("model", layout.tp))
+    return _explain_indivisible_size(
+        problem, f"the width of {what}, {width},", width, ("model", layout.tp)
+    )
 
 
-def _explain_split(problem: Problem, what: str, size: int, cut: tuple[str, int]) -> Finding:
-    """Return a finding that ``size`` is not divisible by tp.
+def _explain_indivisible_size(
+    problem: Problem, what: str, size: int, path_and_tp: tuple[str, int]
+) -> Finding:
+    """Return the finding: ``size`` is not divisible by tp.
 
-    ``what`` describes the size; ``cut`` is (spec path of the size, tp).
+    ``what`` describes the size; ``path_and_tp`` is (spec path of the size, tp).
     """
-    path, tp = cut
+    path, tp = path_and_tp
     good = valid_tp(problem)
     return Finding(
         message=f"{what} cannot be split over tp={tp}",

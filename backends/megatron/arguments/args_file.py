@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from parc.backends.megatron.arguments.arguments import Argument, arguments
+from parc.backends.megatron.arguments.arguments import Argument, planned_arguments
 from parc.backends.shared.extra_arguments import parse_extra_arguments
 from parc.backends.shared.render import render
 from parc.compiler.ir import Artifact, Plan
@@ -13,11 +13,11 @@ PATH = "megatron/args.sh"
 
 
 def args_file(plan: Plan) -> Artifact:
-    """Return ``megatron/args.sh``; the user's extra arguments are at the end of the file."""
+    """Return the file ``megatron/args.sh``, which ends with the user's extra arguments."""
     problem = plan.problem
     values = {
         "version": problem.version("megatron"),
-        "groups": _lines_by_group(arguments(problem, plan.layout), problem.launch.args),
+        "groups": _lines_by_group(planned_arguments(problem, plan.layout), problem.launch.args),
     }
     return Artifact(PATH, render("megatron", "args.sh.j2", values))
 
@@ -25,7 +25,7 @@ def args_file(plan: Plan) -> Artifact:
 def _lines_by_group(
     planned: tuple[Argument, ...], extra: tuple[str, ...]
 ) -> list[tuple[str, list[tuple[str, ...]]]]:
-    """Return (header, lines of words) of each group of flags.
+    """Return (header, lines) per group of flags; each line is a tuple of words.
 
     Flags in ``extra`` replace planned flags of the same name.
     """

@@ -28,22 +28,23 @@ class Argument:
     group: str
 
 
-def _with_unused_layout(function: Callable[[Problem], Any]) -> Callable[[Problem, Layout], Any]:
+def _ignore_layout(function: Callable[[Problem], Any]) -> Callable[[Problem, Layout], Any]:
+    # The table calls every function with a layout, but settings of the model depend on none.
     return lambda problem, layout: function(problem)
 
 
 DERIVED: Derived = {
     **public_functions(derived_layout, derived_optimizer, derived_stages),
     **{
-        name: _with_unused_layout(function)
+        name: _ignore_layout(function)
         for name, function in public_functions(derived_model, derived_position).items()
     },
 }
 """Functions that flags.yaml refers to, by name."""
 
 
-def arguments(problem: Problem, layout: Layout) -> tuple[Argument, ...]:
-    """Return all flags that PARC sets, without the user's extra arguments."""
+def planned_arguments(problem: Problem, layout: Layout) -> tuple[Argument, ...]:
+    """Return the flags that PARC sets for ``layout``, without the user's extra arguments."""
     table = flag_table(PACKAGE)
     values = table.rows_with_values(problem, layout, problem.version("megatron"), DERIVED)
     return tuple(
@@ -55,7 +56,7 @@ def arguments(problem: Problem, layout: Layout) -> tuple[Argument, ...]:
 
 
 def _value_words(value: Any) -> tuple[str, ...]:
-    """Return the words of a flag's value.
+    """Return the command-line words for the value of a flag.
 
     A float becomes the shortest text that parses to the same number.
     """

@@ -11,7 +11,7 @@ from parc.compiler.ir import Layout, Problem
 
 
 def grouped_gemm(problem: Problem, layout: Layout) -> bool:
-    """Return True to compute all experts of a rank in one kernel, if the GPU supports that."""
+    """Return True if the GPU can compute all experts of a rank in one grouped GEMM kernel."""
     return problem.model.experts is not None and has_grouped_gemm(problem)
 
 
@@ -129,7 +129,10 @@ def recompute_modules(problem: Problem, layout: Layout) -> tuple[str, ...] | Non
 
 
 def data_path(problem: Problem, layout: Layout) -> tuple[str, ...] | None:
-    """Return the words of ``job.data``, a blend of data sets; None for a job without data."""
+    """Return ``job.data``, the paths of the data sets; None for a job without data.
+
+    A path may follow a weight, as in Megatron's ``--data-path``.
+    """
     return problem.job.data or None
 
 
@@ -163,6 +166,7 @@ def load_path(problem: Problem, layout: Layout) -> str | None:
 def finetune(problem: Problem, layout: Layout) -> bool:
     """Return True for a finetuning job.
 
-    Megatron then loads only the weights, and starts again at step 0 without optimizer state.
+    Megatron then loads only the weights of the checkpoint, and starts at step 0 with a new
+    optimizer state.
     """
     return problem.job.kind == "finetune"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from parc.backends.megatron.programs import stack_of
-from parc.backends.megatron.rules.express import linear_bias
+from parc.backends.megatron.programs import layer_spec_for_patterns
+from parc.backends.megatron.rules.inexpressible_features import needs_linear_bias_flag
 from parc.compiler.ir import Experts, Problem
 
 GPT_OSS_CLAMP = 7.0
@@ -77,7 +77,7 @@ def softmax_type(problem: Problem) -> str | None:
 
 def no_linear_bias(problem: Problem) -> bool:
     """Return True to disable the biases of all linear layers, for which Megatron has one switch."""
-    return not linear_bias(problem.model)
+    return not needs_linear_bias_flag(problem.model)
 
 
 def qkv_bias_only(problem: Problem) -> bool:
@@ -111,18 +111,21 @@ def squared_relu(problem: Problem) -> bool:
 
 
 def unfused_gelu(problem: Problem) -> bool:
-    """Return True to disable the fused bias and GELU kernel, which has only GELU's tanh form."""
+    """Return True to disable the kernel that fuses bias and GELU in the tanh form.
+
+    The model has biases and a different activation.
+    """
     # The fused kernel is only used with biases; without them there is nothing to disable.
     plain = problem.model.ffn.activation in ("gelu", "relu2")
-    return plain and linear_bias(problem.model)
+    return plain and needs_linear_bias_flag(problem.model)
 
 
 def unfused_dropout(problem: Problem) -> bool:
     """Return True to disable the fused kernel of bias and dropout.
 
-    Experts with biases reject this kernel (moe/experts.py).
+    Megatron's experts with biases cannot use this kernel (moe/experts.py).
     """
-    return problem.model.experts is not None and linear_bias(problem.model)
+    return problem.model.experts is not None and needs_linear_bias_flag(problem.model)
 
 
 def normalization(problem: Problem) -> str:
@@ -154,11 +157,11 @@ def linear_variant(problem: Problem) -> str | None:
 
 
 def stack_spec(problem: Problem) -> tuple[str, str] | None:
-    """Return (module, name) of the layer spec of a layer pattern; None for other models.
+    """Return (module, name) of the layer spec for a model with a layer pattern; else None.
 
     From Megatron 0.19 on, this spec is the default.
     """
-    return stack_of(problem.version("megatron")) if problem.model.pattern else None
+    return layer_spec_for_patterns(problem.version("megatron")) if problem.model.pattern else None
 
 
 def expert_pattern(problem: Problem) -> str | None:
@@ -219,7 +222,7 @@ def router_scaling(problem: Problem) -> float | None:
 
 
 def expert_bias_buffer(problem: Problem) -> bool:
-    """Return True if the router has the load-balancing bias of DeepSeek-V3."""
+    """Return True if the router balances the experts by a bias, as in DeepSeek-V3."""
     return problem.model.experts is not None and problem.model.experts.router_bias == "buffer"
 
 

@@ -38,12 +38,12 @@ def virtual_stages(problem: Problem, layout: Layout) -> int | None:
 
 
 def embedding_counts_as_layer(problem: Problem, layout: Layout) -> bool:
-    """Return True if the embedding counts as one layer when layers are divided among stages."""
+    """Return True if the embedding counts as one layer in Megatron's split of the layers."""
     return layout.split.count_embedding and not problem.model.pattern
 
 
 def loss_counts_as_layer(problem: Problem, layout: Layout) -> bool:
-    """Return True if the loss counts as one layer when layers are divided among stages."""
+    """Return True if the loss counts as one layer in Megatron's split of the layers."""
     return layout.split.count_loss and not problem.model.pattern
 
 
@@ -59,8 +59,7 @@ def last_rank_layers(problem: Problem, layout: Layout) -> int | None:
     """Return the number of layers of the last pipeline rank, over all its chunks.
 
     None unless there are at least three ranks, and the split sets the layers of the first and the
-    last. With two ranks, both flags and vpp, Megatron would divide by the number of middle ranks,
-    0.
+    last. With two ranks and vpp above 1, Megatron would divide by 0, the number of middle ranks.
     """
     needed = _needs_end_flags(problem, layout) and layout.pp > 2
     return layout.split.stage_layers(-1) if needed else None

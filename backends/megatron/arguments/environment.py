@@ -10,11 +10,11 @@ BLACKWELL = 10
 
 def environment(plan: Plan) -> tuple[tuple[str, str], ...]:
     """Return (name, value) of each environment variable that all ranks need."""
-    return variables(plan.problem.cluster.gpu, plan.layout)
+    return variables_for_layout(plan.problem.cluster.gpu, plan.layout)
 
 
-def variables(gpu: Gpu, layout: Layout) -> tuple[tuple[str, str], ...]:
-    """Return (name, value) of each environment variable that this GPU and layout need.
+def variables_for_layout(gpu: Gpu, layout: Layout) -> tuple[tuple[str, str], ...]:
+    """Return (name, value) of each environment variable that this GPU and layout require.
 
     Before Blackwell, ``validate_args`` requires CUDA_DEVICE_MAX_CONNECTIONS=1 if tp or cp is above
     1 (megatron/training/arguments.py). In other cases PARC does not set the variable, because the

@@ -46,10 +46,10 @@ def flags_of(version: str) -> list[str]:
 
 @cache
 def removed_flags() -> dict[str, dict[str, str]]:
-    """Return the flags that Megatron removed before 0.17: flag -> row of ``removed_flags.json``.
+    """Return flag -> row of ``removed_flags.json``, for the flags removed before Megatron 0.17.
 
     ``until`` is the last release that accepted the flag; ``instead`` is the replacement, if any.
-    The parsers of 0.17 lack these flags, or accept them and then fail. Source:
+    Megatron 0.17 rejects these flags, or accepts them and then fails. Source:
     megatron/training/arguments.py (before 0.8 megatron/arguments.py) of all releases.
     """
     text = (files(PACKAGE) / "removed_flags.json").read_text("utf-8")
@@ -57,7 +57,7 @@ def removed_flags() -> dict[str, dict[str, str]]:
     return {row.pop("flag"): row for row in rows}
 
 
-def check_extra(
+def check_extra_arguments(
     args: tuple[str, ...], planned: tuple[Argument, ...], version: str, sink: Sink
 ) -> None:
     """Report extra arguments that Megatron rejects (F01, F03) or that the plan controls (F02)."""
@@ -79,7 +79,10 @@ def check_extra(
 
 
 def explain_unknown_flag(flag: str, spellings: list[str], version: str) -> Finding:
-    """Return a finding that Megatron ``version`` has no ``flag`` (F01), with a replacement."""
+    """Return the finding F01: Megatron ``version`` has no flag ``flag``.
+
+    The finding names a replacement, if there is one.
+    """
     from difflib import get_close_matches
 
     if flag in removed_flags():
@@ -116,7 +119,7 @@ def _explain_removed_flag(flag: str, version: str) -> Finding:
 def spec_fields(row: FieldRow) -> tuple[str, ...]:
     """Return the spec fields that determine the flag in ``row``.
 
-    All fields of the model are returned as one name, ``model``.
+    All fields of the model are combined into one name, ``model``.
     """
     names = (SPEC_FIELDS.get(name, name) for name in row.fields)
     return tuple(dict.fromkeys("model" if name.startswith("model.") else name for name in names))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from parc.backends.megatron.arguments.arguments import arguments
+from parc.backends.megatron.arguments.arguments import planned_arguments
 from parc.backends.megatron.meshes import ORDERS
 from parc.backends.megatron.stages.layout_string import add_implied_vpp
 from parc.backends.registry import framework
@@ -91,7 +91,7 @@ def planned_flags(spec: Mapping[str, Any]) -> dict[str, tuple[str, ...]] | None:
     if not isinstance(problem, Problem):
         return None
     layout, _ = _full_and_known_layout(problem, problem, lambda _: True)
-    return {one.flag: one.values for one in arguments(problem, layout)}
+    return {one.flag: one.values for one in planned_arguments(problem, layout)}
 
 
 def is_gpu_count_known(known: Known, options: LintOptions) -> bool:

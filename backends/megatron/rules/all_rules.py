@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parc.backends.megatron.rules.context import CONTEXT_RULES
 from parc.backends.megatron.rules.experts import expert_rules
-from parc.backends.megatron.rules.express import express_rules
+from parc.backends.megatron.rules.inexpressible_features import inexpressible_feature_rules
 from parc.backends.megatron.rules.mesh import MESH_RULES
 from parc.backends.megatron.rules.mixer import mixer_rules
 from parc.backends.megatron.rules.pipeline import PIPELINE_RULES
@@ -16,11 +16,11 @@ from parc.compiler.ir import Problem
 from parc.compiler.ir.rule import Rule
 
 
-def rules(problem: Problem) -> tuple[Rule, ...]:
+def megatron_rules(problem: Problem) -> tuple[Rule, ...]:
     """Return the rules that a layout must satisfy, without rules that this model cannot violate."""
     return (
         # Features without a flag come first: no change of the layout can help.
-        *express_rules(problem),
+        *inexpressible_feature_rules(problem),
         *MESH_RULES,
         *mixer_rules(problem),
         *expert_rules(problem),

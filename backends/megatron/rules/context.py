@@ -60,19 +60,19 @@ def _explain_context_levels(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _exchanging_ranks(layout: Layout) -> int:
+def _ranks_per_all_to_all(layout: Layout) -> int:
     """Return the number of ranks that exchange heads for tokens by all-to-all."""
     return layout.cp if layout.cp_comm == "a2a" else layout.cp_a2a
 
 
 def _violates_exchanged_heads(problem: Problem, layout: Layout) -> bool:
     return layout.cp > 1 and not problem.model.attention.can_exchange_heads(
-        _exchanging_ranks(layout), layout.tp
+        _ranks_per_all_to_all(layout), layout.tp
     )
 
 
 def _explain_exchanged_heads(problem: Problem, layout: Layout) -> Finding:
-    attention, ranks, tp = problem.model.attention, _exchanging_ranks(layout), layout.tp
+    attention, ranks, tp = problem.model.attention, _ranks_per_all_to_all(layout), layout.tp
     axis = "cp" if layout.cp_comm == "a2a" else "cp_a2a"
     # Tensor parallelism splits the heads before the exchange; with tp above the key-value heads,
     # one copy is left per rank.

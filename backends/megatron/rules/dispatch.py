@@ -45,7 +45,10 @@ def _explain_dispatcher(problem: Problem, layout: Layout) -> Finding:
 
 
 def _overlap_conflict(problem: Problem, layout: Layout) -> tuple[str, str]:
-    """Return (setting that prevents overlapped dispatch, valid settings); ("", "") if none does."""
+    """Return (setting that prevents overlapped dispatch, valid settings).
+
+    Both are "" if no setting prevents it.
+    """
     recompute = layout.recompute
     # The conditions are those of TransformerConfig.__post_init__ for
     # overlap_moe_expert_parallel_comm.

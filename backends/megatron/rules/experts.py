@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.megatron.rules.dispatch import DISPATCH_RULES
-from parc.backends.megatron.rules.express import linear_bias
+from parc.backends.megatron.rules.inexpressible_features import needs_linear_bias_flag
 from parc.backends.megatron.rules.mesh import EXPERT_MESH_RULE
 from parc.backends.megatron.rules.sequence import EXPERT_SEQUENCE_RULE
 from parc.backends.shared.common_rules import EXPERT_COUNT, NO_EXPERTS, experts_of
@@ -61,7 +61,7 @@ def expert_rules(problem: Problem) -> tuple[Rule, ...]:
             (),
         )
     )
-    if linear_bias(problem.model):
+    if needs_linear_bias_flag(problem.model):
         rules.append(
             Rule(
                 "M02",

@@ -107,7 +107,7 @@ def _explain_rank_order(problem: Problem, layout: Layout) -> Finding:
         message=f"rank order {layout.order} requires as many expert replicas as dense replicas",
         label=f"edp {layout.edp} must equal dp {layout.dp}, but etp x ep is "
         f"{layout.etp * layout.ep} and tp x cp is {layout.tp * layout.cp}",
-        help="make tp x cp equal to etp x ep, or use pp 1, or the order that ends in pp",
+        help="make tp x cp equal to etp x ep, or use pp 1, or a rank order that ends in pp",
         fix="layout.order: tp-cp-ep-dp-pp",
     )
 

@@ -64,7 +64,7 @@ def _violates_chunk_count(problem: Problem, layout: Layout) -> bool:
 
 def _explain_chunk_count(problem: Problem, layout: Layout) -> Finding:
     have = sum(len(row) for row in layout.split.chunks)
-    good = even_vpp(problem, layout.pp)
+    good = vpp_for_even_split(problem, layout.pp)
     return Finding(
         message=f"the split has {have} chunks, but pp {layout.pp} x vpp {layout.vpp} requires "
         f"{layout.pp * layout.vpp}",
@@ -74,7 +74,7 @@ def _explain_chunk_count(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def even_vpp(problem: Problem, pp: int) -> list[int]:
+def vpp_for_even_split(problem: Problem, pp: int) -> list[int]:
     """Return the values of vpp that split the layers evenly over ``pp`` ranks; [1] if none does."""
     layers = problem.model.layers
     return [1] if pp == 1 or layers % pp else divisors(layers // pp)

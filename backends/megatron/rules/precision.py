@@ -69,7 +69,7 @@ def _explain_alignment(problem: Problem, layout: Layout) -> Finding:
 
 
 def precision_rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return the alignment rule of the job's precision; empty for 16-bit formats.
+    """Return the rule on multiples of GEMM dims for the job's precision; empty for 16-bit formats.
 
     The code is R01 for fp8 and nvfp4, and R02 for mxfp8.
     """

@@ -53,7 +53,7 @@ def format_words(words: tuple[str, ...]) -> str:
     return ", ".join(words) or "none"
 
 
-def longest_chunk(layout: Layout) -> int:
+def max_layers_per_chunk(layout: Layout) -> int:
     """Return the largest number of decoder layers in one model chunk."""
     return max(chunk.layers for row in layout.split.chunks for chunk in row)
 
@@ -61,11 +61,11 @@ def longest_chunk(layout: Layout) -> int:
 def _violates_recompute_layers(problem: Problem, layout: Layout) -> bool:
     layers = layout.recompute.layers
     # Megatron's parser does not check this bound.
-    return layers is not None and layers > longest_chunk(layout)
+    return layers is not None and layers > max_layers_per_chunk(layout)
 
 
 def _explain_recompute_layers(problem: Problem, layout: Layout) -> Finding:
-    layers, most = layout.recompute.layers, longest_chunk(layout)
+    layers, most = layout.recompute.layers, max_layers_per_chunk(layout)
     return Finding(
         message=f"recompute of {layers} layers exceeds the {most} layers of the longest chunk",
         label=f"layers {layers}, must be at most {most}; Megatron would silently recompute all",
@@ -74,21 +74,21 @@ def _explain_recompute_layers(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _modules_of_version(problem: Problem) -> list[str]:
+def _recomputable_modules(problem: Problem) -> list[str]:
     """Return the modules that the problem's version of Megatron can recompute."""
     version = parse_version(problem.version("megatron"))
     return [module for module in MODULES if version >= SINCE.get(module, ())]
 
 
-def _violates_known_modules(problem: Problem, layout: Layout) -> bool:
+def _violates_module_names(problem: Problem, layout: Layout) -> bool:
     modules = layout.recompute.modules
-    return bool(modules) and not set(modules).issubset(_modules_of_version(problem))
+    return bool(modules) and not set(modules).issubset(_recomputable_modules(problem))
 
 
-def _explain_known_modules(problem: Problem, layout: Layout) -> Finding:
+def _explain_module_names(problem: Problem, layout: Layout) -> Finding:
     from difflib import get_close_matches
 
-    known = _modules_of_version(problem)
+    known = _recomputable_modules(problem)
     bad = next(module for module in layout.recompute.modules if module not in known)
     near = get_close_matches(bad, known, 1)
     return Finding(
@@ -102,7 +102,7 @@ def _explain_known_modules(problem: Problem, layout: Layout) -> Finding:
 def _missing_requirements(problem: Problem, layout: Layout) -> list[tuple[str, str]]:
     """Return (module, requirement) for each recomputed module whose requirement is not met.
 
-    A requirement is a feature of the model or of the GPU.
+    A requirement is a feature of the model or of the GPU, such as experts.
     """
     model, lacks = problem.model, []
     dense = model.experts is None
@@ -120,11 +120,11 @@ def _missing_requirements(problem: Problem, layout: Layout) -> list[tuple[str, s
     return lacks
 
 
-def _violates_module_needs(problem: Problem, layout: Layout) -> bool:
+def _violates_module_requirements(problem: Problem, layout: Layout) -> bool:
     return bool(layout.recompute.modules) and bool(_missing_requirements(problem, layout))
 
 
-def _explain_module_needs(problem: Problem, layout: Layout) -> Finding:
+def _explain_module_requirements(problem: Problem, layout: Layout) -> Finding:
     module, what = _missing_requirements(problem, layout)[0]
     good = [name for name in layout.recompute.modules if name != module]
     return Finding(
@@ -140,15 +140,15 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
     Rule(
         "R12",
         (f"{AT}.modules", AT),
-        _violates_known_modules,
-        _explain_known_modules,
+        _violates_module_names,
+        _explain_module_names,
         ("recompute",),
     ),
     Rule(
         "M11",
         (f"{AT}.modules", AT, "model"),
-        _violates_module_needs,
-        _explain_module_needs,
+        _violates_module_requirements,
+        _explain_module_requirements,
         ("recompute",),
     ),
     Rule(

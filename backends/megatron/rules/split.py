@@ -37,43 +37,41 @@ is a separate rule."""
 def split_rules(problem: Problem) -> tuple[Rule, ...]:
     """Return one rule per reason why no split of the layers satisfies the spec.
 
-    Empty if the spec fixes neither pp, vpp nor stages, because the search then finds only valid
-    splits.
+    Empty if the spec fixes neither pp nor vpp nor the layers of a stage, because the search then
+    finds only valid splits.
     """
     pins = problem.pins
-    if pins.pp is None and pins.vpp is None and SplitPins.from_pins(pins).free:
+    if pins.pp is None and pins.vpp is None and SplitPins.from_pins(pins).is_unrestricted:
         return ()
 
     # The search evaluates the rules thousands of times, always for `problem`.
     @cache
-    def cached_reason(pp: int, vpp: int) -> str:
+    def cached_code(pp: int, vpp: int) -> str:
         return _code_of_reason(problem, pp, vpp)
 
-    def reason(evaluated: Problem, layout: Layout) -> str:
+    def code_of(evaluated: Problem, layout: Layout) -> str:
         pp, vpp = layout.pp, layout.vpp
-        return (
-            cached_reason(pp, vpp) if evaluated is problem else _code_of_reason(evaluated, pp, vpp)
-        )
+        return cached_code(pp, vpp) if evaluated is problem else _code_of_reason(evaluated, pp, vpp)
 
     # One rule per code, so that each finding points at the pins that cause it.
-    return tuple(_rule_for_code(code, fields, reason) for code, fields in REASONS)
+    return tuple(_rule_for_code(code, fields, code_of) for code, fields in REASONS)
 
 
 def _code_of_reason(problem: Problem, pp: int, vpp: int) -> str:
-    """Return the diagnostic code of the reason why no split exists, "" if a split exists."""
+    """Return the diagnostic code that explains why no split exists; "" if a split exists."""
     split = find_split(problem, pp, vpp)
     return why_no_split(problem, pp, vpp)[0] if split is None else ""
 
 
 def _rule_for_code(
-    code: str, fields: tuple[str, ...], reason: Callable[[Problem, Layout], str]
+    code: str, fields: tuple[str, ...], code_of: Callable[[Problem, Layout], str]
 ) -> Rule:
-    """Return the rule ``code``: the layers cannot be split, and ``code`` is the reason."""
+    """Return the rule ``code``, violated by layouts for which ``code_of`` returns ``code``."""
 
-    def violates(problem: Problem, layout: Layout) -> bool:
-        return reason(problem, layout) == code
+    def has_this_code(problem: Problem, layout: Layout) -> bool:
+        return code_of(problem, layout) == code
 
-    def explain(problem: Problem, layout: Layout) -> Finding:
+    def explain_split(problem: Problem, layout: Layout) -> Finding:
         return why_no_split(problem, layout.pp, layout.vpp)[2]
 
-    return Rule(code, fields, violates, explain, ("pp", "vpp"))
+    return Rule(code, fields, has_this_code, explain_split, ("pp", "vpp"))

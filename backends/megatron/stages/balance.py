@@ -18,7 +18,7 @@ EMBEDDING_LOAD = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class TailLoads:
     """MTP layers and loss, which follow the decoder layers; loads are in units of a layer."""
 
     mtp_layers: int
@@ -26,12 +26,12 @@ class Ends:
     loss_load: int
 
 
-def balance(layers: int, pp: int, vpp: int, ends: Ends) -> tuple[Stage, ...] | None:
-    """Return the stages with balanced layer counts; None if a stage would have no work.
+def balance_stages(layers: int, pp: int, vpp: int, ends: TailLoads) -> tuple[Stage, ...] | None:
+    """Return the stages with balanced loads; None if a stage would have no work.
 
-    MTP layers are in the last stage, or in the stage before it with only the loss in the last
-    stage, whichever gives the smaller maximum load. Megatron requires that MTP layers are in the
-    last chunk of their rank, and not on pipeline rank 0 (``validate_layer_layout``).
+    The MTP layers are in the last stage or in the stage before the last, whichever gives the
+    smaller maximum load. Megatron requires that MTP layers are in the last chunk of their rank, and
+    not on pipeline rank 0 (``validate_layer_layout``).
     """
     count = pp * vpp
     options = [_load_besides_decoder_layers(count, ends, split=False)]
@@ -39,7 +39,7 @@ def balance(layers: int, pp: int, vpp: int, ends: Ends) -> tuple[Stage, ...] | N
     if ends.mtp_layers and pp >= 3:
         options.append(_load_besides_decoder_layers(count, ends, split=True))
     peak, tail = min(
-        ((_smallest_peak(layers, tail), tail) for tail in options), key=lambda pair: pair[0]
+        ((_smallest_maximum_load(layers, tail), tail) for tail in options), key=lambda pair: pair[0]
     )
     counts = _layers_per_stage(layers, pp, peak, tail)
     if any(have == 0 and extra == 0 for have, extra in zip(counts, tail, strict=True)):
@@ -55,10 +55,11 @@ BLOCKED = 1 << 20
 """Load that keeps decoder layers out of a stage, because the stage follows the MTP layers."""
 
 
-def _load_besides_decoder_layers(count: int, ends: Ends, *, split: bool) -> list[int]:
+def _load_besides_decoder_layers(count: int, ends: TailLoads, *, split: bool) -> list[int]:
     """Return the load per stage of everything except decoder layers, in half layers.
 
-    ``split`` puts the MTP layers into the stage before the last.
+    If ``split`` is true, the MTP layers are in the stage before the last, and the loss is in the
+    last.
     """
     tail = [0] * count
     tail[0] = EMBEDDING_LOAD if count > 1 else 0
@@ -72,7 +73,7 @@ def _load_besides_decoder_layers(count: int, ends: Ends, *, split: bool) -> list
 
 
 def _max_layers_of_stage(peak: int, extra: int) -> int:
-    """Return the most decoder layers for which the load of a stage is at most ``peak``.
+    """Return how many decoder layers a stage can have without exceeding the load ``peak``.
 
     ``peak`` is in units of one layer. ``extra``, in half layers, is the load of everything in the
     stage except its decoder layers.
@@ -82,8 +83,8 @@ def _max_layers_of_stage(peak: int, extra: int) -> int:
     return max(0, (peak * HALF - other) // HALF)
 
 
-def _smallest_peak(layers: int, tail: list[int]) -> int:
-    """Return the smallest possible load of the most loaded stage, in layers."""
+def _smallest_maximum_load(layers: int, tail: list[int]) -> int:
+    """Return the smallest possible load of the most loaded stage, in units of one layer."""
     peak = -(-layers // len(tail))
     while sum(_max_layers_of_stage(peak, extra) for extra in tail) < layers:
         peak += 1
@@ -91,9 +92,10 @@ def _smallest_peak(layers: int, tail: list[int]) -> int:
 
 
 def _layers_per_stage(layers: int, pp: int, peak: int, tail: list[int]) -> list[int]:
-    """Return the number of decoder layers of each stage.
+    """Return the number of decoder layers of each stage; no load exceeds ``peak``.
 
-    Only stages with MTP layers or the loss may have none.
+    ``tail`` is the load per stage without decoder layers. Only stages with MTP layers or the loss
+    may have no decoder layer.
     """
     counts = [_max_layers_of_stage(peak, extra) for extra in tail]
     loads = [

@@ -24,7 +24,10 @@ def loss_load(model: Model) -> int:
 
 
 def layer_loads(model: Model) -> tuple[float, ...]:
-    """Return the computing load of each layer relative to the mean; empty without a pattern."""
+    """Return the computing load of each layer relative to the mean load of a layer.
+
+    Empty for a model without a layer pattern.
+    """
     if not model.pattern:
         return ()
     mean, work = (
@@ -61,7 +64,7 @@ def _layer_parameters(model: Model, kind: LayerKind) -> int:
 
 def _mixer_parameters(model: Model, kind: LayerKind) -> int:
     attention, hidden = model.attention, model.hidden
-    if (part := model.recurrent(kind)) is not None:
+    if (part := model.recurrent_mixer(kind)) is not None:
         return hidden * (part.projected + part.inner)
     if kind.mixer == "none":
         return 0

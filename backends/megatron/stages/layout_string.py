@@ -40,7 +40,7 @@ class Stage:
     loss: bool
 
 
-def parse(text: str) -> tuple[Stage, ...]:
+def parse_layout_string(text: str) -> tuple[Stage, ...]:
     """Return the stages that the layout string ``text`` describes.
 
     Raises:
@@ -64,7 +64,7 @@ def parse(text: str) -> tuple[Stage, ...]:
 
 
 def _expand_repeats(text: str) -> str:
-    """Return the layout string with all repeats written out, and without commas."""
+    """Return the layout string ``text`` with all repeats written out, and without commas."""
     total, at, flat = 0, 0, ""
     while at < len(text):
         match = _TOKEN.match(text, at)
@@ -107,7 +107,7 @@ def _expand_group(text: str, start: int) -> str:
 
 
 def _explain_syntax_error(text: str, at: int) -> str:
-    """Return the reason why the layout string is invalid at offset ``at``."""
+    """Return why the layout string ``text`` is invalid at the offset ``at``."""
     char = text[at]
     if char == "(":
         return "a group needs the form (..)*n and may not be nested"
@@ -144,7 +144,7 @@ def add_implied_vpp(layout: dict[str, Any]) -> dict[str, Any]:
     if text is None or "vpp" in layout:
         return layout
     with suppress(LayoutStringError):
-        stages, pp = len(parse(text)), layout.get("pp", 1)
+        stages, pp = len(parse_layout_string(text)), layout.get("pp", 1)
         if stages % pp == 0:
             layout["vpp"] = stages // pp
     return layout

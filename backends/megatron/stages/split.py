@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 
-from parc.backends.megatron.stages.balance import Ends, balance
+from parc.backends.megatron.stages.balance import TailLoads, balance_stages
 from parc.backends.megatron.stages.balance_pattern import balance_pattern
 from parc.backends.megatron.stages.layer_loads import layer_loads, loss_load
 from parc.backends.megatron.stages.layout_string import (
     LayoutStringError,
     Stage,
     format_layout_string,
-    parse,
+    parse_layout_string,
 )
 from parc.compiler.ir import Model, ModelChunk, Pins, PipelineSplit, Problem
 
@@ -67,7 +67,7 @@ class SplitPins:
         )
 
     @property
-    def free(self) -> bool:
+    def is_unrestricted(self) -> bool:
         """True if the spec sets nothing that restricts the split of the layers."""
         return self.text is None and not (self.first or self.last or self.embedding or self.loss)
 
@@ -75,20 +75,27 @@ class SplitPins:
 def model_depth(model: Model) -> ModelDepth:
     """Return the layer counts and loads of ``model``.
 
-    Loads are in units of one decoder layer, or of the mean layer of a pattern.
+    The unit of a load is one decoder layer; for a layer pattern it is the mean layer.
     """
     loss = loss_load(model)
     return ModelDepth(model.layers, model.mtp_layers, 1 + loss, loss, layer_loads(model))
 
 
 def find_split(problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
-    """Return the split of the layers over ``pp`` ranks with ``vpp`` chunks each, or None."""
-    return _find_cached(model_depth(problem.model), pp, vpp, SplitPins.from_pins(problem.pins))
+    """Return the split of the layers into ``pp`` x ``vpp`` chunks; None if no split is valid."""
+    return _find_split_cached(
+        model_depth(problem.model), pp, vpp, SplitPins.from_pins(problem.pins)
+    )
 
 
 @lru_cache(maxsize=65_536)
-def _find_cached(depth: ModelDepth, pp: int, vpp: int, pins: SplitPins) -> PipelineSplit | None:
-    """Return the split of the layers, cached because thousands of candidates share few splits."""
+def _find_split_cached(
+    depth: ModelDepth, pp: int, vpp: int, pins: SplitPins
+) -> PipelineSplit | None:
+    """Return the result of ``find_split``.
+
+    The result is cached, because thousands of candidates have few different splits.
+    """
     if pp == 1 and vpp > 1:
         return None
     if pins.text is not None:
@@ -104,10 +111,12 @@ def _find_cached(depth: ModelDepth, pp: int, vpp: int, pins: SplitPins) -> Pipel
         return None if pins.embedding or pins.loss else _split_with_given_ends(depth, pp, vpp, pins)
     if pins.embedding or pins.loss:
         return _split_with_counted_ends(depth, pp, vpp, pins)
-    return _choose_form(depth, pp, vpp, pins)
+    return _choose_simplest_split(depth, pp, vpp, pins)
 
 
-def _choose_form(depth: ModelDepth, pp: int, vpp: int, pins: SplitPins) -> PipelineSplit | None:
+def _choose_simplest_split(
+    depth: ModelDepth, pp: int, vpp: int, pins: SplitPins
+) -> PipelineSplit | None:
     """Return the simplest split with balanced loads; None if there is no balanced split.
 
     From simple to complex: an even split, a split set by a few flags, a layout string.
@@ -129,8 +138,8 @@ def _choose_form(depth: ModelDepth, pp: int, vpp: int, pins: SplitPins) -> Pipel
             return uneven
     # Limits the loads for small models with a large vocabulary: the loss can be many layers.
     most = depth.layers // 4
-    ends = Ends(depth.mtp_layers, min(depth.mtp_load, most + 1), min(depth.loss_load, most))
-    stages = balance(depth.layers, pp, vpp, ends)
+    ends = TailLoads(depth.mtp_layers, min(depth.mtp_load, most + 1), min(depth.loss_load, most))
+    stages = balance_stages(depth.layers, pp, vpp, ends)
     return (
         None
         if stages is None
@@ -146,7 +155,7 @@ def _split_without_pipeline(depth: ModelDepth) -> PipelineSplit:
 
 
 def _even_split(depth: ModelDepth, pp: int, vpp: int) -> PipelineSplit:
-    """Return the split into chunks with equally many layers."""
+    """Return the split into chunks with the same number of layers."""
     counts = [depth.layers // (pp * vpp)] * (pp * vpp)
     return PipelineSplit("even", False, False, "", _chunks_by_rank(depth, counts, pp))
 
@@ -154,7 +163,7 @@ def _even_split(depth: ModelDepth, pp: int, vpp: int) -> PipelineSplit:
 def _split_with_counted_ends(
     depth: ModelDepth, pp: int, vpp: int, pins: SplitPins
 ) -> PipelineSplit | None:
-    """Return an even split in which the loss, the embedding or both count as one layer.
+    """Return an even split that counts the embedding, the loss or both as one layer each.
 
     None if no such split is even.
     """
@@ -204,7 +213,7 @@ def _split_with_smaller_ends(depth: ModelDepth, pp: int, vpp: int) -> PipelineSp
 def _first_last_split(
     depth: ModelDepth, grid: tuple[int, int], ranks: tuple[int, int, int]
 ) -> PipelineSplit | None:
-    """Return the split for ``ranks``, the layers of (first rank, each middle rank, last rank).
+    """Return the split with ``ranks``, the numbers of layers of (first, each middle, last) rank.
 
     ``grid`` is (pp, vpp). None if vpp does not divide the layers of a rank.
     """
@@ -226,7 +235,7 @@ def _split_of_layout_string(
 ) -> PipelineSplit | None:
     """Return the split of the user's layout string; None if it does not fit pp and vpp."""
     try:
-        stages = parse(text)
+        stages = parse_layout_string(text)
     except LayoutStringError:
         return None
     if find_layout_string_fault(depth, stages, pp, vpp) is not None:

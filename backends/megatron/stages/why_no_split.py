@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.megatron.stages.layout_string import LayoutStringError, parse
+from parc.backends.megatron.stages.layout_string import LayoutStringError, parse_layout_string
 from parc.backends.megatron.stages.split import SplitPins, find_layout_string_fault, model_depth
 from parc.backends.shared.valid_values import (
     divisors,
@@ -20,7 +20,7 @@ Reason = tuple[str, str, Finding]
 
 
 def why_no_split(problem: Problem, pp: int, vpp: int) -> Reason:
-    """Return (diagnostic code, spec path, finding): why the layers cannot be split into stages.
+    """Return (diagnostic code, spec path, finding) that explain why the layers cannot be split.
 
     Call this function only if ``find_split`` returns None.
     """
@@ -37,7 +37,7 @@ def why_no_split(problem: Problem, pp: int, vpp: int) -> Reason:
     if ends:
         return _explain_first_last(problem, pp, vpp, pins)
     if counts:
-        return _explain_counted(problem, pp, vpp, pins)
+        return _explain_counted_ends(problem, pp, vpp, pins)
     return _explain_too_many_stages(problem, pp, vpp)
 
 
@@ -77,7 +77,7 @@ def _explain_no_interleaving(vpp: int) -> Reason:
 
 
 def _explain_no_pipeline(layers: int, pins: SplitPins) -> Reason:
-    """Return the reason why the layers of an end are set wrongly at pp 1.
+    """Return the reason: the spec sets the layers of the first or last stage, but pp is 1.
 
     Source: TransformerConfig.__post_init__ and get_num_layers_to_build of Megatron-Core 0.17 to
     0.19. If both ends are set, the checks count -1 middle stages, so that they pass by mistake.
@@ -102,7 +102,7 @@ def _explain_layout_string(problem: Problem, pp: int, vpp: int, text: str) -> Re
     at, model = "layout.pipeline_layout", problem.model
     syntax = "E once first, L once last, t for each decoder layer, m for each MTP layer"
     try:
-        stages = parse(text)
+        stages = parse_layout_string(text)
     except LayoutStringError as error:
         label = f"the error is at character {error.at + 1} of {text!r}"
         return "P19", at, Finding(str(error), label=label, help=syntax)
@@ -127,7 +127,8 @@ def _explain_first_last(problem: Problem, pp: int, vpp: int, pins: SplitPins) ->
     at = "layout.first_stage_layers" if pins.first else "layout.last_stage_layers"
     rest = layers - (pins.first or 0) - (pins.last or 0)
     good = filter_valid(
-        range(vpp, layers + 1, vpp), lambda n: _fits_evenly(layers - n - (other or 0), middle, vpp)
+        range(vpp, layers + 1, vpp),
+        lambda n: _splits_evenly(layers - n - (other or 0), middle, vpp),
     )
     most = -(-layers // pp)
     near = nearest_value(good, pins.first or pins.last or most)
@@ -151,13 +152,13 @@ def _explain_remainder(rest: int, middle: int, vpp: int) -> str:
     )
 
 
-def _fits_evenly(rest: int, middle: int, vpp: int) -> bool:
+def _splits_evenly(rest: int, middle: int, vpp: int) -> bool:
     if middle == 0:
         return rest == 0
     return rest > 0 and rest % middle == 0 and rest // middle % vpp == 0
 
 
-def _explain_counted(problem: Problem, pp: int, vpp: int, pins: SplitPins) -> Reason:
+def _explain_counted_ends(problem: Problem, pp: int, vpp: int, pins: SplitPins) -> Reason:
     layers = problem.model.layers
     total = layers + bool(pins.embedding) + bool(pins.loss)
     good = filter_valid(divisors(total), lambda n: n > 1 and total % (n * vpp) == 0)

@@ -109,7 +109,7 @@ def _mixer_flops(model: Model, kind: LayerKind, sequence: int) -> tuple[float, f
     if kind.mixer == "attention":
         core = 2 * query_and_value_width(model) * mean_visible_keys(model, sequence)
         return 2 * projection_weights(model), core
-    part = model.recurrent(kind)
+    part = model.recurrent_mixer(kind)
     if part is None:
         return 0.0, 0.0
     projections = 2 * model.hidden * (part.projected + part.inner)
@@ -150,7 +150,12 @@ def utilization(problem: Problem, seconds: float, world: int) -> float:
     precision, or at 16 bit if its data sheet has no peak at that precision.
     """
     gpu = problem.cluster.gpu
-    peak = gpu.peak(problem.job.precision) or gpu.peak("bf16") or gpu.peak("fp16") or 1.0
+    peak = (
+        gpu.peak_rate(problem.job.precision)
+        or gpu.peak_rate("bf16")
+        or gpu.peak_rate("fp16")
+        or 1.0
+    )
     return step_flops(problem) / (seconds * world * peak * 1e12)
 
 

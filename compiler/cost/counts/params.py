@@ -34,7 +34,7 @@ def norm_params_per_layer(model: Model, kind: LayerKind = DENSE) -> int:
     """Return the number of norm parameters of one layer, without the norms inside attention."""
     # ``norms_per_layer`` counts a layer with two parts (mixer and MLP); some layer types have only
     # one.
-    return model.norms_per_layer * kind.parts // 2 * norm_params(model, model.hidden)
+    return model.norms_per_layer * kind.sub_layers // 2 * norm_params(model, model.hidden)
 
 
 def final_norm_params(model: Model) -> int:
@@ -94,7 +94,7 @@ def mixer_params(model: Model, kind: LayerKind, tp: int = 1) -> int:
     """
     if kind.mixer == "attention":
         return attention_params(model, tp)
-    part = model.recurrent(kind)
+    part = model.recurrent_mixer(kind)
     if isinstance(part, LinearAttention):
         return _linear_attention_params(model.hidden, part, tp) + norm_params(model, part.value_dim)
     return 0 if part is None else _mamba_params(model.hidden, part, tp)

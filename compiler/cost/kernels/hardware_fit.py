@@ -113,9 +113,9 @@ def _flops_per_second(gpu: Gpu, precision: str) -> float | None:
 
     The result is None if the data sheet has no such peak.
     """
-    peak = gpu.peak(PEAKS[precision])
+    peak = gpu.peak_rate(PEAKS[precision])
     if peak is None and precision == "bf16":
-        peak = gpu.peak("fp16")
+        peak = gpu.peak_rate("fp16")
     return None if peak is None else peak * 1e12
 
 

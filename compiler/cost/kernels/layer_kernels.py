@@ -180,7 +180,7 @@ def element_wise_bytes(model: Model, layout: Layout, kind: LayerKind, tokens: fl
     attention, experts = model.attention, model.experts
     # Norm and residual move 5 elements of 2 bytes per part; sequence parallelism splits them over
     # tp.
-    stream = 10 * kind.parts * tokens * model.hidden / (t if layout.sequence_parallel else 1)
+    stream = 10 * kind.sub_layers * tokens * model.hidden / (t if layout.sequence_parallel else 1)
     mixed = 0.0
     if kind.mixer == "attention":
         mixed = 4 * (attention.heads + attention.kv_heads) * attention.head_dim

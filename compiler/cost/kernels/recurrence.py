@@ -53,7 +53,7 @@ def recurrence(model: Model, kind: LayerKind) -> Recurrence | None:
 
     The result is None if the mixer of layers of type ``kind`` is not recurrent.
     """
-    part = model.recurrent(kind)
+    part = model.recurrent_mixer(kind)
     if isinstance(part, LinearAttention):
         return _gated_delta_net(part)
     return None if part is None else _mamba2(part)

@@ -101,8 +101,10 @@ def layer_activations(
         products += 4 * elements
     stream = program.residual_bytes
     return LayerActivations(
-        layernorm=(kind.parts - sum(fused)) * norm,
-        residual=kind.parts * (stream * program.norm_copies + program.hidden_dropout) * elements,
+        layernorm=(kind.sub_layers - sum(fused)) * norm,
+        residual=kind.sub_layers
+        * (stream * program.norm_copies + program.hidden_dropout)
+        * elements,
         core_attn=core,
         attention=mixer + fused[0] * norm,
         mla_up_proj=up_projection,

@@ -162,21 +162,21 @@ class Deployment:
         int4 weights are unpacked and multiplied in 16 bit.
         """
         gpu = self.cluster.gpu
-        wide = (gpu.peak("bf16") or gpu.peak("fp16") or 1.0) * self.hardware.gemm
+        wide = (gpu.peak_rate("bf16") or gpu.peak_rate("fp16") or 1.0) * self.hardware.gemm
         if bytes_per_weight > 1.5 or self.setup.weights == "int4":
             return wide * 1e12
-        if self.setup.weights == "nvfp4" and gpu.peak("nvfp4"):
-            return (gpu.peak("nvfp4") or 1.0) * self.hardware.gemm_fp4 * 1e12
+        if self.setup.weights == "nvfp4" and gpu.peak_rate("nvfp4"):
+            return (gpu.peak_rate("nvfp4") or 1.0) * self.hardware.gemm_fp4 * 1e12
         # GPUs without 4-bit tensor cores compute nvfp4 weights in 8 bit, or in 16 bit without 8-bit
         # ones.
-        fp8 = gpu.peak("fp8")
+        fp8 = gpu.peak_rate("fp8")
         return (fp8 * self.hardware.gemm_fp8 if fp8 else wide) * 1e12
 
     @cached_property
     def attention_flops_per_second(self) -> float:
         """Return the FLOP/s that the attention core reaches."""
         gpu = self.cluster.gpu
-        peak = gpu.peak("bf16") or gpu.peak("fp16") or 1.0
+        peak = gpu.peak_rate("bf16") or gpu.peak_rate("fp16") or 1.0
         return peak * self.hardware.attention * 1e12
 
     def gemm_seconds(self, weights: float, rows: float, nbytes: float) -> float:

@@ -24,7 +24,7 @@ from parc.compiler.cost.serving.shard import (
 )
 from parc.compiler.ir import Cluster, Model
 from parc.compiler.ir.engine_constants import ExtraLayers, ShardingConstants
-from parc.compiler.ir.serving import ServingLayout, ServingMemory, ServingSetup, even_stages
+from parc.compiler.ir.serving import ServingLayout, ServingMemory, ServingSetup, split_layers_evenly
 from parc.compiler.ir.serving_plan import ServingProblem, StageCache
 
 MOST_MOVED_LAYERS = 4
@@ -38,12 +38,12 @@ def stage_splits(layers: int, pp: int, extra: ExtraLayers) -> tuple[tuple[int, .
     stage stores the embedding and the last one the output projection, so that moving their layers
     to the middle leaves more memory for the cache (vllm-project/vllm #6920).
     """
-    splits = [even_stages(layers, pp, extra)]
+    splits = [split_layers_evenly(layers, pp, extra)]
     for moved in range(1, MOST_MOVED_LAYERS + 1):
         ends = layers // pp - moved
         if pp < 3 or ends < 1:
             break
-        middle = even_stages(layers - 2 * ends, pp - 2, "first")
+        middle = split_layers_evenly(layers - 2 * ends, pp - 2, "first")
         splits.append((ends, *middle, ends))
     # With two stages there is no middle; only the last one has more work (output projection).
     if pp == 2 and layers % 2 == 0 and layers > 2:
@@ -65,7 +65,7 @@ def stage_layers(problem: ServingProblem, layout: ServingLayout) -> tuple[int, .
     if layout.stages:
         return layout.stages
     extra = problem.service.setup.engine.sharding.extra_layers
-    return even_stages(problem.model.layers, layout.pp, extra)
+    return split_layers_evenly(problem.model.layers, layout.pp, extra)
 
 
 def stage_caches(
@@ -76,7 +76,7 @@ def stage_caches(
     ``longest`` is the length in tokens of the longest request; None: the length in the spec.
     """
     model, setup, memory = problem.model, problem.service.setup, problem.cluster.gpu.memory_bytes
-    longest = problem.service.longest if longest is None else longest
+    longest = problem.service.longest_request_tokens if longest is None else longest
     # These values are the same on all stages; searches of large clusters need them often.
     whole = shard_with_expert_copies(model, layout, setup)
     overhead = overhead_bytes(model, setup, layout.tp)

@@ -280,7 +280,7 @@ def _seconds_through_all_stages(deployment: Deployment, batch: Batch) -> StepTer
     terms = step_terms(deployment, share)
     nbytes = 2 * (share.decode + share.prefill) * deployment.model.hidden
     hop = deployment.links.hop_seconds(nbytes / layout.pcp, layout.tp * layout.pcp)
-    return terms.with_communication(hop).scaled(layout.pp * PIPELINE_BALANCE)
+    return terms.with_added_communication(hop).scaled(layout.pp * PIPELINE_BALANCE)
 
 
 def _infeasible_estimate(deployment: Deployment, memory: ServingMemory) -> ServingEstimate:

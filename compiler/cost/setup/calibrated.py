@@ -97,7 +97,7 @@ def efficiency_for_stack(generation: Generation, stack: KernelStack) -> Efficien
         LookupError: the catalog has none for this combination. ``resolve_problem`` reports this
             earlier: a catalog file lacks a fact (K08).
     """
-    row = stack.row(generation)
+    row = stack.efficiency_for(generation)
     if row is None:
         raise LookupError(
             f"GPU generation {generation.name} has no efficiency parameters for stack {stack.name}"

@@ -116,8 +116,8 @@ class Pricing:
             ep=self._axes_span(expert, "ep"),
             etp=self._axes_span(expert, "tp"),
             edp=self._axes_span(expert, "dp"),
-            pp_stride=dense.axis("pp").stride,
-            cp_stride=dense.axis("tp").size * (dense.size("cp") - layout.cp_a2a),
+            pp_stride=dense.axis_by_name("pp").stride,
+            cp_stride=dense.axis_by_name("tp").size * (dense.group_size("cp") - layout.cp_a2a),
         )
 
     def _shard_span(

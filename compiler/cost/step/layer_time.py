@@ -101,7 +101,7 @@ def layer_time(pricing: Pricing, layout: Layout, kind: LayerKind) -> LayerTime:
     backward = pricing.gemm_factor * gemms.backward + core.backward + scan.backward + 2 * stream
     backward += accumulate_seconds(pricing, layout, sum(pricing.layer_parameters(kind, layout)))
     # ``layer_seconds`` is the launch time of a layer with two parts, mixer and MLP.
-    launch = row.layer_seconds * kind.parts / 2
+    launch = row.layer_seconds * kind.sub_layers / 2
     if kind.routed:
         own = routed_expert_seconds(pricing, layout, tokens)
         forward, backward = forward + own.forward, backward + own.backward

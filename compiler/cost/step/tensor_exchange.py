@@ -38,7 +38,7 @@ def dense_exchanges(pricing: Pricing, layout: Layout, kind: LayerKind) -> tuple[
         return ()
     nbytes = message_bytes(pricing, layout)
     # Routed experts exchange tokens over the expert group instead.
-    blocks = kind.parts - kind.routed
+    blocks = kind.sub_layers - kind.routed
     if not layout.sequence_parallel:
         return (Exchange("all_reduce", nbytes, blocks, blocks),)
     return (

@@ -70,7 +70,7 @@ def cluster_map(plan: AnyPlan) -> ClusterMap:
 
 def _map_caption(plan: AnyPlan, axis: Axis, gpus: bool, left_out: int) -> str:
     """Return the caption, which explains the frames, cells and colours of the map."""
-    tensor, per_node = plan.placement.dense.axis("tp").size, plan.placement.ranks_per_node
+    tensor, per_node = plan.placement.dense.axis_by_name("tp").size, plan.placement.ranks_per_node
     text = "Each frame is a rack and each cell a host"
     if gpus:
         text = "Each frame is a rack, each row a host and each square a GPU"

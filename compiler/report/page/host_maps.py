@@ -74,7 +74,7 @@ def colored_axis(placement: Placement) -> Axis:
 
     It is pp; without a pipeline it is the slowest-varying axis with more than one coordinate.
     """
-    pipeline = placement.dense.axis("pp")
+    pipeline = placement.dense.axis_by_name("pp")
     if pipeline.size > 1:
         return pipeline
     # Axes are ordered from the fastest-varying to the slowest-varying.
@@ -101,7 +101,7 @@ def starts_new_group(mesh: Mesh, name: str, first: int, count: int) -> list[bool
     The flags are those of consecutive ranks from ``first`` on, the groups those along the mesh axis
     ``name``. The first flag is always True.
     """
-    axis = mesh.axis(name)
+    axis = mesh.axis_by_name(name)
     # A group lies inside a block of stride x size ranks and is a residue modulo the stride.
     wide = axis.stride * axis.size
     numbers = [

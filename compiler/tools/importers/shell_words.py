@@ -29,10 +29,25 @@ _PIECE = re.compile(
     |(?P<other>[\s\S])""",
     re.VERBOSE,
 )
-# A here-document ends at the line that contains only its end word, indented or not.
+# A here-document ends at the line that contains only its end word, indented or not. ``<<<`` starts
+# none.
 HERE_DOCUMENT = re.compile(
-    r"<<-?[ \t]*(['\"]?)(?P<end_word>\w{1,40})\1[^\n]*\n[\s\S]*?^[ \t]*(?P=end_word)$", re.M
+    r"(?<!<)<<-?[ \t]*(['\"]?)(?P<end_word>\w{1,40})\1[^\n]*\n(?P<body>[\s\S]*?)"
+    r"^[ \t]*(?P=end_word)$",
+    re.M,
 )
+_BECOMES_SCRIPT = re.compile(r"\b(?:bash|sh|ssh|sbatch|srun|read)\b|\.(?:sh|sbatch|slurm)\b")
+"""Matches the command of a here-document whose text is a script, or becomes one or a variable."""
+_LABEL = re.compile(r"[ \t]*-[^()$\n]*")
+"""Matches the text between a flag that is a label of ``case`` and its parenthesis: ``-t|--tp)``."""
+_MESSAGES = frozenset(
+    (
+        *("echo", "printf", "log", "info", "die", "usage", "warn", "error"),
+        *("[[", "[", "test", "case", "grep", "egrep", "sed", "awk"),
+    )
+)
+"""Commands whose arguments are texts or patterns: flags in them start nothing."""
+_BEFORE_COMMANDS = frozenset(("if", "elif", "while", "until", "then", "else", "do", "!", "{"))
 _COMMAND = re.compile(r"\s--?[A-Za-z]")
 """Matches a flag inside quoted text, which shows that the text is a command or a part of one."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,63})=(.*)", re.DOTALL)
@@ -69,6 +84,10 @@ class _WordScanner:
         self._text = text
         self._starts = [0, *(match.end() for match in re.finditer("\n", text))]
         self._statement = 0
+        self._message = -1
+        self._skipped = {
+            one.start("body"): one.end("body") for one in here_documents(text) if not is_script(one)
+        }
         self.words: list[Word] = []
 
     def scan(self, start: int, end: int, depth: int) -> None:
@@ -81,15 +100,18 @@ class _WordScanner:
         arrays = 0
         at = start
         while at < end and len(self.words) < MOST_WORDS:
+            at = self._skipped.get(at, at)
             match = _PIECE.match(self._text, at, end)
-            assert match is not None
+            if match is None:  # a here-document ends the text
+                break
             kind, text, at = match.lastgroup, match[0], match.end()
             # As in the shell, "#" starts a comment only at the start of a word.
             if kind == "plain" and text.startswith("#") and not pieces:
                 line_end = self._text.find("\n", match.start(), end)
                 at = end if line_end < 0 else line_end
                 continue
-            if kind in ("single", "double") and depth < DEEPEST and _COMMAND.search(text):
+            is_command = depth < DEEPEST and self._message != self._statement
+            if kind in ("single", "double") and is_command and _COMMAND.search(text):
                 at = self._end_of_joined_parts(at, end) if kind == "double" else at
                 quoted = kind == "single" or self._text[at - 1] == '"'
                 self.scan(match.start() + 1, at - quoted, depth + 1)
@@ -100,6 +122,8 @@ class _WordScanner:
                 pieces.append(_remove_quotes(kind, text))
                 continue
             self._append_word(pieces, began)
+            if kind == "close" and not arrays:
+                self._remove_label(match.start())
             arrays += (kind == "open") - (kind == "close" and arrays > 0)
             # A line break inside ``ARGS=( ... )`` separates elements, and does not end the array.
             if kind == "end" and not (arrays and text.endswith("\n")):
@@ -119,14 +143,26 @@ class _WordScanner:
             at = match.end()
         return at
 
+    def _remove_label(self, end: int) -> None:
+        """Remove the words of the line before ``end`` if they are a label of ``case``."""
+        line = bisect_right(self._starts, end)
+        if _LABEL.fullmatch(self._text, self._starts[line - 1], end):
+            while self.words and self.words[-1].span.line == line:
+                self.words.pop()
+            self._statement += 1
+
     def _append_word(self, pieces: list[str], start: int) -> None:
-        if pieces:
-            text = "".join(pieces)
-            if text:
-                line = bisect_right(self._starts, start)
-                span = Span(self._file, line, start - self._starts[line - 1] + 1, len(text))
-                self.words.append(Word(text, span, self._statement))
-            pieces.clear()
+        """Append the word that ``pieces`` form, unless it is a part of a message or of a test."""
+        text = "".join(pieces)
+        pieces.clear()
+        if not text or self._message == self._statement:
+            return
+        line = bisect_right(self._starts, start)
+        span = Span(self._file, line, start - self._starts[line - 1] + 1, len(text))
+        first = not self.words or self.words[-1].statement != self._statement
+        if text in _MESSAGES and (first or self.words[-1].text in _BEFORE_COMMANDS):
+            self._message = self._statement
+        self.words.append(Word(text, span, self._statement))
 
 
 def _remove_quotes(kind: str, text: str) -> str:
@@ -151,6 +187,17 @@ def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[Word]:
     }
     expanded = ((_expand(word.text, values, kept, DEEPEST), word) for word in scanner.words)
     return [Word(text, word.span, word.statement) for text, word in expanded if text]
+
+
+def here_documents(text: str) -> Iterator[re.Match[str]]:
+    """Yield the here-documents of a script: group ``body`` is the text up to the end word."""
+    return HERE_DOCUMENT.finditer(text)
+
+
+def is_script(here: re.Match[str]) -> bool:
+    """Return True if a shell runs the text of a here-document."""
+    line = here.string[here.string.rfind("\n", 0, here.start()) + 1 : here.start("body")]
+    return here["body"].startswith("#!") or _BECOMES_SCRIPT.search(line) is not None
 
 
 def unexpanded_ranges(text: str) -> list[tuple[int, int]]:

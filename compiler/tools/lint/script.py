@@ -22,15 +22,12 @@ from parc.compiler.tools.importers.shell_words import (
     assignments,
     shell_words,
     split_quoted_flag,
-    statements,
 )
 
 # A keyword counts only at the start of a line, so that words such as "for" in arguments do not.
 _BRANCH = re.compile(r"^\s*(?:(?P<open>if|case|while|until|for|select)|(?P<close>fi|esac|done))\b")
-_LABEL = re.compile(r"^\s*-[^()$]*\)")
 _OF_THE_JOB = re.compile(r"\$\{(\w*(?:NODE|WORLD)\w*):?-")
 """Matches ``${NNODES:-4}`` and similar defaults, which users override when they submit a job."""
-_PRINTING = ("echo", "printf", "log", "info", "die", "usage")
 _EXPANSION = re.compile(r"\$\{?(\w+|[@*])")
 
 
@@ -47,21 +44,8 @@ class Script:
     """Names of the arrays that the script assigns."""
 
     def flags(self, known: Iterable[str]) -> list[Flag]:
-        """Return all flags of each statement that contains a flag in ``known``.
-
-        Statements that print a message, and the labels of ``case`` branches, are skipped.
-        """
-        # Each line is matched once, because a line can have many thousand words.
-        lines = enumerate(self.text.split("\n"), start=1)
-        labels = {number for number, line in lines if _LABEL.match(line)}
-        words = [
-            word
-            for statement in statements(self.words)
-            if statement[0].text not in _PRINTING
-            for word in statement
-            if word.span.line not in labels
-        ]
-        return written_flags(words, known)
+        """Return all flags of each statement that contains a flag in ``known``."""
+        return written_flags(list(self.words), known)
 
     def sure(self, flags: list[Flag]) -> list[Flag]:
         """Return the flags that have the same value in every run of the script.

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from parc.backends.deepspeed.key_table import DS_CONFIG
-from parc.backends.deepspeed.known_keys import PACKAGE, check_key, keys_of, known_keys
+from parc.backends.deepspeed.known_keys import PACKAGE, check_config_key, keys_of, known_keys
 from parc.backends.deepspeed.supported import DEFAULT, VERSIONS
 from parc.backends.shared.field_table import flag_table
 
@@ -21,7 +21,7 @@ def test_deepspeed_reads_every_key_that_parc_writes(version: str) -> None:
     for row in flag_table(PACKAGE).of_group(DS_CONFIG).rows:
         section, _, key = row.setting.rpartition(".")
         if row.exists_in(version) and not section.endswith(".params"):
-            assert check_key(section, key, 1, version) is None, row.setting
+            assert check_config_key(section, key, 1, version) is None, row.setting
             assert section == "" or keys_of(section, version), row.setting
 
 
@@ -53,7 +53,7 @@ CASES: tuple[tuple[str, str, Any, str, str], ...] = (
 def test_a_key_is_read_rejected_or_silently_ignored(
     section: str, key: str, value: Any, version: str, message: str
 ) -> None:
-    found = check_key(section, key, value, version)
+    found = check_config_key(section, key, value, version)
     if message:
         assert found is not None
         assert message in found.message

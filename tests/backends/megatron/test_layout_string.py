@@ -10,7 +10,7 @@ from parc.backends.megatron.stages.layout_string import (
     LayoutStringError,
     Stage,
     format_layout_string,
-    parse,
+    parse_layout_string,
 )
 
 READ = {
@@ -40,14 +40,16 @@ STAGES = st.lists(st.integers(0, 9), min_size=1, max_size=40)
 
 @pytest.mark.parametrize("text", READ)
 def test_a_layout_is_parsed_as_megatron_expands_it(text: str) -> None:
-    rows = [(int(s.embedding), s.layers, s.mtp_layers, int(s.loss)) for s in parse(text)]
+    rows = [
+        (int(s.embedding), s.layers, s.mtp_layers, int(s.loss)) for s in parse_layout_string(text)
+    ]
     assert rows == READ[text]
 
 
 @pytest.mark.parametrize("text", REFUSED)
 def test_an_invalid_layout_is_rejected_at_its_first_wrong_character(text: str) -> None:
     with pytest.raises(LayoutStringError) as refused:
-        parse(text)
+        parse_layout_string(text)
     assert refused.value.at == REFUSED[text]
 
 
@@ -57,13 +59,13 @@ def test_parsing_a_formatted_layout_returns_its_stages(layers: list[int], mtp: i
     stages = tuple(
         Stage(k == 0, count, mtp if k == last else 0, k == last) for k, count in enumerate(layers)
     )
-    assert parse(format_layout_string(stages)) == stages
+    assert parse_layout_string(format_layout_string(stages)) == stages
 
 
 @given(st.text("EtmL|()*,0123456789 x", max_size=30))
 def test_any_text_is_parsed_or_rejected(text: str) -> None:
     try:
-        stages = parse(text)
+        stages = parse_layout_string(text)
     except LayoutStringError as refused:
         stages, at = (), refused.at
     else:

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parc.backends.megatron.stages.layout_string import parse
+from parc.backends.megatron.stages.layout_string import parse_layout_string
 from parc.backends.megatron.stages.split import (
     ModelDepth,
     SplitPins,
-    _find_cached,
+    _find_split_cached,
     find_layout_string_fault,
 )
 from parc.backends.megatron.stages.why_no_split import _explain_no_pipeline
@@ -31,7 +31,7 @@ FORMS = [
 
 
 def split(layers: int, mtp: int, pp: int, vpp: int, pins: SplitPins = FREE) -> PipelineSplit | None:
-    return _find_cached(ModelDepth(layers, mtp, 2, 1), pp, vpp, pins)
+    return _find_split_cached(ModelDepth(layers, mtp, 2, 1), pp, vpp, pins)
 
 
 @pytest.mark.parametrize("row", FORMS)
@@ -63,7 +63,9 @@ def test_every_layer_is_in_exactly_one_chunk_in_order(
     assert [chunk.loss for chunk in chunks] == [False] * (pp * vpp - 1) + [True]
     if found.text:
         assert (
-            find_layout_string_fault(ModelDepth(layers, mtp, 2, 1), parse(found.text), pp, vpp)
+            find_layout_string_fault(
+                ModelDepth(layers, mtp, 2, 1), parse_layout_string(found.text), pp, vpp
+            )
             is None
         )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from parc.backends.vllm.processes import Address, Process, processes
+from parc.backends.vllm.processes import Address, Process, plan_processes
 from tests.search.serving_specs import plan_of, spec
 
 H200 = "hgx-h200"
@@ -16,7 +16,7 @@ def started(layout: dict[str, Any], nodes: int, **launch: Any) -> tuple[Process,
     """Return the processes of DeepSeek-V3 with ``layout``; ep is off unless given."""
     job = {"precision": "fp8", "max_model_len": 4096}
     tree = spec("deepseek-v3", H200, nodes, job=job, layout={"ep": "off", **layout}, launch=launch)
-    return processes(plan_of(tree))
+    return plan_processes(plan_of(tree))
 
 
 def text(process: Process) -> str:
@@ -36,7 +36,7 @@ def test_an_engine_on_one_host_needs_only_a_port() -> None:
 
 def test_engines_on_one_host_use_different_gpus_and_ports() -> None:
     plan = plan_of(spec("llama-3.1-8b", "dgx-h100", 2, layout={"tp": 2, "replicas": 8}))
-    running = processes(plan)
+    running = plan_processes(plan)
     assert [(one.node, one.devices, one.ports) for one in running[:5]] == [
         (0, (0, 1), (8000,)),
         (0, (2, 3), (8001,)),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from parc.backends.vllm.processes import Address, processes
+from parc.backends.vllm.processes import Address, plan_processes
 from parc.backends.vllm.serve_script import serve_script
 from parc.compiler.ir import ServingPlan
 from tests.search.serving_specs import plan_of, spec
@@ -108,7 +108,7 @@ def test_the_script_passes_each_process_exactly_its_planned_flags(tmp_path: Path
     job = {"precision": "fp8", "max_model_len": 4096}
     layout = {"dp": 16, "tp": 1, "ep": "on", "replicas": 1}
     plan = plan_of(spec("deepseek-v3", "hgx-h200", 2, job=job, layout=layout))
-    for process in processes(plan):
+    for process in plan_processes(plan):
         stage_root = tmp_path / str(process.node)
         stage_root.mkdir()
         stage = Stage(stage_root, plan)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from parc.backends.megatron.arguments.arguments import arguments
-from parc.backends.megatron.arguments.environment import variables
+from parc.backends.megatron.arguments.arguments import planned_arguments
+from parc.backends.megatron.arguments.environment import variables_for_layout
 from parc.backends.megatron.stages.split import SplitPins, find_split
 from parc.backends.registry import framework
 from parc.compiler.ir import Layout, ModelChunk, PipelineSplit, Plan, Problem
@@ -37,13 +37,13 @@ def megatron_verdicts(cases: list[Case]) -> dict[str, Verdict]:
 
 def case_of(name: str, problem: Problem, layout: Layout, world: int) -> Case:
     """Return the arguments and environment of the launch script."""
-    argv = [word for a in arguments(problem, layout) for word in (a.flag, *a.values)]
+    argv = [word for a in planned_arguments(problem, layout) for word in (a.flag, *a.values)]
     gpu = problem.cluster.gpu
     return {
         "name": name,
         "argv": argv,
         "world_size": world,
-        "env": dict(variables(gpu, layout)),
+        "env": dict(variables_for_layout(gpu, layout)),
         "arch": gpu.compute_capability[0],
         "ranks": sorted({0, world // 2, world - 1}),
     }

@@ -6,7 +6,7 @@ from typing import Any
 
 from parc.backends.vllm.arguments import shared_arguments
 from parc.backends.vllm.environment import PARTITION, serving_environment
-from parc.backends.vllm.processes import Address, Process, processes
+from parc.backends.vllm.processes import Address, Process, plan_processes
 from parc.compiler.ir import Model, ServingPlan
 from tests.conformance.tool_checkers import vllm_gpu
 
@@ -162,7 +162,7 @@ def cases_of(plan: ServingPlan, groups: bool = True) -> list[tuple[Process, Case
     """Return cases of the first and the last process of the first engine, and of the last process
     of the plan.
     """
-    running = processes(plan)
+    running = plan_processes(plan)
     first = [process for process in running if process.replica == 0]
     chosen = {id(process): process for process in (first[0], first[-1], running[-1])}
     return [

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from parc.backends.registry import engine
-from parc.backends.vllm.processes import processes
+from parc.backends.vllm.processes import plan_processes
 from parc.compiler.ir import ServingPlan
 from tests.compiled import examples
 from tests.conformance.tool_checkers import vllm_verdicts
@@ -41,7 +41,7 @@ def test_the_command_for_ray_is_accepted_with_ray_as_the_executor() -> None:
     cases = []
     for plan in examples("vllm").values():
         if plan.layout.dp == 1:
-            process = processes(plan)[0]
+            process = plan_processes(plan)[0]
             words = list(engine("vllm").command(plan, "ray"))[1:]
             cases.append(case_of(plan, process, False) | {"argv": words})
     assert len(cases) >= 2

@@ -59,7 +59,7 @@ def test_layer_kinds_follow_the_attention_interval_or_the_letters_of_a_pattern()
     nano = model_of(NEMOTRON_NANO)
     attention = LayerCounts.from_kinds(nano.layer_kinds).attention
     assert (attention, nano.moe_layers, nano.dense_layers) == (6, 23, 0)
-    assert sum(kind.parts for kind in nano.layer_kinds) == nano.layers
+    assert sum(kind.sub_layers for kind in nano.layer_kinds) == nano.layers
 
 
 # Totals of the published weights: Qwen3-Next without its prediction layer, Nemotron 3 Nano

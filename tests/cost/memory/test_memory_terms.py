@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from parc.backends.megatron.memory import cast_bytes, fp8_parameters
+from parc.backends.megatron.memory import fp8_state_bytes, low_precision_copy_bytes
 from parc.backends.registry import framework
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.counts.cache import (
@@ -153,12 +153,12 @@ def test_zero_3_gathers_layers_and_stores_no_quantised_copies(plan: Plan) -> Non
 
 
 def test_quantised_weights_are_stored_in_the_formats_of_the_tensor_cores() -> None:
-    assert cast_bytes("fp8", generation("hopper")) == 2.0
-    assert cast_bytes("fp8", generation("blackwell")) == 1.0
-    assert cast_bytes("mxfp8", generation("blackwell")) == 2.0625
-    assert cast_bytes("nvfp4", generation("blackwell")) == 1.125
-    assert cast_bytes("bf16", generation("hopper")) == 0.0
-    assert fp8_parameters("fp8", generation("blackwell")).weight == 1.0
+    assert low_precision_copy_bytes("fp8", generation("hopper")) == 2.0
+    assert low_precision_copy_bytes("fp8", generation("blackwell")) == 1.0
+    assert low_precision_copy_bytes("mxfp8", generation("blackwell")) == 2.0625
+    assert low_precision_copy_bytes("nvfp4", generation("blackwell")) == 1.125
+    assert low_precision_copy_bytes("bf16", generation("hopper")) == 0.0
+    assert fp8_state_bytes("fp8", generation("blackwell")).weight == 1.0
 
 
 def test_allocated_reserved_and_device_counters_are_sums_of_terms() -> None:

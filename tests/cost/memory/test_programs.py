@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from parc.backends.accelerate.memory import accelerate_memory, deepspeed_plugin_memory
-from parc.backends.deepspeed.memory import plain_deepspeed
-from parc.backends.megatron.memory import megatron, with_gradients
+from parc.backends.deepspeed.memory import deepspeed_decoder_memory
+from parc.backends.megatron.memory import megatron_memory, with_gradient_bytes
 from parc.backends.registry import framework, framework_of
 from parc.backends.shared.torch.memory import emitted_decoder_memory, fsdp2_memory
 from parc.backends.torchtitan.memory import torchtitan_memory
@@ -44,9 +44,9 @@ KEPT = {
         30 * HIDDEN + 4 * KEYS + 8 * FFN,
     ),
     "torchtitan": (torchtitan_memory(), 12 * HIDDEN + 4 * KEYS + 8 * FFN),
-    "deepspeed": (plain_deepspeed("bf16", 4.0), 16 * HIDDEN + 8 * FFN),
+    "deepspeed": (deepspeed_decoder_memory("bf16", 4.0), 16 * HIDDEN + 8 * FFN),
     "accelerate deepspeed": (
-        deepspeed_plugin_memory(plain_deepspeed("bf16", 4.0)),
+        deepspeed_plugin_memory(deepspeed_decoder_memory("bf16", 4.0)),
         20 * HIDDEN + 4 * KEYS + 8 * FFN,
     ),
 }
@@ -72,7 +72,7 @@ def test_norms_on_queries_and_keys_save_their_inputs(plan: Plan) -> None:
     normed = replace(plain, attention=replace(plain.attention, qk_norm="head"))
     one, two = (
         layer_activations(
-            shape, layout, DENSE, (1.0, 1), megatron("bf16", generation("hopper"))
+            shape, layout, DENSE, (1.0, 1), megatron_memory("bf16", generation("hopper"))
         ).total
         for shape in (plain, normed)
     )
@@ -84,7 +84,7 @@ def test_a_program_has_a_second_memory_model_only_without_sharding() -> None:
     assert sharded.for_zero_stage(3) is sharded
     assert sharded.for_zero_stage(2) is sharded
     assert torchtitan_memory().for_zero_stage(0) == torchtitan_memory()
-    assert megatron("bf16", generation("hopper")).for_zero_stage(0).name == "megatron"
+    assert megatron_memory("bf16", generation("hopper")).for_zero_stage(0).name == "megatron"
 
 
 def logits(plan: Plan, program: ProgramMemory, tp: int) -> float:
@@ -162,12 +162,14 @@ def test_16_bit_gradients_are_copied_to_fp32_when_activations_are_gone(plan: Pla
     pricing = pricing_for(plan.problem, framework("megatron"))
     layout = replace(plan.layout, zero_stage=0)
     load = stage_contents(plan.problem.model, layout.split, 0)
-    bf16 = megatron("bf16", generation("hopper"))
-    narrow, wide = with_gradients(bf16, 2.0, "bf16"), with_gradients(bf16, 4.0, "bf16")
+    bf16 = megatron_memory("bf16", generation("hopper"))
+    narrow, wide = with_gradient_bytes(bf16, 2.0, "bf16"), with_gradient_bytes(bf16, 4.0, "bf16")
     dense, _ = pricing.stage_parameters(layout, load)
     assert optimizer_step_bytes(pricing, layout, load, narrow) == 4 * dense
     assert optimizer_step_bytes(pricing, layout, load, wide) == 0.0
-    assert optimizer_step_bytes(pricing, layout, load, with_gradients(bf16, 2.0, "fp16")) == 0.0
+    assert (
+        optimizer_step_bytes(pricing, layout, load, with_gradient_bytes(bf16, 2.0, "fp16")) == 0.0
+    )
     more, less = (stage_memory(pricing, layout, load, 0, program) for program in (wide, narrow))
     passing = less.activations_bytes + less.logits_bytes
     assert passing == max(4 * dense, more.activations_bytes + more.logits_bytes)

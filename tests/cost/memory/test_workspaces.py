@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from parc.backends.megatron.memory import megatron
+from parc.backends.megatron.memory import megatron_memory
 from parc.backends.registry import framework
 from parc.backends.shared.torch.memory import fsdp2_memory
 from parc.compiler.cost.counts.params import layer_params_on_rank, norm_params_per_layer
@@ -59,7 +59,7 @@ def test_a_prediction_layer_adds_its_projection(plan: Plan) -> None:
 def test_only_fused_gradients_have_placeholders(plan: Plan) -> None:
     pricing = pricing_for(plan.problem, framework("megatron"))
     load = stage_contents(plan.problem.model, plan.layout.split, 0)
-    bf16 = megatron("bf16", generation("hopper"))
+    bf16 = megatron_memory("bf16", generation("hopper"))
     held = placeholder_bytes(pricing, plan.layout, load, bf16)
     assert held == 2 * (3072 * 4096 + 4096 * 2048 + 14336 * 4096 + 4096 * 7168)
     assert placeholder_bytes(pricing, plan.layout, load, fsdp2_memory()) == 0.0
@@ -82,7 +82,7 @@ def test_routing_saves_seventeen_bytes_per_token_and_expert(plan: Plan) -> None:
     base, layout = model("qwen3-30b-a3b"), replace(plan.layout, tp=1, etp=1)
     assert base.experts is not None
     fewer = replace(base, experts=replace(base.experts, count=64))
-    program = megatron("bf16", generation("hopper"))
+    program = megatron_memory("bf16", generation("hopper"))
     many, few = (
         layer_activations(one, layout, ROUTED, (4096.0, 4096), program).moe for one in (base, fewer)
     )

@@ -36,8 +36,8 @@ LINKS = Links(
 def test_members_that_share_an_nvlink_domain_are_counted(
     sizes: tuple[tuple[str, int], ...], names: tuple[str, ...], expected: GroupSpan
 ) -> None:
-    mesh = Mesh.of(sizes)
-    assert group_span(tuple(mesh.axis(name) for name in names), 8) == expected
+    mesh = Mesh.from_sizes(sizes)
+    assert group_span(tuple(mesh.axis_by_name(name) for name in names), 8) == expected
 
 
 def test_a_ring_between_domains_uses_the_nics_of_all_its_local_members() -> None:

@@ -20,10 +20,10 @@ YARN_SINCE = (0, 19)
 def explain_inexpressible(
     message: str, label: str, supported: str, model: Model, *, fix: str = ""
 ) -> Finding:
-    """Return a finding about a model feature without a flag.
+    """Return the finding: Megatron has no flag for a feature of ``model``.
 
-    ``supported`` lists the alternatives that have flags. ``fix`` is an edit that changes the model
-    so little that it still trains as intended.
+    ``supported`` lists the alternatives that have flags. ``fix`` is an edit, if there is one, that
+    changes the model only slightly.
     """
     return Finding(
         message=message,
@@ -34,8 +34,11 @@ def explain_inexpressible(
     )
 
 
-def position_faults(model: Model, version: str) -> Iterator[tuple[str, str, Finding]]:
-    """Yield (code, spec path, finding) for each position setting that no flag can express."""
+def inexpressible_positions(model: Model, version: str) -> Iterator[tuple[str, str, Finding]]:
+    """Yield (code, spec path, finding) for each setting of positions that no flag can express.
+
+    Positions are position embeddings, such as rotary embeddings with YaRN scaling.
+    """
     position = model.position
     if position.kind in ("rope", "yarn") and position.base != int(position.base):
         yield (
@@ -62,7 +65,7 @@ def position_faults(model: Model, version: str) -> Iterator[tuple[str, str, Find
                 model,
             ),
         )
-    if (message := _yarn_fault(model, version)) is not None:
+    if (message := _explain_inexpressible_yarn(model, version)) is not None:
         yield (
             "E04",
             "model.position",
@@ -89,7 +92,7 @@ def position_faults(model: Model, version: str) -> Iterator[tuple[str, str, Find
 
 
 def _has_yarn_position_type(model: Model) -> bool:
-    """Return True for YaRN without latent attention, Megatron's position type "yarn".
+    """Return True if Megatron's position type is "yarn": YaRN without latent attention.
 
     Megatron cannot build MTP layers with this type.
     """
@@ -100,8 +103,8 @@ def _uses_yarn(model: Model) -> bool:
     return "yarn" in (model.position.kind, model.position.scaling)
 
 
-def _yarn_fault(model: Model, version: str) -> str | None:
-    """Return a message about YaRN settings that no flag can express; None if there are none."""
+def _explain_inexpressible_yarn(model: Model, version: str) -> str | None:
+    """Return a message if no flag can express the model's YaRN settings, else None."""
     if not _uses_yarn(model):
         return None
     original = model.position.original_max_positions
@@ -116,7 +119,7 @@ def _yarn_fault(model: Model, version: str) -> str | None:
     return f"YaRN without latent attention has no flags in Megatron-LM {version}" if old else None
 
 
-def router_faults(model: Model) -> Iterator[tuple[str, str, Finding]]:
+def inexpressible_routers(model: Model) -> Iterator[tuple[str, str, Finding]]:
     """Yield (code, spec path, finding) for each router setting that no flag can express."""
     experts = model.experts
     if experts is None or experts.router_bias != "buffer" or experts.score_function == "sigmoid":

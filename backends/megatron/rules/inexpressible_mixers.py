@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parc.backends.megatron.programs import PLAIN
-from parc.backends.megatron.rules.express_position import explain_inexpressible
+from parc.backends.megatron.rules.inexpressible_positions import explain_inexpressible
 from parc.backends.shared.versions import parse_version
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Model, Problem
@@ -30,44 +30,45 @@ Fault = tuple[str, str, Finding]
 """(diagnostic code, spec path, finding) about a feature that no flag can express."""
 
 
-def hybrid_faults(model: Model, version: str) -> Iterator[Fault]:
-    """Yield (code, spec path, finding) for each feature that no flag of Megatron can express.
+def inexpressible_mixers(model: Model, version: str) -> Iterator[Fault]:
+    """Yield a fault for each token mixer of ``model`` that no flag of Megatron can express.
 
-    Only features of linear attention, Mamba layers and layer patterns are checked.
+    Token mixers are linear attention, Mamba layers, and their patterns of layers. A fault is (code,
+    spec path, finding).
     """
     if model.attention.gate and model.attention.latent is not None:
-        yield _hybrid_fault(
+        yield _inexpressible_feature(
             ("E07", "model.attention_gate"),
             f"{model.name} gates the output of latent attention",
             "attention_gate true with latent: Output gate is not supported for MLA yet",
             ("a gate on grouped-query attention", model),
         )
     if model.linear is not None:
-        yield from _linear_attention_faults(model)
+        yield from _inexpressible_linear_attention(model)
     if model.mamba is not None and model.mamba.conv_size != MAMBA_CONVOLUTION:
-        yield _hybrid_fault(
+        yield _inexpressible_feature(
             ("E07", "model.mamba.conv_size"),
             f"Megatron has no flag for a Mamba convolution of {model.mamba.conv_size} tokens",
             f"conv_size {model.mamba.conv_size}, must be {MAMBA_CONVOLUTION}",
             (f"Mamba layers with conv_size {MAMBA_CONVOLUTION}", model),
         )
     if model.pattern:
-        yield from _layer_pattern_faults(model, version)
+        yield from _inexpressible_layer_patterns(model, version)
 
 
-def unbuilt_mtp_faults(problem: Problem) -> Iterator[Fault]:
+def unsupported_mtp_layers(problem: Problem) -> Iterator[Fault]:
     """Yield (code, spec path, finding) if pretrain_gpt.py cannot build the model's MTP layers.
 
-    The cause is linear attention: before version 0.19, pretrain_gpt.py builds only MTP layers with
-    softmax attention, and from 0.19 on, it builds no MTP layers for such models. The user's own
-    program may build them from Megatron's modules.
+    This concerns models with linear attention: before version 0.19, pretrain_gpt.py builds only MTP
+    layers with softmax attention; from 0.19 on, it builds no MTP layers for such models. The user's
+    own program may build them from Megatron's modules.
     """
     model, version = problem.model, problem.version("megatron")
     own = problem.launch.program.rpartition("/")[2] == PLAIN
     if not (own and model.linear is not None and model.mtp_layers):
         return
     if parse_version(version) >= VARIANT_WITHOUT_MTP or model.last_kind.mixer == "linear":
-        yield _hybrid_fault(
+        yield _inexpressible_feature(
             ("E05", "model.mtp_layers"),
             f"{PLAIN} does not build MTP layers with linear attention",
             f"mtp_layers {model.mtp_layers}, must be 0 in Megatron-LM {version}",
@@ -75,14 +76,14 @@ def unbuilt_mtp_faults(problem: Problem) -> Iterator[Fault]:
         )
 
 
-def _linear_attention_faults(model: Model) -> Iterator[Fault]:
+def _inexpressible_linear_attention(model: Model) -> Iterator[Fault]:
     """Yield (code, spec path, finding) if the activation of the MLP is not SiLU.
 
-    Megatron's GatedDeltaNet uses the activation of the MLP too, but its convolution supports only
-    SiLU.
+    Megatron's GatedDeltaNet uses the activation of the MLP too, but the convolution in
+    GatedDeltaNet supports only SiLU.
     """
     if model.ffn.activation != "silu":
-        yield _hybrid_fault(
+        yield _inexpressible_feature(
             ("E03", "model.activation"),
             f"linear attention does not support {model.ffn.activation}, the activation of the MLP",
             f"activation {model.ffn.activation}, must be silu",
@@ -90,24 +91,24 @@ def _linear_attention_faults(model: Model) -> Iterator[Fault]:
         )
 
 
-def _layer_pattern_faults(model: Model, version: str) -> Iterator[Fault]:
+def _inexpressible_layer_patterns(model: Model, version: str) -> Iterator[Fault]:
     # A leading - stands for a layer with only an MLP.
     if model.pattern.startswith("-"):
-        yield _hybrid_fault(
+        yield _inexpressible_feature(
             ("E07", "model.pattern"),
             f"the pattern of {model.name} starts with -, which argparse reads as a flag",
             f"pattern {model.pattern[:16]}",
             ("patterns that start with another character", model),
         )
     if model.attention.latent is not None:
-        yield _hybrid_fault(
+        yield _inexpressible_feature(
             ("E07", "model.latent"),
             f"{model.name} has latent attention in a layer pattern",
             "latent with pattern: the letter * means grouped-query attention",
             ("a pattern with grouped-query attention", model),
         )
     if model.attention.qk_norm != "none" and parse_version(version) < NORMED_PATTERN_SINCE:
-        yield _hybrid_fault(
+        yield _inexpressible_feature(
             ("E02", "model.qk_norm"),
             f"Megatron-LM {version} builds layer patterns without norms of queries and keys",
             f"qk_norm {model.attention.qk_norm} with pattern",
@@ -116,7 +117,7 @@ def _layer_pattern_faults(model: Model, version: str) -> Iterator[Fault]:
     scaling = model.position.scaling
     late = scaling == "linear" and parse_version(version) < SCALED_PATTERN_SINCE
     if scaling == "llama3" or late:
-        yield _hybrid_fault(
+        yield _inexpressible_feature(
             ("E04", "model.position.scaling"),
             f"Megatron-LM {version} ignores {scaling} scaling of positions in layer patterns",
             f"position.scaling {scaling} with pattern",
@@ -124,11 +125,12 @@ def _layer_pattern_faults(model: Model, version: str) -> Iterator[Fault]:
         )
 
 
-def _hybrid_fault(
+def _inexpressible_feature(
     at: tuple[str, str], message: str, label: str, supported: tuple[str, Model]
 ) -> Fault:
-    """Return (code, spec path, finding) for a feature that no flag of Megatron can express.
+    """Return (code, spec path, finding) for a model feature that no flag of Megatron can express.
 
-    ``at`` is (code, spec path); ``supported`` is (text on what flags can express, model).
+    ``at`` is (code, spec path). ``supported`` is (text on the features that flags can express,
+    model).
     """
     return (*at, explain_inexpressible(message, label, *supported))

@@ -18,7 +18,7 @@ AUTOTP_SINCE = "0.17"
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ExclusiveSizes:
     """Two parallel sizes of which DeepSpeed supports at most one above 1."""
 
     first: str
@@ -31,22 +31,32 @@ class Pair:
 
 
 # PipeModelDataParallelTopology has only the axes pipe, data and model (runtime/pipe/topology.py).
-PAIRS: tuple[Pair, ...] = (
-    Pair("cp", "tp", ("Ulysses (cp)", "tensor parallelism"),
-         "DeepSpeed accepts both, but creates the groups of only one"),
-    Pair("cp", "pp", ("Ulysses (cp)", "a pipeline"), "the topology has no axis for sequences"),
-)  # fmt: skip
+EXCLUSIVE_SIZES: tuple[ExclusiveSizes, ...] = (
+    ExclusiveSizes(
+        "cp",
+        "tp",
+        ("Ulysses (cp)", "tensor parallelism"),
+        "DeepSpeed accepts both, but creates the groups of only one",
+    ),
+    ExclusiveSizes(
+        "cp", "pp", ("Ulysses (cp)", "a pipeline"), "the topology has no axis for sequences"
+    ),
+)
 
 
-def _violates_pair(pair: Pair) -> Callable[[Problem, Layout], bool]:
-    def violates(problem: Problem, layout: Layout) -> bool:
+def _violates_exclusive_sizes(pair: ExclusiveSizes) -> Callable[[Problem, Layout], bool]:
+    """Return a predicate: both parallel sizes of ``pair`` are above 1."""
+
+    def exceeds_one_in_both(problem: Problem, layout: Layout) -> bool:
         return bool(getattr(layout, pair.first) > 1 and getattr(layout, pair.second) > 1)
 
-    return violates
+    return exceeds_one_in_both
 
 
-def _explain_pair(pair: Pair) -> Callable[[Problem, Layout], Finding]:
-    def explain(problem: Problem, layout: Layout) -> Finding:
+def _explain_exclusive_sizes(pair: ExclusiveSizes) -> Callable[[Problem, Layout], Finding]:
+    """Return a function that builds the finding: DeepSpeed cannot combine the sizes of ``pair``."""
+
+    def explain_both(problem: Problem, layout: Layout) -> Finding:
         one, other = getattr(layout, pair.first), getattr(layout, pair.second)
         return Finding(
             message=f"deepspeed cannot combine {pair.names[0]} and {pair.names[1]}",
@@ -56,7 +66,7 @@ def _explain_pair(pair: Pair) -> Callable[[Problem, Layout], Finding]:
             targets=("deepspeed",),
         )
 
-    return explain
+    return explain_both
 
 
 def _violates_cp_with_experts(problem: Problem, layout: Layout) -> bool:
@@ -114,23 +124,23 @@ def _explain_recompute_blocks(problem: Problem, layout: Layout) -> Finding:
     again = layout.recompute
     return Finding(
         message="deepspeed recomputes either all layers or none",
-        label=f"recompute method {again.method}, layers {again.layers} is neither",
-        help="valid recompute: method uniform with layers 1; with pp > 1 also more layers",
+        label=f"recompute has method {again.method} and layers {again.layers}",
+        help="valid recompute: method uniform with layers 1 (any number of layers if pp > 1)",
         fix="layout.recompute: full",
         targets=("deepspeed",),
     )
 
 
-COMBINE_RULES: tuple[Rule, ...] = (
+COMBINATION_RULES: tuple[Rule, ...] = (
     *(
         Rule(
             "E09",
             (f"layout.{pair.first}", f"layout.{pair.second}"),
-            _violates_pair(pair),
-            _explain_pair(pair),
+            _violates_exclusive_sizes(pair),
+            _explain_exclusive_sizes(pair),
             (pair.first, pair.second),
         )
-        for pair in PAIRS
+        for pair in EXCLUSIVE_SIZES
     ),
     Rule(
         "E09", ("layout.cp", "model"), _violates_cp_with_experts, _explain_cp_with_experts, ("cp",)

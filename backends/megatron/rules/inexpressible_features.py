@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parc.backends.megatron.rules.express_hybrid import hybrid_faults, unbuilt_mtp_faults
-from parc.backends.megatron.rules.express_position import (
+from parc.backends.megatron.rules.inexpressible_mixers import (
+    inexpressible_mixers,
+    unsupported_mtp_layers,
+)
+from parc.backends.megatron.rules.inexpressible_positions import (
     explain_inexpressible,
-    position_faults,
-    router_faults,
+    inexpressible_positions,
+    inexpressible_routers,
 )
 from parc.backends.shared.common_rules import always_violated
 from parc.compiler.diagnostics import Finding
@@ -30,34 +33,35 @@ ACTIVATIONS = {
 """(gated, activation) pairs that flags can express."""
 
 
-def linear_bias(model: Model) -> bool:
-    """Return True if Megatron's switch for the biases of linear layers must be on."""
+def needs_linear_bias_flag(model: Model) -> bool:
+    """Return True if the model needs Megatron's flag for the biases of all linear layers."""
     return model.attention.output_bias
 
 
 def inexpressible_features(model: Model, version: str) -> Iterator[tuple[str, str, Finding]]:
     """Yield (code, spec path, finding) for each feature of ``model`` that no flag can express."""
-    yield from _bias_faults(model)
+    yield from _inexpressible_biases(model)
     yield from _inexpressible_norms(model)
-    yield from _activation_faults(model)
-    yield from position_faults(model, version)
-    yield from router_faults(model)
-    yield from hybrid_faults(model, version)
+    yield from _inexpressible_activations(model)
+    yield from inexpressible_positions(model, version)
+    yield from inexpressible_routers(model)
+    yield from inexpressible_mixers(model, version)
 
 
 def explain_left_out_parts(model: Model) -> Finding:
-    """Return a finding that the emitted flags would train the model without some of its parts."""
+    """Return the finding: Megatron would train the model without some of its parts."""
     return Finding(
         message=f"Megatron's arguments cannot express all parts of {model.name}",
         label=model.left_out,
-        help="deepspeed and fsdp train it with your own program: set emit and launch.program; "
-        "Megatron can train it only without these parts (family: custom)",
+        help="deepspeed and fsdp train this model with your own program: set emit and "
+        "launch.program; "
+        "Megatron can train this model only without these parts (family: custom)",
         fix="model.family: custom   (model: NAME becomes model: {base: NAME, family: custom})",
         targets=("megatron",),
     )
 
 
-def _bias_faults(model: Model) -> Iterator[tuple[str, str, Finding]]:
+def _inexpressible_biases(model: Model) -> Iterator[tuple[str, str, Finding]]:
     parts = [("attention output", model.attention.output_bias)]
     if model.dense_layers:
         parts.append(("MLP", model.ffn.bias))
@@ -67,21 +71,23 @@ def _bias_faults(model: Model) -> Iterator[tuple[str, str, Finding]]:
         if model.experts.shared_size:
             parts.append(("shared experts", False))
     # Query, key and value are exempt because --add-qkv-bias can switch on their biases separately.
-    if len({bias for _, bias in parts}) > 1 or (linear_bias(model) and not _qkv_bias(model)):
+    if len({bias for _, bias in parts}) > 1 or (
+        needs_linear_bias_flag(model) and not _has_qkv_bias(model)
+    ):
         have = ", ".join(f"{part} {'with' if bias else 'without'}" for part, bias in parts)
         yield (
             "E01",
             "model",
             explain_inexpressible(
                 f"only some linear layers of {model.name} have biases; Megatron has one switch",
-                f"{have}, qkv {'with' if _qkv_bias(model) else 'without'}",
+                f"{have}, qkv {'with' if _has_qkv_bias(model) else 'without'}",
                 "no biases, biases only on query, key and value, or biases everywhere",
                 model,
             ),
         )
 
 
-def _qkv_bias(model: Model) -> bool:
+def _has_qkv_bias(model: Model) -> bool:
     return model.attention.qkv_bias
 
 
@@ -111,7 +117,7 @@ def _inexpressible_norms(model: Model) -> Iterator[tuple[str, str, Finding]]:
         )
 
 
-def _activation_faults(model: Model) -> Iterator[tuple[str, str, Finding]]:
+def _inexpressible_activations(model: Model) -> Iterator[tuple[str, str, Finding]]:
     gated, kind = model.ffn.gated, model.ffn.activation
     if (gated, kind) not in ACTIVATIONS:
         yield (
@@ -125,7 +131,7 @@ def _activation_faults(model: Model) -> Iterator[tuple[str, str, Finding]]:
             ),
         )
     # The tanh form of GELU is reached only through the fused bias kernel.
-    elif kind == "gelu_tanh" and not linear_bias(model):
+    elif kind == "gelu_tanh" and not needs_linear_bias_flag(model):
         yield (
             "E03",
             "model.activation",
@@ -138,13 +144,13 @@ def _activation_faults(model: Model) -> Iterator[tuple[str, str, Finding]]:
         )
 
 
-def express_rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return one rule for each model feature that no flag can express, usually none.
+def inexpressible_feature_rules(problem: Problem) -> tuple[Rule, ...]:
+    """Return one rule for each model feature that no flag of Megatron can express.
 
-    Every layout violates these rules.
+    Every layout violates these rules; most models need none.
     """
     found = [
         *inexpressible_features(problem.model, problem.version("megatron")),
-        *unbuilt_mtp_faults(problem),
+        *unsupported_mtp_layers(problem),
     ]
     return tuple(always_violated(code, (path, "model"), finding) for code, path, finding in found)
