@@ -128,7 +128,7 @@ def program_settings(
     if emitted:
         for path, value in WITHOUT.items():
             yield Decision(path, value, settings.file)
-    yield from settings.unread()
+    yield from settings.unread_settings()
 
 
 def read_parallel_sizes(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
@@ -158,7 +158,7 @@ def _recompute_settings(settings: EmittedSettings, topology: Topology) -> Iterat
 def _stage_settings(settings: EmittedSettings) -> Iterator[Decision]:
     counts, chunks, first = settings.get("stages"), [], 0
     if not isinstance(counts, list) or not all(type(one) is int for one in counts):
-        yield settings.foreign("stages")
+        yield settings.unexpected_setting("stages")
         return
     for stage, layers in enumerate(counts):
         chunk = {"first_layer": first, "layers": layers, "mtp_layers": 0}

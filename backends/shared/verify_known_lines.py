@@ -36,7 +36,7 @@ ENVIRONMENT = "<environment>"
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class ExpectedValue:
     """A value in a script, which is compared with the plan or by another check."""
 
     name: str
@@ -156,7 +156,7 @@ def _plain_commands(text: str) -> tuple[str, ...]:
 class FoundValue:
     """Text that a line of a script has in the place of ``value``."""
 
-    value: Value
+    value: ExpectedValue
     text: str
     line: ShellLine
 
@@ -184,7 +184,7 @@ class Comparison:
 # Verifiers compare a script once for its decisions and once for its lines.
 @lru_cache(maxsize=4)
 def compare_lines(
-    script: ScriptLines, known: tuple[str, ...], values: tuple[Value, ...]
+    script: ScriptLines, known: tuple[str, ...], values: tuple[ExpectedValue, ...]
 ) -> Comparison:
     """Return the expected lines of ``script``, and its texts in the holes of ``values``."""
     by_name = {one.name: one for one in values}

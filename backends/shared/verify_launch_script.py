@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from parc.backends.shared.verify_known_lines import (
     Comparison,
+    ExpectedValue,
     ScriptLines,
-    Value,
     compare_lines,
     iterate_differences,
     known_lines,
@@ -171,12 +171,12 @@ def _compare_script_lines(
             "hosts_file": HOSTS_FILES[file.partition("/")[0]],
         }
         values = (
-            Value("nodes", str(len(plan["placement"]["hosts"]))),
-            Value("ranks", str(plan["placement"]["ranks_per_node"])),
-            Value("master", shlex.quote(plan["placement"]["hosts"][0])),
-            Value("port", str(launch["master_port"]), "problem.launch.master_port"),
-            Value("program", start.program, PROGRAM),
-            Value("arguments", start.arguments, "problem.launch.args"),
+            ExpectedValue("nodes", str(len(plan["placement"]["hosts"]))),
+            ExpectedValue("ranks", str(plan["placement"]["ranks_per_node"])),
+            ExpectedValue("master", shlex.quote(plan["placement"]["hosts"][0])),
+            ExpectedValue("port", str(launch["master_port"]), "problem.launch.master_port"),
+            ExpectedValue("program", start.program, PROGRAM),
+            ExpectedValue("arguments", start.arguments, "problem.launch.args"),
         )
     except DAMAGED:
         raise Malformed(PLAN, 1, "problem.launch has a value of the wrong type") from None

@@ -72,7 +72,7 @@ def read_batch_settings(
     settings: EmittedSettings, micro_batch: str, steps: str, replicas: int
 ) -> Iterator[Decision]:
     """Yield micro-batch, micro-batches per step, and the global batch that they result in."""
-    size, count = settings.count(micro_batch), settings.count(steps)
+    size, count = settings.positive_integer(micro_batch), settings.positive_integer(steps)
     yield settings.decide("layout.micro_batch", size, micro_batch)
     yield settings.decide("layout.micro_batches", count, steps)
     yield settings.decide("problem.job.global_batch", size * count * replicas, steps)

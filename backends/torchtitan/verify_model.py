@@ -100,7 +100,7 @@ def _registry_model_settings(settings: EmittedSettings) -> Iterator[Decision]:
         found = dict(zip((*FIELDS, *EXPERT_FIELDS), EXPERT_FLAVORS[key], strict=True))
         found["tied_embeddings"] = False
     else:
-        yield settings.foreign("spec.flavor")
+        yield settings.unexpected_setting("spec.flavor")
     for field, value in found.items():
         if value is not None or field == "experts":
             yield settings.decide(f"problem.model.{field}", value, "spec.flavor")

@@ -17,7 +17,11 @@ from parc.backends.registry import framework
 from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.ir import NO_OFFLOAD, NO_ZERO_PLUS, Layout, PipelineSplit, Problem
 from parc.compiler.tools.lint.check_rules import LaunchFacts, split_or_even
-from parc.compiler.tools.lint.complete_facts import cluster_tree, known_cluster, resolve_tree
+from parc.compiler.tools.lint.complete_facts import (
+    cluster_section,
+    known_cluster,
+    resolve_spec_tree,
+)
 from parc.compiler.tools.lint.options import LintOptions
 from parc.compiler.tools.lint.partial_ir import hide_fields, is_known, with_values
 
@@ -64,11 +68,11 @@ def megatron_facts(
     """
     tree = _complete_spec(spec, options)
     trial = Sink()
-    problem = resolve_tree(tree, options, trial)
+    problem = resolve_spec_tree(tree, options, trial)
     if any(found.code == "PARC-D07" for found in trial.diagnostics) and options.model is None:
         # hidden is not divisible by heads: the finding is kept, and a stand-in lets rules go on.
         tree["model"]["head_dim"] = STAND_IN["hidden"]
-        problem = resolve_tree(tree, options, Sink())
+        problem = resolve_spec_tree(tree, options, Sink())
     if not isinstance(problem, Problem):
         return None, trial.diagnostics
     partial = _known_problem(problem, known, options)
@@ -87,7 +91,7 @@ def planned_flags(spec: Mapping[str, Any]) -> dict[str, tuple[str, ...]] | None:
     tree = _complete_spec(spec, options)
     tree["job"] |= spec.get("job", {})
     tree["versions"] = {}
-    problem = resolve_tree(tree, options, Sink())
+    problem = resolve_spec_tree(tree, options, Sink())
     if not isinstance(problem, Problem):
         return None
     layout, _ = _full_and_known_layout(problem, problem, lambda _: True)
@@ -134,7 +138,7 @@ def _complete_spec(spec: Mapping[str, Any], options: LintOptions) -> dict[str, A
         "parc": 1,
         "name": "lint",
         "model": model,
-        "cluster": cluster_tree(spec.get("cluster", {}), options),
+        "cluster": cluster_section(spec.get("cluster", {}), options),
         "job": job,
         "layout": layout,
         "emit": ["megatron"],

@@ -20,10 +20,10 @@ from parc.compiler.tools.lint.check_rules import LaunchFacts
 from parc.compiler.tools.lint.complete_facts import (
     MODEL,
     catalog_name,
-    cluster_tree,
+    cluster_section,
     is_catalog_cluster,
     known_cluster,
-    resolve_tree,
+    resolve_spec_tree,
 )
 from parc.compiler.tools.lint.options import LintOptions
 from parc.compiler.tools.lint.partial_ir import hide_fields, with_values
@@ -106,7 +106,7 @@ def _spec_tree(model: str, sure: Mapping[str, Flag], options: LintOptions) -> di
         "parc": 1,
         "name": "lint",
         "model": model,
-        "cluster": cluster_tree(nodes, options),
+        "cluster": cluster_section(nodes, options),
         "job": {
             "kind": "serve",
             "traffic": {"input_tokens": 1, "output_tokens": 1, "concurrency": 1},
@@ -178,7 +178,7 @@ def _resolve_problem(
     tree: Mapping[str, Any], options: LintOptions, sink: Sink
 ) -> ServingProblem | None:
     """Return the serving problem that the spec ``tree`` describes; None if the spec is invalid."""
-    problem = resolve_tree(tree, options, sink)
+    problem = resolve_spec_tree(tree, options, sink)
     return problem if isinstance(problem, ServingProblem) else None
 
 

@@ -113,7 +113,7 @@ def _read_command(script: Script) -> _Command:
         found.append(replace(flag, name=long_flag_name(flag.name)))
     sure = {
         flag.name: flag
-        for flag in script.sure(found)
+        for flag in script.sure_flags(found)
         if not any(word.dynamic for word in flag.values[:1])
     }
     return _Command(

@@ -41,11 +41,11 @@ def check_options(options: LintOptions, sink: Sink) -> bool:
         "parc": 1,
         "name": "lint",
         "model": options.model or MODEL,
-        "cluster": cluster_tree({}, options),
+        "cluster": cluster_section({}, options),
         "job": {"sequence_length": 1, "global_batch": 1},
     }
     trial = Sink()
-    resolve_tree(tree, options, trial)
+    resolve_spec_tree(tree, options, trial)
     named = ("model", "cluster")
     found = [one for one in trial.diagnostics if one.path.partition(".")[0] in named]
     # Causes point into the spec that was built here, which the user does not see.
@@ -54,7 +54,7 @@ def check_options(options: LintOptions, sink: Sink) -> bool:
     return not found
 
 
-def resolve_tree(
+def resolve_spec_tree(
     tree: Mapping[str, Any], options: LintOptions, sink: Sink
 ) -> Problem | ServingProblem | None:
     """Return the problem that the spec ``tree`` describes; None after an error.
@@ -77,7 +77,7 @@ def read_hosts(size: JobSize) -> dict[str, Any]:
     return cluster
 
 
-def cluster_tree(written: Mapping[str, Any], options: LintOptions) -> Any:
+def cluster_section(written: Mapping[str, Any], options: LintOptions) -> Any:
     """Return section ``cluster`` of a complete spec.
 
     The host type comes from ``options``; the numbers of hosts and of GPUs per host come from
@@ -160,12 +160,12 @@ def service_facts(
     """
     name = options.model or catalog_name(checkpoint)
     counted = options.gpus is not None or is_catalog_cluster(options)
-    problem = resolve_tree(
+    problem = resolve_spec_tree(
         {
             "parc": 1,
             "name": "lint",
             "model": name or MODEL,
-            "cluster": cluster_tree({} if counted else {"nodes": ENOUGH_HOSTS}, options),
+            "cluster": cluster_section({} if counted else {"nodes": ENOUGH_HOSTS}, options),
             "job": {
                 "kind": "serve",
                 "traffic": {"input_tokens": 1, "output_tokens": 1, "concurrency": 1},

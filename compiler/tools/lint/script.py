@@ -47,7 +47,7 @@ class Script:
         """Return all flags of each statement that contains a flag in ``known``."""
         return written_flags(list(self.words), known)
 
-    def sure(self, flags: list[Flag]) -> list[Flag]:
+    def sure_flags(self, flags: list[Flag]) -> list[Flag]:
         """Return the flags that have the same value in every run of the script.
 
         Such a flag is not inside a branch, and the script does not set it to a second value.
