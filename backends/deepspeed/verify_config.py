@@ -31,14 +31,15 @@ NVME = {
 
 
 def read_config_settings(
-    settings: EmittedSettings, topology: Topology, fronted: bool
+    settings: EmittedSettings, topology: Topology, has_starter: bool
 ) -> Iterator[Decision]:
     """Yield the settings in ``ds_config.json`` of a job with the given topology.
 
     Args:
         settings: settings of ``ds_config.json``.
-        topology: parallel sizes, from ``train.json`` or the file of the front.
-        fronted: True if another framework starts DeepSpeed.
+        topology: parallel sizes, from ``train.json`` or the file of the framework that starts
+            DeepSpeed.
+        has_starter: True if another framework, such as Accelerate, starts DeepSpeed.
     """
     yield from _batch_settings(settings, topology)
     yield from _optimizer_settings(settings)
@@ -49,7 +50,7 @@ def read_config_settings(
     yield from _parallel_settings(settings, topology)
     yield from _recompute_settings(settings, topology)
     # Accelerate sets steps_per_print itself.
-    yield from settings.expect("steps_per_print", None if fronted else 1)
+    yield from settings.expect("steps_per_print", None if has_starter else 1)
     yield from settings.unread_settings()
 
 

@@ -31,7 +31,7 @@ STAGE_FLAGS = {
 }
 """Field of the layout -> flag whose line a finding points to."""
 _DAMAGED = (TypeError, KeyError, AttributeError, ValueError, IndexError, ArithmeticError)
-"""Errors of the computation with fields of a plan that have values of other types."""
+"""Errors of the computation with fields of a plan that have values of the wrong type."""
 
 
 def decisions(arguments: Arguments, fields: PlanFields) -> Iterator[Decision]:

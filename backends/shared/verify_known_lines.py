@@ -30,7 +30,7 @@ _BLANK_LINES = re.compile(r"\n+")
 _EXPORT = re.compile(r"export ([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _LITERAL, _EXPANDED = re.compile(r"'[^']*'|\\."), re.compile(r"[$`]")
 _GROUPS = {"nodes": r"\S*?", "ranks": r"\S*?"}
-"""Hole with a single word -> pattern."""
+"""Placeholder for a single word -> pattern of the word."""
 ENVIRONMENT = "<environment>"
 """Line that stands for consecutive exports of literal values."""
 
@@ -40,7 +40,7 @@ class ExpectedValue:
     """A value in a script, which is compared with the plan or by another check."""
 
     name: str
-    """Name of its hole."""
+    """Name of its placeholder in the lines of the script."""
     text: str = ""
     """Expected shell text."""
     path: str = ""

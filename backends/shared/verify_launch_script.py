@@ -50,7 +50,7 @@ PROGRAM = "problem.launch.program"
 HOSTS_FILES = {"torchrun": "hosts", "slurm": "hostfile", "deepspeed": "hostfile"}
 """Folder of a launch script -> name of its file of hosts."""
 DAMAGED = (TypeError, KeyError, AttributeError, ValueError, IndexError, ArithmeticError)
-"""Errors of the computation with fields of a plan that have values of other types."""
+"""Errors of the computation with fields of a plan that have values of the wrong type."""
 
 
 def verify_launch_script(file: str, text: str, job: JobShape, sink: Sink) -> None:

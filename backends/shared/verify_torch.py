@@ -35,7 +35,7 @@ _FIXED = {
     "layout.zero_plus.quantized_weights": False,
     "problem.job.moe_overlap": False,
 }
-"""Path of the plan -> what these frameworks do for all settings."""
+"""Path of the plan -> value that these frameworks always use."""
 
 
 def settings_fixed_by_framework(file: str) -> Iterator[Decision]:

@@ -59,8 +59,8 @@ class CheckedMesh:
 class LayoutFilter:
     """Filter for the layouts of one search space.
 
-    Siblings are layouts that differ only in recompute. Of each group of siblings, ``run`` keeps at
-    most one in ``survivors``: the valid one with the least recompute that fits into memory.
+    Siblings are layouts that differ only in recompute. ``filter_all`` keeps at most one of them in
+    ``survivors``: the valid one with the least recompute that fits into memory.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Settings in an emitted configuration file, with their lines and a record of which were read.
 
-A verifier reads each setting that it recognizes. ``unread`` then returns the settings that it does
-not recognize, so that a foreign key cannot pass unnoticed.
+A verifier reads each setting that it recognizes. ``unread_settings`` then returns all other
+settings of the file, so that an unknown key is reported.
 """
 
 from __future__ import annotations
