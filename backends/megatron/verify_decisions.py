@@ -83,7 +83,7 @@ def _implied_flag_rows(fields: PlanFields) -> tuple[Implied, ...]:
 
 
 def _derived_sizes(settings: Settings, fields: PlanFields) -> Iterator[Decision]:
-    """Yield dp, edp and the micro-batches, which Megatron computes from other sizes by division."""
+    """Yield dp, dp_shard, edp and the number of micro-batches, which follow from other sizes."""
     names = ("tp", "cp", "pp", "ep", "etp")
     readers = {path: read for path, _, read in verify_job.SHOWN}
     sizes = {name: readers[f"layout.{name}"](settings) for name in names}

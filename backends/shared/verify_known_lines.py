@@ -171,7 +171,10 @@ class Comparison:
     values: tuple[FoundValue, ...]
 
     def decisions(self, file: str, plan: Mapping[str, Any]) -> Iterator[Decision]:
-        """Yield the values of ``file`` that have a path: the planned value if the text is equal."""
+        """Yield the settings in the script ``file``, for comparison with ``plan``.
+
+        If the text in the script is the expected one, the setting has the value of the plan.
+        """
         for one in self.values:
             path, needed = one.value.path, plain_notation(one.value.text)
             number, setting = one.line.number, one.line.text.split("\n")[0]
@@ -186,7 +189,7 @@ class Comparison:
 def compare_lines(
     script: ScriptLines, known: tuple[str, ...], values: tuple[ExpectedValue, ...]
 ) -> Comparison:
-    """Return the expected lines of ``script``, and its texts in the holes of ``values``."""
+    """Return the lines that ``script`` must have, and its texts in the places of ``values``."""
     by_name = {one.name: one for one in values}
     unused = list(script.lines)
     expected: list[str] = []

@@ -136,7 +136,7 @@ def _checked_program_start(
 def read_environment_settings(
     file: str, script: ScriptLines, plan: Mapping[str, Any], framework: Mapping[str, str]
 ) -> Iterator[Decision]:
-    """Yield ``launch.env`` once per variable that differs from the planned ones."""
+    """Yield the setting ``launch.env``, and one difference per variable that is not as planned."""
     path = "problem.launch.env"
     try:
         expected = expected_environment(plan, framework)

@@ -147,5 +147,5 @@ UNUSED_IN_LLAMA = {
 
 
 def llama_model_settings(file: str) -> Iterator[Decision]:
-    """Yield the features that every model has that the program ``file`` builds."""
+    """Yield the model features that are fixed in the code of the program ``file``."""
     return (Decision(path, value, file) for path, value in LLAMA.items())

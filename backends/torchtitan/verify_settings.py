@@ -200,7 +200,7 @@ def _optimizer_settings(settings: EmittedSettings) -> Iterator[Decision]:
 
 
 def _file_settings(settings: EmittedSettings) -> Iterator[Decision]:
-    """Yield tokenizer, data and checkpoints."""
+    """Yield the settings of the tokenizer, the data and the checkpoints."""
     path = "hf_assets_path"
     folder = settings.get(path, TEST_TOKENIZER)
     yield settings.decide(

@@ -162,7 +162,7 @@ def compare_program(script: Script, setup: bool, inherited: Sequence[str]) -> Co
 
 
 def _last_line(pattern: re.Pattern[str], lines: Sequence[ShellLine]) -> ShellLine | None:
-    """Return the last line that is a setting of the form ``pattern``; None without any."""
+    """Return the last line that matches ``pattern``; None if no line does."""
     return next((line for line in reversed(lines) if pattern.fullmatch(line.text)), None)
 
 

@@ -179,7 +179,7 @@ def _executor_words(command: Command, shared: SharedArguments) -> list[str]:
 
 
 def _read_expert_settings(shared: SharedArguments) -> Iterator[Decision]:
-    """Yield the expert parallel size, which vLLM derives, and the copies of busy experts.
+    """Yield the expert parallel size, which vLLM derives, and the number of redundant experts.
 
     Source: config/parallel.py: expert parallelism spans all ranks of a pipeline stage.
     """
@@ -239,8 +239,9 @@ def _read_stage_settings(
 ) -> Iterator[Decision]:
     """Yield the layers per pipeline stage.
 
-    Without the variable, vLLM splits evenly, and gives one more layer to stages from the last but
-    one backwards (distributed/utils.py, get_pp_indices).
+    If ``VLLM_PP_LAYER_PARTITION`` is not set, vLLM splits the layers evenly. Layers that remain are
+    added to the last stages, one per stage, but never to the last one (distributed/utils.py,
+    get_pp_indices).
     """
     stages, path, found = shared.size("pipeline-parallel-size"), "layout.stages", command.partition
     if found is not None:

@@ -148,7 +148,7 @@ def _is_launch_file(path: str) -> bool:
 
 
 def _settings(text: str, name: str) -> Iterator[tuple[str, Settings, Mapping[str, str]]]:
-    """Yield (framework, settings table, values by setting) of each framework the text sets up."""
+    """Yield (framework, settings table, values) for each framework that ``text`` configures."""
     for one in importers():
         values = one.settings.read(text, name) if one.settings is not None else {}
         if one.settings is not None and values:

@@ -190,7 +190,7 @@ def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[Word]:
 
 
 def here_documents(text: str) -> Iterator[re.Match[str]]:
-    """Yield the here-documents of a script: group ``body`` is the text up to the end word."""
+    """Yield a match per here-document of a script; its group ``body`` is the document."""
     return HERE_DOCUMENT.finditer(text)
 
 

@@ -66,7 +66,7 @@ def _dataclass_fields(cls: type[Any]) -> tuple[Any, ...]:
 
 
 def _field_value(obj: object, name: str) -> Any:
-    """Return the value of a field without an exception; ``_UNKNOWN`` if the field is unknown."""
+    """Return the value of a field, or ``_UNKNOWN``; never raise ``UnknownFact``."""
     return object.__getattribute__(obj, name)
 
 
