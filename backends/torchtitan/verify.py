@@ -81,7 +81,7 @@ class TorchtitanVerifier(DeviceMeshVerifier):
         yield from settings_fixed_by_framework(MODULE)
         yield from read_run_settings(settings, sizes)
         yield from read_model_settings(settings)
-        yield from settings.unread()
+        yield from settings.unread_settings()
 
 
 VERIFIER = TorchtitanVerifier(

@@ -135,7 +135,7 @@ def _registry_model_settings(settings: EmittedSettings) -> Iterator[Decision]:
         found = dict(zip((*FIELDS, *EXPERT_FIELDS), EXPERT_FLAVORS[key], strict=True))
         found["tied_embeddings"] = False
     else:
-        yield settings.foreign("spec.flavor")
+        yield settings.unexpected_setting("spec.flavor")
     found |= _features(key, found)
     for field, value in found.items():
         # The features without a value, such as a window, are those that a model does not have.

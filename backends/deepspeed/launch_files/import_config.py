@@ -141,7 +141,7 @@ def _read_sizes(root: Node, stage: int | None, reading: Reading) -> dict[str, ob
 
 
 def _read_offload(zero: Node) -> dict[str, object]:
-    """Return the offload settings in a ``zero_optimization`` section: ``none`` without offload."""
+    """Return the offload settings in a ``zero_optimization`` section; ``none`` if it has none."""
     found: dict[str, str] = {}
     for key, part in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):
         section = zero.mapping(key)
@@ -265,7 +265,7 @@ def _dotted_keys(path: str, value: object) -> list[str]:
 
 
 def read_settings(text: str, name: str) -> dict[str, str]:
-    """Return dotted key -> value, as JSON, of a DeepSpeed config."""
+    """Return the values of a DeepSpeed config as JSON texts, by dotted key."""
     if not text.lstrip().startswith("{") or "train_" not in text:
         return {}
     root = read_document(Reading(text, name, Sink()))

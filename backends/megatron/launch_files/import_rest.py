@@ -69,7 +69,7 @@ SPELLED_OTHERWISE = frozenset(
 
 
 def own_values(flag: Flag) -> tuple[str, ...]:
-    """Return the values of ``flag`` without words after them, such as redirections."""
+    """Return the values of ``flag``, without words that follow them, such as redirections."""
     takes = known_flags(PACKAGE).get(flag.name, {}).get("takes", 1)
     values: list[str] = []
     for word in flag.values if not isinstance(takes, int) else flag.values[:takes]:
@@ -100,9 +100,10 @@ def pin_defaults(layout: dict[str, Any], dynamic: Iterable[str]) -> None:
 
 
 def read_samples(flags: list[Flag], reading: Reading) -> list[Flag]:
-    """Set steps from the flags that count sequences; return the flags that cannot be converted.
+    """Set numbers of steps from flags that count sequences; return all other flags.
 
-    The batch must not grow during the run, and must divide the number of sequences.
+    A flag cannot be converted if the batch grows during the run, or if its number of sequences is
+    not a multiple of the batch.
     """
     job = reading.spec.get("job", {})
     batch = job.get("global_batch", 0)
@@ -215,7 +216,7 @@ def report_differences(flags: Iterable[Flag], reading: Reading) -> None:
 
 
 def flag_rows() -> frozenset[str]:
-    """Return the flags that the plan controls."""
+    """Return the names of the flags whose values a plan determines."""
     return frozenset(row.setting for row in flag_table(PACKAGE).rows if not row.free)
 
 

@@ -64,7 +64,7 @@ OF_ONE_HOST = ("--port", "--nnodes", "--headless", "--data-parallel-rank")
 
 
 def read_vllm_args(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read a serving job from a ``vllm serve`` command; report what has no field (I04)."""
+    """Read a serving job from a ``vllm serve`` command; report arguments without a field (I04)."""
     reading = Reading(text, name, sink)
     words = launch_words(reading)
     if is_own_script(reading):
@@ -176,7 +176,7 @@ def _set_checkpoint(word: Word, reading: Reading) -> None:
 
 
 def read_settings(text: str, name: str) -> dict[str, str]:
-    """Return flag -> value of the ``vllm serve`` command in ``text``, and the checkpoint."""
+    """Return the flags of the ``vllm serve`` command in ``text`` and its checkpoint, by name."""
     words = shell_words(text, name)
     if not starts_vllm(words):
         return {}

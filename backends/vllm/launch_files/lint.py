@@ -109,7 +109,7 @@ def _read_command(script: Script) -> _Command:
         found.append(replace(flag, name=long_flag_name(flag.name)))
     sure = {
         flag.name: flag
-        for flag in script.sure(found)
+        for flag in script.sure_flags(found)
         if not any(word.dynamic for word in flag.values[:1])
     }
     return _Command(
@@ -130,7 +130,7 @@ def _served_checkpoint(script: Script, sure: Mapping[str, Flag]) -> str:
 
 
 def _value_count(name: str) -> int | None:
-    """Return how many values the flag takes; None if the number varies."""
+    """Return the number of values that the flag accepts; None if the number varies."""
     count = known_flags(PACKAGE).get(normalize_flag(name), {}).get("takes", 1)
     return count if isinstance(count, int) else 1 if count == "?" else None
 
@@ -167,7 +167,8 @@ def _check_long_prompts(command: _Command, sink: Sink) -> None:
     if tokens < longest:
         finding = Finding(
             f"max_num_batched_tokens ({tokens}) is smaller than max_model_len ({longest})",
-            label=f"a step has {tokens} tokens, a prompt up to {longest}, and {UNCHUNKED} is set",
+            label=f"a step processes up to {tokens} tokens, but a prompt can have {longest}, and "
+            f"{UNCHUNKED} disables chunked prefill",
             fix=f"--max-num-batched-tokens {longest}",
         )
         sink.report("V04", finding, span=whole.word.span)

@@ -74,9 +74,9 @@ class Flag:
 def written_flags(words: list[Word], known: Iterable[str], whole: bool = False) -> list[Flag]:
     """Return all flags of each statement that contains a flag in ``known`` or starts with a flag.
 
-    A statement that starts with a flag is an array of arguments, or a file of arguments only. If
-    ``whole`` is True, all flags of arrays and of programs are returned, also those of statements
-    without a known flag.
+    A statement that starts with a flag is an array of arguments, or belongs to a file that contains
+    only arguments. If ``whole`` is True, all flags of arrays and of programs are returned, even if
+    a statement contains no flag in ``known``.
     """
     names = set(known)
     found: list[Flag] = []
@@ -218,7 +218,7 @@ class ImportTable:
 
 @cache
 def import_table(package: str) -> ImportTable:
-    """Return the import table read from ``flags.yaml`` in the Python package ``package``."""
+    """Return the import table in the file ``flags.yaml`` of the Python package ``package``."""
     tree = parse_table((files(package) / "flags.yaml").read_text("utf-8"))
     entries = dict(_flag_rows(tree))
     rows = {

@@ -56,8 +56,8 @@ def is_program(word: Word) -> bool:
 def framework_words(words: list[Word]) -> list[Word]:
     """Return ``words`` without launchers and their flags.
 
-    In a statement that starts a program, these are all words before the program. In other
-    statements with srun, they are srun and its flags.
+    In a statement that starts a program, all words before the program are left out. In other
+    statements with srun, only srun and its flags are left out.
     """
     kept: list[Word] = []
     for statement in statements(words):
@@ -145,7 +145,7 @@ def read_srun_flag(flag: Flag, reading: Reading) -> None:
 
 
 def read_mounts(flag: Flag, text: str, reading: Reading) -> None:
-    """Set the container mounts in ``text``; report those whose paths are known only at run time."""
+    """Set the container mounts that ``text`` lists; report mounts with paths set at run time."""
     mounts = [one for one in text.split(",") if one]
     for mount in mounts:
         # The batch script of PARC mounts the output folder in addition to the user's folders.

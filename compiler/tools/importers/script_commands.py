@@ -123,7 +123,7 @@ def read_environment(words: list[Word], reading: Reading, carried: Collection[in
 
 
 def exported_variables(words: list[Word], text: str) -> dict[str, Word]:
-    """Return name -> assignment of the variables that the program of the script ``text`` gets."""
+    """Return the assignments of the variables that the program of a script gets, by name."""
     arrays = set(ARRAY.findall(text))
     values: dict[str, Word] = {}
     exported: dict[str, Word] = {}
@@ -151,7 +151,7 @@ def _is_substitution(prefix: Mapping[str, Word]) -> bool:
 
 
 def _exported_variables(words: list[Word], values: dict[str, Word]) -> dict[str, Word]:
-    """Return name -> assignment of the variables that ``export`` names or assigns."""
+    """Return the assignments of the variables in ``export`` commands, by name."""
     found = {}
     for word in words:
         match = _ASSIGNMENT.fullmatch(word.text)
@@ -234,7 +234,10 @@ def _other_commands(
 
 
 def _is_quiet(first: str, line: str) -> bool:
-    """Return True for messages, keywords, assignments and the start of a function."""
+    """Return True for statements that are not reported.
+
+    These are messages, keywords of the shell, assignments, and the first line of a function.
+    """
     no_command = first in _QUIET or first.startswith(("$", "#", "-", "((", "<", ">", "`", "*"))
     function = line.rstrip().endswith(("()", "() {", "){", ")", "(", ") {"))
     return no_command or function or _ASSIGNMENT.match(first) is not None
@@ -246,9 +249,9 @@ def _writes_file(first: str, line: str) -> bool:
 
 
 def _begins(before: str) -> bool:
-    """Return True if a command begins after the text ``before`` of its line.
+    """Return True if a new command begins after ``before``, the start of a line.
 
-    Parts of a pipe and command substitutions do not count.
+    Later commands of a pipe and command substitutions do not count as new commands.
     """
     text = before.rstrip()
     if "$(" in text or "`" in text or _ASSIGNMENT.match(text.lstrip()):
@@ -374,7 +377,7 @@ _OWN_LOGS = re.compile(r"^logs=\$SLURM_SUBMIT_DIR/(\S+)$", re.M)
 
 
 def read_script(words: list[Word], reading: Reading) -> None:
-    """Read everything in a script except the flags of the framework.
+    """Read the launchers, variables and commands of a script, but no flags of the framework.
 
     The commands of PARC's own batch script are not reported, because every compile writes them.
     """

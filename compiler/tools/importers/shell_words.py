@@ -143,7 +143,7 @@ class _WordScanner:
         self._statement += 1
 
     def _end_of_joined_parts(self, at: int, end: int) -> int:
-        """Return where the shell word ends that continues at ``at``, after a double-quoted part.
+        """Return the end of the shell word that continues at ``at`` after a double-quoted part.
 
         In ``"--save "a b" --load c"``, the inner quotes close and reopen the outer ones, as in
         bash, so the three parts are one quoted command.
@@ -193,9 +193,9 @@ def _remove_quotes(kind: str, text: str) -> str:
 def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[Word]:
     """Return the words of a script without comments, in order; at most MOST_WORDS.
 
-    Variables in ``kept`` are not expanded. A variable with an empty value yields no word, as in the
-    shell. A variable whose value is a command yields no word either, because the words of the
-    command are returned where it is assigned.
+    Variables in ``kept`` are not expanded. As in the shell, a variable with an empty value yields
+    no word. A variable whose value is a command yields no word either, because the words of this
+    command are already returned at the assignment.
     """
     scanner = _WordScanner(text, file)
     scanner.scan(0, len(text), 0)
@@ -210,7 +210,7 @@ def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[Word]:
 
 
 def here_documents(text: str) -> Iterator[re.Match[str]]:
-    """Yield the here-documents of a script: group ``body`` is the text up to the end word."""
+    """Yield a match per here-document of a script; its group ``body`` is the document."""
     return HERE_DOCUMENT.finditer(text)
 
 

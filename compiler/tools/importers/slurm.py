@@ -139,7 +139,7 @@ def _read_option(flag: Flag, reading: Reading) -> None:
 
 
 def _read_written(flag: Flag, reading: Reading) -> None:
-    """Note a directive that PARC writes itself; report it if PARC writes another value."""
+    """Add a note on a directive that PARC writes too; report it if PARC writes another value."""
     values, ours = [value.text for value in flag.values], _WRITTEN[flag.name]
     if ours and not set(values) & set(ours):
         words = f"{flag.name}={' '.join(values)}"
@@ -156,7 +156,10 @@ def _read_job_name(flag: Flag, text: str, reading: Reading) -> None:
 
 
 def _read_other(flag: Flag, reading: Reading) -> None:
-    """Add a directive that the plan leaves open to ``launch.slurm.extra``; report other ones."""
+    """Add a directive that no spec field sets to ``launch.slurm.extra`` if PARC accepts it there.
+
+    Report all other directives.
+    """
     value = flag.values[0].text if flag.values else ""
     if flag.name not in EXTRA or not (value or flag.name in _SWITCHES):
         _report_ignored(flag, reading)
