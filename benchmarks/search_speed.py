@@ -133,7 +133,7 @@ def sieve_rate(problem: Problem) -> tuple[int, float]:
     rules = all_rules(problem, pricing.framework)
     space = LayoutSpace.for_variant(pricing.problem, pricing.framework, LayoutVariant())
     sieve = LayoutFilter(pricing, rules, memory_limit_bytes(pricing), space)
-    sieve.run()
+    sieve.filter_all()
     return sieve.enumerated, time.process_time() - start
 
 

@@ -59,8 +59,8 @@ class CheckedMesh:
 class LayoutFilter:
     """Filter for the layouts of one search space.
 
-    Siblings are layouts that differ only in recompute. Of each group of siblings, ``run`` keeps at
-    most one in ``survivors``: the valid one with the least recompute that fits into memory.
+    Siblings are layouts that differ only in recompute. ``filter_all`` keeps at most one of them in
+    ``survivors``: the valid one with the least recompute that fits into memory.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class LayoutFilter:
         self._reads_whole = bool(self._rules.loops["layout"])
 
     @property
-    def dropped(self) -> Counter[str]:
+    def dropped_counts(self) -> Counter[str]:
         """Number of dropped layouts per diagnostic code of the first rule that they violate.
 
         Layouts that do not fit into memory are counted under ``R17``, and layouts with more
@@ -105,7 +105,7 @@ class LayoutFilter:
         """Return the layout that ``point`` identifies."""
         return self.space.build_layout(point, self._splits[point.pp, point.vpp])
 
-    def run(self) -> None:
+    def filter_all(self) -> None:
         """Filter all layouts of the search space, and store those that pass in ``survivors``."""
         for degrees in self.space.parallel_sizes():
             splits = self._stage_splits(degrees.pp)

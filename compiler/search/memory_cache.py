@@ -63,7 +63,8 @@ class StageActivations:
     """Bytes of activations of one micro-batch on each pipeline stage, fragmentation included."""
 
     levels: tuple[tuple[tuple[float, float], ...], ...]
-    """For each recompute level and stage class: (bytes per micro-batch in flight, bytes once)."""
+    """(bytes per micro-batch in flight, bytes that are needed only once), by recompute level and
+    group of equal stages."""
     stream: float
     """Bytes of one stage input."""
 

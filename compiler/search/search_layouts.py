@@ -49,8 +49,8 @@ def search_layouts(pricing: Pricing, sink: Sink) -> Search | None:
             break
         for index, one in enumerate(filters):
             if variants[index].last_resort is last_resort:
-                one.run()
-                dropped += one.dropped
+                one.filter_all()
+                dropped += one.dropped_counts
                 survivors += [row._replace(variant=index) for row in one.survivors]
     if not survivors:
         fallback = _fallback_candidate(filters, pricing, dropped, sink)

@@ -1,9 +1,9 @@
 """Cache for the step time of many layouts, which is the result of ``cost.step.step_time``.
 
 Terms that several layouts share are computed once. The time of one layer depends on the micro-batch
-size and on the lane, which is short for tp, cp, ep, etp and the span of their process groups. The
-time of a stage depends on the lane, the stage shape and the recompute level. The gradient traffic
-depends on the mesh and the shape. Only the last lines of ``MeshTimes.step_seconds`` run per layout.
+size, on tp, cp, ep and etp, and on the links that their process groups span; the time of a stage
+depends in addition on the stage shape and the recompute level. The gradient traffic depends on the
+mesh and the stage shape. Only the last lines of ``MeshTimes.step_seconds`` run per layout.
 Terms are added in another order than in ``step_time``, so the last digits differ. Therefore the
 search evaluates its best layouts again with ``step_time``.
 """
@@ -44,9 +44,10 @@ NONE = (0.0, 0.0)
 
 @dataclass(slots=True)
 class MicroBatchTimes:
-    """Times in seconds that layouts with the same micro-batch size and the same lane share.
+    """Times in seconds that layouts share if their layers take equally long.
 
-    A lane is tp, cp, ep, etp and the span of their process groups.
+    Such layouts have the same micro-batch size, tp, cp, ep and etp, and their process groups span
+    equal links.
     """
 
     head: float
@@ -71,7 +72,7 @@ class StepTimeCache:
         """Create an empty cache; ``build`` returns the layout for a ``LayoutPoint``."""
         self.pricing, self.build = pricing, build
         self.kinds = pricing.problem.model.kinds
-        self._lanes: dict[Hashable, dict[int, MicroBatchTimes]] = {}
+        self._times_by_layer: dict[Hashable, dict[int, MicroBatchTimes]] = {}
         self._heads: dict[tuple[int, int, int], float] = {}
 
     def times_of_mesh(self, point: LayoutPoint) -> MeshTimes:
@@ -79,9 +80,9 @@ class StepTimeCache:
         layout = self.build(point)
         groups = self.pricing.group_spans(layout)
         # Meshes that differ only in pp and dp share layer times if their groups span equal links.
-        lane = (layout.tp, layout.cp, layout.ep, layout.etp)
+        sizes = (layout.tp, layout.cp, layout.ep, layout.etp)
         spans = (groups.tp, groups.cp_stride, groups.ep, groups.etp)
-        rows = self._lanes.setdefault((lane, spans), {})
+        rows = self._times_by_layer.setdefault((sizes, spans), {})
         return MeshTimes(self, layout, rows, groups.pp_stride)
 
     def new_micro_batch_times(self, point: LayoutPoint) -> MicroBatchTimes:

@@ -41,7 +41,7 @@ def _sieve(pricing: Pricing) -> LayoutFilter:
     rules = all_rules(pricing.problem, pricing.framework)
     space = LayoutSpace.for_variant(pricing.problem, pricing.framework, LayoutVariant())
     sieve = LayoutFilter(pricing, rules, memory_limit_bytes(pricing), space)
-    sieve.run()
+    sieve.filter_all()
     return sieve
 
 

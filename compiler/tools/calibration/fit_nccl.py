@@ -162,7 +162,7 @@ class LinksFit:
     measured: list[MeasuredCollective] = field(default_factory=list)
 
     @property
-    def values(self) -> Values:
+    def fitted_values(self) -> Values:
         """Fitted parameters of the collectives as (name, value), sorted by name."""
         return tuple(sorted(self.collectives.items()))
 
@@ -170,7 +170,7 @@ class LinksFit:
 def fit_nccl(
     outputs: Sequence[CollectiveTimings], cluster: Cluster, row: Efficiency, sink: Sink
 ) -> LinksFit:
-    """Fit the link parameters to tests in one NVLink domain, the network parameters to all others.
+    """Fit the link parameters to tests in one NVLink domain, and the network parameters to others.
 
     Report a second output for the same collective in one domain (Q04), because PARC cannot decide
     which of the two to use.
@@ -198,9 +198,10 @@ def fit_nccl(
 
 
 def _modeled_operation(timings: CollectiveTimings) -> Operation:
-    """Return the collective of the cost model whose parameters predict the measured times.
+    """Return the collective of the cost model that is fitted to the measured times.
 
-    For a send this is all-to-all, because a send is half of an all-to-all between two ranks.
+    It is the measured collective, or all-to-all for a send: a send is half of an all-to-all between
+    two ranks.
     """
     return "all_to_all" if timings.test == "send" else timings.test
 
@@ -220,7 +221,7 @@ class _LinkFitter:
         return -(-timings.ranks // self._ranks_per_domain(timings))
 
     def _ranks_per_domain(self, timings: CollectiveTimings) -> int:
-        """Return the test's number of ranks per NVLink domain, or per host if a host is larger."""
+        """Return the number of ranks of a test per NVLink domain, or per host if that is larger."""
         node, per_host = self.cluster.node, timings.ranks // timings.hosts
         hosts = max(node.nvlink_domain // node.gpus, 1)
         return per_host * min(hosts, timings.hosts)

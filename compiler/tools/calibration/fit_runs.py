@@ -72,7 +72,7 @@ class RunsFit:
     MIN_RUNS runs."""
 
     @property
-    def values(self) -> dict[str, float]:
+    def fitted_values(self) -> dict[str, float]:
         """Fitted values by parameter, without the parameters that keep their shipped value."""
         return {item.name: item.fitted for item in self.parameters if item.identified != "no"}
 
@@ -119,9 +119,9 @@ def fit_runs(
     return RunsFit(
         hardware,
         tuple(parameters),
-        _RunsFitter(runs, (), start).seconds({}),
-        fitting.seconds(final.parameters),
-        fitting.left_out(final.parameters, kept) if len(runs) >= MIN_RUNS else (),
+        _RunsFitter(runs, (), start).predict_seconds({}),
+        fitting.predict_seconds(final.parameters),
+        fitting.predict_left_out(final.parameters, kept) if len(runs) >= MIN_RUNS else (),
     )
 
 
@@ -141,7 +141,7 @@ class _RunsFitter:
         self.fixed = fixed
         self.measured = [run.seconds for run in runs]
 
-    def seconds(self, parameters: Mapping[str, float]) -> tuple[float, ...]:
+    def predict_seconds(self, parameters: Mapping[str, float]) -> tuple[float, ...]:
         """Return the seconds per step of each run; ``parameters`` override the fixed values."""
         values = tuple(sorted({**self.fixed, **parameters, **dict(self.collectives)}.items()))
         return tuple(predicted_seconds(run, values) for run in self.runs)
@@ -149,20 +149,20 @@ class _RunsFitter:
     def fit(self, priors: Mapping[str, Prior]) -> FitResult:
         """Fit the parameters in ``priors`` to the measured times of all runs."""
         start = {name: each.centre for name, each in priors.items()}
-        return fit_parameters(self.seconds, self.measured, start, priors)
+        return fit_parameters(self.predict_seconds, self.measured, start, priors)
 
-    def left_out(
+    def predict_left_out(
         self, parameters: Mapping[str, float], priors: Mapping[str, Prior]
     ) -> tuple[float, ...]:
-        """Return the predicted seconds per step of each run, from a fit that leaves the run out.
+        """Return the seconds per step of each run that a fit without this run predicts.
 
-        With more than FOLDS runs, each fit leaves out several runs. These fits use predictions
-        that are linearized around the fit to all runs, which saves evaluations of the cost model.
+        With more than FOLDS runs, each fit leaves out several runs. To save evaluations of the cost
+        model, these fits use predictions that are linearized around the fit to all runs.
         """
         # Without fitted parameters, leaving out a run changes no prediction.
         if not parameters:
-            return self.seconds({})
-        lines = tangents(self.seconds, parameters)
+            return self.predict_seconds({})
+        lines = tangents(self.predict_seconds, parameters)
         indices = range(len(lines))
         found = list(self.measured)
         for fold in range(min(FOLDS, len(lines))):
@@ -179,7 +179,7 @@ class _RunsFitter:
         lines: Sequence[Tangent],
         others: Sequence[int],
     ) -> list[float]:
-        """Fit the parameters to the runs with indices ``others``; return the seconds of all runs.
+        """Fit the parameters to the runs with indices ``others``; return the times of all runs.
 
         ``lines`` are the linearized predictions of all runs.
         """

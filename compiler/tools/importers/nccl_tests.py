@@ -83,7 +83,7 @@ def read_outputs(files: list[tuple[str, str]], sink: Sink) -> Fragment | None:
         "parameters": {name: rounded(value) for name, value in sorted(found.network.items())},
         "collectives": {
             operation: {name: rounded(value) for name, value in sorted(terms.items())}
-            for operation, terms in sorted(calibrated_collective_constants(found.values).items())
+            for operation, terms in sorted(calibrated_collective_constants(found.fitted_values).items())
         },
     }
     notes = (
@@ -95,9 +95,9 @@ def read_outputs(files: list[tuple[str, str]], sink: Sink) -> Fragment | None:
 
 
 def _cluster_with_device(file: tuple[str, str], sink: Sink) -> Cluster | None:
-    """Return a cluster of two hosts of the catalog's node type with the GPU that the file names.
+    """Return a cluster of two hosts whose GPU is the one that the file names.
 
-    If the catalog has no such node type, report it (Q04) and return None.
+    Return None after reporting that the catalog has no node type with this GPU (Q04).
     """
     text, name = file
     device = _DEVICE.search(text)
