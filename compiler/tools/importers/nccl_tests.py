@@ -83,7 +83,9 @@ def read_outputs(files: list[tuple[str, str]], sink: Sink) -> Fragment | None:
         "parameters": {name: rounded(value) for name, value in sorted(found.network.items())},
         "collectives": {
             operation: {name: rounded(value) for name, value in sorted(terms.items())}
-            for operation, terms in sorted(calibrated_collective_constants(found.fitted_values).items())
+            for operation, terms in sorted(
+                calibrated_collective_constants(found.fitted_values).items()
+            )
         },
     }
     notes = (
