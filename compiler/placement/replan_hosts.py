@@ -57,8 +57,8 @@ def replan_hosts(plan: Plan, drained: Iterable[str], sink: Sink) -> Replanned | 
         plan=replace(plan, problem=problem, placement=placement),
         drained=found.drained,
         moves=list_moves(plan, found.lost, hosts),
-        before=_cost(links, old),
-        after=_cost(links, hosts),
+        before=_cost_of_hosts(links, old),
+        after=_cost_of_hosts(links, hosts),
     )
 
 
@@ -70,7 +70,7 @@ def _placement_problem(plan: Plan, cluster: Cluster) -> PlacementProblem:
     return build_placement_problem(cluster, meshes, plan.layout, plan.estimate, policy)
 
 
-def _cost(problem: PlacementProblem, hosts: Iterable[Host]) -> Cost:
+def _cost_of_hosts(problem: PlacementProblem, hosts: Iterable[Host]) -> Cost:
     """Return the cost of an order of hosts, given by node rank."""
     site = problem.sites.site_by_host
     return problem.cost([site[host.name] for host in hosts])
