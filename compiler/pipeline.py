@@ -160,7 +160,7 @@ def check_plan(pricing: Pricing, plan: Plan, sink: Sink) -> None:
         backend(name).check(plan, sink)
 
 
-def plan_any(
+def plan_job(
     problem: AnyProblem,
     sink: Sink,
     after: Watch = ignore_pass_end,
@@ -190,7 +190,7 @@ def plan_spec(
     problem = resolve_spec(source, overrides, sink, after)
     if problem is None:
         return None
-    plan = plan_any(problem, sink, after)
+    plan = plan_job(problem, sink, after)
     if plan is None:
         try_fixes_of_plan(source, overrides, problem, sink)
     return plan
@@ -209,7 +209,7 @@ def try_fixes_of_plan(
         tried = Sink()
         changed = _resolve(source, (*overrides, *edits), tried, ignore_pass_end)
         if changed is not None:
-            plan_any(changed, tried)
+            plan_job(changed, tried)
         return tried
 
     if problem.cluster.gpus <= MAX_TRIED_GPUS and len(source.text) <= MAX_TRIED_TEXT:

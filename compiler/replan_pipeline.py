@@ -18,7 +18,7 @@ from parc.compiler.ir import (
     ServingPlan,
     ServingProblem,
 )
-from parc.compiler.pipeline import Watch, check_plan, ignore_pass_end, plan_any, resolve_spec
+from parc.compiler.pipeline import Watch, check_plan, ignore_pass_end, plan_job, resolve_spec
 from parc.compiler.placement.fixed_hosts import evaluate_placement, plan_on_hosts
 from parc.compiler.placement.replan_hosts import Replanned, replan_hosts
 from parc.compiler.placement.replan_service import ReplannedService, replan_service
@@ -134,7 +134,7 @@ def _plan_on_locked_hosts(problem: AnyProblem, found: LockedPlan) -> AnyPlan | N
 
 def _compile_plan(problem: AnyProblem, sink: Sink, after: Watch) -> PreviousPlan | None:
     """Return the plan of the spec, computed as if no host were drained; None after an error."""
-    plan = plan_any(problem, sink, after)
+    plan = plan_job(problem, sink, after)
     return None if plan is None else PreviousPlan(plan, locked=False, unavailable=())
 
 
@@ -161,7 +161,7 @@ def _recheck_locked_plan(
     locked = LockedPlan(plan.layout, names, placement.ranks_per_node, unavailable)
     # Findings of the trial count only if its plan is used.
     trial = Sink(sink.positions)
-    compiled = plan_any(problem, trial, after, locked)
+    compiled = plan_job(problem, trial, after, locked)
     if (
         compiled is not None
         and compiled.layout == plan.layout

@@ -1,8 +1,8 @@
 """Writer of output directories: a directory is replaced as a whole or not at all.
 
 The new tree is written next to the directory, as ``.NAME.new-PID-N``, and the two are exchanged in
-one system call. If a run is killed, either the old or the new output remains, never a mixture, and
-at most a hidden folder that the next run removes.
+one system call. If a run is killed, the directory has either the old or the new output, never a
+mixture. A hidden folder may remain, which the next run removes.
 """
 
 from __future__ import annotations

@@ -56,14 +56,17 @@ def read_config_settings(
     yield from settings.expect("compute_environment", "LOCAL_MACHINE")
     yield from settings.expect("rdzv_backend", "static")
     yield from settings.expect("use_cpu", False)
-    machines, ranks = settings.count("num_machines"), settings.count("num_processes")
+    machines, ranks = (
+        settings.positive_integer("num_machines"),
+        settings.positive_integer("num_processes"),
+    )
     yield settings.decide("placement.ranks_per_node", ranks / machines, "num_machines")
     kind = settings.get("distributed_type")
     if kind == "DEEPSPEED":
         yield from _deepspeed_plugin_settings(settings, artifacts)
     else:
         yield from _sharding_settings(settings, sizes, kind)
-    yield from settings.unread()
+    yield from settings.unread_settings()
 
 
 def _deepspeed_plugin_settings(
@@ -87,7 +90,7 @@ def _sharding_settings(
     yield settings.decide("problem.job.precision", translate(PRECISIONS, precision), path)
     if kind != "FSDP":
         if kind != "MULTI_GPU":
-            yield settings.foreign("distributed_type")
+            yield settings.unexpected_setting("distributed_type")
         yield settings.decide("layout.zero_stage", 0, "distributed_type")
         yield from read_recompute_settings(settings, "none", "distributed_type")
         names = dict.fromkeys(AXES, "num_processes")
@@ -98,7 +101,7 @@ def _sharding_settings(
     path = "fsdp_config.fsdp_reshard_after_forward"
     yield settings.decide("layout.zero_stage", stage, path)
     if not isinstance(reshard, bool):
-        yield settings.foreign(path)
+        yield settings.unexpected_setting(path)
     yield from settings.expect("fsdp_config.fsdp_version", 2)
     yield from settings.expect("fsdp_config.fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP")
     yield from settings.expect("fsdp_config.fsdp_state_dict_type", "SHARDED_STATE_DICT")
@@ -113,7 +116,7 @@ def _sharding_settings(
     if sizes.cp > 1:
         yield settings.decide("layout.cp_comm", translate(STRATEGIES, strategy), path)
     elif path in settings:
-        yield settings.foreign(path)
+        yield settings.unexpected_setting(path)
 
 
 def _recompute_granularity(again: Any) -> Any:
@@ -150,7 +153,7 @@ def read_job_settings(
     yield from single_stage_settings(settings, "model.num_hidden_layers")
     if emitted:
         yield from _model_settings(settings)
-    yield from settings.unread()
+    yield from settings.unread_settings()
 
 
 def _model_settings(settings: EmittedSettings) -> Iterator[Decision]:

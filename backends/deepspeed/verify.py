@@ -144,11 +144,11 @@ class DeepSpeedVerifier(FrontableVerifier):
 
         In such a job every process is one data-parallel replica.
         """
-        return _FrontedVerifier(file, read_world, launcher)
+        return _DataParallelVerifier(file, read_world, launcher)
 
 
 @dataclass(frozen=True)
-class _FrontedVerifier(FrameworkVerifier):
+class _DataParallelVerifier(FrameworkVerifier):
     """Verifier for jobs that another framework starts, whose file contains the number of ranks."""
 
     file: str

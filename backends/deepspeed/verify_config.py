@@ -31,14 +31,15 @@ NVME = {
 
 
 def read_config_settings(
-    settings: EmittedSettings, topology: Topology, fronted: bool
+    settings: EmittedSettings, topology: Topology, has_starter: bool
 ) -> Iterator[Decision]:
     """Yield the settings in ``ds_config.json`` of a job with the given topology.
 
     Args:
         settings: settings of ``ds_config.json``.
-        topology: parallel sizes, from ``train.json`` or the file of the front.
-        fronted: True if another framework starts DeepSpeed.
+        topology: parallel sizes, from ``train.json`` or the file of the framework that starts
+            DeepSpeed.
+        has_starter: True if another framework, such as Accelerate, starts DeepSpeed.
     """
     yield from _batch_settings(settings, topology)
     yield from _optimizer_settings(settings)
@@ -49,8 +50,8 @@ def read_config_settings(
     yield from _parallel_settings(settings, topology)
     yield from _recompute_settings(settings, topology)
     # Accelerate sets steps_per_print itself.
-    yield from settings.expect("steps_per_print", None if fronted else 1)
-    yield from settings.unread()
+    yield from settings.expect("steps_per_print", None if has_starter else 1)
+    yield from settings.unread_settings()
 
 
 def _batch_settings(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
@@ -60,7 +61,7 @@ def _batch_settings(settings: EmittedSettings, topology: Topology) -> Iterator[D
     of all ranks instead of the number of replicas.
     """
     micro, steps = "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
-    size, count = settings.count(micro), settings.count(steps)
+    size, count = settings.positive_integer(micro), settings.positive_integer(steps)
     yield settings.decide("layout.micro_batch", size, micro)
     yield settings.decide("layout.micro_batches", count, steps)
     yield settings.decide("problem.job.global_batch", size * count * topology.data, steps)
@@ -71,7 +72,7 @@ def _batch_settings(settings: EmittedSettings, topology: Topology) -> Iterator[D
 def _optimizer_settings(settings: EmittedSettings) -> Iterator[Decision]:
     kind = settings.get("optimizer.type")
     if not isinstance(kind, str) or kind.lower() != "adamw":
-        yield settings.foreign("optimizer.type")
+        yield settings.unexpected_setting("optimizer.type")
     for setting, field, default in (
         ("lr", "learning_rate", DEFAULT_PEAK),
         ("eps", "adam_epsilon", 1e-8),
@@ -129,7 +130,7 @@ def _precision_settings(settings: EmittedSettings) -> Iterator[Decision]:
     for name in {"bf16", "fp16"} - set(kinds):
         # train.py creates the weights in the format of a section that exists, enabled or not.
         if name in settings:
-            yield settings.foreign(f"{name}.enabled")
+            yield settings.unexpected_setting(f"{name}.enabled")
     gradients = settings.get("data_types.grad_accum_dtype", precision)
     yield settings.decide(
         "problem.job.gradient_precision",
@@ -145,7 +146,7 @@ def _zero_settings(settings: EmittedSettings) -> Iterator[Decision]:
     yield settings.decide("layout.zero_stage", stage, "zero_optimization.stage")
     overlap = settings.get("zero_optimization.overlap_comm")
     if (stage == 3 if overlap is None else overlap) is not (stage in (2, 3)):
-        yield settings.foreign("zero_optimization.overlap_comm")
+        yield settings.unexpected_setting("zero_optimization.overlap_comm")
     for setting, field, default in (
         ("zero_hpz_partition_size", "hpz", 1),
         ("zero_quantized_weights", "quantized_weights", False),
@@ -178,7 +179,7 @@ def _parallel_settings(settings: EmittedSettings, topology: Topology) -> Iterato
     if autotp != 1 or (topology.model > 1 and topology.pipe == 1 and not topology.has_experts):
         yield settings.decide("layout.tp", autotp, "tensor_parallel.autotp_size")
         if "train_batch_size" in settings:
-            yield settings.foreign("train_batch_size")
+            yield settings.unexpected_setting("train_batch_size")
     sequence = settings.get("sequence_parallel_size", 1)
     yield settings.decide("layout.cp", sequence, "sequence_parallel_size")
     # DeepSpeed creates groups for sequences only if both sizes are set.

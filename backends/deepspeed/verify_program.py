@@ -52,7 +52,7 @@ WITHOUT = {
     "problem.model.position.scaling": "none",
     "problem.job.data": [],
 }
-"""Path of the plan -> what the emitted program does for all settings."""
+"""Path of the plan -> value that the emitted program always uses."""
 WITHOUT_EXPERTS = {
     "shared_gate": False,
     "bias": False,
@@ -61,7 +61,7 @@ WITHOUT_EXPERTS = {
     "router_bias": "none",
     "scaling_factor": 1,
 }
-"""Field of the experts -> what DeepSpeed's expert layer does for all settings."""
+"""Field of the experts -> value that DeepSpeed's expert layer always uses."""
 FIXED = {
     "layout.vpp": 1,
     "layout.schedule": "1f1b",
@@ -74,7 +74,7 @@ FIXED = {
     "layout.split.text": "",
     "problem.job.moe_overlap": False,
 }
-"""Path of the plan -> what DeepSpeed does for all settings."""
+"""Path of the plan -> value that DeepSpeed always uses."""
 NOT_IN_FILES = MappingProxyType(
     {
         "layout.cp_a2a": "only relevant with a2a+p2p, which DeepSpeed does not support",
@@ -128,7 +128,7 @@ def program_settings(
     if emitted:
         for path, value in WITHOUT.items():
             yield Decision(path, value, settings.file)
-    yield from settings.unread()
+    yield from settings.unread_settings()
 
 
 def read_parallel_sizes(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
@@ -158,7 +158,7 @@ def _recompute_settings(settings: EmittedSettings, topology: Topology) -> Iterat
 def _stage_settings(settings: EmittedSettings) -> Iterator[Decision]:
     counts, chunks, first = settings.get("stages"), [], 0
     if not isinstance(counts, list) or not all(type(one) is int for one in counts):
-        yield settings.foreign("stages")
+        yield settings.unexpected_setting("stages")
         return
     for stage, layers in enumerate(counts):
         chunk = {"first_layer": first, "layers": layers, "mtp_layers": 0}

@@ -114,7 +114,7 @@ class FsdpVerifier(DeviceMeshVerifier):
             yield Decision("problem.model.tied_embeddings", False, PROGRAM)
             for name, field in MODEL.items():
                 yield settings.read(f"problem.model.{field}", f"model.{name}")
-        yield from settings.unread()
+        yield from settings.unread_settings()
 
 
 def _read_sharding_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:

@@ -28,9 +28,9 @@ from parc.backends.kubernetes.verify_yaml import (
     ABSENT,
     Document,
     Path,
-    count_of,
     iterate_changes,
     read_documents,
+    valid_count,
 )
 from parc.backends.registry import verifier
 from parc.backends.verifier import (
@@ -113,7 +113,7 @@ class KubernetesVerifier(Verifier):
 def _job_object(file: str, text: str) -> Document:
     """Return the JobSet or LeaderWorkerSet of a manifest; Malformed if it has other objects."""
     documents = read_documents(file, text)
-    kinds = [one.at("kind") for one in documents]
+    kinds = [one.value_at("kind") for one in documents]
     if kinds != KINDS[file]:
         message = f"its objects are {', '.join(map(str, kinds))}, must be {', '.join(KINDS[file])}"
         raise Malformed(file, 1, message)
@@ -154,7 +154,7 @@ def _config_files(file: str, artifacts: Mapping[str, str]) -> dict[str, tuple[st
     if file not in artifacts:
         return {}
     config, job, *_ = (*read_documents(file, artifacts[file]), *(Document({}, {}),) * 2)
-    texts = config.at("data")
+    texts = config.value_at("data")
     found = {}
     for item in _config_map_items(job.value):
         text = texts.get(item.get("key")) if isinstance(texts, dict) else None
@@ -199,12 +199,12 @@ def _verify_endpoint(
     ``servers`` are (node rank, port) of all API servers; None if they are unknown.
     """
     service, plan = manifest.documents[2], manifest.plan
-    size = manifest.job.at("spec", "leaderWorkerTemplate", "size")
+    size = manifest.job.value_at("spec", "leaderWorkerTemplate", "size")
     if servers is None or type(size) is not int or size < 1:
         return
     nodes = len(plan["placement"]["hosts"])
     pods = reached_pods(service, size, nodes, manifest.name)
-    ports = service.at("spec", "ports")
+    ports = service.value_at("spec", "ports")
     targets = [one.get("targetPort") for one in ports or () if isinstance(one, dict)]
     found = list(servers)
     missed = [(node, port) for node, port in found if node not in pods or port not in targets]
@@ -230,8 +230,8 @@ def _verify_pods(job: Document, hosts: int, sink: Sink) -> None:
     Jobs x pods per job must equal ``hosts``, and the node rank must advance by the pods of a job
     from one job to the next.
     """
-    replicas = count_of(job.at(*JOB, "replicas"))
-    pods = count_of(job.at(*JOB, "template", "spec", "completions"))
+    replicas = valid_count(job.value_at(*JOB, "replicas"))
+    pods = valid_count(job.value_at(*JOB, "template", "spec", "completions"))
     step = _rank_step_per_job(job, (*JOB_POD, "containers", 0), "JOB_INDEX")
     if replicas * pods != hosts or step != pods:
         message = f"{replicas} x {pods} pods in {JOBSET}, the rank map has {hosts} hosts"
@@ -245,10 +245,10 @@ def _verify_pod_groups(job: Document, hosts: int, sink: Sink) -> None:
     node rank must advance by the size of a group.
     """
     container: Path = (*LEADER, "containers", 0)
-    groups = count_of(job.at("spec", "replicas"))
-    size = count_of(job.at(*TEMPLATE, "size"))
+    groups = valid_count(job.value_at("spec", "replicas"))
+    size = valid_count(job.value_at(*TEMPLATE, "size"))
     step = _rank_step_per_job(job, container, "GROUP_INDEX")
-    names = job.at(*container, "env", 1, "value")
+    names = job.value_at(*container, "env", 1, "value")
     count = len(names.split()) if isinstance(names, str) else 0
     if groups * size != hosts or step != size or count != hosts:
         message = (
@@ -260,7 +260,7 @@ def _verify_pod_groups(job: Document, hosts: int, sink: Sink) -> None:
 
 def _rank_step_per_job(job: Document, container: Path, index: str) -> int:
     """Return the factor by which the shell formula of NODE_RANK multiplies ``index``; else 0."""
-    line = job.at(*container, "command", 2)
+    line = job.value_at(*container, "command", 2)
     found = re.search(rf"{index} \* (\d{{1,9}}) ", line) if isinstance(line, str) else None
     return int(found[1]) if found else 0
 
@@ -270,7 +270,7 @@ def _verify_gpus(file: str, job: Document, pod: Path, ranks_per_node: int, sink:
     limits: Path = (*pod, "containers", 0, "resources", "limits")
     for name in VENDOR_RESOURCES.values():
         # The spec may name another GPU resource, so no match is no error.
-        found = job.at(*limits, name)
+        found = job.value_at(*limits, name)
         if found is not None and found != str(ranks_per_node):
             message = f"{found!s:.20} GPUs per pod in {file}, the rank map has {ranks_per_node}"
             span = Span(file, job.line(*limits, name), 1)

@@ -60,7 +60,7 @@ def read_pod(document: Document, spec: Path, launch: Mapping[str, Any], vendor: 
         launch: section ``launch.kubernetes`` of plan.json, which names the resources of the user.
         vendor: vendor of the GPUs.
     """
-    pod = _mapping_or_empty(document.at(*spec))
+    pod = _mapping_or_empty(document.value_at(*spec))
     container = next(iter(_mappings_in_list(pod.get("containers"))), {})
     limits = _mapping_or_empty(_mapping_or_empty(container.get("resources")).get("limits"))
     extra = [name for name, _ in launch.get("resources", ())]

@@ -22,7 +22,7 @@ class Document:
     value: Any
     lines: Mapping[Path, int]
 
-    def at(self, *path: str | int) -> Any:
+    def value_at(self, *path: str | int) -> Any:
         """Return the value at ``path``; None if there is none."""
         value = self.value
         for step in path:
@@ -90,7 +90,7 @@ def _scalar_value(tag: str, text: str) -> Any:
     return int(text) if tag == "int" and plain else text
 
 
-def count_of(value: Any) -> int:
+def valid_count(value: Any) -> int:
     """Return ``value`` if it is an integer from 1 to ``LARGEST``, else 0."""
     return value if type(value) is int and 0 < value <= LARGEST else 0
 

@@ -31,7 +31,7 @@ STAGE_FLAGS = {
 }
 """Field of the layout -> flag whose line a finding points to."""
 _DAMAGED = (TypeError, KeyError, AttributeError, ValueError, IndexError, ArithmeticError)
-"""Errors of the computation with fields of a plan that have values of other types."""
+"""Errors of the computation with fields of a plan that have values of the wrong type."""
 
 
 def decisions(arguments: Arguments, fields: PlanFields) -> Iterator[Decision]:
@@ -83,7 +83,7 @@ def _implied_flag_rows(fields: PlanFields) -> tuple[Implied, ...]:
 
 
 def _derived_sizes(settings: Settings, fields: PlanFields) -> Iterator[Decision]:
-    """Yield dp, edp and the micro-batches, which Megatron computes from other sizes by division."""
+    """Yield dp, dp_shard, edp and the number of micro-batches, which follow from other sizes."""
     names = ("tp", "cp", "pp", "ep", "etp")
     readers = {path: read for path, _, read in verify_job.SHOWN}
     sizes = {name: readers[f"layout.{name}"](settings) for name in names}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from parc.backends.megatron.verify_flags import Settings, Unreadable
-from parc.backends.megatron.verify_model import MODEL, Implied, Shown, shown_by
+from parc.backends.megatron.verify_model import MODEL, Implied, Shown, rows_of_flags
 from parc.backends.megatron.verify_plan_fields import PlanFields
 
 JOB, LAYOUT, RECOMPUTE = "problem.job", "layout", "layout.recompute"
@@ -65,7 +65,7 @@ def _zero_stage(settings: Settings) -> Any:
 
 
 SHOWN: tuple[Shown, ...] = (
-    *shown_by(
+    *rows_of_flags(
         LAYOUT,
         {
             "tp": "tensor-model-parallel-size",
@@ -100,7 +100,7 @@ SHOWN: tuple[Shown, ...] = (
     (f"{RECOMPUTE}.modules", "recompute-modules", _recompute_modules),
     (f"{RECOMPUTE}.method", "recompute-method", lambda s: s["recompute-method"]),
     (f"{RECOMPUTE}.layers", "recompute-num-layers", lambda s: s["recompute-num-layers"]),
-    *shown_by(
+    *rows_of_flags(
         JOB,
         {
             "sequence_length": "seq-length",

@@ -27,7 +27,7 @@ def flag_value(flag: str) -> Callable[[Settings], Any]:
     return lambda settings: settings[flag]
 
 
-def shown_by(prefix: str, flags: dict[str, str]) -> tuple[Shown, ...]:
+def rows_of_flags(prefix: str, flags: dict[str, str]) -> tuple[Shown, ...]:
     """Return a table row for each field in ``flags``, whose value is that of the flag."""
     return tuple((f"{prefix}.{name}", flag, flag_value(flag)) for name, flag in flags.items())
 
@@ -62,10 +62,10 @@ def _activation(fields: PlanFields) -> Any:
 
 
 SHOWN: tuple[Shown, ...] = (
-    *shown_by(MODEL, {"layers": "num-layers", "hidden": "hidden-size", "vocab": "vocab-size"}),
-    *shown_by(MODEL, {"norm_epsilon": "norm-epsilon"}),
-    *shown_by(ATTENTION, {"heads": "num-attention-heads", "head_dim": "kv-channels"}),
-    *shown_by(ATTENTION, {"gate": "attention-output-gate"}),
+    *rows_of_flags(MODEL, {"layers": "num-layers", "hidden": "hidden-size", "vocab": "vocab-size"}),
+    *rows_of_flags(MODEL, {"norm_epsilon": "norm-epsilon"}),
+    *rows_of_flags(ATTENTION, {"heads": "num-attention-heads", "head_dim": "kv-channels"}),
+    *rows_of_flags(ATTENTION, {"gate": "attention-output-gate"}),
     (f"{ATTENTION}.window", "window-size", _attention_window),
     (
         f"{ATTENTION}.sinks",
@@ -99,7 +99,7 @@ SHOWN_GROUPED: tuple[Shown, ...] = (
     (f"{ATTENTION}.kv_heads", "num-query-groups", _key_value_heads),
 )
 """Fields of models with grouped-query attention."""
-SHOWN_LATENT = shown_by(
+SHOWN_LATENT = rows_of_flags(
     f"{ATTENTION}.latent",
     {
         "q_lora_rank": "q-lora-rank",
@@ -110,7 +110,7 @@ SHOWN_LATENT = shown_by(
     },
 )
 """Fields of models with multi-latent attention."""
-SHOWN_LINEAR = shown_by(
+SHOWN_LINEAR = rows_of_flags(
     LINEAR,
     {
         "full_attention_every": "linear-attention-freq",
@@ -122,7 +122,7 @@ SHOWN_LINEAR = shown_by(
     },
 )
 """Fields of models with linear attention."""
-SHOWN_MAMBA = shown_by(
+SHOWN_MAMBA = rows_of_flags(
     MAMBA,
     {
         "heads": "mamba-num-heads",
@@ -133,7 +133,7 @@ SHOWN_MAMBA = shown_by(
 )
 """Fields of models with Mamba layers."""
 SHOWN_EXPERTS: tuple[Shown, ...] = (
-    *shown_by(
+    *rows_of_flags(
         EXPERTS,
         {
             "count": "num-experts",

@@ -94,7 +94,7 @@ def verify_required(
 def read_environment_settings(
     file: str, exports: Sequence[Export], required: Mapping[str, str], user: Mapping[str, str]
 ) -> Iterator[Decision]:
-    """Yield the variables of ``launch.env``; they include each variable that is not required."""
+    """Yield the setting ``launch.env``: its variables, and all variables that are not required."""
     found = {one.name: one for one in exports}
     pairs = [[name, found[name].value] for name in user if name in found]
     # The last export of a repeated variable counts.

@@ -30,17 +30,17 @@ _BLANK_LINES = re.compile(r"\n+")
 _EXPORT = re.compile(r"export ([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _LITERAL, _EXPANDED = re.compile(r"'[^']*'|\\."), re.compile(r"[$`]")
 _GROUPS = {"nodes": r"\S*?", "ranks": r"\S*?"}
-"""Hole with a single word -> pattern."""
+"""Placeholder for a single word -> pattern of the word."""
 ENVIRONMENT = "<environment>"
 """Line that stands for consecutive exports of literal values."""
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class ExpectedValue:
     """A value in a script, which is compared with the plan or by another check."""
 
     name: str
-    """Name of its hole."""
+    """Name of its placeholder in the lines of the script."""
     text: str = ""
     """Expected shell text."""
     path: str = ""
@@ -156,7 +156,7 @@ def _plain_commands(text: str) -> tuple[str, ...]:
 class FoundValue:
     """Text that a line of a script has in the place of ``value``."""
 
-    value: Value
+    value: ExpectedValue
     text: str
     line: ShellLine
 
@@ -171,7 +171,10 @@ class Comparison:
     values: tuple[FoundValue, ...]
 
     def decisions(self, file: str, plan: Mapping[str, Any]) -> Iterator[Decision]:
-        """Yield the values of ``file`` that have a path: the planned value if the text is equal."""
+        """Yield the settings in the script ``file``, for comparison with ``plan``.
+
+        If the text in the script is the expected one, the setting has the value of the plan.
+        """
         for one in self.values:
             path, needed = one.value.path, plain_notation(one.value.text)
             number, setting = one.line.number, one.line.text.split("\n")[0]
@@ -184,9 +187,9 @@ class Comparison:
 # Verifiers compare a script once for its decisions and once for its lines.
 @lru_cache(maxsize=4)
 def compare_lines(
-    script: ScriptLines, known: tuple[str, ...], values: tuple[Value, ...]
+    script: ScriptLines, known: tuple[str, ...], values: tuple[ExpectedValue, ...]
 ) -> Comparison:
-    """Return the expected lines of ``script``, and its texts in the holes of ``values``."""
+    """Return the lines that ``script`` must have, and its texts in the places of ``values``."""
     by_name = {one.name: one for one in values}
     unused = list(script.lines)
     expected: list[str] = []

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from parc.backends.shared.verify_known_lines import (
     Comparison,
+    ExpectedValue,
     ScriptLines,
-    Value,
     compare_lines,
     iterate_differences,
     known_lines,
@@ -50,7 +50,7 @@ PROGRAM = "problem.launch.program"
 HOSTS_FILES = {"torchrun": "hosts", "slurm": "hostfile", "deepspeed": "hostfile"}
 """Folder of a launch script -> name of its file of hosts."""
 DAMAGED = (TypeError, KeyError, AttributeError, ValueError, IndexError, ArithmeticError)
-"""Errors of the computation with fields of a plan that have values of other types."""
+"""Errors of the computation with fields of a plan that have values of the wrong type."""
 
 
 def verify_launch_script(file: str, text: str, job: JobShape, sink: Sink) -> None:
@@ -136,7 +136,7 @@ def _checked_program_start(
 def read_environment_settings(
     file: str, script: ScriptLines, plan: Mapping[str, Any], framework: Mapping[str, str]
 ) -> Iterator[Decision]:
-    """Yield ``launch.env`` once per variable that differs from the planned ones."""
+    """Yield the setting ``launch.env``, and one difference per variable that is not as planned."""
     path = "problem.launch.env"
     try:
         expected = expected_environment(plan, framework)
@@ -171,12 +171,12 @@ def _compare_script_lines(
             "hosts_file": HOSTS_FILES[file.partition("/")[0]],
         }
         values = (
-            Value("nodes", str(len(plan["placement"]["hosts"]))),
-            Value("ranks", str(plan["placement"]["ranks_per_node"])),
-            Value("master", shlex.quote(plan["placement"]["hosts"][0])),
-            Value("port", str(launch["master_port"]), "problem.launch.master_port"),
-            Value("program", start.program, PROGRAM),
-            Value("arguments", start.arguments, "problem.launch.args"),
+            ExpectedValue("nodes", str(len(plan["placement"]["hosts"]))),
+            ExpectedValue("ranks", str(plan["placement"]["ranks_per_node"])),
+            ExpectedValue("master", shlex.quote(plan["placement"]["hosts"][0])),
+            ExpectedValue("port", str(launch["master_port"]), "problem.launch.master_port"),
+            ExpectedValue("program", start.program, PROGRAM),
+            ExpectedValue("arguments", start.arguments, "problem.launch.args"),
         )
     except DAMAGED:
         raise Malformed(PLAN, 1, "problem.launch has a value of the wrong type") from None

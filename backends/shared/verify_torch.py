@@ -35,7 +35,7 @@ _FIXED = {
     "layout.zero_plus.quantized_weights": False,
     "problem.job.moe_overlap": False,
 }
-"""Path of the plan -> what these frameworks do for all settings."""
+"""Path of the plan -> value that these frameworks always use."""
 
 
 def settings_fixed_by_framework(file: str) -> Iterator[Decision]:
@@ -72,7 +72,7 @@ def read_batch_settings(
     settings: EmittedSettings, micro_batch: str, steps: str, replicas: int
 ) -> Iterator[Decision]:
     """Yield micro-batch, micro-batches per step, and the global batch that they result in."""
-    size, count = settings.count(micro_batch), settings.count(steps)
+    size, count = settings.positive_integer(micro_batch), settings.positive_integer(steps)
     yield settings.decide("layout.micro_batch", size, micro_batch)
     yield settings.decide("layout.micro_batches", count, steps)
     yield settings.decide("problem.job.global_batch", size * count * replicas, steps)
@@ -147,5 +147,5 @@ UNUSED_IN_LLAMA = {
 
 
 def llama_model_settings(file: str) -> Iterator[Decision]:
-    """Yield the features that every model has that the program ``file`` builds."""
+    """Yield the model features that are fixed in the code of the program ``file``."""
     return (Decision(path, value, file) for path, value in LLAMA.items())

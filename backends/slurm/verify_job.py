@@ -9,7 +9,7 @@ from typing import Any
 
 from parc.backends.shared.verify_known_lines import (
     Comparison,
-    Value,
+    ExpectedValue,
     compare_lines,
     known_lines,
     read_script,
@@ -62,15 +62,15 @@ def absent_container(text: str) -> Iterator[Decision]:
         yield Decision(f"{SLURM}.container_mounts", [], JOB)
 
 
-def _script_values(plan: Mapping[str, Any]) -> tuple[Value, ...]:
+def _script_values(plan: Mapping[str, Any]) -> tuple[ExpectedValue, ...]:
     slurm = plan["problem"]["launch"]["slurm"]
     mounts = "".join(f",{mount}" for mount in slurm["container_mounts"])
     image = shlex.quote(slurm["container_image"] or "")
     return (
-        Value("nodes", str(len(plan["placement"]["hosts"]))),
-        Value("log_dir", shlex.quote(slurm["log_dir"]), f"{SLURM}.log_dir"),
-        Value("container_image", image, f"{SLURM}.container_image"),
-        Value(
+        ExpectedValue("nodes", str(len(plan["placement"]["hosts"]))),
+        ExpectedValue("log_dir", shlex.quote(slurm["log_dir"]), f"{SLURM}.log_dir"),
+        ExpectedValue("container_image", image, f"{SLURM}.container_image"),
+        ExpectedValue(
             "container_mounts",
             shlex.quote(mounts) if mounts else "",
             f"{SLURM}.container_mounts",

@@ -109,13 +109,13 @@ def _stage_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Dec
     yield from settings.expect(f"{STAGES}.{CALLED}", Code("stages"))
     counts = settings.get(f"{STAGES}.0")
     if not _is_split(counts) or len(counts) % sizes.pp:
-        yield settings.foreign(f"{STAGES}.0")
+        yield settings.unexpected_setting(f"{STAGES}.0")
         return
     yield settings.decide("layout.vpp", len(counts) // sizes.pp, STAGES)
     chunks = _model_chunks(counts, sizes.pp, schedule)
     yield settings.decide("layout.split.chunks", chunks, f"{STAGES}.0")
     if "model.n_layers" in settings and sum(counts) != settings.get("model.n_layers"):
-        yield settings.foreign(f"{STAGES}.0")
+        yield settings.unexpected_setting(f"{STAGES}.0")
 
 
 def _is_split(counts: Any) -> bool:
@@ -139,13 +139,13 @@ def _batch_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Dec
 
     With a pipeline, a rank loads all its sequences of a step, which the pipeline splits.
     """
-    local = settings.count("training.local_batch_size", 8)
-    total = settings.count("training.global_batch_size")
+    local = settings.positive_integer("training.local_batch_size", 8)
+    total = settings.positive_integer("training.global_batch_size")
     micro, path = local, "training.local_batch_size"
     replicas = sizes.dp_replicate * sizes.dp_shard
     if sizes.pp > 1:
         path = "parallelism.pipeline_parallel_microbatch_size"
-        micro = settings.count(path, 1)
+        micro = settings.positive_integer(path, 1)
         yield settings.decide("problem.job.global_batch", local * replicas, path)
     yield settings.decide("layout.micro_batch", micro, path)
     yield settings.decide("problem.job.global_batch", total, "training.global_batch_size")
@@ -193,14 +193,14 @@ def _optimizer_settings(settings: EmittedSettings) -> Iterator[Decision]:
     if decay == "linear" and ratio is not None:
         decay = "wsd" if ratio else "constant"
     elif ratio is not None:
-        yield settings.foreign(path)
+        yield settings.unexpected_setting(path)
     yield settings.decide("problem.job.lr_decay", decay, "lr_scheduler.decay_type")
     if decay == "wsd":
         yield settings.decide("problem.job.wsd_decay_steps", product(ratio, total), path)
 
 
 def _file_settings(settings: EmittedSettings) -> Iterator[Decision]:
-    """Yield tokenizer, data and checkpoints."""
+    """Yield the settings of the tokenizer, the data and the checkpoints."""
     path = "hf_assets_path"
     folder = settings.get(path, TEST_TOKENIZER)
     yield settings.decide(

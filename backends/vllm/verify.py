@@ -241,7 +241,7 @@ def _planned_problem(artifacts: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def _checked_exports(script: Script, user: Mapping[str, str]) -> list[Export]:
-    """Return the exported variables, without the one that is compared as ``layout.stages``."""
+    """Return the exported variables except the one that is compared with ``layout.stages``."""
     exports = script.exports.items()
     return [Export(name, *one) for name, one in exports if name != PARTITION or name in user]
 

@@ -13,8 +13,8 @@ from functools import lru_cache
 
 from parc.backends.shared.verify_known_lines import (
     Comparison,
+    ExpectedValue,
     ScriptLines,
-    Value,
     compare_lines,
     known_lines,
 )
@@ -155,14 +155,14 @@ def compare_program(script: Script, setup: bool, inherited: Sequence[str]) -> Co
     known = known_lines(__package__, LINES, conditions, {"inherited": shlex.join(inherited)})
     # Decisions compare the texts of the holes.
     holes = ("nodes", script.nodes), ("vendor", script.vendor), ("model", script.checkpoint)
-    values = [Value(name, shlex.quote(word.text)) for name, word in holes]
-    values += [Value("hosts", shlex.join(script.hosts))]
-    values += [Value("interface", script.interface.text if script.interface else "")]
+    values = [ExpectedValue(name, shlex.quote(word.text)) for name, word in holes]
+    values += [ExpectedValue("hosts", shlex.join(script.hosts))]
+    values += [ExpectedValue("interface", script.interface.text if script.interface else "")]
     return compare_lines(script.program, known, tuple(values))
 
 
 def _last_line(pattern: re.Pattern[str], lines: Sequence[ShellLine]) -> ShellLine | None:
-    """Return the last line that is a setting of the form ``pattern``; None without any."""
+    """Return the last line that matches ``pattern``; None if no line does."""
     return next((line for line in reversed(lines) if pattern.fullmatch(line.text)), None)
 
 

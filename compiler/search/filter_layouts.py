@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from parc.compiler.cost.memory.workspaces import stage_buffers
+from parc.compiler.cost.memory.workspaces import count_stage_buffers
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.setup.stages import EqualStageGroup
 from parc.compiler.ir import Layout, PipelineSplit
@@ -59,8 +59,8 @@ class CheckedMesh:
 class LayoutFilter:
     """Filter for the layouts of one search space.
 
-    Siblings are layouts that differ only in recompute. Of each group of siblings, ``run`` keeps at
-    most one in ``survivors``: the valid one with the least recompute that fits into memory.
+    Siblings are layouts that differ only in recompute. ``filter_all`` keeps at most one of them in
+    ``survivors``: the valid one with the least recompute that fits into memory.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class LayoutFilter:
         self._reads_whole = bool(self._rules.loops["layout"])
 
     @property
-    def dropped(self) -> Counter[str]:
+    def dropped_counts(self) -> Counter[str]:
         """Number of dropped layouts per diagnostic code of the first rule that they violate.
 
         Layouts that do not fit into memory are counted under ``R17``, and layouts with more
@@ -105,7 +105,7 @@ class LayoutFilter:
         """Return the layout that ``point`` identifies."""
         return self.space.build_layout(point, self._splits[point.pp, point.vpp])
 
-    def run(self) -> None:
+    def filter_all(self) -> None:
         """Filter all layouts of the search space, and store those that pass in ``survivors``."""
         for degrees in self.space.parallel_sizes():
             splits = self._stage_splits(degrees.pp)
@@ -198,7 +198,7 @@ class LayoutFilter:
     def _check_split(self, pp: int, vpp: int, split: PipelineSplit) -> CheckedSplit:
         """Return ``split`` with the results of the rules that read only the stages."""
         self._splits[pp, vpp] = split
-        classes = self._pricing.classes(split)
+        classes = self._pricing.equal_stage_groups(split)
         shape = self._shapes.get((pp, classes))
         if shape is None:
             model, schedule = self.space.problem.model, self.space.schedule
@@ -309,7 +309,7 @@ class LayoutFilter:
             points = [point.with_recompute_level(level) for level in range(len(split.levels))]
             cell = self._memory.compute_activations(key, points)
         # The buffers between stages stay allocated during the whole step.
-        return cell, self._limit - stage_buffers(split.shape.pp, vpp) * cell.stream
+        return cell, self._limit - count_stage_buffers(split.shape.pp, vpp) * cell.stream
 
     def _estimate_time(
         self, mesh: CheckedMesh, split: CheckedSplit, point: LayoutPoint, count: int

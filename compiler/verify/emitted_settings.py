@@ -1,7 +1,7 @@
 """Settings in an emitted configuration file, with their lines and a record of which were read.
 
-A verifier reads each setting that it recognizes. ``unread`` then returns the settings that it does
-not recognize, so that a foreign key cannot pass unnoticed.
+A verifier reads each setting that it recognizes. ``unread_settings`` then returns all other
+settings of the file, so that an unknown key is reported.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class EmittedSettings:
         self._read.add(path)
         return self.values.get(path, default)
 
-    def count(self, path: str, default: int | None = None) -> int:
+    def positive_integer(self, path: str, default: int | None = None) -> int:
         """Return a setting that must be a positive integer; raise Malformed if it is not."""
         value = self.get(path, default)
         if type(value) is not int or not 0 < value <= LARGEST:
@@ -87,9 +87,9 @@ class EmittedSettings:
         """Report a setting for which the plan has no field, unless its value is ``expected``."""
         value = self.get(setting, default)
         if type(value) is not type(expected) or value != expected:
-            yield self.foreign(setting, f"{setting} = {expected!r}")
+            yield self.unexpected_setting(setting, f"{setting} = {expected!r}")
 
-    def foreign(self, setting: str, needed: str = "") -> Decision:
+    def unexpected_setting(self, setting: str, needed: str = "") -> Decision:
         """Return a report that the file has ``setting``, for which the plan has no field.
 
         ``needed`` is the setting that the file needs instead, if it is known.
@@ -98,11 +98,11 @@ class EmittedSettings:
         needed = needed or ("" if text else setting)
         return Decision(FOREIGN, text, self.file, self.line(setting), text, needed=needed)
 
-    def unread(self) -> Iterator[Decision]:
+    def unread_settings(self) -> Iterator[Decision]:
         """Yield a report for each setting in the file that the verifier has not read."""
         for setting in self.values:
             if setting not in self._read:
-                yield self.foreign(setting)
+                yield self.unexpected_setting(setting)
 
 
 def translate(names: Mapping[Any, Any], value: Any) -> Any:

@@ -81,7 +81,7 @@ def verify_code(file: str, module: ast.Module, digest: str, sink: Sink) -> None:
     expected = [digest[at : at + DIGITS] for at in range(0, len(digest), DIGITS)]
     line = 1
     for known, found in zip_longest(expected, statement_digests(module)):
-        line = line_of(found[0]) if found else line
+        line = line_of_statement(found[0]) if found else line
         if found is None or known != found[1]:
             message = "the program ends before the code that PARC emits"
             if found is not None:
@@ -91,7 +91,7 @@ def verify_code(file: str, module: ast.Module, digest: str, sink: Sink) -> None:
             return
 
 
-def line_of(node: ast.AST) -> int:
+def line_of_statement(node: ast.AST) -> int:
     """Return the line of a statement, or of a case in a match statement."""
     place = node.pattern if isinstance(node, ast.match_case) else node
     line: int = getattr(place, "lineno", 1)
@@ -108,7 +108,7 @@ def statement_digests(module: ast.Module) -> Iterator[tuple[ast.AST, str]]:
     while stack:
         place, node = stack.pop()
         nested = [name for name, value in ast.iter_fields(node) if _is_block(value)]
-        yield node, _digest(place + normal_form(node, nested))
+        yield node, _digest(place + normalized_code(node, nested))
         for name in reversed(nested):
             stack += [(f"{place}{name}/", one) for one in reversed(_block_statements(node, name))]
 
@@ -145,7 +145,7 @@ def _is_string(node: ast.AST) -> bool:
     return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
-def normal_form(value: Any, skipped: Collection[str] = ()) -> str:
+def normalized_code(value: Any, skipped: Collection[str] = ()) -> str:
     """Return a syntax tree as text; two trees have equal texts only if their code is equal.
 
     The format of ``ast.dump`` depends on the Python version: newer versions leave out empty fields
@@ -153,13 +153,13 @@ def normal_form(value: Any, skipped: Collection[str] = ()) -> str:
     """
     if isinstance(value, ast.AST):
         fields = (
-            f"{name}={normal_form(part)}"
+            f"{name}={normalized_code(part)}"
             for name, part in ast.iter_fields(value)
             if name not in skipped and name not in _NO_EFFECT and part is not None and part != []
         )
         return f"{type(value).__name__}({','.join(fields)})"
     if isinstance(value, list):
-        return f"[{','.join(map(normal_form, value))}]"
+        return f"[{','.join(map(normalized_code, value))}]"
     return repr(value)
 
 
@@ -169,4 +169,4 @@ _NO_EFFECT = ("type_comment", "kind", "ctx")
 
 def same_code(node: ast.AST, source: str) -> bool:
     """Return True if ``node`` is the expression ``source``."""
-    return normal_form(node) == normal_form(ast.parse(source, mode="eval").body)
+    return normalized_code(node) == normalized_code(ast.parse(source, mode="eval").body)

@@ -58,7 +58,7 @@ def _agrees(expected: Any, found: Decision) -> bool:
 
 
 def difference_sentence(one: Decision, planned: Any, text: str) -> str:
-    """Return the sentence that names a setting, its value in a file, and that of the plan.
+    """Return the sentence that names a setting, its value in a file, and its planned value.
 
     ``text`` is the content of the file.
     """
@@ -79,9 +79,9 @@ def difference_sentence(one: Decision, planned: Any, text: str) -> str:
 
 
 def _setting_in_file(one: Decision, text: str) -> str:
-    """Return the line of a setting as it stands in ``text``; empty if the file omits it.
+    """Return the line of ``text`` that contains a setting; empty if the file omits the setting.
 
-    A line that is too long for a finding is replaced by the setting in the notation of PARC.
+    A line that is too long for a finding is replaced by the shortened setting.
     """
     if not one.setting and one.line == 1:
         return ""

@@ -156,12 +156,12 @@ def _check_launcher_contents(folder: _EmittedFolder) -> None:
     """Report contradictions within the files of each launcher, engine and report."""
     artifacts, sink = folder.artifacts, folder.sink
 
-    def check(one: Verifier) -> None:
+    def report_contents(one: Verifier) -> None:
         _report_malformed(lambda: one.check_contents(artifacts, sink), sink)
 
     for name, one in folder.verifiers.items():
         if not declaration(name).is_framework:
-            check(one)
+            report_contents(one)
 
 
 def _verify_decisions(folder: _EmittedFolder) -> None:
@@ -176,7 +176,7 @@ def _verify_decisions(folder: _EmittedFolder) -> None:
     if plan is None:
         return
 
-    def check(one: Verifier) -> None:
+    def report_settings(one: Verifier) -> None:
         _report_malformed(
             lambda: verify_decisions(plan, one.decisions(artifacts), sink, artifacts), sink
         )
@@ -185,9 +185,9 @@ def _verify_decisions(folder: _EmittedFolder) -> None:
     replaced = folder.framework is not None and folder.framework not in folder.verifiers.values()
     for name, one in folder.verifiers.items():
         if not (replaced and declaration(name).is_framework):
-            check(one)
+            report_settings(one)
     if replaced and folder.framework is not None:
-        check(folder.framework)
+        report_settings(folder.framework)
 
 
 def _has_engine_file(folder: _EmittedFolder) -> bool:

@@ -50,13 +50,13 @@ def report_change(file: str, line: int, message: str, sink: Sink) -> None:
 
 
 def cut_to_difference(found: str, needed: str) -> tuple[str, str]:
-    """Return both texts from the first word that differs, each as long as findings show it."""
+    """Return both texts from the first word that differs on, shortened for a finding."""
     start = _first_difference(needed, found) if found and needed else 0
     return cut_text(found, start), cut_text(needed, start)
 
 
 def cut_text(text: str, start: int = 0) -> str:
-    """Return ``text`` from ``start`` on, on one line and as long as findings show it."""
+    """Return ``text`` from the index ``start`` on, as one line that is shortened for a finding."""
     lead = "..." if start and text else ""
     rest = text[start : start + CONTEXT].replace("\n", " ")
     return f"{lead}{rest}{'...' if len(text) > start + CONTEXT else ''}"

@@ -61,7 +61,7 @@ def is_deepspeed(text: str) -> bool:
 def _zero_section(root: Node) -> Node | None:
     """Return the ``zero_optimization`` section; None if there is none.
 
-    None also for true or false, the values that the first releases of DeepSpeed had instead.
+    The result is also None if the value is a boolean, as in the first releases of DeepSpeed.
     """
     old = isinstance(root.value.get("zero_optimization"), bool)
     return None if old else root.mapping("zero_optimization")

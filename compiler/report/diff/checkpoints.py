@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from parc.backends.registry import declaration
-from parc.compiler.report.diff.changes import Change, changes
+from parc.compiler.report.diff.changes import Change, changed_fields
 from parc.compiler.report.diff.read_side import Side
 
 NOT_IN_WEIGHTS = frozenset({"name", "family", "source", "norm_epsilon"})
@@ -31,7 +31,7 @@ class Checkpoint:
     reasons: tuple[str, ...]
 
 
-def checkpoint(old: Side, new: Side) -> Checkpoint:
+def loadable_state(old: Side, new: Side) -> Checkpoint:
     """Return which part of a checkpoint of the old plan loads with the new plan, and why."""
     shapes = weight_changes(old, new)
     if shapes:
@@ -65,9 +65,9 @@ def weight_changes(old: Side, new: Side) -> tuple[Change, ...]:
     For a part that both models have, such as ``mamba``, the fields of the part are compared.
     """
     found: list[Change] = []
-    for change in changes(_fields_of_weights(old), _fields_of_weights(new)):
+    for change in changed_fields(_fields_of_weights(old), _fields_of_weights(new)):
         if isinstance(change.old, dict) and isinstance(change.new, dict):
-            parts = changes(change.old, change.new)
+            parts = changed_fields(change.old, change.new)
             found += [replace(part, name=f"{change.name}.{part.name}") for part in parts]
         else:
             found.append(change)

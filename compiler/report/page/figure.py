@@ -134,7 +134,7 @@ class HtmlTable(NamedTuple):
     """Index of the highlighted row; -1 if no row is highlighted."""
 
     @property
-    def wide(self) -> bool:
+    def needs_full_width(self) -> bool:
         """True if a column after the first holds text, so that the table needs the full width."""
         return any(self.prose[1:])
 

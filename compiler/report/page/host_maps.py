@@ -185,7 +185,7 @@ def _draw_host_cell(
         x += wide
 
 
-GPU, GAP, GROUP_GAP = 12, 4, 1
+GPU, GAP, GAP_IN_GROUP = 12, 4, 1
 """Side of a GPU, gap between tensor parallel groups, and gap within a group, in units."""
 NAME_WIDTH = 84
 
@@ -255,7 +255,7 @@ def _draw_host_row(canvas: Canvas, look: MapStyle, cell: HostCell, at: tuple[flo
         ]
         left = x
         for index, ink in enumerate(inks):
-            left += (GAP if starts[index] else GROUP_GAP) if index else 0
+            left += (GAP if starts[index] else GAP_IN_GROUP) if index else 0
             canvas.draw_bar(ink, left, y, GPU, GPU)
             left += GPU
         title = _host_tooltip(look, cell)

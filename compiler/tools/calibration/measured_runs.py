@@ -184,7 +184,7 @@ def read_measured_runs(source: Source, sink: Sink) -> tuple[MeasuredRun, ...]:
     Paths of specs and model configs are relative to ``source.folder``.
     """
     rows = read_table(source.text, source.name, COLUMNS, sink)
-    found = (_RowReader(source, row, sink).read() for row in rows)
+    found = (_RowReader(source, row, sink).read_run() for row in rows)
     return tuple(run for run in found if run is not None)
 
 
@@ -196,7 +196,7 @@ class _RowReader:
         self.row = row
         self.sink = sink
 
-    def read(self) -> MeasuredRun | None:
+    def read_run(self) -> MeasuredRun | None:
         seconds = self._read_seconds()
         problem = self._resolve_problem()
         layout = self._build_layout(problem) if problem else None
@@ -320,7 +320,7 @@ class _RowReader:
 
 
 def _layout_from_pins(problem: Problem, target: Framework) -> Layout:
-    """Return the layout that the spec sets, with defaults for missing fields; it may be invalid."""
+    """Return the layout that the spec sets, with defaults for missing fields, valid or not."""
     pins = problem.pins
     tp, cp, pp, vpp = pins.tp or 1, pins.cp or 1, pins.pp or 1, pins.vpp or 1
     split = target.splits(problem, pp, vpp) or truncated_split(problem.model.layers, pp, vpp)

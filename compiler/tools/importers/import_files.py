@@ -99,7 +99,7 @@ def _check_characters(
 ) -> None:
     """Report texts with control characters (I02), which could break a line of an emitted script.
 
-    ``where`` is a pair: the positions of spec fields, and the position to report for other fields.
+    ``where`` is (positions of spec fields, position to report for all other fields).
     """
     inner: Iterable[tuple[Any, Any]] = ()
     if isinstance(tree, Mapping):
@@ -128,7 +128,7 @@ MOST_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportResult:
     """Spec fragment that was read from files, and the formats of the files."""
 
     fragment: Fragment
@@ -136,7 +136,7 @@ class Imported:
     """Distinct formats of the files, such as ``scontrol-nodes and slurm-topology``."""
 
 
-def import_files(kind: str, files: Sequence[tuple[str, str]], sink: Sink) -> Imported | None:
+def import_files(kind: str, files: Sequence[tuple[str, str]], sink: Sink) -> ImportResult | None:
     """Import files, given as (text, name), as one spec fragment; return None after an error.
 
     If ``kind`` is ``auto``, the format of each file is detected from its text. Report a text above
@@ -159,7 +159,7 @@ def import_files(kind: str, files: Sequence[tuple[str, str]], sink: Sink) -> Imp
         return None
     named = [(one, *file) for one, file in zip(kinds, files, strict=True) if one is not None]
     fragment = read_files(named, sink)
-    return None if fragment is None else Imported(fragment, " and ".join(different))
+    return None if fragment is None else ImportResult(fragment, " and ".join(different))
 
 
 def _detect_kind(text: str, name: str, sink: Sink) -> str | None:

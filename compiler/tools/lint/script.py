@@ -46,10 +46,10 @@ class Script:
         """Return all flags of each statement that contains a flag in ``known``."""
         return written_flags(list(self.words), known)
 
-    def sure(self, flags: list[Flag]) -> list[Flag]:
+    def sure_flags(self, flags: list[Flag]) -> list[Flag]:
         """Return the flags that have the same value in every run of the script.
 
-        They are not inside a branch, and the script gives them no second value.
+        Such a flag is not inside a branch, and the script does not set it to a second value.
         """
         values: dict[str, set[tuple[str, ...]]] = {}
         for flag in flags:
@@ -68,8 +68,8 @@ class Script:
     ) -> bool:
         """Return True if a variable in the statements of ``flags`` may add flags at run time.
 
-        A variable that is the value of a flag does not count, nor does one before the program,
-        where only flags of launchers can be.
+        Variables that are the value of a flag do not count, nor do variables before the program,
+        because only flags of launchers can be there.
 
         Args:
             flags: flags of the framework.
