@@ -28,7 +28,7 @@ class EngineSpread:
 
 @dataclass(frozen=True, slots=True)
 class ReplannedService:
-    """Serving plan whose drained hosts were replaced, with its moves and the engines concerned."""
+    """Serving plan after a replan, with its moves and the engines that were moved."""
 
     plan: ServingPlan
     drained: tuple[str, ...]
