@@ -37,7 +37,7 @@ def config_decisions(
 
     Args:
         settings: settings of ``ds_config.json``.
-        topology: parallel sizes, from ``train.json`` or the file of the front.
+        topology: parallel sizes, from ``train.json`` or the file of the wrapper.
         fronted: True if another framework starts DeepSpeed.
     """
     yield from _batch(settings, topology)

@@ -17,8 +17,8 @@ DERIVED = public_functions(torch_program, derived)
 """Functions that fields.yaml names."""
 
 
-def emit(plan: Plan) -> tuple[Artifact, ...]:
-    """Return ``config.json``, ``parallelize.py`` and, unless the user has one, a complete program.
+def fsdp_files(plan: Plan) -> tuple[Artifact, ...]:
+    """Return ``config.json`` and ``parallelize.py``, and a program if the spec does not name one.
 
     The program is ``model.py``, ``train.py`` and ``learning_rate.py``.
     """

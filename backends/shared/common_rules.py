@@ -18,7 +18,7 @@ from parc.compiler.ir import Experts, Layout, Problem
 from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 
-def always_violated(code: str, paths: tuple[str, ...], finding: Finding) -> Rule:
+def always_violated_rule(code: str, paths: tuple[str, ...], finding: Finding) -> Rule:
     """Return a rule that every layout violates, for a spec that the framework cannot express."""
     return Rule(code, paths, lambda problem, layout: True, lambda problem, layout: finding, ())
 

@@ -100,7 +100,7 @@ def _directive_values(plan: AnyPlan) -> dict[str, str | None]:
         "gpus-per-node": str(plan.placement.ranks_per_node),
         # 0 requests all memory of each host; --exclusive does not include it.
         "mem": "0",
-        "nodelist": nodelist(plan) or slurm.nodelist,
+        "nodelist": planned_nodelist(plan) or slurm.nodelist,
         "exclude": slurm.exclude,
         "constraint": slurm.constraint,
         "array": slurm.array,
@@ -124,7 +124,7 @@ def _directive_values(plan: AnyPlan) -> dict[str, str | None]:
     }
 
 
-def nodelist(plan: AnyPlan) -> str | None:
+def planned_nodelist(plan: AnyPlan) -> str | None:
     """Return the hosts of the plan as a Slurm host list; None if they have no names."""
     if not plan.problem.cluster.named:
         return None

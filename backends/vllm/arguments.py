@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from parc.backends.shared.field_table import field_at, flag_table, public_functions
+from parc.backends.shared.field_table import flag_table, public_functions, value_at_path
 from parc.backends.vllm import derived
 from parc.compiler.ir import ServingPlan
 
@@ -48,7 +48,7 @@ def _iterate_arguments(plan: ServingPlan) -> Iterator[Argument]:
     for row in flag_table(PACKAGE).rows:
         if row.group == HOSTS or not row.exists_in(version):
             continue
-        value = DERIVED[row.derived](plan) if row.derived else field_at(plan, row.fields[0])
+        value = DERIVED[row.derived](plan) if row.derived else value_at_path(plan, row.fields[0])
         # 0 and "" are values: only None and False omit a flag.
         if value is None or value is False:
             continue

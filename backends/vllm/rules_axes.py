@@ -34,7 +34,7 @@ def _has_stage_without_experts(problem: ServingProblem, layout: ServingLayout) -
     return bool(has_routed) and any("E" not in part for part in _pattern_per_stage(problem, layout))
 
 
-def _explain_stages(problem: ServingProblem, layout: ServingLayout) -> Finding:
+def _explain_empty_stages(problem: ServingProblem, layout: ServingLayout) -> Finding:
     layers, pp = problem.model.layers, layout.pp
     if layout.pp <= layers:
         return _explain_stage_without_experts(problem, layout)
@@ -62,12 +62,12 @@ def _explain_stage_without_experts(problem: ServingProblem, layout: ServingLayou
     )
 
 
-def _has_wrong_stage_pins(problem: ServingProblem, layout: ServingLayout) -> bool:
+def _has_invalid_stage_layers(problem: ServingProblem, layout: ServingLayout) -> bool:
     pinned = problem.pins.stages
     return pinned is not None and (len(pinned) != layout.pp or sum(pinned) != problem.model.layers)
 
 
-def _explain_stage_pins(problem: ServingProblem, layout: ServingLayout) -> Finding:
+def _explain_invalid_stage_layers(problem: ServingProblem, layout: ServingLayout) -> Finding:
     pinned, layers = problem.pins.stages or (), problem.model.layers
     cause = (Cause("model.layers", f"the model has {layers} layers"),)
     if len(pinned) != layout.pp:
@@ -188,8 +188,10 @@ def _explain_hybrid_balancing(problem: ServingProblem, layout: ServingLayout) ->
 
 
 AXIS_RULES: tuple[ServingRule, ...] = (
-    ServingRule("V27", ("layout.pp", "model"), _has_empty_stages, _explain_stages),
-    ServingRule("P01", ("layout.stage_layers",), _has_wrong_stage_pins, _explain_stage_pins),
+    ServingRule("V27", ("layout.pp", "model"), _has_empty_stages, _explain_empty_stages),
+    ServingRule(
+        "P01", ("layout.stage_layers",), _has_invalid_stage_layers, _explain_invalid_stage_layers
+    ),
     ServingRule(
         "V12",
         ("layout.dcp", "layout.pcp", "layout.tp"),

@@ -83,7 +83,7 @@ def _split_tensors(
             yield "model.experts.shared_size", "shared expert", model.experts.shared_size, layout.tp
 
 
-def _scaled_tensors(
+def _quantized_tensors(
     problem: ServingProblem, layout: ServingLayout
 ) -> Iterator[tuple[str, str, int, int]]:
     """Yield (spec path, name, width, ranks) of each split tensor with quantized weights.
@@ -107,7 +107,7 @@ def _cuts_scale_blocks(problem: ServingProblem, layout: ServingLayout) -> bool:
     block = problem.service.setup.block_size
     return block > 1 and any(
         width % ranks == 0 and ranks > 1 and width // ranks % block
-        for _, _, width, ranks in _scaled_tensors(problem, layout)
+        for _, _, width, ranks in _quantized_tensors(problem, layout)
     )
 
 
@@ -217,7 +217,7 @@ def _explain_uneven_widths(problem: ServingProblem, layout: ServingLayout) -> Fi
 def _explain_cut_scale_blocks(problem: ServingProblem, layout: ServingLayout) -> Finding:
     block = problem.service.setup.block_size
     path, tensor, width, ranks = next(
-        part for part in _scaled_tensors(problem, layout) if part[2] // part[3] % block
+        part for part in _quantized_tensors(problem, layout) if part[2] // part[3] % block
     )
     share = width // ranks
     valid, fix = _valid_tp(

@@ -119,7 +119,7 @@ def _with_decode_context_sizes(
     These are dcp of the spec, or all sizes that the engine supports.
     """
     pinned = problem.pins.dcp
-    valid = engine.cache_degrees(problem.model, layout) if pinned is None else (pinned,)
+    valid = engine.decode_context_sizes(problem.model, layout) if pinned is None else (pinned,)
     for dcp in _drop_forbidden(problem, "dcp", list(valid)):
         yield replace(layout, dcp=dcp)
 
@@ -129,7 +129,7 @@ def _with_expert_parallel_sizes(
 ) -> Iterator[ServingLayout]:
     """Yield the layout ``plain`` with each expert-parallel size that the spec allows."""
     pins = problem.pins
-    valid = engine.expert_degrees(plain)
+    valid = engine.expert_parallel_sizes(plain)
     if pins.ep == "off":
         degrees: tuple[int, ...] = (1,)
     elif isinstance(pins.ep, int):

@@ -10,8 +10,8 @@ from parc.backends.registry import (
     BUILT_IN,
     declaration,
     find_declaration,
-    front_verifiers,
     verifier,
+    wrapped_framework_verifiers,
 )
 from parc.backends.verifier import EngineVerifier, FrameworkVerifier, Verifier
 from parc.compiler.diagnostics import Finding, Sink, Span
@@ -49,17 +49,17 @@ def framework_verifier(
 ) -> FrameworkVerifier | None:
     """Return the verifier of the framework whose file is in ``artifacts``; None if there is none.
 
-    A front such as Accelerate starts another framework. If the files of both are present, the
-    verifier of this combination is returned.
+    A wrapper such as Accelerate starts the program of another framework. If the files of both are
+    present, the verifier of this combination is returned.
     """
     frameworks = {
         name: cast(FrameworkVerifier, one)
         for name, one in verifiers.items()
         if declaration(name).is_framework and cast(FrameworkVerifier, one).file in artifacts
     }
-    # The front's own verifier cannot derive the groups, which the framework behind it builds.
-    for front in frameworks:
-        for name, one in front_verifiers(front).items():
+    # The wrapper's own verifier cannot derive the groups, which the wrapped framework builds.
+    for wrapper in frameworks:
+        for name, one in wrapped_framework_verifiers(wrapper).items():
             if name in frameworks:
                 return cast(FrameworkVerifier, one)
     return next(iter(frameworks.values()), None)

@@ -109,7 +109,7 @@ def _explain_field(topic: str) -> str | None:
 
 def _effect_lines(path: str) -> list[str]:
     """Return one line per target that does not use the field, and one on launchers that use it."""
-    from parc.backends.registry import all_declared, fields_without_effect
+    from parc.backends.registry import all_declarations, fields_without_effect
     from parc.compiler.resolve.check_unused_settings import is_covered
     from parc.compiler.spec.without_effect import LABELS, UNUSED_IN_SERVICES
 
@@ -117,14 +117,14 @@ def _effect_lines(path: str) -> list[str]:
     if path in UNUSED_IN_SERVICES:
         lines.append(f"effect: none in serving jobs: {UNUSED_IN_SERVICES[path]}")
     targets: dict[str, list[str]] = {}
-    for one in all_declared():
+    for one in all_declarations():
         reason = fields_without_effect(one.name).get(path)
         if reason is not None:
             targets.setdefault(reason, []).append(one.name)
     lines += [f"effect: none with {', '.join(names)}: {why}" for why, names in targets.items()]
     section, _, field = path.partition(".")
     if section == "launch" and field:
-        users = [one.name for one in all_declared() if is_covered(field, one.launch_fields)]
+        users = [one.name for one in all_declarations() if is_covered(field, one.launch_fields)]
         lines += [f"effect: only with {', '.join(users)}"] if users else []
     return lines
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
-from parc.backends.registry import all_declared
+from parc.backends.registry import all_declarations
 from parc.compiler.tools.importers.launch_commands import (
     is_program,
     read_launchers,
@@ -220,7 +220,7 @@ def _starts_ranks(word: Word) -> bool:
 
 @cache
 def _starters() -> frozenset[str]:
-    declared = {name for one in all_declared() for name in (*one.launchers, one.name)}
+    declared = {name for one in all_declarations() for name in (*one.launchers, one.name)}
     return frozenset((*_STARTERS, *declared))
 
 
