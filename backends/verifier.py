@@ -120,6 +120,10 @@ class Decision:
     accepts: Callable[[Any], bool] | None = None
     """Predicate that is True for the planned values under which the target behaves as with
     ``value``; None if only an equal value does. Needed where a target rounds or limits a value."""
+    needed: str | None = None
+    """Text that the file needs instead of the text ``value``, if that is not the value of ``path``
+    itself, such as one of several variables. Either text may be empty: no setting. Such a decision
+    is always reported. None: ``value`` is compared with the value of ``path``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +260,7 @@ class EngineVerifier(Verifier, Protocol):
         """Return (node rank, port) of each API server that ``file`` starts; None if unknown."""
         return None
 
-    def command_decisions(
+    def read_command_settings(
         self,
         file: str,
         words: Sequence[str],
@@ -276,7 +280,7 @@ class EngineVerifier(Verifier, Protocol):
     def required_environment(
         self, plan: Mapping[str, Any], environment: Mapping[str, str]
     ) -> Mapping[str, str]:
-        """Return the variables that the engine requires or that ``command_decisions`` reads."""
+        """Return the variables that ``read_command_settings`` reads or the engine requires."""
         return {}
 
     def derive_ranks(

@@ -20,7 +20,7 @@ from statistics import mean, median
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import PlacementProof, Plan
 from parc.compiler.pipeline import emit_plan, plan_spec
-from parc.compiler.placement.adopt_plan import evaluate_placement
+from parc.compiler.placement.fixed_hosts import evaluate_placement
 from parc.compiler.placement.replan_hosts import replan_hosts
 from parc.compiler.spec.reading.source import Source
 from parc.compiler.writer import write_artifacts

@@ -74,7 +74,7 @@ def _parc_groups(order: str, dense: dict[str, int], expert: dict[str, int]) -> G
 
     pairs = ((dense, DENSE), (expert, EXPERT))
     meshes = [
-        (Mesh.of(tuple((name, sizes[name]) for name in order.split("-"))), tokens)
+        (Mesh.from_sizes(tuple((name, sizes[name]) for name in order.split("-"))), tokens)
         for sizes, tokens in pairs
     ]
     return [mesh.groups(*token.split("-")) for mesh, tokens in meshes for token in tokens]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from parc.backends.registry import backend, framework_of, serving_backend
 from parc.compiler.catalog.library import Library
-from parc.compiler.checks.advise_dispatch import advise_dispatch
-from parc.compiler.checks.advise_idle import advise_idle
+from parc.compiler.checks.advise_dispatch_library import advise_dispatch_library
+from parc.compiler.checks.advise_idle_gpus import advise_idle_gpus
 from parc.compiler.checks.check_host_memory import check_host_memory
 from parc.compiler.checks.check_memory import check_memory
 from parc.compiler.checks.check_placement import check_placement
@@ -26,10 +26,13 @@ from parc.compiler.ir import (
     ServingPlan,
     ServingProblem,
 )
-from parc.compiler.placement.adopt_plan import keep_hosts
+from parc.compiler.placement.fixed_hosts import keep_hosts
 from parc.compiler.placement.place_ranks import place_ranks
 from parc.compiler.placement.restore_cluster import restore_cluster
-from parc.compiler.placement.try_other_rank_order import try_other_rank_order, with_chosen
+from parc.compiler.placement.try_other_rank_order import (
+    search_with_chosen_first,
+    try_other_rank_order,
+)
 from parc.compiler.resolve.resolve_calibration import resolve_calibration
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.resolve.resolve_kernels import pricing_for
@@ -54,7 +57,10 @@ MAX_TRIED_GPUS = 1_024
 
 
 def ignore_pass_end(_: str) -> None:
-    """Do nothing; the default for ``after``, which is called at the end of each pass."""
+    """Do nothing.
+
+    This is the default of the parameter ``after``, a function that is called after each pass.
+    """
 
 
 def resolve_spec(
@@ -62,18 +68,18 @@ def resolve_spec(
 ) -> AnyProblem | None:
     """Return the problem that a spec describes, with names, units and defaults resolved.
 
-    Returns None after reporting errors. The fixes of the errors have been tried: one that does not
-    work is not offered.
+    Returns None after reporting errors. The fixes in these errors are tried, and those that do not
+    work are removed.
     """
 
-    def attempt(edits: Sequence[str]) -> Sink:
+    def findings_after(edits: Sequence[str]) -> Sink:
         tried = Sink()
         _resolve(source, (*overrides, *edits), tried, ignore_pass_end)
         return tried
 
     problem = _resolve(source, overrides, sink, after)
     if sink.failed() and len(source.text) <= MAX_TRIED_TEXT:
-        withdraw_failed_fixes(sink, attempt)
+        withdraw_failed_fixes(sink, findings_after)
     return problem
 
 
@@ -117,8 +123,7 @@ def plan_problem(
 ) -> Plan | None:
     """Return the best valid plan that fits into memory; None after reporting why there is none.
 
-    The hosts of the lock file ``locked`` are kept if the lock file and the plan have the same
-    layout.
+    Ranks stay on the hosts of the lock file ``locked`` if its layout equals that of the plan.
     """
     target = framework_of(problem)
     pricing = pricing_for(problem, target)
@@ -136,7 +141,7 @@ def plan_problem(
         after("place_ranks")
         placed = try_other_rank_order(pricing, layout, estimate, placement)
         after("try_other_rank_order")
-    search = with_chosen(search, placed)
+    search = search_with_chosen_first(search, placed)
     plan = Plan(problem, placed.layout, placed.estimate, placed.placement, search)
     check_plan(pricing, plan, sink)
     after("check")
@@ -144,18 +149,18 @@ def plan_problem(
 
 
 def check_plan(pricing: Pricing, plan: Plan, sink: Sink) -> None:
-    """Report warnings and advice on a finished plan, and what its backends cannot express."""
+    """Report warnings and advice on a finished plan, and settings its backends cannot express."""
     check_memory(pricing, plan, sink)
     check_host_memory(pricing, plan, sink)
     check_placement(plan, sink)
-    advise_dispatch(pricing, plan, sink)
-    advise_idle(pricing, plan, sink)
+    advise_dispatch_library(pricing, plan, sink)
+    advise_idle_gpus(pricing, plan, sink)
     # A set, because the framework is usually one of the targets as well.
     for name in sorted({plan.problem.framework, *plan.problem.emit}):
         backend(name).check(plan, sink)
 
 
-def plan_any(
+def plan_job(
     problem: AnyProblem,
     sink: Sink,
     after: Watch = ignore_pass_end,
@@ -163,8 +168,8 @@ def plan_any(
 ) -> AnyPlan | None:
     """Return the plan of a training or serving problem; None after reporting errors.
 
-    If the cluster still has the hosts of the lock file ``locked``, the hosts that this file lists
-    as drained stay unused, and the spare hosts that it uses stay in use.
+    If the cluster still has all hosts of the lock file ``locked``, spare hosts that the lock file
+    uses stay in use, and hosts that it lists as drained stay unused.
     """
     cluster = restore_cluster(problem.cluster, locked)
     if cluster is None:
@@ -185,7 +190,7 @@ def plan_spec(
     problem = resolve_spec(source, overrides, sink, after)
     if problem is None:
         return None
-    plan = plan_any(problem, sink, after)
+    plan = plan_job(problem, sink, after)
     if plan is None:
         try_fixes_of_plan(source, overrides, problem, sink)
     return plan
@@ -194,27 +199,29 @@ def plan_spec(
 def try_fixes_of_plan(
     source: Source, overrides: Sequence[str], problem: AnyProblem, sink: Sink
 ) -> None:
-    """Withdraw the fixes that do not work from the errors of ``problem``, which has no plan.
+    """Remove fixes that do not work from the errors in ``sink``.
 
-    Fixes of ``layout`` and ``job`` have been tried while the errors were explained.
+    ``problem`` has no plan, and the errors explain why. Fixes that edit ``layout`` or ``job`` are
+    not tried here, because they were tried when the errors were created.
     """
 
-    def attempt(edits: Sequence[str]) -> Sink:
+    def findings_after(edits: Sequence[str]) -> Sink:
         tried = Sink()
         changed = _resolve(source, (*overrides, *edits), tried, ignore_pass_end)
         if changed is not None:
-            plan_any(changed, tried)
+            plan_job(changed, tried)
         return tried
 
     if problem.cluster.gpus <= MAX_TRIED_GPUS and len(source.text) <= MAX_TRIED_TEXT:
-        withdraw_failed_fixes(sink, attempt, tried=("layout", "job"))
+        withdraw_failed_fixes(sink, findings_after, tried=("layout", "job"))
 
 
 def check_spec(source: Source, overrides: Sequence[str], sink: Sink) -> None:
     """Report all findings of the spec in ``source``, including those of its emitted files.
 
-    The files are emitted and verified in memory, so that ``parc compile`` cannot report an error
-    that ``parc check`` does not. The report is left out, because nothing verifies it.
+    The files are emitted and verified in memory, so that ``parc check`` reports all errors that
+    ``parc compile`` would report. The page report.html is not generated, because no verifier reads
+    that page.
     """
     plan = plan_spec(source, overrides, sink)
     if plan is not None and not sink.failed():
@@ -226,8 +233,8 @@ def emit_plan(
 ) -> tuple[Artifact, ...]:
     """Return all files of ``plan``, sorted by path; without ``report.html`` if ``report`` is False.
 
-    Their contents are verified independently of the code that emitted them; differences are
-    reported to ``sink``.
+    Verifiers that share no code with the emitters check the files, and report contradictions to
+    ``sink``.
     """
     from parc.compiler.report.json.plan_json import lock_artifact, plan_artifact
     from parc.compiler.verify.verify_plan import verify_artifacts

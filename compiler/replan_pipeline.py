@@ -18,8 +18,8 @@ from parc.compiler.ir import (
     ServingPlan,
     ServingProblem,
 )
-from parc.compiler.pipeline import Watch, check_plan, ignore_pass_end, plan_any, resolve_spec
-from parc.compiler.placement.adopt_plan import adopt_plan, evaluate_placement
+from parc.compiler.pipeline import Watch, check_plan, ignore_pass_end, plan_job, resolve_spec
+from parc.compiler.placement.fixed_hosts import evaluate_placement, plan_on_hosts
 from parc.compiler.placement.replan_hosts import Replanned, replan_hosts
 from parc.compiler.placement.replan_service import ReplannedService, replan_service
 from parc.compiler.placement.restore_cluster import restore_cluster
@@ -61,10 +61,10 @@ def replan_spec(
     sink: Sink,
     after: Watch = ignore_pass_end,
 ) -> tuple[AnyReplanned, PreviousPlan] | None:
-    """Return the plan with the drained hosts replaced, and the previous plan.
+    """Return (plan with the drained hosts replaced, previous plan); None after reporting errors.
 
-    The previous plan is that of the lock file. If there is no lock file, or its plan is not valid
-    for this spec, the spec is compiled first. Returns None after reporting errors.
+    The previous plan is the plan in the lock file. If there is no lock file, or if its plan is not
+    valid for this spec, the spec is compiled to get the previous plan.
     """
     names = _expand_drained(request.hosts, sink)
     problem = resolve_spec(source, overrides, sink, after) if names is not None else None
@@ -74,7 +74,7 @@ def replan_spec(
     lock = request.read_lock(problem.name)
     if lock is not None:
         previous = _read_locked_plan(source, overrides, problem, lock)
-        after("adopt_plan")
+        after("plan_on_hosts")
     previous = previous or _compile_plan(problem, sink, after)
     if previous is None:
         return None
@@ -101,45 +101,45 @@ def _expand_drained(lists: Sequence[str], sink: Sink) -> list[str] | None:
 def _read_locked_plan(
     source: Source, overrides: Sequence[str], problem: AnyProblem, lock: str
 ) -> PreviousPlan | None:
-    """Return the plan of the lock file; None if it is unreadable or not valid for ``problem``."""
+    """Return the plan of the lock file; None if this plan is unreadable or not valid."""
     try:
         found = locked_plan(lock)
     except LockUnreadable:
         return None
     unavailable = (*problem.cluster.unavailable, *found.unavailable)
-    plan = _adopt_locked_plan(problem, found)
+    plan = _plan_on_locked_hosts(problem, found)
     if plan is None and problem.cluster.unavailable:
         # Hosts of the lock may have become unavailable in the spec since. The previous plan needs
         # their racks, so resolve the cluster with all hosts.
         complete = resolve_spec(source, (*overrides, NO_UNAVAILABLE_HOSTS), Sink())
-        plan = None if complete is None else _adopt_locked_plan(complete, found)
+        plan = None if complete is None else _plan_on_locked_hosts(complete, found)
     return None if plan is None else PreviousPlan(plan, locked=True, unavailable=unavailable)
 
 
-def _adopt_locked_plan(problem: AnyProblem, found: LockedPlan) -> AnyPlan | None:
-    """Return the locked plan, estimated for ``problem``; None if it is not valid there."""
+def _plan_on_locked_hosts(problem: AnyProblem, found: LockedPlan) -> AnyPlan | None:
+    """Return the plan of the lock file, estimated for ``problem``; None if it is not valid."""
     cluster, layout = restore_cluster(problem.cluster, found), found.layout
     if cluster is None:
         return None
     if isinstance(problem, Problem) and isinstance(layout, Layout):
         problem = replace(problem, cluster=cluster)
-        return adopt_plan(pricing_for(problem, framework_of(problem)), layout, found.hosts)
+        return plan_on_hosts(pricing_for(problem, framework_of(problem)), layout, found.hosts)
     if isinstance(problem, ServingProblem) and isinstance(layout, ServingLayout):
-        from parc.compiler.placement.adopt_service import adopt_service
+        from parc.compiler.placement.fixed_serving_hosts import serving_plan_on_hosts
 
         problem = replace(problem, cluster=cluster)
-        return adopt_service(problem, engine(problem.framework), layout, found.hosts)
+        return serving_plan_on_hosts(problem, engine(problem.framework), layout, found.hosts)
     return None
 
 
 def _compile_plan(problem: AnyProblem, sink: Sink, after: Watch) -> PreviousPlan | None:
-    """Return the plan of the spec, computed as if no host were drained."""
-    plan = plan_any(problem, sink, after)
+    """Return the plan of the spec, computed as if no host were drained; None after an error."""
+    plan = plan_job(problem, sink, after)
     return None if plan is None else PreviousPlan(plan, locked=False, unavailable=())
 
 
 def _replace_hosts(previous: PreviousPlan, names: list[str], sink: Sink) -> AnyReplanned | None:
-    """Return the plan with the hosts ``names`` and all previously drained hosts replaced."""
+    """Return the plan after moving ranks away from ``names`` and all hosts drained before."""
     # Hosts of earlier replans stay drained, although the spec may still list them as usable.
     drained = (*previous.unavailable, *names)
     if isinstance(previous.plan, Plan):
@@ -150,10 +150,10 @@ def _replace_hosts(previous: PreviousPlan, names: list[str], sink: Sink) -> AnyR
 def _recheck_locked_plan(
     problem: AnyProblem, found: AnyReplanned, sink: Sink, after: Watch
 ) -> AnyReplanned:
-    """Return ``found`` with its plan recomputed as ``parc compile --locked`` would compute it.
+    """Return ``found`` with the plan that ``parc compile --locked`` would compute.
 
-    The replan therefore writes the same bytes as a later ``--locked`` compile. If that compile
-    would choose another layout or other hosts, the plan of the replan is kept and only checked.
+    A replan thus writes the same bytes as a later ``parc compile --locked``. If that compile would
+    choose another layout or other hosts, the plan of the replan is kept and only checked.
     """
     plan, placement = found.plan, found.plan.placement
     names = tuple(host.name for host in placement.hosts)
@@ -161,7 +161,7 @@ def _recheck_locked_plan(
     locked = LockedPlan(plan.layout, names, placement.ranks_per_node, unavailable)
     # Findings of the trial count only if its plan is used.
     trial = Sink(sink.positions)
-    compiled = plan_any(problem, trial, after, locked)
+    compiled = plan_job(problem, trial, after, locked)
     if (
         compiled is not None
         and compiled.layout == plan.layout
@@ -175,11 +175,11 @@ def _recheck_locked_plan(
         return replace(found, plan=compiled)
     if isinstance(found, ReplannedService) and isinstance(compiled, ServingPlan):
         return replace(found, plan=compiled)
-    raise TypeError("a replan must keep the job kind of its plan")
+    raise TypeError("a replan must not turn a training plan into a serving plan or vice versa")
 
 
 def _check_kept_plan(plan: AnyPlan, sink: Sink) -> AnyPlan:
-    """Return ``plan`` with the cost of its order of hosts, and report its findings."""
+    """Report the findings of ``plan``; return ``plan`` with the cost of its order of hosts."""
     if isinstance(plan, Plan):
         plan = replace(plan, placement=evaluate_placement(plan))
         check_plan(pricing_for(plan.problem, framework_of(plan.problem)), plan, sink)

@@ -12,11 +12,11 @@ from parc.compiler.checks.check_checkpoint_format import check_checkpoint_format
 from parc.compiler.checks.check_serving_placement import check_serving_placement
 from parc.compiler.cost.serving.stages import stage_caches
 from parc.compiler.diagnostics import Sink
-from parc.compiler.evaluate.service_rules import limit_service
+from parc.compiler.evaluate.service_rules import engine_request_limits
 from parc.compiler.ir import Cluster, LockedPlan, Model, ServingPlan, ServingProblem
 from parc.compiler.placement.place_service import place_service, reusable_hosts
 from parc.compiler.resolve.resolve_service import resolve_service
-from parc.compiler.search.search_services import search_services
+from parc.compiler.search.search_serving_layouts import search_serving_layouts
 from parc.compiler.spec.service_spec import ServingSpec
 from parc.compiler.spec.spec import TaskSpec
 
@@ -37,19 +37,19 @@ def resolve_serving(
 def plan_service(
     problem: ServingProblem, sink: Sink, after: Watch, locked: LockedPlan | None = None
 ) -> ServingPlan | None:
-    """Return the best valid serving plan that fits and meets the limits of the spec.
+    """Return the best valid serving plan that fits into memory and meets the limits of the spec.
 
-    Returns None after reporting errors. The hosts of the lock file ``locked`` are reused if the
-    lock file and the plan have the same layout.
+    Returns None after reporting errors. Ranks stay on the hosts of the lock file ``locked`` if its
+    layout equals that of the plan.
     """
     target = engine(problem.framework)
-    found = search_services(problem, target, sink)
-    after("search_services")
+    found = search_serving_layouts(problem, target, sink)
+    after("search_serving_layouts")
     if found is None:
         return None
     estimate, search = found
     layout = estimate.layout
-    limits = limit_service(problem, layout)
+    limits = engine_request_limits(problem, layout)
     stages = stage_caches(problem, layout, limits.max_model_len)
     hosts = reusable_hosts(problem, layout, locked)
     placement = place_service(problem, target, layout, hosts)

@@ -1,8 +1,8 @@
 """Writer of output directories: a directory is replaced as a whole or not at all.
 
 The new tree is written next to the directory, as ``.NAME.new-PID-N``, and the two are exchanged in
-one system call. If a run is killed, either the old or the new output remains, never a mixture, and
-at most a hidden folder that the next run removes.
+one system call. If a run is killed, the directory has either the old or the new output, never a
+mixture. A hidden folder may remain, which the next run removes.
 """
 
 from __future__ import annotations
@@ -79,15 +79,14 @@ def differing_paths(artifacts: Sequence[Artifact], directory: Path) -> list[str]
         # A link to a folder counts as one path, because PARC writes no links.
         if not path.is_dir() or path.is_symlink()
     }
-    changed = {path for path in present & set(wanted) if _differs(directory, wanted[path])}
+    changed = {path for path in present & set(wanted) if _file_differs(directory, wanted[path])}
     return sorted(changed | (present ^ set(wanted)))
 
 
 def names_not_from_parc(names: Iterable[str], paths: Iterable[str]) -> list[str]:
-    """Return the names in an output directory that PARC would never overwrite, sorted.
+    """Return those of ``names`` that PARC would never overwrite, sorted.
 
-    ``names`` are the names at the top of the directory; ``paths`` are the files to be written
-    there.
+    ``names`` are the entries of an output directory; ``paths`` are the files to write there.
     """
     own = PARC_NAMES | {PurePosixPath(path).parts[0].partition(".")[0] for path in paths}
     others = (name for name in names if name.partition(".")[0] not in own)
@@ -109,11 +108,11 @@ def check_paths(artifacts: Sequence[Artifact]) -> set[str]:
         if not plain or path.is_absolute() or text == "." or ".." in path.parts:
             raise WriteRefused(f"{text!r} is not a path inside the output directory")
         if text in paths:
-            raise WriteRefused(f"{text!r} would be written twice")
+            raise WriteRefused(f"two output files have the path {text!r}")
         paths.add(text)
     for text in paths:
         if any(folder.as_posix() in paths for folder in PurePosixPath(text).parents):
-            raise WriteRefused(f"{text!r} is in a folder that is also a file")
+            raise WriteRefused(f"the folder of {text!r} is also the path of a file")
     return paths
 
 
@@ -154,8 +153,8 @@ def _check_target(target: Path, directory: Path, paths: set[str]) -> None:
 def _temporary_directory(target: Path) -> Iterator[Path]:
     """Create an empty directory next to ``target``, yield its path, and remove it at the end.
 
-    It is locked while in use. After the exchange with ``target``, its path leads to the old tree,
-    so the old tree is removed.
+    The directory is locked while in use. If it has been exchanged with ``target``, the path leads
+    to the old content of ``target`` at the end, and this old content is removed.
     """
     path, lock = next(filter(None, (_create_locked(target, number) for number in count())))
     try:
@@ -168,9 +167,10 @@ def _temporary_directory(target: Path) -> Iterator[Path]:
 
 
 def _create_locked(target: Path, number: int) -> tuple[Path, int] | None:
-    """Return the path of a new directory and its lock, an open file descriptor.
+    """Create and lock a directory; return (path, open file descriptor that has the lock).
 
-    None if the name is taken, or if another run removed the directory before it was locked.
+    The result is None if the name is taken, or if another run removed the directory before it was
+    locked.
     """
     path = target.parent / f".{target.name}.new-{os.getpid()}-{number}"
     try:
@@ -188,10 +188,10 @@ def _create_locked(target: Path, number: int) -> tuple[Path, int] | None:
 
 
 def _try_lock(descriptor: int, path: Path) -> bool | None:
-    """Return True if the open directory ``path`` could be locked.
+    """Lock the open directory ``path``; return True if this worked.
 
-    False if another process has the lock, or if ``path`` is a different directory by now; None if
-    the file system has no locks.
+    The result is False if another process has the lock, or if ``path`` has become a different
+    directory. It is None if the file system does not support locks.
     """
     import fcntl
 
@@ -205,9 +205,10 @@ def _try_lock(descriptor: int, path: Path) -> bool | None:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove the temporary directories of killed runs.
+    """Remove the temporary directories that killed runs left next to ``target``.
 
-    If such a run left the old tree without a new one, the old tree is first restored.
+    If ``target`` is missing because a run was killed while replacing it, its old content is
+    restored first.
     """
     leftover = re.compile(rf"\.{re.escape(target.name)}\.new-\d+-\d+")
     old = target.parent / f".{target.name}.old"
@@ -220,7 +221,7 @@ def _remove_leftovers(target: Path) -> None:
 
 
 def _remove_unused(path: Path) -> None:
-    """Remove the directory ``path`` unless another process uses it or may use it."""
+    """Remove the directory ``path`` if it can be locked, so that no other process uses it."""
     with suppress(FileNotFoundError):
         descriptor = os.open(path, os.O_RDONLY)
         if _try_lock(descriptor, path):
@@ -229,7 +230,7 @@ def _remove_unused(path: Path) -> None:
 
 
 def _write_file_synced(path: Path, artifact: Artifact) -> None:
-    """Write one file and flush it to disk; its mode follows the umask."""
+    """Write one file and flush it to disk; the umask applies to its mode."""
     path.parent.mkdir(parents=True, exist_ok=True)
     mode = 0o777 if artifact.executable else 0o666
     # O_EXCL, because the directory is new: an existing file would be a bug.
@@ -249,7 +250,7 @@ def _sync_folders(root: Path) -> None:
 def _sync_folder(folder: Path) -> None:
     """Flush the entries of a folder to disk.
 
-    Errors are ignored, because some network file systems do not support this.
+    Errors are ignored, because some network file systems cannot flush folders.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     with suppress(OSError):
@@ -260,7 +261,7 @@ def _sync_folder(folder: Path) -> None:
 def _move_into_place(new: Path, target: Path) -> None:
     """Move the directory ``new`` to ``target``, replacing the directory that is there.
 
-    If the file system can exchange two paths, the old directory is afterwards at ``new``.
+    If the file system can exchange two paths, the old directory is at ``new`` afterwards.
     """
     with suppress(OSError):
         new.rename(target)  # succeeds if target is missing or an empty directory
@@ -275,8 +276,8 @@ def _move_into_place(new: Path, target: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _differs(directory: Path, artifact: Artifact) -> bool:
-    """Return True if the file of ``artifact`` in ``directory`` has another content or mode."""
+def _file_differs(directory: Path, artifact: Artifact) -> bool:
+    """Return True if ``artifact`` and its file in ``directory`` differ in content or mode."""
     path = directory / artifact.path
     try:
         mode = path.lstat().st_mode
@@ -330,8 +331,8 @@ def write_file(path: Path, text: str, head: str, by: str = "parc calibrate") -> 
     """Write ``text`` to ``path`` atomically; the folder must exist.
 
     ``head`` is the beginning of ``text``. An existing file is replaced only if it starts with
-    ``head`` too, so that a wrong path does not destroy a file of the user. ``by`` is the command
-    that an error message names.
+    ``head`` too, so that a wrong path does not destroy a file of the user. ``by`` is the name of
+    the command, for the error message.
 
     Raises:
         WriteRefused: the existing file does not start with ``head``, or the file cannot be

@@ -109,7 +109,7 @@ def test_a_path_that_may_leave_the_directory_is_refused(tmp_path: Path, path: st
 
 
 def test_a_duplicate_path_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(WriteRefused, match="twice"):
+    with pytest.raises(WriteRefused, match="two output files"):
         write_artifacts(tree(1) + tree(1), tmp_path / "out")
 
 

@@ -7,12 +7,17 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from parc.backends.accelerate.verify_settings import AXES, MESH, config_decisions, job_decisions
+from parc.backends.accelerate.verify_settings import (
+    AXES,
+    MESH,
+    read_config_settings,
+    read_job_settings,
+)
 from parc.backends.shared.verify_torch import (
     NOT_IN_TORCH_FILES,
     UNUSED_IN_LLAMA,
-    fixed_decisions,
-    llama_decisions,
+    llama_model_settings,
+    settings_fixed_by_framework,
 )
 from parc.backends.verifier import Decision, FileDependencies, LauncherNumber, ProgramStart
 from parc.compiler.diagnostics import Sink
@@ -39,8 +44,8 @@ UNUSED = {
 def read_sizes(text: str) -> MeshSizes:
     """Return the sizes of the device mesh that ``config.yaml`` configures.
 
-    Without ``parallelism_config`` every process is a replica under DDP, and all processes form one
-    shard under FSDP.
+    Without ``parallelism_config``, every process is a replica under DDP; under FSDP, all processes
+    form one group that shards the model.
 
     Raises:
         Malformed: the text is not YAML with a number of processes, or a size is not a positive
@@ -64,18 +69,18 @@ def _mesh_sizes(settings: EmittedSettings) -> MeshSizes:
     return MeshSizes(**found)
 
 
-def accelerate_decisions(artifacts: Mapping[str, str]) -> Iterator[Decision]:
+def read_accelerate_settings(artifacts: Mapping[str, str]) -> Iterator[Decision]:
     """Yield the settings in config.yaml and job.json."""
     if CONFIG not in artifacts:
         return
     settings = yaml_settings(CONFIG, artifacts[CONFIG])
     sizes, kind = _mesh_sizes(settings), settings.get("distributed_type")
-    yield from config_decisions(settings, sizes, artifacts)
+    yield from read_config_settings(settings, sizes, artifacts)
     if JOB in artifacts:
         emitted = PROGRAM in artifacts
-        yield from job_decisions(json_settings(JOB, artifacts[JOB]), sizes, kind, emitted)
+        yield from read_job_settings(json_settings(JOB, artifacts[JOB]), sizes, kind, emitted)
     if PROGRAM in artifacts:
-        yield from llama_decisions(PROGRAM)
+        yield from llama_model_settings(PROGRAM)
         yield Decision("problem.model.attention.qkv_bias", False, PROGRAM)
 
 
@@ -85,9 +90,9 @@ def verify_accelerate_programs(artifacts: Mapping[str, str], sink: Sink) -> None
 
 
 def accelerate_start(plan: Mapping[str, Any], config: str = "") -> ProgramStart:
-    """Return ``accelerate launch`` of the emitted or the user's program.
+    """Return the ``accelerate launch`` command that starts the emitted or the user's program.
 
-    ``config`` is the path of DeepSpeed's config; empty without DeepSpeed.
+    ``config`` is the path of DeepSpeed's config; empty if DeepSpeed is not used.
     """
     launch, layout, placement = plan["problem"]["launch"], plan["layout"], plan["placement"]
     own = launch["program"]
@@ -127,9 +132,9 @@ class AccelerateVerifier(DeviceMeshVerifier):
 
     def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
         """Yield the settings in config.yaml and job.json."""
-        yield from accelerate_decisions(artifacts)
+        yield from read_accelerate_settings(artifacts)
         if CONFIG in artifacts:
-            yield from fixed_decisions(CONFIG)
+            yield from settings_fixed_by_framework(CONFIG)
             # Accelerate 1.15 refuses sequence parallelism in the norms.
             yield Decision("layout.sequence_parallel", False, CONFIG)
             kind = yaml_settings(CONFIG, artifacts[CONFIG]).get("distributed_type")

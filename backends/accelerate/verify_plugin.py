@@ -12,8 +12,8 @@ from typing import Any, cast
 from parc.backends.accelerate.verify import (
     CONFIG,
     LAUNCHER,
-    accelerate_decisions,
     accelerate_start,
+    read_accelerate_settings,
     read_sizes,
     verify_accelerate_programs,
 )
@@ -46,10 +46,10 @@ class PluginVerifier(FrameworkVerifier):
     def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
         """Yield the settings of both frameworks."""
         yield from self._deepspeed.decisions(artifacts)
-        yield from accelerate_decisions(artifacts)
+        yield from read_accelerate_settings(artifacts)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report contradictions between the files of both frameworks, and other code (A18)."""
+        """Report contradictions between the files of both frameworks, and changed code (A18)."""
         self._deepspeed.check_contents(artifacts, sink)
         verify_accelerate_programs(artifacts, sink)
 

@@ -1,4 +1,4 @@
-"""Decisions that Accelerate takes from ``config.yaml``, and the program from ``job.json``.
+"""Settings that Accelerate reads from ``config.yaml``, and the program from ``job.json``.
 
 Source: accelerate 1.15.0, commands/launch.py, commands/config/config_args.py, utils/dataclasses.py.
 """
@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from parc.backends.shared.verify_torch import (
-    batch_decisions,
-    mesh_decisions,
-    recompute_decisions,
-    single_stage_decisions,
+    read_batch_settings,
+    read_mesh_settings,
+    read_recompute_settings,
+    single_stage_settings,
 )
 from parc.backends.verifier import Decision
 from parc.compiler.verify.device_mesh import MeshSizes
@@ -49,25 +49,30 @@ MODEL = {
 """Setting of ``model`` -> field of the model."""
 
 
-def config_decisions(
+def read_config_settings(
     settings: EmittedSettings, sizes: MeshSizes, artifacts: Mapping[str, str]
 ) -> Iterator[Decision]:
-    """Yield the decisions in ``config.yaml``."""
+    """Yield the settings in ``config.yaml``."""
     yield from settings.expect("compute_environment", "LOCAL_MACHINE")
     yield from settings.expect("rdzv_backend", "static")
     yield from settings.expect("use_cpu", False)
-    machines, ranks = settings.count("num_machines"), settings.count("num_processes")
+    machines, ranks = (
+        settings.positive_integer("num_machines"),
+        settings.positive_integer("num_processes"),
+    )
     yield settings.decide("placement.ranks_per_node", ranks / machines, "num_machines")
     kind = settings.get("distributed_type")
     if kind == "DEEPSPEED":
-        yield from _plugin(settings, artifacts)
+        yield from _deepspeed_plugin_settings(settings, artifacts)
     else:
-        yield from _sharding(settings, sizes, kind)
-    yield from settings.unread()
+        yield from _sharding_settings(settings, sizes, kind)
+    yield from settings.unread_settings()
 
 
-def _plugin(settings: EmittedSettings, artifacts: Mapping[str, str]) -> Iterator[Decision]:
-    """Yield the settings of Accelerate's DeepSpeed plugin; ds_config.json has the others."""
+def _deepspeed_plugin_settings(
+    settings: EmittedSettings, artifacts: Mapping[str, str]
+) -> Iterator[Decision]:
+    """Yield the settings of DeepSpeed that ``config.yaml`` contains, not ``ds_config.json``."""
     tree = read_json(DEEPSPEED_CONFIG, artifacts.get(DEEPSPEED_CONFIG, "{}"))
     zero = tree.get("zero_optimization")
     third = isinstance(zero, dict) and zero.get("stage") == 3
@@ -77,50 +82,52 @@ def _plugin(settings: EmittedSettings, artifacts: Mapping[str, str]) -> Iterator
     yield from settings.expect("deepspeed_config.zero3_init_flag", True if third else None)
 
 
-def _sharding(settings: EmittedSettings, sizes: MeshSizes, kind: Any) -> Iterator[Decision]:
+def _sharding_settings(
+    settings: EmittedSettings, sizes: MeshSizes, kind: Any
+) -> Iterator[Decision]:
     precision = settings.get("mixed_precision", "no")
     path = "mixed_precision"
     yield settings.decide("problem.job.precision", translate(PRECISIONS, precision), path)
     if kind != "FSDP":
         if kind != "MULTI_GPU":
-            yield settings.foreign("distributed_type")
+            yield settings.unexpected_setting("distributed_type")
         yield settings.decide("layout.zero_stage", 0, "distributed_type")
-        yield from recompute_decisions(settings, "none", "distributed_type")
+        yield from read_recompute_settings(settings, "none", "distributed_type")
         names = dict.fromkeys(AXES, "num_processes")
-        yield from mesh_decisions(settings, sizes, names, 0)
+        yield from read_mesh_settings(settings, sizes, names, 0)
         return
     reshard = settings.get("fsdp_config.fsdp_reshard_after_forward", True)
     stage = 3 if reshard is True else 2
     path = "fsdp_config.fsdp_reshard_after_forward"
     yield settings.decide("layout.zero_stage", stage, path)
     if not isinstance(reshard, bool):
-        yield settings.foreign(path)
+        yield settings.unexpected_setting(path)
     yield from settings.expect("fsdp_config.fsdp_version", 2)
     yield from settings.expect("fsdp_config.fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP")
     yield from settings.expect("fsdp_config.fsdp_state_dict_type", "SHARDED_STATE_DICT")
     path = "fsdp_config.fsdp_activation_checkpointing"
     again = settings.get(path, False)
-    yield from recompute_decisions(settings, _granularity(again), path)
+    yield from read_recompute_settings(settings, _recompute_granularity(again), path)
     for setting in AXES.values():
         settings.get(setting)
-    yield from mesh_decisions(settings, sizes, AXES, stage)
+    yield from read_mesh_settings(settings, sizes, AXES, stage)
     path = f"{MESH}cp_comm_strategy"
     strategy = settings.get(path, "allgather")
     if sizes.cp > 1:
         yield settings.decide("layout.cp_comm", translate(STRATEGIES, strategy), path)
     elif path in settings:
-        yield settings.foreign(path)
+        yield settings.unexpected_setting(path)
 
 
-def _granularity(again: Any) -> Any:
-    """Return the plan's name of a switch for recomputation; another value unchanged."""
+def _recompute_granularity(again: Any) -> Any:
+    """Return ``full`` or ``none`` for a boolean recompute switch; any other value unchanged."""
     return ("full" if again else "none") if isinstance(again, bool) else again
 
 
-def job_decisions(
+def read_job_settings(
     settings: EmittedSettings, sizes: MeshSizes, kind: Any, emitted: bool
 ) -> Iterator[Decision]:
-    """Yield the decisions in ``job.json``.
+    """Yield the settings in ``job.json``.
 
     Args:
         settings: settings of the file.
@@ -135,19 +142,21 @@ def job_decisions(
     for name in ("checkpoint_dir", "load_dir"):
         yield settings.decide(f"problem.job.{name}", settings.get(name, "missing") or None, name)
     replicas = sizes.dp_replicate * sizes.dp_shard
-    yield from batch_decisions(settings, "micro_batch", "gradient_accumulation_steps", replicas)
+    yield from read_batch_settings(settings, "micro_batch", "gradient_accumulation_steps", replicas)
     again = settings.get("gradient_checkpointing")
     if kind == "DEEPSPEED":
-        yield from recompute_decisions(settings, _granularity(again), "gradient_checkpointing")
+        yield from read_recompute_settings(
+            settings, _recompute_granularity(again), "gradient_checkpointing"
+        )
     else:
         yield from settings.expect("gradient_checkpointing", False)
-    yield from single_stage_decisions(settings, "model.num_hidden_layers")
+    yield from single_stage_settings(settings, "model.num_hidden_layers")
     if emitted:
-        yield from _model(settings)
-    yield from settings.unread()
+        yield from _model_settings(settings)
+    yield from settings.unread_settings()
 
 
-def _model(settings: EmittedSettings) -> Iterator[Decision]:
+def _model_settings(settings: EmittedSettings) -> Iterator[Decision]:
     for setting, field in MODEL.items():
         yield settings.read(f"problem.model.{field}", f"model.{setting}")
     path = "model.rope_parameters."

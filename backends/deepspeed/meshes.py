@@ -24,7 +24,7 @@ def deepspeed_meshes(layout: Layout) -> tuple[Mesh, Mesh]:
     data: tuple[tuple[str, int], ...] = (("dp", layout.dp),)
     if layout.dp_replicate > 1:
         data = (("dp_shard", layout.dp_shard), ("dp_replicate", layout.dp_replicate))
-    dense = Mesh.of((("tp", layout.tp), ("cp", layout.cp), *data, ("pp", layout.pp)))
+    dense = Mesh.from_sizes((("tp", layout.tp), ("cp", layout.cp), *data, ("pp", layout.pp)))
     return dense, expert_mesh(layout)
 
 

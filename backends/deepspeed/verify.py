@@ -8,15 +8,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from parc.backends.deepspeed.verify_config import config_decisions
+from parc.backends.deepspeed.verify_config import read_config_settings
 from parc.backends.deepspeed.verify_groups import COLUMNS, Topology, derive_groups
 from parc.backends.deepspeed.verify_program import (
     NOT_IN_FILES,
-    fixed_decisions,
     program_settings,
-    size_decisions,
+    read_parallel_sizes,
+    settings_fixed_by_framework,
 )
-from parc.backends.shared.verify_launch_script import launch_script_decisions, verify_launch_lines
+from parc.backends.shared.verify_launch_script import (
+    read_launch_script_settings,
+    verify_launch_lines,
+)
 from parc.backends.verifier import (
     NO_FILES,
     Decision,
@@ -77,12 +80,12 @@ class DeepSpeedVerifier(WrappableVerifier):
         """Yield the settings in ds_config.json, train.json and launch.sh."""
         if SCRIPT in artifacts and PLAN in artifacts:
             plan = read_plan(artifacts[PLAN])
-            yield from launch_script_decisions(SCRIPT, plan, artifacts, LAUNCHER)
+            yield from read_launch_script_settings(SCRIPT, plan, artifacts, LAUNCHER)
         if not {CONFIG, PROGRAM} <= artifacts.keys():
             return
         topology = _read_topology(_read_config(PROGRAM, artifacts))
-        yield from fixed_decisions(CONFIG)
-        yield from config_decisions(json_settings(CONFIG, artifacts[CONFIG]), topology, False)
+        yield from settings_fixed_by_framework(CONFIG)
+        yield from read_config_settings(json_settings(CONFIG, artifacts[CONFIG]), topology, False)
         settings = json_settings(PROGRAM, artifacts[PROGRAM])
         yield from program_settings(settings, topology, SOURCE in artifacts)
 
@@ -141,11 +144,11 @@ class DeepSpeedVerifier(WrappableVerifier):
 
         In such a job every process is one data-parallel replica.
         """
-        return _FrontedVerifier(file, read_world, launcher)
+        return _DataParallelVerifier(file, read_world, launcher)
 
 
 @dataclass(frozen=True)
-class _FrontedVerifier(FrameworkVerifier):
+class _DataParallelVerifier(FrameworkVerifier):
     """Verifier for jobs that another framework starts, whose file contains the number of ranks."""
 
     file: str
@@ -156,13 +159,13 @@ class _FrontedVerifier(FrameworkVerifier):
     not_in_files = NOT_IN_FILES
 
     def decisions(self, artifacts: Mapping[str, str]) -> Iterator[Decision]:
-        """Yield the settings in ds_config.json; the wrapper's verifier reads the other files."""
+        """Yield the settings in ds_config.json; another verifier reads the other files."""
         topology = self._job_topology(artifacts)
-        yield from fixed_decisions(CONFIG)
+        yield from settings_fixed_by_framework(CONFIG)
         if CONFIG in artifacts:
             settings = json_settings(CONFIG, artifacts[CONFIG])
-            yield from size_decisions(settings, topology)
-            yield from config_decisions(settings, topology, True)
+            yield from read_parallel_sizes(settings, topology)
+            yield from read_config_settings(settings, topology, True)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report a wrong batch size (A09), and parallelism other than data parallelism (A05)."""

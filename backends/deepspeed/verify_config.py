@@ -1,4 +1,4 @@
-"""Decisions that DeepSpeed takes from ``ds_config.json``, with its own defaults.
+"""Settings that DeepSpeed reads from ``ds_config.json``, with its own defaults.
 
 Source: deepspeed 0.19.8, runtime/config.py, runtime/constants.py, runtime/zero/config.py,
 runtime/zero/offload_config.py, runtime/lr_schedules.py, runtime/swap_tensor/aio_config.py.
@@ -30,36 +30,38 @@ NVME = {
 """Setting of the NVMe queue -> (PARC's value, default)."""
 
 
-def config_decisions(
-    settings: EmittedSettings, topology: Topology, fronted: bool
+def read_config_settings(
+    settings: EmittedSettings, topology: Topology, has_starter: bool
 ) -> Iterator[Decision]:
-    """Yield all decisions of a job with the given topology.
+    """Yield the settings in ``ds_config.json`` of a job with the given topology.
 
     Args:
         settings: settings of ``ds_config.json``.
-        topology: parallel sizes, from ``train.json`` or the file of the wrapper.
-        fronted: True if another framework starts DeepSpeed.
+        topology: parallel sizes, from ``train.json`` or the file of the framework that starts
+            DeepSpeed.
+        has_starter: True if another framework, such as Accelerate, starts DeepSpeed.
     """
-    yield from _batch(settings, topology)
-    yield from _optimizer(settings)
-    yield from _schedule(settings)
-    yield from _precision(settings)
-    yield from _zero(settings)
-    yield from _offload(settings)
-    yield from _parallel(settings, topology)
-    yield from _recompute(settings, topology)
+    yield from _batch_settings(settings, topology)
+    yield from _optimizer_settings(settings)
+    yield from _schedule_settings(settings)
+    yield from _precision_settings(settings)
+    yield from _zero_settings(settings)
+    yield from _offload_settings(settings)
+    yield from _parallel_settings(settings, topology)
+    yield from _recompute_settings(settings, topology)
     # Accelerate sets steps_per_print itself.
-    yield from settings.expect("steps_per_print", None if fronted else 1)
-    yield from settings.unread()
+    yield from settings.expect("steps_per_print", None if has_starter else 1)
+    yield from settings.unread_settings()
 
 
-def _batch(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
-    """Yield micro-batch, accumulation and global batch.
+def _batch_settings(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
+    """Yield the micro-batch size, the accumulation steps and the global batch size.
 
-    With AutoTP, DeepSpeed compares train_batch_size with the whole world, so it must be absent.
+    With AutoTP, ``train_batch_size`` must be absent, because DeepSpeed checks it against the number
+    of all ranks instead of the number of replicas.
     """
     micro, steps = "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
-    size, count = settings.count(micro), settings.count(steps)
+    size, count = settings.positive_integer(micro), settings.positive_integer(steps)
     yield settings.decide("layout.micro_batch", size, micro)
     yield settings.decide("layout.micro_batches", count, steps)
     yield settings.decide("problem.job.global_batch", size * count * topology.data, steps)
@@ -67,10 +69,10 @@ def _batch(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
         yield settings.read("problem.job.global_batch", "train_batch_size")
 
 
-def _optimizer(settings: EmittedSettings) -> Iterator[Decision]:
+def _optimizer_settings(settings: EmittedSettings) -> Iterator[Decision]:
     kind = settings.get("optimizer.type")
     if not isinstance(kind, str) or kind.lower() != "adamw":
-        yield settings.foreign("optimizer.type")
+        yield settings.unexpected_setting("optimizer.type")
     for setting, field, default in (
         ("lr", "learning_rate", DEFAULT_PEAK),
         ("eps", "adam_epsilon", 1e-8),
@@ -84,7 +86,7 @@ def _optimizer(settings: EmittedSettings) -> Iterator[Decision]:
     yield settings.read("problem.job.gradient_clipping", "gradient_clipping", 1.0)
 
 
-def _schedule(settings: EmittedSettings) -> Iterator[Decision]:
+def _schedule_settings(settings: EmittedSettings) -> Iterator[Decision]:
     kind = settings.get("scheduler.type")
     decay = translate(DECAYS, kind)
     yield settings.decide("problem.job.lr_decay", decay, "scheduler.type")
@@ -116,7 +118,7 @@ def _schedule(settings: EmittedSettings) -> Iterator[Decision]:
         yield settings.decide("problem.job.min_learning_rate", 0, "scheduler.type")
 
 
-def _precision(settings: EmittedSettings) -> Iterator[Decision]:
+def _precision_settings(settings: EmittedSettings) -> Iterator[Decision]:
     """Yield the formats of weights and gradients.
 
     Without ``grad_accum_dtype``, gradients have the format of the weights (``get_data_types``).
@@ -128,7 +130,7 @@ def _precision(settings: EmittedSettings) -> Iterator[Decision]:
     for name in {"bf16", "fp16"} - set(kinds):
         # train.py creates the weights in the format of a section that exists, enabled or not.
         if name in settings:
-            yield settings.foreign(f"{name}.enabled")
+            yield settings.unexpected_setting(f"{name}.enabled")
     gradients = settings.get("data_types.grad_accum_dtype", precision)
     yield settings.decide(
         "problem.job.gradient_precision",
@@ -139,12 +141,12 @@ def _precision(settings: EmittedSettings) -> Iterator[Decision]:
     )
 
 
-def _zero(settings: EmittedSettings) -> Iterator[Decision]:
+def _zero_settings(settings: EmittedSettings) -> Iterator[Decision]:
     stage = settings.get("zero_optimization.stage", 0)
     yield settings.decide("layout.zero_stage", stage, "zero_optimization.stage")
     overlap = settings.get("zero_optimization.overlap_comm")
     if (stage == 3 if overlap is None else overlap) is not (stage in (2, 3)):
-        yield settings.foreign("zero_optimization.overlap_comm")
+        yield settings.unexpected_setting("zero_optimization.overlap_comm")
     for setting, field, default in (
         ("zero_hpz_partition_size", "hpz", 1),
         ("zero_quantized_weights", "quantized_weights", False),
@@ -153,7 +155,7 @@ def _zero(settings: EmittedSettings) -> Iterator[Decision]:
         yield settings.read(f"layout.zero_plus.{field}", f"zero_optimization.{setting}", default)
 
 
-def _offload(settings: EmittedSettings) -> Iterator[Decision]:
+def _offload_settings(settings: EmittedSettings) -> Iterator[Decision]:
     folders = {}
     for section, field in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):
         place = f"zero_optimization.{section}"
@@ -171,13 +173,13 @@ def _offload(settings: EmittedSettings) -> Iterator[Decision]:
             yield from settings.expect(setting, value, default)
 
 
-def _parallel(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
-    """Yield the sizes that DeepSpeed itself reads; the program reads the others from train.json."""
+def _parallel_settings(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
+    """Yield the parallel sizes in ``ds_config.json``; ``train.json`` has the other sizes."""
     autotp = settings.get("tensor_parallel.autotp_size", 1)
     if autotp != 1 or (topology.model > 1 and topology.pipe == 1 and not topology.has_experts):
         yield settings.decide("layout.tp", autotp, "tensor_parallel.autotp_size")
         if "train_batch_size" in settings:
-            yield settings.foreign("train_batch_size")
+            yield settings.unexpected_setting("train_batch_size")
     sequence = settings.get("sequence_parallel_size", 1)
     yield settings.decide("layout.cp", sequence, "sequence_parallel_size")
     # DeepSpeed creates groups for sequences only if both sizes are set.
@@ -185,7 +187,7 @@ def _parallel(settings: EmittedSettings, topology: Topology) -> Iterator[Decisio
         yield settings.read("layout.dp", "data_parallel_size")
 
 
-def _recompute(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
+def _recompute_settings(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
     interval = "pipeline.activation_checkpoint_interval"
     layers = settings.get(interval, 0) if topology.pipe > 1 else 0
     if topology.pipe > 1:

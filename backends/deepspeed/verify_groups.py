@@ -70,7 +70,7 @@ def derive_groups(topology: Topology) -> dict[str, Groups]:
 def _group_ranks_by(
     places: list[Coordinate], key: Callable[[Coordinate], tuple[int, ...]]
 ) -> list[list[int]]:
-    """Return the ranks in lists: ranks whose coordinates have an equal ``key`` share a list.
+    """Return groups of ranks; the ranks of a group have coordinates with equal ``key`` values.
 
     ``places`` are the coordinates of all ranks in rank order.
     """
@@ -88,15 +88,15 @@ def _expert_groups(topology: Topology) -> dict[str, Groups]:
     """
     step, size = topology.expert_model, topology.expert
     stage = topology.world // topology.pipe
-    # A lane has the ranks of one stage with the same position in the tensor-parallel groups; expert
-    # groups are consecutive ranks of a lane.
-    lanes = [
-        list(range(start + lane, start + stage, step))
+    # A row has the ranks of one stage with the same position in the tensor-parallel groups; expert
+    # groups are consecutive ranks of a row.
+    rows = [
+        list(range(start + position, start + stage, step))
         for start in range(0, topology.world, stage)
-        for lane in range(step)
+        for position in range(step)
     ]
-    experts = [lane[at : at + size] for lane in lanes for at in range(0, len(lane), size)]
-    replicas = [lane[at::size] for lane in lanes for at in range(size)]
+    experts = [row[at : at + size] for row in rows for at in range(0, len(row), size)]
+    replicas = [row[at::size] for row in rows for at in range(size)]
     tensor = [list(range(at, at + step)) for at in range(0, topology.world, step)]
     return {
         "ep": _compact_groups(experts),

@@ -1,4 +1,4 @@
-"""Decisions that the emitted program takes from ``train.json``."""
+"""Settings that the emitted program reads from ``train.json``."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ WITHOUT = {
     "problem.model.position.scaling": "none",
     "problem.job.data": [],
 }
-"""Path of the plan -> what the emitted program does for all settings."""
+"""Path of the plan -> value that the emitted program always uses."""
 WITHOUT_EXPERTS = {
     "shared_gate": False,
     "bias": False,
@@ -61,7 +61,7 @@ WITHOUT_EXPERTS = {
     "router_bias": "none",
     "scaling_factor": 1,
 }
-"""Field of the experts -> what DeepSpeed's expert layer does for all settings."""
+"""Field of the experts -> value that DeepSpeed's expert layer always uses."""
 FIXED = {
     "layout.vpp": 1,
     "layout.schedule": "1f1b",
@@ -74,7 +74,7 @@ FIXED = {
     "layout.split.text": "",
     "problem.job.moe_overlap": False,
 }
-"""Path of the plan -> what DeepSpeed does for all settings."""
+"""Path of the plan -> value that DeepSpeed always uses."""
 NOT_IN_FILES = MappingProxyType(
     {
         "layout.cp_a2a": "only relevant with a2a+p2p, which DeepSpeed does not support",
@@ -99,8 +99,8 @@ NOT_IN_FILES = MappingProxyType(
 )
 
 
-def fixed_decisions(file: str) -> Iterator[Decision]:
-    """Yield what DeepSpeed does for all settings."""
+def settings_fixed_by_framework(file: str) -> Iterator[Decision]:
+    """Yield the plan values that are the same in every DeepSpeed job, whatever its files set."""
     for path, value in FIXED.items():
         yield Decision(path, value, file)
     path = "problem.job.moe_dispatcher"
@@ -110,25 +110,28 @@ def fixed_decisions(file: str) -> Iterator[Decision]:
 def program_settings(
     settings: EmittedSettings, topology: Topology, emitted: bool
 ) -> Iterator[Decision]:
-    """Yield the decisions in ``train.json``; ``emitted``: the program is PARC's own."""
-    yield from size_decisions(settings, topology)
+    """Yield the settings in ``train.json``.
+
+    ``emitted`` is True if the job runs PARC's own program instead of the user's.
+    """
+    yield from read_parallel_sizes(settings, topology)
     for name in ("sequence_length", "steps", "seed"):
         yield settings.read(f"problem.job.{name}", name)
     for setting, name in (("save", "dir"), ("interval", "interval")):
         yield settings.read(f"problem.job.checkpoint_{name}", f"checkpoint.{setting}")
     yield settings.read("problem.job.load_dir", "checkpoint.load")
-    yield from _recompute(settings, topology)
-    yield from _stages(settings)
+    yield from _recompute_settings(settings, topology)
+    yield from _stage_settings(settings)
     for setting, field in MODEL.items():
         yield settings.read(f"problem.model.{field}", f"model.{setting}")
-    yield from _experts(settings, emitted)
+    yield from _expert_settings(settings, emitted)
     if emitted:
         for path, value in WITHOUT.items():
             yield Decision(path, value, settings.file)
-    yield from settings.unread()
+    yield from settings.unread_settings()
 
 
-def size_decisions(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
+def read_parallel_sizes(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
     """Yield the parallel sizes, which ``settings`` may contain in the section ``topology``."""
     sizes = topology.sizes()
     for axis, size in (
@@ -143,7 +146,7 @@ def size_decisions(settings: EmittedSettings, topology: Topology) -> Iterator[De
     yield settings.decide("layout.dp_replicate", 1)
 
 
-def _recompute(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
+def _recompute_settings(settings: EmittedSettings, topology: Topology) -> Iterator[Decision]:
     again = settings.get("recompute")
     granularity = {True: "full", False: "none"}.get(again) if isinstance(again, bool) else None
     yield settings.decide("layout.recompute.granularity", granularity, "recompute")
@@ -152,10 +155,10 @@ def _recompute(settings: EmittedSettings, topology: Topology) -> Iterator[Decisi
         yield settings.decide("layout.recompute.layers", 1 if again else None, "recompute")
 
 
-def _stages(settings: EmittedSettings) -> Iterator[Decision]:
+def _stage_settings(settings: EmittedSettings) -> Iterator[Decision]:
     counts, chunks, first = settings.get("stages"), [], 0
     if not isinstance(counts, list) or not all(type(one) is int for one in counts):
-        yield settings.foreign("stages")
+        yield settings.unexpected_setting("stages")
         return
     for stage, layers in enumerate(counts):
         chunk = {"first_layer": first, "layers": layers, "mtp_layers": 0}
@@ -165,21 +168,21 @@ def _stages(settings: EmittedSettings) -> Iterator[Decision]:
     yield settings.decide("layout.split.chunks", chunks, "stages")
 
 
-def _experts(settings: EmittedSettings, emitted: bool) -> Iterator[Decision]:
+def _expert_settings(settings: EmittedSettings, emitted: bool) -> Iterator[Decision]:
     if "experts" not in settings:
         yield settings.decide("problem.model.experts", None)
         return
     for name in EXPERTS:
         yield settings.read(f"problem.model.experts.{name}", f"experts.{name}")
-    pattern = _pattern(settings.get("experts.layers"), settings.get("model.layers"))
+    pattern = _expert_layer_pattern(settings.get("experts.layers"), settings.get("model.layers"))
     yield settings.decide("problem.model.experts.pattern", pattern, "experts.layers")
     if emitted:
         for name, value in WITHOUT_EXPERTS.items():
             yield Decision(f"problem.model.experts.{name}", value, settings.file)
 
 
-def _pattern(routed: Any, layers: Any) -> list[bool] | None:
-    """Return for each layer whether it has experts; None if the settings are unusable."""
+def _expert_layer_pattern(routed: Any, layers: Any) -> list[bool] | None:
+    """Return one flag per layer, True if the layer has experts; None for unusable settings."""
     if not isinstance(routed, list) or type(layers) is not int or not 0 < layers <= MOST_LAYERS:
         return None
     pattern = [number in routed for number in range(layers)]

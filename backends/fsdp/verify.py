@@ -12,12 +12,12 @@ from parc.backends.shared.torch.verify_program_start import search_path, start_o
 from parc.backends.shared.verify_torch import (
     NOT_IN_TORCH_FILES,
     UNUSED_IN_LLAMA,
-    batch_decisions,
-    fixed_decisions,
-    llama_decisions,
-    mesh_decisions,
-    recompute_decisions,
-    single_stage_decisions,
+    llama_model_settings,
+    read_batch_settings,
+    read_mesh_settings,
+    read_recompute_settings,
+    settings_fixed_by_framework,
+    single_stage_settings,
 )
 from parc.backends.verifier import Decision, FileDependencies, ProgramStart
 from parc.compiler.diagnostics import Sink
@@ -93,7 +93,10 @@ class FsdpVerifier(DeviceMeshVerifier):
     def program_start(
         self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
     ) -> ProgramStart | None:
-        """Return the start of the emitted program, or of the user's, which imports emitted code."""
+        """Return how the job starts the emitted program, or the user's own program.
+
+        The user's program imports emitted code, so the start makes this code importable.
+        """
         start = start_of_script(plan, PROGRAM)
         own = plan["problem"]["launch"]["program"]
         return replace(start, setup=(search_path("fsdp"),)) if own else start
@@ -103,18 +106,18 @@ class FsdpVerifier(DeviceMeshVerifier):
         if CONFIG not in artifacts:
             return
         settings, sizes = json_settings(CONFIG, artifacts[CONFIG]), read_sizes(artifacts[CONFIG])
-        yield from _sharding_decisions(settings, sizes)
-        yield from fixed_decisions(CONFIG)
-        yield from _job_decisions(settings, sizes)
+        yield from _read_sharding_settings(settings, sizes)
+        yield from settings_fixed_by_framework(CONFIG)
+        yield from _read_job_settings(settings, sizes)
         if PROGRAM in artifacts:
-            yield from llama_decisions(PROGRAM)
+            yield from llama_model_settings(PROGRAM)
             yield Decision("problem.model.tied_embeddings", False, PROGRAM)
             for name, field in MODEL.items():
                 yield settings.read(f"problem.model.{field}", f"model.{name}")
-        yield from settings.unread()
+        yield from settings.unread_settings()
 
 
-def _sharding_decisions(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
+def _read_sharding_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
     """Yield mesh sizes and ZeRO stage."""
     for setting in AXES.values():
         settings.get(setting)
@@ -128,22 +131,22 @@ def _sharding_decisions(settings: EmittedSettings, sizes: MeshSizes) -> Iterator
     if wrapper != "ddp":
         yield from settings.expect("strategy", "hsdp" if sizes.dp_replicate > 1 else "fsdp")
     yield from settings.expect("reshard_after_forward", stage == 3)
-    yield from mesh_decisions(settings, sizes, AXES, 0 if alone else stage)
+    yield from read_mesh_settings(settings, sizes, AXES, 0 if alone else stage)
     # parallelize.py splits norms and the residual stream with every tensor parallelism.
     yield settings.decide("layout.sequence_parallel", sizes.tp > 1, "mesh.tp")
 
 
-def _job_decisions(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
+def _read_job_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
     for setting, field in JOB.items():
         yield settings.read(f"problem.job.{field}", setting)
     for name in ("checkpoint_dir", "load_dir"):
         yield settings.decide(f"problem.job.{name}", settings.get(name, "missing") or None, name)
-    yield from batch_decisions(
+    yield from read_batch_settings(
         settings, "micro_batch", "gradient_accumulation_steps", sizes.dp_replicate * sizes.dp_shard
     )
     again = settings.get("activation_checkpointing")
-    yield from recompute_decisions(settings, again, "activation_checkpointing")
-    yield from single_stage_decisions(settings, "model.layers")
+    yield from read_recompute_settings(settings, again, "activation_checkpointing")
+    yield from single_stage_settings(settings, "model.layers")
 
 
 VERIFIER = FsdpVerifier(

@@ -19,18 +19,18 @@ from parc.backends.kubernetes.verify_objects import (
     Manifest,
     expected_serving_objects,
     expected_training_objects,
-    job_set_decisions,
     reached_pods,
-    serving_decisions,
+    read_job_set_settings,
+    read_serving_settings,
 )
 from parc.backends.kubernetes.verify_pods import VENDOR_RESOURCES
 from parc.backends.kubernetes.verify_yaml import (
     ABSENT,
     Document,
     Path,
-    count_of,
     iterate_changes,
     read_documents,
+    valid_count,
 )
 from parc.backends.registry import verifier
 from parc.backends.verifier import (
@@ -79,7 +79,7 @@ class KubernetesVerifier(Verifier):
 
     def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
         """Yield the settings of the plan that the manifests express."""
-        for file, read in ((JOBSET, job_set_decisions), (GROUPS, serving_decisions)):
+        for file, read in ((JOBSET, read_job_set_settings), (GROUPS, read_serving_settings)):
             manifest = _read_manifest(file, artifacts)
             if manifest is not None:
                 yield from read(manifest)
@@ -113,7 +113,7 @@ class KubernetesVerifier(Verifier):
 def _job_object(file: str, text: str) -> Document:
     """Return the JobSet or LeaderWorkerSet of a manifest; Malformed if it has other objects."""
     documents = read_documents(file, text)
-    kinds = [one.at("kind") for one in documents]
+    kinds = [one.value_at("kind") for one in documents]
     if kinds != KINDS[file]:
         message = f"its objects are {', '.join(map(str, kinds))}, must be {', '.join(KINDS[file])}"
         raise Malformed(file, 1, message)
@@ -142,28 +142,29 @@ def _verify_objects(manifest: Manifest, expected: list[dict[str, Any]], sink: Si
             state = "is missing" if found is ABSENT else f"is {found!r:.60}"
             rest = "the plan does not need it" if wanted is ABSENT else f"must be {wanted!r:.60}"
             message = f"{name} of the {must['kind']} {state}, {rest}"
-            report_change(manifest.file, document.line(*path), message, "", sink)
+            report_change(manifest.file, document.line(*path), message, sink)
 
 
 def _config_files(file: str, artifacts: Mapping[str, str]) -> dict[str, tuple[str, int]]:
-    """Return path in the output folder -> (text, line) of each file in the ConfigMap of ``file``.
+    """Return (text, line) of each file in the ConfigMap of ``file``, by path in the output folder.
 
-    The pods mount the text of a key with dots at a path with slashes; the volume lists both.
+    A key of a ConfigMap cannot contain slashes, so PARC writes dots; the volume maps each key to
+    its path.
     """
     if file not in artifacts:
         return {}
     config, job, *_ = (*read_documents(file, artifacts[file]), *(Document({}, {}),) * 2)
-    texts = config.at("data")
+    texts = config.value_at("data")
     found = {}
-    for item in _items(job.value):
+    for item in _config_map_items(job.value):
         text = texts.get(item.get("key")) if isinstance(texts, dict) else None
         if isinstance(text, str) and isinstance(item.get("path"), str):
             found[item["path"]] = (text, config.line("data", item["key"]))
     return found
 
 
-def _items(value: Any) -> list[dict[str, Any]]:
-    """Return the items of the first ConfigMap volume in an object."""
+def _config_map_items(value: Any) -> list[dict[str, Any]]:
+    """Return the pairs of key and path that the first ConfigMap volume in ``value`` lists."""
     if isinstance(value, dict):
         config = value.get("configMap")
         items = config.get("items") if isinstance(config, dict) else None
@@ -172,18 +173,20 @@ def _items(value: Any) -> list[dict[str, Any]]:
         value = list(value.values())
     if not isinstance(value, list):
         return []
-    return next((items for one in value if (items := _items(one))), [])
+    return next((items for one in value if (items := _config_map_items(one))), [])
 
 
 def _verify_config_files(file: str, artifacts: Mapping[str, str], sink: Sink) -> None:
     """Report a file of the ConfigMap that differs from the same file of the output folder (A18)."""
     for path, (text, line) in _config_files(file, artifacts).items():
-        if path in artifacts and _program(path, text) != _program(path, artifacts[path]):
+        if path in artifacts and _commands_or_text(path, text) != _commands_or_text(
+            path, artifacts[path]
+        ):
             message = f"{path} in the ConfigMap differs from the file {path}"
-            report_change(file, line, message, "", sink)
+            report_change(file, line, message, sink)
 
 
-def _program(path: str, text: str) -> Any:
+def _commands_or_text(path: str, text: str) -> Any:
     """Return the commands of a shell script; the whole text of any other file."""
     return [line.text for line in command_lines(text)] if path.endswith(".sh") else text
 
@@ -196,12 +199,12 @@ def _verify_endpoint(
     ``servers`` are (node rank, port) of all API servers; None if they are unknown.
     """
     service, plan = manifest.documents[2], manifest.plan
-    size = manifest.job.at("spec", "leaderWorkerTemplate", "size")
+    size = manifest.job.value_at("spec", "leaderWorkerTemplate", "size")
     if servers is None or type(size) is not int or size < 1:
         return
     nodes = len(plan["placement"]["hosts"])
     pods = reached_pods(service, size, nodes, manifest.name)
-    ports = service.at("spec", "ports")
+    ports = service.value_at("spec", "ports")
     targets = [one.get("targetPort") for one in ports or () if isinstance(one, dict)]
     found = list(servers)
     missed = [(node, port) for node, port in found if node not in pods or port not in targets]
@@ -227,9 +230,9 @@ def _verify_pods(job: Document, hosts: int, sink: Sink) -> None:
     Jobs x pods per job must equal ``hosts``, and the node rank must advance by the pods of a job
     from one job to the next.
     """
-    replicas = count_of(job.at(*JOB, "replicas"))
-    pods = count_of(job.at(*JOB, "template", "spec", "completions"))
-    step = _rank_step(job, (*JOB_POD, "containers", 0), "JOB_INDEX")
+    replicas = valid_count(job.value_at(*JOB, "replicas"))
+    pods = valid_count(job.value_at(*JOB, "template", "spec", "completions"))
+    step = _rank_step_per_job(job, (*JOB_POD, "containers", 0), "JOB_INDEX")
     if replicas * pods != hosts or step != pods:
         message = f"{replicas} x {pods} pods in {JOBSET}, the rank map has {hosts} hosts"
         sink.report("A07", message, span=Span(JOBSET, job.line(*JOB, "replicas"), 1))
@@ -242,10 +245,10 @@ def _verify_pod_groups(job: Document, hosts: int, sink: Sink) -> None:
     node rank must advance by the size of a group.
     """
     container: Path = (*LEADER, "containers", 0)
-    groups = count_of(job.at("spec", "replicas"))
-    size = count_of(job.at(*TEMPLATE, "size"))
-    step = _rank_step(job, container, "GROUP_INDEX")
-    names = job.at(*container, "env", 1, "value")
+    groups = valid_count(job.value_at("spec", "replicas"))
+    size = valid_count(job.value_at(*TEMPLATE, "size"))
+    step = _rank_step_per_job(job, container, "GROUP_INDEX")
+    names = job.value_at(*container, "env", 1, "value")
     count = len(names.split()) if isinstance(names, str) else 0
     if groups * size != hosts or step != size or count != hosts:
         message = (
@@ -255,9 +258,9 @@ def _verify_pod_groups(job: Document, hosts: int, sink: Sink) -> None:
         sink.report("A07", message, span=Span(GROUPS, job.line("spec", "replicas"), 1))
 
 
-def _rank_step(job: Document, container: Path, index: str) -> int:
-    """Return the factor of ``index`` in the shell formula of NODE_RANK; 0 if there is none."""
-    line = job.at(*container, "command", 2)
+def _rank_step_per_job(job: Document, container: Path, index: str) -> int:
+    """Return the factor by which the shell formula of NODE_RANK multiplies ``index``; else 0."""
+    line = job.value_at(*container, "command", 2)
     found = re.search(rf"{index} \* (\d{{1,9}}) ", line) if isinstance(line, str) else None
     return int(found[1]) if found else 0
 
@@ -267,7 +270,7 @@ def _verify_gpus(file: str, job: Document, pod: Path, ranks_per_node: int, sink:
     limits: Path = (*pod, "containers", 0, "resources", "limits")
     for name in VENDOR_RESOURCES.values():
         # The spec may name another GPU resource, so no match is no error.
-        found = job.at(*limits, name)
+        found = job.value_at(*limits, name)
         if found is not None and found != str(ranks_per_node):
             message = f"{found!s:.20} GPUs per pod in {file}, the rank map has {ranks_per_node}"
             span = Span(file, job.line(*limits, name), 1)

@@ -15,8 +15,8 @@ from parc.backends.kubernetes.verify_pods import (
     MOUNT,
     PodSettings,
     expected_pod,
-    pod_decisions,
     read_pod,
+    read_pod_settings,
     secret_variables,
 )
 from parc.backends.kubernetes.verify_racks import (
@@ -26,7 +26,7 @@ from parc.backends.kubernetes.verify_racks import (
     topology_label,
     topology_path,
 )
-from parc.backends.kubernetes.verify_yaml import Document, Path, count_of
+from parc.backends.kubernetes.verify_yaml import Document, Path, valid_count
 from parc.backends.verifier import Decision
 
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -66,12 +66,12 @@ class Manifest:
         namespace = self.problem["launch"]["kubernetes"]["namespace"]
         return {"namespace": namespace} if namespace else {}
 
-    def pod(self, spec: Path) -> PodSettings:
+    def pod_settings(self, spec: Path) -> PodSettings:
         """Return the settings of the pod whose spec is at ``spec`` in the job."""
         vendor = self.problem["cluster"]["gpu"]["vendor"]
         return read_pod(self.job, spec, self.problem["launch"]["kubernetes"], vendor)
 
-    def head(self, annotations: Mapping[str, str]) -> dict[str, Any]:
+    def job_metadata(self, annotations: Mapping[str, str]) -> dict[str, Any]:
         """Return the metadata of the job."""
         queue = self.problem["launch"]["kubernetes"]["queue"]
         return {
@@ -81,9 +81,9 @@ class Manifest:
             **({"annotations": dict(annotations)} if annotations else {}),
         }
 
-    def config(self, files: Sequence[str]) -> dict[str, Any]:
+    def config_map(self, files: Sequence[str]) -> dict[str, Any]:
         """Return the ConfigMap, whose texts are compared elsewhere."""
-        texts = self.documents[0].at("data")
+        texts = self.documents[0].value_at("data")
         keys = [path.replace("/", ".") for path in files]
         found = texts if isinstance(texts, dict) else {}
         return {
@@ -94,11 +94,11 @@ class Manifest:
         }
 
 
-def shared_decisions(manifest: Manifest, spec: Path) -> Iterator[Decision]:
-    """Yield the decisions of the pod at ``spec``, the namespace and the queue."""
+def read_shared_settings(manifest: Manifest, spec: Path) -> Iterator[Decision]:
+    """Yield the settings of the pod whose spec is at ``spec``, the namespace and the queue."""
     job, file = manifest.job, manifest.file
-    pod = manifest.pod(spec)
-    yield from pod_decisions(file, job, spec, pod)
+    pod = manifest.pod_settings(spec)
+    yield from read_pod_settings(file, job, spec, pod)
     line = job.line(*spec, "containers", 0, "env")
     yield Decision("problem.launch.env_inherited", list(pod.inherited), file, line)
     # An empty name in the plan stands for the name of the run.
@@ -106,33 +106,33 @@ def shared_decisions(manifest: Manifest, spec: Path) -> Iterator[Decision]:
     secret = frozenset({"", manifest.name}) if default else pod.secret
     if pod.inherited:
         yield Decision(f"{KUBERNETES}.secret", secret, file, line)
-    namespace = job.at("metadata", "namespace") or ""
+    namespace = job.value_at("metadata", "namespace") or ""
     yield Decision(f"{KUBERNETES}.namespace", namespace, file, job.line("metadata", "namespace"))
-    queue = job.at("metadata", "labels", QUEUE) or ""
+    queue = job.value_at("metadata", "labels", QUEUE) or ""
     yield Decision(f"{KUBERNETES}.queue", queue, file, job.line("metadata", "labels"))
 
 
-def job_set_decisions(manifest: Manifest) -> Iterator[Decision]:
-    """Yield the decisions that the JobSet of a training job expresses."""
+def read_job_set_settings(manifest: Manifest) -> Iterator[Decision]:
+    """Yield the settings of the plan that the JobSet of a training job contains."""
     job, file = manifest.job, manifest.file
-    yield from shared_decisions(manifest, JOB_POD)
+    yield from read_shared_settings(manifest, JOB_POD)
     restarts: Path = ("spec", "failurePolicy", "maxRestarts")
-    yield Decision(f"{KUBERNETES}.max_restarts", job.at(*restarts), file, job.line(*restarts))
+    yield Decision(f"{KUBERNETES}.max_restarts", job.value_at(*restarts), file, job.line(*restarts))
     jobs: Path = ("spec", "replicatedJobs", 0)
-    pods = count_of(job.at(*jobs, "replicas")) * count_of(
-        job.at(*jobs, "template", "spec", "completions")
+    pods = valid_count(job.value_at(*jobs, "replicas")) * valid_count(
+        job.value_at(*jobs, "template", "spec", "completions")
     )
-    gpus = manifest.pod(JOB_POD).gpus
+    gpus = manifest.pod_settings(JOB_POD).gpus
     world = pods * int(gpus) if isinstance(gpus, str) and gpus.isdecimal() else 0
     yield Decision("layout.world", world, file, job.line(*jobs, "replicas"), f"{pods} pods")
     env: Path = (*JOB_POD, "containers", 0, "env", 2, "value")
-    port = job.at(*env)
+    port = job.value_at(*env)
     number = int(port) if isinstance(port, str) and re.fullmatch(r"[0-9]{1,5}", port) else port
     yield Decision("problem.launch.master_port", number, file, job.line(*env))
-    yield from _topology_decisions(manifest, slice_annotations(manifest.plan), (*JOB_POD[:-1],))
+    yield from _read_topology_settings(manifest, slice_annotations(manifest.plan), (*JOB_POD[:-1],))
 
 
-def _topology_decisions(
+def _read_topology_settings(
     manifest: Manifest, annotations: Mapping[str, str], template: Path
 ) -> Iterator[Decision]:
     """Yield the node label that keeps pods together, if ``annotations`` of the pods need one."""
@@ -140,13 +140,15 @@ def _topology_decisions(
     if key is not None:
         at: Path = (*template, "metadata", "annotations", key)
         job = manifest.job
-        yield Decision(topology_path(manifest.problem), job.at(*at), manifest.file, job.line(*at))
+        yield Decision(
+            topology_path(manifest.problem), job.value_at(*at), manifest.file, job.line(*at)
+        )
 
 
 def expected_training_objects(manifest: Manifest) -> list[dict[str, Any]]:
     """Return the ConfigMap and the JobSet with the settings of the manifest."""
     plan, job = manifest.plan, manifest.job
-    pod = manifest.pod(JOB_POD)
+    pod = manifest.pod_settings(JOB_POD)
     count = job_count(plan)
     each = len(plan["placement"]["hosts"]) // count
     line = f"NODE_RANK=$((JOB_INDEX * {each} + JOB_COMPLETION_INDEX))"
@@ -157,7 +159,10 @@ def expected_training_objects(manifest: Manifest) -> list[dict[str, Any]]:
         "env": [
             {"name": "JOB_INDEX", "valueFrom": {"fieldRef": {"fieldPath": index}}},
             {"name": "MASTER_ADDR", "value": f"{name}-hosts-0-0.{name}"},
-            {"name": "MASTER_PORT", "value": job.at(*JOB_POD, "containers", 0, "env", 2, "value")},
+            {
+                "name": "MASTER_PORT",
+                "value": job.value_at(*JOB_POD, "containers", 0, "env", 2, "value"),
+            },
             *secret_variables(pod),
         ],
     }
@@ -173,35 +178,37 @@ def expected_training_objects(manifest: Manifest) -> list[dict[str, Any]]:
             "spec": expected_pod(pod, f"{name}-plan", "Never", container),
         },
     }
-    restarts = job.at("spec", "failurePolicy", "maxRestarts")
+    restarts = job.value_at("spec", "failurePolicy", "maxRestarts")
     job_set = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "metadata": manifest.head(exclusive if count > 1 else {}),
+        "metadata": manifest.job_metadata(exclusive if count > 1 else {}),
         "spec": {
             "network": {"enableDNSHostnames": True, "subdomain": name},
             "failurePolicy": {"maxRestarts": restarts},
             "replicatedJobs": [{"name": "hosts", "replicas": count, "template": {"spec": indexed}}],
         },
     }
-    return [manifest.config(pod.files), job_set]
+    return [manifest.config_map(pod.files), job_set]
 
 
-def serving_decisions(manifest: Manifest) -> Iterator[Decision]:
-    """Yield the decisions that the LeaderWorkerSet of a serving job expresses."""
+def read_serving_settings(manifest: Manifest) -> Iterator[Decision]:
+    """Yield the settings of the plan that the LeaderWorkerSet of a serving job contains."""
     job, file = manifest.job, manifest.file
-    yield from shared_decisions(manifest, LEADER)
-    pods = count_of(job.at("spec", "replicas")) * count_of(job.at(*TEMPLATE, "size"))
-    gpus = manifest.pod(LEADER).gpus
+    yield from read_shared_settings(manifest, LEADER)
+    pods = valid_count(job.value_at("spec", "replicas")) * valid_count(
+        job.value_at(*TEMPLATE, "size")
+    )
+    gpus = manifest.pod_settings(LEADER).gpus
     total = pods * int(gpus) if isinstance(gpus, str) and gpus.isdecimal() else 0
     yield Decision("layout.gpus", total, file, job.line("spec", "replicas"), f"{pods} pods")
     port: Path = (*LEADER, "containers", 0, "ports", 0, "containerPort")
-    yield Decision("problem.endpoint.port", job.at(*port), file, job.line(*port))
-    yield from _topology_decisions(manifest, _group_annotations(manifest), LEADER[:-1])
+    yield Decision("problem.endpoint.port", job.value_at(*port), file, job.line(*port))
+    yield from _read_topology_settings(manifest, _group_annotations(manifest), LEADER[:-1])
 
 
 def _group_size(plan: Mapping[str, Any]) -> int:
-    """Return the pods per group: those of an engine, or 1 if engines share a host."""
+    """Return the number of pods per group: the hosts of an engine, or 1 if engines share a host."""
     return max(1, int(plan["layout"]["engine_gpus"]) // int(plan["placement"]["ranks_per_node"]))
 
 
@@ -222,8 +229,12 @@ def expected_serving_objects(
     ``script`` starts the processes of a host; ``health_path`` responds once an engine is ready.
     """
     plan, job, name = manifest.plan, manifest.job, manifest.name
-    size, nodes, pod = _group_size(plan), len(plan["placement"]["hosts"]), manifest.pod(LEADER)
-    port = job.at(*LEADER, "containers", 0, "ports", 0, "containerPort")
+    size, nodes, pod = (
+        _group_size(plan),
+        len(plan["placement"]["hosts"]),
+        manifest.pod_settings(LEADER),
+    )
+    port = job.value_at(*LEADER, "containers", 0, "ports", 0, "containerPort")
     notes = _group_annotations(manifest)
     template = {
         "labels": {"app.kubernetes.io/name": name},
@@ -248,7 +259,7 @@ def expected_serving_objects(
     groups = {
         "apiVersion": "leaderworkerset.x-k8s.io/v1",
         "kind": "LeaderWorkerSet",
-        "metadata": manifest.head({}),
+        "metadata": manifest.job_metadata({}),
         "spec": {
             "replicas": nodes // size,
             "startupPolicy": "LeaderCreated",
@@ -261,7 +272,7 @@ def expected_serving_objects(
             },
         },
     }
-    return [manifest.config(pod.files), groups, _expected_service(manifest, port)]
+    return [manifest.config_map(pod.files), groups, _expected_service(manifest, port)]
 
 
 def _pod_names(name: str, nodes: int, size: int) -> Iterator[str]:
@@ -288,7 +299,7 @@ def _expected_service(manifest: Manifest, port: Any) -> dict[str, Any]:
 
 def reached_pods(service: Document, size: int, nodes: int, name: str) -> set[int]:
     """Return the node ranks of the pods that the selector of the Service matches."""
-    selector = service.at("spec", "selector")
+    selector = service.value_at("spec", "selector")
     found = set()
     for node in range(nodes):
         labels = {

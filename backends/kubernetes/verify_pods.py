@@ -42,12 +42,12 @@ class PodSettings:
     """Paths of the mounted files in the output folder."""
 
 
-def _table(value: Any) -> dict[str, Any]:
+def _mapping_or_empty(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _rows(value: Any) -> list[dict[str, Any]]:
-    """Return the mappings in a list."""
+def _mappings_in_list(value: Any) -> list[dict[str, Any]]:
+    """Return the items of ``value`` that are mappings; an empty list if ``value`` is no list."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
@@ -60,25 +60,29 @@ def read_pod(document: Document, spec: Path, launch: Mapping[str, Any], vendor: 
         launch: section ``launch.kubernetes`` of plan.json, which names the resources of the user.
         vendor: vendor of the GPUs.
     """
-    pod = _table(document.at(*spec))
-    container = next(iter(_rows(pod.get("containers"))), {})
-    limits = _table(_table(container.get("resources")).get("limits"))
+    pod = _mapping_or_empty(document.value_at(*spec))
+    container = next(iter(_mappings_in_list(pod.get("containers"))), {})
+    limits = _mapping_or_empty(_mapping_or_empty(container.get("resources")).get("limits"))
     extra = [name for name, _ in launch.get("resources", ())]
     default = launch.get("gpu_resource") or VENDOR_RESOURCES.get(vendor, "")
     resource = default if default in limits else next((n for n in limits if n not in extra), "")
-    volumes = {one.get("name"): one for one in _rows(pod.get("volumes"))}
-    mounts = {one.get("name"): one.get("mountPath") for one in _rows(container.get("volumeMounts"))}
+    volumes = {one.get("name"): one for one in _mappings_in_list(pod.get("volumes"))}
+    mounts = {
+        one.get("name"): one.get("mountPath")
+        for one in _mappings_in_list(container.get("volumeMounts"))
+    }
     claims = [
-        [_table(one["persistentVolumeClaim"]).get("claimName"), mounts.get(name)]
+        [_mapping_or_empty(one["persistentVolumeClaim"]).get("claimName"), mounts.get(name)]
         for name, one in volumes.items()
         if "persistentVolumeClaim" in one
     ]
-    config = _table(_table(volumes.get("plan")).get("configMap"))
-    memory = _table(_table(volumes.get("shared-memory")).get("emptyDir"))
+    config = _mapping_or_empty(_mapping_or_empty(volumes.get("plan")).get("configMap"))
+    memory = _mapping_or_empty(_mapping_or_empty(volumes.get("shared-memory")).get("emptyDir"))
     secrets = {
-        one["name"]: _table(_table(one.get("valueFrom")).get("secretKeyRef"))
-        for one in _rows(container.get("env"))
-        if "secretKeyRef" in _table(one.get("valueFrom")) and isinstance(one.get("name"), str)
+        one["name"]: _mapping_or_empty(_mapping_or_empty(one.get("valueFrom")).get("secretKeyRef"))
+        for one in _mappings_in_list(container.get("env"))
+        if "secretKeyRef" in _mapping_or_empty(one.get("valueFrom"))
+        and isinstance(one.get("name"), str)
     }
     return PodSettings(
         inherited=tuple(secrets),
@@ -86,21 +90,24 @@ def read_pod(document: Document, spec: Path, launch: Mapping[str, Any], vendor: 
         image=container.get("image"),
         gpu_resource=resource,
         gpus=limits.get(resource),
-        resources=_in_order(limits, extra, without=resource),
+        resources=_ordered_pairs(limits, extra, without=resource),
         shared_memory=memory.get("sizeLimit"),
         host_network=pod.get("hostNetwork") is True,
-        node_selector=_in_order(
-            _table(pod.get("nodeSelector")),
+        node_selector=_ordered_pairs(
+            _mapping_or_empty(pod.get("nodeSelector")),
             [name for name, _ in launch.get("node_selector", ())],
         ),
         claims=claims,
         grace_seconds=pod.get("terminationGracePeriodSeconds"),
-        files=tuple(str(item.get("path")) for item in _rows(config.get("items"))),
+        files=tuple(str(item.get("path")) for item in _mappings_in_list(config.get("items"))),
     )
 
 
-def _in_order(found: dict[str, Any], names: Iterable[str], without: str = "") -> Pairs:
-    """Return the entries of a mapping as pairs, those in ``names`` first and in that order."""
+def _ordered_pairs(found: dict[str, Any], names: Iterable[str], without: str = "") -> Pairs:
+    """Return the entries of ``found`` as pairs: first those in ``names``, in the same order.
+
+    The entry ``without`` is left out.
+    """
     known = [name for name in names if name in found]
     order = [*known, *(name for name in found if name not in known)]
     return [[name, found[name]] for name in order if name != without]
@@ -114,10 +121,10 @@ def secret_variables(pod: PodSettings) -> list[dict[str, Any]]:
     ]
 
 
-def pod_decisions(
+def read_pod_settings(
     file: str, document: Document, spec: Path, pod: PodSettings
 ) -> Iterator[Decision]:
-    """Yield the decisions of the plan that the settings of a pod express."""
+    """Yield the settings of the plan that the pod contains."""
     container = (*spec, "containers", 0)
     volumes = document.line(*spec, "volumes")
     limits = document.line(*container, "resources", "limits")

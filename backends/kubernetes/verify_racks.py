@@ -14,7 +14,10 @@ TOPOLOGY = "kueue.x-k8s.io/podset"
 
 
 def topology_path(problem: Mapping[str, Any]) -> str:
-    """Return the setting with the node label of the level that keeps node ranks together."""
+    """Return the path of the setting that names the node label of racks, or of NVLink domains.
+
+    NVLink domains are used if they span hosts, otherwise racks.
+    """
     field = "domain_label" if _spans_hosts(problem["cluster"]["node"]) else "rack_label"
     return f"problem.launch.kubernetes.{field}"
 
@@ -41,7 +44,11 @@ def rack_runs(plan: Mapping[str, Any]) -> list[tuple[str, int]]:
 
 
 def job_count(plan: Mapping[str, Any]) -> int:
-    """Return the number of jobs in the JobSet: one per rack for equal racks without a queue."""
+    """Return the number of jobs in the JobSet.
+
+    It is one job per rack if there is no queue and all racks have the same number of hosts;
+    otherwise it is 1.
+    """
     runs = rack_runs(plan)
     equal = len({count for _, count in runs}) == 1 and len({home for home, _ in runs}) == len(runs)
     queue = plan["problem"]["launch"]["kubernetes"]["queue"]

@@ -22,7 +22,7 @@ class Document:
     value: Any
     lines: Mapping[Path, int]
 
-    def at(self, *path: str | int) -> Any:
+    def value_at(self, *path: str | int) -> Any:
         """Return the value at ``path``; None if there is none."""
         value = self.value
         for step in path:
@@ -59,26 +59,28 @@ def read_documents(file: str, text: str) -> tuple[Document, ...]:
     documents = []
     for node in nodes:
         lines: dict[Path, int] = {}
-        documents.append(Document(_value(file, node, (), lines), lines))
+        documents.append(Document(_node_value(file, node, (), lines), lines))
     return tuple(documents)
 
 
-def _value(file: str, node: Any, path: Path, lines: dict[Path, int]) -> Any:
-    """Return the value of a node of the syntax tree, and store its lines."""
+def _node_value(file: str, node: Any, path: Path, lines: dict[Path, int]) -> Any:
+    """Return the value of a YAML node; store the line of each nested value in ``lines``."""
     lines[path] = node.start_mark.line + 1
     if node.id == "mapping":
         found: dict[str, Any] = {}
         for key, item in node.value:
             if not isinstance(key.value, str) or key.value in found:
                 raise Malformed(file, key.start_mark.line + 1, f"{key.value!r:.60} is repeated")
-            found[key.value] = _value(file, item, (*path, key.value), lines)
+            found[key.value] = _node_value(file, item, (*path, key.value), lines)
         return found
     if node.id == "sequence":
-        return [_value(file, item, (*path, place), lines) for place, item in enumerate(node.value)]
-    return _scalar(node.tag.removeprefix(_TAG), node.value)
+        return [
+            _node_value(file, item, (*path, place), lines) for place, item in enumerate(node.value)
+        ]
+    return _scalar_value(node.tag.removeprefix(_TAG), node.value)
 
 
-def _scalar(tag: str, text: str) -> Any:
+def _scalar_value(tag: str, text: str) -> Any:
     if tag == "null":
         return None
     if tag == "bool":
@@ -88,8 +90,8 @@ def _scalar(tag: str, text: str) -> Any:
     return int(text) if tag == "int" and plain else text
 
 
-def count_of(value: Any) -> int:
-    """Return ``value`` if it is a plausible count, else 0."""
+def valid_count(value: Any) -> int:
+    """Return ``value`` if it is an integer from 1 to ``LARGEST``, else 0."""
     return value if type(value) is int and 0 < value <= LARGEST else 0
 
 

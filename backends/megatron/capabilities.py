@@ -32,7 +32,7 @@ STRATEGIES: dict[str, str] = {
 
 def has_separate_norms(model: Model) -> bool:
     """Return True if a norm of the model is not fused into the linear layer after the norm."""
-    return any(sum(model.fused_norms(kind)) < kind.parts for kind in model.kinds)
+    return any(sum(model.fused_norms(kind)) < kind.sub_layers for kind in model.kinds)
 
 
 def recompute_levels(model: Model) -> tuple[Recompute, ...]:

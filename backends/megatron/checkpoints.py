@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from parc.backends.megatron.programs import tokenizer_adds_token
-from parc.compiler.report.diff.changes import Change, changes
+from parc.compiler.report.diff.changes import Change, changed_fields
 from parc.compiler.report.diff.checkpoints import Checkpoint, describe_change
 from parc.compiler.report.diff.read_side import Side
 
@@ -77,7 +77,7 @@ def _changed_parallel_sizes(old: Side, new: Side) -> tuple[Change, ...]:
 
     A changed split of the layers is included only if pp and vpp are unchanged.
     """
-    found = changes(_parallel_sizes(old), _parallel_sizes(new))
+    found = changed_fields(_parallel_sizes(old), _parallel_sizes(new))
     staged = any(change.name in ("pp", "vpp") for change in found)
     return tuple(change for change in found if change.name != "split" or not staged)
 
@@ -86,7 +86,7 @@ def _parallel_sizes(side: Side) -> dict[str, Any]:
     layout = side.plan["layout"]
     split = layout.get("split", {})
     layers = [[chunk["layers"] for chunk in stage] for stage in split.get("chunks", [])]
-    names = (*MESH, "dp", "cp") if side.experts else ("tp", "pp", "vpp", "dp", "cp")
+    names = (*MESH, "dp", "cp") if side.has_experts else ("tp", "pp", "vpp", "dp", "cp")
     return {**{name: layout.get(name) for name in names}, "split": str(layers)}
 
 

@@ -1,4 +1,4 @@
-"""Read ``megatron/args.sh`` back into the decisions of a plan, as Megatron's parser would.
+"""Read the settings of a plan back from ``megatron/args.sh``, as Megatron's parser would.
 
 Flags that no plan sets are compared with ``launch.args``; flags that are absent have the default of
 the parser. The tables are in ``verify_model`` and ``verify_job``.
@@ -31,20 +31,22 @@ STAGE_FLAGS = {
 }
 """Field of the layout -> flag whose line a finding points to."""
 _DAMAGED = (TypeError, KeyError, AttributeError, ValueError, IndexError, ArithmeticError)
-"""Errors of the computation with fields of a plan that have values of other types."""
+"""Errors of the computation with fields of a plan that have values of the wrong type."""
 
 
 def decisions(arguments: Arguments, fields: PlanFields) -> Iterator[Decision]:
-    """Yield the decision that each flag in ``arguments``, or its absence, makes."""
+    """Yield the value of each plan field that follows from ``arguments`` or Megatron's defaults."""
     settings = Settings(arguments)
-    extra = _split_words(_texts(fields[ARGS]))
-    for path, flag, read in _shown(fields):
+    extra = _split_words(_checked_texts(fields[ARGS]))
+    for path, flag, read in _plan_field_rows(fields):
         if flag not in extra:
-            yield _decision(settings, path, flag, _plain(read(settings)))
-    for flag, path, compute in _implied(fields):
+            yield _decision(settings, path, flag, _json_value(read(settings)))
+    for flag, path, compute in _implied_flag_rows(fields):
         if flag not in extra:
-            yield _compare(settings, path, flag, _computed(compute, fields, path), fields)
-    yield from _ratios(settings, fields)
+            yield _compare_implied_flag(
+                settings, path, flag, _compute_expected(compute, fields, path), fields
+            )
+    yield from _derived_sizes(settings, fields)
     split = derive_split(settings)
     for name, value in (split or {"split.chunks": "no valid split"}).items():
         yield _decision(settings, f"layout.{name}", STAGE_FLAGS[name], value)
@@ -54,34 +56,34 @@ def decisions(arguments: Arguments, fields: PlanFields) -> Iterator[Decision]:
     yield from _extra_arguments(arguments, extra, fields)
 
 
-def _shown(fields: PlanFields) -> tuple[Shown, ...]:
-    """Return the rows of the fields that a plan has."""
+def _plan_field_rows(fields: PlanFields) -> tuple[Shown, ...]:
+    """Return the table rows of the plan fields that the flags determine for this model."""
     rows = verify_model.SHOWN + verify_job.SHOWN
     rows += verify_model.SHOWN_LATENT if fields.latent else verify_model.SHOWN_GROUPED
     rows += verify_model.SHOWN_LINEAR if fields[verify_model.LINEAR] is not None else ()
     no_mamba: tuple[Shown, ...] = ((verify_model.MAMBA, "hybrid-layer-pattern", _mamba_layers),)
     rows += verify_model.SHOWN_MAMBA if fields[verify_model.MAMBA] is not None else no_mamba
-    without: tuple[Shown, ...] = ((verify_model.EXPERTS, "num-experts", _experts),)
+    without: tuple[Shown, ...] = ((verify_model.EXPERTS, "num-experts", _expert_count),)
     return rows + (verify_model.SHOWN_EXPERTS if fields.routed else without)
 
 
 def _mamba_layers(settings: Settings) -> Any:
-    """Return the pattern if it has Mamba layers, else None, the value of a plan without them."""
+    """Return the layer pattern if it has Mamba layers, else None as in a plan without them."""
     pattern = settings["hybrid-layer-pattern"]
     return pattern if isinstance(pattern, str) and "M" in pattern else None
 
 
-def _experts(settings: Settings) -> Any:
+def _expert_count(settings: Settings) -> Any:
     return settings["num-experts"]
 
 
-def _implied(fields: PlanFields) -> tuple[Implied, ...]:
+def _implied_flag_rows(fields: PlanFields) -> tuple[Implied, ...]:
     experts = verify_model.IMPLIED_EXPERTS if fields.routed else ()
     return verify_model.IMPLIED + verify_job.IMPLIED + experts
 
 
-def _ratios(settings: Settings, fields: PlanFields) -> Iterator[Decision]:
-    """Yield the numbers that Megatron divides out of the world size and the batch."""
+def _derived_sizes(settings: Settings, fields: PlanFields) -> Iterator[Decision]:
+    """Yield dp, dp_shard, edp and the number of micro-batches, which follow from other sizes."""
     names = ("tp", "cp", "pp", "ep", "etp")
     readers = {path: read for path, _, read in verify_job.SHOWN}
     sizes = {name: readers[f"layout.{name}"](settings) for name in names}
@@ -95,15 +97,19 @@ def _ratios(settings: Settings, fields: PlanFields) -> Iterator[Decision]:
     batches = batch / (micro * dp) if dp else 0
     for path, flag, value in (
         ("layout.dp", "tensor-model-parallel-size", dp),
-        ("layout.dp_shard", "num-distributed-optimizer-instances", _shard(settings, dp)),
+        (
+            "layout.dp_shard",
+            "num-distributed-optimizer-instances",
+            _optimizer_shard_size(settings, dp),
+        ),
         ("layout.edp", "expert-model-parallel-size", edp),
         ("layout.micro_batches", "micro-batch-size", batches),
     ):
         yield _decision(settings, path, flag, value)
 
 
-def _shard(settings: Settings, dp: int) -> Any:
-    """Return the ranks over which the optimizer state is sharded."""
+def _optimizer_shard_size(settings: Settings, dp: int) -> Any:
+    """Return the number of data-parallel ranks over which the optimizer state is sharded."""
     copies = settings["num-distributed-optimizer-instances"]
     return dp // copies if isinstance(copies, int) and copies > 0 else copies
 
@@ -112,47 +118,53 @@ def _decision(settings: Settings, path: str, flag: str, value: Any) -> Decision:
     return Decision(path, value, ARGUMENTS, settings.line(flag), settings.text(flag))
 
 
-def _compare(
+def _compare_implied_flag(
     settings: Settings, path: str, flag: str, expected: Any, fields: PlanFields
 ) -> Decision:
-    """Return the decision of a flag whose value follows from the fields of the plan.
+    """Compare a flag with the value ``expected``, which follows from other fields of the plan.
 
-    If the flag has another value, the decision has the flag as its value, which no field equals.
+    If the flag has another value, the result has the text of the flag and the text that the plan
+    needs, so that the flag is reported.
     """
     found = settings[flag]
     if not isinstance(found, Unreadable) and same_value(expected, found):
         return _decision(settings, path, flag, fields[path])
-    text = settings.text(flag) or f"--{flag} is absent"
-    return _decision(settings, path, flag, f"{text} (must be {_words(expected)})")
+    text = settings.text(flag)
+    return Decision(
+        path, text, ARGUMENTS, settings.line(flag), text, needed=_argument(flag, expected)
+    )
 
 
-def _computed(compute: Callable[[PlanFields], Any], fields: PlanFields, path: str) -> Any:
+def _compute_expected(compute: Callable[[PlanFields], Any], fields: PlanFields, path: str) -> Any:
     try:
         return compute(fields)
     except _DAMAGED:
-        raise Malformed(PLAN, 1, f"{path} has a value of another type") from None
+        raise Malformed(PLAN, 1, f"{path} has a value of the wrong type") from None
 
 
 def _extra_arguments(
     arguments: Arguments, extra: Mapping[str, tuple[str, ...]], fields: PlanFields
 ) -> Iterator[Decision]:
-    """Yield ``launch.args`` as the file has them, once per difference.
+    """Yield the value of ``launch.args`` once per flag that differs from the plan.
 
-    argparse lets the last occurrence of a flag win, so the order of different flags is free.
+    The order of different flags has no effect; of a repeated flag, argparse uses the last value.
     """
-    planned, settings = _texts(fields[ARGS]), Settings(arguments)
+    planned, settings = _checked_texts(fields[ARGS]), Settings(arguments)
     for flag in sorted(arguments.flags.keys() | extra.keys()):
         found, expected = arguments.flags.get(flag), extra.get(flag)
         rejected = flag in FLAGS and isinstance(settings[flag], Unreadable)
         if found == expected or (expected is None and flag in FLAGS and not rejected):
             continue
-        changed = settings.text(flag) or f"--{flag} is absent"
-        yield _decision(settings, ARGS, flag, [*planned, changed])
+        text, needed = (
+            settings.text(flag),
+            "" if expected is None else _argument(flag, expected or True),
+        )
+        yield Decision(ARGS, text, ARGUMENTS, settings.line(flag), text, needed=needed)
     yield Decision(ARGS, planned, ARGUMENTS)
 
 
 def _split_words(words: list[str]) -> dict[str, tuple[str, ...]]:
-    """Return flag -> values of a list of arguments; the last occurrence wins."""
+    """Return the values of each flag in a list of arguments; the last occurrence counts."""
     flags: dict[str, tuple[str, ...]] = {}
     name = ""
     for word in words:
@@ -164,23 +176,22 @@ def _split_words(words: list[str]) -> dict[str, tuple[str, ...]]:
     return flags
 
 
-def _texts(value: Any) -> list[str]:
+def _checked_texts(value: Any) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise Malformed(PLAN, 1, f"{ARGS} is not a list of texts")
     return value
 
 
-def _plain(value: Any) -> Any:
-    """Return ``value`` as JSON has it; the words of a flag that cannot be read."""
+def _json_value(value: Any) -> Any:
+    """Return ``value`` as in plan.json; for an unreadable flag, a text with its words."""
     if isinstance(value, Unreadable):
         return f"not valid: {' '.join(value.words)}"
     return value
 
 
-def _words(value: Any) -> str:
-    """Return the value of a flag as a user writes it."""
-    if isinstance(value, tuple):
-        return " ".join(map(str, value)) or "absent"
-    if isinstance(value, bool):
-        return "given" if value else "absent"
-    return "absent" if value is None else str(value)
+def _argument(flag: str, value: Any) -> str:
+    """Return a flag with its value as a user writes it; the empty text for an absent flag."""
+    if value is None or value is False or value == ():
+        return ""
+    words = () if value is True else value if isinstance(value, tuple) else (value,)
+    return " ".join((f"--{flag}", *map(str, words)))

@@ -223,7 +223,7 @@ class Settings:
             if flag in LISTS:
                 return tuple(LISTS[flag][0](word) for word in words)
             (word,) = words
-            return _reader_of(flag)(word)
+            return _flag_parser(flag)(word)
         except (ValueError, SyntaxError, RecursionError):
             return Unreadable(words)
 
@@ -245,7 +245,7 @@ def default_of(flag: str) -> Any:
     return LISTS[flag][1] if flag in LISTS else None
 
 
-def _reader_of(flag: str) -> Callable[[str], Any]:
+def _flag_parser(flag: str) -> Callable[[str], Any]:
     if flag in INTEGERS:
         return read_integer
     if flag in NUMBERS:
@@ -275,16 +275,16 @@ def read_layer_list(text: str) -> Any:
     """
     if not re.fullmatch(r"[\[\]()0-9,*+ ]{1,10000}", text):
         raise ValueError(text)
-    return _evaluate(ast.parse(text, mode="eval").body)
+    return _evaluate_list_expression(ast.parse(text, mode="eval").body)
 
 
-def _evaluate(node: ast.expr) -> Any:
+def _evaluate_list_expression(node: ast.expr) -> Any:
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.List):
-        return [_evaluate(one) for one in node.elts]
+        return [_evaluate_list_expression(one) for one in node.elts]
     if isinstance(node, ast.BinOp):
-        left, right = _evaluate(node.left), _evaluate(node.right)
+        left, right = _evaluate_list_expression(node.left), _evaluate_list_expression(node.right)
         if isinstance(node.op, ast.Add) and isinstance(left, list) and isinstance(right, list):
             return left + right
         repeats = isinstance(node.op, ast.Mult) and isinstance(left, list)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from parc.backends.megatron.verify_flags import Settings, Unreadable
-from parc.backends.megatron.verify_model import MODEL, Implied, Shown, shown_by
+from parc.backends.megatron.verify_model import MODEL, Implied, Shown, rows_of_flags
 from parc.backends.megatron.verify_plan_fields import PlanFields
 
 JOB, LAYOUT, RECOMPUTE = "problem.job", "layout", "layout.recompute"
@@ -23,10 +23,11 @@ PRECISIONS = {
 """(bf16, fp16, format and recipe of fp8, format and recipe of fp4) -> precision of the plan."""
 
 
-def _renamed(flag: str, names: dict[str, str]) -> Callable[[Settings], Any]:
-    """Return a reader of a flag whose values have other names in a plan.
+def _reader_with_names(flag: str, names: dict[str, str]) -> Callable[[Settings], Any]:
+    """Return a function that reads ``--flag`` and translates its value to the name in a plan.
 
-    The other names are no values of the flag, so they are not accepted.
+    ``names`` maps values of the flag to names in a plan. If the flag itself has one of the names in
+    a plan, which Megatron would reject, the result equals no value of a plan.
     """
 
     def read(settings: Settings) -> Any:
@@ -46,10 +47,10 @@ def _precision(settings: Settings) -> Any:
         (eight, settings["fp8-recipe"]) if eight is not None else None,
         (four, settings["fp4-recipe"]) if four is not None else None,
     )
-    return PRECISIONS.get(key, f"no precision of a plan: {key}")
+    return PRECISIONS.get(key, "no precision that a plan can have")
 
 
-def _modules(settings: Settings) -> Any:
+def _recompute_modules(settings: Settings) -> Any:
     modules = settings["recompute-modules"]
     # TransformerConfig: selective recompute without modules covers the core attention.
     if settings["recompute-granularity"] == "selective" and modules == ():
@@ -64,7 +65,7 @@ def _zero_stage(settings: Settings) -> Any:
 
 
 SHOWN: tuple[Shown, ...] = (
-    *shown_by(
+    *rows_of_flags(
         LAYOUT,
         {
             "tp": "tensor-model-parallel-size",
@@ -96,10 +97,10 @@ SHOWN: tuple[Shown, ...] = (
         "recompute-granularity",
         lambda s: s["recompute-granularity"] or "none",
     ),
-    (f"{RECOMPUTE}.modules", "recompute-modules", _modules),
+    (f"{RECOMPUTE}.modules", "recompute-modules", _recompute_modules),
     (f"{RECOMPUTE}.method", "recompute-method", lambda s: s["recompute-method"]),
     (f"{RECOMPUTE}.layers", "recompute-num-layers", lambda s: s["recompute-num-layers"]),
-    *shown_by(
+    *rows_of_flags(
         JOB,
         {
             "sequence_length": "seq-length",
@@ -120,7 +121,7 @@ SHOWN: tuple[Shown, ...] = (
             "checkpoint_dir": "save",
         },
     ),
-    (f"{JOB}.lr_decay", "lr-decay-style", _renamed("lr-decay-style", {"WSD": "wsd"})),
+    (f"{JOB}.lr_decay", "lr-decay-style", _reader_with_names("lr-decay-style", {"WSD": "wsd"})),
     (
         f"{JOB}.lr_decay_steps",
         "lr-decay-iters",
@@ -141,13 +142,13 @@ def _replicas(fields: PlanFields) -> Any:
     return fields[f"{LAYOUT}.dp_replicate"] if fields[f"{LAYOUT}.zero_stage"] > 0 else 1
 
 
-def _exchange(fields: PlanFields) -> Any:
+def _cp_exchange_flag(fields: PlanFields) -> Any:
     # With cp 1 nothing is exchanged, and the flag has no effect.
     name = fields[f"{LAYOUT}.cp_comm"] if fields[f"{LAYOUT}.cp"] > 1 else "p2p"
     return ("allgather" if name == "all_gather" else name,)
 
 
-def _hierarchy(fields: PlanFields) -> tuple[int, ...]:
+def _cp_hierarchy_flag(fields: PlanFields) -> tuple[int, ...]:
     inner = fields[f"{LAYOUT}.cp_a2a"]
     return (inner, fields[f"{LAYOUT}.cp"] // inner) if inner > 1 else ()
 
@@ -166,7 +167,7 @@ def _low_precision(*names: str) -> Callable[[PlanFields], bool]:
     return lambda f: f[f"{JOB}.precision"] in names
 
 
-def _stack(fields: PlanFields) -> tuple[str, ...]:
+def _hybrid_layer_spec(fields: PlanFields) -> tuple[str, ...]:
     if not fields[f"{MODEL}.pattern"]:
         return ()
     # Megatron 0.18 renamed the layers from mamba to hybrid.
@@ -181,8 +182,8 @@ def _warmup_steps(fields: PlanFields) -> Any:
 
 IMPLIED: tuple[Implied, ...] = (
     ("num-distributed-optimizer-instances", f"{LAYOUT}.dp_replicate", _replicas),
-    ("cp-comm-type", f"{LAYOUT}.cp_comm", _exchange),
-    ("hierarchical-context-parallel-sizes", f"{LAYOUT}.cp_a2a", _hierarchy),
+    ("cp-comm-type", f"{LAYOUT}.cp_comm", _cp_exchange_flag),
+    ("hierarchical-context-parallel-sizes", f"{LAYOUT}.cp_a2a", _cp_hierarchy_flag),
     ("overlap-param-gather", f"{LAYOUT}.zero_stage", lambda f: f[f"{LAYOUT}.zero_stage"] > 0),
     ("moe-token-dispatcher-type", f"{JOB}.moe_dispatcher", _dispatcher),
     (
@@ -226,7 +227,7 @@ IMPLIED: tuple[Implied, ...] = (
     ),
     # A run resumes from its own checkpoints if no other folder is given.
     ("load", f"{JOB}.load_dir", lambda f: f[f"{JOB}.load_dir"] or f[f"{JOB}.checkpoint_dir"]),
-    ("spec", f"{MODEL}.pattern", _stack),
+    ("spec", f"{MODEL}.pattern", _hybrid_layer_spec),
     # Flags with which every plan trains. Only launch.args could set them.
     ("attention-dropout", ARGS, lambda _: 0.0),
     ("hidden-dropout", ARGS, lambda _: 0.0),

@@ -16,7 +16,7 @@ def verify_layers(arguments: Arguments, sink: Sink) -> None:
     """Report layers that are in no pipeline stage, or in more than one (A08)."""
     layers = arguments.number("num-layers", 0)
     if not layers:
-        _report("A08", "--num-layers is missing", "", sink)
+        _report_wrong_layers("A08", "--num-layers is missing", "", sink)
         return
     pp = arguments.number("pipeline-model-parallel-size", 1)
     pattern = arguments.text("hybrid-layer-pattern")
@@ -37,7 +37,7 @@ def verify_layers(arguments: Arguments, sink: Sink) -> None:
     rest = layers - first - last + with_embedding + with_loss
     if rest < 0 or (chunks and rest % chunks) or (not chunks and rest):
         label = f"{rest} layers left for {chunks} chunks" + ("" if chunks else ", must be 0")
-        _report("A08", f"{layers} layers do not fill {pp} stages evenly", label, sink)
+        _report_wrong_layers("A08", f"{layers} layers do not fill {pp} stages evenly", label, sink)
 
 
 def verify_batch(arguments: Arguments, dp: int, sink: Sink) -> None:
@@ -45,10 +45,14 @@ def verify_batch(arguments: Arguments, dp: int, sink: Sink) -> None:
     batch = arguments.number("global-batch-size", 0)
     micro = arguments.number("micro-batch-size", 0)
     if not batch or not micro:
-        _report("A09", "--global-batch-size or --micro-batch-size is missing", "", sink)
+        _report_wrong_layers(
+            "A09", "--global-batch-size or --micro-batch-size is missing", "", sink
+        )
     elif batch % (micro * dp):
         message = f"the global batch {batch} is not divisible by micro-batch {micro} x dp {dp}"
-        _report("A09", message, f"{batch} % {micro * dp} = {batch % (micro * dp)}, must be 0", sink)
+        _report_wrong_layers(
+            "A09", message, f"{batch} % {micro * dp} = {batch % (micro * dp)}, must be 0", sink
+        )
 
 
 def _virtual_stages(arguments: Arguments, layers: int, pp: int) -> int:
@@ -73,12 +77,14 @@ def _verify_layout(layout: str, pp: int, arguments: Arguments, sink: Sink) -> No
         if flat is None or flat.count(letter) != count:
             found = "not a valid layout" if flat is None else f"{flat.count(letter)} of {letter}"
             message = f"the pipeline layout does not match the model: {found}"
-            _report("A08", message, f"must contain {count} of the letter {letter}", sink)
+            _report_wrong_layers(
+                "A08", message, f"must contain {count} of the letter {letter}", sink
+            )
             return
     stages = (flat or "").count("|") + 1
     if stages % pp:
         message = f"the pipeline layout has {stages} stages for {pp} pipeline ranks"
-        _report("A08", message, f"{stages} % {pp} = {stages % pp}, must be 0", sink)
+        _report_wrong_layers("A08", message, f"{stages} % {pp} = {stages % pp}, must be 0", sink)
 
 
 def _verify_pattern(pattern: str, pp: int, layers: int, sink: Sink) -> None:
@@ -89,11 +95,13 @@ def _verify_pattern(pattern: str, pp: int, layers: int, sink: Sink) -> None:
     letters = re.findall(r"[M*E-]", pattern)
     if len(letters) != layers or len(letters) + pattern.count("|") != len(pattern):
         message = f"the layer pattern does not match the model: {len(letters)} letters"
-        _report("A08", message, f"must be {layers} of M * E -, and | between stages", sink)
+        _report_wrong_layers(
+            "A08", message, f"must be {layers} of M * E -, and | between stages", sink
+        )
     stages = pattern.count("|") + 1
     if stages % pp:
         message = f"the layer pattern has {stages} stages for {pp} pipeline ranks"
-        _report("A08", message, f"{stages} % {pp} = {stages % pp}, must be 0", sink)
+        _report_wrong_layers("A08", message, f"{stages} % {pp} = {stages % pp}, must be 0", sink)
 
 
 def expand_layout(layout: str) -> str | None:
@@ -110,5 +118,5 @@ def expand_layout(layout: str) -> str | None:
     return text if re.fullmatch(r"[Etm|L]+", text) else None
 
 
-def _report(code: str, message: str, label: str, sink: Sink) -> None:
+def _report_wrong_layers(code: str, message: str, label: str, sink: Sink) -> None:
     sink.report(code, Finding(message, label), span=Span(ARGUMENTS, 1, 1))

@@ -23,12 +23,12 @@ Implied = tuple[str, str, Callable[[PlanFields], Any]]
 
 
 def flag_value(flag: str) -> Callable[[Settings], Any]:
-    """Return a reader of the value of ``--flag``."""
+    """Return a function that reads the value of ``--flag``."""
     return lambda settings: settings[flag]
 
 
-def shown_by(prefix: str, flags: dict[str, str]) -> tuple[Shown, ...]:
-    """Return rows of fields whose value is that of a flag; ``flags`` is field -> flag."""
+def rows_of_flags(prefix: str, flags: dict[str, str]) -> tuple[Shown, ...]:
+    """Return a table row for each field in ``flags``, whose value is that of the flag."""
     return tuple((f"{prefix}.{name}", flag, flag_value(flag)) for name, flag in flags.items())
 
 
@@ -37,7 +37,7 @@ def _key_value_heads(settings: Settings) -> Any:
     return settings["num-query-groups" if grouped else "num-attention-heads"]
 
 
-def _window(settings: Settings) -> Any:
+def _attention_window(settings: Settings) -> Any:
     pair = settings["window-size"]
     # The window of TransformerEngine excludes the token itself. Any second number but 0 would
     # let tokens attend to later ones, which no plan does.
@@ -62,11 +62,11 @@ def _activation(fields: PlanFields) -> Any:
 
 
 SHOWN: tuple[Shown, ...] = (
-    *shown_by(MODEL, {"layers": "num-layers", "hidden": "hidden-size", "vocab": "vocab-size"}),
-    *shown_by(MODEL, {"norm_epsilon": "norm-epsilon"}),
-    *shown_by(ATTENTION, {"heads": "num-attention-heads", "head_dim": "kv-channels"}),
-    *shown_by(ATTENTION, {"gate": "attention-output-gate"}),
-    (f"{ATTENTION}.window", "window-size", _window),
+    *rows_of_flags(MODEL, {"layers": "num-layers", "hidden": "hidden-size", "vocab": "vocab-size"}),
+    *rows_of_flags(MODEL, {"norm_epsilon": "norm-epsilon"}),
+    *rows_of_flags(ATTENTION, {"heads": "num-attention-heads", "head_dim": "kv-channels"}),
+    *rows_of_flags(ATTENTION, {"gate": "attention-output-gate"}),
+    (f"{ATTENTION}.window", "window-size", _attention_window),
     (
         f"{ATTENTION}.sinks",
         "softmax-type",
@@ -99,7 +99,7 @@ SHOWN_GROUPED: tuple[Shown, ...] = (
     (f"{ATTENTION}.kv_heads", "num-query-groups", _key_value_heads),
 )
 """Fields of models with grouped-query attention."""
-SHOWN_LATENT = shown_by(
+SHOWN_LATENT = rows_of_flags(
     f"{ATTENTION}.latent",
     {
         "q_lora_rank": "q-lora-rank",
@@ -110,7 +110,7 @@ SHOWN_LATENT = shown_by(
     },
 )
 """Fields of models with multi-latent attention."""
-SHOWN_LINEAR = shown_by(
+SHOWN_LINEAR = rows_of_flags(
     LINEAR,
     {
         "full_attention_every": "linear-attention-freq",
@@ -122,7 +122,7 @@ SHOWN_LINEAR = shown_by(
     },
 )
 """Fields of models with linear attention."""
-SHOWN_MAMBA = shown_by(
+SHOWN_MAMBA = rows_of_flags(
     MAMBA,
     {
         "heads": "mamba-num-heads",
@@ -133,7 +133,7 @@ SHOWN_MAMBA = shown_by(
 )
 """Fields of models with Mamba layers."""
 SHOWN_EXPERTS: tuple[Shown, ...] = (
-    *shown_by(
+    *rows_of_flags(
         EXPERTS,
         {
             "count": "num-experts",
@@ -166,7 +166,7 @@ def _load_balancing(fields: PlanFields) -> Any:
     return "seq_aux_loss" if fields[f"{EXPERTS}.router_bias"] == "buffer" else "aux_loss"
 
 
-def _groups(name: str) -> Callable[[PlanFields], Any]:
+def _router_group_value(name: str) -> Callable[[PlanFields], Any]:
     # A single group restricts nothing, and Megatron has no such router.
     return lambda f: f[f"{EXPERTS}.{name}"] if f[f"{EXPERTS}.groups"] > 1 else None
 
@@ -178,8 +178,8 @@ def _grouped_gemm(fields: PlanFields) -> bool:
 
 
 IMPLIED_EXPERTS: tuple[Implied, ...] = (
-    ("moe-router-num-groups", f"{EXPERTS}.groups", _groups("groups")),
-    ("moe-router-group-topk", f"{EXPERTS}.group_top_k", _groups("group_top_k")),
+    ("moe-router-num-groups", f"{EXPERTS}.groups", _router_group_value("groups")),
+    ("moe-router-group-topk", f"{EXPERTS}.group_top_k", _router_group_value("group_top_k")),
     (
         "moe-router-enable-expert-bias",
         f"{EXPERTS}.router_bias",
@@ -197,12 +197,12 @@ IMPLIED_EXPERTS: tuple[Implied, ...] = (
 """Flags of models with experts."""
 
 
-def _scaled(kind: str, path: str) -> Callable[[PlanFields], Any]:
-    """Return the value at ``path`` if positions have this kind of scaling, else None."""
+def _value_if_scaled(kind: str, path: str) -> Callable[[PlanFields], Any]:
+    """Return a function that reads ``path`` if the scaling of positions is ``kind``, else None."""
     return lambda f: f[path] if f[f"{POSITION}.scaling"] == kind else None
 
 
-def _yarn_only(path: str, default: float) -> Callable[[PlanFields], Any]:
+def _value_if_yarn(path: str, default: float) -> Callable[[PlanFields], Any]:
     return lambda f: f[path] if f.is_yarn else default
 
 
@@ -298,12 +298,12 @@ IMPLIED: tuple[Implied, ...] = (
     (
         "rope-scaling-factor",
         f"{POSITION}.scaling_factor",
-        lambda f: _scaled("llama3", f"{POSITION}.scaling_factor")(f) or 8.0,
+        lambda f: _value_if_scaled("llama3", f"{POSITION}.scaling_factor")(f) or 8.0,
     ),
     (
         "rotary-seq-len-interpolation-factor",
         f"{POSITION}.scaling_factor",
-        _scaled("linear", f"{POSITION}.scaling_factor"),
+        _value_if_scaled("linear", f"{POSITION}.scaling_factor"),
     ),
     (
         "rope-type",
@@ -315,10 +315,14 @@ IMPLIED: tuple[Implied, ...] = (
     (
         "rotary-scaling-factor",
         f"{POSITION}.scaling_factor",
-        _yarn_only(f"{POSITION}.scaling_factor", 1.0),
+        _value_if_yarn(f"{POSITION}.scaling_factor", 1.0),
     ),
-    ("mscale", f"{POSITION}.mscale", _yarn_only(f"{POSITION}.mscale", 1.0)),
-    ("mscale-all-dim", f"{POSITION}.mscale_all_dim", _yarn_only(f"{POSITION}.mscale_all_dim", 0.0)),
+    ("mscale", f"{POSITION}.mscale", _value_if_yarn(f"{POSITION}.mscale", 1.0)),
+    (
+        "mscale-all-dim",
+        f"{POSITION}.mscale_all_dim",
+        _value_if_yarn(f"{POSITION}.mscale_all_dim", 0.0),
+    ),
     (
         "yarn-original-max-position-embeddings",
         f"{POSITION}.original_max_positions",

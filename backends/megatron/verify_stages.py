@@ -25,9 +25,9 @@ MOST_STAGES = 100_000
 
 
 def derive_split(settings: Settings) -> dict[str, Any] | None:
-    """Return field of the plan's layout -> value; None if the flags define no split.
+    """Return the fields of the stage split that the flags define; None if they define none.
 
-    Such flags are reported by ``verify_layers`` or by the fields that they show.
+    In that case, ``verify_layers`` or the comparison of other fields reports the flags.
     """
     numbers = {flag: settings[flag] for flag in SIZES}
     if not all(isinstance(number, int | None) for number in numbers.values()):
@@ -35,7 +35,7 @@ def derive_split(settings: Settings) -> dict[str, Any] | None:
     layers, pp = numbers["num-layers"] or 0, numbers["pipeline-model-parallel-size"] or 0
     if not 0 < pp <= MOST_STAGES or not 0 < layers <= MOST_STAGES:
         return None
-    stages = _stages(settings, layers, pp)
+    stages = _model_chunks(settings, layers, pp)
     if not stages or len(stages) % pp:
         return None
     vpp = len(stages) // pp
@@ -46,24 +46,26 @@ def derive_split(settings: Settings) -> dict[str, Any] | None:
         "split.chunks": [stages[rank::pp] for rank in range(pp)],
     }
     if settings["hybrid-layer-pattern"] is None:
-        found |= _notation(settings)
+        found |= _split_notation(settings)
     return found
 
 
-def _stages(settings: Settings, layers: int, pp: int) -> list[dict[str, Any]] | None:
+def _model_chunks(settings: Settings, layers: int, pp: int) -> list[dict[str, Any]] | None:
     pattern = settings["hybrid-layer-pattern"]
     layout = settings["pipeline-model-parallel-layout"]
     if isinstance(pattern, str):
-        return _chunks([len(part) for part in pattern.split("|")], settings["mtp-num-layers"] or 0)
+        return _chunks_with_layers(
+            [len(part) for part in pattern.split("|")], settings["mtp-num-layers"] or 0
+        )
     if isinstance(layout, str):
         flat = expand_layout(layout)
-        return None if flat is None else _lettered_chunks(flat.split("|"))
+        return None if flat is None else _chunks_of_layout_string(flat.split("|"))
     counts = _even_layers(settings, layers, pp)
-    return None if counts is None else _chunks(counts, settings["mtp-num-layers"] or 0)
+    return None if counts is None else _chunks_with_layers(counts, settings["mtp-num-layers"] or 0)
 
 
-def _chunks(counts: list[int], mtp_layers: int) -> list[dict[str, Any]]:
-    """Return chunks with embedding first, and loss and MTP layers last."""
+def _chunks_with_layers(counts: list[int], mtp_layers: int) -> list[dict[str, Any]]:
+    """Return model chunks: the first has the embedding, the last the loss and the MTP layers."""
     last = len(counts) - 1
     starts = accumulate(counts, initial=0)
     return [
@@ -78,7 +80,7 @@ def _chunks(counts: list[int], mtp_layers: int) -> list[dict[str, Any]]:
     ]
 
 
-def _lettered_chunks(parts: list[str]) -> list[dict[str, Any]]:
+def _chunks_of_layout_string(parts: list[str]) -> list[dict[str, Any]]:
     starts = accumulate((part.count("t") for part in parts), initial=0)
     return [
         {
@@ -93,7 +95,7 @@ def _lettered_chunks(parts: list[str]) -> list[dict[str, Any]]:
 
 
 def _even_layers(settings: Settings, layers: int, pp: int) -> list[int] | None:
-    """Return the layers of each virtual stage without a layout; None if they do not divide."""
+    """Return the layers per virtual stage if no flag lists them; None if division is uneven."""
     vpp = settings["num-virtual-stages-per-pipeline-rank"] or 1
     first = settings["decoder-first-pipeline-num-layers"]
     last = settings["decoder-last-pipeline-num-layers"]
@@ -116,8 +118,8 @@ def _even_layers(settings: Settings, layers: int, pp: int) -> list[int] | None:
     return counts
 
 
-def _notation(settings: Settings) -> dict[str, Any]:
-    """Return the fields of a split that name the flags by which it is given."""
+def _split_notation(settings: Settings) -> dict[str, Any]:
+    """Return the fields of a stage split that state which flags define the split."""
     text = settings["pipeline-model-parallel-layout"]
     with_embedding = settings["account-for-embedding-in-pipeline-split"]
     with_loss = settings["account-for-loss-in-pipeline-split"]

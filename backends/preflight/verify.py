@@ -36,10 +36,10 @@ class PreflightVerifier(Verifier):
         yield Decision("placement.ranks_per_node", expected.get("ranks_per_node"), EXPECTED)
         yield Decision("layout.world", expected.get("world"), EXPECTED)
         for key in sorted(expected.keys() - set(KEYS)):
-            yield Decision("problem.launch.args", f"the key {key}", EXPECTED)
+            yield Decision("problem.launch.args", f"the key {key}", EXPECTED, needed="")
         for name, group in sorted(expected["groups"].items()):
             if not isinstance(group, dict) or group.keys() != {"size", "within"}:
-                yield Decision("problem.launch.args", f"the group {name}", EXPECTED)
+                yield Decision("problem.launch.args", f"the group {name}", EXPECTED, needed="")
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
         """Report changed code (A18), and differences from the rank map.
@@ -82,7 +82,7 @@ def _verify_groups(expected: dict[str, Any], groups: dict[str, Any], sink: Sink)
     test them.
     """
     for name, group in sorted(groups.items()):
-        must, found = _group_span(group), _group_span(expected.get(name))
+        must, found = _group_size_and_spans(group), _group_size_and_spans(expected.get(name))
         # The emitter leaves out families of single ranks, which cannot fail.
         single = found is None and must is not None and must[0] == 1
         if found != must and not single:
@@ -94,7 +94,7 @@ def _verify_groups(expected: dict[str, Any], groups: dict[str, Any], sink: Sink)
         sink.report("A06", message, span=Span(EXPECTED, 1, 1))
 
 
-def _group_span(group: Any) -> tuple[Any, Any] | None:
+def _group_size_and_spans(group: Any) -> tuple[Any, Any] | None:
     """Return (size, [size, stride] pairs) of a group family; None if its entry is damaged."""
     return (group.get("size"), group.get("within")) if isinstance(group, dict) else None
 

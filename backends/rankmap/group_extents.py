@@ -42,7 +42,7 @@ def group_extents(placement: Placement, routed: bool) -> Iterator[GroupExtent]:
     routed experts.
     """
     # With cp 1, dp-cp equals dp and dp-shard-cp equals dp-shard: do not list them twice.
-    no_context_parallel = placement.dense.size("cp") == 1
+    no_context_parallel = placement.dense.group_size("cp") == 1
     families = {family.name: family for family in placement.families}
     for family in (families[name] for name in SHOWN if name in families):
         if (family.name in ("dp-cp", "dp-shard-cp") and no_context_parallel) or (

@@ -20,7 +20,7 @@ def rankmap_csv(plan: AnyPlan) -> str:
 
     The column ``gpu`` is the device index that the local rank uses.
     """
-    header = ",".join((*PLACE, *plan.placement.columns))
+    header = ",".join((*PLACE, *plan.placement.rank_map_columns))
     return "\n".join((header, *_rank_rows(plan.placement), ""))
 
 
@@ -37,7 +37,9 @@ def _rank_rows(placement: Placement) -> list[str]:
     )
     slots = [f"{local},{gpu}" for local, gpu in enumerate(placement.devices or range(each))]
     numbers = [str(number) for number in range(placement.dense.world)]
-    columns = [list(map(numbers.__getitem__, column)) for column in placement.columns.values()]
+    columns = [
+        list(map(numbers.__getitem__, column)) for column in placement.rank_map_columns.values()
+    ]
     places = map(",".join, zip(*columns, strict=True))
     starts = (f"{node},{name}" for node, name in enumerate(names))
     ends = (f"{rack},{domain}" for rack, domain in zip(racks, domains, strict=True))

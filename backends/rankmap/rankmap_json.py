@@ -24,7 +24,7 @@ def rankmap_json(plan: AnyPlan) -> str:
     meshes = {
         "dense": [_axis_as_json(axis.name, axis.size, axis.stride) for axis in placement.dense.axes]
     }
-    if not placement.one_mesh:
+    if not placement.has_one_mesh:
         meshes["expert"] = [_axis_as_json(name, axis.size, axis.stride) for name, axis in expert]
     parts = {
         "format": str(FORMAT),
@@ -48,8 +48,10 @@ def _axis_sizes(placement: Placement) -> dict[str, int]:
     dense = placement.dense
     sizes = {axis.name: axis.size for axis in dense.axes}
     # A mesh may contain an axis as two parts, such as cp-a2a and cp-p2p. Add the size of the whole.
-    sizes |= {whole: dense.size(whole) for whole, parts in SUB_AXES.items() if {*parts} & {*sizes}}
-    axes = () if placement.one_mesh else placement.expert.axes
+    sizes |= {
+        whole: dense.group_size(whole) for whole, parts in SUB_AXES.items() if {*parts} & {*sizes}
+    }
+    axes = () if placement.has_one_mesh else placement.expert.axes
     return sizes | {EXPERT_NAMES.get(axis.name, axis.name): axis.size for axis in axes}
 
 
@@ -70,7 +72,7 @@ def _coordinate_columns(placement: Placement) -> dict[str, str]:
     digits = [str(number) for number in range(placement.dense.world)]
     return {
         name: f"[{','.join(map(digits.__getitem__, column))}]"
-        for name, column in placement.columns.items()
+        for name, column in placement.rank_map_columns.items()
     }
 
 

@@ -38,7 +38,7 @@ def render_serving_page(plan: ServingPlan) -> str:
         "stages": _stage_rows(plan),
         "racks": rack_rows(placement),
         "spans": [process_group_cells(span) for span in group_extents(placement, False)],
-        "columns": tuple(placement.columns),
+        "columns": tuple(placement.rank_map_columns),
         "sample": _sample_rank_rows(plan),
     }
     return render("rankmap", "serving.md.j2", values)
@@ -98,7 +98,7 @@ def _sample_rank_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
             str(rank),
             table_cell(placement.host_of(rank).name, 40),
             str(rank % each),
-            *(str(column[rank]) for column in placement.columns.values()),
+            *(str(column[rank]) for column in placement.rank_map_columns.values()),
         )
         for rank in range(min(plan.layout.gpus, SAMPLE_RANKS))
     ]

@@ -67,7 +67,7 @@ def _stage_row(plan: Plan, stages: tuple[int, ...]) -> tuple[str, ...]:
 
 def _stage_rank_ranges(placement: Placement, stage: int) -> list[tuple[int, int]]:
     """Return (first, last) of every range of consecutive ranks on ``stage``."""
-    axis = placement.dense.axis("pp")
+    axis = placement.dense.axis_by_name("pp")
     period = axis.stride * axis.size
     starts = range(stage * axis.stride, placement.dense.world, period)
     return [(start, start + axis.stride - 1) for start in starts]

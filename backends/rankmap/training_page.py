@@ -41,7 +41,7 @@ def render_training_page(plan: Plan) -> str:
         "alternatives": [_host_order_cells(one) for one in placement.alternatives],
         "proof": plan.placement.proof.summary if plan.placement.alternatives else "",
         "bounds": format_host_order_bounds(plan.placement.proof),
-        "columns": tuple(placement.columns),
+        "columns": tuple(placement.rank_map_columns),
         "sample": _sample_rank_rows(plan),
     }
     return render("rankmap", "rankmap.md.j2", values)
@@ -101,7 +101,7 @@ def format_host_order_bounds(proof: PlacementProof) -> tuple[str, str]:
 def _sample_rank_rows(plan: Plan) -> list[tuple[str, ...]]:
     """Return (rank, host, GPU, coordinates) of at most SAMPLE_RANKS ranks on two hosts."""
     placement = plan.placement
-    columns = placement.columns
+    columns = placement.rank_map_columns
     each = placement.ranks_per_node
     hosts = min(2, len(placement.hosts))
     return [

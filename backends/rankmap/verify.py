@@ -1,4 +1,4 @@
-"""Verifier of the rank map: dependencies between its files, and the decisions that they show.
+"""Verifier of the rank map: dependencies between its files, and the settings that they contain.
 
 ``compiler.verify`` itself compares the rank map with the files of all other targets.
 """
@@ -9,16 +9,18 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from parc.backends.rankmap.verify_document import (
-    document_decisions,
-    table_decisions,
+    read_document_settings,
+    read_table_settings,
     verify_groups_and_sizes,
 )
+from parc.backends.rankmap.verify_page import PAGE, verify_page
+from parc.backends.rankmap.verify_page_tables import PageFacts
 from parc.backends.verifier import Decision, FileDependencies, Verifier
 from parc.compiler.diagnostics import Sink
-from parc.compiler.verify.read_emitted import DOCUMENT, TABLE
+from parc.compiler.verify.read_emitted import DOCUMENT, PLACE, TABLE, read_document
 from parc.compiler.verify.verify_decisions import PLAN, read_plan
 
-FILES = ("rankmap.csv", "rankmap.json", "rankmap.md")
+FILES = ("rankmap.csv", "rankmap.json", PAGE)
 
 
 class RankmapVerifier(Verifier):
@@ -43,15 +45,20 @@ class RankmapVerifier(Verifier):
     def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
         """Yield the hosts, racks, meshes and rank counts of the table and the document."""
         if TABLE in artifacts:
-            yield from table_decisions(artifacts[TABLE])
+            yield from read_table_settings(artifacts[TABLE])
         if DOCUMENT in artifacts and PLAN in artifacts:
             serving = "service" in read_plan(artifacts[PLAN])["problem"]
-            yield from document_decisions(artifacts[DOCUMENT], serving)
+            yield from read_document_settings(artifacts[DOCUMENT], serving)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report groups and sizes of ``rankmap.json`` that contradict its meshes (A06)."""
-        if DOCUMENT in artifacts:
-            verify_groups_and_sizes(artifacts[DOCUMENT], sink)
+        """Report groups and sizes that contradict the meshes, and rows of the page (A06)."""
+        if DOCUMENT not in artifacts:
+            return
+        verify_groups_and_sizes(artifacts[DOCUMENT], sink)
+        if {PAGE, TABLE, PLAN} <= artifacts.keys():
+            facts = PageFacts(read_document(artifacts[DOCUMENT]), read_plan(artifacts[PLAN]))
+            columns = artifacts[TABLE].partition("\n")[0].split(",")[len(PLACE) :]
+            verify_page(artifacts[PAGE], facts, columns, sink)
 
 
 VERIFIER = RankmapVerifier()

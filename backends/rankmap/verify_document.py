@@ -1,4 +1,4 @@
-"""Decisions that the rank map shows, and consistency of its process groups."""
+"""Settings of a plan that the rank map contains, and consistency of its process groups."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GROUP_KEYS = {"across", "axes", "count", "mesh", "size", "within"}
 FOREIGN = "problem.launch.args"
 
 
-def table_decisions(text: str) -> Iterator[Decision]:
+def read_table_settings(text: str) -> Iterator[Decision]:
     """Yield the hosts, racks and rank counts in ``rankmap.csv``."""
     table = read_table(text)
     ranks = max(1, table["node_rank"].count(table["node_rank"][0]))
@@ -35,11 +35,11 @@ def table_decisions(text: str) -> Iterator[Decision]:
             strict=True,
         )
     ]
-    yield from _place_decisions(places, TABLE)
+    yield from _read_host_settings(places, TABLE)
     yield Decision("placement.ranks_per_node", ranks, TABLE)
 
 
-def document_decisions(text: str, serving: bool) -> Iterator[Decision]:
+def read_document_settings(text: str, serving: bool) -> Iterator[Decision]:
     """Yield the framework, hosts, rank order, meshes and rank counts in ``rankmap.json``.
 
     ``serving`` is True for the rank map of a serving job.
@@ -56,15 +56,15 @@ def document_decisions(text: str, serving: bool) -> Iterator[Decision]:
     yield Decision("layout.gpus" if serving else "layout.world", tree.get("world"), DOCUMENT)
     hosts = [one if isinstance(one, dict) else {} for one in tree["hosts"]]
     places = [(one.get("name"), one.get("rack"), one.get("nvlink_domain")) for one in hosts]
-    yield from _place_decisions(places, DOCUMENT)
+    yield from _read_host_settings(places, DOCUMENT)
     meshes = tree.get("meshes")
     for name, mesh in meshes.items() if isinstance(meshes, dict) else ():
-        yield Decision(f"placement.{name}", _axes(mesh), DOCUMENT)
+        yield Decision(f"placement.{name}", _mesh_axes(mesh), DOCUMENT)
     for key in sorted(tree.keys() - KEYS):
-        yield Decision(FOREIGN, f"the key {key}", DOCUMENT)
+        yield Decision(FOREIGN, f"the key {key}", DOCUMENT, needed="")
 
 
-def _place_decisions(places: list[tuple[Any, Any, Any]], file: str) -> Iterator[Decision]:
+def _read_host_settings(places: list[tuple[Any, Any, Any]], file: str) -> Iterator[Decision]:
     """Yield the names of the hosts by node rank, and their racks and NVLink domains."""
     yield Decision("placement.hosts", [name for name, _, _ in places], file)
 
@@ -82,8 +82,8 @@ def _place_decisions(places: list[tuple[Any, Any, Any]], file: str) -> Iterator[
     yield Decision("problem.cluster.racks", found, file, accepts=is_planned)
 
 
-def _axes(mesh: Any) -> Any:
-    """Return the axes of a mesh as plan.json has them."""
+def _mesh_axes(mesh: Any) -> Any:
+    """Return the axes of a mesh with the same keys and names as in plan.json."""
     if not isinstance(mesh, list) or not all(isinstance(axis, dict) for axis in mesh):
         return mesh
     return [
@@ -113,9 +113,9 @@ def verify_groups_and_sizes(text: str, sink: Sink) -> None:
     found.setdefault("expert", found["dense"])
     _verify_sizes(tree["sizes"], {**found["dense"], **found["expert"]}, sink)
     for name, group in sorted(tree["groups"].items()):
-        if not isinstance(group, dict) or not _follows_from(group, found):
+        if not isinstance(group, dict) or not _matches_axes(group, found):
             message = f"groups.{name} does not follow from its axes and its mesh"
-            sink.report("A06", message, span=Span(DOCUMENT, _line(text, name), 1))
+            sink.report("A06", message, span=Span(DOCUMENT, _line_of_group(text, name), 1))
 
 
 def _verify_sizes(sizes: Mapping[str, Any], axes: Mapping[Any, Any], sink: Sink) -> None:
@@ -129,8 +129,8 @@ def _verify_sizes(sizes: Mapping[str, Any], axes: Mapping[Any, Any], sink: Sink)
             sink.report("A06", f"{message} {expected.get(name)!r:.40}", span=Span(DOCUMENT, 1, 1))
 
 
-def _follows_from(group: Mapping[str, Any], meshes: Mapping[str, Mapping[Any, Any]]) -> bool:
-    """Return True if the size, the number and the spans of a group family are those of its axes."""
+def _matches_axes(group: Mapping[str, Any], meshes: Mapping[str, Mapping[Any, Any]]) -> bool:
+    """Return True if size, number and spans of a group family match the axes of its mesh."""
     mesh, names = meshes.get(str(group.get("mesh"))), group.get("axes")
     if group.keys() != GROUP_KEYS or mesh is None or not isinstance(names, list):
         return False
@@ -153,6 +153,6 @@ def _follows_from(group: Mapping[str, Any], meshes: Mapping[str, Mapping[Any, An
     return all(group.get(key) == value for key, value in expected.items())
 
 
-def _line(text: str, name: str) -> int:
+def _line_of_group(text: str, name: str) -> int:
     at = text.find(f'\n"{name}": {{"across"')
     return text.count("\n", 0, at) + 2 if at >= 0 else 1

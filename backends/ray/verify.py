@@ -12,7 +12,11 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from parc.backends.registry import verifier
-from parc.backends.shared.verify_environment import Export, environment_decisions, verify_required
+from parc.backends.shared.verify_environment import (
+    Export,
+    read_environment_settings,
+    verify_required,
+)
 from parc.backends.verifier import (
     Decision,
     EngineVerifier,
@@ -56,24 +60,28 @@ class RayVerifier(Verifier):
             return
         text = artifacts[PROGRAM]
         found, plan = read_document(text), read_plan(artifacts[PLAN])
-        words, variables = _texts(found, "command"), _variables(found)
-        engine = _engine(plan)
+        words, variables = _string_list(found, "command"), _environment_variables(found)
+        engine = _engine_verifier(plan)
         if engine is not None:
-            yield from engine.command_decisions(PROGRAM, words, variables, plan)
+            yield from engine.read_command_settings(PROGRAM, words, variables, plan)
             exports = [Export(name, value, 1) for name, value in variables.items()]
             required = engine.required_environment(plan, variables)
             user = dict(plan["problem"]["launch"]["env"])
-            yield from environment_decisions(PROGRAM, exports, required, user)
+            yield from read_environment_settings(PROGRAM, exports, required, user)
         for key in sorted(found.keys() - set(KEYS)):
-            yield Decision("problem.launch.args", f"the key {key}", PROGRAM, _line(text, key))
-        yield from _placement_decisions(text, found)
+            path, line = "problem.launch.args", _line_of_key(text, key)
+            yield Decision(path, f"the key {key}", PROGRAM, line, key, needed="")
+        yield from _read_placement_settings(text, found)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report variables that the network of the plan requires (A18)."""
+        """Report variables that the network of the plan requires, if missing or changed (A18)."""
         if PROGRAM not in artifacts or PLAN not in artifacts:
             return
-        plan, variables = read_plan(artifacts[PLAN]), _variables(read_document(artifacts[PROGRAM]))
-        engine = _engine(plan)
+        plan, variables = (
+            read_plan(artifacts[PLAN]),
+            _environment_variables(read_document(artifacts[PROGRAM])),
+        )
+        engine = _engine_verifier(plan)
         if engine is not None:
             exports = [Export(name, value, 1) for name, value in variables.items()]
             required = engine.required_environment(plan, variables)
@@ -101,13 +109,13 @@ class RayVerifier(Verifier):
             sink.report("A07", message, span=span)
 
 
-def _engine(plan: Mapping[str, Any]) -> EngineVerifier | None:
+def _engine_verifier(plan: Mapping[str, Any]) -> EngineVerifier | None:
     return cast(EngineVerifier | None, verifier(plan["problem"]["framework"]))
 
 
-def _placement_decisions(text: str, found: Mapping[str, Any]) -> Iterable[Decision]:
-    """Yield the decisions about engines, hosts and the port."""
-    engines, line = _node_ranks_per_engine(found), _line(text, "engines")
+def _read_placement_settings(text: str, found: Mapping[str, Any]) -> Iterable[Decision]:
+    """Yield the settings for engines, hosts and the port."""
+    engines, line = _node_ranks_per_engine(found), _line_of_key(text, "engines")
     ranks = [node for engine in engines for node in engine]
     sizes = {len(engine) for engine in engines}
     each = ranks.count(ranks[0]) if ranks else 0
@@ -122,18 +130,18 @@ def _placement_decisions(text: str, found: Mapping[str, Any]) -> Iterable[Decisi
         "placement.hosts",
         hosts or nodes,
         PROGRAM,
-        _line(text, "hosts"),
+        _line_of_key(text, "hosts"),
         accepts=lambda names: hosts == names or (not hosts and type(hosts) is list),
     )
     yield Decision(
         "placement.hosts",
         nodes,
         PROGRAM,
-        _line(text, "nodes"),
+        _line_of_key(text, "nodes"),
         accepts=lambda names: type(nodes) is int and nodes == len(names),
     )
-    yield Decision("problem.cluster.named", bool(hosts), PROGRAM, _line(text, "hosts"))
-    yield Decision("problem.endpoint.port", found.get("port"), PROGRAM, _line(text, "port"))
+    yield Decision("problem.cluster.named", bool(hosts), PROGRAM, _line_of_key(text, "hosts"))
+    yield Decision("problem.endpoint.port", found.get("port"), PROGRAM, _line_of_key(text, "port"))
 
 
 def _node_ranks_per_engine(plan: Mapping[str, Any]) -> list[list[Any]]:
@@ -148,20 +156,20 @@ def _node_ranks_per_engine(plan: Mapping[str, Any]) -> list[list[Any]]:
     return engines
 
 
-def _line(text: str, key: str) -> int:
+def _line_of_key(text: str, key: str) -> int:
     """Return the line of a key of the document; 1 if it is absent."""
     at = text.find(f'"{key}":')
     return text.count("\n", 0, at) + 1 if at >= 0 else 1
 
 
-def _texts(found: Mapping[str, Any], key: str) -> list[str]:
+def _string_list(found: Mapping[str, Any], key: str) -> list[str]:
     value = found.get(key)
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise Malformed(PROGRAM, 1, f"{key} is not a list of texts")
     return value
 
 
-def _variables(found: Mapping[str, Any]) -> dict[str, str]:
+def _environment_variables(found: Mapping[str, Any]) -> dict[str, str]:
     value = found.get("environment")
     if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
         raise Malformed(PROGRAM, 1, "environment is not a mapping of texts")
@@ -180,11 +188,11 @@ def read_document(text: str) -> dict[str, Any]:
 
 
 def _split_program(text: str) -> tuple[ast.Module, str]:
-    """Return the program with an empty plan, and the text of the plan; Malformed without one."""
+    """Return (program with an empty plan, text of the plan); raise Malformed without a plan."""
     module = parse_program(PROGRAM, text)
     for place, one in enumerate(module.body):
         if isinstance(one, ast.Assign) and getattr(one.targets[0], "id", "") == "PLAN":
-            literal = _literal(one.value)
+            literal = _json_loads_argument(one.value)
             if literal:
                 empty = ast.parse(EMPTY).body[0]
                 body = [*module.body[:place], ast.copy_location(empty, one)]
@@ -192,7 +200,7 @@ def _split_program(text: str) -> tuple[ast.Module, str]:
     raise Malformed(PROGRAM, 1, "it has no PLAN = json.loads('...')")
 
 
-def _literal(value: ast.expr) -> str:
+def _json_loads_argument(value: ast.expr) -> str:
     """Return the text in ``json.loads(TEXT)``; empty for any other expression."""
     if not isinstance(value, ast.Call) or ast.unparse(value.func) != "json.loads":
         return ""
@@ -217,8 +225,8 @@ def _code_without_settings(text: str, entry: tuple[str, str, str]) -> ast.Module
 
 
 def _verify_code(artifacts: Mapping[str, str], sink: Sink) -> None:
-    """Report code that PARC does not emit (A18); the entry of the engine is part of the code."""
-    engine = _engine(read_plan(artifacts[PLAN])) if PLAN in artifacts else None
+    """Report code of ``ray/serve.py`` that differs from the code that PARC emits (A18)."""
+    engine = _engine_verifier(read_plan(artifacts[PLAN])) if PLAN in artifacts else None
     if engine is not None and engine.ray_entry is not None:
         code = _code_without_settings(artifacts[PROGRAM], engine.ray_entry)
         verify_code(PROGRAM, code, read_program_digests(PACKAGE)[PROGRAM].code, sink)

@@ -14,7 +14,7 @@ def mesh_in_order(order: str, sizes: dict[str, int]) -> Mesh:
     ``sizes`` maps the name of an axis to its size. ``order`` may contain axes that are not in
     ``sizes``.
     """
-    return Mesh.of(tuple((name, sizes[name]) for name in order.split("-") if name in sizes))
+    return Mesh.from_sizes(tuple((name, sizes[name]) for name in order.split("-") if name in sizes))
 
 
 def expert_mesh(layout: Layout) -> Mesh:

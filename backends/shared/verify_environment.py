@@ -49,7 +49,7 @@ class Export:
 
 
 def network_variables(problem: Mapping[str, Any]) -> dict[str, str]:
-    """Return name -> value of the variables that the network between hosts requires.
+    """Return the values of the environment variables that the network between hosts requires.
 
     ``problem`` is the section of plan.json with the cluster and ``launch.network_interface``.
     """
@@ -76,9 +76,9 @@ def verify_required(
     user: Mapping[str, str],
     sink: Sink,
 ) -> None:
-    """Report variables that the network requires, and that are missing or have another value (A18).
+    """Report each required variable that is missing or has another value (A18).
 
-    ``user`` are the variables of ``launch.env``, which replace required ones.
+    ``user`` are the variables of ``launch.env``; their values may differ from the required ones.
     """
     found = {one.name: one for one in exports}
     last = exports[-1].line if exports else 1
@@ -88,13 +88,13 @@ def verify_required(
         one = found.get(name)
         state = f"{name} is {one.value!r:.40}" if one else f"{name} is not set"
         message = f"{state}, the network of the plan needs {value!r:.40}"
-        report_change(file, one.line if one else last, message, "", sink)
+        report_change(file, one.line if one else last, message, sink)
 
 
-def environment_decisions(
+def read_environment_settings(
     file: str, exports: Sequence[Export], required: Mapping[str, str], user: Mapping[str, str]
 ) -> Iterator[Decision]:
-    """Yield the variables of ``launch.env``; they include each variable that is not required."""
+    """Yield the setting ``launch.env``: its variables, and all variables that are not required."""
     found = {one.name: one for one in exports}
     pairs = [[name, found[name].value] for name in user if name in found]
     # The last export of a repeated variable counts.

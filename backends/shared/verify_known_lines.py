@@ -9,8 +9,8 @@ renders, so an edit of the script is named, and so is a mistake in the template.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
@@ -30,15 +30,17 @@ _BLANK_LINES = re.compile(r"\n+")
 _EXPORT = re.compile(r"export ([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _LITERAL, _EXPANDED = re.compile(r"'[^']*'|\\."), re.compile(r"[$`]")
 _GROUPS = {"nodes": r"\S*?", "ranks": r"\S*?"}
-"""Hole with a single word -> pattern."""
+"""Placeholder for a single word -> pattern of the word."""
 ENVIRONMENT = "<environment>"
 """Line that stands for consecutive exports of literal values."""
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
-    """A value in a script that a decision, or another check, compares."""
+class ExpectedValue:
+    """A value in a script, which is compared with the plan or by another check."""
 
+    name: str
+    """Name of its placeholder in the lines of the script."""
     text: str = ""
     """Expected shell text."""
     path: str = ""
@@ -51,13 +53,13 @@ class ScriptLines:
 
     lines: tuple[ShellLine, ...]
     """Commands; the first run of exports is one line, ``ENVIRONMENT``."""
-    exports: Mapping[str, tuple[str, int]]
+    exports: Mapping[str, tuple[str, int]] = field(hash=False)
     """Variable -> (value, line); the last export of a variable wins."""
 
 
 @lru_cache(maxsize=8)
 def read_script(text: str) -> ScriptLines:
-    """Return the commands of a script in one notation of blanks and quotes."""
+    """Return the commands of a script, with blanks and quotes in a uniform notation."""
     lines: list[ShellLine] = []
     exports: dict[str, tuple[str, int]] = {}
     for line in command_lines(text):
@@ -92,9 +94,10 @@ def literal_export(text: str) -> tuple[str, str] | None:
 
 
 def plain_notation(text: str) -> str:
-    """Return a command without quotes that change nothing, and without comments of inner programs.
+    """Return a command without quotes that have no effect.
 
-    A quoted text over several lines is a program, whose indentation and comments are free.
+    A quoted text over several lines is a program, such as one of awk; its comments, blank lines
+    and indentation are removed too.
     """
     text = _NOT_EMPTY.sub(r"\1 ", text)
     return "".join(map(_plain_piece, _PIECE.findall(text)))
@@ -112,8 +115,8 @@ def _plain_piece(piece: str) -> str:
 
 
 @cache
-def _sections(package: str, name: str) -> tuple[tuple[frozenset[str], bool, str], ...]:
-    """Return (conditions, negated, text) of each section of ``NAME.lines``."""
+def _read_sections(package: str, name: str) -> tuple[tuple[frozenset[str], bool, str], ...]:
+    """Return the sections of ``NAME.lines`` as (conditions, True if negated, text)."""
     found: list[tuple[frozenset[str], bool, str]] = []
     conditions, negated, lines = frozenset[str](), False, list[str]()
     text = files(package).joinpath(f"{name}.lines").read_text("utf-8")
@@ -130,22 +133,32 @@ def _sections(package: str, name: str) -> tuple[tuple[frozenset[str], bool, str]
 
 def known_lines(
     package: str, name: str, conditions: Collection[str], texts: Mapping[str, str]
-) -> list[str]:
-    """Return the commands of ``NAME.lines`` under ``conditions``.
+) -> tuple[str, ...]:
+    """Return the commands of ``NAME.lines`` whose conditions are met by ``conditions``.
 
-    ``texts`` replace the holes of their names, the other holes remain.
+    Each placeholder ``<<name>>`` is replaced by the text of that name in ``texts``. Placeholders
+    that ``texts`` lacks remain.
     """
     lines = "\n".join(
         text
-        for needed, negated, text in _sections(package, name)
+        for needed, negated, text in _read_sections(package, name)
         if (needed <= set(conditions)) is not negated
     )
-    return list(_commands(_HOLE.sub(lambda found: texts.get(found[1], found[0]), lines)))
+    return _plain_commands(_HOLE.sub(lambda found: texts.get(found[1], found[0]), lines))
 
 
 @lru_cache(maxsize=8)
-def _commands(text: str) -> tuple[str, ...]:
+def _plain_commands(text: str) -> tuple[str, ...]:
     return tuple(plain_notation(line.text) for line in command_lines(text))
+
+
+@dataclass(frozen=True, slots=True)
+class FoundValue:
+    """Text that a line of a script has in the place of ``value``."""
+
+    value: ExpectedValue
+    text: str
+    line: ShellLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,55 +167,52 @@ class Comparison:
 
     found: tuple[ShellLine, ...]
     expected: tuple[str, ...]
-    """Lines that the script must have; values that a decision compares are those of the script."""
-    decisions: tuple[Decision, ...]
+    """Lines that the script must have. Values that are compared with the plan are left as found."""
+    values: tuple[FoundValue, ...]
+
+    def decisions(self, file: str, plan: Mapping[str, Any]) -> Iterator[Decision]:
+        """Yield the settings in the script ``file``, for comparison with ``plan``.
+
+        If the text in the script is the expected one, the setting has the value of the plan.
+        """
+        for one in self.values:
+            path, needed = one.value.path, plain_notation(one.value.text)
+            number, setting = one.line.number, one.line.text.split("\n")[0]
+            if path and one.text == needed:
+                yield Decision(path, planned_value(plan, path), file, number, setting)
+            elif path:
+                yield Decision(path, one.text, file, number, setting, needed=needed)
 
 
+# Verifiers compare a script once for its decisions and once for its lines.
+@lru_cache(maxsize=4)
 def compare_lines(
-    file: str,
-    script: ScriptLines,
-    known: Sequence[str],
-    values: Mapping[str, Value],
-    plan: Mapping[str, Any],
+    script: ScriptLines, known: tuple[str, ...], values: tuple[ExpectedValue, ...]
 ) -> Comparison:
-    """Return the expected lines of ``script``, and the decisions that its values make.
-
-    A decision has the value of ``plan`` if the text in the script is the expected one.
-    """
+    """Return the lines that ``script`` must have, and its texts in the places of ``values``."""
+    by_name = {one.name: one for one in values}
     unused = list(script.lines)
     expected: list[str] = []
-    decisions: list[Decision] = []
+    texts: list[FoundValue] = []
     for line in known:
-        pattern, names = _pattern(line)
+        if not _HOLE.search(line):
+            expected.append(line)
+            continue
+        pattern, names = _line_pattern(line)
         match = next((m for one in unused if (m := pattern.fullmatch(one.text))), None)
-        if not names or match is None:
-            expected.append(_HOLE.sub(lambda found: values[found[1]].text, line))
+        if match is None:
+            expected.append(_HOLE.sub(lambda found: by_name[found[1]].text, line))
             continue
         place = next(at for at, one in enumerate(unused) if one.text == match.string)
         found = unused.pop(place)
         expected.append(found.text)
-        decisions += _decisions(file, found, zip(names, match.groups(), strict=True), values, plan)
-    return Comparison(script.lines, tuple(expected), tuple(decisions))
+        pairs = zip(names, match.groups(), strict=True)
+        texts += [FoundValue(by_name[name], text, found) for name, text in pairs]
+    return Comparison(script.lines, tuple(expected), tuple(texts))
 
 
-def _decisions(
-    file: str,
-    line: ShellLine,
-    texts: Iterable[tuple[str, str]],
-    values: Mapping[str, Value],
-    plan: Mapping[str, Any],
-) -> Iterator[Decision]:
-    for name, text in texts:
-        value = values[name]
-        if value.path:
-            expected = plain_notation(value.text)
-            same = text == expected
-            shown = planned_value(plan, value.path) if same else f"{text} (must be {expected})"
-            yield Decision(value.path, shown, file, line.number, line.text.split("\n")[0])
-
-
-def _pattern(line: str) -> tuple[re.Pattern[str], list[str]]:
-    """Return a pattern of ``line``, and the names of the holes that its groups capture."""
+def _line_pattern(line: str) -> tuple[re.Pattern[str], list[str]]:
+    """Return a pattern for ``line``, and the names of the placeholders that its groups capture."""
     parts = _HOLE.split(line)
     names = parts[1::2]
     # A hole that occurs twice on a line has one text.
@@ -217,13 +227,14 @@ def _pattern(line: str) -> tuple[re.Pattern[str], list[str]]:
 
 def iterate_differences(
     found: Mapping[str, tuple[str, int]], expected: Mapping[str, str]
-) -> Iterator[tuple[str, str, int]]:
-    """Yield (name, difference in words, line) for settings that differ from the expected ones."""
+) -> Iterator[tuple[str, str, str, int]]:
+    """Yield (name, text in the file, needed text, line) for settings that are not as expected.
+
+    A text is ``NAME=VALUE``, or empty without the setting.
+    """
     for name in sorted(found.keys() | expected.keys()):
         text, line = found.get(name, (None, 1))
-        wanted = expected.get(name)
-        if text == wanted:
-            continue
-        shown = f"{name} is absent" if text is None else f"{name}={text}"
-        must = "must be absent" if wanted is None else f"must be {wanted}"
-        yield name, f"{shown} ({must})", line
+        needed = expected.get(name)
+        if text != needed:
+            here, must = ("" if one is None else f"{name}={one}" for one in (text, needed))
+            yield name, here, must, line

@@ -37,9 +37,10 @@ _INHERITED = re.compile(r"^for name in ([^\n;]+); do\n +export \"\$name\"$", re.
 
 
 def expected_environment(plan: Mapping[str, Any], framework: Mapping[str, str]) -> dict[str, str]:
-    """Return variable -> value; ``framework`` are the variables that the framework requires.
+    """Return the environment variables that the launch script must set, with their values.
 
-    The variables of ``launch.env`` replace others of the same name.
+    ``framework`` are those that the framework requires. A variable of ``launch.env`` replaces any
+    other variable of the same name.
     """
     problem = plan["problem"]
     node = problem["cluster"]["node"]
@@ -57,7 +58,7 @@ def expected_environment(plan: Mapping[str, Any], framework: Mapping[str, str]) 
 
 
 def mark_setup(text: str) -> str:
-    """Return the script with ``MARKER`` instead of ``launch.setup``; line numbers stay."""
+    """Return the script with ``MARKER`` in place of ``launch.setup``; line numbers stay."""
     found = _BLOCK.search(text)
     if found is None:
         return text
@@ -74,7 +75,7 @@ def inherited_names(text: str) -> list[str]:
         return []
 
 
-def setup_decisions(file: str, text: str) -> Iterator[Decision]:
+def read_setup_settings(file: str, text: str) -> Iterator[Decision]:
     """Yield the commands of ``launch.setup`` and the names of the inherited variables."""
     block = _BLOCK.search(text)
     lines = block["lines"].split("\n")[:-1] if block else []

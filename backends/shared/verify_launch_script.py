@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from parc.backends.shared.verify_known_lines import (
     Comparison,
+    ExpectedValue,
     ScriptLines,
-    Value,
     compare_lines,
     iterate_differences,
     known_lines,
@@ -24,7 +24,7 @@ from parc.backends.shared.verify_launch_environment import (
     DEVICES,
     expected_environment,
     mark_setup,
-    setup_decisions,
+    read_setup_settings,
 )
 from parc.backends.verifier import (
     Decision,
@@ -50,17 +50,17 @@ PROGRAM = "problem.launch.program"
 HOSTS_FILES = {"torchrun": "hosts", "slurm": "hostfile", "deepspeed": "hostfile"}
 """Folder of a launch script -> name of its file of hosts."""
 DAMAGED = (TypeError, KeyError, AttributeError, ValueError, IndexError, ArithmeticError)
-"""Errors of the computation with fields of a plan that have values of other types."""
+"""Errors of the computation with fields of a plan that have values of the wrong type."""
 
 
 def verify_launch_script(file: str, text: str, job: JobShape, sink: Sink) -> None:
-    """Report rank counts, or a rendezvous host, that differ from the rank map (A07)."""
+    """Report rank counts and rendezvous hosts that differ from the rank map (A07)."""
     verify_numbers(file, text, job.launcher or TORCHRUN, job, sink)
     verify_rendezvous(file, text, job.hosts, sink)
 
 
 def exported_devices(text: str) -> list[str] | None:
-    """Return the GPU indices that the script makes visible, by local rank; None if it sets none."""
+    """Return the GPU indices that the script makes visible, by local rank; None if not set."""
     found = _DEVICES.search(text)
     return found[1].split(",") if found else None
 
@@ -82,27 +82,27 @@ def program_start(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Prog
     return ProgramStart(program=program, arguments=words, environment=start.environment)
 
 
-def launch_script_decisions(
+def read_launch_script_settings(
     file: str,
     plan: Mapping[str, Any],
     artifacts: Mapping[str, str],
     launcher: tuple[str, ...] = (),
 ) -> Iterator[Decision]:
-    """Yield the decisions that a launch script shows: environment, program, arguments and port.
+    """Yield the settings in a launch script: environment, program, arguments and port.
 
-    ``launcher`` are the words of a launcher in place of torchrun.
+    ``launcher`` is the command of a launcher that replaces torchrun, as a list of words.
     """
-    start = _start(plan, artifacts, launcher)
+    start = _checked_program_start(plan, artifacts, launcher)
     if start is None:
         return
     script = read_script(mark_setup(artifacts[file]))
-    yield from setup_decisions(file, artifacts[file])
-    result = _compare(file, plan, script, start)
-    yield from result.decisions
+    yield from read_setup_settings(file, artifacts[file])
+    result = _compare_script_lines(file, plan, script, start)
+    yield from result.decisions(file, plan)
     if not start.program:
         # The last command names the module instead; verify_launch_lines compares it.
         yield Decision(PROGRAM, planned_value(plan, PROGRAM), file)
-    yield from environment_decisions(file, script, plan, start.environment)
+    yield from read_environment_settings(file, script, plan, start.environment)
 
 
 def verify_launch_lines(
@@ -114,38 +114,38 @@ def verify_launch_lines(
 ) -> None:
     """Report commands of a launch script that the plan does not need, or that are missing (A18).
 
-    ``launcher`` are the words of a launcher in place of torchrun.
+    ``launcher`` is the command of a launcher that replaces torchrun, as a list of words.
     """
-    start = _start(plan, artifacts, launcher)
+    start = _checked_program_start(plan, artifacts, launcher)
     if start is not None:
         script = read_script(mark_setup(artifacts[file]))
-        result = _compare(file, plan, script, start)
+        result = _compare_script_lines(file, plan, script, start)
         verify_program(file, result.found, result.expected, sink)
 
 
-def _start(
+def _checked_program_start(
     plan: Mapping[str, Any], artifacts: Mapping[str, str], launcher: tuple[str, ...]
 ) -> ProgramStart | None:
     try:
         start = program_start(plan, artifacts)
         return replace(start, launcher=launcher) if start is not None and launcher else start
     except DAMAGED:
-        raise Malformed(PLAN, 1, "problem.launch has a value of another type") from None
+        raise Malformed(PLAN, 1, "problem.launch has a value of the wrong type") from None
 
 
-def environment_decisions(
+def read_environment_settings(
     file: str, script: ScriptLines, plan: Mapping[str, Any], framework: Mapping[str, str]
 ) -> Iterator[Decision]:
-    """Yield ``launch.env`` once per variable that differs from the planned ones."""
+    """Yield the setting ``launch.env``, and one difference per variable that is not as planned."""
     path = "problem.launch.env"
     try:
         expected = expected_environment(plan, framework)
     except DAMAGED:
-        raise Malformed(PLAN, 1, "problem.cluster has a value of another type") from None
+        raise Malformed(PLAN, 1, "problem.cluster has a value of the wrong type") from None
     found = {name: one for name, one in script.exports.items() if name not in DEVICES}
     wanted = {name: one for name, one in expected.items() if name not in DEVICES}
-    for name, words, line in iterate_differences(found, wanted):
-        yield Decision(path, words, file, line, f"export {name}" if name in found else "")
+    for name, text, needed, line in iterate_differences(found, wanted):
+        yield Decision(path, text, file, line, f"export {name}" if text else "", needed=needed)
     yield Decision(path, planned_value(plan, path), file)
     yield Decision(
         "problem.launch.network_interface",
@@ -154,12 +154,12 @@ def environment_decisions(
     )
 
 
-def _compare(
+def _compare_script_lines(
     file: str, plan: Mapping[str, Any], script: ScriptLines, start: ProgramStart
 ) -> Comparison:
     """Compare the commands of a launch script with those that the plan needs."""
     try:
-        conditions = set(_conditions(plan, start))
+        conditions = set(_script_conditions(plan, start))
         launch = plan["problem"]["launch"]
         texts = {
             "node_count": str(len(plan["placement"]["hosts"])),
@@ -170,21 +170,21 @@ def _compare(
             "start": f"-m {start.module}" if start.module else '"$program"',
             "hosts_file": HOSTS_FILES[file.partition("/")[0]],
         }
-        values = {
-            "nodes": Value(str(len(plan["placement"]["hosts"]))),
-            "ranks": Value(str(plan["placement"]["ranks_per_node"])),
-            "master": Value(shlex.quote(plan["placement"]["hosts"][0])),
-            "port": Value(str(launch["master_port"]), "problem.launch.master_port"),
-            "program": Value(start.program, PROGRAM),
-            "arguments": Value(start.arguments, "problem.launch.args"),
-        }
+        values = (
+            ExpectedValue("nodes", str(len(plan["placement"]["hosts"]))),
+            ExpectedValue("ranks", str(plan["placement"]["ranks_per_node"])),
+            ExpectedValue("master", shlex.quote(plan["placement"]["hosts"][0])),
+            ExpectedValue("port", str(launch["master_port"]), "problem.launch.master_port"),
+            ExpectedValue("program", start.program, PROGRAM),
+            ExpectedValue("arguments", start.arguments, "problem.launch.args"),
+        )
     except DAMAGED:
-        raise Malformed(PLAN, 1, "problem.launch has a value of another type") from None
+        raise Malformed(PLAN, 1, "problem.launch has a value of the wrong type") from None
     known = known_lines(PACKAGE, LINES, conditions, texts)
-    return compare_lines(file, script, known, values, plan)
+    return compare_lines(script, known, values)
 
 
-def _conditions(plan: Mapping[str, Any], start: ProgramStart) -> Iterator[str]:
+def _script_conditions(plan: Mapping[str, Any], start: ProgramStart) -> Iterator[str]:
     problem = plan["problem"]
     single = len(plan["placement"]["hosts"]) == 1
     yield "single" if single else "several"

@@ -1,7 +1,7 @@
-"""Decisions that fsdp, torchtitan and accelerate share.
+"""Readers of settings that fsdp, torchtitan and accelerate share.
 
-These are parallel sizes, what the frameworks do for all settings, and the features of a model that
-a program for a Llama cannot build.
+The settings are parallel sizes, values that these frameworks always use, and features of a model
+that a program for Llama models cannot build.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _FIXED = {
     "layout.zero_plus.quantized_weights": False,
     "problem.job.moe_overlap": False,
 }
-"""Path of the plan -> what these frameworks do for all settings."""
+"""Path of the plan -> value that these frameworks always use."""
 
 
-def fixed_decisions(file: str) -> Iterator[Decision]:
-    """Yield what torch frameworks do for all settings in ``file``."""
+def settings_fixed_by_framework(file: str) -> Iterator[Decision]:
+    """Yield the plan values that torch frameworks always use, whatever ``file`` sets."""
     for path, value in _FIXED.items():
         yield Decision(path, value, file)
     yield Decision(
@@ -47,7 +47,7 @@ def fixed_decisions(file: str) -> Iterator[Decision]:
     )
 
 
-def mesh_decisions(
+def read_mesh_settings(
     settings: EmittedSettings, sizes: MeshSizes, names: Mapping[str, str], stage: int
 ) -> Iterator[Decision]:
     """Yield the parallel sizes of a device mesh.
@@ -68,18 +68,21 @@ def mesh_decisions(
     yield settings.decide("layout.world", sizes.world, names["dp_shard"])
 
 
-def batch_decisions(
+def read_batch_settings(
     settings: EmittedSettings, micro_batch: str, steps: str, replicas: int
 ) -> Iterator[Decision]:
     """Yield micro-batch, micro-batches per step, and the global batch that they result in."""
-    size, count = settings.count(micro_batch), settings.count(steps)
+    size, count = settings.positive_integer(micro_batch), settings.positive_integer(steps)
     yield settings.decide("layout.micro_batch", size, micro_batch)
     yield settings.decide("layout.micro_batches", count, steps)
     yield settings.decide("problem.job.global_batch", size * count * replicas, steps)
 
 
-def single_stage_decisions(settings: EmittedSettings, layers: str) -> Iterator[Decision]:
-    """Yield that one stage has all layers; ``layers`` is the setting with their number."""
+def single_stage_settings(settings: EmittedSettings, layers: str) -> Iterator[Decision]:
+    """Yield the plan values of a job without a pipeline: one stage with all layers.
+
+    ``layers`` is the setting with the number of layers.
+    """
     yield settings.decide("layout.vpp", 1)
     # Without stages no schedule applies; the plan then has the default.
     yield settings.decide("layout.schedule", "1f1b")
@@ -94,7 +97,7 @@ def single_stage_decisions(settings: EmittedSettings, layers: str) -> Iterator[D
         yield settings.decide("layout.split.chunks", [[chunk]], layers)
 
 
-def recompute_decisions(
+def read_recompute_settings(
     settings: EmittedSettings, granularity: str, setting: str
 ) -> Iterator[Decision]:
     """Yield the parts of the plan's recompute setting; the torch frameworks have three levels."""
@@ -143,6 +146,6 @@ UNUSED_IN_LLAMA = {
 """Path of the plan -> the reason why no file of such a program contains it."""
 
 
-def llama_decisions(file: str) -> Iterator[Decision]:
-    """Yield the features of the model that the program ``file`` builds for all settings."""
+def llama_model_settings(file: str) -> Iterator[Decision]:
+    """Yield the model features that are fixed in the code of the program ``file``."""
     return (Decision(path, value, file) for path, value in LLAMA.items())

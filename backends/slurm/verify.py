@@ -7,11 +7,11 @@ from types import MappingProxyType
 
 from parc.backends.shared.verify_launch_script import (
     exported_devices,
-    launch_script_decisions,
+    read_launch_script_settings,
     verify_launch_lines,
     verify_launch_script,
 )
-from parc.backends.slurm.verify_directives import JOB, SLURM, directive_decisions
+from parc.backends.slurm.verify_directives import JOB, SLURM, read_directive_settings
 from parc.backends.slurm.verify_job import absent_container, compare_job
 from parc.backends.verifier import Decision, FileDependencies, JobShape, LauncherNumber, Verifier
 from parc.compiler.diagnostics import Sink, Span
@@ -49,12 +49,13 @@ class SlurmVerifier(Verifier):
             return
         plan = read_plan(artifacts[PLAN])
         if JOB in artifacts:
-            yield from directive_decisions(artifacts[JOB], plan, artifacts)
+            yield from read_directive_settings(artifacts[JOB], plan, artifacts)
             comparison = compare_job(plan, artifacts)
-            yield from comparison.decisions if comparison is not None else ()
+            if comparison is not None:
+                yield from comparison.decisions(JOB, plan)
             yield from absent_container(artifacts[JOB])
         if SCRIPT in artifacts:
-            yield from launch_script_decisions(SCRIPT, plan, artifacts)
+            yield from read_launch_script_settings(SCRIPT, plan, artifacts)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report commands that the plan does not need, or that are missing (A18)."""

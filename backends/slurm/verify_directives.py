@@ -10,15 +10,13 @@ from typing import Any
 
 from parc.backends.shared.verify_known_lines import iterate_differences
 from parc.backends.verifier import Decision
-from parc.compiler.verify.read_emitted import TABLE, Malformed
+from parc.compiler.verify.read_emitted import TABLE, Malformed, unfold_hosts
 from parc.compiler.verify.verify_decisions import PLAN, planned_value
 from parc.compiler.verify.verify_ranks import read_outline
 
 JOB = "slurm/job.sbatch"
 HOSTS = "placement.hosts"
 SLURM = "problem.launch.slurm"
-MOST_HOSTS = 100_000
-"""Maximum number of hosts of a host list; it bounds the memory for damaged files."""
 PATHS = {
     "job-name": "problem.name",
     "nodes": HOSTS,
@@ -52,7 +50,6 @@ FIXED |= {"exclusive": ""}
 """Directives of every job: one launcher per host, all memory, and logs that survive a requeue."""
 SEGMENT_SINCE, SEGMENT_WITH_NODELIST_SINCE = (24, 5), (26, 5)
 """First versions of Slurm with --segment, and with --segment for given hosts."""
-_RANGES = re.compile(r"\[([0-9,-]+)\]")
 
 
 def read_directives(text: str) -> dict[str, tuple[str, int]]:
@@ -81,15 +78,18 @@ def read_directives(text: str) -> dict[str, tuple[str, int]]:
     return found
 
 
-def directive_decisions(
+def read_directive_settings(
     text: str, plan: Mapping[str, Any], artifacts: Mapping[str, str]
 ) -> Iterator[Decision]:
-    """Yield the decision of each directive of a job script, and of each one that is missing."""
+    """Yield the plan values that the directives of a job script set.
+
+    Directives that are missing, or that the plan does not need, are included as differences.
+    """
     found = read_directives(text)
     try:
-        expected = _expected(plan, artifacts)
+        expected = _expected_directives(plan, artifacts)
     except (TypeError, KeyError, AttributeError, ValueError, IndexError):
-        raise Malformed(PLAN, 1, f"{SLURM} has a value of another type") from None
+        raise Malformed(PLAN, 1, f"{SLURM} has a value of the wrong type") from None
     if "nodelist" in found and "nodelist" in expected:
         # The order of a host list has no effect; the job orders its hosts itself.
         value, line = found["nodelist"]
@@ -97,18 +97,18 @@ def directive_decisions(
         if hosts is not None and sorted(hosts) == sorted(plan["placement"]["hosts"]):
             expected["nodelist"] = value
     differing = set()
-    for name, words, line in iterate_differences(found, expected):
-        path = _path(name, plan)
+    for name, text, needed, line in iterate_differences(found, expected):
+        path = _plan_path(name, plan)
         differing.add(path)
-        setting = f"#SBATCH --{name}" if name in found else ""
-        yield Decision(path, words, JOB, line, setting)
+        here, needed = (one and f"#SBATCH --{one.removesuffix('=')}" for one in (text, needed))
+        yield Decision(path, here, JOB, line, here, needed=needed)
     for path in sorted({*PATHS.values(), f"{SLURM}.nodelist", f"{SLURM}.extra"} - differing):
         # The directive is the expected one, or absent as expected.
         yield Decision(path, planned_value(plan, path), JOB)
 
 
-def _path(name: str, plan: Mapping[str, Any]) -> str:
-    """Return the path of the plan that determines the directive ``name``."""
+def _plan_path(name: str, plan: Mapping[str, Any]) -> str:
+    """Return the path in ``plan`` of the setting that determines the directive ``name``."""
     launch = plan["problem"]["launch"]["slurm"]
     if name == "nodelist" and not plan["problem"]["cluster"]["named"]:
         return f"{SLURM}.nodelist"
@@ -116,8 +116,8 @@ def _path(name: str, plan: Mapping[str, Any]) -> str:
     return f"{SLURM}.extra" if name in options else PATHS.get(name, SLURM)
 
 
-def _expected(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> dict[str, str]:
-    """Return directive -> value that the plan needs."""
+def _expected_directives(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> dict[str, str]:
+    """Return the directives that the plan needs, with their values."""
     problem, placement = plan["problem"], plan["placement"]
     slurm, hosts = problem["launch"]["slurm"], placement["hosts"]
     found = {
@@ -129,7 +129,7 @@ def _expected(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> dict[str
         "requeue" if slurm["requeue"] else "no-requeue": "",
     }
     found |= {name: str(slurm[key]) for name, key in FIELDS.items() if slurm[key] is not None}
-    named, version = problem["cluster"]["named"], _version(slurm["version"])
+    named, version = problem["cluster"]["named"], _version_numbers(slurm["version"])
     if named:
         found["nodelist"] = ",".join(hosts)
     elif slurm["nodelist"] is not None:
@@ -151,7 +151,7 @@ def _expected(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> dict[str
     return found
 
 
-def _version(text: str) -> tuple[int, ...]:
+def _version_numbers(text: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d{1,6}", text)))
 
 
@@ -175,21 +175,3 @@ def rack_homes(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Sequenc
         share = -(-len(rack["hosts"]) // max(1, len(names)))
         homes |= {host: names[at // share] for at, host in enumerate(rack["hosts"])}
     return [homes.get(host, "") for host in plan["placement"]["hosts"]]
-
-
-def unfold_hosts(text: str) -> list[str] | None:
-    """Return the hosts of a Slurm host list such as ``r01n[01-16],r02``; None if it is none."""
-    hosts: list[str] = []
-    for item in re.split(r",(?![^\[]*\])", text):
-        found = _RANGES.search(item)
-        if found is None:
-            hosts.append(item)
-            continue
-        for part in found[1].split(","):
-            first, _, last = part.partition("-")
-            low, high = int(first or 0), int(last or first or 0)
-            if len(part) > 20 or high - low > MOST_HOSTS or len(hosts) > MOST_HOSTS:
-                return None
-            numbers = (str(number).zfill(len(first)) for number in range(low, high + 1))
-            hosts += [f"{item[: found.start()]}{n}{item[found.end() :]}" for n in numbers]
-    return hosts

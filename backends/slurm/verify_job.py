@@ -9,7 +9,7 @@ from typing import Any
 
 from parc.backends.shared.verify_known_lines import (
     Comparison,
-    Value,
+    ExpectedValue,
     compare_lines,
     known_lines,
     read_script,
@@ -25,14 +25,17 @@ PACKAGE, LINES = "parc.backends.slurm", "job.sbatch"
 
 
 def compare_job(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Comparison | None:
-    """Compare the commands of the job script; None if the framework's program is unknown."""
+    """Compare the commands of the job script with those that the plan needs.
+
+    Returns None if the framework's program is unknown.
+    """
     try:
         stop_test = _stop_test(plan, artifacts)
         if stop_test is None:
             return None
         homes = list(rack_homes(plan, artifacts))
         racks = {home: str(number) for number, home in enumerate(dict.fromkeys(homes))}
-        conditions = {*_conditions(plan), *(("stops",) if stop_test else ())}
+        conditions = {*_script_conditions(plan), *(("stops",) if stop_test else ())}
         conditions |= {"racks"} if len(racks) > 1 else set()
         runs = (f"{racks[home]}:{len(list(run))}" for home, run in groupby(homes))
         inherited = plan["problem"]["launch"]["env_inherited"]
@@ -40,41 +43,42 @@ def compare_job(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Compar
         texts = {
             "inherited": " ".join(map(shlex.quote, inherited)),
             "ranks": str(plan["placement"]["ranks_per_node"]),
-            "launcher": _launcher(plan, artifacts),
+            "launcher": _script_per_host(plan, artifacts),
             "racks": str(len(racks)),
             "shape": shlex.quote(" ".join(runs)),
             "stop_test": stop_test,
         }
-        values = _values(plan)
+        values = _script_values(plan)
     except DAMAGED:
-        raise Malformed(PLAN, 1, f"{SLURM} has a value of another type") from None
+        raise Malformed(PLAN, 1, f"{SLURM} has a value of the wrong type") from None
     known = known_lines(PACKAGE, LINES, conditions, texts)
-    return compare_lines(JOB, read_script(artifacts[JOB]), known, values, plan)
+    return compare_lines(read_script(artifacts[JOB]), known, values)
 
 
 def absent_container(text: str) -> Iterator[Decision]:
-    """Yield the decisions of a job script without flags of a container; nothing otherwise."""
+    """Yield the plan values of a job without a container if the script has no container flag."""
     if "--container-" not in text:
         yield Decision(f"{SLURM}.container_image", None, JOB)
         yield Decision(f"{SLURM}.container_mounts", [], JOB)
 
 
-def _values(plan: Mapping[str, Any]) -> dict[str, Value]:
+def _script_values(plan: Mapping[str, Any]) -> tuple[ExpectedValue, ...]:
     slurm = plan["problem"]["launch"]["slurm"]
     mounts = "".join(f",{mount}" for mount in slurm["container_mounts"])
-    return {
-        "nodes": Value(str(len(plan["placement"]["hosts"]))),
-        "log_dir": Value(shlex.quote(slurm["log_dir"]), f"{SLURM}.log_dir"),
-        "container_image": Value(
-            shlex.quote(slurm["container_image"] or ""), f"{SLURM}.container_image"
+    image = shlex.quote(slurm["container_image"] or "")
+    return (
+        ExpectedValue("nodes", str(len(plan["placement"]["hosts"]))),
+        ExpectedValue("log_dir", shlex.quote(slurm["log_dir"]), f"{SLURM}.log_dir"),
+        ExpectedValue("container_image", image, f"{SLURM}.container_image"),
+        ExpectedValue(
+            "container_mounts",
+            shlex.quote(mounts) if mounts else "",
+            f"{SLURM}.container_mounts",
         ),
-        "container_mounts": Value(
-            shlex.quote(mounts) if mounts else "", f"{SLURM}.container_mounts"
-        ),
-    }
+    )
 
 
-def _conditions(plan: Mapping[str, Any]) -> Iterator[str]:
+def _script_conditions(plan: Mapping[str, Any]) -> Iterator[str]:
     problem = plan["problem"]
     if problem["cluster"]["named"]:
         yield "named"
@@ -88,7 +92,7 @@ def _is_serving(plan: Mapping[str, Any]) -> bool:
     return "service" in plan["problem"]
 
 
-def _launcher(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> str:
+def _script_per_host(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> str:
     """Return the script that the job runs on every host."""
     problem = plan["problem"]
     if _is_serving(plan):
@@ -99,7 +103,7 @@ def _launcher(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> str:
 
 
 def _stop_test(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> str | None:
-    """Return the test for a program that saves a checkpoint on SIGTERM; None if it is unknown."""
+    """Return the shell test for a program that saves on SIGTERM; None if the test is unknown."""
     if _is_serving(plan):
         return ""
     start = program_start(plan, artifacts)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from parc.backends.shared.verify_launch_script import (
     exported_devices,
-    launch_script_decisions,
+    read_launch_script_settings,
     verify_launch_lines,
     verify_launch_script,
 )
@@ -31,7 +31,7 @@ class TorchrunVerifier(Verifier):
         """Yield environment, program, arguments and port of the launch script."""
         if SCRIPT not in artifacts or PLAN not in artifacts:
             return ()
-        return launch_script_decisions(SCRIPT, read_plan(artifacts[PLAN]), artifacts)
+        return read_launch_script_settings(SCRIPT, read_plan(artifacts[PLAN]), artifacts)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report commands that the plan does not need, or that are missing (A18)."""

@@ -8,10 +8,14 @@ from types import MappingProxyType
 from typing import Any
 
 from parc.backends.shared.torch.verify_program_start import search_path, start_of_script
-from parc.backends.shared.verify_torch import NOT_IN_TORCH_FILES, UNUSED_IN_LLAMA, fixed_decisions
-from parc.backends.torchtitan.verify_model import model_decisions
+from parc.backends.shared.verify_torch import (
+    NOT_IN_TORCH_FILES,
+    UNUSED_IN_LLAMA,
+    settings_fixed_by_framework,
+)
+from parc.backends.torchtitan.verify_model import read_model_settings
 from parc.backends.torchtitan.verify_module import MODULE, read_module
-from parc.backends.torchtitan.verify_settings import AXES, run_decisions
+from parc.backends.torchtitan.verify_settings import AXES, read_run_settings
 from parc.backends.verifier import Decision, FileDependencies, ProgramStart
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes
@@ -23,6 +27,13 @@ UNUSED = {
     "problem.model.position.scaling_factor": "only relevant with the scaling llama3",
     "problem.model.position.original_max_positions": "only relevant with the scaling llama3",
 }
+REGISTRY = {
+    "problem.model.experts.aux_loss_coefficient": "torchtitan balances experts with a bias",
+    "problem.model.experts.router_bias": "torchtitan balances experts with a bias",
+    "problem.model.norm_epsilon": "the registry has no value for DeepSeek; the default is used",
+    "problem.model.position.max_positions": "a registered model accepts its own longest sequence",
+}
+"""Path of the plan -> the reason why a model of torchtitan's registry does not show it."""
 
 
 def read_sizes(text: str) -> MeshSizes:
@@ -43,7 +54,7 @@ def _mesh_sizes(settings: EmittedSettings) -> MeshSizes:
 class TorchtitanVerifier(DeviceMeshVerifier):
     """Verifier that reads the settings of the module as torchtitan does."""
 
-    not_in_files = MappingProxyType(NOT_IN_TORCH_FILES | UNUSED_IN_LLAMA | UNUSED)
+    not_in_files = MappingProxyType(NOT_IN_TORCH_FILES | UNUSED_IN_LLAMA | UNUSED | REGISTRY)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report code that PARC does not emit (A18)."""
@@ -67,10 +78,10 @@ class TorchtitanVerifier(DeviceMeshVerifier):
             return
         found = read_module(artifacts[MODULE])
         settings, sizes = found.settings, _mesh_sizes(found.settings)
-        yield from fixed_decisions(MODULE)
-        yield from run_decisions(settings, sizes)
-        yield from model_decisions(settings)
-        yield from settings.unread()
+        yield from settings_fixed_by_framework(MODULE)
+        yield from read_run_settings(settings, sizes)
+        yield from read_model_settings(settings)
+        yield from settings.unread_settings()
 
 
 VERIFIER = TorchtitanVerifier(

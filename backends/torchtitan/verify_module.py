@@ -48,7 +48,7 @@ class TitanModule:
 
     @property
     def variant(self) -> str:
-        """Name of the variant of the code that the settings need."""
+        """Name of the variant of the module's code that fits the settings."""
         registered = f"spec.{CALLED}" in self.settings and "spec.flavor" in self.settings
         kind = "registry" if registered else "sizes"
         return f"{MODULE} {kind}{' stages' if STAGES in self.settings else ''}"
@@ -78,58 +78,64 @@ def _take_settings(module: ast.Module, lines: dict[str, int]) -> Iterator[tuple[
     for node in module.body:
         name = _assigned_name(node)
         if name in _TABLES and isinstance(node, ast.Assign):
-            yield _TABLES[name], _value(node.value, _TABLES[name], lines)
-            node.value = _nothing()
+            yield _TABLES[name], _parse_setting(node.value, _TABLES[name], lines)
+            node.value = _none_constant()
         elif isinstance(node, ast.ImportFrom) and _imports_registry(node):
             lines["registry"] = node.lineno
             yield "registry", (node.module or "").removeprefix(_MODELS)
             node.module = _MODELS
         elif isinstance(node, ast.FunctionDef) and node.name == "run":
-            yield from _take_run(node, lines)
+            yield from _take_run_settings(node, lines)
 
 
-def _take_run(function: ast.FunctionDef, lines: dict[str, int]) -> Iterator[tuple[str, Any]]:
+def _take_run_settings(
+    function: ast.FunctionDef, lines: dict[str, int]
+) -> Iterator[tuple[str, Any]]:
     for node in function.body:
         if isinstance(node, ast.Assign) and _assigned_name(node) == "spec":
             lines["spec"] = node.lineno
-            yield "spec", _model(node.value)
-            node.value = _nothing()
+            yield "spec", _model_and_flavor(node.value)
+            node.value = _none_constant()
         elif isinstance(node, ast.Return) and isinstance(node.value, ast.Call):
             # A keyword that is also a section would hide it, but Trainer.Config has none.
-            yield "config", _value(node.value, "", lines)
-            node.value = _nothing()
+            yield "config", _parse_setting(node.value, "", lines)
+            node.value = _none_constant()
 
 
-def _model(node: ast.expr) -> dict[str, Any]:
+def _model_and_flavor(node: ast.expr) -> dict[str, Any]:
     """Return the function that provides the model, and the flavor in torchtitan's registry."""
     if isinstance(node, ast.Call) and not node.keywords:
         called = {CALLED: Code(ast.unparse(node.func))}
         if len(node.args) == 1:
-            return called | {"flavor": _literal(node.args[0])}
+            return called | {"flavor": _parse_literal(node.args[0])}
         if not node.args:
             return called
     return {CALLED: Code(ast.unparse(node))}
 
 
-def _value(node: ast.expr, path: str, lines: dict[str, int]) -> Any:
-    """Return a literal, the keywords of a call with its function, or the code of ``node``."""
+def _parse_setting(node: ast.expr, path: str, lines: dict[str, int]) -> Any:
+    """Return the setting that ``node`` expresses.
+
+    It is a literal value, the function and keywords of a call, or, for any other expression, its
+    code.
+    """
     lines.setdefault(path, node.lineno)
     if not isinstance(node, ast.Call) or ast.unparse(node) == "float('inf')":
-        return _literal(node)
+        return _parse_literal(node)
     names = [word.arg for word in node.keywords]
     if None in names or len(set(names)) != len(names):
         return Code(ast.unparse(node))
     found: dict[str, Any] = {CALLED: Code(ast.unparse(node.func))}
     for number, argument in enumerate(node.args):
-        found[str(number)] = _literal(argument)
+        found[str(number)] = _parse_literal(argument)
     for word in node.keywords:
         place = f"{path}.{word.arg}".lstrip(".")
         lines[place] = word.value.lineno
-        found[str(word.arg)] = _value(word.value, place, lines)
+        found[str(word.arg)] = _parse_setting(word.value, place, lines)
     return found
 
 
-def _literal(node: ast.expr) -> Any:
+def _parse_literal(node: ast.expr) -> Any:
     if ast.unparse(node) == "float('inf')":
         return float("inf")
     try:
@@ -150,5 +156,5 @@ def _imports_registry(node: ast.ImportFrom) -> bool:
     return [one.name for one in node.names] == [_REGISTRY]
 
 
-def _nothing() -> ast.expr:
+def _none_constant() -> ast.expr:
     return ast.Constant(value=None, lineno=1, col_offset=0)

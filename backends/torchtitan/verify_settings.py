@@ -1,4 +1,4 @@
-"""Decisions that torchtitan takes from the settings of ``torchtitan/parc_titan.py``.
+"""Settings of a plan that torchtitan reads from ``torchtitan/parc_titan.py``.
 
 Source of the defaults: torchtitan 0.3.0, config/configs.py, components/optimizer/,
 components/checkpoint.py, hf_datasets/text_datasets.py, models/common/rope.py.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from parc.backends.shared.verify_torch import mesh_decisions, recompute_decisions
+from parc.backends.shared.verify_torch import read_mesh_settings, read_recompute_settings
 from parc.backends.torchtitan.verify_module import CALLED, STAGES, Code
 from parc.backends.verifier import Decision
 from parc.compiler.verify.device_mesh import MeshSizes
@@ -55,27 +55,27 @@ TEST_TOKENIZER = "./tests/assets/tokenizer"
 """Folder that torchtitan uses if the config names none."""
 
 
-def run_decisions(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
-    """Yield all decisions of the run, except those about the model."""
+def read_run_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
+    """Yield all settings of the run except those of the model."""
     for section, name in CALLS.items():
         yield from settings.expect(f"{section}.{CALLED}".lstrip("."), Code(name))
     yield from settings.expect("model_spec", Code("spec"))
     vocabulary = Code("spec.model.vocab_size")
     yield from settings.expect("loss.loss_fn.global_vocab_size", vocabulary)
-    yield from _sharding(settings, sizes)
-    yield from _stages(settings, sizes)
-    yield from _batch(settings, sizes)
-    yield from _training(settings, sizes)
-    yield from _optimizer(settings)
-    yield from _files(settings)
+    yield from _sharding_settings(settings, sizes)
+    yield from _stage_settings(settings, sizes)
+    yield from _batch_settings(settings, sizes)
+    yield from _training_settings(settings, sizes)
+    yield from _optimizer_settings(settings)
+    yield from _file_settings(settings)
     kind = settings.get(f"activation_checkpoint.{CALLED}")
     if kind is None:
         yield from settings.expect("activation_checkpoint", None)
     granularity = RECOMPUTE.get(repr(kind), repr(kind)) if kind is not None else "none"
-    yield from recompute_decisions(settings, granularity, "activation_checkpoint")
+    yield from read_recompute_settings(settings, granularity, "activation_checkpoint")
 
 
-def _sharding(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
+def _sharding_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
     """Yield mesh sizes and ZeRO stage; torchtitan shards over dp_shard x cp ranks."""
     for setting in AXES.values():
         settings.get(setting)
@@ -86,7 +86,7 @@ def _sharding(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]
     stage = translate({"always": 3, "never": 2}, reshard)
     alone = sizes.dp_shard == 1 and stage == 2
     yield settings.decide("layout.zero_stage", stage, path, lambda plan: alone and plan == 0)
-    yield from mesh_decisions(settings, sizes, AXES, 0 if alone else 3)
+    yield from read_mesh_settings(settings, sizes, AXES, 0 if alone else 3)
     path = "parallelism.enable_sequence_parallel"
     yield settings.read("layout.sequence_parallel", path, True)
     # torchtitan gathers keys and values; without cp the value has no effect.
@@ -94,7 +94,7 @@ def _sharding(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]
     yield settings.decide("layout.cp_comm", "all_gather", AXES["cp"], lambda plan: lone)
 
 
-def _stages(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
+def _stage_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
     """Yield schedule and pipeline split."""
     path = "parallelism.pipeline_parallel_schedule"
     name = settings.get(path, "1F1B")
@@ -103,26 +103,26 @@ def _stages(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
     if sizes.pp == 1:
         yield settings.decide("layout.vpp", 1)
         if "model.n_layers" in settings:
-            chunks = _chunks([settings.get("model.n_layers")], 1, schedule)
+            chunks = _model_chunks([settings.get("model.n_layers")], 1, schedule)
             yield settings.decide("layout.split.chunks", chunks, "model.n_layers")
         return
     yield from settings.expect(f"{STAGES}.{CALLED}", Code("stages"))
     counts = settings.get(f"{STAGES}.0")
     if not _is_split(counts) or len(counts) % sizes.pp:
-        yield settings.foreign(f"{STAGES}.0")
+        yield settings.unexpected_setting(f"{STAGES}.0")
         return
     yield settings.decide("layout.vpp", len(counts) // sizes.pp, STAGES)
-    chunks = _chunks(counts, sizes.pp, schedule)
+    chunks = _model_chunks(counts, sizes.pp, schedule)
     yield settings.decide("layout.split.chunks", chunks, f"{STAGES}.0")
     if "model.n_layers" in settings and sum(counts) != settings.get("model.n_layers"):
-        yield settings.foreign(f"{STAGES}.0")
+        yield settings.unexpected_setting(f"{STAGES}.0")
 
 
 def _is_split(counts: Any) -> bool:
     return isinstance(counts, list) and bool(counts) and all(type(one) is int for one in counts)
 
 
-def _chunks(counts: list[Any], pp: int, schedule: str) -> list[list[dict[str, Any]]]:
+def _model_chunks(counts: list[Any], pp: int, schedule: str) -> list[list[dict[str, Any]]]:
     """Return the model chunks of each pipeline rank from the layers of all virtual stages."""
     stages, first = [], 0
     for number, layers in enumerate(counts):
@@ -134,25 +134,25 @@ def _chunks(counts: list[Any], pp: int, schedule: str) -> list[list[dict[str, An
     return [stages[rank::pp] for rank in range(pp)]
 
 
-def _batch(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
+def _batch_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
     """Yield the batch sizes.
 
     With a pipeline, a rank loads all its sequences of a step, which the pipeline splits.
     """
-    local = settings.count("training.local_batch_size", 8)
-    total = settings.count("training.global_batch_size")
+    local = settings.positive_integer("training.local_batch_size", 8)
+    total = settings.positive_integer("training.global_batch_size")
     micro, path = local, "training.local_batch_size"
     replicas = sizes.dp_replicate * sizes.dp_shard
     if sizes.pp > 1:
         path = "parallelism.pipeline_parallel_microbatch_size"
-        micro = settings.count(path, 1)
+        micro = settings.positive_integer(path, 1)
         yield settings.decide("problem.job.global_batch", local * replicas, path)
     yield settings.decide("layout.micro_batch", micro, path)
     yield settings.decide("problem.job.global_batch", total, "training.global_batch_size")
     yield settings.decide("layout.micro_batches", total / (micro * replicas), path)
 
 
-def _training(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
+def _training_settings(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]:
     yield settings.read("problem.job.sequence_length", "training.seq_len", 2048)
     yield settings.read("problem.job.steps", "training.steps", 10000)
     for setting, field, default in (
@@ -173,7 +173,7 @@ def _training(settings: EmittedSettings, sizes: MeshSizes) -> Iterator[Decision]
     yield settings.read("problem.job.seed", "debug.seed")
 
 
-def _optimizer(settings: EmittedSettings) -> Iterator[Decision]:
+def _optimizer_settings(settings: EmittedSettings) -> Iterator[Decision]:
     peak = settings.get("optimizer.lr", 8e-4)
     yield settings.decide("problem.job.learning_rate", peak, "optimizer.lr")
     yield settings.read("problem.job.adam_epsilon", "optimizer.eps", 1e-8)
@@ -193,14 +193,14 @@ def _optimizer(settings: EmittedSettings) -> Iterator[Decision]:
     if decay == "linear" and ratio is not None:
         decay = "wsd" if ratio else "constant"
     elif ratio is not None:
-        yield settings.foreign(path)
+        yield settings.unexpected_setting(path)
     yield settings.decide("problem.job.lr_decay", decay, "lr_scheduler.decay_type")
     if decay == "wsd":
         yield settings.decide("problem.job.wsd_decay_steps", product(ratio, total), path)
 
 
-def _files(settings: EmittedSettings) -> Iterator[Decision]:
-    """Yield tokenizer, data and checkpoints."""
+def _file_settings(settings: EmittedSettings) -> Iterator[Decision]:
+    """Yield the settings of the tokenizer, the data and the checkpoints."""
     path = "hf_assets_path"
     folder = settings.get(path, TEST_TOKENIZER)
     yield settings.decide(

@@ -102,7 +102,7 @@ class Vllm:
         sizes and lower-case letters coordinates. Source: distributed/parallel_state.py,
         initialize_model_parallel.
         """
-        return Mesh.of(
+        return Mesh.from_sizes(
             (
                 ("tp", layout.tp),
                 # Only pcp adds ranks; dcp reuses the ranks of tp.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from parc.backends.engine_constants import load_engine_constants
 from parc.compiler.ir import Gpu, Model
 from parc.compiler.ir.engine_constants import EngineConstants
-from parc.compiler.ir.serving import even_stages
+from parc.compiler.ir.serving import split_layers_evenly
 
 GIB = 2**30
 LARGE_GIB, MIDDLE_GIB = 160, 70
@@ -36,7 +36,7 @@ def context_tokens(model: Model) -> int:
 
 def default_stages(layers: int, pp: int) -> tuple[int, ...]:
     """Return the layers per pipeline stage that vLLM uses by default (distributed/utils.py)."""
-    return even_stages(layers, pp, engine_constants().sharding.extra_layers)
+    return split_layers_evenly(layers, pp, engine_constants().sharding.extra_layers)
 
 
 def padded_vocab(vocab: int) -> int:

@@ -137,7 +137,7 @@ def _check_all_reduce(plan: ServingPlan, sink: Sink) -> None:
     # NVLink connects the GPUs, or a single GPU needs no all-reduce.
     if node.nvlink_domain > 1 or node.gpus == 1 or tp <= CUSTOM_ALL_REDUCE:
         return
-    reductions = sum(kind.parts for kind in plan.problem.model.layer_kinds)
+    reductions = sum(kind.sub_layers for kind in plan.problem.model.layer_kinds)
     finding = Finding(
         "Custom allreduce is disabled because it's not supported on more than two PCIe-only GPUs",
         label=f"tp {tp}: {reductions} all-reduces per token at {node.link_gb_per_s:g} GB/s",

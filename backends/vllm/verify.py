@@ -14,11 +14,11 @@ from typing import Any
 
 from parc.backends.shared.verify_environment import (
     Export,
-    environment_decisions,
     network_variables,
+    read_environment_settings,
     verify_required,
 )
-from parc.backends.shared.verify_launch_environment import inherited_names, setup_decisions
+from parc.backends.shared.verify_launch_environment import inherited_names, read_setup_settings
 from parc.backends.verifier import (
     Decision,
     DerivedRank,
@@ -28,13 +28,19 @@ from parc.backends.verifier import (
 )
 from parc.backends.vllm.verify_processes import (
     DEFAULT_PORT,
-    process_decisions,
     read_deployment,
+    read_process_settings,
     verify_processes,
 )
-from parc.backends.vllm.verify_program import program_lines, variable_lines
-from parc.backends.vllm.verify_script import SCRIPT, Process, Script, Word, read_script
-from parc.backends.vllm.verify_settings import PARTITION, Command, setting_decisions
+from parc.backends.vllm.verify_script import (
+    SCRIPT,
+    Process,
+    Script,
+    Word,
+    compare_program,
+    read_script,
+)
+from parc.backends.vllm.verify_settings import PARTITION, Command, read_flag_settings
 from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.verify.read_emitted import LARGEST, Malformed
 from parc.compiler.verify.verify_decisions import PLAN, read_plan
@@ -109,15 +115,14 @@ class VllmVerifier(EngineVerifier):
         """Yield the settings of flags, variables, hosts and ports in the script."""
         if SCRIPT not in artifacts:
             return
-        script, problem = read_script(artifacts[SCRIPT]), _problem(artifacts)
+        script, problem = read_script(artifacts[SCRIPT]), _planned_problem(artifacts)
         sizes = _read_sizes(script)
-        partition = [Word(value, line) for name, value, line in script.exports if name == PARTITION]
-        last = partition[-1] if partition else None
-        command = Command(SCRIPT, script.checkpoint, script.common, last, executor="mp")
-        yield from setting_decisions(command, problem.get("model", {}).get("layers"))
+        partition = Word(*script.exports[PARTITION]) if PARTITION in script.exports else None
+        command = Command(SCRIPT, script.checkpoint, script.common, partition, executor="mp")
+        yield from read_flag_settings(command, problem.get("model", {}).get("layers"))
         deployment = read_deployment(script, sizes.replica_ranks, sizes.dp)
         if deployment is not None:
-            yield from process_decisions(script, deployment)
+            yield from read_process_settings(script, deployment)
         interface = script.interface
         yield Decision(
             "problem.launch.network_interface",
@@ -125,15 +130,17 @@ class VllmVerifier(EngineVerifier):
             SCRIPT,
             interface.line if interface else 1,
         )
-        yield from setup_decisions(SCRIPT, artifacts[SCRIPT])
+        yield from read_setup_settings(SCRIPT, artifacts[SCRIPT])
         vendors = {variable: vendor for vendor, variable in VENDORS.items()}
         vendor = script.vendor
         yield Decision("problem.cluster.gpu.vendor", vendors[vendor.text], SCRIPT, vendor.line)
         if problem:
-            required, user = _variables(problem, _has_spanning_engine(script))
-            yield from environment_decisions(SCRIPT, _exports(script, user), required, user)
+            required, user = _expected_variables(problem, _has_spanning_engine(script))
+            yield from read_environment_settings(
+                SCRIPT, _checked_exports(script, user), required, user
+            )
 
-    def command_decisions(
+    def read_command_settings(
         self,
         file: str,
         words: Sequence[str],
@@ -147,7 +154,7 @@ class VllmVerifier(EngineVerifier):
         split = environment.get(PARTITION)
         partition = None if split is None else Word(split, 1)
         command = Command(file, Word(words[1], 1), arguments, partition, "ray", True)
-        yield from setting_decisions(command, plan["problem"]["model"].get("layers"))
+        yield from read_flag_settings(command, plan["problem"]["model"].get("layers"))
 
     def required_environment(
         self, plan: Mapping[str, Any], environment: Mapping[str, str]
@@ -162,28 +169,20 @@ class VllmVerifier(EngineVerifier):
         """Report lines, processes and variables that differ from those that vLLM needs (A18)."""
         if SCRIPT not in artifacts:
             return
-        script, problem = read_script(artifacts[SCRIPT]), _problem(artifacts)
-        expected = program_lines(
-            nodes=script.node_count,
-            named=bool(script.hosts),
-            interface=script.interface is not None,
-            variables=variable_lines(
-                len(script.exports),
-                setup=bool(problem and problem["launch"]["setup"]),
-                inherited=inherited_names(artifacts[SCRIPT]),
-            ),
-        )
-        verify_program(SCRIPT, script.program, expected, sink)
+        script, problem = read_script(artifacts[SCRIPT]), _planned_problem(artifacts)
+        inherited = inherited_names(artifacts[SCRIPT])
+        result = compare_program(script, bool(problem and problem["launch"]["setup"]), inherited)
+        verify_program(SCRIPT, result.found, result.expected, sink)
         sizes = _read_sizes(script)
         deployment = read_deployment(script, sizes.replica_ranks, sizes.dp)
         if deployment is not None:
             verify_processes(script, deployment, sink)
             if deployment.hosts != script.node_count:
                 message = f"nodes is {script.node_count}, but {deployment.hosts} hosts start ranks"
-                report_change(SCRIPT, script.nodes.line, message, "", sink)
+                report_change(SCRIPT, script.nodes.line, message, sink)
         if problem:
-            required, user = _variables(problem, _has_spanning_engine(script))
-            verify_required(SCRIPT, _exports(script, user), required, user, sink)
+            required, user = _expected_variables(problem, _has_spanning_engine(script))
+            verify_required(SCRIPT, _checked_exports(script, user), required, user, sink)
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
         """Report a number of hosts (A07) or host names (A02) that differ from the rank map."""
@@ -200,7 +199,7 @@ class VllmVerifier(EngineVerifier):
             sink.report("A02", f"{message}, starting at node rank {wrong}", span=span)
 
     def api_ports(self, artifacts: Mapping[str, str]) -> Iterable[tuple[int, int]] | None:
-        """Return (node rank, port) of each API server; None without the script."""
+        """Return (node rank, port) of each API server; None if the launch script is missing."""
         if SCRIPT not in artifacts:
             return None
         script = read_script(artifacts[SCRIPT])
@@ -236,14 +235,15 @@ class VllmVerifier(EngineVerifier):
         return found
 
 
-def _problem(artifacts: Mapping[str, str]) -> Mapping[str, Any]:
+def _planned_problem(artifacts: Mapping[str, str]) -> Mapping[str, Any]:
     """Return the problem in plan.json; empty if it was not emitted."""
     return dict(read_plan(artifacts[PLAN])["problem"]) if PLAN in artifacts else {}
 
 
-def _exports(script: Script, user: Mapping[str, str]) -> list[Export]:
-    """Return the exported variables, without the one that is compared as ``layout.stages``."""
-    return [Export(*one) for one in script.exports if one[0] != PARTITION or one[0] in user]
+def _checked_exports(script: Script, user: Mapping[str, str]) -> list[Export]:
+    """Return the exported variables except the one that is compared with ``layout.stages``."""
+    exports = script.exports.items()
+    return [Export(name, *one) for name, one in exports if name != PARTITION or name in user]
 
 
 def _has_spanning_engine(script: Script) -> bool:
@@ -251,7 +251,7 @@ def _has_spanning_engine(script: Script) -> bool:
     return any(one.head is not None for one in script.processes)
 
 
-def _variables(
+def _expected_variables(
     problem: Mapping[str, Any], spanning: bool
 ) -> tuple[dict[str, str], Mapping[str, str]]:
     """Return the variables that the plan requires, and those of ``launch.env``."""

@@ -89,19 +89,19 @@ def verify_processes(script: Script, plan: Deployment, sink: Sink) -> None:
         if (process.node, process.devices) != (node, devices):
             wanted = ",".join(map(str, devices))
             message = f"the process must be on node rank {node} with the GPUs {wanted}"
-            report_change(SCRIPT, process.line, message, "", sink)
+            report_change(SCRIPT, process.line, message, sink)
             return
         for flag in sorted({*own, *process.own}):
             must, found = own.get(flag), process.own.get(flag)
             if must != found:
                 text = "is missing" if found is None else f"is {found!r:.40}"
                 wanted = "must be absent" if must is None else f"must be {must!r:.40}"
-                message = f"--{flag} {text}, {wanted}"
-                report_change(SCRIPT, process.line, message, f"node rank {node}", sink)
+                message = f"--{flag} {text} on node rank {node}, {wanted}"
+                report_change(SCRIPT, process.line, message, sink)
                 return
     if len(script.processes) != len(expected):
         message = f"{len(script.processes)} processes are started, must be {len(expected)}"
-        report_change(SCRIPT, 1, message, "", sink)
+        report_change(SCRIPT, 1, message, sink)
 
 
 def _expected_processes(
@@ -125,7 +125,7 @@ def _expected_flags(plan: Deployment, node: int, slot: int) -> dict[str, str]:
     if hosts == 1:
         rpc = {"data-parallel-rpc-port": str(RPC_PORT + slot)} if plan.dp > 1 else {}
         own = plan.dp > 1 and plan.balancer == "external"
-        return {**rpc, **(_supervised(plan.dp, slot) if own else {})}
+        return {**rpc, **(_supervisor_flags(plan.dp, slot) if own else {})}
     part = node % hosts
     head = f"host {node - part}"
     meeting = {"data-parallel-address": head, "data-parallel-rpc-port": str(RPC_PORT)}
@@ -138,11 +138,14 @@ def _expected_flags(plan: Deployment, node: int, slot: int) -> dict[str, str]:
         # Only the first host of a data-parallel rank can run its API server.
         serves = part % (hosts // plan.dp) == 0 if external else part == 0
         return flags if serves else {**flags, "headless": ""}
-    return {**_whole_ranks(plan, part), **meeting}
+    return {**_flags_of_whole_ranks(plan, part), **meeting}
 
 
-def _whole_ranks(plan: Deployment, part: int) -> dict[str, str]:
-    """Return the flags of host ``part`` of an engine whose hosts have whole data-parallel ranks."""
+def _flags_of_whole_ranks(plan: Deployment, part: int) -> dict[str, str]:
+    """Return the flags of host number ``part`` of an engine.
+
+    Each host of the engine runs one or more complete data-parallel ranks.
+    """
     local = plan.dp // plan.engine_hosts
     start = {"data-parallel-start-rank": str(part * local)}
     size = {"data-parallel-size-local": str(local)}
@@ -152,10 +155,10 @@ def _whole_ranks(plan: Deployment, part: int) -> dict[str, str]:
         return {RANK: str(part)}
     if plan.balancer == "hybrid":
         return {HYBRID: "", **size, **start}
-    return {**_supervised(local, 0), **start}
+    return {**_supervisor_flags(local, 0), **start}
 
 
-def _supervised(local: int, slot: int) -> dict[str, str]:
+def _supervisor_flags(local: int, slot: int) -> dict[str, str]:
     """Return the flags of a supervisor that starts one API server per data-parallel rank."""
     return {
         SUPERVISED: "",
@@ -164,7 +167,7 @@ def _supervised(local: int, slot: int) -> dict[str, str]:
     }
 
 
-def process_decisions(script: Script, plan: Deployment) -> Iterator[Decision]:
+def read_process_settings(script: Script, plan: Deployment) -> Iterator[Decision]:
     """Yield the settings that the processes express: engines, hosts, ports and load balancing."""
     line = script.processes[0].line
     engine = plan.rank_gpus * plan.dp
@@ -183,14 +186,14 @@ def process_decisions(script: Script, plan: Deployment) -> Iterator[Decision]:
         if first is not None:
             yield Decision(path, value, SCRIPT, first.line, f"--{flag} {value}")
     path = "problem.endpoint.load_balancer"
-    yield Decision(path, _balancers(script, plan), SCRIPT, line)
+    yield Decision(path, _equivalent_balancers(script, plan), SCRIPT, line)
     if script.hosts:
         hosts = list(script.hosts)
         yield Decision("placement.hosts", hosts, SCRIPT, script.hosts_line, " ".join(hosts))
 
 
-def _balancers(script: Script, plan: Deployment) -> frozenset[str]:
-    """Return the kinds of load balancing for which vLLM is started with the same flags."""
+def _equivalent_balancers(script: Script, plan: Deployment) -> frozenset[str]:
+    """Return the kinds of load balancing that have the same flags as those in ``script``."""
     if plan.dp == 1:
         return frozenset({"internal", "hybrid", "external"})
     # With one data-parallel rank per host, hybrid and external are the same.

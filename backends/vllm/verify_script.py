@@ -7,28 +7,33 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from parc.backends.shared.verify_known_lines import (
+    Comparison,
+    ExpectedValue,
+    ScriptLines,
+    compare_lines,
+    known_lines,
+)
+from parc.backends.shared.verify_known_lines import read_script as read_commands
 from parc.backends.shared.verify_launch_environment import mark_setup
 from parc.compiler.verify.read_emitted import LARGEST, Malformed
-from parc.compiler.verify.shell_lines import ShellLine, command_lines
+from parc.compiler.verify.shell_lines import ShellLine
 
-SCRIPT = "vllm/serve.sh"
+SCRIPT, LINES = "vllm/serve.sh", "serve.sh"
 _ADDRESS = re.compile(r'"\$\{hosts\[(\d{1,7})\]\}"')
 _LABEL = re.compile(r"(\d{1,7})\)")
 _START = re.compile(
     r'(CUDA|HIP)_VISIBLE_DEVICES=\$devices vllm serve (.+) "\$\{common\[@\]\}" "\$@" &', re.DOTALL
 )
-_SETTINGS = (
-    (re.compile(r"export [A-Za-z_][A-Za-z0-9_]*=(?!\$address$).*", re.DOTALL), "<export>"),
-    (re.compile(r"nodes=\d{1,7}"), "<nodes>"),
-    (re.compile(r"hosts=\(.*\)", re.DOTALL), "<hosts>"),
-    (re.compile(r"interface=[^$]+"), "<interface>"),
-    (_START, "<start>"),
-)
-"""Lines with settings -> their names in ``verify_program``."""
+_NODES = re.compile(r"nodes=\d{1,7}")
+_HOSTS = re.compile(r"hosts=\(.*\)", re.DOTALL)
+_INTERFACE = re.compile(r"interface=[^$]+")
+COMMON, CASE = "<common>", "<case>"
+"""Lines of ``serve.sh.lines`` that stand for the shared arguments and the table of processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +78,8 @@ class Script:
     hosts: tuple[str, ...]
     """Host names by node rank; empty if the hosts have no names."""
     hosts_line: int
-    exports: tuple[tuple[str, str, int], ...]
-    """Name, value and line of each exported variable."""
+    exports: Mapping[str, tuple[str, int]]
+    """Value and line of each exported variable."""
     interface: Word | None
     checkpoint: Word
     vendor: Word
@@ -83,9 +88,8 @@ class Script:
     """Arguments of all processes."""
     processes: tuple[Process, ...]
     """Processes in the order of the script."""
-    program: tuple[ShellLine, ...]
-    """All lines, with the name of the setting instead of each setting; ``<case>`` stands for the
-    table of processes."""
+    program: ScriptLines
+    """All lines; COMMON and CASE stand for the shared arguments and the table of processes."""
 
     @property
     def node_count(self) -> int:
@@ -106,43 +110,67 @@ def read_script(text: str) -> Script:
 
     The last result is cached, because each check of the verifier reads the script.
     """
-    lines = list(command_lines(mark_setup(text)))
-    before, common, after = _between(lines, "common=(", ")")
-    middle, table, tail = _between(after, "case $NODE_RANK in", "esac")
-    program = [
-        *map(_named_setting, before),
-        ShellLine(common[0].number, "<common>"),
-        *map(_named_setting, middle),
-        ShellLine(table[0].number, "<case>"),
-        *map(_named_setting, tail),
-    ]
-    lines = [*before, common[0], *middle, table[0], *tail]
-    texts = {one.text: line for one, line in zip(program, lines, strict=True)}
-    words = tuple(_words(common[1:-1]))
-    start = texts.get("<start>")
+    commands = read_commands(mark_setup(text))
+    before, common, after = _split_at_block(list(commands.lines), "common=(", ")")
+    middle, table, tail = _split_at_block(after, "case $NODE_RANK in", "esac")
+    marks = ShellLine(common[0].number, COMMON), ShellLine(table[0].number, CASE)
+    program = (*before, marks[0], *middle, marks[1], *tail)
+    words = tuple(_iterate_words(common[1:-1]))
+    start, nodes = _last_line(_START, program), _last_line(_NODES, program)
     found = _START.fullmatch(start.text) if start is not None else None
     served = _split_words(found[2]) if found else []
-    if start is None or found is None or len(served) != 1 or "<nodes>" not in texts:
+    if start is None or found is None or len(served) != 1 or nodes is None:
         raise Malformed(
             SCRIPT, 1, "the script has no line with vllm serve CHECKPOINT, or no nodes=N"
         )
-    hosts, interface = texts.get("<hosts>"), texts.get("<interface>")
+    hosts, interface = _last_line(_HOSTS, program), _last_line(_INTERFACE, program)
     return Script(
-        nodes=_assigned(texts["<nodes>"]),
+        nodes=_assigned_value(nodes),
         hosts=tuple(_split_words(hosts.text[len("hosts=(") : -1])) if hosts else (),
         hosts_line=hosts.number if hosts else 1,
-        exports=tuple(_exports(before)),
-        interface=_assigned(interface) if interface else None,
+        exports=commands.exports,
+        interface=_assigned_value(interface) if interface else None,
         checkpoint=Word(served[0], start.number),
         vendor=Word(found[1], start.number),
         common=words,
         processes=tuple(_processes(table[1:-1], parse_flags([word.text for word in words]))),
-        program=tuple(program),
+        program=ScriptLines(program, commands.exports),
     )
 
 
+def compare_program(script: Script, setup: bool, inherited: Sequence[str]) -> Comparison:
+    """Compare the lines of a script with ``serve.sh.lines``.
+
+    Args:
+        script: the script; its number of hosts and its interface select the lines.
+        setup: True if the plan has ``launch.setup``.
+        inherited: variables that the script takes from its environment.
+    """
+    named = "named" if script.hosts else "unnamed"
+    conditions = {"single"} if script.node_count == 1 else {"several", named}
+    conditions |= {"site"} if setup else set()
+    conditions |= {"environment"} if script.exports else set()
+    conditions |= {"inherited"} if inherited else set()
+    conditions |= {"interface"} if script.interface else set()
+    known = known_lines(__package__, LINES, conditions, {"inherited": shlex.join(inherited)})
+    # Decisions compare the texts of the holes.
+    holes = ("nodes", script.nodes), ("vendor", script.vendor), ("model", script.checkpoint)
+    values = [ExpectedValue(name, shlex.quote(word.text)) for name, word in holes]
+    values += [ExpectedValue("hosts", shlex.join(script.hosts))]
+    values += [ExpectedValue("interface", script.interface.text if script.interface else "")]
+    return compare_lines(script.program, known, tuple(values))
+
+
+def _last_line(pattern: re.Pattern[str], lines: Sequence[ShellLine]) -> ShellLine | None:
+    """Return the last line that matches ``pattern``; None if no line does."""
+    return next((line for line in reversed(lines) if pattern.fullmatch(line.text)), None)
+
+
 def parse_flags(words: list[str]) -> dict[str, str]:
-    """Return flag -> value; several values are joined by blanks, and no value is an empty text."""
+    """Return the value of each flag as text.
+
+    Several values are joined by blanks; a flag without a value has an empty text.
+    """
     flags: dict[str, str] = {}
     name = ""
     for word in words:
@@ -155,10 +183,13 @@ def parse_flags(words: list[str]) -> dict[str, str]:
     return flags
 
 
-def _between(
+def _split_at_block(
     lines: list[ShellLine], first: str, last: str
 ) -> tuple[list[ShellLine], list[ShellLine], list[ShellLine]]:
-    """Return the lines before, from and after the block that starts and ends with given lines."""
+    """Return (lines before a block, lines of the block, lines after the block).
+
+    The block starts with the line ``first`` and ends with the line ``last``.
+    """
     start = next((at for at, line in enumerate(lines) if line.text == first), None)
     end = next((at for at, line in enumerate(lines) if line.text == last and at > (start or 0)), 0)
     if start is None or not end:
@@ -166,32 +197,14 @@ def _between(
     return lines[:start], lines[start : end + 1], lines[end + 1 :]
 
 
-def _named_setting(line: ShellLine) -> ShellLine:
-    """Return ``line`` with the name of its setting as text; unchanged if it has no setting."""
-    # [[ -n text ]] and [[ text ]] are the same.
-    text = line.text.replace("[[ -n ", "[[ ")
-    name = next((name for pattern, name in _SETTINGS if pattern.fullmatch(text)), text)
-    return ShellLine(line.number, name)
-
-
-def _exports(lines: list[ShellLine]) -> Iterator[tuple[str, str, int]]:
-    for line in lines:
-        if _named_setting(line).text == "<export>":
-            words = _split_words(line.text)
-            name, _, value = words[1].partition("=")
-            if len(words) != 2:
-                raise Malformed(SCRIPT, line.number, "export has more than one variable")
-            yield name, value, line.number
-
-
-def _assigned(line: ShellLine) -> Word:
+def _assigned_value(line: ShellLine) -> Word:
     words = _split_words(line.text)
     if len(words) != 1:
         raise Malformed(SCRIPT, line.number, f"{line.text!r:.60} is not a single assignment")
     return Word(words[0].partition("=")[2], line.number)
 
 
-def _words(lines: list[ShellLine]) -> Iterator[Word]:
+def _iterate_words(lines: list[ShellLine]) -> Iterator[Word]:
     for line in lines:
         for word in _split_words(line.text):
             yield Word(word, line.number)

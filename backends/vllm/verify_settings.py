@@ -49,31 +49,31 @@ ACTIVATIONS = {"bfloat16": "bf16", "float16": "fp16"}
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class FlagValue:
     """Value of a flag as text, and its line; the line is 1 if the flag is absent."""
 
     text: str | None
     line: int = 1
 
     def setting(self, flag: str) -> str:
-        """Return the flag as it is written; empty if it is absent."""
+        """Return the flag and its value as written in the script; empty if the flag is absent."""
         return "" if self.text is None else f"--{flag} {self.text}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedArguments:
     """The arguments of all processes: flags with a setting of the plan, and all other words."""
 
-    flags: dict[str, Given]
+    flags: dict[str, FlagValue]
     extra: tuple[Word, ...]
 
-    def __getitem__(self, flag: str) -> Given:
+    def __getitem__(self, flag: str) -> FlagValue:
         """Return the value of ``--flag``."""
-        return self.flags.get(flag, Given(None))
+        return self.flags.get(flag, FlagValue(None))
 
     def number(self, flag: str) -> Value:
         """Return the number that ``--flag`` sets, its default, or the text if it is no number."""
-        return _number(self[flag].text, NUMBERS[flag].default)
+        return _parse_number(self[flag].text, NUMBERS[flag].default)
 
     def size(self, flag: str) -> int:
         """Return the parallel size that ``--flag`` sets; 1 if it is not a size."""
@@ -81,13 +81,13 @@ class Shared:
         return value if isinstance(value, int) and value > 0 else 1
 
 
-def read_shared(words: Sequence[Word]) -> Shared:
+def read_shared(words: Sequence[Word]) -> SharedArguments:
     """Return the shared arguments.
 
     The last value of a repeated flag counts. A flag with a wrong number of values is among the
     other words.
     """
-    flags: dict[str, Given] = {}
+    flags: dict[str, FlagValue] = {}
     extra: list[Word] = []
     at = 0
     while at < len(words):
@@ -107,8 +107,8 @@ def read_shared(words: Sequence[Word]) -> Shared:
                 continue
             value = words[at].text
             at += 1
-        flags[name] = Given(value, word.line)
-    return Shared(flags, tuple(extra))
+        flags[name] = FlagValue(value, word.line)
+    return SharedArguments(flags, tuple(extra))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class Command:
     """True if the executor must also be set for engines of a single rank."""
 
 
-def setting_decisions(command: Command, layers: int | None) -> Iterator[Decision]:
+def read_flag_settings(command: Command, layers: int | None) -> Iterator[Decision]:
     """Yield the settings that flags and variables express.
 
     Args:
@@ -143,9 +143,9 @@ def setting_decisions(command: Command, layers: int | None) -> Iterator[Decision
     exchange = shared["all2all-backend"]
     setting = exchange.setting("all2all-backend")
     yield Decision("layout.all2all", exchange.text or "auto", file, exchange.line, setting)
-    for one in (*_expert_decisions(shared), *_format_decisions(shared)):
+    for one in (*_read_expert_settings(shared), *_read_number_formats(shared)):
         yield replace(one, file=file)
-    yield from _stage_decisions(command, shared, layers)
+    yield from _read_stage_settings(command, shared, layers)
     checkpoint = command.checkpoint
     yield Decision(
         "problem.service.checkpoint", checkpoint.text, file, checkpoint.line, checkpoint.text
@@ -156,7 +156,7 @@ def setting_decisions(command: Command, layers: int | None) -> Iterator[Decision
     yield Decision(EXTRA, words, file, line, " ".join(extra))
 
 
-def _number(text: str | None, default: Value) -> Value:
+def _parse_number(text: str | None, default: Value) -> Value:
     if text is None:
         return default
     if re.fullmatch(r"[0-9]{1,9}", text):
@@ -164,7 +164,7 @@ def _number(text: str | None, default: Value) -> Value:
     return float(text) if re.fullmatch(r"[0-9]{1,9}\.[0-9]{1,9}", text) else text
 
 
-def _executor_words(command: Command, shared: Shared) -> list[str]:
+def _executor_words(command: Command, shared: SharedArguments) -> list[str]:
     """Return the executor flag if it is not the one that keeps ranks on their hosts.
 
     Only the multiprocessing executor has a fixed map of ranks to hosts
@@ -178,8 +178,8 @@ def _executor_words(command: Command, shared: Shared) -> list[str]:
     return ["--distributed-executor-backend", executor or "(not set)"]
 
 
-def _expert_decisions(shared: Shared) -> Iterator[Decision]:
-    """Yield the expert parallel size, which vLLM derives, and the copies of busy experts.
+def _read_expert_settings(shared: SharedArguments) -> Iterator[Decision]:
+    """Yield the expert parallel size, which vLLM derives, and the number of redundant experts.
 
     Source: config/parallel.py: expert parallelism spans all ranks of a pipeline stage.
     """
@@ -210,7 +210,7 @@ def _redundant_experts(text: str | None) -> Any:
     return config["num_redundant_experts"] if only else text
 
 
-def _format_decisions(shared: Shared) -> Iterator[Decision]:
+def _read_number_formats(shared: SharedArguments) -> Iterator[Decision]:
     """Yield the number formats of weights and KV cache, and the quantization at load time.
 
     ``--dtype`` is the format of activations; without ``--quantization`` the checkpoint sets the
@@ -234,15 +234,18 @@ def _format_decisions(shared: Shared) -> Iterator[Decision]:
     yield Decision("problem.service.setup.kv", kv, "", cache.line, cache.setting("kv-cache-dtype"))
 
 
-def _stage_decisions(command: Command, shared: Shared, layers: int | None) -> Iterator[Decision]:
+def _read_stage_settings(
+    command: Command, shared: SharedArguments, layers: int | None
+) -> Iterator[Decision]:
     """Yield the layers per pipeline stage.
 
-    Without the variable, vLLM splits evenly, and gives one more layer to stages from the last but
-    one backwards (distributed/utils.py, get_pp_indices).
+    If ``VLLM_PP_LAYER_PARTITION`` is not set, vLLM splits the layers evenly. Layers that remain are
+    added to the last stages, one per stage, but never to the last one (distributed/utils.py,
+    get_pp_indices).
     """
     stages, path, found = shared.size("pipeline-parallel-size"), "layout.stages", command.partition
     if found is not None:
-        numbers = [_number(one, None) for one in found.text.split(",")]
+        numbers = [_parse_number(one, None) for one in found.text.split(",")]
         setting = f"{PARTITION}={found.text}"
         yield Decision(path, numbers, command.file, found.line, setting)
     elif layers is not None and 1 < stages <= layers:

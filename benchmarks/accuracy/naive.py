@@ -28,7 +28,9 @@ def work_flops(case: Case) -> float:
 def peak_flops(case: Case) -> float:
     """Return the data-sheet FLOP/s at the precision of the run; in bf16 if the GPU lacks it."""
     gpu = case.problem.cluster.gpu
-    peak = gpu.peak(case.run.precision) or gpu.peak("bf16") or gpu.peak("fp16") or 1.0
+    peak = (
+        gpu.peak_rate(case.run.precision) or gpu.peak_rate("bf16") or gpu.peak_rate("fp16") or 1.0
+    )
     return peak * 1e12
 
 

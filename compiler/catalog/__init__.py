@@ -1,1 +1,1 @@
-"""Facts as data: an entity a file, each number with its source."""
+"""Catalog of hardware and models: one YAML file per entry, with the source of each number."""

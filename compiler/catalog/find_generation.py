@@ -7,14 +7,14 @@ from dataclasses import MISSING, fields, replace
 from math import isfinite
 from typing import Any
 
-from parc.compiler.catalog.library import Entry, Library, look_up
+from parc.compiler.catalog.library import CatalogEntry, Library, look_up_entry
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir.generation import Efficiency, Generation, ServingEfficiency
 
 KIND = "generations"
 PRIOR = "prior"
-"""Value of ``like`` for a row of factors without published runs; the row has the prior means of the
-fit."""
+"""Value of ``like`` for a row of factors without published runs; the row inherits the prior means
+of the fit."""
 ABOUT_ROWS = ("like", "fitted_runs", "fitted_models", "mean_error_percent")
 """Keys of an efficiency row that document its origin and are not parameters."""
 _READ_ELSEWHERE = ("name", "file", "serving", "efficiency")
@@ -23,33 +23,33 @@ _OPTIONAL = {"compute_capabilities": ()}
 
 
 def find_generation(name: str, library: Library, sink: Sink, at: str) -> Generation | None:
-    """Return the GPU generation that ``name`` refers to: a catalog name or the path of a file.
+    """Return the GPU generation ``name``: a catalog entry, or a file of the user at this path.
 
-    A row of ``efficiency`` may start from another row (``like: <generation>/<stack>``) or from the
-    prior means (``like: prior``), and then list only the parameters that differ. All other keys are
-    required.
+    A row of ``efficiency`` may inherit the parameters of another row (``like:
+    <generation>/<stack>``) or the prior means (``like: prior``), and then list only the parameters
+    that differ. All other keys are required.
 
-    Return None after reporting a finding at the spec path ``at``: K01 (no such entry), K07 (file
+    Returns None after reporting a finding at the spec path ``at``: K01 (no such entry), K07 (file
     cannot be read), or K08 (a key is missing or invalid).
     """
-    entry = look_up(KIND, name, library, sink, at)
+    entry = look_up_entry(KIND, name, library, sink, at)
     return None if entry is None else _GenerationReader(entry, library, sink, at).generation()
 
 
 class _GenerationReader:
-    """Reader of the file of a GPU generation, and of the files to which its rows refer."""
+    """Reader of the file of a GPU generation, and of other files that ``like`` refers to."""
 
-    def __init__(self, entry: Entry, library: Library, sink: Sink, at: str) -> None:
+    def __init__(self, entry: CatalogEntry, library: Library, sink: Sink, at: str) -> None:
         self._entry = entry
         self._library = library
         self._sink = sink
         self._at = at
         # Files that were read already, so that two rows with the same ``like`` read it once.
-        self._entries: dict[str, Entry | None] = {entry.file or entry.name: entry}
+        self._entries: dict[str, CatalogEntry | None] = {entry.file or entry.name: entry}
         self._is_valid = True
 
     def generation(self) -> Generation | None:
-        """Return the complete GPU generation; None if any finding was reported."""
+        """Return the complete GPU generation; None after reporting a finding."""
         facts = self._entry.facts
         top = [field for field in fields(Generation) if field.name not in _READ_ELSEWHERE]
         own = {key: value for key, value in facts.items() if key not in ("serving", "efficiency")}
@@ -75,17 +75,19 @@ class _GenerationReader:
             **{field.name: values[field.name] for field in top},
         )
 
-    def _section(self, entry: Entry, key: str) -> Mapping[str, Any]:
+    def _section(self, entry: CatalogEntry, key: str) -> Mapping[str, Any]:
         value = entry.facts.get(key)
         if isinstance(value, dict):
             return value
         self._report_invalid(entry, key, "is missing" if value is None else "must be a mapping")
         return {}
 
-    def _efficiency_row(self, entry: Entry, stack: str, path: tuple[str, ...]) -> Efficiency | None:
+    def _efficiency_row(
+        self, entry: CatalogEntry, stack: str, path: tuple[str, ...]
+    ) -> Efficiency | None:
         """Return the efficiency factors of a kernel stack in ``entry``; None after a finding.
 
-        ``path`` lists the rows of factors whose ``like`` led to this row, to detect a cycle.
+        ``path`` lists the rows whose ``like`` led to this row, so that a cycle can be detected.
         """
         key, here = f"efficiency.{stack}", f"{entry.file or entry.name}/{stack}"
         facts = self._section(entry, "efficiency").get(stack)
@@ -109,9 +111,9 @@ class _GenerationReader:
         return self._build_efficiency(entry, key, own, inherited)
 
     def _referenced_row(
-        self, entry: Entry, key: str, like: str, path: tuple[str, ...]
+        self, entry: CatalogEntry, key: str, like: str, path: tuple[str, ...]
     ) -> Efficiency | None:
-        """Return the efficiency factors that the value of ``like`` names; None after a finding."""
+        """Return the efficiency factors of the row that ``like`` names; None after a finding."""
         generation, _, stack = like.rpartition("/")
         # Two rows that refer to each other would otherwise recurse forever.
         if like in path:
@@ -120,7 +122,7 @@ class _GenerationReader:
             )
             return None
         if generation not in self._entries:
-            found = look_up(KIND, generation, self._library, self._sink, self._at)
+            found = look_up_entry(KIND, generation, self._library, self._sink, self._at)
             self._entries[generation] = found
         other = self._entries[generation]
         if other is None:
@@ -134,7 +136,7 @@ class _GenerationReader:
         return self._efficiency_row(other, stack, path)
 
     def _build_efficiency(
-        self, entry: Entry, key: str, own: Mapping[str, Any], inherited: Mapping[str, Any]
+        self, entry: CatalogEntry, key: str, own: Mapping[str, Any], inherited: Mapping[str, Any]
     ) -> Efficiency | None:
         values = self._checked_values(entry, key, own, Efficiency, inherited)
         complete = len(values) == len(fields(Efficiency))
@@ -142,7 +144,7 @@ class _GenerationReader:
 
     def _checked_values(
         self,
-        entry: Entry,
+        entry: CatalogEntry,
         above: str,
         own: Mapping[str, Any],
         record: type,
@@ -150,8 +152,8 @@ class _GenerationReader:
     ) -> dict[str, Any]:
         """Return the values of the fields of ``record``, from ``own`` or else from ``inherited``.
 
-        Report unknown keys, missing keys and values of the wrong type. In these findings, the name
-        of section ``above`` precedes the key.
+        Reports unknown keys, missing keys and values of the wrong type (K08). In these findings,
+        each key has the prefix ``above``, the name of the section.
         """
         types = {
             field.name: str(field.type)
@@ -174,15 +176,15 @@ class _GenerationReader:
                 values[name] = convert(value)
         return values
 
-    def _report_unknown_key(self, entry: Entry, key: str, names: tuple[str, ...]) -> None:
+    def _report_unknown_key(self, entry: CatalogEntry, key: str, names: tuple[str, ...]) -> None:
         from parc.compiler.spec.similar_names import did_you_mean
 
         near = did_you_mean(key.rpartition(".")[2], names)
         hint = f"did you mean {' or '.join(near)}?" if near else f"valid keys: {', '.join(names)}"
         self._report_invalid(entry, key, "is not a valid key", hint)
 
-    def _report_invalid(self, entry: Entry, key: str, problem: str, hint: str = "") -> None:
-        """Report an invalid or missing key (K08); the reader then returns no generation."""
+    def _report_invalid(self, entry: CatalogEntry, key: str, problem: str, hint: str = "") -> None:
+        """Report an invalid or missing key (K08), so that the reader returns no generation."""
         self._is_valid = False
         finding = Finding(
             f"{entry.label}: {key} {problem}",

@@ -7,9 +7,9 @@ import re
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol
 
-from parc.compiler.catalog.library import add_user_lines, read_user_file
+from parc.compiler.catalog.library import read_user_file, register_user_file_lines
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.spec.similar_names import same_numbers
+from parc.compiler.spec.similar_names import has_same_numbers
 
 if TYPE_CHECKING:
     from parc.compiler.catalog.huggingface.config import ConfigReading
@@ -41,12 +41,14 @@ class Library(Protocol):
 
 
 def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, Any] | None:
-    """Return the ``ModelSpec`` mapping of the model that ``name`` at spec path ``at`` refers to.
+    """Return the ``ModelSpec`` fields of the model that the spec names at the spec path ``at``.
 
-    Return None after reporting a finding: K01 (no such catalog entry), K07 (file cannot be read),
-    or an error in the config. A catalog name takes precedence over a file. A name with a slash or
-    ``.json`` is a path; text after ``.json#`` gives the key of the part of the file that describes
+    ``name`` is the name of a catalog entry or else the path of a config.json. A path contains a
+    slash or ``.json``; after ``.json#`` it may have the key of the part of the file that describes
     the model.
+
+    Returns None after reporting a finding: K01 (no such catalog entry), K07 (file cannot be read),
+    or an error in the config.
     """
     if name in library.names(KIND):
         return {"name": name} | library.entry(KIND, name)
@@ -63,8 +65,8 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
             help=f"did you mean {', '.join(near)}?"
             if near
             else "`parc catalog models` lists the valid names",
-            # A model of another size is no fix.
-            fix=f"{at}: {near[0]}" if near and same_numbers(name, near[0]) else "",
+            # A model with other numbers in its name (another size) would not be a fix.
+            fix=f"{at}: {near[0]}" if near and has_same_numbers(name, near[0]) else "",
         ),
         at=at,
     )
@@ -72,11 +74,11 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
 
 
 def _read_config_file(name: str, library: Library, sink: Sink, at: str) -> dict[str, Any] | None:
-    """Return the ``ModelSpec`` mapping read from the user's config.json; None after an error."""
+    """Return the ``ModelSpec`` fields read from the user's config.json; None after an error."""
     # Imported on first use: most specs name a catalog model.
-    from parc.compiler.catalog.huggingface.config import model_spec_from_config, split_part
+    from parc.compiler.catalog.huggingface.config import model_spec_from_config, split_config_path
 
-    path, part = split_part(name)
+    path, part = split_config_path(name)
     text = read_user_file(path, library, sink, at)
     config = None if text is None else _parse_json(path, text, sink, at)
     if text is None or config is None:
@@ -87,9 +89,9 @@ def _read_config_file(name: str, library: Library, sink: Sink, at: str) -> dict[
 
 
 def _model_name(path: str) -> str:
-    """Return the model name for a path.
+    """Return the name of the model in a file, such as qwen3-8b for ``qwen3-8b/config.json``.
 
-    The name is qwen3-8b for ``qwen3-8b/config.json`` and for ``qwen3-8b.json``.
+    The name is the name of the folder if the file is called config.json, else that of the file.
     """
     pure = PurePath(path.replace("\\", "/"))
     folder = pure.parent.name
@@ -98,10 +100,10 @@ def _model_name(path: str) -> str:
 
 
 def _parse_json(path: str, text: str, sink: Sink, at: str) -> dict[str, Any] | None:
-    """Return the JSON object in ``text``; None after reporting K07 (invalid file) at its line."""
+    """Return the JSON object in ``text``; None after reporting that the file is invalid (K07)."""
     span = None
     if len(text) > _LARGEST_CHARACTERS:
-        reason = f"its length of {len(text)} characters exceeds the limit {_LARGEST_CHARACTERS}"
+        reason = f"the file has {len(text)} characters; the limit is {_LARGEST_CHARACTERS}"
     else:
         try:
             tree = json.loads(text, object_pairs_hook=_dict_without_repeated_keys)
@@ -109,13 +111,13 @@ def _parse_json(path: str, text: str, sink: Sink, at: str) -> dict[str, Any] | N
             span = Span(path, error.lineno, error.colno)
             reason = error.msg
         except RecursionError:
-            reason = "it is nested too deeply"
+            reason = "the values are nested too deeply"
         except ValueError as error:
             reason = str(error)[:100]
         else:
             if isinstance(tree, dict):
                 return tree
-            reason = "it is not a JSON object"
+            reason = "the file must contain a JSON object"
     # The text is not shown, because the file may be any file of the machine.
     sink.report("K07", f"{path} is not a valid config.json: {reason}", at=at, span=span)
     return None
@@ -137,13 +139,13 @@ def _dict_without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _report_notes(place: tuple[str, str], text: str, reading: ConfigReading, sink: Sink) -> None:
-    """Report the notes on a config at their lines in the file.
+    """Report the notes on a config as findings that point to the keys in the file.
 
-    ``place`` is the path of the file and the dotted key of the part that was read.
+    ``place`` is (path of the file, dotted key of the part that was read).
     """
     path, part = place
     if reading.notes:
-        add_user_lines(path, text, sink)
+        register_user_file_lines(path, text, sink)
     for note in reading.notes:
         finding = Finding(message=f"{path}: {note.message}", help=note.help)
         keys = (*part.split("."), *note.path) if part else note.path
@@ -151,12 +153,11 @@ def _report_notes(place: tuple[str, str], text: str, reading: ConfigReading, sin
 
 
 def _span_of_key(path: str, text: str, keys: tuple[str, ...]) -> Span:
-    """Return the span of a nested key in JSON text; the start of the file if it is not found.
+    """Return the position of a nested key in JSON text; the start of the file if not found.
 
-    ``keys`` are the keys that lead to it, outermost first. Each key is searched behind the previous
-    one.
+    ``keys`` are the keys on the path to the nested key, outermost first.
     """
-    # A text search, because json.loads keeps no positions.
+    # json.loads keeps no positions, so each key is searched in the text after the previous key.
     start, found = 0, None
     for key in keys:
         found = re.compile(rf'"{re.escape(key)}"\s*:').search(text, start)

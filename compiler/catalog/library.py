@@ -1,15 +1,15 @@
 """Catalog of hardware and models, and look-up of the entries that a spec refers to.
 
-The entries are read on first use. The look-up reports missing and malformed entries.
+Entries are read on first use. The look-up reports missing and malformed entries.
 
 Users extend the catalog with files: a value with a slash, or one that ends in ``.yaml``, is the
 path of a file, relative to the folder of the spec. The file has the same keys as the entries of
 ``compiler/catalog/<kind>``. A GPU of a new generation needs two such files and no code:
 ``cluster.gpu: gpus/r100.yaml``, and in that file ``generation: generations/rubin.yaml``.
 
-A spec may come from another person, and diagnostics appear in public logs. So the files of a spec
-must be below one folder, and diagnostics show only single words of files whose format is
-recognized.
+A spec may come from another person, and diagnostics appear in public logs. So the files that a spec
+refers to must be below one folder. Diagnostics quote single words of these files, and only if PARC
+recognizes the format.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any, Protocol
 
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.diagnostics.table_yaml import parse_table
-from parc.compiler.spec.similar_names import same_numbers
+from parc.compiler.spec.similar_names import has_same_numbers
 
 KINDS = ("clusters", "fabrics", "generations", "gpus", "kernels", "models", "nodes")
 """Kinds of catalog entries, which are also the names of the folders."""
@@ -51,7 +51,7 @@ class OutsideRootError(OSError):
     """Error: the path of a user's file leads out of the folder to which PARC is limited."""
 
     def __init__(self, path: str, folder: str) -> None:
-        """Store the path as the spec has it, and the words for the folder."""
+        """Store the path that the spec contains, and a description of the allowed folder."""
         super().__init__(errno.EACCES, f"it is outside {folder}", path)
         self.folder = folder
 
@@ -60,9 +60,9 @@ class Library:
     """Entries of the catalog by name, and files of the user relative to the folder of the spec."""
 
     def __init__(self, folder: Path | None = None, root: Path | None = None) -> None:
-        """Read relative paths of user files from ``folder``; from the current folder if None.
+        """Resolve relative paths of user files in ``folder``; None means the current folder.
 
-        All user files must be below ``root``; if it is None, they can be anywhere.
+        All user files must be below ``root``; None means that they can be anywhere.
         """
         self._folder = folder or Path()
         self._root = root
@@ -143,7 +143,7 @@ USER_FILES = ("fabrics", "generations", "gpus", "nodes")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CatalogEntry:
     """Content of a catalog entry or of a user's file, with the origin of the content."""
 
     kind: str
@@ -157,41 +157,45 @@ class Entry:
 
     @property
     def label(self) -> str:
-        """Name of the file for messages: the user's path, or the path in the catalog."""
+        """Path of the file for messages: as the user wrote it, or inside the catalog."""
         return self.file or f"{self.kind}/{self.name}.yaml"
 
     def report(self, key: str, finding: Finding, sink: Sink, at: str) -> None:
-        """Report an invalid or missing fact ``key`` (K08).
+        """Report that the value of ``key`` is invalid or missing (K08).
 
-        The finding points to the key in the user's file; for a catalog entry, to the spec path
-        ``at``.
+        The finding points to the key in the user's file. For a catalog entry, it points to ``at``,
+        the path in the spec that refers to the entry.
         """
         above = self.spans.get(key.rpartition(".")[0])  # a missing key is shown at its mapping
         beginning = Span(self.file, 1, 1) if self.file else None
         sink.report("K08", finding, at=at, span=self.spans.get(key) or above or beginning)
 
 
-def look_up(kind: str, name: str, library: Library, sink: Sink, at: str) -> Entry | None:
-    """Return the catalog entry or user's file that ``name`` at the spec path ``at`` refers to.
+def look_up_entry(
+    kind: str, name: str, library: Library, sink: Sink, at: str
+) -> CatalogEntry | None:
+    """Return the catalog entry or user's file that the spec names at the spec path ``at``.
 
-    Return None after reporting a finding: K01 (no such entry) with up to three similar names, K07
+    Returns None after reporting a finding: K01 (no such entry) with up to three similar names, K07
     (file cannot be read), K08 (file is not a mapping), or X06 (invalid YAML) and other X codes.
     """
-    if kind in USER_FILES and is_path(name):
+    if kind in USER_FILES and is_user_file_path(name):
         return _read_user_file(kind, name, library, sink, at)
     try:
-        return Entry(kind, name, library.entry(kind, name))
+        return CatalogEntry(kind, name, library.entry(kind, name))
     except KeyError:
         sink.report("K01", _unknown_entry_finding(kind, name, library.names(kind), at), at=at)
         return None
 
 
-def is_path(name: str) -> bool:
-    """Return True if ``name`` is the path of a user's file instead of the name of an entry."""
+def is_user_file_path(name: str) -> bool:
+    """Return True if ``name`` is the path of a user's file, not the name of a catalog entry."""
     return "/" in name or "\\" in name or name.endswith((".yaml", ".yml"))
 
 
-def _read_user_file(kind: str, path: str, library: Library, sink: Sink, at: str) -> Entry | None:
+def _read_user_file(
+    kind: str, path: str, library: Library, sink: Sink, at: str
+) -> CatalogEntry | None:
     # The position-keeping YAML reader is imported on first use: most specs name no file.
     from parc.compiler.spec.reading.yaml_tree import read_tree
 
@@ -199,11 +203,11 @@ def _read_user_file(kind: str, path: str, library: Library, sink: Sink, at: str)
     tree = None if text is None else read_tree(text, path, sink)
     if text is None or tree is None:
         return None
-    entry = Entry(kind, PurePath(path.replace("\\", "/")).stem, {}, path, tree.keys)
+    entry = CatalogEntry(kind, PurePath(path.replace("\\", "/")).stem, {}, path, tree.keys)
     if not isinstance(tree.value, dict):
         entry.report("", Finding(f"{path} must be a mapping of keys to values"), sink, at)
         return None
-    add_user_lines(path, text, sink)
+    register_user_file_lines(path, text, sink)
     return replace(entry, facts=tree.value)
 
 
@@ -231,12 +235,15 @@ def read_user_file(
     return None
 
 
-def add_user_lines(path: str, text: str, sink: Sink) -> None:
-    """Let later findings show marked words of a user's file whose format is recognized."""
+def register_user_file_lines(path: str, text: str, sink: Sink) -> None:
+    """Store the lines of a user's file, so that later findings can quote single words of them.
+
+    PARC must have recognized the format of the file, because it could be any file of the machine.
+    """
     from parc.compiler.spec.reading.yaml_tree import split_lines
 
     positions = sink.positions
-    # A spec that names itself as another file stays readable as a whole.
+    # If a spec refers to itself as a file, findings can still quote whole lines of the spec.
     if path not in positions.lines:
         lines = {**positions.lines, path: split_lines(text)}
         word_only = positions.word_only | {path}
@@ -254,6 +261,6 @@ def _unknown_entry_finding(kind: str, name: str, names: tuple[str, ...], at: str
         help=f"did you mean {' or '.join(near)}?"
         if near
         else f"`parc catalog {kind}` lists the valid names",
-        # Other hardware is no fix.
-        fix=f"{at}: {near[0]}" if near and same_numbers(name, near[0]) else "",
+        # Hardware with other numbers in its name is other hardware, so it would not be a fix.
+        fix=f"{at}: {near[0]}" if near and has_same_numbers(name, near[0]) else "",
     )

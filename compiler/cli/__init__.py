@@ -17,7 +17,7 @@ from parc import __version__
 COMMANDS: dict[str, str] = {
     "compile": "Compile SPEC into launch files and a rank map.",
     "check": "Report all errors, warnings and advice for each SPEC; write nothing.",
-    "lint": "Check launch scripts that PARC did not write against the same rules.",
+    "lint": "Apply the rules of PARC to launch scripts that PARC did not write.",
     "estimate": "Show memory, step time and traffic of SPEC, term by term.",
     "search": "Rank the layouts that fit SPEC and compare them with the chosen one.",
     "calibrate": "Fit the cost model to RUNS, a CSV of measured step times.",
@@ -66,7 +66,11 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that ``args`` name; an unknown name is an error with a suggestion."""
+        """Return the name of the command in ``args``, the command, and the remaining arguments.
+
+        Raises:
+            UsageError: no command has that name. The message suggests a similar name.
+        """
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -95,10 +99,10 @@ class LazyGroup(click.Group):
 
 
 def _replace_closed_streams() -> None:
-    """Let output go to the null device if standard output or standard error is closed.
+    """Send output to the null device if standard output or standard error is closed.
 
-    Python sets such a stream to None, so that every use of it would fail. The exit code still tells
-    the result.
+    Python replaces a closed stream by None, so that printing would fail. The command still runs,
+    and its exit code shows the result.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:

@@ -24,8 +24,8 @@ def plan_or_exit(
 ) -> tuple[AnyPlan, Sink]:
     """Return the plan of the spec file ``spec``, and the sink with its warnings.
 
-    Print errors and exit with 1 if there are any. They go to standard error, or as JSON to standard
-    output if ``style`` is ``"json"``. Files that the spec names must be below ``root``.
+    If there are errors, print them and exit with 1. They are printed to standard error, or as JSON
+    to standard output if ``style`` is ``"json"``. Files that the spec names must be below ``root``.
     """
     # Imported here because the pipeline imports pydantic, which would slow down `parc --help`.
     from parc.compiler.pipeline import plan_spec
@@ -42,7 +42,8 @@ def plan_or_exit(
 def exit_with_findings(sinks: Sequence[Sink], style: str) -> None:
     """Print the findings of ``sinks`` and exit with 1.
 
-    They go to standard output if ``style`` is ``"json"``, else as text to standard error.
+    The findings are printed as JSON to standard output if ``style`` is ``"json"``, otherwise as
+    text to standard error.
     """
     if style == "json":
         show_findings(sinks, "json", sys.stdout)

@@ -16,7 +16,7 @@ from parc.compiler.cli.output_checks import (
 )
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import AnyPlan
-from parc.compiler.pipeline import emit_plan, plan_any, resolve_spec, try_fixes_of_plan
+from parc.compiler.pipeline import emit_plan, plan_job, resolve_spec, try_fixes_of_plan
 from parc.compiler.report.text.summary import summary_document, summary_text
 from parc.compiler.spec.reading.source import read_source
 from parc.compiler.writer import write_artifacts
@@ -71,7 +71,8 @@ class CompileOutcome:
 def compile_spec(request: CompileRequest, clock: Clock) -> CompileOutcome:
     """Run ``parc compile``: plan the spec, emit its files and write them unless ``--check`` is set.
 
-    Compare the plan with ``parc.lock``, and for ``--check`` the files with the output directory.
+    The plan is compared with ``parc.lock``. With ``--check``, the emitted files are compared with
+    those in the output directory.
     """
     sink = Sink()
     overrides = request.overrides
@@ -84,8 +85,8 @@ def compile_spec(request: CompileRequest, clock: Clock) -> CompileOutcome:
     if problem is None or sink.failed():
         return CompileOutcome(sink)
     directory = request.output or Path("build") / problem.name
-    lock = Lock.read(directory)
-    plan = plan_any(problem, sink, clock, lock.plan if request.locked else None)
+    lock = Lock.from_directory(directory)
+    plan = plan_job(problem, sink, clock, lock.plan if request.locked else None)
     if plan is None or sink.failed():
         try_fixes_of_plan(source, overrides, problem, sink)
         return CompileOutcome(sink)

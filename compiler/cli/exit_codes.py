@@ -18,7 +18,7 @@ BROKEN_PIPE = 141
 def report_exception(error: BaseException) -> int:
     """Print a message about ``error`` to standard error, and return the exit code of the command.
 
-    An interrupt and a closed output pipe have no message.
+    No message is printed for an interrupt or a closed output pipe.
     """
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED

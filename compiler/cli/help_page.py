@@ -35,7 +35,7 @@ Colours are used only on a terminal, and never if `NO_COLOR` is set.
 """
 
 
-def page() -> str:
+def reference_page() -> str:
     """Return the text of docs/cli.md: a table of the commands, then one section per command."""
     rows = (f"| [`parc {name}`](#parc-{name}) | {text} |\n" for name, text in COMMANDS.items())
     return HEAD + "".join(rows) + "".join(f"\n{_command_section(name)}" for name in COMMANDS)
@@ -83,4 +83,4 @@ def _option_help(option: click.Option) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page())
+    sys.stdout.write(reference_page())

@@ -25,7 +25,8 @@ root_option: Decorator = click.option(
     "--root",
     metavar="DIR",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Let the spec name files below DIR, instead of only below its own folder.",
+    help="Folder that must contain all files that the spec names; the default is the spec's own "
+    "folder.",
 )
 
 fail_on_option: Decorator = click.option(

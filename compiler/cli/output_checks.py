@@ -32,12 +32,12 @@ def compare_files(artifacts: Sequence[Artifact], directory: Path, sink: Sink) ->
     edited = [path for path in edited_files(directory) if path in stale]
     foreign = names_not_from_parc({PurePosixPath(path).parts[0] for path in stale}, wanted)
     # A compile refuses to replace a directory with files that PARC would never write.
-    away = f"move {_join_limited(foreign)} out of {directory.as_posix()}, " if foreign else ""
+    away = f"move {_join_paths(foreign)} out of {directory.as_posix()}, " if foreign else ""
     finding = Finding(
         f"{len(stale)} file{'s' * (len(stale) > 1)} in {directory.as_posix()} "
         f"differ{'s' * (len(stale) == 1)} from the output of the spec",
-        label=_join_limited([f"{path}{_stale_reason(path, directory, wanted)}" for path in stale]),
-        help=f"files edited after the compile: {_join_limited(edited)}" if edited else "",
+        label=_join_paths([f"{path}{_stale_reason(path, directory, wanted)}" for path in stale]),
+        help=f"files edited after the compile: {_join_paths(edited)}" if edited else "",
         fix=f"{away}run parc compile without --check and commit the result",
     )
     sink.report("O01", finding)
@@ -48,7 +48,7 @@ def report_edits(artifacts: Sequence[Artifact], directory: Path, sink: Sink) -> 
     edited = edited_files(directory)
     lost = sorted(set(edited) & set(differing_paths(artifacts, directory))) if edited else []
     if lost:
-        message = f"manual edits in {directory.as_posix()} are overwritten: {_join_limited(lost)}"
+        message = f"manual edits in {directory.as_posix()} are overwritten: {_join_paths(lost)}"
         fix = "make the same changes in the spec and compile again"
         sink.report("O05", Finding(message, fix=fix))
 
@@ -68,9 +68,9 @@ def edited_files(directory: Path) -> list[str]:
 
 
 def _stale_reason(path: str, directory: Path, wanted: set[str]) -> str:
-    """Return the reason why a file is out of date, in parentheses.
+    """Return, in parentheses, the reason why a file is out of date.
 
-    The reason is empty if the file exists and only its content differs.
+    If the file exists and only its content differs, the text is empty.
     """
     if path not in wanted:
         return " (not part of the output)"
@@ -89,7 +89,7 @@ def _has_crlf(file: Path) -> bool:
         return False
 
 
-def _join_limited(files: Sequence[str]) -> str:
+def _join_paths(files: Sequence[str]) -> str:
     more = f" and {len(files) - MAX_FILES_SHOWN} more" if len(files) > MAX_FILES_SHOWN else ""
     return ", ".join(files[:MAX_FILES_SHOWN]) + more
 
@@ -111,7 +111,7 @@ class Lock:
     there is no problem."""
 
     @classmethod
-    def read(cls, directory: Path) -> Lock:
+    def from_directory(cls, directory: Path) -> Lock:
         """Read the ``parc.lock`` in ``directory``; a problem with the file is stored in ``why``."""
         file = directory / LOCK_PATH
         path = file.as_posix()
@@ -133,7 +133,7 @@ class Lock:
 def compare_decisions(lock: Lock, plan: AnyPlan, sink: Sink) -> None:
     """Report decisions of ``plan`` that differ from the lock file (O02).
 
-    If the lock file is missing or unusable, report that instead (O03).
+    A missing or unusable lock file is reported instead (O03).
     """
     if lock.decisions is None:
         sink.report("O03", Finding(f"{lock.path} {lock.why}"))
@@ -152,9 +152,10 @@ def compare_decisions(lock: Lock, plan: AnyPlan, sink: Sink) -> None:
 
 
 def _suggest_replan(locked: LockedPlan | None, plan: AnyPlan) -> str:
-    """Return the advice to run ``parc replan`` if hosts in parc.lock are now marked unavailable.
+    """Return the advice to run ``parc replan``, or an empty text.
 
-    A replan moves only the ranks of these hosts. The advice is empty in all other cases.
+    The advice is given if the only unusable hosts of parc.lock are those that the spec now lists as
+    unavailable, because a replan moves only the ranks of these hosts.
     """
     if locked is None:
         return ""
@@ -167,7 +168,7 @@ def _suggest_replan(locked: LockedPlan | None, plan: AnyPlan) -> str:
 
 
 def compare_hosts(lock: Lock, plan: AnyPlan, sink: Sink) -> None:
-    """Report ranks that get another host than in parc.lock, and drained hosts that get ranks (O04).
+    """Report ranks whose host differs from the one in parc.lock, and drained hosts in use (O04).
 
     Ranks are compared only if the layout is the same as in parc.lock.
     """
@@ -177,7 +178,7 @@ def compare_hosts(lock: Lock, plan: AnyPlan, sink: Sink) -> None:
         return
     hosts = [host.name for host in plan.placement.hosts]
     back = [name for name in locked.unavailable if name in set(hosts)]
-    moved = _count_moved(locked, plan, hosts) if _same_layout(locked, plan) else 0
+    moved = _count_moved_node_ranks(locked, plan, hosts) if _same_layout(locked, plan) else 0
     if not moved and not back:
         return
     each, world = plan.placement.ranks_per_node, plan.placement.dense.world
@@ -200,7 +201,7 @@ def _same_layout(locked: LockedPlan, plan: AnyPlan) -> bool:
     return layout == locked.layout
 
 
-def _count_moved(locked: LockedPlan, plan: AnyPlan, hosts: Sequence[str]) -> int:
+def _count_moved_node_ranks(locked: LockedPlan, plan: AnyPlan, hosts: Sequence[str]) -> int:
     """Return the number of node ranks whose host differs from the one in parc.lock."""
     pairs = zip(locked.hosts, hosts, strict=True)
     return sum(old != new for old, new in pairs)

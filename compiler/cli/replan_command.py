@@ -77,7 +77,7 @@ def replan(request: ReplanRequest) -> ReplanOutcome:
     lock = (directory / LOCK_PATH).as_posix()
     origin = lock if previous.locked else "a compile of the spec"
     if not previous.locked and Path(lock).exists():
-        _report_unused_lock(Lock.read(directory), sink)
+        _report_unused_lock(Lock.from_directory(directory), sink)
     if request.dry_run:
         return ReplanOutcome(sink, replanned, origin, directory.as_posix())
     artifacts = emit_plan(replanned.plan, sink)
@@ -91,8 +91,8 @@ def replan(request: ReplanRequest) -> ReplanOutcome:
 def _report_unused_lock(lock: Lock, sink: Sink) -> None:
     """Report that ``parc.lock`` is not used, so a running job may have other hosts (O04)."""
     finding = Finding(
-        f"{lock.path} is ignored, because it {lock.why or 'has another layout or other hosts'}",
-        label="the moves start from a new compile of the spec, whose hosts may differ from those "
+        f"{lock.path} is ignored, because it {lock.why or 'has a layout or hosts that do not fit'}",
+        label="the replan starts from a new compile of the spec, whose hosts may differ from those "
         "of the running job",
         help="to keep the hosts of the running plan, restore its parc.lock and replan again",
     )
@@ -100,7 +100,7 @@ def _report_unused_lock(lock: Lock, sink: Sink) -> None:
 
 
 def _output_directory(request: ReplanRequest, name: str) -> Path:
-    """Return the directory with the current plan, which the new plan replaces."""
+    """Return the output directory, which has the current plan and receives the new one."""
     return request.output or Path("build") / name
 
 

@@ -17,9 +17,9 @@ CHANGED_SUFFIX = " (changed)"
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """GPU type of a cluster; one object describes one device of the framework.
+    """GPU type of a cluster. One GPU is what the framework counts as one device.
 
-    An MI250X card has two devices, its two dies (GCDs).
+    An MI250X card counts as two devices, one per die (GCD).
     """
 
     name: str
@@ -33,7 +33,8 @@ class Gpu:
     memory_gb_per_s: float
     """Peak memory bandwidth of the data sheet, in decimal GB/s."""
     peak_tflops: tuple[tuple[str, float], ...]
-    """Dense peak per precision: (("bf16", 989.4), ("fp8", 1978.9), ...), sorted by name."""
+    """(precision, dense peak TFLOP/s) pairs, sorted by precision: (("bf16", 989.4), ("fp8",
+    1978.9))."""
     source: str
     """Document or page from which the numbers are taken."""
 
@@ -42,8 +43,8 @@ class Gpu:
         """Catalog name of the GPU, without the suffix that marks values changed by the spec."""
         return self.name.removesuffix(CHANGED_SUFFIX)
 
-    def peak(self, precision: str) -> float | None:
-        """Return the dense peak TFLOP/s at ``precision``; None if the GPU does not support it."""
+    def peak_rate(self, precision: str) -> float | None:
+        """Return the dense peak TFLOP/s at ``precision``; None if the GPU lacks this precision."""
         # A tuple of pairs instead of a dict keeps the dataclass hashable.
         return dict(self.peak_tflops).get(precision)
 
@@ -150,7 +151,7 @@ class Rack:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Hosts on which a job may run; spare and unavailable hosts are listed separately."""
+    """Hosts on which a job can run, and separately its spare and unavailable hosts."""
 
     gpu: Gpu
     node: NodeType
@@ -172,14 +173,14 @@ class Cluster:
     wired_hosts: tuple[tuple[tuple[str, ...], int], ...] = field(
         default=(), metadata=NOT_SERIALIZED
     )
-    """(path, hosts) per leaf switch: all hosts that are connected to it, usable or not. The path is
-    ``Host.path``. Uplinks are built for all of them: draining a host does not narrow an uplink."""
+    """(``Host.path``, number of hosts) per leaf switch. All connected hosts count, usable or not,
+    because draining a host does not narrow the uplinks of the switch."""
 
     @property
     def levels(self) -> tuple[SwitchTier, ...]:
         """Tiers of switches from the leaf tier upwards, one per name in ``Host.path``.
 
-        Hosts without a common switch in the last tier are connected by an unnamed core network.
+        If two hosts have no common switch in the last tier, an unnamed core network connects them.
         """
         # The leaf tier has no entry of its own, because the fabric gives its values.
         leaf = SwitchTier("leaf", self.fabric.oversubscription, self.fabric.latency_seconds)
@@ -187,15 +188,15 @@ class Cluster:
 
     @property
     def precisions(self) -> tuple[str, ...]:
-        """Precisions that the GPUs support: those of their generation for which they have a rate.
+        """Precisions of the GPU generation for which this GPU has a rate.
 
         Some GPUs lack a format of their generation (mxfp8 on compute capability 12.0). The 16-bit
-        formats need no rate, because a GPU has the same rate for both.
+        formats are always included, because a GPU has the same rate for both.
         """
         return tuple(
             name
             for name in self.generation.precisions
-            if name in ("bf16", "fp16") or self.gpu.peak(name) is not None
+            if name in ("bf16", "fp16") or self.gpu.peak_rate(name) is not None
         )
 
     @property

@@ -67,7 +67,7 @@ class ArrivalConstants:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineMemoryConstants:
-    """Device memory that an engine needs itself, and the part that remains for the KV cache."""
+    """Device memory that an engine itself needs, and its rule for the size of the KV cache."""
 
     source: str
     """Origin of the values."""
@@ -129,8 +129,8 @@ class StatePageConstants:
     blocks_per_request: int
     """Maximum number of blocks that one request occupies in a group of recurrent layers."""
     single_group_below: float
-    """Ratio of the two layer counts (attention and recurrent layers, larger by smaller). Below this
-    ratio each of the two layer types forms one group."""
+    """Bound on (larger / smaller) of two layer counts: attention layers and recurrent layers. Below
+    this bound, each of the two layer types forms one group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

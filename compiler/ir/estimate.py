@@ -45,7 +45,7 @@ class StageMemory:
 
     @property
     def static_bytes(self) -> float:
-        """Bytes of weights, gradients and optimizer state, which the layout determines exactly."""
+        """Bytes of weights, gradients and optimizer state; they follow exactly from the layout."""
         return self.weights_bytes + self.gradients_bytes + self.optimizer_bytes
 
     @property
@@ -165,10 +165,10 @@ class Estimate:
 
     @property
     def verdict(self) -> Literal["fits", "close", "exceeds"]:
-        """Result of comparing the memory limit with the estimate of the fullest stage.
+        """Result of comparing the memory limit with the estimate of the fullest pipeline stage.
 
-        ``fits``: even the high end is below the limit. ``close``: the limit is inside the
-        uncertainty band. ``exceeds``: even the low end is above the limit.
+        ``fits``: even the high end of the estimate is below the limit. ``close``: the limit is
+        between the low end and the high end. ``exceeds``: even the low end is above the limit.
         """
         peak, limit = self.peak, self.limit_bytes
         # The verdict uses the band; ``fits`` uses only its centre.

@@ -29,9 +29,9 @@ class Span:
 class SpecPositions:
     """Map from spec paths (``cluster.racks[0].nodes``) to the spans of their values and keys.
 
-    ``lines`` contains the lines of each file, which the renderers print below a finding. Of the
-    files in ``word_only`` they print only the marked word: a spec can name any file of the machine,
-    and its other text may be secret.
+    ``lines`` contains the lines of each file, which the renderers print below a finding. For files
+    in ``word_only``, the renderers print only the marked word: a spec can name any file of the
+    machine, and the rest of that file may be secret.
     """
 
     file: str = "<spec>"
@@ -43,8 +43,8 @@ class SpecPositions:
     def span_of(self, path: str, *, key: bool = False) -> Span | None:
         """Return the span of the value, or of the key, at ``path`` in the spec file.
 
-        If the file does not contain ``path``, return the span of the nearest parent of ``path`` in
-        the file; None if there is no such parent.
+        If the file does not contain ``path``, return the span of its nearest parent in the file;
+        None if the file contains no parent either.
         """
         table = self.keys if key else self.values
         while path:
@@ -63,7 +63,7 @@ class SpecPositions:
     def first_path_in_spec(self, paths: Sequence[str]) -> str:
         """Return the first of ``paths`` that the spec file contains.
 
-        If the file contains none of them, return the first path.
+        If the file contains no such path, return the first of ``paths``.
         """
         return next((path for path in paths if self.is_path_in_spec(path)), paths[0])
 

@@ -134,7 +134,8 @@ class Generation:
     serving: ServingEfficiency
     # hash=False, because a mapping is not hashable; the name identifies a generation.
     efficiency: Mapping[str, Efficiency] = field(hash=False)
-    """Factors per kernel stack, the class of training kernels that several frameworks share."""
+    """Efficiency factors per kernel stack. A kernel stack is a class of training kernels that
+    several frameworks share."""
     file: str = ""
     """Path of the user's file, as written in the spec; empty for a generation of the catalog."""
 
@@ -155,10 +156,10 @@ class KernelStack:
     """Factors that the backend measured itself, by name of the GPU generation; they take precedence
     over the catalog."""
 
-    def row(self, generation: Generation) -> Efficiency | None:
+    def efficiency_for(self, generation: Generation) -> Efficiency | None:
         """Return the efficiency factors of this kernel stack on a GPU ``generation``.
 
-        The result is None if neither the backend nor the catalog has factors for this combination.
+        None if neither the backend nor the catalog has factors for this combination.
         """
         # The backend's own measurements are more specific than the catalog's.
         return self.rows.get(generation.name) or generation.efficiency.get(self.name)

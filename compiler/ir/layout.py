@@ -61,7 +61,7 @@ class PipelineSplit:
     chunks: tuple[tuple[ModelChunk, ...], ...]
 
     def stage_layers(self, stage: int) -> int:
-        """Return the number of decoder layers on pipeline rank ``stage``, in all virtual stages."""
+        """Return the number of decoder layers in all virtual stages of pipeline rank ``stage``."""
         return sum(chunk.layers for chunk in self.chunks[stage])
 
 
@@ -71,7 +71,7 @@ each."""
 ContextComm = Literal["p2p", "all_gather", "a2a", "a2a+p2p"]
 """Communication of context parallelism. ``p2p``: keys and values circulate in a ring;
 ``all_gather``: every rank gathers all keys and values; ``a2a``: an all-to-all exchanges heads for
-tokens (Ulysses); ``a2a+p2p``: Ulysses inside groups of neighbouring ranks, and a ring between these
+tokens (Ulysses); ``a2a+p2p``: Ulysses inside groups of neighboring ranks, and a ring between these
 groups."""
 OffloadTarget = Literal["none", "cpu", "nvme"]
 
@@ -107,9 +107,9 @@ NO_ZERO_PLUS = ZeroPlus(hpz=1, quantized_weights=False, quantized_gradients=Fals
 
 @dataclass(frozen=True, slots=True)
 class LayoutVariant:
-    """Combination of options of a framework, apart from parallel sizes.
+    """Combination of framework options other than parallel sizes.
 
-    The search evaluates the variants that the framework offers.
+    The search evaluates each variant that the framework offers.
     """
 
     zero_stage: int = 1
@@ -123,7 +123,7 @@ class LayoutVariant:
     offload: Offload = NO_OFFLOAD
     zero_plus: ZeroPlus = NO_ZERO_PLUS
     last_resort: bool = False
-    """True if the search evaluates the variant only when no other variant fits into memory."""
+    """True if the search evaluates the variant only if no other variant fits in memory."""
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,8 @@ class Layout:
     framework: ``tp-cp-ep-dp-pp``."""
     cp_comm: ContextComm
     cp_a2a: int
-    """Number of neighbouring ranks that exchange heads for tokens if ``cp_comm`` is ``a2a+p2p``.
-    The ring between these groups has cp / cp_a2a members."""
+    """Number of neighboring ranks that exchange heads for tokens if ``cp_comm`` is ``a2a+p2p``. The
+    ring between these groups has cp / cp_a2a members."""
     offload: Offload
     zero_plus: ZeroPlus
 
@@ -185,8 +185,8 @@ class Layout:
     def tokens(self, sequence_length: int) -> float:
         """Return the number of tokens of one micro-batch on one context-parallel rank.
 
-        Sequence parallelism splits these tokens further over the tp ranks, which is not counted
-        here.
+        Sequence parallelism splits these tokens again over the tp ranks; the result is the number
+        before that split.
         """
         # A float, because candidates whose sequence length is not a multiple of cp are
         # rejected later.
@@ -198,7 +198,7 @@ class Layout:
 
 
 def bubble_fraction(pp: int, vpp: int, micro_batches: int) -> float:
-    """Return the pipeline bubble relative to the time of a step without bubble.
+    """Return the pipeline bubble as a fraction of the step time without a bubble.
 
     Formula: (pp - 1) / (micro_batches x vpp), from arXiv:2104.04473, section 2.2.
     """

@@ -23,8 +23,8 @@ class LayerKind(NamedTuple):
         return self.mlp == "experts"
 
     @property
-    def parts(self) -> int:
-        """Number of sub-layers (token mixer, MLP); each has its own residual connection."""
+    def sub_layers(self) -> int:
+        """Number of sub-layers (token mixer and MLP); each has its own residual connection."""
         return (self.mixer != "none") + (self.mlp != "none")
 
 
@@ -76,22 +76,25 @@ class Attention:
     sinks: bool
     """True if each head has a learned sink logit (gpt-oss)."""
     full_attention_every: int
-    """Every n-th layer ignores ``window`` and attends to the full context (Gemma 2: n = 2, Gemma 3:
-    n = 6); 0 if no layer does."""
+    """Distance n between layers that ignore ``window`` and attend to the full context: layers n,
+    2n, ... (Gemma 2: n = 2, Gemma 3: n = 6); 0 if no layer does."""
     gate: bool
     """True if a sigmoid gate scales the attention output; the gate has a projection as wide as the
     queries (Qwen3-Next)."""
 
     @property
     def projected_heads(self) -> int:
-        """Output heads of the query projection: the query heads, doubled if it computes a gate."""
+        """Number of heads in the output of the query projection.
+
+        This is the number of query heads, doubled if the projection also computes a gate.
+        """
         return (2 if self.gate else 1) * self.heads
 
     def can_exchange_heads(self, ranks: int, tp: int) -> bool:
         """Return True if ``ranks`` ranks can exchange attention heads for tokens (Ulysses).
 
-        This requires that the query heads and the key-value heads on one tensor-parallel rank are
-        both divisible by ``ranks``. ``tp`` is the tensor parallel size.
+        On each of the ``tp`` tensor-parallel ranks, the number of query heads and the number of
+        key-value heads must both be divisible by ``ranks``.
         """
         # With fewer key-value heads than tp ranks, every rank has a copy of one head, hence max().
         own = (self.heads // tp, max(self.kv_heads // tp, 1))
@@ -102,35 +105,35 @@ class Attention:
 class LinearAttention:
     """Dimensions of linear attention (Gated DeltaNet, arXiv:2412.06464).
 
-    All layers except every ``full_attention_every``-th have linear attention.
+    Every ``full_attention_every``-th layer has softmax attention instead.
     """
 
     key_heads: int
-    """Number of query heads, equal to the number of key heads. Several value heads share one query
-    head and one key head."""
+    """Number of key heads, which is also the number of query heads. Several value heads share one
+    key head and one query head."""
     value_heads: int
     key_dim: int
     value_dim: int
     conv_size: int
     """Width of the causal convolution over queries, keys and values."""
     full_attention_every: int
-    """Every n-th layer has softmax attention instead of linear attention (Qwen3-Next: n = 4)."""
+    """Distance n between layers with softmax attention: layers n, 2n, ... (Qwen3-Next: n = 4)."""
 
     @property
     def key_width(self) -> int:
-        """Total width of the query heads, equal to the total width of the key heads."""
+        """Total width of all query heads, which is also that of all key heads."""
         return self.key_heads * self.key_dim
 
     @property
     def inner(self) -> int:
-        """Total width of the value heads, equal to the width of the gate."""
+        """Total width of all value heads, which is also the width of the gate."""
         return self.value_heads * self.value_dim
 
     @property
     def projected(self) -> int:
         """Output width of the input projection of linear attention.
 
-        The projection computes queries, keys, values and the gate, and two numbers per value head:
+        The projection computes the queries, keys, values and gate, and two numbers per value head:
         the decay and the update rate.
         """
         # 2 x key_width: queries and keys; 2 x inner: values and gate;
@@ -139,7 +142,7 @@ class LinearAttention:
 
     @property
     def conv_channels(self) -> int:
-        """Number of channels of the causal convolution: those of queries, keys and values."""
+        """Number of channels of the causal convolution: the widths of queries, keys and values."""
         return 2 * self.key_width + self.inner
 
 
@@ -212,7 +215,7 @@ class Experts:
     """Bias of the router: none, a trained parameter, or the load-balancing buffer of DeepSeek-V3,
     which Megatron does not train."""
     scaling_factor: float
-    """Factor on the combined output of the routed experts."""
+    """Factor by which the combined output of the routed experts is multiplied."""
     aux_loss_coefficient: float
     """Weight of the load-balancing loss; 0 = no such loss."""
 
@@ -294,10 +297,10 @@ class Model:
 
     @cached_property
     def layer_type_sums(self) -> tuple[tuple[int, int, int, int], ...]:
-        """Numbers of (attention, recurrent, dense, routed) layers before each decoder layer.
+        """Number of (attention, recurrent, dense, routed) layers before decoder layer 0, 1, 2, ...
 
-        The last entry counts all layers. The counts of any range of layers are a difference of two
-        entries, which makes the many splits of a serving search cheap to count.
+        The last entry counts all layers. The difference of two entries counts a range of layers
+        without a loop, because a serving search counts the layers of many stage splits.
         """
         sums = [(0, 0, 0, 0)]
         for kind in self.layer_kinds:
@@ -320,17 +323,14 @@ class Model:
     @property
     def dense_layers(self) -> int:
         """Number of decoder layers with a dense MLP."""
-        return sum(kind.mlp == "dense" for kind in self.layer_kinds)
+        return self.layer_type_sums[-1][2]
 
-    def recurrent(self, kind: LayerKind) -> LinearAttention | Mamba | None:
-        """Return the dimensions of the recurrent token mixer of a layer of ``kind``.
-
-        The result is None if the layer has attention or no token mixer.
-        """
+    def recurrent_mixer(self, kind: LayerKind) -> LinearAttention | Mamba | None:
+        """Return the dimensions of the linear attention or Mamba layer ``kind``; otherwise None."""
         return {"linear": self.linear, "mamba": self.mamba}.get(kind.mixer)
 
     def fused_norms(self, kind: LayerKind) -> tuple[bool, bool]:
-        """Return two flags (token mixer, MLP): True if the norm before that sub-layer is fused.
+        """Return (token mixer, MLP): True if the norm before this sub-layer can be fused with it.
 
         TransformerEngine can fuse a norm only into a single projection, but latent attention and
         experts start with several projections (Megatron-Core 0.19, models/gpt/gpt_layer_specs.py).
@@ -341,5 +341,5 @@ class Model:
 
     @property
     def last_kind(self) -> LayerKind:
-        """Kind of the last decoder layer, which multi-token-prediction layers have too."""
+        """Layer kind of the last decoder layer, which multi-token-prediction layers have too."""
         return self.layer_kinds[-1]

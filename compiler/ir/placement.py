@@ -11,18 +11,16 @@ from typing import Literal
 from parc.compiler.ir.cluster import Host
 
 SUB_AXES = {"dp": ("dp_shard", "dp_replicate"), "cp": ("cp_a2a", "cp_p2p")}
-"""Axis -> the two axes into which a mesh can split it, fastest first.
-
-``dp`` is split if only some of the data-parallel ranks shard one copy of the state. ``cp`` is split
-if context parallelism uses all-to-all inside groups of neighbours and a ring between these groups.
-"""
+"""Axis -> the two axes into which a mesh can split it, fastest first. ``dp`` is split if only some
+of the data-parallel ranks shard one copy of the state. ``cp`` is split if context parallelism uses
+all-to-all inside groups of neighbors and a ring between these groups."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Axis of a device mesh with ``size`` ranks.
+    """Axis of a device mesh, with the number of ranks along the axis (``size``).
 
-    The rank numbers of two neighbours along the axis differ by ``stride``.
+    The rank numbers of two neighbors along the axis differ by ``stride``.
     """
 
     name: str
@@ -37,8 +35,8 @@ class Mesh:
     axes: tuple[Axis, ...]
 
     @classmethod
-    def of(cls, sizes: tuple[tuple[str, int], ...]) -> Mesh:
-        """Return the mesh whose axes have the given (name, size) pairs, fastest axis first."""
+    def from_sizes(cls, sizes: tuple[tuple[str, int], ...]) -> Mesh:
+        """Return the mesh with axes of the given (name, size) pairs, fastest axis first."""
         axes, stride = [], 1
         for name, size in sizes:
             axes.append(Axis(name, size, stride))
@@ -51,7 +49,7 @@ class Mesh:
         last = self.axes[-1]
         return last.size * last.stride
 
-    def axis(self, name: str) -> Axis:
+    def axis_by_name(self, name: str) -> Axis:
         """Return the axis called ``name``.
 
         Raises:
@@ -65,27 +63,27 @@ class Mesh:
     def select_axes(self, *names: str) -> tuple[Axis, ...]:
         """Return the axes called ``names``, fastest axis first.
 
-        If the mesh splits an axis of ``SUB_AXES``, the name of that axis selects both of its parts.
+        A name in ``SUB_AXES`` selects both parts of its axis if the mesh splits that axis.
         """
         # Callers name dp or cp without checking whether this mesh splits the axis.
         wanted = {*names, *(part for name in names for part in SUB_AXES.get(name, ()))}
         return tuple(axis for axis in self.axes if axis.name in wanted)
 
-    def size(self, *names: str) -> int:
+    def group_size(self, *names: str) -> int:
         """Return the number of ranks in a process group that spans the axes ``names``."""
         return prod(axis.size for axis in self.select_axes(*names))
 
-    def coordinate(self, rank: int, name: str) -> int:
+    def coordinate_of_rank(self, rank: int, name: str) -> int:
         """Return the 0-based coordinate of ``rank`` along the axis called ``name``."""
-        axis = self.axis(name)
+        axis = self.axis_by_name(name)
         return rank // axis.stride % axis.size
 
     def groups(self, *names: str) -> list[list[int]]:
         """Return the process groups that span the axes ``names``, each as a list of ranks.
 
-        The order of ``names`` does not matter. Ranks inside a group are ordered with the fastest
-        mesh axis first, and so are the groups along the remaining axes. The result equals that of
-        Megatron's ``RankGenerator.get_ranks`` (megatron/core/parallel_state.py).
+        The order of ``names`` has no effect. Inside a group, the rank of the fastest mesh axis
+        varies first; the groups are ordered in the same way along the remaining axes. The result
+        equals that of Megatron's ``RankGenerator.get_ranks`` (megatron/core/parallel_state.py).
         """
         inside = self.select_axes(*names)
         members = _ranks_along(inside)
@@ -104,7 +102,7 @@ def _ranks_along(axes: Iterable[Axis]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class PlacementAlternative:
-    """Traffic over shared links under one order of the hosts."""
+    """Traffic over shared links for one order of the hosts."""
 
     name: str
     """Name of the host order: ``stages across racks``, ``replicas across racks``, ``name order``,
@@ -144,21 +142,24 @@ class PlacementProof:
     total_bytes: float
     """Bytes per step over all uplinks."""
     bytes_gap: float | None
-    """Relative excess over the lower bound of the bytes that the placement policy counts: bytes
-    over the busiest uplink, or over all uplinks if the busiest one meets its bound. None if the
-    bound is 0 bytes and the order sends some."""
+    """Relative excess of bytes over their lower bound. Counted are the bytes over the busiest
+    uplink, or over all uplinks if the busiest one meets its bound. None if the bound is 0 bytes and
+    the order sends some."""
 
     @property
     def gap(self) -> float:
-        """Relative excess of the exposed time over ``bound_seconds + tie_seconds``; 0.0 if none."""
+        """Excess of the exposed time over ``bound_seconds + tie_seconds``, relative to this sum.
+
+        The value is 0.0 if there is no excess.
+        """
         return relative_excess(self.exposed_seconds, self.bound_seconds + self.tie_seconds)
 
     @property
     def summary(self) -> str:
         """Text for reports: ``optimal (proved)``, ``within 3.2 % of the bound`` or ``heuristic``.
 
-        If the exposed time is proved minimal and only the bytes exceed their bound, the text starts
-        with ``exposes least (proved)``.
+        The text starts with ``exposes least (proved)`` if the exposed time is proved minimal, but
+        the bytes over uplinks exceed their bound.
         """
         if self.quality == "optimal":
             return "optimal (proved)"
@@ -188,13 +189,13 @@ def relative_excess(value: float, bound: float) -> float:
 
 
 NO_PLACEMENT_PROOF = PlacementProof("heuristic", 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-"""Proof of a host order that was given instead of searched, such as that of a lock file."""
+"""Proof for a host order that was not searched, such as the host order of a lock file."""
 
 
 MeshName = Literal["dense", "expert"]
 
 PlacementPolicy = Literal["auto", "pp-across-racks", "dp-across-racks", "names"]
-"""Rule by which hosts get node ranks: ``layout.placement`` of the spec."""
+"""Rule that assigns node ranks to hosts: ``layout.placement`` of the spec."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +231,8 @@ class Placement:
     rank."""
 
     @property
-    def one_mesh(self) -> bool:
-        """True if expert groups are groups of the dense mesh, not of a separate expert mesh."""
+    def has_one_mesh(self) -> bool:
+        """True if expert groups are groups of the dense mesh; False if there is an expert mesh."""
         # Identity, not equality: equal sizes with separate expert groups are two meshes.
         return self.expert is self.dense
 
@@ -240,24 +241,21 @@ class Placement:
         return self.hosts[rank // self.ranks_per_node]
 
     def mesh(self, name: MeshName) -> Mesh:
-        """Return the dense mesh or the expert mesh, by name."""
+        """Return the dense mesh or the expert mesh, depending on ``name``."""
         return self.dense if name == "dense" else self.expert
 
     @cached_property
-    def columns(self) -> dict[str, list[int]]:
-        """Coordinate columns of the rank map, by column name; a column has one coordinate per rank.
-
-        The columns are in the order of ``families``.
-        """
+    def rank_map_columns(self) -> dict[str, list[int]]:
+        """Column name of the rank map -> coordinate of each rank, in the order of ``families``."""
         shown = (one for one in self.families if one.column)
         return {one.name: group_indexes(self.mesh(one.mesh), one.axes) for one in shown}
 
 
 def group_indexes(mesh: Mesh, names: tuple[str, ...]) -> list[int]:
-    """Return the index of each rank in its process group over the axes called ``names``.
+    """Return, for each rank, its index in its process group over the axes called ``names``.
 
-    The fastest axis varies first. The list is built from repeated patterns instead of a division
-    per rank, because rank maps have up to 131,072 ranks.
+    The index varies fastest along the fastest axis. Rank maps have up to 131,072 ranks, so the list
+    is built from repeated patterns instead of a division per rank.
     """
     column, factor = [0] * mesh.world, 1
     for axis in mesh.select_axes(*names):

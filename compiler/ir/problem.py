@@ -101,16 +101,16 @@ class SizeLimit:
     banned: tuple[int, ...]
     """Sizes that are not allowed."""
 
-    def allows(self, degree: int) -> bool:
-        """Return True if an axis of size ``degree`` meets every condition of the limit."""
+    def allows_size(self, degree: int) -> bool:
+        """Return True if an axis with ``degree`` ranks meets every condition of the limit."""
         if degree < self.smallest or (self.largest is not None and degree > self.largest):
             return False
         return degree not in self.banned and (not self.only or degree in self.only)
 
 
-def allowed(limits: Iterable[SizeLimit], axis: str, degree: int) -> bool:
-    """Return True if every one of ``limits`` on ``axis`` allows the size ``degree``."""
-    return all(limit.allows(degree) for limit in limits if limit.axis == axis)
+def is_size_allowed(limits: Iterable[SizeLimit], axis: str, degree: int) -> bool:
+    """Return True if all of ``limits`` on ``axis`` allow the size ``degree``."""
+    return all(limit.allows_size(degree) for limit in limits if limit.axis == axis)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ class SlurmJob:
 
 @dataclass(frozen=True, slots=True)
 class KubernetesJob:
-    """Settings of the Kubernetes objects that do not follow from the plan.
+    """Settings that the Kubernetes objects need in addition to the plan.
 
     Fields that contain pairs are sorted by name.
     """

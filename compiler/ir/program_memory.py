@@ -42,14 +42,14 @@ class StateBytes:
         offload: Offload = NO_OFFLOAD,
         hpz: int = 1,
     ) -> tuple[float, float, float]:
-        """Return the bytes per parameter of weights, gradients and optimizer state.
+        """Return the bytes per parameter of weights, gradients and optimizer state in GPU memory.
 
-        The three values are those in GPU memory on one rank. ZeRO stage 1 divides the optimizer
-        state by ``shards``, stage 2 also the gradients, stage 3 also the weights (arXiv:1910.02054,
-        figure 1). Megatron's distributed optimizer is stage 1. With an offloaded optimizer,
-        gradients move to the host while they are reduced (arXiv:2101.06840); at stage 1 this
-        happens once per step. With ``hpz`` above 1 at stage 3, groups of ``hpz`` ranks share a
-        second copy of the weights (arXiv:2306.10209).
+        The three values apply to one rank. ZeRO stage 1 divides the optimizer state by ``shards``,
+        stage 2 also the gradients, stage 3 also the weights (arXiv:1910.02054, figure 1).
+        Megatron's distributed optimizer is stage 1. With an offloaded optimizer, gradients move to
+        the host while they are reduced (arXiv:2101.06840); at stage 1 this happens once per step.
+        With ``hpz`` above 1 at stage 3, groups of ``hpz`` ranks share a second copy of the weights
+        (arXiv:2306.10209).
         """
         parts = self.weight, self.gradient, self.optimizer
         weight, gradient, optimizer = (
@@ -77,7 +77,7 @@ class StateBytes:
 
 @dataclass(frozen=True, slots=True)
 class ProgramMemory:
-    """Memory of a training program that does not follow from the layout alone.
+    """Memory needs of a training program that depend on its code, not only on the layout.
 
     The defaults describe the fused 16-bit kernels of TransformerEngine. Values in bytes per element
     count the tensors that autograd saves for one layer.

@@ -8,8 +8,8 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 NOT_SERIALIZED = {"serialized": False}
-"""Metadata of a dataclass field that ``as_json`` omits because another field contains its name,
-from which it can be looked up."""
+"""Metadata key of dataclass fields that ``as_json`` omits, because another field contains the name
+with which the value can be looked up."""
 PLAIN = frozenset((str, int, float, bool, NoneType))
 """Types that need no conversion. They are tested first, because most values have one of them."""
 
@@ -38,7 +38,7 @@ def as_json(value: Any, optional: frozenset[str] = frozenset()) -> Any:
 
 @cache
 def field_names(cls: Any) -> tuple[str, ...]:
-    """Return the names of the fields of a dataclass that ``as_json`` writes.
+    """Return the names of the dataclass fields that ``as_json`` writes.
 
     The result is empty for a type that is not a dataclass.
     """
@@ -48,7 +48,7 @@ def field_names(cls: Any) -> tuple[str, ...]:
 
 
 def from_json(hint: Any, tree: Any) -> Any:
-    """Return an object of type ``hint`` with the content of ``tree``, which ``as_json`` wrote.
+    """Return an object of type ``hint`` from ``tree``, which ``as_json`` wrote.
 
     Raises:
         ValueError: the tree does not match the type; the message names the first mismatch.

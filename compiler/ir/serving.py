@@ -32,8 +32,8 @@ class ServingLayout:
     pcp: int = 1
     """Prefill context parallel size: number of ranks that share the tokens of a prompt."""
     dcp: int = 1
-    """Decode context parallel size: number of ranks, of the tp x pcp ranks, that share the KV cache
-    of a request."""
+    """Decode context parallel size: number of ranks that share the KV cache of a request. They are
+    a part of the tp x pcp ranks."""
     stages: tuple[int, ...] = ()
     """Number of decoder layers per pipeline stage; empty if the engine's default split is used."""
     redundant_experts: int = 0
@@ -60,7 +60,7 @@ class ServingLayout:
         return max(self.tp * self.pcp * self.dp // self.ep, 1)
 
 
-def even_stages(layers: int, pp: int, extra: ExtraLayers) -> tuple[int, ...]:
+def split_layers_evenly(layers: int, pp: int, extra: ExtraLayers) -> tuple[int, ...]:
     """Return the number of layers per pipeline stage, split as evenly as possible.
 
     Args:
@@ -84,15 +84,15 @@ class ServingSetup:
     weights: WeightPrecision = "bf16"
     kv: KvPrecision = "bf16"
     memory_share: float | None = None
-    """Fraction of device memory that the engine may use; ``EngineMemoryConstants.budget`` defines
-    of which memory. None: the engine's default."""
+    """Fraction of memory that the engine may use; ``EngineMemoryConstants.budget`` defines the
+    memory to which the fraction applies. None: the engine's default."""
     max_running: int | None = None
     """Maximum number of requests that decode together; None: the engine's default."""
     max_batched_tokens: int | None = None
     """Maximum number of tokens per step; None: the engine's default."""
     overhead_bytes: float | None = None
-    """Measured bytes per rank of activations, CUDA graphs and buffers; None if PARC estimates
-    them."""
+    """Measured bytes per rank that activations, CUDA graphs and buffers need; None if PARC
+    estimates this number."""
     prefill_apart: bool = False
     """True if other GPUs process the prompts (disaggregated serving), so that steps only decode."""
     accepted_tokens: float = 1.0
@@ -105,7 +105,7 @@ class ServingSetup:
 
     @property
     def block_size(self) -> int:
-        """Number of consecutive weights that must stay on one rank because they share a scale.
+        """Number of consecutive weights that share a scale, so that they must stay on one rank.
 
         The number is 1 if weights have no scales.
         """
@@ -149,8 +149,8 @@ class StepTerms:
         parts = (self.projections, self.attention, self.mlp, self.communication)
         return sum(parts) + self.launch + self.head + self.host
 
-    def with_communication(self, seconds: float) -> StepTerms:
-        """Return a copy with ``seconds`` more communication."""
+    def with_added_communication(self, seconds: float) -> StepTerms:
+        """Return a copy with ``seconds`` added to the time of communication."""
         return StepTerms(
             self.projections,
             self.attention,
@@ -203,8 +203,7 @@ class ServingEstimate:
     layout: ServingLayout
     fits: bool
     ttft_seconds: float
-    """Mean time to the first token, including the time in which the request waits for a free
-    slot."""
+    """Mean time to the first token, including the wait for a free slot."""
     tpot_seconds: float
     """Mean time per output token after the first one."""
     tokens_per_second: float

@@ -33,10 +33,10 @@ class Service:
     """Number of tokens per block of the paged KV cache."""
 
     @property
-    def longest(self) -> int:
-        """Number of tokens that the KV cache must be able to store for a single request.
+    def longest_request_tokens(self) -> int:
+        """Number of tokens that the KV cache must be able to store for one request.
 
-        The number is ``max_model_len`` if set. Otherwise it is the mean prompt length plus the mean
+        This is ``max_model_len`` if set. Otherwise it is the mean prompt length plus the mean
         output length, but at most ``context``.
         """
         traffic = self.traffic
@@ -146,7 +146,8 @@ class EngineLimits:
     def cache_tokens(self) -> int:
         """Number of tokens that the KV cache of one data-parallel rank can store.
 
-        If recurrent states occupy blocks, the number holds for requests of the maximum length.
+        If recurrent states also occupy blocks, the number applies to requests of the maximum
+        length.
         """
         # Recurrent states occupy blocks independently of the number of tokens.
         if self.longest_blocks:
@@ -171,8 +172,8 @@ class ServingCandidate:
     """Bytes of the weights on the fullest rank."""
 
     @classmethod
-    def of(cls, found: ServingEstimate) -> ServingCandidate:
-        """Return the candidate for the layout and the figures of an estimate."""
+    def from_estimate(cls, found: ServingEstimate) -> ServingCandidate:
+        """Return the candidate with the layout and the figures of an estimate."""
         return cls(
             found.layout,
             found.ttft_seconds,

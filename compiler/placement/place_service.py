@@ -1,4 +1,4 @@
-"""Serving layout -> placement: the hosts of each engine, and the ranks on each host.
+"""Placement of a serving layout: the hosts of each engine, and the ranks on each host.
 
 An engine numbers its ranks itself and fills its hosts one after another, so placement only chooses
 the order of the hosts: an engine gets hosts of one rack if a rack has enough of them.
@@ -13,9 +13,9 @@ from parc.compiler.ir import Cluster, Host, LockedPlan, Placement, ServingLayout
 from parc.compiler.topology.arrange import (
     NAMES,
     NodeNumbering,
-    arrangements,
     engine_hosts,
-    local_ranks,
+    named_host_orders,
+    serving_ranks_per_host,
 )
 
 
@@ -24,7 +24,7 @@ def place_service(
 ) -> Placement:
     """Return the placement in which the fewest engines span two racks.
 
-    If several orders of hosts are equally good, the order in the spec wins.
+    If several orders of hosts are equally good, the order in the spec is used.
 
     Args:
         problem: cluster and model.
@@ -37,7 +37,7 @@ def place_service(
         ValueError: the cluster has too few hosts; the rules exclude such layouts.
     """
     mesh, gpus = engine.mesh(layout), problem.cluster.node.gpus
-    per_node = local_ranks(layout, gpus)
+    per_node = serving_ranks_per_host(layout, gpus)
     nodes = layout.gpus // per_node
     return Placement(
         order="-".join(axis.name for axis in mesh.axes if axis.name != "replica"),
@@ -53,10 +53,10 @@ def place_service(
 def reusable_hosts(
     problem: ServingProblem, layout: ServingLayout, locked: LockedPlan | None
 ) -> tuple[Host, ...]:
-    """Return the hosts of the lock file by node rank.
+    """Return the hosts of the lock file by node rank, to be used again.
 
-    The result is empty if there is no lock, the lock has a different layout, or one of its hosts is
-    no longer available.
+    The result is empty if there is no lock, if the lock has a different layout, or if one of its
+    hosts is no longer available.
     """
     if locked is None or locked.layout != layout:
         return ()
@@ -73,12 +73,12 @@ def _choose_hosts(cluster: Cluster, layout: ServingLayout, nodes: int) -> tuple[
     per_engine = engine_hosts(layout, cluster.node.gpus) or 1
     numbering = NodeNumbering(nodes=nodes, pp=1, pp_stride=0, hosts_together=per_engine)
     # Without the name order, because ties go to the order of the hosts in the spec.
-    orders = [hosts for name, hosts in arrangements(cluster, numbering) if name != NAMES]
+    orders = [hosts for name, hosts in named_host_orders(cluster, numbering) if name != NAMES]
     return min(orders, key=lambda hosts: _additional_racks(hosts, per_engine))
 
 
 def _additional_racks(hosts: tuple[Host, ...], per_engine: int) -> int:
-    """Return the number of racks that engines span beyond the first, summed over all engines."""
+    """Return the racks that engines span in addition to one each, summed over all engines."""
     starts = range(0, len(hosts), per_engine)
     return sum(
         len({host.rack for host in hosts[start : start + per_engine]}) - 1 for start in starts

@@ -12,11 +12,11 @@ DIGITS = 6
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
-class Exact(float):
+class ExactFloat(float):
     """Number that JSON files contain with all digits, because a spec sets it."""
 
 
-_EXACT = frozenset((str, int, bool, NoneType, Exact))
+_EXACT = frozenset((str, int, bool, NoneType, ExactFloat))
 """Types of values that are never rounded."""
 
 
@@ -53,16 +53,15 @@ def exact_tree(tree: Any) -> Any:
         return [exact_tree(item) for item in tree]
     if not isinstance(tree, float):
         return tree
-    return int(tree) if tree.is_integer() and abs(tree) < 2**53 else Exact(tree)
+    return int(tree) if tree.is_integer() and abs(tree) < 2**53 else ExactFloat(tree)
 
 
-def json_text(document: dict[str, Any], rounded_already: bool = False) -> str:
+def json_text(document: dict[str, Any]) -> str:
     """Return ``document`` as the text of a JSON file.
 
-    Keys are sorted, floats are rounded, and the text ends with a newline. Nothing is rounded if
-    ``rounded_already`` is True, so that a document can contain exact numbers too.
+    Keys are sorted, floats other than ``ExactFloat`` are rounded, and the text ends with a newline.
     """
-    return _indented_json(document if rounded_already else round_tree(document), "\n") + "\n"
+    return _indented_json(round_tree(document), "\n") + "\n"
 
 
 def _indented_json(tree: Any, margin: str) -> str:

@@ -1,4 +1,4 @@
-"""Check that the facts of a GPU, a node type and a fabric agree with each other (H07)."""
+"""Check that the facts of a GPU, a node type and a fabric do not contradict each other (H07)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_GPUS_IN_DOMAIN = 4096
 MOST_NICS = 256
 MOST_CORES = 4096
 MOST_GB_PER_S = 1e6
-"""These bounds are far above any machine, so a larger value is a typing error or a wrong unit."""
+"""Upper bounds far above any real machine: a larger value is a typing error or has a wrong unit."""
 # Emitted scripts contain these names (NCCL_IB_HCA), so characters that a shell would expand are not
 # valid.
 _NIC_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
@@ -26,13 +26,13 @@ Mistake = tuple[str, Finding]
 
 
 def check_gpu(spec: GpuSpec, generation: Generation, sink: Sink, at: str) -> bool:
-    """Return True if the facts of a GPU are consistent; else report each invalid key (H07)."""
+    """Return True if the facts of a GPU are consistent; otherwise report each invalid key (H07)."""
     found = [*_capability_mistakes(spec, generation, at), *_rate_mistakes(spec)]
     return _report_mistakes(found, sink, at)
 
 
 def check_node(gpu: Gpu, node: NodeType, sink: Sink, at: str) -> bool:
-    """Return True if the facts of a node type are consistent with each other and with its GPU.
+    """Return True if the facts of a node type fit each other and its GPU.
 
     Otherwise each invalid key is reported (H07).
     """
@@ -41,13 +41,16 @@ def check_node(gpu: Gpu, node: NodeType, sink: Sink, at: str) -> bool:
 
 
 def check_rails(node: NodeType, fabric: Fabric, sink: Sink, at: str) -> bool:
-    """Return True if the NICs per host are divisible by the rails; else report them (H07)."""
+    """Return True if the number of NICs per host is divisible by the number of rails.
+
+    Otherwise the two numbers are reported (H07).
+    """
     if fabric.rails == 0 or (node.nics and node.nics % fabric.rails == 0):
         return True
     finding = Finding(
         f"{node.nics} NICs per host are not divisible by {fabric.rails} rails",
         label=f"{node.nics} % {fabric.rails} = {node.nics % fabric.rails}, must be 0",
-        help="a rail is a leaf switch to which each host of a rack connects equally many NICs",
+        help="each host of a rack connects the same number of NICs to every rail (leaf switch)",
         causes=(Cause(f"{at.removesuffix('.fabric')}.node", f"{node.nics} NICs"),),
     )
     return _report_mistakes([("rails", finding)], sink, at)
@@ -139,7 +142,7 @@ def _count_mistakes(node: NodeType) -> Iterator[Mistake]:
 
 
 def _above_bound_finding(key: str, value: object, most: float) -> Finding:
-    """Return a finding about a value that no real machine has."""
+    """Return a finding about a value that is larger than on any real machine."""
     return Finding(f"{key} {value} is more than any machine has", f"must be at most {most:g}")
 
 
@@ -172,8 +175,8 @@ def _uneven_domain_finding(inside: int, host: int, at: str) -> Finding:
         message=f"an NVLink domain has {inside} GPUs and a host has {host} GPUs: neither number "
         "is a multiple of the other",
         label=f"{big} % {small} = {big % small}, must be 0",
-        help="valid values: multiples of gpus_per_node (72 with hosts of 4 GPUs) and divisors of "
-        "gpus_per_node",
+        help="valid values: multiples of gpus_per_node (such as 72 with hosts of 4 GPUs) and "
+        "divisors of gpus_per_node",
         fix=f"{at}.nvlink_domain: {host}",
         causes=(Cause(f"{at}.gpus_per_node", f"{host} GPUs per host"),),
     )

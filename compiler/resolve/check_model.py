@@ -26,7 +26,10 @@ _NOT_WITH_LATENT = ("kv_heads", "head_dim", "qkv_bias", "attention_output_bias",
 
 
 def check_model(facts: ModelSpec, sink: Sink) -> bool:
-    """Return True if ``facts`` describe a complete, consistent model; else report each problem."""
+    """Return True if ``facts`` describe a complete and consistent model.
+
+    Otherwise each problem is reported.
+    """
     missing = _missing_numbers(facts)
     for path in missing:
         finding = Finding(
@@ -44,7 +47,7 @@ def check_model(facts: ModelSpec, sink: Sink) -> bool:
         *_check_position(facts.position or PositionSpec()),
         *(_check_experts(facts, facts.experts) if facts.experts and not facts.pattern else ()),
         *(_check_router(facts.experts) if facts.experts else ()),
-        *_check_hybrid(facts),
+        *_check_hybrid_layers(facts),
     ]
     for code, path, finding in found:
         sink.report(code, finding, at=path)
@@ -85,7 +88,7 @@ def _check_heads(facts: ModelSpec) -> list[Found]:
         finding = Finding(
             f"{heads} attention heads are not divisible by {groups} key-value heads",
             label=f"{heads} % {groups} = {heads % groups}, must be 0",
-            help="equally many attention heads must share each key-value head",
+            help="each key-value head must serve the same number of attention heads",
             causes=(Cause("model.heads", "the number of heads"),),
         )
         found.append(("K03", "model.kv_heads", finding))
@@ -101,7 +104,7 @@ def _check_heads(facts: ModelSpec) -> list[Found]:
 
 
 def _check_latent_attention(facts: ModelSpec) -> list[Found]:
-    """Return findings on fields that have no effect with latent attention."""
+    """Return a finding for each field that has no effect in a model with latent attention."""
     if facts.latent is None:
         return []
     conflicting = [key for key in _NOT_WITH_LATENT if getattr(facts, key)]
@@ -145,7 +148,7 @@ def _check_position(position: PositionSpec) -> list[Found]:
 
 
 def _check_experts(facts: ModelSpec, experts: ExpertsSpec) -> list[Found]:
-    """Check that a layer has experts, and that ffn is set if any other layer has none."""
+    """Check that at least one layer has experts, and that ffn is set if another layer has none."""
     found: list[Found] = []
     layers = facts.layers or 0
     first = max(experts.first_dense_layers, experts.every - 1)
@@ -193,7 +196,7 @@ def _check_router(experts: ExpertsSpec) -> list[Found]:
     return found
 
 
-def _check_hybrid(facts: ModelSpec) -> Iterator[Found]:
+def _check_hybrid_layers(facts: ModelSpec) -> Iterator[Found]:
     """Yield the problems of the linear attention, the Mamba layers and the layer pattern."""
     if facts.linear_attention is not None:
         yield from _check_linear_attention(facts, facts.linear_attention)
@@ -243,7 +246,7 @@ def _check_mamba(facts: ModelSpec, mamba: MambaSpec) -> Iterator[Found]:
 
 
 def _check_pattern(facts: ModelSpec, pattern: str) -> Iterator[Found]:
-    """Check that the pattern has one letter per layer, and that each layer kind is described."""
+    """Check the number and the kinds of the layers in the layer pattern."""
     layers = facts.layers or 0
     if len(pattern) != layers:
         finding = Finding(

@@ -11,13 +11,13 @@ from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.spec.service_spec import ServingSpec
 
 TRAINING_KEYS = {"launch.program", "cluster.calibration"}
-"""Keys that a serving spec may contain, but that have an effect only on training jobs."""
+"""Keys that a serving spec can contain, although they have an effect only on training jobs."""
 
 
 def check_service(service: Service, engine: Engine, gpu: Gpu, sink: Sink) -> None:
     """Check the traffic (V22), number formats, lengths (V24) and batch size (V04) of a service.
 
-    Number formats are checked by the engine, with its own diagnostic codes.
+    The engine checks the number formats, and reports them with diagnostic codes of its own.
     """
     _check_traffic(service.traffic, sink)
     engine.check_formats(service, gpu, sink)
@@ -25,7 +25,7 @@ def check_service(service: Service, engine: Engine, gpu: Gpu, sink: Sink) -> Non
     _check_batch(service, sink)
 
 
-def check_training_keys(spec: ServingSpec, sink: Sink) -> None:
+def report_training_keys(spec: ServingSpec, sink: Sink) -> None:
     """Report each key of a serving spec that has an effect only on training jobs (X01)."""
     written = {f"launch.{name}" for name in spec.launch.model_fields_set}
     if isinstance(spec.cluster, ClusterSpec):
@@ -57,8 +57,8 @@ def _check_traffic(traffic: Traffic, sink: Sink) -> None:
 def _check_lengths(service: Service, engine: Engine, sink: Sink) -> None:
     """Report a max_model_len above the context length, or requests above max_model_len (V24).
 
-    Requests are the prompt and output lengths of the traffic. If max_model_len is not set, they are
-    compared with the context length.
+    The length of a request is its prompt plus its answer, as given by the traffic. If max_model_len
+    is not set, requests are compared with the context length of the model.
     """
     requested, traffic = service.max_model_len, service.traffic
     model = Cause("model", f"the context length is {service.context} tokens")
@@ -94,7 +94,7 @@ def _check_lengths(service: Service, engine: Engine, sink: Sink) -> None:
 
 
 def _check_batch(service: Service, sink: Sink) -> None:
-    """Report a limit of tokens per step that is below the limit of running requests (V04).
+    """Report if the token limit per step is below the limit of running requests (V04).
 
     Each running request needs at least one token per step.
     """

@@ -1,4 +1,4 @@
-"""Report settings of a spec that no target uses, and launchers without the framework they start."""
+"""Report settings that no target uses, and launchers whose framework is not emitted."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pydantic import BaseModel
 
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.resolve.resolve_targets import Targets
+from parc.compiler.spec.fields_without_effect import UNUSED_IN_SERVICES
 from parc.compiler.spec.service_spec import ServingSpec
 from parc.compiler.spec.spec import Spec
-from parc.compiler.spec.without_effect import UNUSED_IN_SERVICES
 
 AnySpec = Spec | ServingSpec
 
@@ -18,11 +18,11 @@ AnySpec = Spec | ServingSpec
 def check_unused_settings(
     spec: AnySpec, targets: Targets, sink: Sink, default_program: str = ""
 ) -> None:
-    """Report settings that reach no emitted file, and launchers that start no framework.
+    """Report settings without effect (E13, E14), and launchers without their framework (E15).
 
-    ``default_program`` is the program that the framework provides. Reported are launch settings
-    that no target uses (E13), settings that the framework or engine cannot use (E14), and launchers
-    that would start the framework's program without the files that the framework emits (E15).
+    E13: no target uses a launch setting. E14: the framework or engine cannot use a setting. E15: a
+    launcher would start the framework's program without the files that contain its arguments.
+    ``default_program`` is the program that the framework provides.
     """
     _check_launch(spec, targets, sink)
     _check_fields_without_effect(spec, targets, sink)
@@ -30,15 +30,15 @@ def check_unused_settings(
         _check_launchers(targets, sink)
 
 
-def set_fields(model: BaseModel, above: str = "") -> Iterator[str]:
-    """Yield the path of each field that the spec sets, without those that are sections."""
+def paths_of_set_fields(model: BaseModel, above: str = "") -> Iterator[str]:
+    """Yield the path of each field that the spec sets, but not the paths of whole sections."""
     for name in type(model).model_fields:
         if name not in model.model_fields_set:
             continue
         value = getattr(model, name)
         path = f"{above}{name}"
         if isinstance(value, BaseModel):
-            yield from set_fields(value, f"{path}.")
+            yield from paths_of_set_fields(value, f"{path}.")
         elif value is not None:
             yield path
 
@@ -52,41 +52,43 @@ def _check_launch(spec: AnySpec, targets: Targets, sink: Sink) -> None:
     found = [declaration(name).launch_fields for name in targets.emit if name not in behind]
     used = {field for fields in found for field in fields}
     unused: dict[str, list[str]] = {}
-    for path in set_fields(spec.launch):
-        if not is_covered(path, used):
+    for path in paths_of_set_fields(spec.launch):
+        if not is_path_in_fields(path, used):
             unused.setdefault(path.rpartition(".")[0] or path, []).append(path)
     for section, paths in unused.items():
         role: Role = "train" if isinstance(spec, Spec) else "serve"
         users = [
-            one.name for one in installed_backends(role) if is_covered(paths[0], one.launch_fields)
+            one.name
+            for one in installed_backends(role)
+            if is_path_in_fields(paths[0], one.launch_fields)
         ]
         names = ", ".join(f"launch.{path}" for path in paths)
-        whole = not any(is_covered(field, (section,)) for field in used)
+        whole = not any(is_path_in_fields(field, (section,)) for field in used)
         finding = Finding(
             f"no target uses {names}",
             label=f"used only by {', '.join(users)}",
-            help=f"to use the setting, add {' or '.join(users)} to emit, which is now: "
-            f"{', '.join(targets.emit)}",
+            help=f"emit lists {', '.join(targets.emit)}; to use the setting, add "
+            f"{' or '.join(users)}",
             fix=f"remove launch.{section if whole else paths[0]}",
         )
         sink.report("E13", finding, at=f"launch.{paths[0]}", key=True)
 
 
-def is_covered(path: str, fields: Collection[str]) -> bool:
-    """Return True if ``fields`` contain the field ``path`` below ``launch``, or its section."""
+def is_path_in_fields(path: str, fields: Collection[str]) -> bool:
+    """Return True if ``fields`` contains ``path`` or a section that contains ``path``."""
     parts = path.split(".")
     above = {".".join(parts[:depth]) for depth in range(1, len(parts) + 1)}
     return not above.isdisjoint(fields)
 
 
 def _check_fields_without_effect(spec: AnySpec, targets: Targets, sink: Sink) -> None:
-    """Report settings that do not reach the files of the framework or engine (E14)."""
+    """Report settings that the framework, the engine or a serving job does not use (E14)."""
     from parc.backends.registry import fields_without_effect
 
     table = fields_without_effect(targets.framework)
     common = UNUSED_IN_SERVICES if isinstance(spec, ServingSpec) else {}
-    for path in set_fields(spec):
-        if path in {**table, **common} and not _is_fact(spec, path):
+    for path in paths_of_set_fields(spec):
+        if path in {**table, **common} and not _is_description_only(spec, path):
             finding = Finding(
                 f"{targets.framework if path in table else 'a serving job'} does not use {path}",
                 label={**common, **table}[path],
@@ -96,11 +98,11 @@ def _check_fields_without_effect(spec: AnySpec, targets: Targets, sink: Sink) ->
             sink.report("E14", finding, at=path, key=True)
 
 
-def _is_fact(spec: AnySpec, path: str) -> bool:
-    """Return True if ``path`` describes hardware or a model, and requests no change of either.
+def _is_description_only(spec: AnySpec, path: str) -> bool:
+    """Return True if the field ``path`` only describes the hardware or the model.
 
-    A spec that changes a model of the catalog requests a change, unless it also names a checkpoint
-    that has the change.
+    A value that changes a catalog model is a request and not a description, unless the spec also
+    names a checkpoint, which then contains the change.
     """
     section, _, _ = path.partition(".")
     if section != "model":
@@ -110,9 +112,10 @@ def _is_fact(spec: AnySpec, path: str) -> bool:
 
 
 def _has_own_program(spec: AnySpec, default_program: str) -> bool:
-    """Return True if the launchers start a program of the user, or one with the user's arguments.
+    """Return True if the launchers need no file of the framework.
 
-    That an engine is emitted with its launchers is checked elsewhere (V29).
+    That is so if they start a program of the user, or the framework's program with arguments of the
+    user. For serving jobs, another check requires that the engine is emitted (V29).
     """
     program = spec.launch.program
     if program is None:
@@ -128,9 +131,9 @@ def _check_launchers(targets: Targets, sink: Sink) -> None:
     if not launchers:
         return
     finding = Finding(
-        f"{' and '.join(launchers)} would start the program of {targets.framework} without its "
-        "arguments",
-        label=f"{targets.framework} emits the arguments, but emit does not name it",
+        f"{' and '.join(launchers)} would start the program of {targets.framework} without the "
+        "arguments of the plan",
+        label=f"only target {targets.framework} writes the arguments, but emit does not list it",
         help="add a framework to emit, or set launch.program to your own program",
         fix=f"emit: [{', '.join(sorted((*targets.emit, targets.framework)))}]",
         targets=tuple(launchers),

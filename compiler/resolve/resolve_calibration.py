@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from parc.compiler.catalog.library import Library, add_user_lines, read_user_file
+from parc.compiler.catalog.library import Library, read_user_file, register_user_file_lines
 from parc.compiler.cost.kernels.collective_time import OPERATIONS
 from parc.compiler.cost.setup.calibrated import (
     PARAMETERS,
@@ -32,7 +32,7 @@ class Calibration:
     """Parameters of the cost model from a calibration file, and their hardware class."""
 
     values: Values = ()
-    """(parameter name, value), sorted by name."""
+    """(parameter name, value) of each parameter, sorted by name."""
     path: str = ""
     hardware: str = ""
     """Hardware class of the measured runs: ``GENERATION/STACK``, or only the GPU generation if the
@@ -46,8 +46,8 @@ def resolve_calibration(
 ) -> Calibration:
     """Return the calibration from the file that ``cluster.calibration`` names.
 
-    The result is empty if the spec names no file, or after an error: the file cannot be read or is
-    invalid (Q07), or was measured on another GPU generation (Q08).
+    The result is empty if the spec names no file. It is also empty after an error: the file cannot
+    be read or is invalid (Q07), or it was measured on another GPU generation (Q08).
     """
     path = None if isinstance(spec, str) else spec.calibration
     if path is None:
@@ -57,7 +57,7 @@ def resolve_calibration(
     if text is None or tree is None:
         return Calibration()
     if isinstance(tree.value, dict):
-        add_user_lines(path, text, sink)
+        register_user_file_lines(path, text, sink)
     return _CalibrationReader(path, tree, sink).read_calibration(cluster)
 
 
@@ -73,10 +73,10 @@ def check_calibration_stack(
         return
     own = hardware_class(gpu, stack)
     help_ = "kernels and overlap differ between frameworks: calibrate with runs of this framework"
-    sink.report("Q08", _other_class_finding(calibration, own, help_), at=AT)
+    sink.report("Q08", _wrong_hardware_class_finding(calibration, own, help_), at=AT)
 
 
-def _other_class_finding(calibration: Calibration, own: str, help_: str) -> Finding:
+def _wrong_hardware_class_finding(calibration: Calibration, own: str, help_: str) -> Finding:
     return Finding(
         f"{calibration.path} is a calibration for {calibration.hardware[:40]}, not for {own}",
         label=f"the hardware class of this job is {own}",
@@ -108,7 +108,7 @@ class _CalibrationReader:
             self._report_unknown_key(str(key), str(key), KEYS)
         found = [*self._read_parameters(value), *self._read_collectives(value)]
         written = Calibration(
-            tuple(sorted(found)), self.path, str(value.get("class")), self._span_of("class")
+            tuple(sorted(found)), self.path, str(value.get("class")), self._span_of_key("class")
         )
         # Parameters were fitted together, so a file with one invalid entry is not used at all.
         valid = self._matches_gpu_generation(written, cluster) and self.valid
@@ -138,7 +138,7 @@ class _CalibrationReader:
     def _read_number(
         self, at: str, name: str, number: Any, known: tuple[str, ...]
     ) -> Iterator[tuple[str, float]]:
-        """Yield (name, value) if ``number`` is valid for ``name``; else report the entry (Q07)."""
+        """Yield (name, value) if ``number`` is valid for ``name``; otherwise report it (Q07)."""
         bounds = valid_parameter_range(name)
         if bounds is None:
             self._report_unknown_key(at, name, known)
@@ -154,15 +154,15 @@ class _CalibrationReader:
         )
 
     def _matches_gpu_generation(self, written: Calibration, cluster: Cluster) -> bool:
-        """Return True if the runs used GPUs of the cluster's generation.
+        """Return True if the calibration was measured on GPUs of the cluster's generation.
 
-        Otherwise a calibration for another GPU generation is reported (Q08).
+        Otherwise it is reported as a calibration for another GPU generation (Q08).
         """
         own = cluster.gpu.generation
         if written.hardware.partition("/")[0] == own:
             return True
         help_ = "measurements of one GPU generation do not apply to another"
-        self.sink.report("Q08", _other_class_finding(written, own, help_), at=AT)
+        self.sink.report("Q08", _wrong_hardware_class_finding(written, own, help_), at=AT)
         return False
 
     def _report_unknown_key(self, at: str, name: str, known: tuple[str, ...]) -> None:
@@ -175,7 +175,9 @@ class _CalibrationReader:
 
     def _report_invalid(self, at: str, message: str, label: str = "", help: str = "") -> None:
         self.valid = False
-        self.sink.report("Q07", Finding(message, label, help=help), at=AT, span=self._span_of(at))
+        self.sink.report(
+            "Q07", Finding(message, label, help=help), at=AT, span=self._span_of_key(at)
+        )
 
-    def _span_of(self, at: str) -> Span | None:
+    def _span_of_key(self, at: str) -> Span | None:
         return self.tree.values.get(at) or self.tree.keys.get(at)

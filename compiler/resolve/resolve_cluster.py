@@ -1,4 +1,4 @@
-"""Resolve ``cluster:`` of a spec to hosts by rack and NVLink domain, and to network tiers."""
+"""Resolve ``cluster:`` of a spec to hosts by rack and NVLink domain, and to tiers of switches."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import json
 from collections import Counter
 from dataclasses import replace
 
-from parc.compiler.catalog.library import Library, look_up
+from parc.compiler.catalog.library import Library, look_up_entry
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Cluster, Fabric, Host, NodeType, Rack, SwitchTier
 from parc.compiler.resolve.resolve_hardware import resolve_hardware
 from parc.compiler.resolve.resolve_hosts import SpecHosts, SpecRack, resolve_hosts
 from parc.compiler.resolve.resolve_topology import check_gpus_per_host, resolve_topology
 from parc.compiler.spec.cluster_spec import ClusterSpec, LevelSpec
-from parc.compiler.spec.reading.tree_builder import join
-from parc.compiler.topology.tree import domain_names
+from parc.compiler.spec.reading.tree_builder import join_path
+from parc.compiler.topology.tree import nvlink_domain_names
 
 AT = "cluster"
 
@@ -22,8 +22,8 @@ AT = "cluster"
 def resolve_cluster(spec: str | ClusterSpec, library: Library, sink: Sink) -> Cluster | None:
     """Return the cluster with its racks and hosts in the order of the spec; None after an error.
 
-    Spare and unavailable hosts are removed after the hosts of a rack are assigned to NVLink
-    domains, so that a drained host does not move other hosts to another domain.
+    Hosts are assigned to NVLink domains before spare and unavailable hosts are removed, so that
+    draining a host does not move other hosts to another domain.
     """
     written = _with_catalog_base(spec, library, sink)
     facts = resolve_topology(written, library, sink) if written else None
@@ -68,12 +68,14 @@ def resolve_cluster(spec: str | ClusterSpec, library: Library, sink: Sink) -> Cl
 def _with_catalog_base(spec: str | ClusterSpec, library: Library, sink: Sink) -> ClusterSpec | None:
     """Return ``spec`` completed by the catalog cluster that it names.
 
-    None after an error, if the catalog has no such cluster (K01).
+    None after an error: the catalog has no such cluster (K01).
     """
     name = spec if isinstance(spec, str) else spec.base
     if name is None:
         return spec if isinstance(spec, ClusterSpec) else None
-    entry = look_up("clusters", name, library, sink, AT if isinstance(spec, str) else f"{AT}.base")
+    entry = look_up_entry(
+        "clusters", name, library, sink, AT if isinstance(spec, str) else f"{AT}.base"
+    )
     if entry is None:
         return None
     base = ClusterSpec.model_validate_json(json.dumps(entry.facts))
@@ -81,10 +83,10 @@ def _with_catalog_base(spec: str | ClusterSpec, library: Library, sink: Sink) ->
 
 
 def _apply_changes(base: ClusterSpec, changes: ClusterSpec) -> ClusterSpec:
-    """Return ``base`` with ``changes``.
+    """Return the cluster ``base`` with the keys that ``changes`` sets.
 
-    The hosts of ``base`` are replaced if ``changes`` lists hosts in another form: racks or a
-    topology replace its nodes, and nodes replace its racks.
+    If ``changes`` gives the hosts in another form than ``base``, the hosts of ``base`` are dropped:
+    racks or a topology replace nodes, and nodes replace racks.
     """
     update = {
         key: getattr(changes, key)
@@ -100,13 +102,13 @@ def _apply_changes(base: ClusterSpec, changes: ClusterSpec) -> ClusterSpec:
 
 
 def _assign_nvlink_domains(rack: SpecRack, node: NodeType) -> Rack:
-    """Return the rack with the NVLink domain of each host; hosts of one domain are adjacent."""
+    """Return the rack with an NVLink domain for each host, and the hosts grouped by domain."""
     if rack.nvlink_domain is not None:
         domains = [rack.nvlink_domain] * len(rack.hosts)
     elif rack.domains:
         domains = [rack.domains.get(name, name) for name in rack.hosts]
     else:
-        domains = domain_names(rack.name, rack.hosts, node.nvlink_domain // node.gpus)
+        domains = nvlink_domain_names(rack.name, rack.hosts, node.nvlink_domain // node.gpus)
     pairs = list(zip(rack.hosts, domains, strict=True))
     if rack.domains:
         place = {domain: index for index, domain in enumerate(dict.fromkeys(domains))}
@@ -150,20 +152,22 @@ def _named_domains(rack: SpecRack) -> list[tuple[str, str]]:
     if rack.nvlink_domain is not None:
         return [(rack.nvlink_domain, f"{rack.path}.nvlink_domain")]
     names = dict.fromkeys(rack.domains.values())
-    return [(name, join(f"{rack.path}.nvlink_domains", name)) for name in names]
+    return [(name, join_path(f"{rack.path}.nvlink_domains", name)) for name in names]
 
 
 def _check_domain_names_unique(written: list[SpecRack], racks: list[Rack], sink: Sink) -> None:
     """Report two racks that have an NVLink domain of the same name (H08).
 
-    The spec may name one domain in two racks on purpose. So equal names are reported only if PARC
-    derived at least one of them.
+    A spec may name one domain in two racks on purpose. So an equal name is reported only if PARC
+    derived the name in at least one of the racks.
     """
     owners: dict[str, SpecRack] = {}
     for rack, resolved in zip(written, racks, strict=True):
         for domain in sorted({host.nvlink_domain for host in resolved.hosts}):
             owner = owners.setdefault(domain, rack)
-            if owner is rack or (_names_domain(owner, domain) and _names_domain(rack, domain)):
+            if owner is rack or (
+                _is_domain_named_in_spec(owner, domain) and _is_domain_named_in_spec(rack, domain)
+            ):
                 continue
             finding = Finding(
                 message=f"racks {owner.name} and {rack.name} both have an NVLink domain {domain}",
@@ -173,8 +177,8 @@ def _check_domain_names_unique(written: list[SpecRack], racks: list[Rack], sink:
             sink.report("H08", finding, at=f"{rack.path}.name")
 
 
-def _names_domain(rack: SpecRack, domain: str) -> bool:
-    """Return True if the spec names ``domain`` in ``rack``."""
+def _is_domain_named_in_spec(rack: SpecRack, domain: str) -> bool:
+    """Return True if the spec itself gives ``rack`` the NVLink domain ``domain``."""
     return domain == rack.nvlink_domain or domain in rack.domains.values()
 
 
@@ -191,7 +195,7 @@ def _without_excluded_hosts(rack: Rack, hosts: SpecHosts) -> Rack:
 def _check_remaining_hosts(
     hosts: SpecHosts, racks: tuple[Rack, ...], node: NodeType, sink: Sink
 ) -> None:
-    """Report that no host remains (H06), or that several hosts have no NICs (H07)."""
+    """Report if no host remains (H06), or if several hosts remain that have no NICs (H07)."""
     left = sum(len(rack.hosts) for rack in racks)
     if not left and not sink.failed():  # an invalid list would be the cause
         excluded = f"{len(hosts.spare)} spare, {len(hosts.unavailable)} unavailable"
@@ -213,8 +217,8 @@ def resolve_levels(
 ) -> tuple[SwitchTier, ...]:
     """Return the switch tiers above the leaf, nearest first.
 
-    Each rack lists one switch per tier in ``above``. It is an error (H10) if racks list different
-    numbers of switches, or if ``levels`` does not have one entry for the leaf plus one per tier.
+    Each rack lists one switch per tier in ``above``. Reports an error (H10) if racks list different
+    numbers of switches, or if ``levels`` does not list the leaf and each of these tiers.
     """
     depth = len(racks[0].above) if racks else 0
     for rack in racks:
@@ -223,7 +227,8 @@ def resolve_levels(
                 f"number of switches above the leaf: rack {rack.name} lists {len(rack.above)}, "
                 f"but rack {racks[0].name} lists {depth}",
                 label=f"{len(rack.above)} != {depth} switches",
-                help="list equally many switches per rack; repeat a switch that spans two tiers",
+                help="list the same number of switches for every rack; list a switch that spans "
+                "two tiers twice",
                 causes=(Cause(f"{racks[0].path}.above", "the first rack"),),
             )
             sink.report("H10", finding, at=f"{rack.path}.above")
@@ -249,10 +254,7 @@ def resolve_levels(
 
 
 def apply_leaf_level(spec: ClusterSpec, fabric: Fabric) -> Fabric:
-    """Return ``fabric`` with the oversubscription and latency that ``levels[0]`` sets.
-
-    ``levels[0]`` is the leaf level.
-    """
+    """Return ``fabric`` with the oversubscription and latency of the leaf level, ``levels[0]``."""
     leaf = spec.levels[0] if spec.levels else None
     if leaf is None:
         return fabric

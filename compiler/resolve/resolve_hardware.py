@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from parc.compiler.catalog.find_generation import find_generation
-from parc.compiler.catalog.library import Entry, Library, look_up
+from parc.compiler.catalog.library import CatalogEntry, Library, look_up_entry
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Fabric, Generation, Gpu, NodeType
 from parc.compiler.ir.cluster import CHANGED_SUFFIX
@@ -46,7 +46,7 @@ class Hardware(NamedTuple):
 def resolve_hardware(spec: ClusterSpec, library: Library, sink: Sink, at: str) -> Hardware | None:
     """Return the hardware of the cluster at the spec path ``at``; None after a diagnostic.
 
-    ``cluster.gpu`` and ``cluster.fabric`` override the GPU and the fabric of the node type.
+    ``cluster.gpu`` and ``cluster.fabric`` replace the GPU and the fabric of the node type.
     """
     if spec.node is None:
         _report_missing_part(sink, at, "node", "dgx-h100")
@@ -67,15 +67,16 @@ def resolve_hardware(spec: ClusterSpec, library: Library, sink: Sink, at: str) -
 
 
 def _path_of_part(at: str, key: str, written: object) -> str:
-    """Return the spec path of the hardware part ``key``, such as the GPU.
+    """Return the spec path at which the hardware part ``key``, such as the GPU, is set.
 
-    The path is in the cluster at ``at`` if the part is ``written`` there, else in its node type.
+    ``written`` is the value of the cluster's own key, and ``at`` is the path of the cluster. If
+    ``written`` is None, the node type sets the part.
     """
     return f"{at}.{key}" if written is not None else f"{at}.node.{key}"
 
 
 def _report_missing_part(sink: Sink, at: str, key: str, example: str) -> None:
-    """Report that the cluster lacks the part ``key``: its node type, GPU or fabric (H05)."""
+    """Report that the cluster has no node type, GPU or fabric, depending on ``key`` (H05)."""
     finding = Finding(
         f"{at} does not set {key}", f"{key} is missing here", fix=f"{at}.{key}: {example}"
     )
@@ -87,21 +88,21 @@ def _facts_of_component(
 ) -> Part | None:
     """Return the facts of one hardware component; None after a diagnostic.
 
-    ``value`` is the name of a catalog entry, a mapping of facts, or a mapping that changes the
-    catalog entry that its key ``base`` names.
+    ``value`` is the name of a catalog entry, a mapping of facts, or a mapping whose key ``base``
+    names a catalog entry that the other keys change.
     """
     sink, at = where
     if not isinstance(value, str) and value.base is None:
         return value
     name, at = (value, at) if isinstance(value, str) else (value.base or "", f"{at}.base")
-    entry = look_up(kind, name, library, sink, at)
+    entry = look_up_entry(kind, name, library, sink, at)
     base = _validate_entry(entry, shape, sink, at) if entry else None
     if base is None or isinstance(value, str):
         return base
     return _apply_changes(base, value)
 
 
-def _validate_entry(entry: Entry, shape: type[Part], sink: Sink, at: str) -> Part | None:
+def _validate_entry(entry: CatalogEntry, shape: type[Part], sink: Sink, at: str) -> Part | None:
     """Return the validated facts of ``entry``; None after an error in a file of the user (K08)."""
     try:
         # Strict validation accepts lists for tuples only if the input is JSON.
@@ -114,7 +115,10 @@ def _validate_entry(entry: Entry, shape: type[Part], sink: Sink, at: str) -> Par
 
 
 def _apply_changes(base: Part, changes: Part) -> Part:
-    """Return ``base`` with ``changes``; mappings, such as peak_tflops, are merged key by key."""
+    """Return the facts ``base`` with the keys that ``changes`` sets.
+
+    Mappings such as peak_tflops are merged key by key.
+    """
     update: dict[str, Any] = {
         key: getattr(changes, key)
         for key in sorted(changes.model_fields_set - {"base"})
@@ -134,7 +138,7 @@ def _apply_changes(base: Part, changes: Part) -> Part:
 
 
 def _dependent_changes(base: NodeSpec, update: dict[str, Any]) -> dict[str, Any]:
-    """Return new values for facts of ``base`` that no longer hold after ``update``."""
+    """Return new values for those facts of ``base`` that ``update`` makes wrong."""
     dependent: dict[str, Any] = {}
     if "nics" in update:
         dependent["nic_names"] = ()  # the spec does not show which of the NICs remain
@@ -144,7 +148,7 @@ def _dependent_changes(base: NodeSpec, update: dict[str, Any]) -> dict[str, Any]
 
 
 def _report_missing_facts(part: Part, facts: tuple[str, ...], sink: Sink, at: str) -> bool:
-    """Report which of ``facts`` are missing in ``part`` (H05); return True if any is missing."""
+    """Report which of ``facts`` are missing in ``part`` (H05); return True if there is one."""
     missing = [fact for fact in facts if getattr(part, fact) in (None, {})]
     if missing:
         finding = Finding(

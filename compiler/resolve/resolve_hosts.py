@@ -1,6 +1,7 @@
 """Resolve ``racks:`` or ``nodes:`` of a cluster to unique hosts per rack, and spare hosts.
 
-Host lists such as ``n[01-16]`` are expanded. Errors are reported at their position in the list.
+Host lists such as ``n[01-16]`` are expanded. Errors are reported at their position in the host
+list.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.spec.cluster_spec import ClusterSpec, RackSpec
-from parc.compiler.spec.reading.tree_builder import join
+from parc.compiler.spec.reading.tree_builder import join_path
 from parc.compiler.topology.hostlist import (
     MOST_HOSTS,
     HostlistError,
@@ -21,15 +22,18 @@ from parc.compiler.topology.hostlist import (
 )
 
 MOST_COMPARED = 2000
-"""Largest number of names that a misspelled name is compared with, because matching is slow."""
+"""Largest number of host names with which a misspelled name is compared, because comparing is
+slow."""
 SHOWN = 3
 """Number of names that a message lists before ``and N more``."""
 
 
-def read_hosts(lists: str | tuple[str, ...], sink: Sink, at: str) -> list[tuple[str, list[str]]]:
-    """Return (spec path, host names) of each host list.
+def expand_host_lists(
+    lists: str | tuple[str, ...], sink: Sink, at: str
+) -> list[tuple[str, list[str]]]:
+    """Return (spec path, host names) for each host list.
 
-    An invalid list (H01) and a list that is too long (H09) are reported and left out.
+    A list that is invalid (H01) or too long (H09) is reported and left out.
     """
     texts = (
         [(at, lists)]
@@ -50,7 +54,7 @@ def read_hosts(lists: str | tuple[str, ...], sink: Sink, at: str) -> list[tuple[
 def _span_of_error(sink: Sink, path: str, text: str, error: HostlistError) -> Span | None:
     """Return the span of the invalid part of a host list.
 
-    None if the spec does not contain the list literally on one line, for example in a block scalar.
+    None if the text of the list is not on one line of the spec, for example in a block scalar.
     """
     span = sink.positions.span_of(path) if sink.positions.is_path_in_spec(path) else None
     lines = sink.positions.lines.get(span.file, ()) if span else ()
@@ -62,13 +66,13 @@ def _span_of_error(sink: Sink, path: str, text: str, error: HostlistError) -> Sp
     return Span(span.file, span.line, start + error.column, error.length)
 
 
-def unique_hosts(
+def add_unique_hosts(
     lists: Iterable[tuple[str, list[str]]], paths: dict[str, str], sink: Sink
 ) -> list[str]:
-    """Add the names in ``lists`` to ``paths``, and return those that were not in ``paths`` before.
+    """Add the host names in ``lists`` to ``paths``, and return the names that were added.
 
-    ``paths`` maps a host name to the spec path that lists the host first. Repeated names are
-    reported (H02).
+    ``paths`` maps a host name to the spec path that lists the host first. A name that ``paths``
+    already contains is reported (H02).
     """
     fresh: list[str] = []
     for path, names in lists:
@@ -80,11 +84,11 @@ def unique_hosts(
                 paths[name] = path
                 fresh.append(name)
         if repeated:
-            _report_repeated(repeated, paths, sink, path)
+            _report_repeated_hosts(repeated, paths, sink, path)
     return fresh
 
 
-def _report_repeated(repeated: list[str], paths: dict[str, str], sink: Sink, at: str) -> None:
+def _report_repeated_hosts(repeated: list[str], paths: dict[str, str], sink: Sink, at: str) -> None:
     """Report hosts that are listed twice, with the places that list them first (H02)."""
     places = dict.fromkeys(paths[name] for name in repeated)
     causes = tuple(Cause(path, "listed first here") for path in list(places)[:SHOWN] if path != at)
@@ -97,9 +101,9 @@ def _report_repeated(repeated: list[str], paths: dict[str, str], sink: Sink, at:
 
 
 def similar_hosts(name: str, known: Iterable[str]) -> list[str]:
-    """Return up to three of the ``known`` names that are similar to ``name``.
+    """Return at most three of the ``known`` host names that are similar to ``name``.
 
-    If a name differs only in zero padding (n1 and n01), only that one is returned.
+    If a known name differs only in zero padding (n1 and n01), only this name is returned.
     """
     from difflib import get_close_matches
 
@@ -159,11 +163,11 @@ class SpecHosts:
     complete: bool = True
     """False if a host list was invalid, so that some hosts may be missing."""
     paths: dict[str, str] = field(default_factory=dict)
-    """Spec path that lists a host first, by host name."""
+    """Host name -> spec path of the host list that contains it first."""
     spare: dict[str, str] = field(default_factory=dict)
-    """Spec path of each spare host, in the order of the spec."""
+    """Name of each spare host -> its spec path, in the order of the spec."""
     unavailable: dict[str, str] = field(default_factory=dict)
-    """Spec path of each unavailable host, in the order of the spec."""
+    """Name of each unavailable host -> its spec path, in the order of the spec."""
 
 
 def resolve_hosts(spec: ClusterSpec, sink: Sink, at: str) -> SpecHosts | None:
@@ -174,7 +178,7 @@ def resolve_hosts(spec: ClusterSpec, sink: Sink, at: str) -> SpecHosts | None:
     """
     if not _has_one_host_form(spec, sink, at):
         return None
-    hosts = _placeholder_hosts(spec, sink, at) if spec.nodes else _named_hosts(spec, sink, at)
+    hosts = _placeholder_hosts(spec, sink, at) if spec.nodes else _hosts_of_racks(spec, sink, at)
     if hosts is None:
         return None
     hosts.unavailable = _excluded_hosts(spec.unavailable, hosts, sink, f"{at}.unavailable")
@@ -188,10 +192,10 @@ def resolve_hosts(spec: ClusterSpec, sink: Sink, at: str) -> SpecHosts | None:
 
 
 def _has_one_host_form(spec: ClusterSpec, sink: Sink, at: str) -> bool:
-    """Return True if the spec sets exactly one of nodes and racks; else report the spec (H04).
+    """Return True if the spec sets exactly one of nodes and racks; otherwise report this (H04).
 
-    The key nodes_per_rack without nodes is reported too. The racks of a topology file are already
-    part of ``spec``.
+    The key nodes_per_rack without nodes is reported too. ``spec`` already contains the racks of a
+    topology file.
     """
     if (spec.nodes is None) == (spec.racks is None):
         message = "both nodes and racks" if spec.nodes else "no nodes, racks or topology"
@@ -215,9 +219,10 @@ def _has_one_host_form(spec: ClusterSpec, sink: Sink, at: str) -> bool:
 
 
 def _placeholder_hosts(spec: ClusterSpec, sink: Sink, at: str) -> SpecHosts | None:
-    """Return hosts with placeholder names in racks of ``nodes_per_rack`` hosts.
+    """Return hosts with placeholder names, in racks of ``nodes_per_rack`` hosts.
 
-    ``nodes: 40`` becomes node0001 to node0040. None after an error, if there are too many (H09).
+    For ``nodes: 40``, the names are node0001 to node0040. None after an error: there are too many
+    hosts (H09).
     """
     nodes = spec.nodes or 0
     if nodes > MOST_HOSTS:
@@ -236,16 +241,16 @@ def _placeholder_hosts(spec: ClusterSpec, sink: Sink, at: str) -> SpecHosts | No
     return SpecHosts(racks, named=False, paths=dict.fromkeys(names, f"{at}.nodes"))
 
 
-def _named_hosts(spec: ClusterSpec, sink: Sink, at: str) -> SpecHosts | None:
-    """Return the hosts that ``racks`` lists; None after an error, if there are too many (H09)."""
+def _hosts_of_racks(spec: ClusterSpec, sink: Sink, at: str) -> SpecHosts | None:
+    """Return the hosts that ``racks`` lists; None after an error: there are too many (H09)."""
     hosts = SpecHosts([], named=True)
     names: dict[str, str] = {}
     for index, rack in enumerate(spec.racks or ()):
         path = f"{at}.racks[{index}]"
         _check_labels(rack, names, sink, path)
-        read = read_hosts(rack.nodes, sink, f"{path}.nodes")
+        read = expand_host_lists(rack.nodes, sink, f"{path}.nodes")
         hosts.complete &= len(read) == (1 if isinstance(rack.nodes, str) else len(rack.nodes))
-        found = unique_hosts(read, hosts.paths, sink)
+        found = add_unique_hosts(read, hosts.paths, sink)
         domains = _nvlink_domains_of_hosts(rack, found, sink, path)
         above = rack.above or ()
         hosts.racks.append(SpecRack(rack.name, found, rack.nvlink_domain, path, domains, above))
@@ -258,10 +263,10 @@ def _named_hosts(spec: ClusterSpec, sink: Sink, at: str) -> SpecHosts | None:
 def _nvlink_domains_of_hosts(
     rack: RackSpec, hosts: list[str], sink: Sink, path: str
 ) -> dict[str, str]:
-    """Return the NVLink domain of each host that ``nvlink_domains`` of a rack lists.
+    """Return (host name -> NVLink domain) for the hosts in ``nvlink_domains`` of a rack.
 
-    An invalid domain name (H08), a repeated host (H02) and a host of another rack (H03) are
-    reported.
+    Reported are an invalid domain name (H08), a repeated host (H02) and a host of another rack
+    (H03).
     """
     found: dict[str, str] = {}
     if rack.nvlink_domains is None:
@@ -275,9 +280,9 @@ def _nvlink_domains_of_hosts(
     known = set(hosts)
     paths: dict[str, str] = {}
     for domain, lists in rack.nvlink_domains.items():
-        at = join(f"{path}.nvlink_domains", domain)
+        at = join_path(f"{path}.nvlink_domains", domain)
         _check_label("nvlink_domain", domain, sink, at)
-        members = unique_hosts(read_hosts(lists, sink, at), paths, sink)
+        members = add_unique_hosts(expand_host_lists(lists, sink, at), paths, sink)
         foreign = [name for name in members if name not in known]
         if foreign:
             verb = is_or_are(foreign)
@@ -288,7 +293,7 @@ def _nvlink_domains_of_hosts(
 
 
 def _check_label(key: str, label: str, sink: Sink, at: str) -> None:
-    """Report a ``label`` that is not a valid name of a rack, NVLink domain or switch (H08)."""
+    """Report a name of a rack, NVLink domain or switch that is not valid (H08)."""
     if not _VALID_LABEL.fullmatch(label):
         valid = (
             "valid names: up to 64 letters, digits, dots, dashes and underscores, starting with a "
@@ -299,9 +304,10 @@ def _check_label(key: str, label: str, sink: Sink, at: str) -> None:
 
 
 def _check_labels(rack: RackSpec, names: dict[str, str], sink: Sink, path: str) -> None:
-    """Report invalid names of a rack, domain or switch, and a repeated rack name (H08).
+    """Report invalid names in a rack, and a rack name that another rack already has (H08).
 
-    Emitted scripts contain these names, so only letters that need no quoting are valid.
+    Checked are the names of the rack, its NVLink domains and its switches. Emitted scripts contain
+    these names, so only characters that need no quoting are valid.
     """
     labels = (("name", rack.name), ("nvlink_domain", rack.nvlink_domain))
     for key, label in labels:
@@ -319,12 +325,12 @@ def _check_labels(rack: RackSpec, names: dict[str, str], sink: Sink, path: str) 
 def _excluded_hosts(
     lists: str | tuple[str, ...], hosts: SpecHosts, sink: Sink, at: str
 ) -> dict[str, str]:
-    """Return the spec path of each spare or unavailable host in ``lists``.
+    """Return (host name -> spec path) of the spare or unavailable hosts in ``lists``.
 
     A host that the cluster does not have is reported (H03) and left out.
     """
     found: dict[str, str] = {}
-    unique_hosts(read_hosts(lists, sink, at) if lists else (), found, sink)
+    add_unique_hosts(expand_host_lists(lists, sink, at) if lists else (), found, sink)
     unknown: dict[str, list[str]] = {}
     for name, path in found.items():
         # After an invalid host list, the host may be missing only because of that error.

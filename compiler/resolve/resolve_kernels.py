@@ -7,17 +7,16 @@ from typing import Any
 
 from parc.backends.base import Framework
 from parc.compiler.catalog.library import Library
-from parc.compiler.cost.kernels.hardware_fit import KernelFit, kernel_fit
+from parc.compiler.cost.kernels.hardware_fit import KernelFit, build_kernel_fit
 from parc.compiler.cost.setup.calibrated import calibrated_kernels
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.ir import Cluster, Efficiency, Gpu, Problem
 
 
 def pricing_for(problem: Problem, framework: Framework, row: Efficiency | None = None) -> Pricing:
-    """Return the cost model for the layouts of ``problem``.
+    """Return the cost model that evaluates layouts of ``problem``.
 
-    ``row`` replaces the efficiency factors that the catalog has for the GPU generation and the
-    framework.
+    ``row`` replaces the catalog's efficiency factors for the GPU generation and the framework.
     """
     kernels = calibrated_kernels(kernel_fit_of_cluster(problem.cluster), problem)
     return Pricing(problem, framework, kernels, row)
@@ -26,8 +25,8 @@ def pricing_for(problem: Problem, framework: Framework, row: Efficiency | None =
 def kernel_fit_of_cluster(cluster: Cluster) -> KernelFit:
     """Return the kernel-time fits of the cluster's GPU.
 
-    For a GPU that was not measured, the fits of another GPU are applied to its data-sheet rates.
-    ``kernels_like`` of its generation names this other GPU.
+    A GPU that was not measured gets the fits of the GPU that ``kernels_like`` of its generation
+    names, applied to its own data-sheet rates.
     """
     return _kernel_fit_of_gpu(cluster.gpu, cluster.generation.kernels_like)
 
@@ -53,4 +52,4 @@ def kernel_fit_of_gpu(name: str) -> KernelFit:
 @cache
 def _kernel_fit_of_gpu(gpu: Gpu, like: str) -> KernelFit:
     library = Library()
-    return kernel_fit(gpu, lambda name: library.entry("kernels", name), like)
+    return build_kernel_fit(gpu, lambda name: library.entry("kernels", name), like)

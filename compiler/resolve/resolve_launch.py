@@ -12,11 +12,11 @@ from parc.compiler.ir.serialize import as_json
 from parc.compiler.resolve.resolve_targets import Targets
 from parc.compiler.spec.launch_spec import KubernetesSpec, LaunchSpec
 from parc.compiler.spec.spec import TaskSpec
-from parc.compiler.topology.hostlist import expand, fold
+from parc.compiler.topology.hostlist import compress_in_order, expand
 
 
 def resolve_launch(spec: LaunchSpec, targets: Targets, program: str = "") -> Launch:
-    """Return the launch settings; ``program`` is the default for ``launch.program``."""
+    """Return the launch settings; ``program`` is the default of ``launch.program``."""
     slurm = spec.slurm
     return Launch(
         program=program if spec.program is None else spec.program,
@@ -75,17 +75,17 @@ def resolve_kubernetes(spec: KubernetesSpec) -> KubernetesJob:
     )
 
 
-def written_json(spec: TaskSpec) -> str:
-    """Return the keys that ``spec`` sets as JSON, with units converted to base units."""
+def spec_as_json(spec: TaskSpec) -> str:
+    """Return, as JSON text, the keys that ``spec`` sets, with values converted to base units."""
     # json.dumps also writes lone surrogates, which the encoder of pydantic rejects.
     return json.dumps(spec.model_dump(mode="json", exclude_unset=True))
 
 
 def spec_digest(spec: TaskSpec, resolved: Sequence[object]) -> str:
-    """Return the SHA-256 of the keys in the spec and of the objects that their names stand for.
+    """Return the SHA-256 digest of the keys that the spec sets and of the objects in ``resolved``.
 
-    ``resolved`` has these objects, such as the model and the cluster. The digest does not depend on
-    how host lists are written.
+    The objects, such as the model and the cluster, are those that names in the spec refer to. The
+    digest does not depend on how host lists are written.
     """
     # Keys that are not set do not count, so that a new key of PARC keeps the digests of old specs.
     written = spec.model_dump(mode="json", exclude_unset=True)
@@ -112,7 +112,7 @@ def _unify_host_lists(cluster: dict[str, Any]) -> None:
 
 def _shortest_host_list(lists: str | list[str]) -> str:
     texts = [lists] if isinstance(lists, str) else lists
-    return fold(name for text in texts for name in expand(text))
+    return compress_in_order(name for text in texts for name in expand(text))
 
 
 def _facts_from_user_files(resolved: Sequence[object]) -> list[Generation]:
@@ -125,4 +125,4 @@ def _facts_from_user_files(resolved: Sequence[object]) -> list[Generation]:
 
 
 NEWER_FIELDS = frozenset(("upper", "above", "gpu_numa", "gpu_nics", "rails"))
-"""Fields that enter the digest only if they are set, because older plans lack them."""
+"""Fields that the digest includes only if they are set, because older plans do not have them."""

@@ -8,9 +8,8 @@ from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.spec.job_spec import JobSpec
 
 DEFAULT_RATIO = 10
-"""Default of (peak rate / final rate), and of (all steps / steps of the decay in a wsd schedule).
-
-wsd is warm-up, stable, decay."""
+"""Default of two ratios: peak learning rate / final learning rate, and all steps / steps of the
+decay in a wsd schedule (warm-up, stable, decay)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class LearningRate:
 
 
 def resolve_learning_rate(spec: JobSpec, sink: Sink) -> LearningRate:
-    """Return the learning-rate schedule of a job; report X11 for contradictory numbers.
+    """Return the learning-rate schedule of a job; report contradictory numbers (X11).
 
     A warm-up that is given as a fraction is rounded down to whole steps.
     """
@@ -59,7 +58,7 @@ def resolve_learning_rate(spec: JobSpec, sink: Sink) -> LearningRate:
 
 
 def _unused_wsd_steps_finding(spec: JobSpec) -> Finding:
-    """Return a finding on wsd_decay_steps, which only the decay wsd (warmup-stable-decay) uses."""
+    """Return a finding about wsd_decay_steps in a schedule other than wsd."""
     return Finding(
         f"job.wsd_decay_steps has no effect with lr_decay {spec.lr_decay}",
         label="only lr_decay wsd uses it",
@@ -79,8 +78,8 @@ def _rising_rate_finding(spec: JobSpec, minimum: float) -> Finding:
     )
 
 
-def _path_of_end(spec: JobSpec) -> str:
-    """Return the spec path of the setting that determines the end of the decay."""
+def _path_of_decay_end(spec: JobSpec) -> str:
+    """Return the spec path of the setting that determines the last step of the decay."""
     return "job.steps" if spec.lr_decay_steps is None else "job.lr_decay_steps"
 
 
@@ -90,12 +89,12 @@ def _long_warmup_finding(spec: JobSpec, warmup: int, end: int) -> Finding:
         label=f"{warmup} steps, must be less than {end}",
         help=f"valid values: 0 to {end - 1}, or a percentage of the steps",
         fix="job.warmup_steps: 1%",
-        causes=(Cause(_path_of_end(spec), f"the decay ends at step {end}"),),
+        causes=(Cause(_path_of_decay_end(spec), f"the decay ends at step {end}"),),
     )
 
 
 def _no_warmup_finding() -> Finding:
-    """Return a finding on an inverse-square-root decay without warm-up.
+    """Return a finding about an inverse-square-root decay without a warm-up.
 
     Megatron would silently use a warm-up of one sample (optimizer_param_scheduler.py).
     """

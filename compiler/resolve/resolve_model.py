@@ -33,7 +33,7 @@ def resolve_model(spec: str | ModelSpec, library: Library, sink: Sink) -> Model 
 
     A mapping with ``base`` changes the catalog entry or file that ``base`` names: each key replaces
     the same key of the base. Nested mappings such as ``experts`` are merged key by key, and
-    ``experts: null`` removes the experts.
+    ``experts: null`` removes all experts.
     """
     facts = _facts_with_base(spec, library, sink)
     if facts is None:
@@ -67,9 +67,10 @@ def _facts_with_base(spec: str | ModelSpec, library: Library, sink: Sink) -> Mod
 
 
 def _merge_changes(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Return ``base`` with ``changes``.
+    """Return the facts ``base`` with the keys that ``changes`` sets.
 
-    Unless ``changes`` has a name, the name of ``base`` gets a suffix that marks it as changed.
+    Unless ``changes`` sets a name, the result has the name of ``base`` with a suffix that marks the
+    model as changed.
     """
     merged = dict(base)
     if changes and "name" not in changes:
@@ -155,7 +156,7 @@ def _build_attention(facts: ModelSpec) -> Attention:
 
 
 def _build_experts(facts: ModelSpec, spec: ExpertsSpec) -> Experts:
-    """Return the experts of the model, and which layers have experts."""
+    """Return the facts of the experts, and which layers have experts."""
     keep = spec.model_dump(exclude={"first_dense_layers", "every"})
     if facts.pattern:
         return Experts(**keep, pattern=tuple(letter == "E" for letter in facts.pattern))
@@ -174,7 +175,7 @@ def _layers_with_experts(spec: ExpertsSpec, layers: int) -> tuple[bool, ...]:
 def _build_position(spec: PositionSpec | None) -> Position:
     """Return the position encoding with all defaults.
 
-    ``yarn`` may be set as the kind or as the scaling; both mean the same.
+    YaRN can be set as the kind or as the scaling, with the same meaning.
     """
     spec = spec or PositionSpec()
     yarn = "yarn" in (spec.kind, spec.scaling)

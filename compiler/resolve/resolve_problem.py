@@ -26,7 +26,7 @@ from parc.compiler.ir import (
 )
 from parc.compiler.resolve.check_unused_settings import check_unused_settings
 from parc.compiler.resolve.resolve_calibration import Calibration, check_calibration_stack
-from parc.compiler.resolve.resolve_launch import resolve_launch, spec_digest, written_json
+from parc.compiler.resolve.resolve_launch import resolve_launch, spec_as_json, spec_digest
 from parc.compiler.resolve.resolve_learning_rate import resolve_learning_rate
 from parc.compiler.resolve.resolve_targets import Targets, resolve_targets
 from parc.compiler.spec.job_spec import BatchInTokens, GoalsSpec, JobSpec
@@ -56,13 +56,13 @@ def resolve_problem(
 ) -> Problem | None:
     """Return the problem that the layout search solves; None if an error leaves it incomplete.
 
-    Checks the job, the context length and the number formats. Whether the fixed layout values are
-    valid together is checked later, by the rules of the framework.
+    Checks the job, the context length and the number formats. The rules of the framework check
+    later whether the fixed layout values are valid together.
     """
     job = resolve_job(spec.job, sink)
     _check_context(spec.job, model, sink)
     check_precision(spec.job.precision, cluster, sink)
-    check_gradients(spec.job.precision, spec.job.gradient_precision, sink)
+    check_gradient_precision(spec.job.precision, spec.job.gradient_precision, sink)
     targets = resolve_targets(spec, sink)
     if (
         targets is None
@@ -88,14 +88,14 @@ def resolve_problem(
             spec, (model, cluster, calibration.values) if calibration.values else (model, cluster)
         ),
         calibration=calibration.values,
-        spec_json=written_json(spec),
+        spec_json=spec_as_json(spec),
     )
 
 
 def _has_efficiency_factors(
     targets: Targets, cluster: Cluster, calibration: Calibration, sink: Sink
 ) -> bool:
-    """Return True if the GPU generation has efficiency factors for the framework.
+    """Return True if the catalog has efficiency factors for the GPU generation and the framework.
 
     Otherwise the missing factors are reported (K08).
     """
@@ -103,7 +103,7 @@ def _has_efficiency_factors(
 
     stack, generation = framework(targets.framework).stack, cluster.generation
     check_calibration_stack(calibration, cluster.gpu, stack, sink)
-    if stack.row(generation) is not None:
+    if stack.efficiency_for(generation) is not None:
         return True
     file = generation.file or f"generations/{generation.name}.yaml"
     finding = Finding(
@@ -116,7 +116,7 @@ def _has_efficiency_factors(
 
 
 def _default_program(targets: Targets, model: Model) -> str:
-    """Return the training program that the framework starts unless the spec names one."""
+    """Return the training program that the framework starts if the spec names none."""
     from parc.backends.registry import framework
 
     version = dict(targets.versions)[targets.framework]
@@ -134,7 +134,7 @@ def _resolve_goals(spec: GoalsSpec) -> Goals:
 
 
 def resolve_job(spec: JobSpec, sink: Sink) -> Job | None:
-    """Return the section ``job`` with all defaults; None after an error in the global batch."""
+    """Return the section ``job`` with all defaults; None if the global batch has an error."""
     global_batch = _sequences_per_step(spec, sink)
     assert spec.kind != "serve"  # such a job is a ServiceSpec
     if spec.kind == "finetune" and spec.load_dir is None:
@@ -183,7 +183,7 @@ _NO_CHECKPOINT = Finding(
 def _sequences_per_step(spec: JobSpec, sink: Sink) -> int | None:
     """Return the global batch in sequences.
 
-    None after an error, if a batch in tokens is not divisible by the sequence length (X20).
+    None after an error: a batch in tokens is not divisible by the sequence length (X20).
     """
     if not isinstance(spec.global_batch, BatchInTokens):
         return spec.global_batch
@@ -195,7 +195,7 @@ def _sequences_per_step(spec: JobSpec, sink: Sink) -> int | None:
 
 
 def _uneven_batch_finding(tokens: int, length: int) -> Finding:
-    """Return a finding on a batch in tokens that is not divisible by the sequence length."""
+    """Return a finding about a batch in tokens that is not divisible by the sequence length."""
     below = tokens // length
     near = [sequences for sequences in (below, below + 1) if sequences > 0]
     choices = ", ".join(f"{count * length} ({count} sequences)" for count in near)
@@ -209,9 +209,9 @@ def _uneven_batch_finding(tokens: int, length: int) -> Finding:
 
 
 def _suggest_binary_prefix(tokens: int, length: int) -> str:
-    """Return a fix that replaces a decimal prefix by the binary one; "" if it does not help.
+    """Return a fix that replaces a decimal prefix by the binary one; empty if this does not help.
 
-    For example, 16M tokens often means 16Mi = 2^24.
+    For example, users who write 16M tokens often mean 16Mi = 2^24.
     """
     for decimal, binary, prefix in ((10**9, 2**30, "Gi"), (10**6, 2**20, "Mi"), (1000, 1024, "Ki")):
         count = tokens // decimal
@@ -225,8 +225,8 @@ def _suggest_binary_prefix(tokens: int, length: int) -> str:
 def _check_context(spec: JobSpec, model: Model, sink: Sink) -> None:
     """Report sequences that are longer than the context length of the model.
 
-    That is an error with learned positions, whose table ends there (S12). With other positions only
-    the quality of the model suffers (S16).
+    With learned positions this is an error, because their table ends there (S12). With other
+    positions, only the quality of the model suffers (S16).
     """
     position, length = model.position, spec.sequence_length
     limit = position.max_positions
@@ -273,10 +273,10 @@ def _resolve_offload(spec: str | OffloadSpec) -> Offload | None:
 
 
 def _nearest_precision(precision: Precision, valid: Sequence[str]) -> str:
-    """Return the member of ``valid`` that is closest to ``precision``.
+    """Return the precision in ``valid`` that is the best substitute for ``precision``.
 
-    It is fp8 for block-scaled formats if fp8 is valid; else bf16 if bf16 is valid; else the last
-    member.
+    This is fp8 for block-scaled formats if fp8 is valid; otherwise bf16 if bf16 is valid; otherwise
+    the last precision in ``valid``.
     """
     scaled = precision in ("mxfp8", "nvfp4")
     preferred = ("fp8", "bf16") if scaled else ("bf16",)
@@ -284,7 +284,7 @@ def _nearest_precision(precision: Precision, valid: Sequence[str]) -> str:
 
 
 def check_precision(precision: Precision, cluster: Cluster, sink: Sink) -> None:
-    """Report a ``precision`` for which the GPUs of the cluster have no matrix units (R03)."""
+    """Report a ``precision`` that the matrix units of the cluster's GPUs do not support (R03)."""
     gpu, valid = cluster.gpu, cluster.precisions
     if precision in valid:
         return
@@ -300,14 +300,15 @@ def check_precision(precision: Precision, cluster: Cluster, sink: Sink) -> None:
     sink.report("R03", finding, at="job.precision")
 
 
-def check_gradients(precision: Precision, gradients: str, sink: Sink) -> None:
+def check_gradient_precision(precision: Precision, gradients: str, sink: Sink) -> None:
     """Report an fp16 job that sums gradients in bf16 (R04)."""
     if precision != "fp16" or gradients != "bf16":
         return
     finding = Finding(
         "a job with precision fp16 cannot sum gradients in bf16",
         label="the loss is scaled for gradients in fp16",
-        help="with fp16, set gradient_precision to fp32; gradients are still stored in 16 bit",
+        help="with fp16, set gradient_precision to fp32: gradients are stored in 16 bits and "
+        "summed in fp32",
         fix="job.gradient_precision: fp32",
         causes=(Cause("job.precision", "the precision is fp16"),),
     )

@@ -20,9 +20,9 @@ from parc.compiler.ir.serving_plan import (
     ServingPins,
     ServingProblem,
 )
-from parc.compiler.resolve.check_service import check_service, check_training_keys
+from parc.compiler.resolve.check_service import check_service, report_training_keys
 from parc.compiler.resolve.check_unused_settings import check_unused_settings
-from parc.compiler.resolve.resolve_launch import resolve_launch, spec_digest, written_json
+from parc.compiler.resolve.resolve_launch import resolve_launch, spec_as_json, spec_digest
 from parc.compiler.resolve.resolve_targets import resolve_targets
 from parc.compiler.spec.layout_spec import AxisLimit
 from parc.compiler.spec.service_spec import (
@@ -41,7 +41,7 @@ def resolve_service(
     spec: ServingSpec, model: Model, cluster: Cluster, sink: Sink
 ) -> ServingProblem | None:
     """Return the problem that the serving search solves; None if an error leaves it incomplete."""
-    check_training_keys(spec, sink)
+    report_training_keys(spec, sink)
     targets = resolve_targets(spec, sink)
     checkpoint = _resolve_checkpoint(spec.job, model, sink)
     if targets is None or checkpoint is None:
@@ -71,7 +71,7 @@ def resolve_service(
         framework=targets.framework,
         versions=targets.versions,
         digest=spec_digest(spec, (model, cluster)),
-        spec_json=written_json(spec),
+        spec_json=spec_as_json(spec),
         service=service,
         goals=_resolve_goals(spec.goals),
         pins=_resolve_pins(spec.layout),
@@ -80,9 +80,9 @@ def resolve_service(
 
 
 def _resolve_checkpoint(job: ServiceSpec, model: Model, sink: Sink) -> str | None:
-    """Return the checkpoint that the engine loads: a path, or a repository name.
+    """Return the path or repository name of the checkpoint that the engine loads.
 
-    None after an error, if neither the spec nor the catalog names a checkpoint (X08).
+    None after an error: neither the spec nor the catalog names a checkpoint (X08).
     """
     if job.checkpoint is not None:
         return job.checkpoint
@@ -111,7 +111,7 @@ def _resolve_setup(
 ) -> ServingSetup:
     """Return the number formats and batch limits of the service, with the engine's defaults.
 
-    ``default_batch`` is the engine's default of (requests, tokens) per step.
+    ``default_batch`` is (requests per step, tokens per step), the defaults of the engine.
     """
     job = spec.job
     # Published fp8 checkpoints of Mamba models have one scale per tensor (nvidia/Nemotron-*-FP8).
@@ -174,8 +174,8 @@ and reports look axes up by these names."""
 def resolve_engine(name: str, model: Model, sink: Sink) -> tuple[Engine, EngineConstants] | None:
     """Return the engine ``name`` and its constants; None if its declaration is incomplete.
 
-    Missing constants (V32) and missing mesh axes (V33) are errors, because an estimate with the
-    constants of another engine, or a rank map over other axes, would be wrong.
+    Missing constants (V32) and missing mesh axes (V33) are errors: an estimate with the constants
+    of another engine, or a rank map over other axes, would be wrong.
     """
     target = engine(name)
     has_axes = _has_required_axes(target, sink)
@@ -184,7 +184,7 @@ def resolve_engine(name: str, model: Model, sink: Sink) -> tuple[Engine, EngineC
 
 
 def _engine_constants(target: Engine, model: Model, sink: Sink) -> EngineConstants | None:
-    """Return the constants of ``target``; None after an error, if some are missing (V32)."""
+    """Return the constants of the engine ``target``; None after reporting missing ones (V32)."""
     missing = ""
     try:
         constants = target.constants()
@@ -208,9 +208,9 @@ def _engine_constants(target: Engine, model: Model, sink: Sink) -> EngineConstan
 
 
 def _has_required_axes(target: Engine, sink: Sink) -> bool:
-    """Return True if the mesh of ``target`` has exactly ``REQUIRED_AXES``.
+    """Return True if the mesh of the engine ``target`` has exactly the axes ``REQUIRED_AXES``.
 
-    Otherwise axes that are missing or have another size are reported (V33).
+    Otherwise missing axes and axes of another size are reported (V33).
     """
     sizes = {axis.name: axis.size for axis in target.mesh(PROBE_LAYOUT).axes}
     if sizes == REQUIRED_AXES:

@@ -25,9 +25,9 @@ class Targets:
 def resolve_targets(spec: TaskSpec, sink: Sink) -> Targets | None:
     """Return the targets of ``spec``; None after an error.
 
-    Their framework is the one that ``emit`` lists; a launcher that starts this framework, such as
-    accelerate for deepspeed, does not count as a second one. If ``emit`` lists no framework, it is
-    the first built-in one for the kind of job, because launch scripts need a rank order.
+    Their framework is the one that ``emit`` lists. A launcher that starts this framework, such as
+    accelerate for deepspeed, is not a second framework. If ``emit`` lists no framework, the first
+    built-in framework for the kind of job is used, because launch scripts need a rank order.
     """
     from parc.backends.registry import default_targets
 
@@ -51,7 +51,7 @@ def resolve_targets(spec: TaskSpec, sink: Sink) -> Targets | None:
 def _find_framework(training: bool, emit: tuple[str, ...], sink: Sink) -> str:
     """Return the framework or engine whose rules the layout must satisfy.
 
-    Reports targets for another kind of job (X21), and each further framework (X22).
+    Targets for another kind of job (X21) and a second framework (X22) are reported.
     """
     from parc.backends.declaration import Declaration
     from parc.backends.registry import (
@@ -127,7 +127,7 @@ def _check_emit(emit: tuple[str, ...], default: tuple[str, ...], sink: Sink) -> 
 def _check_target_name(name: str, path: str, sink: Sink) -> bool:
     """Return True if the backend ``name`` can be used.
 
-    Otherwise an unknown backend (X16) or a plugin that cannot be used (X23) is reported.
+    Otherwise it is reported as an unknown backend (X16) or a defective plugin (X23).
     """
     from parc.backends.declaration import Declaration
     from parc.backends.registry import all_backend_names, find_declaration
@@ -151,10 +151,10 @@ def _check_target_name(name: str, path: str, sink: Sink) -> bool:
 
 
 def resolve_version(name: str, requested: str | None, sink: Sink) -> str | None:
-    """Return the supported version of backend ``name`` that ``requested`` belongs to.
+    """Return the supported version to which ``requested`` belongs: for 0.19.2, this is 0.19.
 
-    For example, 0.19.2 belongs to the supported version 0.19. Without ``requested``, the default
-    version is returned. None if the backend is unknown, or the version is not supported (X18).
+    If ``requested`` is None, return the default version of backend ``name``. None if the backend is
+    unknown, or the version is not supported (X18).
     """
     from parc.backends.registry import versions_of
 

@@ -1,4 +1,4 @@
-"""Resolve ``cluster.topology``, a topology file of another tool, to racks of the spec."""
+"""Resolve ``cluster.topology``, a topology file that another tool wrote, to racks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from parc.compiler.catalog.library import Library, add_user_lines, read_user_file
+from parc.compiler.catalog.library import Library, read_user_file, register_user_file_lines
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.ir import NodeType
 from parc.compiler.spec.cluster_spec import ClusterSpec, LevelSpec, RackSpec
@@ -21,7 +21,7 @@ TOPOLOGY_PATH = "cluster.topology"
 
 @dataclass(frozen=True, slots=True)
 class TopologyFacts:
-    """Cluster spec with the racks of the topology file, and the file's GPUs per host."""
+    """Cluster spec with the racks of a topology file, and the GPUs per host of that file."""
 
     spec: ClusterSpec
     gpus_per_node: int | None = None
@@ -32,12 +32,12 @@ class TopologyFacts:
 def resolve_topology(spec: ClusterSpec, library: Library, sink: Sink) -> TopologyFacts | None:
     """Return ``spec`` with the racks, tiers and unavailable hosts of its topology file.
 
-    None after an error: the spec also lists hosts (H04), the file cannot be read (K07), has an
-    unknown format (I05), or its reader reports a finding. Later findings about a rack point to the
-    line of the rack in the file.
+    None after an error: the spec also lists hosts (H04), or the file cannot be read (K07), has an
+    unknown format (I05), or is invalid. Later findings about a rack point to the line of the rack
+    in the file.
     """
     if spec.topology is None:
-        return None if _reports_format_without_file(spec, sink) else TopologyFacts(spec)
+        return None if _report_format_without_file(spec, sink) else TopologyFacts(spec)
     other = next((name for name in ("nodes", "racks") if getattr(spec, name) is not None), None)
     if other is not None:
         finding = Finding(
@@ -50,20 +50,22 @@ def resolve_topology(spec: ClusterSpec, library: Library, sink: Sink) -> Topolog
     fragment = _read_topology_file(spec, spec.topology, library, sink)
     if fragment is None:
         return None
-    from parc.compiler.topology.readers.racks import cluster_of
+    from parc.compiler.topology.readers.racks import cluster_section
 
-    cluster, spans = cluster_of(fragment, sink)
+    cluster, spans = cluster_section(fragment, sink)
     if sink.failed():
         return None
     # Racks of the file get positions in the file, as if the spec listed them there.
     sink.positions = replace(sink.positions, values={**sink.positions.values, **spans})
     node = cluster.get("node")
     gpus = node.get("gpus_per_node") if isinstance(node, dict) else None
-    return TopologyFacts(_with_racks(spec, cluster), gpus, spans.get("cluster.node.gpus_per_node"))
+    return TopologyFacts(
+        _with_racks_of_file(spec, cluster), gpus, spans.get("cluster.node.gpus_per_node")
+    )
 
 
 def check_gpus_per_host(facts: TopologyFacts, node: NodeType, sink: Sink) -> None:
-    """Report a topology file and a node type with different numbers of GPUs per host (H07)."""
+    """Report a topology file whose number of GPUs per host differs from the node type (H07)."""
     if facts.gpus_per_node in (None, node.gpus):
         return
     finding = Finding(
@@ -76,8 +78,8 @@ def check_gpus_per_host(facts: TopologyFacts, node: NodeType, sink: Sink) -> Non
     sink.report("H07", finding, at=TOPOLOGY_PATH, span=facts.span)
 
 
-def _reports_format_without_file(spec: ClusterSpec, sink: Sink) -> bool:
-    """Report a topology_format without topology (H04); return True if this was reported."""
+def _report_format_without_file(spec: ClusterSpec, sink: Sink) -> bool:
+    """Report if topology_format is set without topology (H04); return True if it is."""
     if spec.topology_format is None:
         return False
     finding = Finding(
@@ -98,7 +100,7 @@ def _read_topology_file(
         return None
     detected = detect_format(text)
     if detected is not None:
-        add_user_lines(path, text, sink)
+        register_user_file_lines(path, text, sink)
     format_name = spec.topology_format or detected
     if format_name is None:
         finding = Finding(
@@ -120,10 +122,10 @@ def _read_topology_file(
     return fragment
 
 
-def _with_racks(spec: ClusterSpec, cluster: dict[str, Any]) -> ClusterSpec:
+def _with_racks_of_file(spec: ClusterSpec, cluster: dict[str, Any]) -> ClusterSpec:
     """Return ``spec`` with the racks of the topology file.
 
-    Levels and node type of ``spec`` override those of the file.
+    The levels and the node type of ``spec``, if set, override those of the file.
     """
     rows = cluster.get("levels", ())
     levels = tuple(LevelSpec.model_validate_json(json.dumps(row)) for row in rows)
@@ -141,9 +143,9 @@ def _with_racks(spec: ClusterSpec, cluster: dict[str, Any]) -> ClusterSpec:
 
 
 def _merge_unavailable(spec: ClusterSpec, listed: str) -> str | tuple[str, ...]:
-    """Return the unavailable hosts of the spec, and those of the topology file.
+    """Return the host lists of all unavailable hosts, from the spec and from the topology file.
 
-    A host of the file that the spec lists as spare or unavailable is not added again.
+    A host of the file is left out if the spec already lists it as spare or unavailable.
     """
     mentioned: set[str] = set()
     written = spec.unavailable

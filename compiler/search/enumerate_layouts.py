@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from parc.backends.base import Framework
 from parc.compiler.ir import Layout, ModelChunk, PipelineSplit, Problem, Recompute
-from parc.compiler.ir.problem import allowed
+from parc.compiler.ir.problem import is_size_allowed
 
 
 class ParallelSizes(NamedTuple):
@@ -49,7 +49,7 @@ class LayoutPoint(NamedTuple):
 
     @property
     def degrees(self) -> ParallelSizes:
-        """Parallel sizes of this layout, which determine the process groups."""
+        """Parallel sizes of the layout, which determine its process groups."""
         return ParallelSizes(*self[:6])
 
     @property
@@ -57,8 +57,8 @@ class LayoutPoint(NamedTuple):
         """Number of GPUs that the layout uses."""
         return self.tp * self.cp * self.pp * self.dp
 
-    def at_level(self, level: int) -> LayoutPoint:
-        """Return a copy of this layout key with the recompute level ``level``."""
+    def with_recompute_level(self, level: int) -> LayoutPoint:
+        """Return a copy of this point with the recompute level number ``level``."""
         return LayoutPoint(*self[:8], level)
 
 
@@ -82,7 +82,7 @@ def divisors(number: int) -> tuple[int, ...]:
     return tuple(sorted({*small, *(number // n for n in small)}))
 
 
-def degree_choices(problem: Problem) -> Iterator[ParallelSizes]:
+def parallel_size_choices(problem: Problem) -> Iterator[ParallelSizes]:
     """Yield all combinations of parallel sizes within ``goals.limits``.
 
     A size that the spec does not fix is a divisor of the remaining ranks.
@@ -100,7 +100,7 @@ def _within_limits(problem: Problem, degrees: ParallelSizes) -> bool:
     For models without experts, the limits on ep and etp are ignored.
     """
     axes = ParallelSizes._fields if problem.model.experts is not None else ParallelSizes._fields[:4]
-    return all(allowed(problem.goals.limits, axis, getattr(degrees, axis)) for axis in axes)
+    return all(is_size_allowed(problem.goals.limits, axis, getattr(degrees, axis)) for axis in axes)
 
 
 def _dense_choices(problem: Problem) -> Iterator[tuple[int, int, int, int]]:
@@ -120,8 +120,8 @@ def _tp_cp_choices(problem: Problem) -> list[tuple[int, int]]:
 def _tp_choices(problem: Problem) -> tuple[int, ...]:
     """Return the tensor-parallel sizes to try.
 
-    They are divisors of the number of attention heads, and of the number of GPUs in an NVLink
-    domain (or in a host without NVLink).
+    Each size divides both the number of attention heads and the number of GPUs in an NVLink
+    domain. If domains are smaller than a host, the GPUs of a host count instead.
     """
     if problem.pins.tp:
         return (problem.pins.tp,)
@@ -153,7 +153,8 @@ def _pp_choices(problem: Problem, remaining: int) -> tuple[int, ...]:
 def _dp_choices(problem: Problem, dp: int) -> tuple[int, ...]:
     """Return the data-parallel sizes to try.
 
-    They are ``dp`` and, if the goal is fewest-gpus and the spec does not fix dp, all its divisors.
+    The only size is ``dp``, with one exception: if the goal is fewest-gpus and the spec does not
+    fix dp, all divisors of ``dp`` are tried.
     """
     if problem.pins.dp or problem.goals.maximize != "fewest-gpus":
         return (dp,)
@@ -164,8 +165,8 @@ def _dp_choices(problem: Problem, dp: int) -> tuple[int, ...]:
 def _expert_choices(problem: Problem, tp: int, stage_ranks: int) -> list[tuple[int, int]]:
     """Return the pairs (ep, etp) to try.
 
-    The number of experts must be divisible by ep, and the number of ranks per pipeline stage,
-    ``stage_ranks``, by ep x etp. A model without experts has only the pair (1, tp).
+    The number of experts must be divisible by ep. ``stage_ranks``, the number of ranks per pipeline
+    stage, must be divisible by ep x etp. A model without experts has only the pair (1, tp).
     """
     pins, experts = problem.pins, problem.model.experts
     if experts is None:
@@ -196,7 +197,7 @@ def stage_choices(
         choices = tuple(range(1, max(top, 1) + 1))
     pairs = []
     layers = problem.model.layers
-    for vpp in filter(partial(allowed, problem.goals.limits, "vpp"), choices):
+    for vpp in filter(partial(is_size_allowed, problem.goals.limits, "vpp"), choices):
         # Uneven chunks are tried if the spec fixes vpp, or if stages are uneven without chunks too.
         uneven = bool(pinned) or vpp == 1 or not _fills_chunks_evenly(layers, pp)
         if not uneven and not _fills_chunks_evenly(layers, pp * vpp):
@@ -204,7 +205,7 @@ def stage_choices(
         # None means that the framework cannot express a split of these layers over pp x vpp chunks.
         split = framework.find_split(problem, pp, vpp)
         if split is None and (pinned or problem.pins.pp):
-            split = floor_split(problem.model.layers, pp, vpp)
+            split = truncated_split(problem.model.layers, pp, vpp)
         whole = split is not None and (split.form in ("even", "counted") or problem.model.pattern)
         if split is not None and (uneven or whole):
             pairs.append((vpp, split))
@@ -212,7 +213,7 @@ def stage_choices(
 
 
 def _fills_chunks_evenly(layers: int, chunks: int) -> bool:
-    """Return True if each of ``chunks`` model chunks can get equally many layers.
+    """Return True if all of ``chunks`` model chunks can have the same number of layers.
 
     The embedding and the loss may each count as one layer.
     """
@@ -220,12 +221,11 @@ def _fills_chunks_evenly(layers: int, chunks: int) -> bool:
 
 
 @cache
-def floor_split(layers: int, pp: int, vpp: int) -> PipelineSplit:
+def truncated_split(layers: int, pp: int, vpp: int) -> PipelineSplit:
     """Return an even stage split that leaves out the layers that remain after division.
 
-    It is used if the framework cannot express the pipeline size that the spec fixes, so that the
-    rules still have a split to check. The rules for the number of layers per pipeline (P01, P02)
-    reject it.
+    This split is used if the framework cannot express the pipeline size that the spec fixes. It
+    gives the rules something to check; the rules that require all layers (P01, P02) reject it.
     """
     count = layers // (pp * vpp)
     chunks = tuple(
@@ -247,8 +247,8 @@ def floor_split(layers: int, pp: int, vpp: int) -> PipelineSplit:
 def micro_batch_choices(problem: Problem, dp: int) -> tuple[int, ...]:
     """Return the micro-batch sizes to try, in sequences, within ``goals.limits``.
 
-    Unless the spec fixes the size, they are the divisors of the sequences per replica up to
-    ``MAX_MICRO_BATCH``.
+    Unless the spec fixes the size, these are the divisors of the number of sequences per replica,
+    up to ``MAX_MICRO_BATCH``.
     """
     share = problem.job.global_batch // dp
     if problem.pins.micro_batch:
@@ -257,7 +257,7 @@ def micro_batch_choices(problem: Problem, dp: int) -> tuple[int, ...]:
         choices = (1,)  # the rule on the global batch rejects it
     else:
         choices = tuple(n for n in divisors(share) if n <= MAX_MICRO_BATCH)
-    return tuple(n for n in choices if allowed(problem.goals.limits, "micro_batch", n))
+    return tuple(n for n in choices if is_size_allowed(problem.goals.limits, "micro_batch", n))
 
 
 def recompute_levels(problem: Problem, framework: Framework) -> tuple[Recompute, ...]:

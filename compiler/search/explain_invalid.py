@@ -36,24 +36,24 @@ REMOVE_EDIT = re.compile(r"remove layout\.(\w+)$")
 def suggest_pin_fix(
     problem: Problem, framework: Framework, finding: Finding, at: tuple[str, str]
 ) -> tuple[Finding, bool]:
-    """Return ``finding`` with a fix after which a valid layout exists, if one edit is enough.
+    """Return (``finding`` with a fix, True if a valid layout exists after this fix).
 
-    The fix of ``finding`` is kept if it works, or if it is not a plain edit that can be tried.
-    Otherwise the new fix changes the setting to which the finding points, or another setting if
-    that does not help; fixes that set an axis to 1 are the last choice. If no single edit works,
-    the fix is the first of several edits. ``at`` is (code, spec path) of the finding. The result is
-    (finding, True if a valid layout exists after the fix).
+    The fix of ``finding`` is kept if it works, or if it cannot be tried because it is not a plain
+    edit. Otherwise the new fix edits the setting to which the finding points. If no such edit
+    works, the fix edits another setting that the spec fixes; if no single edit works, it is the
+    first of several edits. Edits that set an axis to 1 are the last choice. ``at`` is (code, spec
+    path) of the finding.
     """
     code, path = at
     # None stands for a fix that cannot be tried here, such as a flag of another tool. It is kept.
     own = _apply_edit(problem, finding.fix)
     if finding.fix and (own is None or (own != problem and _has_valid_layout(own, framework))):
         return finding, own is not None
-    pinned = [one.name for one in fields(Pins) if one.name in _pinned(problem)]
+    pinned = [one.name for one in fields(Pins) if one.name in _fixed_settings(problem)]
     first = path.removeprefix("layout.")
     # The setting that the finding points to comes first, because the user looks at that line.
     names = sorted(pinned, key=lambda name: name != first)
-    edits = [edit for name in names if (edit := _find_edit_of_pin(problem, framework, name))]
+    edits = [edit for name in names if (edit := _find_edit_of_setting(problem, framework, name))]
     if edits:
         # An axis of 1 turns the strategy off, which is hardly what the user wants.
         return replace(finding, fix=min(edits, key=lambda edit: edit.endswith(": 1"))), True
@@ -64,18 +64,18 @@ def suggest_pin_fix(
 def _find_first_edit(
     problem: Problem, framework: Framework, finding: Finding, at: tuple[str, str]
 ) -> str:
-    """Return the first of several edits that give a valid layout; "" if none is good.
+    """Return an edit that solves ``finding`` and violates no further rule; "" if there is none.
 
-    An edit is good if no rule is violated that was not violated before, and if the rule of
-    ``finding`` is not violated any more. The fix of ``finding`` comes first, then the nearest
-    values of its setting. ``at`` is (code, name of the setting).
+    More edits are needed before a layout is valid. The fix of ``finding`` is tried first, then the
+    nearest values of the setting to which the finding points. ``at`` is (code, name of this
+    setting).
     """
     code, name = at
     edits = [] if finding.fix.endswith(": auto") else [finding.fix]
-    if name in _pinned(problem) and name in NUMERIC_PINS:
-        released = replace(problem, pins=_with_pin(problem, name, None))
+    if name in _fixed_settings(problem) and name in NUMERIC_PINS:
+        released = replace(problem, pins=_with_layout_setting(problem, name, None))
         rules = all_rules(problem, framework)
-        layouts = islice(_layouts(released, framework, rules), MAX_EXAMINED)
+        layouts = islice(_enumerate_layouts(released, framework, rules), MAX_EXAMINED)
         now = getattr(problem.pins, name)
         near = sorted(
             {getattr(layout, name) for layout in layouts} - {now},
@@ -95,7 +95,7 @@ def _find_first_edit(
     return finding.fix if _apply_edit(problem, finding.fix) is None else ""
 
 
-def _pinned(problem: Problem) -> frozenset[str]:
+def _fixed_settings(problem: Problem) -> frozenset[str]:
     """Return the names of the layout values that the spec fixes."""
     names = (one.name for one in fields(Pins))
     return frozenset(name for name in names if getattr(problem.pins, name) is not None)
@@ -104,12 +104,16 @@ def _pinned(problem: Problem) -> frozenset[str]:
 def _apply_edit(problem: Problem, fix: str) -> Problem | None:
     """Return ``problem`` after the edit ``fix``; None if the edit cannot be tried.
 
-    An edit can be tried if it removes a setting of ``layout``, or sets one plain value in
-    ``layout`` or ``job``.
+    Only two types of edits can be tried: removal of a setting of ``layout``, and setting one plain
+    value in ``layout`` or ``job``.
     """
     if removed := REMOVE_EDIT.match(fix):
         known = hasattr(problem.pins, removed[1])
-        return replace(problem, pins=_with_pin(problem, removed[1], None)) if known else None
+        return (
+            replace(problem, pins=_with_layout_setting(problem, removed[1], None))
+            if known
+            else None
+        )
     found = SET_EDIT.match(fix)
     if found is None:
         return None
@@ -117,10 +121,10 @@ def _apply_edit(problem: Problem, fix: str) -> Problem | None:
     if section == "job":
         return _with_job_setting(problem, name, int(text)) if text.isdecimal() else None
     if text == "auto" and hasattr(problem.pins, name):
-        return replace(problem, pins=_with_pin(problem, name, None))
+        return replace(problem, pins=_with_layout_setting(problem, name, None))
     if text.isdecimal() or text in BOOLEANS or name in NAMED_PINS:
         value = int(text) if text.isdecimal() else BOOLEANS.get(text, text)
-        return replace(problem, pins=_with_pin(problem, name, value))
+        return replace(problem, pins=_with_layout_setting(problem, name, value))
     return None
 
 
@@ -133,17 +137,17 @@ def _with_job_setting(problem: Problem, name: str, value: int) -> Problem | None
     return None
 
 
-def _with_pin(problem: Problem, name: str, value: int | str | None) -> Pins:
+def _with_layout_setting(problem: Problem, name: str, value: int | str | None) -> Pins:
     changed: dict[str, Any] = {name: value}
     return replace(problem.pins, **changed)
 
 
-def _find_edit_of_pin(problem: Problem, framework: Framework, name: str) -> str:
+def _find_edit_of_setting(problem: Problem, framework: Framework, name: str) -> str:
     """Return an edit of the layout setting ``name`` after which a valid layout exists.
 
     The result is "" if there is no such edit.
     """
-    released = replace(problem, pins=_with_pin(problem, name, None))
+    released = replace(problem, pins=_with_layout_setting(problem, name, None))
     if name not in NUMERIC_PINS:
         return f"remove layout.{name}" if _has_valid_layout(released, framework) else ""
     values = {getattr(layout, name) for layout in _valid_layouts(released, framework)}
@@ -153,7 +157,7 @@ def _find_edit_of_pin(problem: Problem, framework: Framework, name: str) -> str:
     if value is None:
         return ""
     # Some values are only valid if PARC chooses them, such as cp_a2a 1.
-    tried = replace(problem, pins=_with_pin(problem, name, value))
+    tried = replace(problem, pins=_with_layout_setting(problem, name, value))
     works = _has_valid_layout(tried, framework)
     return f"layout.{name}: {value}" if works else f"remove layout.{name}"
 
@@ -167,13 +171,15 @@ def _valid_layouts(problem: Problem, framework: Framework) -> Iterator[Layout]:
     """Yield the valid layouts among the first ``MAX_EXAMINED`` layouts of ``problem``."""
     # Memory is not estimated here: a fix must satisfy the rules, and a later compile checks memory.
     rules = all_rules(problem, framework)
-    for layout in islice(_layouts(problem, framework, rules), MAX_EXAMINED):
+    for layout in islice(_enumerate_layouts(problem, framework, rules), MAX_EXAMINED):
         if not any(rule.broken(problem, layout) for rule in rules):
             yield layout
 
 
-def _layouts(problem: Problem, framework: Framework, rules: tuple[Rule, ...]) -> Iterator[Layout]:
-    """Return the layouts of ``problem``, valid or not."""
+def _enumerate_layouts(
+    problem: Problem, framework: Framework, rules: tuple[Rule, ...]
+) -> Iterator[Layout]:
+    """Return an iterator over all layouts of ``problem``, valid or not."""
     fastest = fastest_exchange(pricing_for(problem, framework), rules)
     variants = framework.layout_variants(problem)
     spaces = (LayoutSpace.for_variant(problem, framework, one, fastest) for one in variants)
@@ -181,7 +187,8 @@ def _layouts(problem: Problem, framework: Framework, rules: tuple[Rule, ...]) ->
 
 
 CONSERVATION = ("P01", "P02")
-"""Rules that require all layers; a split of ``floor_split`` violates them, as it drops layers."""
+"""Rules that require all layers. A split of ``truncated_split`` violates these rules, because it
+leaves out layers."""
 
 
 def explain_invalid(
@@ -189,9 +196,8 @@ def explain_invalid(
 ) -> None:
     """Report why none of ``layouts`` is valid, with one error per root cause.
 
-    The violations of the layout with the fewest violations are reported; of these, only the rules
-    that all layouts violate if there are any. ``_root_causes`` leaves out those that follow from
-    another one.
+    The layout with the fewest violated rules is explained. If some of these rules are violated by
+    all layouts, only these are reported. Violations that follow from another one are left out.
     """
     rules = all_rules(problem, framework)
     broken = {
@@ -205,10 +211,10 @@ def explain_invalid(
     always = set.intersection(*({rule.code for rule in found} for found in broken.values()))
     shown = [rule for rule in broken[closest] if rule.code in always] or broken[closest]
     violations: list[_Violation] = []
-    pinned = _pinned(problem)
+    pinned = _fixed_settings(problem)
     if framework.find_split(problem, closest.pp, closest.vpp) is None:
-        # The split of this layout comes from floor_split, because the framework has none. So the
-        # framework explains why, and the rules that floor_split violates are not reported.
+        # The split of this layout comes from truncated_split, because the framework has none. So
+        # the framework explains why, and the rules that truncated_split violates are not reported.
         code, path, finding = framework.why_no_split(problem, closest.pp, closest.vpp)
         fixed = suggest_pin_fix(problem, framework, finding, (code, path))
         own = path.removeprefix("layout.") in pinned
@@ -240,7 +246,10 @@ class _Violation:
     """True if the rule reads only layout values that the spec fixes, and at least one."""
 
     def with_fix_for(self, problem: Problem, framework: Framework) -> _Violation:
-        """Return this violation with a fix for ``problem``, in which others are fixed already."""
+        """Return this violation with a new fix, which is tried on ``problem``.
+
+        In ``problem``, the violations that were reported before this one are fixed already.
+        """
         finding, solved = suggest_pin_fix(problem, framework, self.finding, (self.code, self.path))
         return replace(self, finding=finding, solved=solved)
 
@@ -248,12 +257,11 @@ class _Violation:
 def _root_causes(
     problem: Problem, framework: Framework, violations: list[_Violation]
 ) -> list[_Violation]:
-    """Return the violations that the user should see: one per root cause.
+    """Return one violation per root cause: those that the user should see.
 
-    Violations with the same fix have one cause; the one at the value that the fix edits explains it
-    best. Of the violations that involve only fixed values, the first per setting is reported. The
-    numbers of other violations are choices of the search: they are reported if they remain after
-    the fixes of the former.
+    Violations with the same fix have the same root cause. Violations that involve only values from
+    the spec come first, one per setting. Any other violation involves values that the search chose,
+    so it is returned only if it remains after the fixes of the violations before it.
     """
     violations = _merge_equal_fixes(violations)
     own: dict[str, _Violation] = {}
@@ -279,7 +287,11 @@ def _root_causes(
 
 
 def _merge_equal_fixes(violations: list[_Violation]) -> list[_Violation]:
-    """Return the violations without those whose fix another one has, which solves both."""
+    """Return one violation for each set of violations that have the same fix.
+
+    If the fix edits the setting to which one of them points, this violation is returned, because
+    it explains the fix best.
+    """
     causes: dict[str, _Violation] = {}
     for one in violations:
         edited = one.finding.fix.removeprefix("remove ").partition(":")[0]
@@ -297,12 +309,12 @@ def _merge_equal_fixes(violations: list[_Violation]) -> list[_Violation]:
 def _violated_by_all(
     problem: Problem, framework: Framework
 ) -> frozenset[tuple[str, tuple[str, ...]]]:
-    """Return (code, fields) of the rules that all layouts violate; empty if a layout is valid."""
+    """Return (code, fields) of each rule that all layouts violate; empty if a layout is valid."""
     if _has_valid_layout(problem, framework):
         return frozenset()
     rules = all_rules(problem, framework)
     found = frozenset((rule.code, rule.fields) for rule in rules)
-    for layout in islice(_layouts(problem, framework, rules), MAX_EXAMINED):
+    for layout in islice(_enumerate_layouts(problem, framework, rules), MAX_EXAMINED):
         broken = (rule for rule in rules if rule.broken(problem, layout))
         found &= {(rule.code, rule.fields) for rule in broken}
     return found

@@ -20,15 +20,16 @@ OVERSIZED = "R17"
 def explain_oversized(
     pricing: Pricing, layout: Layout, limit_bytes: float, dropped: Mapping[str, int], sink: Sink
 ) -> None:
-    """Report that no layout fits into memory (R17), and how much the smallest ``layout`` needs.
+    """Report that no layout fits into memory (R17), and how much memory ``layout`` needs.
 
-    ``dropped`` is the number of layouts per diagnostic code that rejected them.
+    ``layout`` is the layout that needs the least memory. ``dropped`` contains, for each diagnostic
+    code, the number of layouts that were rejected for this reason.
     """
     problem = pricing.problem
     fullest = max(
         (
             stage_memory(pricing, layout, kind.load, kind.first)
-            for kind in pricing.classes(layout.split)
+            for kind in pricing.equal_stage_groups(layout.split)
         ),
         key=lambda stage: stage.total_bytes,
     )
@@ -69,10 +70,9 @@ def _format_largest_terms(stage: StageMemory) -> str:
 
 
 def _name_most_violated_rule(dropped: Mapping[str, int]) -> str:
-    """Return a clause that names the rule with the most rejected layouts; "" if there is none.
+    """Return a clause that names the rule that rejected the most layouts; "" if there is none.
 
-    These layouts were rejected before their memory was estimated, so some of them may need less
-    memory.
+    The memory of rejected layouts was not estimated, so some of them may need less memory.
     """
     # Layouts that are oversized or were replaced by a sibling violate no rule.
     rules = [code for code in dropped if code not in (OVERSIZED, "recompute") and dropped[code] > 0]
@@ -83,7 +83,7 @@ def _name_most_violated_rule(dropped: Mapping[str, int]) -> str:
 
 
 def _suggest_remedy(stage: StageMemory, layout: Layout) -> str:
-    """Return the changes of the spec that reduce the largest memory term of ``stage``."""
+    """Return advice on how to reduce the largest memory term of ``stage``."""
     whole = layout.zero_stage == 0 and layout.dp > 1
     state = (
         "with zero_stage 0 each replica stores all optimizer state: increase zero_stage, tp or pp"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from parc.compiler.cost.memory.workspaces import stage_buffers
+from parc.compiler.cost.memory.workspaces import count_stage_buffers
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.setup.stages import EqualStageGroup
 from parc.compiler.ir import Layout, PipelineSplit
@@ -31,7 +31,7 @@ COVERED_BY_SIBLING = "recompute"
 
 @dataclass(slots=True, eq=False)
 class CheckedSplit:
-    """Pipeline stage split, with the results of the rules that depend only on the split."""
+    """Split of the layers into pipeline stages, with the results of rules that read only it."""
 
     vpp: int
     split: PipelineSplit
@@ -59,8 +59,8 @@ class CheckedMesh:
 class LayoutFilter:
     """Filter for the layouts of one search space.
 
-    Siblings are layouts that differ only in recompute. Of each group of siblings, ``run`` keeps at
-    most one in ``survivors``: the valid one with the least recompute that fits into memory.
+    Siblings are layouts that differ only in recompute. ``filter_all`` keeps at most one of them in
+    ``survivors``: the valid one with the least recompute that fits into memory.
     """
 
     def __init__(
@@ -75,12 +75,12 @@ class LayoutFilter:
         self.enumerated = 0
         self.survivors: list[Survivor] = []
         self._pricing, self._limit = pricing, limit_bytes
-        self._rules = RuleCache(pricing.problem, rules, self.layout)
+        self._rules = RuleCache(pricing.problem, rules, self.build_layout)
         self._valid = self._rules.valid
         self._lost = [0] * (self._valid + 2)
         """Numbers of layouts dropped by each rule, by memory, and by a sibling, in this order."""
-        self._memory = PeakMemoryCache(pricing, self.layout, space.constants["zero_stage"])
-        self._time = StepTimeCache(pricing, self.layout)
+        self._memory = PeakMemoryCache(pricing, self.build_layout, space.constants["zero_stage"])
+        self._time = StepTimeCache(pricing, self.build_layout)
         self._splits_by_pp: dict[int, tuple[CheckedSplit, ...]] = {}
         self._splits: dict[tuple[int, int], PipelineSplit] = {}
         self._shapes: dict[tuple[int, tuple[EqualStageGroup, ...]], StageShape] = {}
@@ -88,11 +88,11 @@ class LayoutFilter:
         self._reads_whole = bool(self._rules.loops["layout"])
 
     @property
-    def dropped(self) -> Counter[str]:
-        """Number of dropped layouts per diagnostic code of the first violated rule.
+    def dropped_counts(self) -> Counter[str]:
+        """Number of dropped layouts per diagnostic code of the first rule that they violate.
 
-        Includes ``R17`` for oversized layouts, and ``recompute`` for layouts with more recompute
-        than needed.
+        Layouts that do not fit into memory are counted under ``R17``, and layouts with more
+        recompute than necessary under ``recompute``.
         """
         dropped: Counter[str] = Counter()
         # Several rules may share one code, so their counts are added.
@@ -101,13 +101,13 @@ class LayoutFilter:
             dropped[name] += count
         return dropped
 
-    def layout(self, point: LayoutPoint) -> Layout:
+    def build_layout(self, point: LayoutPoint) -> Layout:
         """Return the layout that ``point`` identifies."""
-        return self.space.layout(point, self._splits[point.pp, point.vpp])
+        return self.space.build_layout(point, self._splits[point.pp, point.vpp])
 
-    def run(self) -> None:
+    def filter_all(self) -> None:
         """Filter all layouts of the search space, and store those that pass in ``survivors``."""
-        for degrees in self.space.degrees():
+        for degrees in self.space.parallel_sizes():
             splits = self._stage_splits(degrees.pp)
             if not splits:
                 continue
@@ -118,9 +118,10 @@ class LayoutFilter:
                 self._filter_split(mesh, split)
 
     def _check_mesh(self, degrees: ParallelSizes, vpp: int) -> CheckedMesh:
-        """Return the parallel sizes ``degrees`` with the micro-batch sizes to try.
+        """Return the parallel sizes ``degrees`` with all micro-batch sizes to try.
 
-        For each micro-batch size, the result has the index of the first rule that it violates.
+        Each micro-batch size is listed with the index of the first rule that is violated. The rules
+        that read the stages or the recompute level are not checked here.
         """
         batch, rules = self.space.problem.job.global_batch, self._rules
         sizes = micro_batch_choices(self.space.problem, degrees.dp)
@@ -141,7 +142,7 @@ class LayoutFilter:
         On a tie, the first layout is returned.
         """
         least, found = float("inf"), None
-        choices = self.space.degrees()
+        choices = self.space.parallel_sizes()
         for degrees, split in (
             (one, split) for one in choices for split in self._stage_splits(one.pp)
         ):
@@ -154,7 +155,7 @@ class LayoutFilter:
     def _valid_peaks(
         self, mesh: CheckedMesh, split: CheckedSplit
     ) -> Iterator[tuple[float, LayoutPoint]]:
-        """Yield (peak bytes of the fullest stage, key of the layout) for each valid layout.
+        """Yield (peak bytes of the fullest stage, point) for each valid layout.
 
         The layouts have the parallel sizes of ``mesh`` and the stages of ``split``.
         """
@@ -168,7 +169,7 @@ class LayoutFilter:
                 continue
             # The static bytes do not depend on the micro-batch, so they are computed once per mesh.
             if not static:
-                layout = self.layout(point)
+                layout = self.build_layout(point)
                 static = self._memory.static_bytes(layout, split.shape)
                 step = self._memory.static_bytes_in_step(layout, split.shape)
             cell, left = self._activations(split, point)
@@ -180,10 +181,10 @@ class LayoutFilter:
                         fixed + flight * each + once for fixed, flight, (each, once) in stages
                     )
                     # limit - left is the size of the buffers between stages.
-                    yield max(peak, step) + self._limit - left, point.at_level(level)
+                    yield max(peak, step) + self._limit - left, point.with_recompute_level(level)
 
     def _stage_splits(self, pp: int) -> tuple[CheckedSplit, ...]:
-        """Return the splits of the layers into ``pp`` stages, each with the rules that it violates.
+        """Return the splits of the layers into ``pp`` stages, after a check of each split.
 
         The result is cached.
         """
@@ -195,9 +196,9 @@ class LayoutFilter:
         return found
 
     def _check_split(self, pp: int, vpp: int, split: PipelineSplit) -> CheckedSplit:
-        """Return ``split`` with the results of the rules that depend only on this split."""
+        """Return ``split`` with the results of the rules that read only the stages."""
         self._splits[pp, vpp] = split
-        classes = self._pricing.classes(split)
+        classes = self._pricing.equal_stage_groups(split)
         shape = self._shapes.get((pp, classes))
         if shape is None:
             model, schedule = self.space.problem.model, self.space.schedule
@@ -206,7 +207,7 @@ class LayoutFilter:
         # Rules of the loops "level" and "stages" read only pp, vpp and the level of this point.
         rules, point = self._rules, LayoutPoint(1, 1, pp, 1, 1, 1, vpp, 1)
         levels = tuple(
-            rules.first_violated("level", point.at_level(level))
+            rules.first_violated("level", point.with_recompute_level(level))
             for level in range(len(self.space.levels))
         )
         first = rules.first_violated("stages", point)
@@ -232,13 +233,13 @@ class LayoutFilter:
     def _first_violated_by_level(
         self, point: LayoutPoint, split: CheckedSplit, first: int
     ) -> tuple[int, ...]:
-        """Return for each recompute level the index of the first rule that a layout violates.
+        """Return, per recompute level, the index of the first rule that ``point`` violates there.
 
-        The layout is ``point`` at that recompute level. ``first`` is the index of the first rule
-        that it violates at every level.
+        ``first`` is the index of the first violated rule among those that do not read the recompute
+        level.
         """
         whole = [
-            self._rules.first_violated("layout", point.at_level(level))
+            self._rules.first_violated("layout", point.with_recompute_level(level))
             if self._reads_whole
             else self._valid
             for level in range(len(split.levels))
@@ -254,9 +255,10 @@ class LayoutFilter:
     ) -> None:
         """Keep the layout with the least recompute that is valid and fits into memory.
 
-        Siblings are layouts that differ only in recompute. Those with more recompute than the kept
-        one are skipped, because more recompute only makes a step slower. ``first`` is (layout with
-        the least recompute, its number of micro-batches per step).
+        Siblings are layouts that differ only in recompute. Siblings with more recompute than the
+        kept one are skipped, because more recompute only makes a step slower. ``first`` is (point
+        of the sibling with the least recompute, number of micro-batches per step). ``violated`` has
+        the index of the first violated rule per recompute level.
         """
         (point, count), lost, valid = first, self._lost, self._valid
         static = mesh.static.get(split.shape)
@@ -279,17 +281,17 @@ class LayoutFilter:
             else:
                 # No stage exceeds the memory: this sibling is kept, and the later ones are skipped.
                 lost[-1] += len(violated) - level - 1
-                self._estimate_time(mesh, split, point.at_level(level), count)
+                self._estimate_time(mesh, split, point.with_recompute_level(level), count)
                 return
 
     def _static_bytes(
         self, mesh: CheckedMesh, split: CheckedSplit, point: LayoutPoint
     ) -> tuple[float, ...]:
-        """Return the bytes without activations for each group of equal pipeline stages.
+        """Return the bytes of all memory except activations per group of equal pipeline stages.
 
-        The result is empty if these bytes alone do not fit into memory.
+        The result is empty if these bytes already exceed the memory.
         """
-        layout = self.layout(point)
+        layout = self.build_layout(point)
         static = self._memory.static_bytes(layout, split.shape)
         if self._memory.static_bytes_in_step(layout, split.shape) > self._limit:
             static = ()
@@ -299,20 +301,23 @@ class LayoutFilter:
     def _activations(
         self, split: CheckedSplit, point: LayoutPoint
     ) -> tuple[StageActivations, float]:
-        """Return (activations of one micro-batch, bytes that are free for activations)."""
+        """Return (activation bytes of one micro-batch, bytes that are free for activations)."""
         tp, cp, _, _, _, etp, vpp, size, _ = point
         key = (split.shape, tp, cp, etp, size, vpp if self._blocks else 0)
         cell = self._memory.activations.get(key)
         if cell is None:
-            points = [point.at_level(level) for level in range(len(split.levels))]
+            points = [point.with_recompute_level(level) for level in range(len(split.levels))]
             cell = self._memory.compute_activations(key, points)
         # The buffers between stages stay allocated during the whole step.
-        return cell, self._limit - stage_buffers(split.shape.pp, vpp) * cell.stream
+        return cell, self._limit - count_stage_buffers(split.shape.pp, vpp) * cell.stream
 
     def _estimate_time(
         self, mesh: CheckedMesh, split: CheckedSplit, point: LayoutPoint, count: int
     ) -> None:
-        """Add layout ``point`` to ``survivors``, with its step time for ``count`` micro-batches."""
+        """Add layout ``point`` to ``survivors``, with its step time.
+
+        A step has ``count`` micro-batches.
+        """
         times = mesh.times
         if times is None:
             times = mesh.times = self._time.times_of_mesh(point)

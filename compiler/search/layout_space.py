@@ -12,8 +12,8 @@ from parc.compiler.search.choose_context_exchange import ChooseExchange, fixed_e
 from parc.compiler.search.enumerate_layouts import (
     LayoutPoint,
     ParallelSizes,
-    degree_choices,
     micro_batch_choices,
+    parallel_size_choices,
     recompute_levels,
     stage_choices,
 )
@@ -46,8 +46,8 @@ class LayoutSpace:
     ) -> LayoutSpace:
         """Return the search space of ``problem`` for one variant of ``framework``.
 
-        ``fastest`` chooses the context-parallel exchange if the variant does not set it. If
-        ``fastest`` is None too, the exchange is a ring.
+        ``fastest`` chooses the context-parallel exchange if the variant does not set it; without
+        ``fastest``, such a variant uses a ring.
         """
         pins = problem.pins
         sequence_parallel = pins.sequence_parallel
@@ -73,19 +73,19 @@ class LayoutSpace:
         schedule = variant.schedule
         return cls(problem, framework, levels, constants, variant.dp_shard, schedule, exchange)
 
-    def degrees(self) -> Iterator[ParallelSizes]:
+    def parallel_sizes(self) -> Iterator[ParallelSizes]:
         """Yield the parallel sizes to try.
 
-        If the variant sets a shard size, this size must be a proper divisor of dp, unless the spec
-        fixes the shard size.
+        If the variant sets a shard size, only sizes are yielded whose dp is a multiple of it and
+        larger than it. This condition does not apply if the spec fixes the shard size.
         """
         shard, pinned = self.shard, self.problem.pins.dp_shard
-        for degrees in degree_choices(self.problem):
+        for degrees in parallel_size_choices(self.problem):
             # A shard size equal to dp is full sharding, which another variant covers.
             if not shard or pinned or (degrees.dp > shard and degrees.dp % shard == 0):
                 yield degrees
 
-    def layout(self, point: LayoutPoint, split: PipelineSplit) -> Layout:
+    def build_layout(self, point: LayoutPoint, split: PipelineSplit) -> Layout:
         """Return the layout that ``point`` identifies, with the stage split ``split``."""
         tp, cp, pp, dp, ep, etp, vpp, micro_batch, level = point
         # The constructor of a frozen dataclass sets each field by a function call. The search
@@ -117,15 +117,17 @@ class LayoutSpace:
 
 
 def sibling_layouts(space: LayoutSpace) -> Iterator[tuple[Layout, ...]]:
-    """Yield groups of layouts that differ only in recompute, the least recompute first.
+    """Yield groups of layouts that differ only in recompute; each group starts with the least.
 
     The search keeps the first layout of a group that fits into memory, because more recompute only
     makes a step slower. Groups are ordered by tp, cp, pp, dp, etp, ep, vpp and micro-batch.
     """
     problem, framework = space.problem, space.framework
     levels = range(len(space.levels))
-    for degrees in space.degrees():
+    for degrees in space.parallel_sizes():
         for vpp, split in stage_choices(problem, framework, degrees.pp):
             for micro_batch in micro_batch_choices(problem, degrees.dp):
                 first = LayoutPoint(*degrees, vpp, micro_batch)
-                yield tuple(space.layout(first.at_level(level), split) for level in levels)
+                yield tuple(
+                    space.build_layout(first.with_recompute_level(level), split) for level in levels
+                )

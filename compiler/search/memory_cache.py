@@ -10,20 +10,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parc.compiler.cost.memory.activations import backward_working_bytes, kept_bytes
+from parc.compiler.cost.memory.activations import backward_working_bytes, saved_activation_bytes
 from parc.compiler.cost.memory.peak import (
-    cast_bytes,
     communicator_and_context_bytes,
-    gathered_bytes,
+    gathered_weight_bytes,
     layer_activation_terms,
     logits_bytes,
+    low_precision_copy_bytes,
     optimizer_step_bytes,
     program_memory,
 )
 from parc.compiler.cost.memory.workspaces import (
-    head_buffer_bytes,
     library_workspace_bytes,
-    placeholder_bytes,
+    output_projection_buffer_bytes,
+    placeholder_gradient_bytes,
     residual_stream_bytes,
 )
 from parc.compiler.cost.setup.pricing import Pricing
@@ -63,7 +63,8 @@ class StageActivations:
     """Bytes of activations of one micro-batch on each pipeline stage, fragmentation included."""
 
     levels: tuple[tuple[tuple[float, float], ...], ...]
-    """For each recompute level and stage class: (bytes per micro-batch in flight, bytes once)."""
+    """(bytes per micro-batch in flight, bytes that are needed only once), by recompute level and
+    group of equal stages."""
     stream: float
     """Bytes of one stage input."""
 
@@ -86,7 +87,7 @@ class PeakMemoryCache:
     def static_bytes(self, layout: Layout, shape: StageShape) -> tuple[float, ...]:
         """Return the bytes that do not depend on the micro-batch, per group of equal stages.
 
-        They include all memory except activations and the buffers between stages. Groups of
+        These are all bytes except those of activations and of the buffers between stages. Groups of
         pipeline stages that cannot have the memory peak are left out.
         """
         key = (shape, layout.tp, layout.ep, layout.etp)
@@ -105,7 +106,9 @@ class PeakMemoryCache:
         # ZeRO-3 gathers the weights of a layer before it is computed.
         if layout.zero_stage >= 3:
             for index, kind in enumerate(shape.peak_candidates):
-                static[index] += gathered_bytes(self._pricing, layout, kind.load, self._program)
+                static[index] += gathered_weight_bytes(
+                    self._pricing, layout, kind.load, self._program
+                )
         return tuple(static)
 
     def static_bytes_in_step(self, layout: Layout, shape: StageShape) -> float:
@@ -125,20 +128,23 @@ class PeakMemoryCache:
     def _count_parameters(self, layout: Layout, shape: StageShape) -> ParameterCounts:
         """Return (dense parameters, expert parameters, extra bytes) per group of equal stages.
 
-        The extra bytes are those of quantized copies of the weights and of placeholder gradients.
+        Extra bytes are those of quantized copies of the weights, and of placeholder gradients.
         """
         pricing, program = self._pricing, self._program
         return tuple(
             (
                 *pricing.stage_parameters(layout, kind.load),
-                cast_bytes(pricing, layout, kind.load, program)
-                + placeholder_bytes(pricing, layout, kind.load, program),
+                low_precision_copy_bytes(pricing, layout, kind.load, program)
+                + placeholder_gradient_bytes(pricing, layout, kind.load, program),
             )
             for kind in shape.peak_candidates
         )
 
     def _state_bytes_per_parameter(self, layout: Layout, shards: int) -> float:
-        """Return the bytes per parameter of weights, gradients and optimizer state on one rank."""
+        """Return the bytes per parameter that weights, gradients and optimizer state need per rank.
+
+        The state is divided over ``shards`` ranks.
+        """
         # Offload and hpZ are no part of the key, because they are constant within a space.
         key = (layout.zero_stage, shards, layout.pp > 1)
         state = self._state.get(key)
@@ -150,9 +156,10 @@ class PeakMemoryCache:
     def compute_activations(
         self, key: ActivationKey, points: list[LayoutPoint]
     ) -> StageActivations:
-        """Compute the activation bytes of layouts with the values ``key``, and cache them.
+        """Compute, cache and return the activation bytes of the layouts ``points``.
 
-        ``points`` has one layout per recompute level, all of them with the values of ``key``.
+        There is one layout per recompute level. All of them have the values in ``key``, under which
+        the result is cached.
         """
         shape, point = key[0], points[0]
         size = self._sizes.get((point.tp, point.cp, point.micro_batch))
@@ -178,7 +185,7 @@ class PeakMemoryCache:
         return cell
 
     def _micro_batch_bytes(self, point: LayoutPoint) -> MicroBatchBytes:
-        """Return the bytes that a micro-batch of layout ``point`` needs outside of the layers.
+        """Return the bytes that one micro-batch of layout ``point`` needs outside of the layers.
 
         The result is cached.
         """
@@ -186,7 +193,7 @@ class PeakMemoryCache:
         stream = residual_stream_bytes(self._pricing, layout)
         # The mask has one byte per element, the stream two.
         mask = self._fragmentation_factor * stream / 2 if self._program.hidden_dropout else 0.0
-        buffer = head_buffer_bytes(self._pricing, layout, self._program)
+        buffer = output_projection_buffer_bytes(self._pricing, layout, self._program)
         size = MicroBatchBytes(stream, mask, buffer, {})
         self._sizes[point.tp, point.cp, point.micro_batch] = size
         return size
@@ -194,7 +201,7 @@ class PeakMemoryCache:
     def _logits_and_loss_bytes(
         self, size: MicroBatchBytes, point: LayoutPoint, load: StageContents
     ) -> float:
-        """Return the bytes of logits and loss on a stage with the layers and modules ``load``."""
+        """Return the bytes of logits and loss on a stage that contains the modules ``load``."""
         # Stages with equally many MTP layers before the loss share one cache entry.
         heads = load.mtp_layers if load.loss else -1
         nbytes = size.heads.get(heads)
@@ -206,8 +213,8 @@ class PeakMemoryCache:
     def _bytes_per_layer(self, point: LayoutPoint) -> BytesPerLayer | None:
         """Return (bytes kept for the backward pass, working set) of one layer of each kind.
 
-        The result is None with block recompute, which recomputes only some layers of each model
-        chunk.
+        The result is None for block recompute, because then only some layers of each model chunk
+        are recomputed.
         """
         layout, factor = self._build(point), self._fragmentation_factor
         if layout.recompute.method == "block":
@@ -217,16 +224,19 @@ class PeakMemoryCache:
             for kind in self._kinds
         ]
         return tuple(
-            (factor * kept_bytes(layer, layout, 1), factor * backward_working_bytes(layer, layout))
+            (
+                factor * saved_activation_bytes(layer, layout, 1),
+                factor * backward_working_bytes(layer, layout),
+            )
             for layer in layers
         )
 
     def _bytes_with_block_recompute(
         self, point: LayoutPoint, rows: StageRows
     ) -> tuple[tuple[float, float], ...]:
-        """Return the activation bytes of each group of equal stages with block recompute.
+        """Return the activation bytes with block recompute, per group of equal pipeline stages.
 
-        They are (bytes per micro-batch in flight, bytes that are needed only once).
+        Each item is (bytes per micro-batch in flight, bytes that are needed only once).
         """
         layout, factor = self._build(point), self._fragmentation_factor
         pairs = []
@@ -235,17 +245,17 @@ class PeakMemoryCache:
             for kind, count in zip(self._kinds, counts, strict=True):
                 if count:
                     layer = layer_activation_terms(self._pricing, layout, kind, self._program)
-                    kept += factor * kept_bytes(layer, layout, count)
+                    kept += factor * saved_activation_bytes(layer, layout, count)
                     working = max(working, factor * backward_working_bytes(layer, layout))
             pairs.append((kept, working + buffer))
         return tuple(pairs)
 
 
 def _sum_layers(unit: BytesPerLayer, rows: StageRows) -> tuple[tuple[float, float], ...]:
-    """Return the activation bytes of each group of equal pipeline stages.
+    """Return the activation bytes per group of equal pipeline stages.
 
-    They are (bytes per micro-batch in flight, bytes that are needed only once). The working set of
-    a layer is needed only once, because one layer runs at a time; the largest working set counts.
+    Each item is (bytes per micro-batch in flight, bytes that are needed only once). The latter are
+    the largest working set of any layer, because only one layer runs at a time.
     """
     pairs = []
     for counts, head, extra, buffer in rows:

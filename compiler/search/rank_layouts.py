@@ -55,8 +55,8 @@ class RankedLayout(NamedTuple):
 def simplicity(variant: int, point: LayoutPoint, effort: int) -> tuple[int, ...]:
     """Return the sort key of layouts that tie in time; a simpler layout has a smaller key.
 
-    Simpler is a layout with fewer axes above 1, then an earlier framework variant, then less
-    recompute (``effort``: 0 none, 1 selective, 2 full), then smaller vpp, cp, pp, tp and ep.
+    The key compares, in this order: the number of axes larger than 1, the framework variant, the
+    recompute (``effort``: 0 none, 1 selective, 2 full), and then vpp, cp, pp, tp and ep.
     """
     # The larger micro-batch wins the last tie, because its GEMMs are larger.
     tp, cp, pp, _, ep, etp, vpp, micro_batch, _ = point
@@ -99,8 +99,8 @@ class LayoutRanking:
     ) -> list[RankedLayout]:
         """Return the ``KEPT`` best layouts, best first.
 
-        ``exposed`` returns the seconds that the placement of a layout adds to its step. If
-        ``exposed`` is None, placements are not compared.
+        ``exposed`` is a function that returns the seconds that the placement of a layout adds to
+        its step. If ``exposed`` is None, placements are not compared.
         """
         rough = sorted(survivors, key=lambda row: (self._gpus_to_minimize(row.point), row.seconds))
         ordered = sorted(
@@ -122,7 +122,10 @@ class LayoutRanking:
         return point.world if self._minimizes_gpus else 0
 
     def _sort_key(self, row: RankedLayout) -> tuple[object, ...]:
-        """Return (GPUs if the goal is fewest-gpus, seconds with placement, simplicity)."""
+        """Return the sort key (GPUs, seconds with placement, simplicity); the best comes first.
+
+        GPUs is 0 unless the goal is fewest-gpus.
+        """
         return (self._gpus_to_minimize(row.key[1]), row.score, self._simplicity(*row.key))
 
     def _evaluate_exactly(self, survivor: Survivor) -> RankedLayout:
@@ -133,7 +136,10 @@ class LayoutRanking:
         return RankedLayout(seconds, peak_bytes(self._pricing, layout), layout, key, 0.0)
 
     def _fastest_survivors(self, rough: list[Survivor]) -> list[Survivor]:
-        """Return the ``KEPT`` fastest layouts of ``rough``, and all that tie with the last one."""
+        """Return the ``KEPT`` fastest layouts of ``rough``, and those as fast as the last of them.
+
+        ``rough`` is sorted by approximate step time.
+        """
         last = rough[:KEPT][-1]
         most, world = last.seconds * (1 + ROUNDING), self._gpus_to_minimize(last.point)
         # Exact times may order these differently, so all of them are evaluated exactly.
@@ -153,7 +159,7 @@ class LayoutRanking:
         """Return the simplest layout of ``ties`` that fits at the high end of its memory estimate.
 
         If none fits, the simplest layout is returned. Layouts whose exact step time exceeds
-        ``most_seconds`` do not count.
+        ``most_seconds`` are not considered.
         """
         simple = sorted(ties, key=lambda row: self._simplicity(row.variant, row.point))
         rows = (row for row in map(self._evaluate_exactly, simple) if row.seconds <= most_seconds)
@@ -176,7 +182,10 @@ class LayoutRanking:
         )
 
     def _first_with_safe_memory(self, rows: Iterable[RankedLayout]) -> RankedLayout:
-        """Return the first layout whose high memory estimate fits, or the first if none fits."""
+        """Return the first layout that fits at the high end of its memory estimate.
+
+        If none fits, the first layout is returned.
+        """
         first: RankedLayout | None = None
         for row in rows:
             if peak_stage(self._pricing, row.layout).high_bytes <= self._limit:
@@ -189,7 +198,7 @@ class LayoutRanking:
     def _place_candidates(
         self, rows: list[RankedLayout], exposed: Callable[[Layout], float]
     ) -> list[RankedLayout]:
-        """Return each layout once, with the seconds that its placement adds, best first."""
+        """Return each layout once, best first, with the seconds that its placement adds."""
         # The simplest tie may also be among the first candidates.
         once = {row.key: row for row in rows}.values()
         placed = [row._replace(exposed_seconds=exposed(row.layout)) for row in once]
@@ -198,10 +207,11 @@ class LayoutRanking:
     def _place_other_meshes(
         self, placed: list[RankedLayout], rough: list[Survivor], exposed: Callable[[Layout], float]
     ) -> list[RankedLayout]:
-        """Return ``placed`` extended by layouts with other parallel sizes that may still be faster.
+        """Return ``placed`` and further layouts of ``rough``, which are placed too, best first.
 
-        The first candidates often share one drawback, such as expert groups larger than an NVLink
-        domain. So other parallel sizes may win although they are slower without placement.
+        The further layouts have other parallel sizes. They may be faster than all of ``placed``,
+        although they are slower without placement: the layouts in ``placed`` often share one
+        drawback, such as expert groups larger than an NVLink domain.
         """
         best, most = placed[0], len(placed) + MORE_RESCORED
         seen: set[ParallelSizes] = {row.key[1].degrees for row in placed}

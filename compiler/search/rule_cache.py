@@ -89,11 +89,10 @@ class RuleCache:
             self.loops[loop] += (group,)
 
     def first_violated(self, loop: str, point: LayoutPoint) -> int:
-        """Return the index of the first rule that ``point`` violates in one loop of the search.
+        """Return the index of the first violated rule among those that ``loop`` evaluates.
 
-        ``loop`` is the name of the loop in ``LOOPS``, which lists the fields that the loop fixes;
-        all other fields of ``point`` may have any value. If no rule is violated, ``self.valid`` is
-        returned.
+        ``loop`` is the name of a search loop in ``LOOPS``. Its rules read only the fields of
+        ``point`` that ``LOOPS`` lists there. If no rule is violated, ``self.valid`` is returned.
         """
         first = self.valid
         for group in self.loops[loop]:
@@ -106,7 +105,7 @@ class RuleCache:
         return first
 
     def _first_violated_in_group(self, group: RuleGroup, point: LayoutPoint) -> int:
-        """Return the index of the first rule of ``group`` that is violated; else ``self.valid``."""
+        """Return the index of the first violated rule of ``group``; ``self.valid`` if none is."""
         layout = self._build(point)
         for position, rule in group.rules:
             if rule.broken(self._problem, layout):
@@ -115,7 +114,7 @@ class RuleCache:
 
 
 def _cache_key_of_fields(names: tuple[str, ...]) -> Callable[[LayoutPoint], Any]:
-    """Return a function that maps a ``LayoutPoint`` to the values of its fields ``names``."""
+    """Return a function that returns the values of the fields ``names`` of a ``LayoutPoint``."""
     # itemgetter with tuple indices is faster than attribute access by name.
     return itemgetter(*map(LayoutPoint._fields.index, names)) if names else _constant_key
 

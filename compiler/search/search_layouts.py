@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, islice
 
-from parc.compiler.cost.counts.flops import utilization
+from parc.compiler.cost.counts.flops import model_flops_utilization
 from parc.compiler.cost.memory.peak import peak_bytes, peak_stage
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.diagnostics import Sink
-from parc.compiler.evaluate.estimate_layout import memory_limit
+from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Candidate, Search
-from parc.compiler.placement.score_placement import placement_score
+from parc.compiler.placement.score_placement import placement_scorer
 from parc.compiler.search.choose_context_exchange import fastest_exchange
 from parc.compiler.search.explain_invalid import explain_invalid
 from parc.compiler.search.explain_oversized import OVERSIZED, explain_oversized
@@ -28,11 +28,11 @@ MAX_EXAMINED = 512
 def search_layouts(pricing: Pricing, sink: Sink) -> Search | None:
     """Return the ranked candidates; None after a diagnostic that explains why there are none.
 
-    An enumerated layout that is no candidate is counted under the code of the first rule that it
-    violates, or under ``recompute`` if the same layout with less recompute fits. Variants of last
-    resort (weights or optimizer state in host memory) are enumerated only if no other one fits.
+    Each rejected layout is counted under the code of the first rule that it violates, or under
+    ``recompute`` if the same layout fits with less recompute. Layouts with weights or optimizer
+    state in host memory are enumerated only if no other layout fits.
     """
-    problem, limit_bytes = pricing.problem, memory_limit(pricing)
+    problem, limit_bytes = pricing.problem, memory_limit_bytes(pricing)
     rules = all_rules(problem, pricing.framework)
     variants = pricing.framework.layout_variants(problem)
     fastest = fastest_exchange(pricing, rules)
@@ -49,8 +49,8 @@ def search_layouts(pricing: Pricing, sink: Sink) -> Search | None:
             break
         for index, one in enumerate(filters):
             if variants[index].last_resort is last_resort:
-                one.run()
-                dropped += one.dropped
+                one.filter_all()
+                dropped += one.dropped_counts
                 survivors += [row._replace(variant=index) for row in one.survivors]
     if not survivors:
         fallback = _fallback_candidate(filters, pricing, dropped, sink)
@@ -58,9 +58,9 @@ def search_layouts(pricing: Pricing, sink: Sink) -> Search | None:
             return None
         survivors = [fallback]
         dropped[OVERSIZED] -= 1  # the fallback was counted as oversized, but is now a candidate
-    builds = tuple(one.layout for one in filters)
+    builds = tuple(one.build_layout for one in filters)
     ranking = LayoutRanking(pricing, builds, filters[0].space.levels, limit_bytes)
-    ranked = ranking.best_layouts(survivors, placement_score(pricing))
+    ranked = ranking.best_layouts(survivors, placement_scorer(pricing))
     return Search(
         enumerated=sum(one.enumerated for one in filters),
         dropped=tuple(sorted((code, count) for code, count in dropped.items() if count)),
@@ -71,14 +71,14 @@ def search_layouts(pricing: Pricing, sink: Sink) -> Search | None:
 def _fallback_candidate(
     filters: list[LayoutFilter], pricing: Pricing, dropped: Counter[str], sink: Sink
 ) -> Survivor | None:
-    """Return the layout with the least memory if it might fit; None after a diagnostic.
+    """Return the layout that needs the least memory if it might fit; None after a diagnostic.
 
-    It might fit if the low end of its memory estimate is within the limit. Then ``check_memory``
-    warns that the plan may run out of memory (G02).
+    A layout might fit if the low end of its memory estimate is within the limit. In that case,
+    ``check_memory`` warns that the plan may run out of memory (G02).
     """
-    limit_bytes = memory_limit(pricing)
+    limit_bytes = memory_limit_bytes(pricing)
     found = [
-        (one.layout(point), Survivor(0.0, point, index))
+        (one.build_layout(point), Survivor(0.0, point, index))
         for index, one in enumerate(filters)
         if (point := one.smallest_layout()) is not None
     ]
@@ -98,5 +98,5 @@ def _fallback_candidate(
 def _plan_candidates(pricing: Pricing, ranked: list[RankedLayout]) -> Iterator[Candidate]:
     """Yield each ranked layout as a candidate of the plan, with its MFU."""
     for row in ranked:
-        mfu = utilization(pricing.problem, row.seconds, row.layout.world)
+        mfu = model_flops_utilization(pricing.problem, row.seconds, row.layout.world)
         yield Candidate(row.layout, row.seconds, row.peak_bytes, mfu, row.exposed_seconds)

@@ -1,4 +1,4 @@
-"""Stage splits reduced to the facts that determine step time and peak memory, for any mesh."""
+"""Stage splits reduced to the facts that step time and peak memory depend on, for any mesh."""
 
 from __future__ import annotations
 
@@ -41,11 +41,10 @@ class StageShape:
         classes: tuple[EqualStageGroup, ...],
         schedule: Schedule | None = None,
     ) -> StageShape:
-        """Return the shape of a pipeline whose stages form the groups ``classes``.
+        """Return the shape of a pipeline with the groups of equal stages ``classes``.
 
-        The stages of a group have equal layers and modules. Groups with equal computation time are
-        merged for ``work``, and groups that cannot have the memory peak are left out of
-        ``peak_candidates``.
+        Groups with equal computation time are merged in ``work``. Groups that cannot have the
+        memory peak are left out of ``peak_candidates``.
         """
         work: dict[tuple[tuple[int, ...], int], int] = {}
         for one in classes:
@@ -83,16 +82,16 @@ class StageShape:
 
 
 def _work_per_micro_batch(model: Model, load: StageContents) -> tuple[tuple[int, ...], int]:
-    """Return (number of layers by kind, number of output heads) of a stage."""
-    counts = load.by_kind(model)
+    """Return (number of layers per layer kind, number of output heads) of a stage."""
+    counts = load.layers_by_kind(model)
     return tuple(counts.get(kind, 0) for kind in model.kinds), int(load.loss) + load.mtp_layers
 
 
 def _needs_at_least_as_much_memory(large: EqualStageGroup, small: EqualStageGroup) -> bool:
     """Return True if ``large`` cannot need less memory than ``small``.
 
-    That holds if ``large`` contains at least as many layers of each kind, and is earlier in the
-    pipeline, so that it keeps more micro-batches in flight.
+    This is so if ``large`` contains at least as many layers of each kind, and is earlier in the
+    pipeline: earlier stages keep more micro-batches in flight.
     """
     # Earlier ranks keep more micro-batches in flight in 1F1B schedules.
     if large.first >= small.first or small.load.chunks != large.load.chunks:

@@ -1,9 +1,9 @@
 """Cache for the step time of many layouts, which is the result of ``cost.step.step_time``.
 
 Terms that several layouts share are computed once. The time of one layer depends on the micro-batch
-size and on the lane, which is short for tp, cp, ep, etp and the span of their process groups. The
-time of a stage depends on the lane, the stage shape and the recompute level. The gradient traffic
-depends on the mesh and the shape. Only the last lines of ``MeshTimes.step_seconds`` run per layout.
+size, on tp, cp, ep and etp, and on the links that their process groups span; the time of a stage
+depends in addition on the stage shape and the recompute level. The gradient traffic depends on the
+mesh and the stage shape. Only the last lines of ``MeshTimes.step_seconds`` run per layout.
 Terms are added in another order than in ``step_time``, so the last digits differ. Therefore the
 search evaluates its best layouts again with ``step_time``.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.gradients import (
-    dp_traffic,
+    data_parallel_round_seconds,
     exchanges_per_micro_batch,
     exposed_seconds_of_rounds,
     final_reduce_seconds,
@@ -27,11 +27,11 @@ from parc.compiler.cost.step.layer_time import (
     recompute_seconds,
 )
 from parc.compiler.cost.step.step_time import (
-    bubble_share,
+    bubble_fraction_of_1f1b,
+    cached_layer_time,
     exposed_hops,
-    hop_seconds,
     optimizer_seconds,
-    shared_layer_time,
+    stage_boundary_seconds,
     straggler_factor,
 )
 from parc.compiler.ir import LayerKind, Layout
@@ -44,9 +44,10 @@ NONE = (0.0, 0.0)
 
 @dataclass(slots=True)
 class MicroBatchTimes:
-    """Times in seconds that layouts with the same micro-batch size and the same lane share.
+    """Times in seconds that layouts share if their layers take equally long.
 
-    A lane is tp, cp, ep, etp and the span of their process groups.
+    Such layouts have the same micro-batch size, tp, cp, ep and etp, and their process groups span
+    equal links.
     """
 
     head: float
@@ -71,21 +72,21 @@ class StepTimeCache:
         """Create an empty cache; ``build`` returns the layout for a ``LayoutPoint``."""
         self.pricing, self.build = pricing, build
         self.kinds = pricing.problem.model.kinds
-        self._lanes: dict[Hashable, dict[int, MicroBatchTimes]] = {}
+        self._times_by_layer: dict[Hashable, dict[int, MicroBatchTimes]] = {}
         self._heads: dict[tuple[int, int, int], float] = {}
 
     def times_of_mesh(self, point: LayoutPoint) -> MeshTimes:
         """Return the times that all layouts with the parallel sizes of ``point`` share."""
         layout = self.build(point)
-        groups = self.pricing.groups(layout)
+        groups = self.pricing.group_spans(layout)
         # Meshes that differ only in pp and dp share layer times if their groups span equal links.
-        lane = (layout.tp, layout.cp, layout.ep, layout.etp)
+        sizes = (layout.tp, layout.cp, layout.ep, layout.etp)
         spans = (groups.tp, groups.cp_stride, groups.ep, groups.etp)
-        rows = self._lanes.setdefault((lane, spans), {})
+        rows = self._times_by_layer.setdefault((sizes, spans), {})
         return MeshTimes(self, layout, rows, groups.pp_stride)
 
     def new_micro_batch_times(self, point: LayoutPoint) -> MicroBatchTimes:
-        """Return the times for the micro-batch size of layout ``point``, without layer times."""
+        """Return new times for the micro-batch size of ``point``; layer times are added later."""
         key = (point.tp, point.cp, point.micro_batch)
         head = self._heads.get(key)
         if head is None:
@@ -101,8 +102,9 @@ class MeshTimes:
     ) -> None:
         """Create the times that all layouts with the parallel sizes of ``layout`` share.
 
-        ``rows`` has the times by micro-batch size; other parallel sizes whose groups span equal
-        links share it. ``stride`` is the rank distance between pipeline stages.
+        ``rows`` maps a micro-batch size to its times. Parallel sizes whose process groups span
+        equal links share one such mapping. ``stride`` is the distance, in ranks, between
+        neighbouring pipeline stages.
         """
         self._batch, self._rows, self._stride = batch, rows, stride
         # Extra time per second of computation, because all ranks wait for the slowest host.
@@ -115,7 +117,7 @@ class MeshTimes:
         self._folds: dict[StageShape, tuple[tuple[float, float, float], float]] = {}
 
     def step_seconds(self, point: LayoutPoint, shape: StageShape, micro_batches: int) -> float:
-        """Return the seconds per step of layout ``point``, whose pipeline stages have ``shape``."""
+        """Return the seconds per step of layout ``point``, whose stages are those of ``shape``."""
         row = self._rows.get(point.micro_batch)
         if row is None:
             row = self._rows[point.micro_batch] = self._batch.new_micro_batch_times(point)
@@ -137,11 +139,13 @@ class MeshTimes:
         hop = row.hops.get(self._stride)
         if hop is None:
             layout = self._batch.build(point)
-            hop = row.hops[self._stride] = hop_seconds(self._batch.pricing, layout)
+            hop = row.hops[self._stride] = stage_boundary_seconds(self._batch.pricing, layout)
         vpp = point.vpp
         idle = row.idle.get((shape.pp, point.level))
         if idle is None:
-            idle = row.idle[shape.pp, point.level] = bubble_share(self._batch.build(point))
+            idle = row.idle[shape.pp, point.level] = bubble_fraction_of_1f1b(
+                self._batch.build(point)
+            )
         # The 1F1B bubble is one micro-batch on each of the other stages, and vpp virtual stages
         # divide this time by vpp (Narayanan et al. 2021, arXiv:2104.04473, section 2.2).
         bubble = idle * (whole - slowest) / vpp
@@ -150,21 +154,20 @@ class MeshTimes:
     def _gradient_and_optimizer_times(
         self, point: LayoutPoint
     ) -> tuple[tuple[float, float, float], float]:
-        """Return (result of ``dp_traffic``, seconds that are spent once per step).
+        """Return (result of ``data_parallel_round_seconds``, seconds that are spent once per step).
 
-        The latter are the optimizer step and the final reduction of gradients.
+        The second item covers the optimizer step and the final reduction of gradients.
         """
         pricing, layout = self._batch.pricing, self._batch.build(point)
         once = optimizer_seconds(pricing, layout) + final_reduce_seconds(pricing, layout)
-        return dp_traffic(pricing, layout), once
+        return data_parallel_round_seconds(pricing, layout), once
 
     def _stage_seconds(
         self, row: MicroBatchTimes, point: LayoutPoint, shape: StageShape
     ) -> tuple[float, float, float]:
-        """Return three times in seconds per micro-batch.
+        """Return (time of the slowest stage, computation in that stage, sum over all stages).
 
-        They are the time of the slowest stage, the computation in that stage, and the sum over all
-        stages.
+        All three are in seconds per micro-batch.
         """
         layers = [
             self._layer_seconds(row, point, kind)
@@ -194,7 +197,7 @@ class MeshTimes:
             layout = self._batch.build(point)
             layer = row.layers.get(kind)
             if layer is None:
-                layer = shared_layer_time(self._batch.pricing, layout, kind)
+                layer = cached_layer_time(self._batch.pricing, layout, kind)
                 row.layers[kind] = layer
             again = recompute_seconds(self._batch.pricing, layout, layer, kind)
             timed = row.repeats[key] = (layer.compute, layer.total + again)

@@ -23,7 +23,7 @@ TopologyFormat = Literal[
 
 # All fields of hardware models are optional, because ``base`` or the catalog can supply them.
 class GpuSpec(StrictModel):
-    """GPU type; one GPU is one device of the framework."""
+    """GPU type. One GPU is what the framework counts as one device."""
 
     base: str | None = None
     """Name of a catalog entry to start from. Keys that are set here override the values of that
@@ -34,8 +34,8 @@ class GpuSpec(StrictModel):
     """Vendor of the GPU."""
     generation: str | None = None
     """Architecture of the GPU: a name that `parc catalog generations` lists, or the path of a YAML
-    file with the same keys as a generation of the catalog, relative to the spec. The generation
-    determines the supported precisions and the efficiency factors."""
+    file (relative to the spec) with the keys of a catalog generation. It determines the supported
+    precisions and the efficiency factors."""
     compute_capability: str | None = None
     """CUDA compute capability as quoted text, such as "9.0". Not set for AMD GPUs."""
     memory: Gigabytes | None = None
@@ -43,7 +43,7 @@ class GpuSpec(StrictModel):
     memory_gb_per_s: PositiveFloat | None = None
     """Memory bandwidth, in decimal GB/s."""
     peak_tflops: dict[str, PositiveFloat] | None = None
-    """Dense peak TFLOP/s per precision: {bf16: 989.4, fp8: 1978.9}."""
+    """Dense peak TFLOP/s per precision, for example {bf16: 989.4, fp8: 1978.9}."""
     source: str | None = None
     """Document or page from which the numbers are taken."""
 
@@ -61,7 +61,8 @@ class NodeSpec(StrictModel):
     gpus_per_node: Count | None = None
     """Number of GPUs per host."""
     nvlink_domain: Count | None = None
-    """Number of GPUs that NVLink or xGMI connects: 8 on HGX, 72 on NVL72, 1 with PCIe only."""
+    """Number of GPUs that NVLink or xGMI connects: for example 8 on HGX, 72 on NVL72, 1 with PCIe
+    only."""
     link_gb_per_s: PositiveFloat | None = None
     """Bandwidth per GPU inside the NVLink domain, one direction, in decimal GB/s. If there is no
     NVLink, the bandwidth of PCIe."""
@@ -123,8 +124,8 @@ class RackSpec(StrictModel):
     """Name of the NVLink domain to which all hosts of the rack belong. If absent, PARC derives the
     domains from the node type."""
     nvlink_domains: dict[str, str | tuple[str, ...]] | None = None
-    """NVLink domains of a rack that has several, as a mapping from the name of the domain to its
-    host list."""
+    """Mapping from the name of each NVLink domain to the host list of its hosts. For a rack with
+    several NVLink domains."""
     above: tuple[str, ...] | None = None
     """Names of the switches above the leaf switch, nearest first: [pod1, core]. The number of names
     must be equal for all racks."""
@@ -181,6 +182,6 @@ class ClusterSpec(StrictModel):
     """Host lists of the hosts that are drained or broken."""
     calibration: str | None = None
     """Path of a file that `parc calibrate` wrote, with cost-model parameters measured on this
-    cluster. If absent, PARC uses the parameters that it ships."""
+    cluster. If absent, PARC uses the parameters of its catalog."""
     source: str | None = None
     """Document or page from which the numbers of a catalog entry are taken."""

@@ -1,6 +1,6 @@
-"""The edits of a spec that a fix consists of, as overrides that apply them.
+"""Conversion of a fix, a line of text for the user, to overrides that apply it to the spec.
 
-A fix is a line of text for the user. Lines of these forms can be applied without a user:
+A fix of one of these forms can be applied without a user:
 
 - ``layout.tp: 8`` sets a value, ``layout.tp: 8   (a remark)`` does the same,
 - ``layout.tp: 8   (instead of layout.tensor)`` also removes a setting,
@@ -21,13 +21,13 @@ _PATHS = re.compile(rf"{_PATH}(?:, (?!so |and |or ){_PATH})*")
 _SET = re.compile(rf"({_PATH}): (\S.*?)(?:   \((instead of ({_PATH}))?[^()]*\))?")
 _REMOVE = re.compile(rf"remove ({_PATHS.pattern})(?:, and set (?P<set>.*)|, (?:so that|or) .*)?")
 _OPEN = re.compile(r"\.\.\.|<\w+>|/path/|\b(?:NAME|IMAGE|PATH|TAG|REGISTRY|ACCOUNT|QUEUE)\b")
-"""Placeholders in a value that only the user can replace."""
+"""Placeholders that a user must replace in the value of a fix."""
 
 
 def overrides_of_fix(fix: str) -> tuple[str, ...]:
     """Return the overrides (``PATH=VALUE``, ``~PATH``) that apply the text ``fix`` to a spec.
 
-    The result is empty if ``fix`` has another form, or a placeholder for a value of the user.
+    The result is empty if ``fix`` has no form that can be applied, or contains a placeholder.
     """
     if removal := _REMOVE.fullmatch(fix):
         removed = tuple(f"~{path}" for path in removal[1].split(", "))
@@ -43,7 +43,7 @@ def overrides_of_fix(fix: str) -> tuple[str, ...]:
 
 
 def _is_prose(value: str) -> bool:
-    """Return True if ``value`` is followed by words, such as ``on, with tp above 1``."""
+    """Return True if ``value`` is a value with words after it, such as ``on, with tp above 1``."""
     bare = value[0] not in "[{\"'"
     return bare and ("," in value or " " in value)
 
@@ -55,11 +55,12 @@ MAX_TRIALS = 8
 def withdraw_failed_fixes(
     sink: Sink, attempt: Callable[[Sequence[str]], Sink], tried: tuple[str, ...] = ()
 ) -> None:
-    """Remove the fixes from the errors in ``sink`` that do not remove their error.
+    """Try the fixes of the errors in ``sink``, and remove those that do not work.
 
-    Fixes that cause another error at a value that they set are removed too. ``attempt`` returns the
-    findings of the same spec with further overrides. Fixes that cannot be applied mechanically,
-    those after the first ``MAX_TRIALS``, and those of the sections ``tried`` stay.
+    A fix does not work if its error remains, or if it causes a new error at a value that it sets.
+    ``attempt`` returns the findings of the same spec with additional overrides. Not tried are fixes
+    without a form that can be applied, fixes of the sections ``tried`` (spec paths), and all fixes
+    after the first ``MAX_TRIALS``.
     """
     errors = [found for found in sink.diagnostics if found.severity == "error"]
     trials = [
@@ -84,10 +85,11 @@ def is_fixed(
     before: Sequence[Diagnostic],
     after: Sequence[Diagnostic],
 ) -> bool:
-    """Return True if ``edits`` removed ``found``, and caused no error there or at values they set.
+    """Return True if ``edits`` removed the error ``found`` and caused no new error.
 
-    ``before`` and ``after`` are the diagnostics without and with the edits. Errors elsewhere that
-    are new may have been hidden by ``found``, so they do not count.
+    New errors count only at the edited paths and at the path of ``found``, because errors at other
+    paths may have been hidden by ``found`` before. ``before`` and ``after`` are the diagnostics
+    without and with the edits.
     """
     edited = {text.removeprefix("~").partition("=")[0] for text in edits}
     # An error that moves from one target to another one is not fixed.

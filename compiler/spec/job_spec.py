@@ -59,7 +59,7 @@ class JobSpec(StrictModel):
     """Decay of the learning rate after the warm-up. wsd (warm-up, stable, decay) keeps the peak
     learning rate, then decays it linearly during the last wsd_decay_steps steps."""
     lr_decay_steps: PositiveInt | None = None
-    """Step at which the decay ends, counted from the start of the run. If absent, the number of
+    """Step at which the decay ends, counted from the start of the run. If absent, the value of
     job.steps."""
     wsd_decay_steps: PositiveInt | None = None
     """Number of steps of the final decay. Only valid with lr_decay: wsd. If absent, a tenth of
@@ -103,7 +103,7 @@ class GoalsSpec(StrictModel):
     fixed.
     """
     memory_headroom: Percent = 0.08
-    """Percentage of device memory that must stay free: 8%. Layouts whose estimated peak memory
-    exceeds the remaining memory are rejected."""
+    """Percentage of device memory that must stay free: 8%. A layout is rejected if its estimated
+    peak memory exceeds the device memory minus this headroom."""
     limits: LimitsSpec | None = None
     """Limits on the parallel sizes, by axis: {tp: {max: 4}, pp: {ban: [3, 6]}}."""

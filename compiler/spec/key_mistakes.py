@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from parc.compiler.diagnostics import Cause, Finding, SpecPositions
-from parc.compiler.spec.annotations import ErrorLocation, expected, model_of
+from parc.compiler.spec.annotations import ErrorLocation, describe_expected, model_of
 from parc.compiler.spec.similar_names import did_you_mean
 
 _MAX_LISTED_KEYS = 12
@@ -113,8 +113,8 @@ EXAMPLES: dict[str, str] = {
 def unknown_key(location: ErrorLocation, positions: SpecPositions) -> Finding:
     """Return the finding for an unknown key (X01), with the most likely intended key.
 
-    ``location.annotation`` is the pydantic model that does not have the key, and ``positions`` are
-    those of the spec.
+    ``location.annotation`` is the pydantic model that does not have the key. ``positions`` are the
+    positions of keys and values in the spec file.
     """
     parent, key = location.parent, location.key
     other_kind = _explain_wrong_job_kind(location)
@@ -123,7 +123,7 @@ def unknown_key(location: ErrorLocation, positions: SpecPositions) -> Finding:
     model = model_of(location.annotation)
     valid = tuple(model.model_fields) if model else ()
     prefix = f"{parent}." if parent else ""
-    meant = _meant_keys(parent, key, valid)
+    meant = _suggest_keys(parent, key, valid)
     listed = f"valid keys: {', '.join(valid)}"
     # A long list would hide the suggestion.
     if len(valid) > _MAX_LISTED_KEYS:
@@ -136,20 +136,20 @@ def unknown_key(location: ErrorLocation, positions: SpecPositions) -> Finding:
     )
 
 
-def _meant_keys(parent: str, key: str, valid: Sequence[str]) -> list[str]:
+def _suggest_keys(parent: str, key: str, valid: Sequence[str]) -> list[str]:
     """Return the spec paths that an unknown key may mean, the most likely one first.
 
-    These are the option of another tool, else the same key in a related section, else similar keys
-    in ``valid``, the keys of the section ``parent``.
+    The first of these lists that is not empty is returned: the path of the same option of another
+    tool; equal keys in related sections; similar keys in ``valid``, the keys of section ``parent``.
     """
-    from parc.compiler.spec.schema import fields
+    from parc.compiler.spec.schema import all_fields
 
     other_tool = FOREIGN_KEYS.get(key.lower())
     if other_tool is not None and _is_related(parent, other_tool.rpartition(".")[0]):
         return [other_tool]
     elsewhere = [
         path
-        for path in fields()
+        for path in all_fields()
         if path.rpartition(".")[2] == key and _is_related(parent, path.rpartition(".")[0])
     ]
     if elsewhere:
@@ -161,17 +161,19 @@ def _meant_keys(parent: str, key: str, valid: Sequence[str]) -> list[str]:
 def _is_related(parent: str, section: str) -> bool:
     """Return True if a key of ``section`` may have been written into ``parent`` by mistake.
 
-    They are equal, or one contains the other, or both are top-level sections. Elsewhere, equal
-    keys have different meanings, as in ``launch.slurm.modules`` and ``layout.recompute.modules``.
+    This is possible if the two sections are equal, if one contains the other, or if both are
+    top-level sections. In other sections, equal keys have different meanings, as in
+    ``launch.slurm.modules`` and ``layout.recompute.modules``.
     """
     inside = section.startswith(f"{parent}.") or parent.startswith(f"{section}.")
     return parent in ("", section) or inside or not ("." in parent or "." in section)
 
 
 def _move_value(location: ErrorLocation, meant: str, positions: SpecPositions) -> str:
-    """Return the fix that sets ``meant`` to the value of an unknown key; "" if that is unclear.
+    """Return the fix that moves the value of an unknown key to the path ``meant``.
 
-    A value at ``meant`` that the spec already has is never replaced.
+    The fix is empty if ``meant`` is already set, if the value would mean something else there, or
+    if the path of the unknown key is too long to show.
     """
     if location.key.lower() in OTHER_MEANING or positions.is_path_in_spec(meant):
         return ""
@@ -181,9 +183,9 @@ def _move_value(location: ErrorLocation, meant: str, positions: SpecPositions) -
 
 
 def _explain_wrong_job_kind(location: ErrorLocation) -> Finding | None:
-    """Return a finding if the key is valid only for another kind of job; otherwise None.
+    """Return a finding if the key belongs to another kind of job (training or serving).
 
-    Examples are a key of training jobs in a serving job, and the reverse.
+    None if the key exists in neither kind of job.
     """
     from parc.compiler.spec.schema import serving_fields, training_fields
 
@@ -211,7 +213,7 @@ def missing_key(location: ErrorLocation) -> Finding:
     parent, key = location.parent, location.key
     return Finding(
         f"{key} is missing" + (f" in {parent}" if parent else ""),
-        label=f"{key} must be {expected(location.annotation)}",
+        label=f"{key} must be {describe_expected(location.annotation)}",
         fix=(f"{parent}." if parent else "") + EXAMPLES.get(location.path, f"{key}: ..."),
     )
 

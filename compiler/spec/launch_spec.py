@@ -12,20 +12,22 @@ from parc.compiler.spec.units import Seconds
 EnvironmentReference = Annotated[
     dict[Literal["from"], Literal["environment"]], Field(min_length=1, max_length=1)
 ]
-"""``{from: environment}``: the value of a variable that no file may contain, such as a key."""
+"""Value ``{from: environment}``: the job reads the variable from the environment in which it is
+submitted, so that no file contains the actual value, such as a secret key."""
 
 
 class MailSpec(StrictModel):
     """Mail that Slurm sends about the job."""
 
     user: str | None = None
-    """Value of Slurm's option --mail-user. If absent, Slurm writes to the user who submits."""
+    """Value of Slurm's option --mail-user. If absent, Slurm writes to the user who submits the
+    job."""
     type: str = "END,FAIL"
     """Value of Slurm's option --mail-type: the events that cause a mail, separated by commas."""
 
 
 class SlurmSpec(StrictModel):
-    """Directives of the Slurm batch script in addition to hosts and tasks."""
+    """Settings of the Slurm batch script that do not follow from the plan."""
 
     partition: str | None = None
     """Value of Slurm's option --partition."""
@@ -69,7 +71,7 @@ class SlurmSpec(StrictModel):
 
 
 class KubernetesSpec(StrictModel):
-    """Settings of the Kubernetes objects that do not follow from the plan."""
+    """Settings that the Kubernetes objects need in addition to the plan."""
 
     image: str | None = None
     """Name of the container image with the framework. Required if emit contains kubernetes."""
@@ -98,8 +100,8 @@ class KubernetesSpec(StrictModel):
     shared_memory: str = "64Gi"
     """Size of /dev/shm in each pod, as a Kubernetes quantity."""
     secret: str | None = None
-    """Name of the Kubernetes Secret with the variables that launch.env takes from the environment;
-    the name of a variable is its key in the Secret. If absent, the run name."""
+    """Name of the Kubernetes Secret that contains the variables which launch.env takes from the
+    environment. In the Secret, the key of a variable is its name. If absent, the run name."""
     max_restarts: PositiveInt = 3
     """Maximum number of times that Kubernetes restarts all pods after a failure."""
 
@@ -113,12 +115,12 @@ class LaunchSpec(StrictModel):
     args: tuple[str, ...] = ()
     """Extra arguments for the framework. An argument that the plan determines is an error."""
     env: dict[str, str | EnvironmentReference] = Field(default_factory=dict)
-    """Extra environment variables. They override the variables that PARC sets. {from: environment}
-    instead of a value, for keys and tokens: the job takes the value from the environment in which
-    it is submitted (on Kubernetes, from a Secret), and no file contains it."""
+    """Extra environment variables, which override those that PARC sets. For keys and tokens, write
+    {from: environment} as the value: the job then takes the value from the environment in which it
+    is submitted (on Kubernetes, from a Secret), and no emitted file contains the value."""
     setup: tuple[str, ...] = ()
-    """Shell commands that run first on each host, one per line, such as module load cuda. They run
-    as they are, before the variables are set."""
+    """Shell commands that the launch script runs first on each host, one per line, such as module
+    load cuda. The script contains them unchanged, and sets environment variables after them."""
     master_port: Port = 29500
     """Rendezvous port of torchrun. In Slurm jobs, the emitted script derives the port from the job
     id instead."""

@@ -38,8 +38,8 @@ class OffloadSpec(StrictModel):
     disk (nvme). With cpu and nvme, the CPU runs the optimizer."""
     parameters: Literal["none", "cpu", "nvme"] = "none"
     """Device that stores the weights, which are copied to the GPU layer by layer: the GPU (none),
-    host memory (cpu) or a local NVMe disk (nvme). cpu and nvme require ZeRO stage 3 (FSDP
-    included)."""
+    host memory (cpu) or a local NVMe disk (nvme). cpu and nvme require ZeRO stage 3, which includes
+    FSDP."""
     nvme_path: str = ""
     """Folder on the local NVMe disk of each host. Required if optimizer or parameters is nvme."""
 
@@ -93,13 +93,14 @@ class LayoutSpec(StrictModel):
     cp_comm: Literal["p2p", "all_gather", "a2a", "a2a+p2p"] | Auto = "auto"
     """Communication of context parallelism. p2p: keys and values circulate in a ring; all_gather:
     every rank gathers all keys and values; a2a: an all-to-all exchanges heads for tokens (Ulysses);
-    a2a+p2p: a2a inside groups of neighbouring ranks, and a ring between these groups."""
+    a2a+p2p: a2a inside groups of neighboring ranks, and a ring between these groups."""
     cp_a2a: Count | Auto = "auto"
-    """Number of neighbouring ranks that exchange heads for tokens, for cp_comm: a2a+p2p. auto uses
-    as many as fit into an NVLink domain together with their tensor-parallel ranks."""
+    """Number of neighboring ranks that exchange heads for tokens. Used if cp_comm is a2a+p2p. auto
+    uses as many as fit, together with their tensor-parallel ranks, into an NVLink domain."""
     offload: Literal["none", "cpu"] | OffloadSpec | Auto = "auto"
     """Offload of optimizer state and weights. cpu offloads only the optimizer state, to host
-    memory. auto offloads only if the framework supports it and no other layout fits in memory."""
+    memory. auto offloads only if the framework supports it and no layout without offload fits in
+    memory."""
     zero_plus: ZeroPlusSpec | None = None
     """ZeRO++ of DeepSpeed. If absent, ZeRO++ is not used."""
     first_stage_layers: Count | Auto = "auto"
@@ -116,10 +117,10 @@ class LayoutSpec(StrictModel):
     order: Literal["auto", "tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"] = "auto"
     """Rank order of Megatron, fastest-varying axis first."""
     placement: Literal["auto", "pp-across-racks", "dp-across-racks", "names"] = "auto"
-    """Rule by which hosts get ranks. auto exposes the least communication time; among equally fast
-    orders, pipeline stages span racks and all other groups stay inside a rack if they can.
-    pp-across-racks and dp-across-racks let these groups span racks first, whatever time that costs;
-    names numbers the hosts by name."""
+    """Rule that assigns node ranks to hosts. auto minimizes the communication time that computation
+    does not hide; among equally fast orders of hosts, it prefers those in which only pipeline
+    groups span racks. pp-across-racks and dp-across-racks let pipeline or data-parallel groups span
+    racks first, even if the step becomes slower. names sorts the hosts by name."""
 
 
 class AxisLimit(StrictModel):

@@ -8,30 +8,30 @@ from contextlib import suppress
 from typing import Any, cast
 
 from parc.compiler.diagnostics import Finding, Sink, Span, SpecPositions
-from parc.compiler.spec.override import apply_overrides, with_overrides
+from parc.compiler.spec.override import apply_overrides, positions_with_overrides
 from parc.compiler.spec.reading.source import Source
 from parc.compiler.spec.reading.yaml_tree import Tree, read_tree, split_lines
 from parc.compiler.spec.spec import Spec, TaskSpec
 
 
 def load_spec(source: Source, overrides: Sequence[str], sink: Sink) -> TaskSpec | None:
-    """Return the validated spec with ``overrides`` applied; None if it has a mistake.
+    """Return the validated spec with ``overrides`` applied; None if the spec has a mistake.
 
-    ``sink.positions`` is set, so that later passes can report findings at spec paths. All mistakes
-    are reported in one run, unless the text is not valid YAML.
+    All mistakes are reported in one run, unless the text is not valid YAML. Also sets
+    ``sink.positions``, so that later passes can report findings at spec paths.
     """
     # Set before parsing, so that syntax errors can show their lines too.
     sink.positions = SpecPositions(source.name, lines={source.name: split_lines(source.text)})
     tree = read_tree(source.text, source.name, sink)
-    if tree is None or _is_reported_as_no_mapping(tree, source.name, sink):
+    if tree is None or _report_non_mapping(tree, source.name, sink):
         return None
     tree = apply_overrides(tree, overrides, sink)
-    sink.positions = with_overrides(sink.positions, tree, overrides)
+    sink.positions = positions_with_overrides(sink.positions, tree, overrides)
     spec = _validate_tree(tree.value, sink)
     return None if sink.failed() else spec
 
 
-def _is_reported_as_no_mapping(tree: Tree, file: str, sink: Sink) -> bool:
+def _report_non_mapping(tree: Tree, file: str, sink: Sink) -> bool:
     if isinstance(tree.value, dict):
         return False
     what = "is empty" if tree.value is None else "is not a mapping of keys to values"
@@ -58,7 +58,7 @@ def _validate_tree(tree: dict[str, Any], sink: Sink) -> TaskSpec | None:
 
 
 def _root_model(tree: dict[str, Any]) -> type[TaskSpec]:
-    """Return the pydantic model of the whole spec: for training, or for ``job.kind: serve``."""
+    """Return the pydantic model of the whole spec, for a serving job or for a training job."""
     job = tree.get("job")
     if not isinstance(job, dict) or job.get("kind") != "serve":
         return Spec
@@ -69,10 +69,10 @@ def _root_model(tree: dict[str, Any]) -> type[TaskSpec]:
 
 
 def salvage_sections(source: Source, overrides: Sequence[str]) -> dict[str, Any]:
-    """Return sections ``model`` and ``cluster`` of an invalid spec if they are valid themselves.
+    """Return those of the sections ``model`` and ``cluster`` of an invalid spec that are valid.
 
-    The caller resolves them, so that the same run also reports mistakes that need the catalog. This
-    function reports no findings.
+    The caller resolves these sections, so that the same run also reports mistakes that only the
+    catalog shows. This function reports no findings.
     """
     from pydantic import TypeAdapter, ValidationError
 

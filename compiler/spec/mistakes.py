@@ -13,9 +13,9 @@ from pydantic_core import ErrorDetails
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.spec.annotations import (
     ErrorLocation,
-    expected,
+    describe_expected,
     is_percentage,
-    literals,
+    literal_values,
     locate_error,
     plain_types,
 )
@@ -37,7 +37,7 @@ def report_mistakes(
         location = locate_error(root, tree, error["loc"])
         if location is None:
             continue
-        # pydantic reports each branch of a union; the error with a bound has the best explanation
+        # pydantic reports each member of a union; the error with a bound has the best explanation
         mistake = (location.path, error["type"] == "extra_forbidden")
         if mistake not in chosen or _violated_bound(error):
             chosen[mistake] = (error, location)
@@ -69,14 +69,14 @@ def _report_mistake(error: ErrorDetails, location: ErrorLocation, sink: Sink) ->
     elif kind == "string_pattern_mismatch":
         sink.report("X12", _wrong_run_name_finding(location), at=location.path)
     else:
-        code = _code_for_value(location)
+        code = _code_of_wrong_value(location)
         sink.report(code, _FINDINGS[code](location, error, sink), at=location.path)
 
 
-def _code_for_value(location: ErrorLocation) -> str:
-    """Return the code of a mistake in a value: X09, X11 or X02.
+def _code_of_wrong_value(location: ErrorLocation) -> str:
+    """Return the diagnostic code of a wrong value.
 
-    X09: the value is not one of the listed values. X11: a number is out of range. X02: the value
+    X09: the value is not one of the listed values. X11: the number is out of range. X02: the value
     has the wrong type.
     """
     types, value = plain_types(location.annotation), location.value
@@ -88,13 +88,13 @@ def _code_for_value(location: ErrorLocation) -> str:
         return "X02" if isinstance(value, float) and float not in types else "X11"
     if isinstance(value, str) and (_number_in_text(value) or _bool_in_text(location)):
         return "X02"
-    listed = any(type(choice) is type(value) for choice in literals(location.annotation))
+    listed = any(type(choice) is type(value) for choice in literal_values(location.annotation))
     return "X09" if listed else "X02"
 
 
 def _wrong_type_finding(location: ErrorLocation, error: ErrorDetails, sink: Sink) -> Finding:
     written = _text_in_file(location, sink)
-    wanted = expected(location.annotation)
+    wanted = describe_expected(location.annotation)
     return Finding(
         f"{location.path} is {_describe_value(location.value)}, expected {wanted}",
         label=f"the value is {_describe_value(location.value)}",
@@ -125,7 +125,7 @@ def _text_in_file(location: ErrorLocation, sink: Sink) -> str:
 
 
 def _suggest_value(location: ErrorLocation, written: str) -> str:
-    """Return an edit that keeps the intended value; empty if the intention is unclear."""
+    """Return a fix that writes the intended value correctly; empty if the intention is unclear."""
     types, value = plain_types(location.annotation), location.value
     numeric = bool({int, float} & set(types))
     if isinstance(value, str) and numeric and _number_in_text(value):
@@ -154,7 +154,7 @@ def _number_in_text(value: Any) -> str:
 
 
 def _bool_in_text(location: ErrorLocation) -> str:
-    """Return true or false for words such as ``yes`` and ``off``, which YAML 1.2 reads as text.
+    """Return ``true`` or ``false`` for words such as yes and off, which YAML 1.2 reads as text.
 
     The result is empty for any other word, or if the field does not accept a bool.
     """
@@ -166,23 +166,23 @@ def _bool_in_text(location: ErrorLocation) -> str:
 
 
 def _not_listed_finding(location: ErrorLocation, error: ErrorDetails, sink: Sink) -> Finding:
-    listed = [str(choice) for choice in literals(location.annotation)]
+    listed = [str(choice) for choice in literal_values(location.annotation)]
     near = did_you_mean(str(location.value), listed)
     return Finding(
         f"{location.path} cannot be {_describe_value(location.value)}",
         label=f"did you mean {near[0]}?" if near else "not one of the valid values",
-        help=f"valid values: {expected(location.annotation)}",
+        help=f"valid values: {describe_expected(location.annotation)}",
         fix=f"{location.path}: {near[0]}" if near else "",
     )
 
 
 def _out_of_range_finding(location: ErrorLocation, error: ErrorDetails, sink: Sink) -> Finding:
     limit = _violated_bound(error)
-    wanted = limit or expected(location.annotation)
+    wanted = limit or describe_expected(location.annotation)
     return Finding(
         f"{location.path} is {str(location.value)[:40]}, must be {wanted}",
         label=f"{location.path} must be {wanted}",
-        help=f"valid values: {expected(location.annotation)}",
+        help=f"valid values: {describe_expected(location.annotation)}",
         fix=f"{location.path}: {limit.split()[-1]}" if limit.startswith("at ") else "",
     )
 
@@ -208,7 +208,7 @@ def _wrong_quantity_finding(location: ErrorLocation, error: ErrorDetails) -> Fin
     return Finding(
         f"{location.path}: {_describe_value(location.value)} {reason}",
         label=f"the value {reason}",
-        help=f"expected {expected(location.annotation)}",
+        help=f"expected {describe_expected(location.annotation)}",
         fix=f"{location.path}: {value}%" if percent else "",
     )
 

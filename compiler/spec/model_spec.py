@@ -26,20 +26,21 @@ class LatentSpec(StrictModel):
     kv_lora_rank: PositiveInt | None = None
     """LoRA rank of the shared key-value projection. Required unless base sets it."""
     qk_nope_dim: PositiveInt | None = None
-    """Dimensions per head of queries and keys that are not rotated. Required unless base sets
-    it."""
+    """Number of dimensions per head of queries and keys without rotary position encoding. Required
+    unless base sets it."""
     qk_rope_dim: PositiveInt | None = None
-    """Dimensions per head of queries and keys that carry the rotary position encoding. Required
+    """Number of dimensions per head of queries and keys with rotary position encoding. Required
     unless base sets it."""
     v_dim: PositiveInt | None = None
     """Head dim of values. Required unless base sets it."""
 
 
 class LinearAttentionSpec(StrictModel):
-    """Linear attention (Gated DeltaNet), in all layers except every full_attention_every-th."""
+    """Linear attention (Gated DeltaNet), which replaces softmax attention in most layers."""
 
     key_heads: Count | None = None
-    """Number of query heads, equal to the number of key heads. Required unless base sets it."""
+    """Number of key heads, which is also the number of query heads. Required unless base sets
+    it."""
     value_heads: Count | None = None
     """Number of value heads, which must be a multiple of key_heads. Required unless base sets
     it."""
@@ -50,11 +51,12 @@ class LinearAttentionSpec(StrictModel):
     conv_size: Count = 4
     """Kernel width of the causal convolution over queries, keys and values."""
     full_attention_every: Count = 4
-    """Every n-th layer has softmax attention instead of linear attention."""
+    """Distance n between layers with softmax attention: layers n, 2n, ... (counted from 1) have
+    softmax attention, and all other layers linear attention."""
 
 
 class MambaSpec(StrictModel):
-    """Dimensions of the Mamba-2 layers, which are the letters M of the layer pattern."""
+    """Dimensions of the Mamba-2 layers, which the layer pattern marks with the letter M."""
 
     heads: Count | None = None
     """Number of heads. Required unless base sets it."""
@@ -82,9 +84,10 @@ class ExpertsSpec(StrictModel):
     shared_gate: bool = False
     """Gate the output of the shared experts with a sigmoid (Qwen2-MoE)."""
     first_dense_layers: CountOrZero = 0
-    """Number of leading layers without routed experts."""
+    """Number of layers at the start of the model that have no routed experts."""
     every: Count = 1
-    """Every n-th layer has routed experts; layer n is the first of them."""
+    """Distance n between layers with routed experts: only layers n, 2n, ... (counted from 1) have
+    experts. The layers that first_dense_layers excludes have none."""
     bias: bool = False
     """True if the experts have biases."""
     score_function: Literal["softmax", "sigmoid"] = "softmax"
@@ -99,7 +102,7 @@ class ExpertsSpec(StrictModel):
     """Bias of the router: none, a trained parameter, or the load-balancing buffer of
     DeepSeek-V3."""
     scaling_factor: PositiveFloat = 1.0
-    """Factor on the combined output of the routed experts."""
+    """Factor by which the combined output of the routed experts is multiplied."""
     aux_loss_coefficient: NonNegativeFloat = 0.0
     """Weight of the load-balancing loss. 0 turns it off."""
 
@@ -168,8 +171,8 @@ class ModelSpec(StrictModel):
     window: PositiveInt | None = None
     """Length of the sliding attention window, in tokens. If absent, attention is fully causal."""
     full_attention_every: PositiveInt | None = None
-    """Every n-th layer ignores the window and has full attention (Gemma 2: n = 2). If absent, all
-    layers use the window."""
+    """Distance n between layers that ignore the window: layers n, 2n, ... (counted from 1) have
+    full attention (Gemma 2: n = 2). If absent, all layers use the window."""
     sinks: bool | None = None
     """True if each head has a learned attention sink (gpt-oss). If absent, false."""
     latent: LatentSpec | None = None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span, SpecPositions
-from parc.compiler.spec.reading.tree_builder import join
+from parc.compiler.spec.reading.tree_builder import join_path
 from parc.compiler.spec.reading.yaml_tree import Tree, read_tree
 
 FILE = "--set"
@@ -15,8 +15,8 @@ FILE = "--set"
 
 _PART = re.compile(r'\.?(?:([\w-]+)|"([^"\\]*)"|\[([0-9]{1,6})\])')
 _NAMES = re.compile(r"model|cluster(\.(gpu|node|fabric))?")
-"""Spec paths at which a name is an abbreviation of a mapping: an override of a key below replaces
-the name NAME by ``{base: NAME}``."""
+"""Spec paths at which the NAME of a catalog entry can replace a mapping. An override of a key below
+such a path first replaces NAME by ``{base: NAME}``."""
 _FORM = (
     "write --set PATH=VALUE, for example layout.tp=4 or cluster.racks[0].name=r01; "
     "--set '~PATH' removes a setting"
@@ -46,7 +46,7 @@ def apply_overrides(tree: Tree, overrides: Sequence[str], sink: Sink) -> Tree:
             continue
         where = _join_path(parts)
         if removes:
-            _remove(value, parts, (values, keys))
+            _remove_value_at_path(value, parts, (values, keys))
             continue
         new = _parse_value(text, number, where, sink)
         if new is None:
@@ -64,8 +64,10 @@ def apply_overrides(tree: Tree, overrides: Sequence[str], sink: Sink) -> Tree:
     return Tree(value, values, keys)
 
 
-def with_overrides(positions: SpecPositions, tree: Tree, overrides: Sequence[str]) -> SpecPositions:
-    """Return ``positions`` with the spans of ``tree``, and with the overrides as a virtual file."""
+def positions_with_overrides(
+    positions: SpecPositions, tree: Tree, overrides: Sequence[str]
+) -> SpecPositions:
+    """Return ``positions`` with the spans of ``tree`` and the lines of the overrides."""
     lines = {**positions.lines}
     if overrides:
         lines[FILE] = tuple(overrides)
@@ -73,10 +75,10 @@ def with_overrides(positions: SpecPositions, tree: Tree, overrides: Sequence[str
 
 
 def _parse_value(text: str, number: int, where: str, sink: Sink) -> Tree | None:
-    """Return the parsed value of an override; None if it is not valid YAML.
+    """Return the parsed value of an override; None if the value is not valid YAML.
 
-    ``number`` is the position of the override on the command line. Empty lines are put before the
-    text, so that this number is also the line number of diagnostics.
+    ``number`` is the index of the override on the command line, from 1, which diagnostics show as
+    its line number.
     """
     path, _, value = text.partition("=")
     # Spans of the parsed value then point into the virtual file of overrides.
@@ -106,7 +108,7 @@ def _split_path(path: str) -> list[str | int]:
 def _join_path(parts: Sequence[str | int]) -> str:
     path = ""
     for part in parts:
-        path = f"{path}[{part}]" if isinstance(part, int) else join(path, part)
+        path = f"{path}[{part}]" if isinstance(part, int) else join_path(path, part)
     return path
 
 
@@ -130,10 +132,13 @@ def _set_value_at_path(tree: Any, parts: Sequence[str | int], value: Any) -> Non
     node[parts[-1]] = value
 
 
-def _remove(
+def _remove_value_at_path(
     tree: Any, parts: Sequence[str | int], positions: tuple[dict[str, Span], dict[str, Span]]
 ) -> None:
-    """Remove the value at the path ``parts`` and its positions; an absent value stays absent."""
+    """Remove the value at the path ``parts`` from the tree, and its positions from ``positions``.
+
+    Nothing changes if the tree has no such value.
+    """
     node, last = tree, parts[-1]
     try:
         for depth, part in enumerate(parts[:-1]):
@@ -146,7 +151,7 @@ def _remove(
     # After an entry of a list is removed, the later entries have other indexes.
     changed = _join_path(parts[:-1] if isinstance(last, int) else parts)
     for table in positions:
-        for path in [path for path in table if _is_below(path, changed)]:
+        for path in [path for path in table if _is_path_below(path, changed)]:
             del table[path]
         if isinstance(last, str):
             table.pop(changed, None)
@@ -173,18 +178,18 @@ def _get_child(node: Any, part: str | int, parents: Sequence[str | int]) -> Any:
 def _created_positions(
     parts: Sequence[str | int], span: Span, values: dict[str, Span]
 ) -> dict[str, Span]:
-    """Return the spans of the parent mappings that an override created, by spec path."""
+    """Return (spec path -> span) for the parent mappings that an override created."""
     parents = (_join_path(parts[:depth]) for depth in range(1, len(parts)))
     return {path: span for path in parents if path not in values}
 
 
 def _remove_spans(table: dict[str, Span], where: str) -> None:
     """Remove the spans of ``where`` and of all paths below it from ``table``."""
-    for path in [path for path in table if path == where or _is_below(path, where)]:
+    for path in [path for path in table if path == where or _is_path_below(path, where)]:
         del table[path]
 
 
-def _is_below(path: str, where: str) -> bool:
+def _is_path_below(path: str, where: str) -> bool:
     return path.startswith((f"{where}.", f"{where}["))
 
 

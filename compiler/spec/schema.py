@@ -22,14 +22,14 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from parc.compiler.spec.annotations import branches, expected, model_of
+from parc.compiler.spec.annotations import describe_expected, model_of, union_members
 from parc.compiler.spec.service_spec import ServingSpec
 from parc.compiler.spec.spec import Spec
 
 
 @cache
 def field_docs(model: type[BaseModel]) -> dict[str, str]:
-    """Return the docstrings of the fields of ``model`` by field name, with inherited fields.
+    """Return (field name -> docstring) of the fields of ``model``, including inherited fields.
 
     Fields without a docstring are left out.
     """
@@ -138,23 +138,24 @@ def _remove_titles_and_section_defaults(node: Any) -> None:
 
 
 @cache
-def fields() -> Mapping[str, FieldDoc]:
-    """Return the documentation of all spec fields by path, parents before children.
+def all_fields() -> Mapping[str, FieldDoc]:
+    """Return (spec path -> documentation) of all spec fields, parents before children.
 
-    If a training field and a serving field have the same path, the training field is returned.
+    If training specs and serving specs have a field of the same path, the result has the training
+    field.
     """
     return MappingProxyType({**serving_fields(), **training_fields()})
 
 
 @cache
 def training_fields() -> Mapping[str, FieldDoc]:
-    """Return the documentation of all fields of a training spec by path."""
+    """Return (spec path -> documentation) of all fields of a training spec."""
     return MappingProxyType({doc.path: doc for doc in _field_docs_below(Spec, "")})
 
 
 @cache
 def serving_fields() -> Mapping[str, FieldDoc]:
-    """Return the documentation of all fields of a serving spec by path."""
+    """Return (spec path -> documentation) of all fields of a serving spec."""
     return MappingProxyType({doc.path: doc for doc in _field_docs_below(ServingSpec, "")})
 
 
@@ -164,7 +165,7 @@ def _field_docs_below(model: type[BaseModel], above: str) -> Iterator[FieldDoc]:
         annotation = info.rebuild_annotation()
         yield FieldDoc(
             path=path,
-            type=expected(annotation),
+            type=describe_expected(annotation),
             required=info.is_required(),
             default=_json_default(info),
             description=field_docs(model).get(name, ""),
@@ -184,14 +185,14 @@ def _json_default(info: FieldInfo) -> Any:
 
 
 def _model_of_field(annotation: Any) -> tuple[type[BaseModel] | None, str]:
-    """Return the pydantic model of a field, and ``[]`` if the field is a list of that model.
+    """Return (pydantic model of a field, ``[]`` if the field is a list of that model).
 
-    The model is None, and the text empty, for any other field.
+    The model is None if the field has a plain value, and the text is empty if the field is no list.
     """
     model = model_of(annotation)
     if model is not None:
         return model, ""
-    for branch in branches(annotation):
+    for branch in union_members(annotation):
         for arg in getattr(branch, "__args__", ()):
             if isinstance(arg, type) and issubclass(arg, BaseModel):
                 return arg, "[]"

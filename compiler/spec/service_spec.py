@@ -127,8 +127,8 @@ class ServingLayoutSpec(StrictModel):
     """Backend of the all-to-all exchange with experts, under vLLM's name for it. auto uses vLLM's
     default."""
     redundant_experts: int | None = None
-    """Number of additional copies of busy experts. If set, the engine balances experts by load
-    (EPLB)."""
+    """Number of additional copies of experts that receive many tokens. If set, the engine balances
+    the load of the experts (EPLB)."""
 
 
 class ServingLaunchSpec(LaunchSpec):

@@ -10,7 +10,7 @@ comparing them is slow."""
 
 
 _CUTOFF = 0.6
-"""Smallest similarity of a suggested name, as the ratio of difflib, whose default this is."""
+"""Smallest similarity (ratio of difflib) of a suggested name; the default of difflib."""
 
 
 def did_you_mean(
@@ -24,20 +24,21 @@ def did_you_mean(
 
     if len(word) > _MAX_LENGTH:
         return ()
-    folded = {_ignoring_case_and_dashes(name): name for name in names}
-    near = get_close_matches(_ignoring_case_and_dashes(word), folded, n=most, cutoff=cutoff)
+    folded = {_fold_case_and_dashes(name): name for name in names}
+    near = get_close_matches(_fold_case_and_dashes(word), folded, n=most, cutoff=cutoff)
     return tuple(folded[name] for name in near)
 
 
-def same_numbers(word: str, name: str) -> bool:
-    """Return True if both names contain the same numbers, so that ``word`` may be a misspelling.
+def has_same_numbers(word: str, name: str) -> bool:
+    """Return True if both names contain the same numbers.
 
-    ``llama3-70b`` may mean llama-3-70b, but ``gemma-7b`` is another model than gemma-3-27b.
+    Only then may ``word`` be a misspelling of ``name``: llama3-70b may mean llama-3-70b, but
+    gemma-7b and gemma-3-27b are different models.
     """
     import re
 
     return re.findall(r"[0-9]+", word[:_MAX_LENGTH]) == re.findall(r"[0-9]+", name)
 
 
-def _ignoring_case_and_dashes(name: str) -> str:
+def _fold_case_and_dashes(name: str) -> str:
     return name.lower().replace("-", "_")

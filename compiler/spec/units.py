@@ -18,8 +18,8 @@ _WORDS = re.compile(r"([0-9]{1,30}(?:\.[0-9]{1,30})?) ?([A-Za-z%/]+)")
 class Quantity:
     """Kind of quantity, such as a time: a number in the base unit, or text with a unit.
 
-    As the metadata of an Annotated type, it makes pydantic reject bools, and quoted numbers without
-    a unit, with an error of type ``quantity``.
+    As metadata of an Annotated type, a Quantity makes pydantic reject bools, and quoted numbers
+    without a unit. The pydantic error has the type ``quantity``.
     """
 
     what: str

@@ -13,14 +13,14 @@ from parc.compiler.tools.importers.formats import Settings, importers
 from parc.compiler.tools.importers.import_files import import_formats
 from parc.compiler.tools.importers.launch_commands import srun_flags
 from parc.compiler.tools.importers.script_commands import (
-    SET_BY_LAUNCHERS,
     exported_variables,
     is_own_script,
     other_commands,
     starts_program,
 )
+from parc.compiler.tools.importers.setup_commands import SET_BY_LAUNCHERS
 from parc.compiler.tools.importers.shell_words import shell_words
-from parc.compiler.tools.lint.launch_lines import directives
+from parc.compiler.tools.lint.launch_lines import directive_options
 from parc.compiler.tools.lint.script import read_script
 from parc.compiler.topology.readers.registry import detect_format
 
@@ -50,7 +50,7 @@ class LaunchDiff:
 
     @property
     def has_changes(self) -> bool:
-        """True if the output does something else than the launch file."""
+        """True if the launch file and the output folder start different jobs."""
         return any((self.arguments, self.environment, self.directives, self.commands))
 
     def sections(self) -> tuple[Section, ...]:
@@ -100,13 +100,13 @@ def is_launch(text: str) -> bool:
 
 
 def diff_launch(old: str, text: str, new: str, files: Mapping[str, str]) -> LaunchDiff:
-    """Return what changes if the output ``files`` run instead of the launch file ``text``.
+    """Return the differences between a launch file and an output folder.
 
     Args:
         old: name of the launch file.
-        text: its content.
-        new: name of the output.
-        files: path -> text of each file of the output.
+        text: content of the launch file.
+        new: name of the output folder.
+        files: text of each file in the output folder, by path.
     """
     found = next(_settings(text, old), None)
     name, settings, theirs = found if found is not None else ("", None, {})
@@ -129,6 +129,7 @@ def diff_launch(old: str, text: str, new: str, files: Mapping[str, str]) -> Laun
     written = {
         key: value for path in scripts for key, value in _directives(scripts[path], path).items()
     }
+    lines = {line for script in scripts.values() for line in script.split("\n")}
     defaults = settings.defaults if settings is not None else {}
     return LaunchDiff(
         old=old,
@@ -138,7 +139,9 @@ def diff_launch(old: str, text: str, new: str, files: Mapping[str, str]) -> Laun
         environment=tuple(_changes(launched, emitted, {})) if whole else (),
         # A file without directives, such as a script or a config, requests nothing.
         directives=tuple(_changes(requested, written, {})) if requested else (),
-        commands=tuple(f"line {line}: {command}" for line, command in other_commands(text, old)),
+        commands=tuple(
+            f"line {line}: {command}" for line, command in other_commands(text, old, lines)
+        ),
     )
 
 
@@ -148,7 +151,7 @@ def _is_launch_file(path: str) -> bool:
 
 
 def _settings(text: str, name: str) -> Iterator[tuple[str, Settings, Mapping[str, str]]]:
-    """Yield (framework, its settings, setting -> value) if the text sets some of a framework."""
+    """Yield (framework, settings table, values) for each framework that ``text`` configures."""
     for one in importers():
         values = one.settings.read(text, name) if one.settings is not None else {}
         if one.settings is not None and values:
@@ -158,7 +161,7 @@ def _settings(text: str, name: str) -> Iterator[tuple[str, Settings, Mapping[str
 def _changes(
     old: Mapping[str, str], new: Mapping[str, str], defaults: Mapping[str, str]
 ) -> Iterator[Change]:
-    """Yield the settings that differ; an absent setting has its value in ``defaults``."""
+    """Yield the settings that differ; ``defaults`` has the values of absent settings."""
     for name in sorted(old.keys() | new.keys()):
         default = defaults.get(name)
         before, after = old.get(name, default), new.get(name, default)
@@ -190,9 +193,13 @@ def _environment(text: str, name: str) -> dict[str, str]:
 
 
 def _directives(text: str, name: str) -> dict[str, str]:
-    """Return directive -> value, with the container flags of srun."""
+    """Return the values of the ``#SBATCH`` directives and of the container flags of srun."""
     script = read_script(text, name)
-    found = {_LONG.get(one.name, one.name): one.value for one in directives(script)}
+    found = {_LONG.get(one.name, one.name): one.value for one in directive_options(script)}
+    gpus = re.fullmatch(r"gpu:(?:\S+:)?([0-9]+)", found.get("--gres", ""))
+    if gpus is not None:  # the same request as --gpus-per-node
+        del found["--gres"]
+        found["--gpus-per-node"] = gpus[1]
     for flag in srun_flags(list(script.words)):
         if flag.name in ("--container-image", "--container-mounts") and flag.values:
             mounts = flag.values[0].text.split(",")

@@ -43,12 +43,12 @@ class NodeNumbering:
     block that fits into one."""
 
 
-def arrangements(
+def named_host_orders(
     cluster: Cluster, numbering: NodeNumbering
 ) -> Iterator[tuple[str, tuple[Host, ...]]]:
-    """Yield (name, host of every node rank) for each named order of hosts.
+    """Yield (name, hosts by node rank) for each named order of hosts.
 
-    Several orders may share a name.
+    Several orders may have the same name.
     """
     # Large racks fit more whole blocks, so starting with them can avoid a split block.
     for racks in _rack_orders(cluster.racks):
@@ -57,24 +57,27 @@ def arrangements(
             yield name, _pack_blocks(racks, numbering, numbering.hosts_together)[: numbering.nodes]
             continue
         stage = _pack_blocks(racks, numbering, numbering.nodes // numbering.pp)
-        yield STAGES, _by_node_rank(stage, _stage_major(numbering))
+        yield STAGES, _hosts_by_node_rank(stage, _stage_major_node_ranks(numbering))
         replica = _pack_blocks(racks, numbering, numbering.pp * _hosts_per_slice(numbering))
-        yield REPLICAS, _by_node_rank(replica, _replica_major(numbering))
-    yield NAMES, name_order(cluster)[: numbering.nodes]
+        yield REPLICAS, _hosts_by_node_rank(replica, _replica_major_node_ranks(numbering))
+    yield NAMES, hosts_by_name(cluster)[: numbering.nodes]
 
 
-def name_order(cluster: Cluster) -> tuple[Host, ...]:
+def hosts_by_name(cluster: Cluster) -> tuple[Host, ...]:
     """Return the usable hosts sorted as Slurm numbers them: by name, n2 before n10."""
     return tuple(sorted(cluster.hosts, key=lambda host: natural_key(host.name)))
 
 
 def _rack_orders(racks: tuple[Rack, ...]) -> list[tuple[Rack, ...]]:
-    """Return the racks as in the spec and, if their sizes differ, also the largest rack first."""
+    """Return the orders of the racks to try: as in the spec, and by descending number of hosts.
+
+    The second order is omitted if it equals the first.
+    """
     largest_first = tuple(sorted(racks, key=lambda rack: -len(rack.hosts)))
     return [racks] if largest_first == racks else [racks, largest_first]
 
 
-def _stage_major(numbering: NodeNumbering) -> list[int]:
+def _stage_major_node_ranks(numbering: NodeNumbering) -> list[int]:
     """Return all node ranks, pipeline stage by pipeline stage."""
     inner, span = numbering.pp_stride, numbering.pp_stride * numbering.pp
     return [
@@ -85,7 +88,7 @@ def _stage_major(numbering: NodeNumbering) -> list[int]:
     ]
 
 
-def _replica_major(numbering: NodeNumbering) -> list[int]:
+def _replica_major_node_ranks(numbering: NodeNumbering) -> list[int]:
     """Return all node ranks, replica by replica.
 
     A slice is a number of consecutive hosts of each stage. All stages of the first slice come
@@ -106,13 +109,13 @@ def _replica_major(numbering: NodeNumbering) -> list[int]:
 
 
 def _hosts_per_slice(numbering: NodeNumbering) -> int:
-    """Return the number of hosts per stage that ``_replica_major`` keeps together."""
+    """Return the number of hosts per stage that ``_replica_major_node_ranks`` keeps together."""
     # The hosts to keep together, if they divide the stride between stages; else their gcd.
     return gcd(numbering.hosts_together, numbering.pp_stride)
 
 
-def _by_node_rank(hosts: tuple[Host, ...], order: Sequence[int]) -> tuple[Host, ...]:
-    """Return the hosts by node rank: ``hosts[i]`` gets the node rank ``order[i]``."""
+def _hosts_by_node_rank(hosts: tuple[Host, ...], order: Sequence[int]) -> tuple[Host, ...]:
+    """Return the hosts sorted by node rank; ``hosts[i]`` has the node rank ``order[i]``."""
     # If there are more hosts than node ranks, the last hosts stay idle.
     placed = dict(zip(order, hosts, strict=False))
     return tuple(placed[node] for node in range(len(placed)))
@@ -129,7 +132,7 @@ def _pack_blocks(racks: tuple[Rack, ...], numbering: NodeNumbering, block: int) 
     rest: list[Host] = []
     for rack in racks:
         whole: list[Host] = []
-        for hosts in _domains_or_rack(rack, numbering.hosts_together):
+        for hosts in _split_rack_into_domains(rack, numbering.hosts_together):
             fitting = len(hosts) // numbering.hosts_together * numbering.hosts_together
             whole += hosts[:fitting]
             rest += hosts[fitting:]
@@ -139,10 +142,10 @@ def _pack_blocks(racks: tuple[Rack, ...], numbering: NodeNumbering, block: int) 
     return (*blocks, *units, *rest)
 
 
-def _domains_or_rack(rack: Rack, hosts_together: int) -> list[list[Host]]:
-    """Return the hosts of each NVLink domain of a rack, or all hosts of the rack as one list.
+def _split_rack_into_domains(rack: Rack, hosts_together: int) -> list[list[Host]]:
+    """Return one list of hosts per NVLink domain of a rack, or one list with all of its hosts.
 
-    Domains are used if at least one of them has ``hosts_together`` or more hosts.
+    The rack is not split if all of its domains have fewer than ``hosts_together`` hosts.
     """
     domains = [list(hosts) for _, hosts in groupby(rack.hosts, key=lambda host: host.nvlink_domain)]
     # A unit larger than every domain has to span domains anyway.
@@ -150,16 +153,16 @@ def _domains_or_rack(rack: Rack, hosts_together: int) -> list[list[Host]]:
 
 
 def gpu_order(node: NodeType, meshes: tuple[Mesh, ...], ranks_per_node: int) -> tuple[int, ...]:
-    """Return the GPU of every local rank; empty if the order of the driver is as good.
+    """Return the GPU number of each local rank; empty to keep the order of the driver.
 
-    If NVLink connects all GPUs of a host, all pairs are equally near. Over PCIe, the ranks of a
-    group inside a host should share a NUMA node, and then a NIC. The GPUs are therefore sorted by
-    NUMA node (in order of first appearance), then nearest NIC, then number. The result is empty if
-    some GPUs are idle (the scheduler chooses which), if the wiring of the host is unknown, or if
-    the new order lets no more groups share a NUMA node.
+    The result sorts the GPUs by NUMA node, then nearest NIC, then number, so that the ranks of a
+    process group inside a host share a NUMA node. The result is empty if this order puts no
+    additional group on a single NUMA node, if NVLink connects all GPUs of the host, if the NUMA
+    nodes are unknown, or if some GPUs are idle (the scheduler chooses them).
     """
     if node.nvlink_domain >= node.gpus or ranks_per_node != node.gpus or not node.gpu_numa:
         return ()
+    # NUMA nodes are sorted by their first GPU, to stay close to the order of the driver.
     first = {numa: node.gpu_numa.index(numa) for numa in node.gpu_numa}
     # Without NICs all names are equal, and the sort falls back to the device number.
     nics = node.gpu_nics or ("",) * node.gpus
@@ -198,8 +201,8 @@ def _count_groups_across_numa(
 def engine_hosts(layout: ServingLayout, host_gpus: int) -> int | None:
     """Return the least number of hosts for one engine; None if no number of hosts fits evenly.
 
-    A host must contain whole tensor-parallel groups, or a group must fill whole hosts. The same
-    condition holds for data-parallel ranks.
+    Each host must contain whole tensor-parallel groups, or each group must fill whole hosts. The
+    GPUs of a data-parallel rank must fit in the same way.
     """
     gpus = layout.engine_gpus
     if gpus <= host_gpus:
@@ -207,25 +210,25 @@ def engine_hosts(layout: ServingLayout, host_gpus: int) -> int | None:
     fewest = -(-gpus // host_gpus)
     # More hosts than necessary, with idle GPUs, may be needed to split the groups evenly.
     for hosts in range(fewest, gpus + 1):
-        if gpus % hosts == 0 and _is_aligned(layout, gpus // hosts):
+        if gpus % hosts == 0 and _has_aligned_groups(layout, gpus // hosts):
             return hosts
     return None
 
 
-def _is_aligned(layout: ServingLayout, local: int) -> bool:
-    """Return True if ``local`` ranks per host divide the engine's groups evenly.
+def _has_aligned_groups(layout: ServingLayout, local: int) -> bool:
+    """Return True if hosts with ``local`` ranks each split the groups of an engine evenly.
 
-    A tensor-parallel group or data-parallel rank must fill whole hosts, or a host must contain a
-    whole number of them.
+    The groups are its tensor-parallel groups and the GPUs of each data-parallel rank. A group must
+    fill whole hosts, or a host must contain whole groups.
     """
     blocks = (layout.tp, layout.rank_gpus)
     return all(local % block == 0 or block % local == 0 for block in blocks)
 
 
 def service_hosts(layout: ServingLayout, host_gpus: int) -> int | None:
-    """Return the number of hosts for all engines together; None if no engine fits evenly.
+    """Return the number of hosts that all engines need together; None if no engine fits evenly.
 
-    Every host gets the same number of engines.
+    If engines share hosts, every host gets the same number of engines.
     """
     each = engine_hosts(layout, host_gpus)
     if each is None or each > 1:
@@ -239,7 +242,7 @@ def service_hosts(layout: ServingLayout, host_gpus: int) -> int | None:
 
 
 def replica_counts(layout: ServingLayout, host_gpus: int, hosts: int) -> tuple[int, ...]:
-    """Return the numbers of replicas that fit evenly on at most ``hosts`` hosts, ascending."""
+    """Return all numbers of replicas that fit evenly on ``hosts`` hosts or fewer, ascending."""
     each = engine_hosts(layout, host_gpus)
     if each is None:
         return ()
@@ -251,8 +254,8 @@ def replica_counts(layout: ServingLayout, host_gpus: int, hosts: int) -> tuple[i
     return tuple(sorted(counts))
 
 
-def local_ranks(layout: ServingLayout, host_gpus: int) -> int:
-    """Return the number of ranks per host.
+def serving_ranks_per_host(layout: ServingLayout, host_gpus: int) -> int:
+    """Return the number of ranks per host of a serving job.
 
     Raises:
         ValueError: the engines do not fit the hosts evenly. Valid layouts always fit.

@@ -1,4 +1,4 @@
-"""Slurm host lists: ``r[01-02]n[01-16],login1`` to names and back.
+"""Conversion of Slurm host lists, such as ``r[01-02]n[01-16],login1``, to host names and back.
 
 As in Slurm, the first number of a range sets the number of digits (``[01-100]`` is 01 to 100),
 several brackets are a product in which the last one varies fastest, and names keep the order of the
@@ -15,12 +15,12 @@ from itertools import groupby, product
 from math import prod
 
 MOST_SHOWN = 10**24
-"""Largest number of hosts that a message contains."""
+"""Largest number of hosts that an error message prints."""
 MOST_HOSTS = 200_000
 """Limit on the names of one host list, so that a typing error cannot fill the memory."""
 LONGEST_NAME = 253
 """Longest DNS name in characters (RFC 1035)."""
-_FOREIGN = re.compile(r"[^A-Za-z0-9._,\[\] -]")
+_INVALID_CHARACTER = re.compile(r"[^A-Za-z0-9._,\[\] -]")
 _MARK = re.compile(r"[\[\],]")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _BRACKET = re.compile(r"\[([^\[\]]*)\]")
@@ -35,7 +35,7 @@ Part = str | list[str]
 
 
 class HostlistError(ValueError):
-    """Error in a host list; ``column`` is its first character, counted from 1."""
+    """Error in a host list; ``column`` is the first wrong character, counted from 1."""
 
     def __init__(self, message: str, column: int, length: int = 1) -> None:
         """Store the message, the column of the error, and how many characters are wrong."""
@@ -65,7 +65,7 @@ def expand(text: str, most: int = MOST_HOSTS) -> list[str]:
         if len(hosts) + count > most:
             # A product of many brackets can have more digits than Python prints.
             shown = min(len(hosts) + count, MOST_SHOWN)
-            message = f"{shown} hosts or more, over the limit of {most}"
+            message = f"at least {shown} hosts; the limit is {most}"
             raise TooManyHosts(message, column, len(item))
         names = _expand_item(item, column)
         # Names of an item differ only in digits, so two of them represent all.
@@ -76,26 +76,26 @@ def expand(text: str, most: int = MOST_HOSTS) -> list[str]:
 
 
 def compress(names: Iterable[str]) -> str:
-    """Return a short host list of ``names`` in natural order (n2 before n10), without duplicates.
+    """Return a short host list of the distinct ``names``, in natural order (n2 before n10).
 
     ``expand(compress(names))`` is ``sorted(set(names), key=natural_key)``.
     """
-    return fold(natural_sort(set(names)))
+    return compress_in_order(natural_sort(set(names)))
 
 
-def fold(names: Iterable[str]) -> str:
+def compress_in_order(names: Iterable[str]) -> str:
     """Return a short host list that expands to ``names`` in the given order."""
     items: list[tuple[str, ...]] = [tuple(_NUMBER.split(name)) for name in names]
     # Only names with equally many numbers can differ in just one of them.
     alike = (list(group) for _, group in groupby(items, key=len))
-    folded = (item for group in alike for item in _fold_equal_lengths(group))
+    folded = (item for group in alike for item in _merge_equal_lengths(group))
     return ",".join("".join(item) for item in folded)
 
 
 def natural_sort(names: Iterable[str]) -> list[str]:
-    """Return ``names`` in natural order: n2 before n10.
+    """Return ``names`` sorted in natural order: n2 before n10.
 
-    Fast if all names have the same form, such as ``node0001``.
+    Sorting is fast if all names have the same form, such as ``node0001``.
     """
     found = list(names)
     if len({name.translate(_DIGIT_TO_0) for name in found}) == 1:
@@ -104,7 +104,7 @@ def natural_sort(names: Iterable[str]) -> list[str]:
 
 
 def natural_key(name: str) -> tuple[list[str | int], str]:
-    """Return a sort key for natural order: n2 before n10.
+    """Return the sort key of a host name in natural order: n2 before n10.
 
     Names that differ only in zero padding are ordered as text.
     """
@@ -115,13 +115,13 @@ def natural_key(name: str) -> tuple[list[str | int], str]:
 
 def _check_characters(text: str) -> None:
     """Raise HostlistError if ``text`` contains a character that no host list may contain."""
-    found = _FOREIGN.search(text)
+    found = _INVALID_CHARACTER.search(text)
     if found:
         raise HostlistError(f"{found[0]!r} is not allowed in a host name", found.start() + 1)
 
 
 def _split_items(text: str) -> Iterator[tuple[int, str]]:
-    """Yield (column, item) for each part of ``text`` between commas that are outside brackets."""
+    """Yield (column, item) for each item of a host list; commas in brackets separate no items."""
     start, opened = 0, 0
     for found in _MARK.finditer(text):
         index = found.start()
@@ -204,8 +204,11 @@ def _check_name(name: str, column: int, length: int) -> None:
         raise HostlistError(message, column, length)
 
 
-def _fold_equal_lengths(items: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Merge neighbouring names that differ in a single number, starting with the last number."""
+def _merge_equal_lengths(items: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Merge neighbouring names that differ in a single number; the last number is tried first.
+
+    Each name is split into text and numbers. All names have equally many parts.
+    """
     for index in range(len(items[0]) - 2, 0, -2):
         alike = groupby(items, key=partial(_without_number, index))
         items = [
@@ -224,9 +227,9 @@ def _merge_numbers(numbers: list[str], rest: tuple[str, ...], index: int) -> tup
 
 
 def _compress_numbers(numbers: list[str]) -> Iterator[str]:
-    """Yield the ranges of sorted numbers: ``01, 02, 03, 07`` -> ``01-03``, ``07``.
+    """Yield the ranges of consecutive numbers: ``01, 02, 03, 07`` -> ``01-03``, ``07``.
 
-    All numbers of a range are zero-padded to the number of digits of the first.
+    All numbers of a range are zero-padded to the number of digits of the first number.
     """
     first = last = numbers[0]
     for number in numbers[1:]:

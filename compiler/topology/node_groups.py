@@ -14,12 +14,12 @@ from math import gcd, prod
 from parc.compiler.ir.placement import Mesh
 
 MOST_KEPT = 16
-"""Cached families of groups. A plan has fewer, so one plan never evicts its own entries."""
+"""Number of cached results. One plan has fewer, so it never evicts its own entries."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeGroups:
-    """Process groups over some axes of one mesh, as sequences of node ranks."""
+    """Process groups over some axes of one mesh, each as a sequence of node ranks."""
 
     size: int
     """Ranks in one group."""
@@ -28,12 +28,13 @@ class NodeGroups:
     parallel: int
     """Number of equal groups that one entry of ``visits`` represents."""
     visits: tuple[tuple[int, ...], ...]
-    """Node rank of every member, in rank order; empty if every group is inside a host."""
+    """Node rank of every member, in rank order, for each group; empty if every group is inside a
+    host."""
 
 
 @dataclass(frozen=True, slots=True)
 class _MergedAxis:
-    """Neighbouring axes, all inside or all outside the group, merged into one axis."""
+    """Neighbouring mesh axes that are all in the process group, or all not, merged into one."""
 
     member: bool
     stride: int
@@ -41,16 +42,19 @@ class _MergedAxis:
 
 
 def ranks_per_node(gpus: int, world: int) -> int:
-    """Return the number of ranks per host: the largest divisor of ``world`` up to ``gpus``."""
+    """Return the number of ranks per host: the largest divisor of ``world`` that is <= ``gpus``.
+
+    ``world`` is the number of ranks of the job, ``gpus`` the number of GPUs per host.
+    """
     return next(ranks for ranks in range(min(gpus, world), 0, -1) if world % ranks == 0)
 
 
 @lru_cache(maxsize=MOST_KEPT)
 def node_groups(mesh: Mesh, names: tuple[str, ...], ranks_per_node: int) -> NodeGroups:
-    """Return the process groups over the axes ``names`` as sequences of node ranks.
+    """Return the process groups over the mesh axes ``names``, each as a sequence of node ranks.
 
     ``ranks_per_node`` must divide the world size. The result is cached, because placement, checks,
-    rank map and report all use the same few families of groups.
+    rank map and report use the same few groups.
     """
     merged = _merge_axes(mesh, names)
     inside = [axis for axis in merged if axis.member]
@@ -62,16 +66,16 @@ def node_groups(mesh: Mesh, names: tuple[str, ...], ranks_per_node: int) -> Node
     # together and visit the same hosts.
     parallel = gcd(ranks_per_node, *(axis.stride for axis in inside))
     units_per_node = ranks_per_node // parallel
-    members = _offsets(inside, parallel)
-    bases = _offsets([axis for axis in merged if not axis.member], parallel)
+    members = _offsets_in_grains(inside, parallel)
+    bases = _offsets_in_grains([axis for axis in merged if not axis.member], parallel)
     visits = tuple(tuple((base + member) // units_per_node for member in members) for base in bases)
     return NodeGroups(size, count, parallel, visits)
 
 
 def _merge_axes(mesh: Mesh, names: tuple[str, ...]) -> list[_MergedAxis]:
-    """Return the axes of ``mesh`` that have more than one rank.
+    """Return the axes of ``mesh`` that have more than one rank, merged where possible.
 
-    Neighbouring axes that are both in ``names``, or both not, are merged into one.
+    Two neighbouring axes are merged if both are in ``names``, or if neither is.
     """
     merged: list[_MergedAxis] = []
     inside = mesh.select_axes(*names)
@@ -87,16 +91,17 @@ def _merge_axes(mesh: Mesh, names: tuple[str, ...]) -> list[_MergedAxis]:
     return merged
 
 
-def _offsets(axes: list[_MergedAxis], grain: int) -> list[int]:
-    """Return the offsets of all positions along ``axes``, in units of ``grain`` ranks.
+def _offsets_in_grains(axes: list[_MergedAxis], grain: int) -> list[int]:
+    """Return the rank offsets of all positions along ``axes``, divided by ``grain``.
 
-    The first axis varies fastest. The grain is the number of consecutive ranks whose process groups
-    span the same hosts. If the stride of an axis is less than the grain, the axis is the first one
-    of the mesh and not an axis of the group. It ends at a multiple of the grain, because the grain
-    divides the stride of the next axis.
+    The first axis varies fastest. ``grain`` is the number of consecutive ranks whose process groups
+    span the same hosts; positions inside one grain are counted once.
     """
     units = [0]
     for axis in axes:
+        # Only the first axis of the mesh can have a stride below the grain, and only if it is not
+        # an axis of the group. Its end is a multiple of the grain, because the grain divides the
+        # stride of the next axis.
         whole = axis.stride % grain == 0
         stride = axis.stride // grain if whole else 1
         size = axis.size if whole else axis.stride * axis.size // grain

@@ -16,8 +16,8 @@ class TreeLevel:
     name: str
     """One of device, nvlink_domain, host, rail, or the name of a tier of switches."""
     gpus: int
-    """Largest number of GPUs below one switch or in one domain of the level; a rail has its share
-    of a leaf."""
+    """Largest number of GPUs below one switch or in one domain of the level. A rail has the GPUs of
+    the largest leaf, divided by the number of rails."""
     gb_per_s_per_gpu: float
     """Decimal GB/s per GPU, one direction, if all GPUs send across this level at once."""
     latency_seconds: float
@@ -27,13 +27,13 @@ class TreeLevel:
 
 
 def tree_levels(cluster: Cluster) -> tuple[TreeLevel, ...]:
-    """Return all levels of the cluster, the nearest first.
+    """Return the levels of the cluster tree from device to top switch, the nearest first.
 
-    The levels are: device, host, NVLink domain, rail, tiers of switches. An NVLink domain of
-    several hosts comes after the host, a smaller one before it. The rate of a tier, per GPU, is the
-    rate of the NICs per GPU, divided by the oversubscription of all lower tiers. GPUs with the same
-    index in their hosts are on one rail, one switch apart. Traffic between GPUs of different rails
-    below one leaf also needs a hop over NVLink; the rate of the leaf does not include that hop.
+    The levels are device, host, NVLink domain, rail and tiers of switches. An NVLink domain of
+    several hosts comes after the host, a smaller domain before it. The rate per GPU of a tier is
+    the rate of the NICs per GPU, divided by the oversubscription of all lower tiers. GPUs with the
+    same index in their hosts are on one rail: one switch connects them. Traffic between GPUs of
+    different rails below one leaf also needs a hop over NVLink, which the rate of the leaf ignores.
     """
     node, rate = cluster.node, cluster.node.network_gb_per_s_per_gpu
     inside = [TreeLevel("device", 1, cluster.gpu.memory_gb_per_s, 0.0, 1.0)]
@@ -60,33 +60,33 @@ def tree_levels(cluster: Cluster) -> tuple[TreeLevel, ...]:
 
 def _most_hosts(cluster: Cluster, level: int) -> int:
     """Return the number of hosts below the largest switch of a level."""
-    return max(Counter(zones(cluster.hosts, level)).values(), default=0)
+    return max(Counter(number_switches(cluster.hosts, level)).values(), default=0)
 
 
 def common_switch_level(one: Host, other: Host) -> int:
     """Return the level of the lowest common switch of two hosts, as an index in ``Cluster.levels``.
 
-    Level 0 is the leaf, also for a host and itself. The result is ``len(levels)`` if the hosts have
-    no common switch.
+    Level 0 is the leaf switch; it is also the result if both hosts are the same. The result is
+    ``len(Cluster.levels)`` if the hosts have no common switch.
     """
     depth = len(one.path)
     same = (level for level in range(depth) if one.path[level:] == other.path[level:])
     return next(same, depth)
 
 
-def zones(hosts: Iterable[Host], level: int) -> tuple[int, ...]:
-    """Return the number of the switch above each host at ``level``.
+def number_switches(hosts: Iterable[Host], level: int) -> tuple[int, ...]:
+    """Return, for each host, the number of the switch above it at ``level``.
 
-    Switches are numbered by first appearance. A switch is identified by its whole path upward,
-    because two pods may each have a leaf1. The result is the input of
+    Switches are numbered from 0 by first appearance. The result is the argument ``zone`` of
     ``uplinks.messages_leaving_zones``.
     """
+    # The key is the whole path upward, because two pods may each have a switch called leaf1.
     numbers: dict[tuple[str, ...], int] = {}
     return tuple(numbers.setdefault(host.path[level:], len(numbers)) for host in hosts)
 
 
-def connected_hosts(cluster: Cluster, level: int) -> dict[tuple[str, ...], int]:
-    """Return the number of hosts below each switch at ``level``, by the path of the switch.
+def count_hosts_below_switches(cluster: Cluster, level: int) -> dict[tuple[str, ...], int]:
+    """Return the number of hosts below each switch at ``level``, keyed by the switch's path.
 
     Spare and unavailable hosts count, because uplinks are built for all hosts of a switch.
     """
@@ -104,10 +104,10 @@ def connected_hosts(cluster: Cluster, level: int) -> dict[tuple[str, ...], int]:
 
 
 def uplink_gb_per_s(cluster: Cluster, hosts: int, level: int) -> float:
-    """Return the rate of the uplink of a switch in decimal GB/s, one direction.
+    """Return the rate of the uplinks of a switch in decimal GB/s, one direction.
 
-    The switch is at ``level`` above ``hosts`` hosts. The rate is that of all NICs below it, divided
-    by the oversubscription of every level up to its own.
+    The switch is at ``level`` above ``hosts`` hosts. The result is the sum of the rates of all NICs
+    below the switch, divided by the oversubscription of each level up to ``level``.
     """
     rate = hosts * cluster.node.nics * cluster.node.nic_gbps / 8
     for tier in cluster.levels[: level + 1]:
@@ -115,12 +115,12 @@ def uplink_gb_per_s(cluster: Cluster, hosts: int, level: int) -> float:
     return rate
 
 
-def domain_names(rack: str, hosts: list[str], hosts_per_domain: int) -> list[str]:
+def nvlink_domain_names(rack: str, hosts: list[str], hosts_per_domain: int) -> list[str]:
     """Return the name of the NVLink domain of every host of a rack.
 
-    If domains end at the host, a domain has the name of its host. Otherwise the rack is divided, in
-    order, into domains of ``hosts_per_domain`` hosts. They are called ``<rack>`` if there is only
-    one, else ``<rack>.0``, ``<rack>.1`` and so on.
+    A domain of a single host has the name of the host. Otherwise the rack is divided, in order,
+    into domains of ``hosts_per_domain`` hosts. A single domain is called ``<rack>``; several
+    domains are called ``<rack>.0``, ``<rack>.1`` and so on.
     """
     if hosts_per_domain <= 1:
         return hosts

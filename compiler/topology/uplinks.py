@@ -1,8 +1,8 @@
-"""Messages that leave a zone (a switch or an NVLink domain), counted from the groups that it cuts.
+"""Messages of process groups that leave a zone. A zone is a switch or an NVLink domain.
 
 In a ring each member sends to the next one in rank order, so a zone sends one message for every
-ring edge that leaves it (Patarasuk and Yuan 2009). In an all-to-all each member inside sends to
-each member outside. In a pipeline activations go to the next stage and gradients come back.
+ring edge that leaves the zone (Patarasuk and Yuan 2009). In an all-to-all each member inside sends
+to each member outside. In a pipeline activations go to the next stage and gradients come back.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ Pattern = Literal["ring", "line", "all-to-all"]
 
 @dataclass(frozen=True)
 class Flow:
-    """Messages between node ranks that one family of process groups sends per step."""
+    """Messages per step between the node ranks of the process groups over some mesh axes."""
 
     unit_bytes: float
     """Bytes of one message."""
     exposure: float
-    """Fraction of the time that is not overlapped with compute, 0 to 1."""
+    """Fraction of the communication time that is not overlapped with compute, 0 to 1."""
     parallel: int
-    """Number of equal messages that one entry represents."""
+    """Number of equal messages that one entry of the lists below represents."""
     senders: tuple[int, ...]
     receivers: tuple[int, ...]
-    """Ring and line: sending and receiving node rank of every message between hosts, in two
-    lists."""
+    """Ring and line: message ``i`` goes from the node rank ``senders[i]`` to ``receivers[i]``.
+    Messages inside a host are omitted."""
     member_nodes: tuple[tuple[int, ...], ...]
     """All-to-all: node rank of every member of every group."""
 
@@ -47,11 +47,11 @@ class Flow:
         return Counter({node: count * self.parallel for node, count in egress.items() if count})
 
 
-def flow(groups: NodeGroups, pattern: Pattern, rank_bytes: float, exposure: float) -> Flow:
-    """Return the messages between node ranks that ``groups`` send in one step.
+def build_flow(groups: NodeGroups, pattern: Pattern, rank_bytes: float, exposure: float) -> Flow:
+    """Return the messages between node ranks that the process groups send in one step.
 
-    ``rank_bytes`` is the number of bytes that each rank sends per step; ``exposure`` is the
-    fraction of the time that compute does not hide.
+    ``rank_bytes`` is the number of bytes that each rank sends per step. ``exposure`` is the
+    fraction of the communication time that is not overlapped with compute.
     """
     if pattern == "all-to-all":
         # A rank sends an equal part to each of the other members.
@@ -76,9 +76,10 @@ def flow(groups: NodeGroups, pattern: Pattern, rank_bytes: float, exposure: floa
 def messages_leaving_zones(flow: Flow, zone: Sequence[int]) -> Counter[int]:
     """Return the number of messages that leave each zone (a switch or an NVLink domain).
 
-    ``zone`` lists the zone of every node rank. Multiply by ``flow.unit_bytes`` for bytes.
+    ``zone[i]`` is the number of the zone that contains node rank ``i``. Each message has
+    ``flow.unit_bytes`` bytes.
     """
-    egress = Counter(map(zone.__getitem__, _senders_across_zones(flow, zone)))
+    egress = Counter(map(zone.__getitem__, _nodes_sending_across_zones(flow, zone)))
     for visit in flow.member_nodes:
         inside = Counter(map(zone.__getitem__, visit))
         if len(inside) > 1:
@@ -87,15 +88,15 @@ def messages_leaving_zones(flow: Flow, zone: Sequence[int]) -> Counter[int]:
     return Counter({name: count * flow.parallel for name, count in egress.items()})
 
 
-def messages_leaving_hosts(flow: Flow, zone: Sequence[int]) -> Counter[int]:
-    """Return how many messages each node rank sends out of its zone.
+def zone_egress_by_node(flow: Flow, zone: Sequence[int]) -> Counter[int]:
+    """Return the number of messages that each node rank sends to node ranks outside of its zone.
 
-    ``zone`` lists the zone (a switch or an NVLink domain) of every node rank.
+    ``zone[i]`` is the number of the zone (a switch or an NVLink domain) of node rank ``i``.
     """
     # No two node ranks share a zone, so the cached counts apply to any order of hosts.
     if len(set(zone)) == len(zone):
         return flow.node_egress
-    egress = Counter(_senders_across_zones(flow, zone))
+    egress = Counter(_nodes_sending_across_zones(flow, zone))
     for visit in flow.member_nodes:
         inside = Counter(map(zone.__getitem__, visit))
         if len(inside) > 1:
@@ -104,8 +105,8 @@ def messages_leaving_hosts(flow: Flow, zone: Sequence[int]) -> Counter[int]:
     return Counter({node: count * flow.parallel for node, count in egress.items()})
 
 
-def _senders_across_zones(flow: Flow, zone: Sequence[int]) -> Iterator[int]:
-    """Yield the sending node rank of every ring or pipeline message that leaves its zone.
+def _nodes_sending_across_zones(flow: Flow, zone: Sequence[int]) -> Iterator[int]:
+    """Yield the sending node rank of every ring or pipeline message between two zones.
 
     A zone is a switch or an NVLink domain.
     """

@@ -67,9 +67,9 @@ class MeshSizes:
 
 
 def derive_mesh_groups(sizes: MeshSizes, families: tuple[str, ...]) -> dict[str, Groups]:
-    """Return name -> process groups on a mesh of the given sizes, for each name in ``families``.
+    """Return the process groups of each family in ``families``, by name of the family.
 
-    The keys of DENSE are the names for dense layers, those of SPARSE for experts.
+    Families in DENSE consist of the ranks of dense layers, those in SPARSE of the ranks of experts.
     """
     outer = (("pp", sizes.pp), ("dp_replicate", sizes.dp_replicate))
     dense: Axes = (*outer, ("dp_shard", sizes.dp_shard), ("cp", sizes.cp), ("tp", sizes.tp))
@@ -85,20 +85,21 @@ def derive_mesh_groups(sizes: MeshSizes, families: tuple[str, ...]) -> dict[str,
 def _groups_along(mesh: Axes, axes: tuple[str, ...]) -> Groups:
     """Return the groups of ranks that differ only in their coordinates along ``axes``.
 
-    The result has the members of rank 0's group and the first rank of each group, both ascending.
+    The result consists of the ranks in the group of rank 0, and the first rank of every group, both
+    in ascending order.
     """
     # Stride of an axis: the product of the sizes of all faster axes, as in init_device_mesh.
     steps = {
         axis: prod(size for _, size in mesh[place + 1 :]) for place, (axis, _) in enumerate(mesh)
     }
 
-    def offsets(inside: bool) -> list[int]:
+    def rank_offsets(inside: bool) -> list[int]:
         chosen = [(size, steps[axis]) for axis, size in mesh if (axis in axes) is inside]
         # The last axis varies fastest in product(), so the sums are in ascending order.
         walks = product(*(range(0, size * step, step) for size, step in chosen))
         return [sum(walk) for walk in walks]
 
-    return Groups(offsets(True), offsets(False))
+    return Groups(rank_offsets(True), rank_offsets(False))
 
 
 def positive_sizes(file: str, sizes: Mapping[str, Any]) -> dict[str, int]:

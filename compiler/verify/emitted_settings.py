@@ -1,7 +1,7 @@
 """Settings in an emitted configuration file, with their lines and a record of which were read.
 
-A verifier reads each setting that it recognizes. ``unread`` then returns the settings that it does
-not recognize, so that a foreign key cannot pass unnoticed.
+A verifier reads each setting that it recognizes. ``unread_settings`` then returns all other
+settings of the file, so that an unknown key is reported.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class EmittedSettings:
     def __init__(self, file: str, tree: Mapping[str, Any], lines: Mapping[str, int]) -> None:
         """Store the leaves of ``tree``; ``lines`` contains the line per dotted path."""
         self.file = file
-        self.values = dict(_leaves(tree, ""))
+        self.values = dict(_flatten_settings(tree, ""))
         self.lines = lines
         self._read: set[str] = set()
 
@@ -41,7 +41,7 @@ class EmittedSettings:
         self._read.add(path)
         return self.values.get(path, default)
 
-    def count(self, path: str, default: int | None = None) -> int:
+    def positive_integer(self, path: str, default: int | None = None) -> int:
         """Return a setting that must be a positive integer; raise Malformed if it is not."""
         value = self.get(path, default)
         if type(value) is not int or not 0 < value <= LARGEST:
@@ -51,13 +51,13 @@ class EmittedSettings:
         return value
 
     def line(self, path: str) -> int:
-        """Return the line of a setting, or of the innermost section around it; 1 without any."""
+        """Return the line of a setting, or of the innermost section that contains it; else 1."""
         while path and path not in self.lines:
             path = path.rpartition(".")[0]
         return self.lines.get(path, 1)
 
     def text(self, path: str) -> str:
-        """Return a setting as findings show it; empty if the file omits it."""
+        """Return a setting as text for findings; empty if the file omits the setting."""
         if path not in self.values:
             return ""
         shown = f"{path} = {self.values[path]!r}"
@@ -74,7 +74,7 @@ class EmittedSettings:
         return Decision(path, value, self.file, self.line(setting), self.text(setting), accepts)
 
     def read(self, path: str, setting: str, default: Any = None) -> Decision:
-        """Return the decision that ``path`` of the plan is equal to ``setting``.
+        """Read ``setting`` from the file, as the value that ``path`` of the plan must have.
 
         Args:
             path: dotted path in the plan.
@@ -84,30 +84,35 @@ class EmittedSettings:
         return self.decide(path, self.get(setting, default), setting)
 
     def expect(self, setting: str, expected: Any, default: Any = None) -> Iterator[Decision]:
-        """Yield a foreign setting if a setting without a plan field is not ``expected``."""
+        """Report a setting for which the plan has no field, unless its value is ``expected``."""
         value = self.get(setting, default)
         if type(value) is not type(expected) or value != expected:
-            yield self.foreign(setting)
+            yield self.unexpected_setting(setting, f"{setting} = {expected!r}")
 
-    def foreign(self, setting: str) -> Decision:
-        """Return the decision that reports a setting which no field of the plan determines."""
-        return self.decide(FOREIGN, self.text(setting) or f"{setting} is not set", setting)
+    def unexpected_setting(self, setting: str, needed: str = "") -> Decision:
+        """Return a report that the file has ``setting``, for which the plan has no field.
 
-    def unread(self) -> Iterator[Decision]:
-        """Yield a foreign setting for each one that was not read."""
+        ``needed`` is the setting that the file needs instead, if it is known.
+        """
+        text = self.text(setting)
+        needed = needed or ("" if text else setting)
+        return Decision(FOREIGN, text, self.file, self.line(setting), text, needed=needed)
+
+    def unread_settings(self) -> Iterator[Decision]:
+        """Yield a report for each setting in the file that the verifier has not read."""
         for setting in self.values:
             if setting not in self._read:
-                yield self.foreign(setting)
+                yield self.unexpected_setting(setting)
 
 
 def translate(names: Mapping[Any, Any], value: Any) -> Any:
-    """Return the plan's name of ``value`` in ``names``; any other value unchanged."""
+    """Return the name that a plan uses for ``value``; ``value`` itself if ``names`` lacks it."""
     # Lists and mappings of a damaged file cannot be keys; False must not be looked up as 0.
     return names.get(value, value) if isinstance(value, str) else value
 
 
 def product(*values: Any) -> float | None:
-    """Return the product of two numbers; None if one is no number, or the product overflows."""
+    """Return the product of ``values``; None if one is no number, or the product overflows."""
     if any(isinstance(one, bool) or not isinstance(one, int | float) for one in values):
         return None
     try:
@@ -150,22 +155,22 @@ def yaml_settings(file: str, text: str) -> EmittedSettings:
 def _yaml_lines(node: Any, prefix: str) -> Iterator[tuple[str, int]]:
     """Yield (dotted path, line) of all keys of a mapping node."""
     for key, value in node.value:
-        path = f"{prefix}{_step(str(key.value))}"
+        path = f"{prefix}{_path_part(str(key.value))}"
         yield path, key.start_mark.line + 1
         if isinstance(value.value, list) and value.value and isinstance(value.value[0], tuple):
             yield from _yaml_lines(value, f"{path}.")
 
 
-def _leaves(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+def _flatten_settings(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for name, value in tree.items():
-        path = f"{prefix}{_step(str(name))}"
+        path = f"{prefix}{_path_part(str(name))}"
         if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{path}.")
+            yield from _flatten_settings(value, f"{path}.")
         else:
             yield path, value
 
 
-def _step(name: str) -> str:
+def _path_part(name: str) -> str:
     # Quoted, because {"a.b": 1} and {"a": {"b": 1}} are different settings.
     return repr(name) if "." in name else name
 
@@ -192,7 +197,7 @@ def json_lines(text: str) -> dict[str, int]:
         elif token in "}]":
             open_paths.pop()
         elif token == ":" and open_paths[-1] is not None:
-            key = _step(json.loads(previous))
+            key = _path_part(json.loads(previous))
             found[f"{open_paths[-1]}.{key}".lstrip(".")] = line
         previous = token
     return found

@@ -13,9 +13,9 @@ SHOWN = 4
 
 
 def verify_host_file(file: str, text: str, hosts: list[str], sink: Sink) -> None:
-    """Report lines of a host file that do not name the host of their node rank (A02).
+    """Report lines of a host file that name another host than the rank map does (A02).
 
-    Line n + 1 must name the host of node rank n; ``hosts`` are the host names of the rank map, by
+    Line n + 1 must name the host of node rank n. ``hosts`` are the host names in the rank map, by
     node rank.
     """
     lines = read_lines(text)
@@ -34,10 +34,10 @@ def verify_host_file(file: str, text: str, hosts: list[str], sink: Sink) -> None
 def verify_numbers(
     file: str, text: str, numbers: tuple[LauncherNumber, ...], job: JobShape, sink: Sink
 ) -> None:
-    """Report each number in ``file`` that is missing or differs from the rank map (A07).
+    """Report each number in ``file`` that is missing or contradicts the rank map (A07).
 
-    ``numbers`` are the patterns to look for. If a pattern matches several times, only its first
-    wrong match is reported.
+    ``numbers`` describe the numbers that the file must contain. If the file contains a number
+    several times, only the first wrong one is reported.
     """
     for one in numbers:
         found, expected = read_numbers(text, one.pattern), job.counts[one.count]
@@ -49,9 +49,9 @@ def verify_numbers(
 
 
 def verify_rendezvous(file: str, text: str, hosts: list[str], sink: Sink) -> None:
-    """Report a rendezvous host in a launch script that is not the host of rank 0 (A07).
+    """Report that the rendezvous host of a launch script is not the host of rank 0 (A07).
 
-    The rendezvous host is the value of the shell variable ``first``.
+    The script sets the rendezvous host in the shell variable ``first``.
     """
     found = re.search(r"""^[ \t]*first=(["']?)([^"'\n]*?)\1[ \t]*$""", text, re.MULTILINE)
     if found and found[2] != hosts[0]:

@@ -20,7 +20,7 @@ from typing import Any
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.verify.read_emitted import Malformed
-from parc.compiler.verify.verify_program import report_change
+from parc.compiler.verify.verify_program import cut_text, report_change
 
 DIGITS = 8
 """Hexadecimal digits per statement."""
@@ -48,7 +48,7 @@ class ProgramDigest:
 
 @cache
 def read_program_digests(package: str) -> dict[str, ProgramDigest]:
-    """Return file -> digests from ``verify_programs.json`` in ``package``."""
+    """Return the digests in ``verify_programs.json`` of the Python package ``package``, by file."""
     tree = json.loads((files(package) / "verify_programs.json").read_text("utf-8"))
     return {file: ProgramDigest(**one) for file, one in tree.items()}
 
@@ -59,7 +59,10 @@ def program_digest(file: str, text: str) -> ProgramDigest:
 
 
 def code_digest(module: ast.Module, text: str = "") -> ProgramDigest:
-    """Return the digests of a program whose ``text`` may be unknown: it contains settings."""
+    """Return the digest of the statements in ``module``, and that of ``text`` unless it is empty.
+
+    Leave ``text`` empty if the program contains settings of a plan, so that its text varies.
+    """
     code = "".join(digest for _, digest in statement_digests(module))
     return ProgramDigest(_digest(text) if text else "", code)
 
@@ -67,7 +70,7 @@ def code_digest(module: ast.Module, text: str = "") -> ProgramDigest:
 def verify_programs(
     artifacts: Mapping[str, str], digests: Mapping[str, ProgramDigest], sink: Sink
 ) -> None:
-    """Report each program in ``artifacts`` whose code has not its digest (A18)."""
+    """Report each program in ``artifacts`` whose code differs from its digest (A18)."""
     for file, known in digests.items():
         if file in artifacts and _digest(artifacts[file]) != known.text:
             verify_code(file, parse_program(file, artifacts[file]), known.code, sink)
@@ -78,17 +81,17 @@ def verify_code(file: str, module: ast.Module, digest: str, sink: Sink) -> None:
     expected = [digest[at : at + DIGITS] for at in range(0, len(digest), DIGITS)]
     line = 1
     for known, found in zip_longest(expected, statement_digests(module)):
-        line = line_of(found[0]) if found else line
+        line = line_of_statement(found[0]) if found else line
         if found is None or known != found[1]:
             message = "the program ends before the code that PARC emits"
             if found is not None:
-                message = "the statement is not in the program that PARC emits"
-            text = first_line(found[0]) if found else ""
-            report_change(file, line, message, text, sink)
+                text = cut_text(first_line(found[0]))
+                message = f"the statement is not in the program that PARC emits: {text}"
+            report_change(file, line, message, sink)
             return
 
 
-def line_of(node: ast.AST) -> int:
+def line_of_statement(node: ast.AST) -> int:
     """Return the line of a statement, or of a case in a match statement."""
     place = node.pattern if isinstance(node, ast.match_case) else node
     line: int = getattr(place, "lineno", 1)
@@ -96,15 +99,18 @@ def line_of(node: ast.AST) -> int:
 
 
 def statement_digests(module: ast.Module) -> Iterator[tuple[ast.AST, str]]:
-    """Yield each statement and its digest without the statements inside it; no docstrings."""
+    """Yield (statement, digest) for each statement of ``module`` except docstrings.
+
+    A digest does not cover statements nested in its statement; these have their own digests.
+    """
     # A stack instead of recursion, because a damaged file can be nested deeply.
-    stack: list[tuple[str, ast.AST]] = [("", one) for one in reversed(_body(module))]
+    stack: list[tuple[str, ast.AST]] = [("", one) for one in reversed(_block_statements(module))]
     while stack:
         place, node = stack.pop()
         nested = [name for name, value in ast.iter_fields(node) if _is_block(value)]
-        yield node, _digest(place + normal_form(node, nested))
+        yield node, _digest(place + normalized_code(node, nested))
         for name in reversed(nested):
-            stack += [(f"{place}{name}/", one) for one in reversed(_body(node, name))]
+            stack += [(f"{place}{name}/", one) for one in reversed(_block_statements(node, name))]
 
 
 def _digest(text: str) -> str:
@@ -126,10 +132,10 @@ def _is_block(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and isinstance(value[0], kinds)
 
 
-def _body(node: ast.AST, name: str = "body") -> list[Any]:
-    """Return the statements in a block of ``node`` without strings.
+def _block_statements(node: ast.AST, name: str = "body") -> list[Any]:
+    """Return the statements in the block ``name`` of ``node``, except plain strings.
 
-    Docstrings and the strings that document variables have no effect.
+    Plain strings are docstrings or document a variable, so they have no effect.
     """
     return [one for one in getattr(node, name) if not _is_string(one)]
 
@@ -139,21 +145,21 @@ def _is_string(node: ast.AST) -> bool:
     return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
-def normal_form(value: Any, skipped: Collection[str] = ()) -> str:
-    """Return a text that two syntax trees share only if they are the same code.
+def normalized_code(value: Any, skipped: Collection[str] = ()) -> str:
+    """Return a syntax tree as text; two trees have equal texts only if their code is equal.
 
-    ``ast.dump`` has another format in each Python version: newer versions leave out empty fields
-    and have fields that older ones lack. Therefore all empty fields are left out here.
+    The format of ``ast.dump`` depends on the Python version: newer versions leave out empty fields
+    and have fields that older ones lack. This text leaves out all empty fields.
     """
     if isinstance(value, ast.AST):
         fields = (
-            f"{name}={normal_form(part)}"
+            f"{name}={normalized_code(part)}"
             for name, part in ast.iter_fields(value)
             if name not in skipped and name not in _NO_EFFECT and part is not None and part != []
         )
         return f"{type(value).__name__}({','.join(fields)})"
     if isinstance(value, list):
-        return f"[{','.join(map(normal_form, value))}]"
+        return f"[{','.join(map(normalized_code, value))}]"
     return repr(value)
 
 
@@ -163,4 +169,4 @@ _NO_EFFECT = ("type_comment", "kind", "ctx")
 
 def same_code(node: ast.AST, source: str) -> bool:
     """Return True if ``node`` is the expression ``source``."""
-    return normal_form(node) == normal_form(ast.parse(source, mode="eval").body)
+    return normalized_code(node) == normalized_code(ast.parse(source, mode="eval").body)

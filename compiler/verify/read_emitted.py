@@ -12,6 +12,8 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
+from math import prod
 from typing import Any
 
 
@@ -42,6 +44,8 @@ PLACE = ("rank", "node_rank", "host", "local_rank", "gpu", "rack", "nvlink_domai
 COORDINATES = re.compile(r"[a-z]+(?:-[a-z]+)*")
 LARGEST = 10**9
 """Upper bound of all counts in emitted files; a larger number shows that the file is damaged."""
+MOST_HOSTS = 100_000
+"""Maximum number of hosts of a host list; it bounds the memory for damaged files."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a UTF-16 character pair: JSON can contain it, but it cannot be encoded as UTF-8."""
 
@@ -58,7 +62,7 @@ class Malformed(Exception):
 
 
 def read_table(text: str) -> dict[str, list[str]]:
-    """Return column name -> cells of ``rankmap.csv``, as text.
+    """Return the cells of ``rankmap.csv`` as text, by column name.
 
     Raise Malformed if the header is wrong, a row has too many or too few cells, or no rank is
     listed.
@@ -100,10 +104,10 @@ def read_lock(text: str) -> dict[str, Any]:
     file = "parc.lock"
     tree = read_format_1(file, text, (("decisions", dict),))
     if "files" in tree and not isinstance(tree["files"], dict):
-        raise Malformed(file, 1, "the value of the key files is not a table of digests")
+        raise Malformed(file, 1, "the value of the key 'files' is not an object with digests")
     odd = next(filter(_SURROGATE.search, tree.get("files", ())), None)
     if odd is not None:
-        raise Malformed(file, 1, f"the table files has the key {odd!a:.60}, which is not a path")
+        raise Malformed(file, 1, f"the object 'files' has the key {odd!a:.60}, which is not a path")
     return tree
 
 
@@ -118,7 +122,7 @@ def read_format_1(file: str, text: str, keys: tuple[tuple[str, type], ...]) -> d
         raise Malformed(file, 1, 'the JSON object does not contain "format": 1')
     for key, kind in keys:
         if not isinstance(tree.get(key), kind):
-            raise Malformed(file, 1, f"the key {key} is missing or not of type {kind.__name__}")
+            raise Malformed(file, 1, f"the key {key!r} is missing or not of type {kind.__name__}")
     return tree
 
 
@@ -139,6 +143,35 @@ def read_lines(text: str) -> list[str]:
     """Return the lines of a host file; a newline at the end of the file adds no empty line."""
     # str.splitlines() would also split at characters such as U+2028, which launchers do not.
     return text.split("\n")[:-1] if text.endswith("\n") else text.split("\n")
+
+
+def unfold_hosts(text: str) -> list[str] | None:
+    """Return the hosts of a host list such as ``r[01-02]n[01-16],x``; None if it is none.
+
+    Several brackets are a product, in which the last one varies fastest.
+    """
+    hosts: list[str] = []
+    for item in re.split(r",(?![^\[]*\])", text):
+        parts = re.split(r"\[([0-9,-]+)\]", item)
+        choices = [_unfold_ranges(part) if at % 2 else [part] for at, part in enumerate(parts)]
+        if len(hosts) + prod(map(len, choices)) > MOST_HOSTS or not all(choices):
+            return None
+        hosts += map("".join, product(*choices))
+    return hosts
+
+
+def _unfold_ranges(text: str) -> list[str]:
+    """Return the numbers of ranges such as ``01-16,18``; nothing for a range that is too long."""
+    numbers: list[str] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or len(part) > 20:
+            return []
+        low, high = int(first), int(last) if last.isdecimal() else int(first)
+        if high - low > MOST_HOSTS:
+            return []
+        numbers += [str(number).zfill(len(first)) for number in range(low, high + 1)]
+    return numbers
 
 
 def read_numbers(text: str, pattern: str) -> list[tuple[int, int]]:

@@ -21,17 +21,18 @@ UNVERIFIED = "A13"
 
 
 def locked_versions(lock: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return target -> version of that target in ``parc.lock``; empty without a usable lock."""
+    """Return the versions in ``parc.lock``, by target; empty if the lock cannot be read."""
     versions = lock["decisions"].get("versions") if lock is not None else None
     return versions if isinstance(versions, dict) else {}
 
 
 def load_verifiers(names: Collection[str], files: Iterable[str] = ()) -> dict[str, Verifier]:
-    """Return backend name -> verifier, for the backends ``names`` and those with one of ``files``.
+    """Return the verifiers of the backends ``names`` and of those that own a file, by backend.
 
-    Without ``names``, the folder has no lock file that lists its targets. All built-in verifiers
-    are returned then, because an emitted file may refer to a missing file of any backend.
-    Frameworks come first, in the order of ``BUILT_IN``. Plugins that cannot be loaded are left out.
+    ``files`` are the files in the folder. If ``names`` is empty, because the folder has no lock
+    that lists its targets, all built-in verifiers are returned: an emitted file may refer to a
+    missing file of any backend. Frameworks come first, in the order of ``BUILT_IN``. Plugins that
+    cannot be loaded are left out.
     """
     # Modules of other verifiers are not imported: that would take half of the time of a check.
     wanted = {*names, *(file.partition("/")[0].partition(".")[0] for file in files)}
@@ -49,8 +50,8 @@ def framework_verifier(
 ) -> FrameworkVerifier | None:
     """Return the verifier of the framework whose file is in ``artifacts``; None if there is none.
 
-    A wrapper such as Accelerate starts the program of another framework. If the files of both are
-    present, the verifier of this combination is returned.
+    A framework such as Accelerate can start another one. If the files of both are present, the
+    verifier of this combination is returned.
     """
     frameworks = {
         name: cast(FrameworkVerifier, one)
@@ -70,7 +71,8 @@ def engine_verifier(
 ) -> EngineVerifier | None:
     """Return the verifier of the serving engine whose launch file is in ``artifacts``.
 
-    Without such a file, return the verifier of the engine among ``names``, or None.
+    If there is no such file, return the verifier of the first engine in ``names``; None if
+    ``names`` has no engine.
     """
     engines = {
         name: cast(EngineVerifier, one)

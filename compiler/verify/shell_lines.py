@@ -23,9 +23,9 @@ class ShellLine:
 
 
 def command_lines(text: str) -> Iterator[ShellLine]:
-    """Yield the lines of ``text`` that bash runs; the first line may be ``#!``.
+    """Yield the lines of ``text`` that bash runs, and a first line that starts with ``#!``.
 
-    A line that continues after a backslash or inside quotes is one line.
+    Lines that are joined by a backslash, or by a quoted text with newlines, count as one line.
     """
     number, start, parts = 1, 1, list[str]()
     at = 0
@@ -39,7 +39,7 @@ def command_lines(text: str) -> Iterator[ShellLine]:
             end = text.find("\n", at)
             at = len(text) if end < 0 else end
         elif token == "\n":
-            yield from _joined(start, parts)
+            yield from _shell_line(start, parts)
             number += 1
             start, parts = number, []
         elif token == "\\\n" or token.isspace():
@@ -49,10 +49,10 @@ def command_lines(text: str) -> Iterator[ShellLine]:
             start = start if parts else number
             number += token.count("\n")
             parts.append(token)
-    yield from _joined(start, parts)
+    yield from _shell_line(start, parts)
 
 
-def _joined(number: int, parts: list[str]) -> Iterator[ShellLine]:
+def _shell_line(number: int, parts: list[str]) -> Iterator[ShellLine]:
     text = "".join(parts).rstrip(" ")
     if text:
         yield ShellLine(number, text)

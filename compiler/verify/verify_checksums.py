@@ -20,8 +20,8 @@ AGAIN = "run parc compile again"
 def verify_checksums(contents: Mapping[str, bytes], sink: Sink) -> None:
     """Report changed files (A10), a lock without checksums (A11), and files not from PARC (A12).
 
-    Must run after ``verify_artifacts``, which reports missing files and an unreadable lock. A
-    changed file that already has a finding gets no second one.
+    Call it after ``verify_artifacts``, which reports missing files and an unreadable lock. A
+    changed file is not reported if ``sink`` already has a finding in this file.
 
     Args:
         contents: path -> bytes of each file in the directory.
@@ -94,10 +94,10 @@ def _files_with_digests(
 
 
 def _report_line_ends(files: Sequence[str], sink: Sink) -> None:
-    """Report files that differ from the written ones only by CRLF line ends (A10).
+    """Report in one diagnostic all files that changed only from LF to CRLF line ends (A10).
 
-    One diagnostic lists all of these files, because copying a folder through Windows or git changes
-    them together.
+    There is one diagnostic because a copy of the folder through Windows or git changes all files
+    in this way.
     """
     if files:
         message = f"files have CRLF line ends but were written with LF: {_format_files(files)}"
@@ -110,9 +110,9 @@ def _report_line_ends(files: Sequence[str], sink: Sink) -> None:
 
 
 def _report_foreign(contents: Mapping[str, bytes], ours: set[str], sink: Sink) -> None:
-    """Report files that PARC did not write, but whose names PARC reserves (A12).
+    """Report files that PARC did not write although their names are reserved for PARC (A12).
 
-    ``report_other_names`` reports files under other names, such as logs.
+    ``report_other_names`` reports files with all other names, such as logs.
     """
     names = set(map(_top_level_name, ours))
     foreign = sorted(
@@ -126,13 +126,13 @@ def _report_foreign(contents: Mapping[str, bytes], ours: set[str], sink: Sink) -
 
 
 def report_other_names(names: Sequence[str], sink: Sink) -> None:
-    """Report files and folders at the top of the directory whose names PARC does not use (A12).
+    """Report the files and folders ``names`` of the directory, whose names PARC never uses (A12).
 
-    ``names`` are their names. They are only listed, because they may be large, such as logs.
+    They are reported without being read, because files such as logs may be large.
     """
     if names:
         message = f"the folder has files that PARC did not write: {_format_files(names)}"
-        help_ = "parc compile does not write to a folder with such files"
+        help_ = "parc compile does not write to a folder that contains files it did not write"
         fix = "move these files out of the folder before the next parc compile"
         sink.report("A12", Finding(message, help=help_, fix=fix))
 

@@ -8,16 +8,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
 from parc.backends.verifier import Decision
-from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.verify.read_emitted import Malformed, read_json
+from parc.compiler.verify.verify_program import CONTEXT, cut_text, cut_to_difference
 
 PLAN = "plan.json"
 RELATIVE_TOLERANCE = 1e-9
 """Tolerance for a number that a file contains in another notation: 1e-08 for 0.00000001."""
-SHOWN_CHARACTERS = 60
 _ABSENT = object()
 
 
@@ -31,21 +33,60 @@ def read_plan(text: str) -> dict[str, Any]:
     return tree
 
 
-def verify_decisions(plan: Mapping[str, Any], found: Iterable[Decision], sink: Sink) -> None:
+def verify_decisions(
+    plan: Mapping[str, Any],
+    found: Iterable[Decision],
+    sink: Sink,
+    artifacts: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Report each setting in ``found``, read from a file, that differs from ``plan`` (A14).
 
-    The diagnostic points to the line of the setting in its file.
+    The diagnostic points to the line of the setting in its file, and shows the text of this line if
+    the file is in ``artifacts``.
     """
     for one in found:
         expected = planned_value(plan, one.path)
-        if expected is _ABSENT:
-            message, label = f"{PLAN} has no {one.path}", f"{one.file} sets it"
-        elif same_value(expected, one.value) or _is_accepted(expected, one):
-            continue
-        else:
-            message = f"{one.path} is {_shown(expected)} in {PLAN}, but {_shown(one.value)} here"
-            label = one.setting or "not set here, so the default of the target applies"
-        sink.report("A14", Finding(message, label), span=Span(one.file, one.line, 1))
+        if not _agrees(expected, one):
+            message = difference_sentence(one, expected, artifacts.get(one.file, ""))
+            sink.report("A14", message, span=Span(one.file, one.line, 1))
+
+
+def _agrees(expected: Any, found: Decision) -> bool:
+    if found.needed is not None or expected is _ABSENT:
+        return False
+    return same_value(expected, found.value) or _is_accepted(expected, found)
+
+
+def difference_sentence(one: Decision, planned: Any, text: str) -> str:
+    """Return the sentence that names a setting, its value in a file, and its planned value.
+
+    ``text`` is the content of the file.
+    """
+    setting = _setting_in_file(one, text)
+    if one.needed is not None:
+        found, needed = cut_to_difference(str(one.value), one.needed)
+        if not found:
+            return f"{one.path}: the plan needs {needed}, which is not in {one.file}"
+        if not needed:
+            return f"{one.path}: line {one.line} has {found}, which the plan does not need"
+        shown = setting if str(one.value) in setting else found
+        return f"{one.path}: line {one.line} has {shown}, the plan needs {needed}"
+    place = f"on line {one.line}: {setting}" if setting else f"in {one.file}"
+    if planned is _ABSENT:
+        return f"{PLAN} has no {one.path}, which is set {place}"
+    found, expected = cut_to_difference(_as_text(one.value), _as_text(planned))
+    return f"{one.path} is {expected} in {PLAN}, but {found} {place}"
+
+
+def _setting_in_file(one: Decision, text: str) -> str:
+    """Return the line of ``text`` that contains a setting; empty if the file omits the setting.
+
+    A line that is too long for a finding is replaced by the shortened setting.
+    """
+    if not one.setting and one.line == 1:
+        return ""
+    line = next(islice(text.split("\n"), one.line - 1, None), "").strip()
+    return line if 0 < len(line) <= CONTEXT else cut_text(one.setting)
 
 
 def planned_value(plan: Mapping[str, Any], path: str) -> Any:
@@ -83,13 +124,12 @@ def same_value(expected: Any, found: Any) -> bool:
 
 
 def _is_accepted(expected: Any, found: Decision) -> bool:
-    """Return True if the target behaves under ``expected`` as under the value that was found."""
+    """Return True if the target behaves in the same way with ``expected`` as with ``found``."""
     try:
         return found.accepts is not None and found.accepts(expected)
     except TypeError:  # a damaged plan.json, in which the value has another type
         return False
 
 
-def _shown(value: Any) -> str:
-    text = "not set" if value is None else repr(value)
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 3]}..."
+def _as_text(value: Any) -> str:
+    return "not set" if value is None else repr(value)

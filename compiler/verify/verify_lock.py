@@ -20,10 +20,9 @@ def expected_files(
 ) -> list[str]:
     """Return the files that ``lock`` lists, and those that its targets always emit.
 
-    Locks of old versions list no files. A framework's verifier declares no files that are always
-    emitted, because a lock contains the version of the framework even if its files were not
-    emitted. The same holds for any target whose version a spec sets without emitting it, so a
-    target counts only if the lock lists a file of it.
+    The targets are those under ``versions`` in the lock. A spec may set the version of a target
+    that is not emitted, so a target counts only if the lock also lists a file of it. Locks of old
+    versions list no files; for these, all targets count.
     """
     versions, listed = lock["decisions"].get("versions"), lock.get("files")
     names = set(versions) if isinstance(versions, dict) else set()

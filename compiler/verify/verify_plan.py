@@ -81,7 +81,7 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
     """
     folder = _read_folder(artifacts, sink)
     framework, names = folder.framework, locked_versions(folder.lock)
-    recognized = framework is not None or _starts_engine(folder)
+    recognized = framework is not None or _has_engine_file(folder)
     if not recognized and not {TABLE, LOCK} & artifacts.keys():
         sink.report("A03", f"the folder has neither {TABLE} nor a framework's file to verify")
     missing = dict(missing_files(artifacts, folder.verifiers.values()))
@@ -106,8 +106,8 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
 def _read_folder(artifacts: Mapping[str, str], sink: Sink) -> _EmittedFolder:
     """Read ``parc.lock`` and ``rankmap.json``, and select the verifiers for the folder.
 
-    Files that other files contain are added. A file that is damaged is reported (A04), and its
-    content is None in the result.
+    Files that are embedded in other files, such as a ConfigMap, are added to the folder. A damaged
+    file is reported (A04), and its content is None in the result.
     """
 
     def read_if_present(
@@ -135,11 +135,10 @@ def _read_folder(artifacts: Mapping[str, str], sink: Sink) -> _EmittedFolder:
 
 
 def _check_contents(folder: _EmittedFolder) -> bool:
-    """Return False if the lock or a file of the framework cannot be read.
+    """Return True if the lock and the files of the framework can be read.
 
-    In that case no other files are compared. If a copy damaged the whole folder, for example its
-    line ends, every comparison would give a finding, although the first finding already shows the
-    cause.
+    If they cannot, no other files are compared: a copy may have damaged the whole folder, for
+    example its line ends, and every comparison would then give a finding with the same cause.
     """
     framework, artifacts, sink = folder.framework, folder.artifacts, folder.sink
     if folder.lock is None and LOCK in artifacts:
@@ -154,15 +153,15 @@ def _check_contents(folder: _EmittedFolder) -> bool:
 
 
 def _check_launcher_contents(folder: _EmittedFolder) -> None:
-    """Let the verifiers of launchers, engines and reports report contradictions in their files."""
+    """Report contradictions within the files of each launcher, engine and report."""
     artifacts, sink = folder.artifacts, folder.sink
 
-    def check(one: Verifier) -> None:
+    def report_contents(one: Verifier) -> None:
         _report_malformed(lambda: one.check_contents(artifacts, sink), sink)
 
     for name, one in folder.verifiers.items():
         if not declaration(name).is_framework:
-            check(one)
+            report_contents(one)
 
 
 def _verify_decisions(folder: _EmittedFolder) -> None:
@@ -177,26 +176,28 @@ def _verify_decisions(folder: _EmittedFolder) -> None:
     if plan is None:
         return
 
-    def check(one: Verifier) -> None:
-        _report_malformed(lambda: verify_decisions(plan, one.decisions(artifacts), sink), sink)
+    def report_settings(one: Verifier) -> None:
+        _report_malformed(
+            lambda: verify_decisions(plan, one.decisions(artifacts), sink, artifacts), sink
+        )
 
     # The combination of a wrapper and its framework replaces the framework's own verifier.
     replaced = folder.framework is not None and folder.framework not in folder.verifiers.values()
     for name, one in folder.verifiers.items():
         if not (replaced and declaration(name).is_framework):
-            check(one)
+            report_settings(one)
     if replaced and folder.framework is not None:
-        check(folder.framework)
+        report_settings(folder.framework)
 
 
-def _starts_engine(folder: _EmittedFolder) -> bool:
+def _has_engine_file(folder: _EmittedFolder) -> bool:
     return folder.engine is not None and folder.engine.file in folder.artifacts
 
 
 def _report_malformed(run: Callable[[], T], sink: Sink) -> T | None:
-    """Return the result of ``run``; None if ``run`` raises Malformed.
+    """Return the result of ``run``; None after reporting a file that cannot be read (A04).
 
-    In that case, the file that cannot be read is reported (A04).
+    ``run`` raises Malformed for such a file.
     """
     try:
         return run()
@@ -264,9 +265,9 @@ def _derive_groups(folder: _EmittedFolder, world: int, sink: Sink) -> DerivedGro
 
 
 def _verify_serving(folder: _EmittedFolder, table: Table) -> None:
-    """Verify the hosts, launch files, lock and engine ranks of a serving job.
+    """Compare the hosts, launch files, lock and engine ranks of a serving job with ``table``.
 
-    ``table`` contains the columns of ``rankmap.csv``, with which they are compared.
+    ``table`` contains the columns of ``rankmap.csv``.
     """
     sink, engine = folder.sink, folder.engine
     hosts = verify_hosts(table, sink)
@@ -286,7 +287,7 @@ def _verify_serving(folder: _EmittedFolder, table: Table) -> None:
 
 
 def _verify_launch(folder: _EmittedFolder, hosts: list[str], ranks_per_node: int) -> None:
-    """Let each verifier compare its launch files with the hosts and rank counts of the rank map."""
+    """Compare all launch files with the hosts and rank counts of the rank map."""
     launcher = folder.framework.launcher if folder.framework is not None else ()
     job = JobShape(hosts, ranks_per_node, folder.document, launcher)
 

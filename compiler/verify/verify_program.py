@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
-from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.verify.shell_lines import ShellLine
 
 CHANGED = "A18"
 """Diagnostic code of program text that differs from the expected text."""
 CONTEXT = 60
-"""Characters of a line that are shown even if they are equal."""
+"""Characters of a line that findings show."""
 SHOWN = 3
 """Differences that are reported per file."""
 
@@ -19,7 +19,7 @@ SHOWN = 3
 def verify_program(
     file: str, found: Sequence[ShellLine], expected: Sequence[str], sink: Sink
 ) -> None:
-    """Report lines of a program that are missing, foreign or changed (A18).
+    """Report lines of a program that are missing, changed, or not expected (A18).
 
     Args:
         file: path of the program, for positions.
@@ -35,25 +35,38 @@ def verify_program(
     for _, first, last, start, end in changes[:SHOWN]:
         lines, missing = found[start:end], expected[first:last]
         number = (lines or found[start : start + 1] or found[-1:] or [ShellLine(1, "")])[0].number
-        message = "the line is not in the program that the plan needs"
-        if missing:
-            verb = "differs from" if lines else "lacks"
-            start = _first_difference(missing[0], lines[0].text) if lines else 0
-            message = f"the program {verb} the line that the plan needs: {missing[0][start:]:.80}"
-            report_change(file, number, message, lines[0].text[start:] if lines else "", sink)
-            continue
-        report_change(file, number, message, lines[0].text if lines else "", sink)
+        text = lines[0].text if lines else ""
+        found_text, needed = cut_to_difference(text, missing[0] if missing else "")
+        rest = f"the plan needs {needed}" if missing else "which the plan does not need"
+        message = (
+            f"the program has {found_text}, {rest}" if lines else f"the program lacks {needed}"
+        )
+        report_change(file, number, message, sink)
 
 
-def report_change(file: str, line: int, message: str, text: str, sink: Sink) -> None:
+def report_change(file: str, line: int, message: str, sink: Sink) -> None:
     """Report that ``line`` of a program differs from what the plan needs (A18)."""
-    sink.report(CHANGED, Finding(message, f"{text:.80}"), span=Span(file, line, 1))
+    sink.report(CHANGED, message, span=Span(file, line, 1))
+
+
+def cut_to_difference(found: str, needed: str) -> tuple[str, str]:
+    """Return both texts from the first word that differs on, shortened for a finding."""
+    start = _first_difference(needed, found) if found and needed else 0
+    return cut_text(found, start), cut_text(needed, start)
+
+
+def cut_text(text: str, start: int = 0) -> str:
+    """Return ``text`` from the index ``start`` on, as one line that is shortened for a finding."""
+    lead = "..." if start and text else ""
+    rest = text[start : start + CONTEXT].replace("\n", " ")
+    return f"{lead}{rest}{'...' if len(text) > start + CONTEXT else ''}"
 
 
 def _first_difference(expected: str, found: str) -> int:
-    """Return the start of the first word that differs; 0 for a difference near the start.
+    """Return the index of the first word that differs; 0 if it is near the start.
 
-    Commands over several lines are one line here, so their start says little.
+    A finding shows the text from this index on, because a command over several lines counts as one
+    long line, whose start may be far from the difference.
     """
     pairs = enumerate(zip(expected, found, strict=False))
     at = next((at for at, (one, other) in pairs if one != other), len(found))

@@ -57,7 +57,7 @@ def verify_hosts(table: Table, sink: Sink, devices: list[str] | None = None) -> 
         _report_wrong_cells("A05", column, table[column], values, sink)
     if world % ranks:
         message = f"{world} ranks are not divisible by the {ranks} ranks of each host"
-        sink.report("A05", message, span=_table_line(1))
+        sink.report("A05", message, span=_rank_map_position(1))
     _report_repeated_host(hosts, ranks, sink)
     return hosts
 
@@ -71,25 +71,25 @@ def _report_repeated_host(hosts: list[str], ranks_per_node: int, sink: Sink) -> 
     for node, host in enumerate(hosts):
         if host in seen:
             message = f"node ranks {seen[host]} and {node} are both on host {host}"
-            sink.report("A05", message, span=_table_line(node * ranks_per_node + 2))
+            sink.report("A05", message, span=_rank_map_position(node * ranks_per_node + 2))
             return
         seen[host] = node
 
 
 def verify_coordinates(table: Table, derived: DerivedGroups, sink: Sink) -> None:
-    """Report each column with a coordinate that is not the rank's index in its group (A01)."""
+    """Report each column in which a coordinate is not the index of the rank in its group (A01)."""
     for column in derived.columns:
         if column not in table:
-            sink.report("A01", f"the rank map has no column {column}", span=_table_line(1))
+            sink.report("A01", f"the rank map has no column {column}", span=_rank_map_position(1))
             continue
         expected = [str(place) for place in coordinates_in_groups(derived.families[column])]
         _report_wrong_cells("A01", column, table[column], expected, sink)
 
 
 def coordinates_in_groups(groups: Groups) -> list[int]:
-    """Return each rank's index in its group, as a list by rank.
+    """Return a list with the index of each rank in its group.
 
-    The members of a group are evenly spaced, so slices fill the list without a loop over ranks.
+    The ranks of a group are evenly spaced, so slices fill the list without a loop over ranks.
     """
     size = len(groups.members)
     column = [0] * (size * len(groups.bases))
@@ -195,31 +195,31 @@ def _is_size_and_stride(pair: Any) -> bool:
 def _report_wrong_cells(
     code: str, column: str, actual: list[str], expected: list[str], sink: Sink
 ) -> None:
-    """Report the cells of ``column`` that differ from the expected ones, as diagnostic ``code``.
+    """Report the cells of ``column`` that differ from the expected cells.
 
-    The diagnostic points to the row of the first wrong rank.
+    The diagnostic has the code ``code`` and points to the row of the first wrong rank.
     """
     if actual == expected:
         return
     wrong = [n for n, pair in enumerate(zip(actual, expected, strict=True)) if pair[0] != pair[1]]
     first = [f"rank {n} has {actual[n]!r:.40}, must be {expected[n]!r:.40}" for n in wrong[:SHOWN]]
     message = f"{len(wrong)} of {len(actual)} ranks have a wrong value in the column {column}"
-    sink.report(code, Finding(message, "; ".join(first)), span=_table_line(wrong[0] + 2))
+    sink.report(code, Finding(message, "; ".join(first)), span=_rank_map_position(wrong[0] + 2))
 
 
 def _report_difference(message: str, sink: Sink) -> None:
     sink.report("A06", message, span=Span(DOCUMENT, 1, 1))
 
 
-def _table_line(number: int) -> Span:
+def _rank_map_position(number: int) -> Span:
     return Span(TABLE, number, 1)
 
 
 def read_outline(text: str) -> RankMap | None:
     """Return the rank map without coordinates, read from the first row of each host.
 
-    Return None if the text has quotes or carriage returns, or a row is too short. PARC writes no
-    such table, so in that case all cells must be read and compared.
+    Return None if the text has quotes or carriage returns, or if a row is too short. PARC does not
+    write such tables, so the caller must then read and compare all cells.
     """
     lines = text.split("\n")
     # The first line is the header, and the text ends with a newline.
@@ -238,7 +238,7 @@ def read_outline(text: str) -> RankMap | None:
 def matching_rank_map(
     text: str, found: RankMap, derived: DerivedGroups, devices: Sequence[str] | None
 ) -> RankMap | None:
-    """Return ``found`` with its coordinates if ``text`` is exactly the expected table, else None.
+    """Return ``found`` with coordinates if ``text`` is exactly the expected table, else None.
 
     Args:
         text: the text of ``rankmap.csv``.

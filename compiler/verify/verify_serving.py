@@ -14,7 +14,7 @@ from parc.compiler.verify.verify_ranks import SHOWN, Table, span_offsets
 def verify_engine_ranks(
     derived: Mapping[tuple[int, int], DerivedRank], table: Table, engine: EngineVerifier, sink: Sink
 ) -> None:
-    """Report ranks that the engine starts on other GPUs (A05) or with other coordinates (A01).
+    """Report ranks whose GPU (A05) or coordinates (A01) differ between rank map and engine.
 
     Args:
         derived: (node rank, GPU) -> the rank that the engine's file starts there.
@@ -55,7 +55,7 @@ def verify_serving_document(
     for column in columns:
         # A group along an ordinary axis has equal coordinates along all other axes.
         others = tuple(axis for axis in engine.axes if axis != column)
-        expected = _groups_with_equal(table, engine.shared_axes.get(column, others))
+        expected = _groups_with_equal_coordinates(table, engine.shared_axes.get(column, others))
         if _listed_groups(tree["groups"].get(column), expected) != expected:
             first = ", ".join(map(str, min(expected)[:SHOWN]))
             text = f"groups.{column} is not the set of groups that {engine.builder} builds"
@@ -68,21 +68,21 @@ def verify_serving_document(
 def _verify_shared_axis(column: str, table: Table, engine: EngineVerifier, sink: Sink) -> None:
     """Report ranks whose coordinate in ``column`` is not their index in their group (A01).
 
-    A shared axis, for example ep, consists of ranks along several other axes of the engine.
+    A group along such an axis, for example ep, extends over several other axes of the engine.
     """
     wrong = [
         f"rank {rank} must be {place}"
-        for group in _groups_with_equal(table, engine.shared_axes[column])
+        for group in _groups_with_equal_coordinates(table, engine.shared_axes[column])
         for place, rank in enumerate(group)
         if table[column][rank] != str(place)
     ]
     if wrong:
-        message = f"{len(wrong)} ranks have a wrong {column} coordinate"
+        message = f"{len(wrong)} ranks have a wrong coordinate in the column {column}"
         finding = Finding(message, "; ".join(wrong[:SHOWN]))
         sink.report("A01", finding, span=Span(TABLE, 2, 1))
 
 
-def _groups_with_equal(table: Table, shared: Iterable[str]) -> set[tuple[int, ...]]:
+def _groups_with_equal_coordinates(table: Table, shared: Iterable[str]) -> set[tuple[int, ...]]:
     """Return the groups of ranks whose coordinates are equal along all axes in ``shared``."""
     groups: dict[tuple[str, ...], list[int]] = {}
     for rank, key in enumerate(zip(*(table[axis] for axis in shared), strict=True)):

@@ -54,9 +54,9 @@ def test_the_csv_file_has_one_row_per_rank_that_matches_the_placement(of: Plan) 
         assert row["nvlink_domain"] == host.nvlink_domain
         assert row["local_rank"] == row["gpu"] == str(rank % each)
         for name in ("pp", "dp", "cp", "tp"):
-            assert row[name] == str(placement.dense.coordinate(rank, name))
+            assert row[name] == str(placement.dense.coordinate_of_rank(rank, name))
         for column, name in (("ep", "ep"), ("etp", "tp"), ("edp", "dp")):
-            assert row[column] == str(placement.expert.coordinate(rank, name))
+            assert row[column] == str(placement.expert.coordinate_of_rank(rank, name))
 
 
 @pytest.mark.parametrize("of", [DENSE, ROUTED, SWAPPED, TINY])
@@ -170,7 +170,7 @@ def test_two_emissions_are_equal() -> None:
 def test_the_rank_formula_omits_axes_of_size_1(
     sizes: tuple[tuple[str, int], ...], text: str
 ) -> None:
-    assert rank_formula(Mesh.of(sizes), {}) == text
+    assert rank_formula(Mesh.from_sizes(sizes), {}) == text
 
 
 def test_lists_are_clipped_after_a_whole_item() -> None:

@@ -106,7 +106,7 @@ def test_a_key_without_a_default_names_the_file_that_lacks_it(tmp_path):
         ),
         ("hidden: dim", "hiden: dim", "keys.hiden is not a valid key; valid values: hidden"),
         ("hidden: dim", "hidden: null", "keys.hidden is missing"),
-        ("hidden: dim", "hidden: 7", "keys.hidden must name a config key"),
+        ("hidden: dim", "hidden: 7", "keys.hidden must be a config key"),
         ("qk_norm: head", "qk_norm: heads", "constants.qk_norm is invalid"),
         ("qk_norm: head", "qq_norm: head", "constants.qq_norm is invalid"),
         ("by_layer_types", "sometimes", "window is 'sometimes'; valid values: by_layer_types"),
@@ -206,7 +206,7 @@ SWITCHES = (
 
 def bases(name):
     """Return ``name`` and the families that it extends, directly or not."""
-    base = shipped_families()._parsed_file(f"families/{name}").get("extends")
+    base = shipped_families()._parse_file_once(f"families/{name}").get("extends")
     return [name, *(bases(base) if base else ())]
 
 
@@ -217,27 +217,29 @@ class Recorder(ConfigKeys):
         super().__init__(config, family.defaults)
         self.accessed = set()
 
-    def raw(self, key):
+    def value(self, key):
         self.accessed.add(key)
-        return super().raw(key)
+        return super().value(key)
 
 
 @pytest.mark.parametrize("name", shipped_families().names())
 def test_a_family_has_defaults_only_for_keys_that_it_or_a_family_based_on_it_reads(name):
     accessed = set()
     for other in (one for one in shipped_families().names() if name in bases(one)):
-        family = shipped_families().family(other)
+        family = shipped_families().load_family(other)
         for switch in SWITCHES:
             keys = Recorder(config_of(other) | switch, family)
             read_model(keys, family)
             accessed |= keys.accessed
-    unused = set(shipped_families()._parsed_file(f"families/{name}").get("defaults", {})) - accessed
+    unused = (
+        set(shipped_families()._parse_file_once(f"families/{name}").get("defaults", {})) - accessed
+    )
     assert unused == set()
 
 
 def test_every_family_names_the_source_of_its_defaults():
     for name in shipped_families().names():
-        family = shipped_families().family(name)
+        family = shipped_families().load_family(name)
         assert "configuration" in family.source, name
         assert json.loads(json.dumps(family.defaults)) == family.defaults, name
 
@@ -246,4 +248,4 @@ def test_a_family_that_is_refused_cannot_be_loaded():
     assert not shipped_families().is_supported("bloom")
     assert "norm after the embedding" in shipped_families().reason_unsupported("bloom")
     with pytest.raises(FamilyError, match=r"families/bloom\.yaml: refused is not a valid key"):
-        shipped_families().family("bloom")
+        shipped_families().load_family("bloom")

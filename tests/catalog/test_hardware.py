@@ -61,7 +61,7 @@ def test_every_gpu_resolves_with_plausible_figures(name: str) -> None:
     assert 0.93 * marketing_gb < gpu.memory_bytes / 1e9 < 1.08 * marketing_gb
     assert {precision for precision, _ in gpu.peak_tflops} <= set(PRECISIONS)
     assert (gpu.vendor == "amd") == (gpu.compute_capability == (0, 0))
-    fp16, fp8 = gpu.peak("fp16"), gpu.peak("fp8")
+    fp16, fp8 = gpu.peak_rate("fp16"), gpu.peak_rate("fp8")
     assert fp16 is not None
     assert fp8 is None or fp8 == pytest.approx(2 * fp16, rel=0.02)
 

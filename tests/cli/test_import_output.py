@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from parc.compiler.diagnostics import Sink
-from parc.compiler.pipeline import emit_plan, plan_any, resolve_spec
+from parc.compiler.pipeline import emit_plan, plan_job, resolve_spec
 from parc.compiler.report.json.plan_json import plan_artifact
 from parc.compiler.spec.reading.source import Source
 from parc.compiler.tools.importers.format_fragment import fragment_yaml
@@ -41,7 +41,7 @@ def test_the_imported_plan_of_an_example_is_the_same_problem(name: str) -> None:
     # Compiling a problem is deterministic, so that a few examples suffice for the bytes.
     if WALK or name in ("gpt2-small", "llama-2-70b-serve"):
         assert again is not None
-        copy = plan_any(again, sink)
+        copy = plan_job(again, sink)
         assert copy is not None
         assert emitted(copy) == emitted(plan)
 
@@ -53,7 +53,7 @@ def test_the_imported_plan_of_a_random_spec_is_the_same_problem() -> None:
         seed += 1
         sink = Sink()
         problem = resolve_spec(Source("spec.yaml", json.dumps(tree), ROOT), (), sink)
-        plan = None if problem is None or sink.failed() else plan_any(problem, sink)
+        plan = None if problem is None or sink.failed() else plan_job(problem, sink)
         if plan is None:
             continue
         again = imported_spec(plan_artifact(plan).text)
@@ -61,7 +61,7 @@ def test_the_imported_plan_of_a_random_spec_is_the_same_problem() -> None:
         assert copy == plan.problem, tree
         same += 1
         if WALK:
-            second = plan_any(copy, Sink())
+            second = plan_job(copy, Sink())
             assert second is not None
             assert emit_plan(second, Sink()) == emit_plan(plan, Sink()), tree
 

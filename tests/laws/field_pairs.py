@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel
 
-from parc.compiler.spec.annotations import branches, is_percentage, literals, model_of
+from parc.compiler.spec.annotations import is_percentage, literal_values, model_of, union_members
 from tests.compiled import Spec
 
 RACKS = [
@@ -203,7 +203,7 @@ def fields_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, A
         yield path, annotation
         if (inner := model_of(annotation)) is not None:
             yield from fields_of(inner, f"{path}.")
-        for branch in branches(annotation):
+        for branch in union_members(annotation):
             if get_origin(branch) is tuple and (inner := model_of(get_args(branch)[0])) is not None:
                 yield from fields_of(inner, f"{path}[].")
 
@@ -235,8 +235,8 @@ def values_of(path: str, annotation: Any) -> tuple[Any, ...]:
             return pair
     if is_percentage(annotation):
         return ("5%", "10%")
-    found = [value for one in branches(annotation) for value in _values_of_type(one)]
-    return tuple(dict.fromkeys((*literals(annotation), *found)))
+    found = [value for one in union_members(annotation) for value in _values_of_type(one)]
+    return tuple(dict.fromkeys((*literal_values(annotation), *found)))
 
 
 def _values_of_type(branch: Any) -> tuple[Any, ...]:

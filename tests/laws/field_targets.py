@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.backends.registry import declaration, default_targets, fields_without_effect
-from parc.compiler.spec.without_effect import LABELS, UNUSED_IN_SERVICES
+from parc.compiler.spec.fields_without_effect import LABELS, UNUSED_IN_SERVICES
 from tests.laws.field_walk import Answer, walk
 
 

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from parc.backends.registry import default_targets, fields_without_effect
-from parc.compiler.spec.without_effect import LABELS, UNUSED_IN_SERVICES
+from parc.compiler.spec.fields_without_effect import LABELS, UNUSED_IN_SERVICES
 from tests.laws.field_targets import ALL_TARGETS, DEFAULT_TARGETS, Target, broken_fields
 
 TARGETS = ALL_TARGETS if os.environ.get("PARC_FIELDS") == "all" else DEFAULT_TARGETS

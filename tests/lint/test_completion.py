@@ -10,7 +10,7 @@ import pytest
 from parc.compiler.diagnostics import Sink
 from parc.compiler.pipeline import resolve_spec
 from parc.compiler.spec.reading.source import Source
-from parc.compiler.tools.lint.complete_facts import cluster_tree
+from parc.compiler.tools.lint.complete_facts import cluster_section
 from parc.compiler.tools.lint.options import LintOptions
 from tests.lint.scripts import DEEPSPEED, MEGATRON, VLLM, Edit, codes, edited
 
@@ -54,7 +54,7 @@ def test_hosts_are_the_written_ones_or_as_many_as_the_gpus_need(name: str) -> No
             "parc": 1,
             "name": "x",
             "model": "gpt2-small",
-            "cluster": cluster_tree(written, options),
+            "cluster": cluster_section(written, options),
         },
         "job": {"sequence_length": 8, "global_batch": 8},
     }

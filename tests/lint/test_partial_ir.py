@@ -16,7 +16,7 @@ from parc.compiler.tools.lint.partial_ir import (
     UnknownFact,
     build_partial,
     find_missing_fact,
-    hide,
+    hide_fields,
     is_known,
     with_values,
 )
@@ -26,7 +26,7 @@ LAYOUT = Layout(**{name: 1 for name in Layout.__dataclass_fields__})
 
 
 def test_reading_an_unknown_field_names_type_and_field() -> None:
-    partial = hide(LAYOUT, ["pp", "vpp"])
+    partial = hide_fields(LAYOUT, ["pp", "vpp"])
     assert (partial.tp, is_known(partial, "tp"), is_known(partial, "pp")) == (1, True, False)
     with pytest.raises(UnknownFact, match=r"^Layout\.pp$"):
         partial.pp  # noqa: B018  # reading is the point
@@ -36,11 +36,11 @@ def test_reading_an_unknown_field_names_type_and_field() -> None:
 
 def test_an_unknown_field_is_not_absent() -> None:
     with pytest.raises(UnknownFact):
-        getattr(hide(LAYOUT, ["pp"]), "pp", 8)
+        getattr(hide_fields(LAYOUT, ["pp"]), "pp", 8)
 
 
 def test_a_partial_object_is_an_instance_of_its_type_until_all_of_it_is_known() -> None:
-    partial = hide(LAYOUT, ["pp"])
+    partial = hide_fields(LAYOUT, ["pp"])
     assert isinstance(partial, Layout)
     assert type(partial) is not Layout
     whole = with_values(partial, pp=1)
@@ -51,7 +51,7 @@ def test_a_partial_object_is_an_instance_of_its_type_until_all_of_it_is_known() 
 
 def test_what_follows_from_an_unknown_field_is_unknown() -> None:
     with pytest.raises(UnknownFact, match=r"Layout\.dp_shard"):
-        hide(LAYOUT, ["dp_shard"]).world  # noqa: B018
+        hide_fields(LAYOUT, ["dp_shard"]).world  # noqa: B018
 
 
 def test_a_partial_object_is_built_from_its_known_fields() -> None:

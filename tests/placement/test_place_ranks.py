@@ -31,7 +31,9 @@ def alternative(of: Plan, name: str) -> PlacementAlternative:
 
 def racks_of_stage(of: Plan, stage: int) -> set[str]:
     placement, world = of.placement, of.layout.world
-    ranks = (rank for rank in range(world) if placement.dense.coordinate(rank, "pp") == stage)
+    ranks = (
+        rank for rank in range(world) if placement.dense.coordinate_of_rank(rank, "pp") == stage
+    )
     return {placement.host_of(rank).rack for rank in ranks}
 
 

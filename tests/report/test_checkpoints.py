@@ -8,7 +8,7 @@ import pytest
 
 from parc.compiler.ir import Plan
 from parc.compiler.ir.model import Mamba
-from parc.compiler.report.diff.checkpoints import Checkpoint, checkpoint
+from parc.compiler.report.diff.checkpoints import Checkpoint, loadable_state
 from tests.placement.placement_plans import cluster, layout, plan
 from tests.report.sides import side_of
 
@@ -17,7 +17,7 @@ OLD = plan(ON, layout(tp=8, pp=2, dp=4))
 
 
 def check(new: Plan, old: Plan = OLD, args: str = "A=(\n)\n") -> Checkpoint:
-    return checkpoint(side_of(old, args=args), side_of(new))
+    return loadable_state(side_of(old, args=args), side_of(new))
 
 
 def test_an_unchanged_plan_loads_without_notes() -> None:
@@ -94,20 +94,22 @@ MORE = LESS.replace("0.0001", "0.0002").replace("0.95", "0.99")
 @pytest.mark.parametrize("flag", ["", "--override-opt-param-scheduler", "--finetune"])
 def test_another_learning_rate_loads_but_needs_an_override(flag: str) -> None:
     after = MORE.replace(")", f"  {flag}\n)")
-    found = checkpoint(side_of(OLD, args=LESS), side_of(OLD, args=after))
+    found = loadable_state(side_of(OLD, args=LESS), side_of(OLD, args=after))
     assert found.verdict == "loads"
     assert ("stops on resume if --lr differ, unless" in " ".join(found.reasons)) == (not flag)
 
 
 def test_another_adam_beta_does_not_concern_the_scheduler() -> None:
     after = LESS.replace("0.95", "0.99")
-    assert checkpoint(side_of(OLD, args=LESS), side_of(OLD, args=after)) == Checkpoint("loads", ())
+    assert loadable_state(side_of(OLD, args=LESS), side_of(OLD, args=after)) == Checkpoint(
+        "loads", ()
+    )
 
 
 def test_another_framework_than_megatron_is_not_compared_by_the_rules_of_megatron() -> None:
     old = side_of(OLD)
     problem = {**old.plan["problem"], "framework": "deepspeed"}
     sharded = replace(old, plan={**old.plan, "problem": problem})
-    found = checkpoint(sharded, sharded)
+    found = loadable_state(sharded, sharded)
     assert found == Checkpoint("unknown", ("PARC has no rules for checkpoints of deepspeed",))
-    assert checkpoint(old, sharded).verdict == "unknown"
+    assert loadable_state(old, sharded).verdict == "unknown"

@@ -10,9 +10,9 @@ import pytest
 
 from parc.compiler.report.json.output_directory import (
     MAX_UNLISTED_BYTES,
+    decode_files,
     read_directory,
     read_locked_files,
-    texts,
 )
 
 
@@ -31,7 +31,7 @@ def test_known_files_and_files_of_the_lock_are_read(
     (tmp_path / "out" / "parc.lock").write_text(lock)
     found = read_directory(tmp_path / "out")
     assert list(found) == ["chart/templates/job.yaml", "parc.lock", "plan.json", "slurm/b"]
-    assert texts(found)["slurm/b"] == "\ufffd"
+    assert decode_files(found)["slurm/b"] == "\ufffd"
     assert set(read_locked_files(tmp_path / "out")) == set(found) - {"slurm/b"}
 
 

@@ -67,8 +67,8 @@ def test_changes_over_a_base_keep_the_other_facts_and_are_named_in_the_source() 
     gpu = {"base": "h100-sxm-80gb", "peak_tflops": {"bf16": 800.0}}
     cluster, _ = resolve({"node": "dgx-h100", "gpu": gpu, "nodes": 1})
     assert cluster is not None
-    assert cluster.gpu.peak("bf16") == 800.0
-    assert cluster.gpu.peak("fp8") == 1978.9
+    assert cluster.gpu.peak_rate("bf16") == 800.0
+    assert cluster.gpu.peak_rate("fp8") == 1978.9
     assert cluster.gpu.compute_capability == (9, 0)
     assert cluster.gpu.name == "h100-sxm-80gb (changed)"
     assert cluster.gpu.source.endswith("; changed: peak_tflops")

@@ -114,7 +114,7 @@ def test_recurrent_layers_need_a_policy_for_their_states(monkeypatch: pytest.Mon
 def test_a_mesh_without_an_axis_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def mesh(_: Vllm, layout: ServingLayout) -> Mesh:
         sizes = (("tp", layout.tp), ("pp", layout.pp), ("replica", layout.replicas * layout.dp))
-        return Mesh.of(sizes)
+        return Mesh.from_sizes(sizes)
 
     monkeypatch.setattr(Vllm, "mesh", mesh)
     found = only_finding(DENSE)

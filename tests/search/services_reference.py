@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from parc.compiler.cost.counts.cache import windowed_layers
+from parc.compiler.cost.counts.cache import count_windowed_layers
 from parc.compiler.cost.counts.params import norm_params
 from parc.compiler.cost.serving import deployment, memory, stages
 from parc.compiler.cost.serving.shard import (
@@ -22,15 +22,17 @@ from parc.compiler.evaluate import service_rules
 from parc.compiler.ir import Model
 from parc.compiler.ir.serving import ServingLayout, ServingSetup
 from parc.compiler.ir.serving_plan import ServingProblem, StageCache
-from parc.compiler.search import enumerate_services
+from parc.compiler.search import enumerate_serving_layouts
 
 
 def data_parallel_sizes(problem: ServingProblem, stage_gpus: int, pp: int) -> list[int]:
     """Return every data-parallel size for which the cluster has enough GPUs."""
     if problem.pins.dp is not None:
-        return enumerate_services._drop_forbidden(problem, "dp", [problem.pins.dp])
+        return enumerate_serving_layouts._sizes_within_limits(problem, "dp", [problem.pins.dp])
     most = problem.cluster.gpus // (stage_gpus * pp) if problem.model.experts else 1
-    return enumerate_services._drop_forbidden(problem, "dp", list(range(1, max(most, 1) + 1)))
+    return enumerate_serving_layouts._sizes_within_limits(
+        problem, "dp", list(range(1, max(most, 1) + 1))
+    )
 
 
 def count_layers(model: Model, first: int = 0, layers: int | None = None) -> LayerCounts:
@@ -57,21 +59,21 @@ def caches(
 ) -> tuple[StageCache, ...]:
     """Return the memory of all stages, each computed for itself."""
     model, setup = problem.model, problem.service.setup
-    longest = problem.service.longest if longest is None else longest
+    longest = problem.service.longest_request_tokens if longest is None else longest
 
     def stage_cache(stage: int, first: int, layers: int) -> StageCache:
         weights = weights_bytes(model, setup, layout, (stage, first, layers))
         overhead = memory.overhead_bytes(model, setup, layout.tp)
-        blocks = stages.service_blocks(problem, layout)
-        block = blocks.pages(model, first, layers) * blocks.page_bytes
+        blocks = stages.service_cache_blocks(problem, layout)
+        block = blocks.pages_per_block(model, first, layers) * blocks.page_bytes
         outside = stages._tokens_outside_window(problem, layout, longest)
-        outside *= windowed_layers(model, first, layers)
+        outside *= count_windowed_layers(model, first, layers)
         return StageCache(
             stage=stage,
             layers=layers,
             weights_bytes=weights,
             overhead_bytes=overhead,
-            cache_bytes=memory.cache_bytes(
+            cache_bytes=memory.available_cache_bytes(
                 problem.cluster.gpu.memory_bytes, setup, weights, overhead
             ),
             block_bytes=block,
@@ -91,7 +93,7 @@ def gemm_seconds(self: deployment.Deployment, weights: float, rows: float, nbyte
 
 def use_reference(patch: pytest.MonkeyPatch) -> None:
     """Replace the fast parts of the search by plain ones."""
-    patch.setattr(enumerate_services, "_data_parallel_sizes", data_parallel_sizes)
+    patch.setattr(enumerate_serving_layouts, "_data_parallel_sizes", data_parallel_sizes)
     patch.setattr(LayerCounts, "in_range", staticmethod(count_layers))
     patch.setattr(service_rules, "stage_caches", caches)
     patch.setattr(deployment.Deployment, "gemm_seconds", gemm_seconds)

@@ -6,7 +6,7 @@ import pytest
 
 from parc.backends.registry import engine
 from parc.compiler.ir import ServingLayout
-from parc.compiler.search.enumerate_services import enumerate_services
+from parc.compiler.search.enumerate_serving_layouts import enumerate_serving_layouts
 from tests.search.serving_specs import CHAT, codes, plan_of, planned, problem_of, spec
 
 FP8 = {"precision": "fp8", "kv_precision": "fp8"}
@@ -77,7 +77,7 @@ def test_fewest_gpus_meet_every_limit_and_one_engine_less_would_not() -> None:
 def test_every_layout_is_ranked_or_counted_under_a_rule() -> None:
     tree = spec("deepseek-v3", "hgx-h200", 2, job=FP8)
     plan, problem = plan_of(tree), problem_of(tree)
-    layouts = list(enumerate_services(problem, engine("vllm")))
+    layouts = list(enumerate_serving_layouts(problem, engine("vllm")))
     search = plan.search
     assert search.enumerated == len(layouts)
     kept = search.enumerated - sum(count for _, count in search.dropped)
@@ -157,17 +157,17 @@ def test_ranks_that_would_hold_copies_of_a_cache_share_it_where_that_pays() -> N
 
 def test_a_cache_that_is_not_copied_is_not_shared() -> None:
     problem = problem_of(spec("llama-3.1-70b", "hgx-h200", 2))
-    tried = {(one.tp, one.dcp) for one in enumerate_services(problem, engine("vllm"))}
+    tried = {(one.tp, one.dcp) for one in enumerate_serving_layouts(problem, engine("vllm"))}
     assert {tp for tp, dcp in tried if dcp > 1} == {16}
     assert {dcp for tp, dcp in tried if tp == 16} == {1, 2}
 
 
 def test_ranks_that_share_prompts_are_tried_where_they_are_left_open() -> None:
     problem = problem_of(spec("deepseek-v3", "hgx-h200", 2, job=FP8, layout={"pcp": "auto"}))
-    tried = {one.pcp for one in enumerate_services(problem, engine("vllm"))}
+    tried = {one.pcp for one in enumerate_serving_layouts(problem, engine("vllm"))}
     assert tried == {1, 2, 4, 8}
     dense = problem_of(spec("llama-3.1-70b", "hgx-h200", layout={"pcp": "auto"}))
-    assert {one.pcp for one in enumerate_services(dense, engine("vllm"))} == {1}
+    assert {one.pcp for one in enumerate_serving_layouts(dense, engine("vllm"))} == {1}
 
 
 def test_the_smallest_layout_is_reported_if_all_are_too_large() -> None:

@@ -15,7 +15,7 @@ import pytest
 from parc.backends.registry import engine
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import ServingEstimate, ServingSearch
-from parc.compiler.search.search_services import search_services
+from parc.compiler.search.search_serving_layouts import search_serving_layouts
 from tests.search.services_reference import use_reference
 from tests.search.serving_specs import problem_of, spec
 
@@ -44,7 +44,7 @@ def random_service(dice: random.Random) -> dict[str, Any]:
 def search(tree: Mapping[str, Any]) -> tuple[tuple[ServingEstimate, ServingSearch] | None, Sink]:
     sink = Sink()
     problem = problem_of(dict(tree))
-    return search_services(problem, engine(problem.framework), sink), sink
+    return search_serving_layouts(problem, engine(problem.framework), sink), sink
 
 
 def test_the_search_agrees_with_a_plain_search_of_all_layouts() -> None:

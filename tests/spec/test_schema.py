@@ -7,7 +7,7 @@ from jsonschema import Draft202012Validator
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.spec.reading.yaml_tree import read_tree
-from parc.compiler.spec.schema import FieldDoc, fields, schema_text, spec_schema
+from parc.compiler.spec.schema import FieldDoc, all_fields, schema_text, spec_schema
 
 GOOD = """\
 parc: 1
@@ -79,7 +79,7 @@ def test_the_schema_rejects_what_the_loader_rejects(right, wrong):
     ],
 )
 def test_a_field_is_described_by_its_path(path, type_, default):
-    doc = fields()[path]
+    doc = all_fields()[path]
     assert (doc.path, doc.type, doc.default) == (path, type_, default)
 
 
@@ -87,10 +87,10 @@ def test_every_field_of_the_schema_is_in_the_table():
     def count(doc: FieldDoc) -> Any:
         return doc.description
 
-    assert all(count(doc) for doc in fields().values())
+    assert all(count(doc) for doc in all_fields().values())
     for name in ("Spec", "ServingSpec"):
         top = spec_schema()["$defs"][name]["properties"]
-        assert set(top) == {path for path in fields() if "." not in path}
+        assert set(top) == {path for path in all_fields() if "." not in path}
 
 
 def test_the_kind_of_job_selects_the_keys_of_the_schema():

@@ -9,8 +9,8 @@ from parc.compiler.topology.arrange import gpu_order
 from tests.placement.placement_plans import NODE
 
 PCIE = replace(NODE, nvlink_domain=1, link_kind="pcie", gpu_numa=(0, 1) * 4)
-PAIRS = (Mesh.of((("tp", 2), ("dp", 16))),)
-HOST_WIDE = (Mesh.of((("tp", 8), ("dp", 4))),)
+PAIRS = (Mesh.from_sizes((("tp", 2), ("dp", 16))),)
+HOST_WIDE = (Mesh.from_sizes((("tp", 8), ("dp", 4))),)
 
 
 def test_groups_over_pcie_share_a_numa_node() -> None:
@@ -36,3 +36,10 @@ def test_the_order_is_kept_with_nvlink_unknown_wiring_or_idle_gpus() -> None:
     assert gpu_order(replace(PCIE, nvlink_domain=8), PAIRS, 8) == ()
     assert gpu_order(replace(PCIE, gpu_numa=()), PAIRS, 8) == ()
     assert gpu_order(PCIE, PAIRS, 4) == ()
+
+
+def test_groups_that_do_not_divide_the_host_do_not_change_the_order() -> None:
+    # Sorted by NUMA node, the first 6 GPUs would share one; but groups of 6 cross the host's end.
+    sixes = (Mesh.from_sizes((("tp", 6), ("dp", 4))),)
+    uneven = replace(PCIE, gpu_numa=(0, 0, 0, 1, 0, 0, 0, 1))
+    assert gpu_order(uneven, sixes, 8) == ()

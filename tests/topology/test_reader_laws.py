@@ -15,8 +15,8 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.tools.importers.import_files import read_files
-from parc.compiler.topology.hostlist import fold
-from parc.compiler.topology.readers.racks import cluster_of
+from parc.compiler.topology.hostlist import compress_in_order
+from parc.compiler.topology.readers.racks import cluster_section
 from parc.compiler.topology.readers.registry import detect_format
 
 
@@ -38,7 +38,7 @@ class Fabric:
     @property
     def expected(self) -> list[tuple[str, str, list[str]]]:
         """Racks in the form of a spec."""
-        return [(leaf, fold(hosts), [pod, "core"]) for leaf, pod, hosts in self.leaves]
+        return [(leaf, compress_in_order(hosts), [pod, "core"]) for leaf, pod, hosts in self.leaves]
 
 
 @st.composite
@@ -55,14 +55,18 @@ def fabrics(draw: st.DrawFn) -> Fabric:
 
 
 def slurm_conf(fabric: Fabric) -> str:
-    lines = [f"SwitchName={leaf} Nodes={fold(hosts)}" for leaf, _, hosts in fabric.leaves]
+    lines = [
+        f"SwitchName={leaf} Nodes={compress_in_order(hosts)}" for leaf, _, hosts in fabric.leaves
+    ]
     for pod, leaves in enumerate(fabric.pods):
         lines.append(f"SwitchName=pod{pod} Switches=leaf{pod}-[0-{len(leaves) - 1}]")
     return "\n".join([*lines, f"SwitchName=core Switches=pod[0-{len(fabric.pods) - 1}]"])
 
 
 def slurm_yaml(fabric: Fabric) -> str:
-    entries = [{"switch": leaf, "nodes": fold(hosts)} for leaf, _, hosts in fabric.leaves]
+    entries = [
+        {"switch": leaf, "nodes": compress_in_order(hosts)} for leaf, _, hosts in fabric.leaves
+    ]
     for pod in range(len(fabric.pods)):
         children = ",".join(leaf for leaf, own, _ in fabric.leaves if own == f"pod{pod}")
         entries.append({"switch": f"pod{pod}", "children": children})
@@ -89,7 +93,9 @@ def model(fabric: Fabric) -> str:
         pods.setdefault(pod, []).append(leaf)
     switches = {"core": {"switches": list(pods)}}
     switches |= {pod: {"switches": leaves} for pod, leaves in pods.items()}
-    blocks = [{"switch": leaf, "nodes": [fold(hosts)]} for leaf, _, hosts in fabric.leaves]
+    blocks = [
+        {"switch": leaf, "nodes": [compress_in_order(hosts)]} for leaf, _, hosts in fabric.leaves
+    ]
     return f"switches: {json.dumps(switches)}\nblocks: {json.dumps(blocks)}\n"
 
 
@@ -150,7 +156,7 @@ def racks(text: str) -> list[tuple[str, str, list[str]]]:
     sink = Sink()
     fragment = read_files([(kind, text, "file")], sink)
     assert fragment is not None, sink.diagnostics
-    cluster, _ = cluster_of(fragment, sink)
+    cluster, _ = cluster_section(fragment, sink)
     assert not sink.diagnostics
     return [(rack["name"], rack["nodes"], rack["above"]) for rack in cluster["racks"]]
 
@@ -188,7 +194,7 @@ def test_a_fragment_resolves_to_hosts_under_their_switches(fabric: Fabric) -> No
     fragment = read_files([("topograph", graph(fabric), "file")], sink)
     assert fragment is not None
     spec = ClusterSpec.model_validate_json(
-        json.dumps({"node": "dgx-h100", **cluster_of(fragment, sink)[0]})
+        json.dumps({"node": "dgx-h100", **cluster_section(fragment, sink)[0]})
     )
     cluster = resolve_cluster(spec, Library(), sink)
     assert cluster is not None, sink.diagnostics

@@ -14,10 +14,10 @@ from parc.backends.megatron.launch_files import import_arguments
 from parc.backends.vllm.launch_files import import_command
 from parc.compiler.diagnostics import Sink
 from parc.compiler.diagnostics.render import render
-from parc.compiler.spec.annotations import literals
+from parc.compiler.spec.annotations import literal_values
 from parc.compiler.spec.cluster_spec import TopologyFormat
 from parc.compiler.spec.reading.yaml_tree import read_tree
-from parc.compiler.spec.schema import fields
+from parc.compiler.spec.schema import all_fields
 from parc.compiler.tools.importers import slurm
 from parc.compiler.tools.importers.flags import FlagField
 from parc.compiler.tools.importers.import_files import import_formats
@@ -61,7 +61,7 @@ def test_an_unknown_text_has_no_format() -> None:
 
 
 def test_a_spec_may_use_the_formats_that_contain_hosts() -> None:
-    assert set(literals(TopologyFormat)) == FORMATS.keys() - {"nvidia-smi-topo"}
+    assert set(literal_values(TopologyFormat)) == FORMATS.keys() - {"nvidia-smi-topo"}
 
 
 @pytest.mark.parametrize("case", SHOWN, ids=titles(SHOWN))
@@ -109,4 +109,4 @@ def test_every_imported_flag_sets_a_field_of_the_spec(table: dict[str, FlagField
     derived = {"virtual", "precision", "bias", "pattern", "experts", "variant", "letters", "wsd"}
     derived |= {"geglu", "window"}
     paths = {row.path for row in table.values() if row.path.partition(".")[0] not in derived}
-    assert paths - fields().keys() == set()
+    assert paths - all_fields().keys() == set()

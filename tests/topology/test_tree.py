@@ -13,8 +13,8 @@ from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.topology.tree import (
     common_switch_level,
-    connected_hosts,
-    domain_names,
+    count_hosts_below_switches,
+    nvlink_domain_names,
     tree_levels,
     uplink_gb_per_s,
 )
@@ -82,7 +82,7 @@ def test_a_drained_or_spare_host_does_not_narrow_the_uplinks_above_it() -> None:
     fewer = resolved(PODS | {"spare": names[0], "unavailable": names[1]})
     assert len(fewer.hosts) == len(whole.hosts) - 2
     for level in range(len(whole.levels)):
-        assert connected_hosts(fewer, level) == connected_hosts(whole, level)
+        assert count_hosts_below_switches(fewer, level) == count_hosts_below_switches(whole, level)
 
 
 def test_the_whole_tree_starts_at_the_device() -> None:
@@ -133,7 +133,13 @@ def test_hosts_of_one_nvlink_domain_are_consecutive_in_their_rack() -> None:
 
 def test_a_rack_is_divided_into_domains_in_order() -> None:
     hosts = ["a", "b", "c", "d", "e"]
-    assert domain_names("r", hosts, 1) == hosts
-    assert domain_names("r", hosts, 0) == hosts
-    assert domain_names("r", hosts, 5) == ["r"] * 5
-    assert domain_names("r", hosts, 2) == ["r.0", "r.0", "r.1", "r.1", "r.2"]
+    assert nvlink_domain_names("r", hosts, 1) == hosts
+    assert nvlink_domain_names("r", hosts, 0) == hosts
+    assert nvlink_domain_names("r", hosts, 5) == ["r"] * 5
+    assert nvlink_domain_names("r", hosts, 2) == ["r.0", "r.0", "r.1", "r.1", "r.2"]
+
+
+def test_levels_inside_a_host_have_neither_latency_nor_oversubscription() -> None:
+    inside = [level for level in tree_levels(resolved(PODS)) if level.gb_per_s_per_gpu > 50]
+    assert [level.name for level in inside] == ["device", "nvlink_domain", "host"]
+    assert {(level.latency_seconds, level.oversubscription) for level in inside} == {(0.0, 1.0)}

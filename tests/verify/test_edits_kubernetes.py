@@ -130,7 +130,7 @@ def test_neutral_edits_of_manifests_are_accepted(name: str) -> None:
             "image: other:1",
             "A14",
             "problem.launch.kubernetes.image is 'registry.example.com/run:1' in plan.json, "
-            "but 'other:1' here",
+            "but 'other:1' on line",
         ),
         ("engines", "targetPort: 8000", "targetPort: 8001", "A19", "the Service reaches 0 of 2"),
         ("engines", "worker-index: '0'", "worker-index: '1'", "A19", "the Service reaches 0 of 2"),

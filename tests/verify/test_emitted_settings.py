@@ -37,7 +37,7 @@ def test_a_setting_that_was_not_read_is_foreign() -> None:
     settings = json_settings("f.json", NESTED)
     for path in ("a.b", "e", "h"):
         settings.get(path)
-    found = [(one.path, one.value, one.line) for one in settings.unread()]
+    found = [(one.path, one.value, one.line) for one in settings.unread_settings()]
     assert found == [
         ("problem.launch.args", "a.c.d = '}: {'", 3),
         ("problem.launch.args", "'f.g' = 5", 5),
@@ -92,7 +92,10 @@ def first_difference(text: str) -> tuple[int, str] | None:
     for found in sink.diagnostics:
         assert found.code == "PARC-A18"
         assert found.span is not None
-        return found.span.line, found.finding.label or found.finding.message
+        message = found.finding.message
+        return found.span.line, message.removeprefix(
+            "the statement is not in the program that PARC emits: "
+        )
     return None
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parc.compiler.diagnostics import Sink
-from parc.compiler.report.json.output_directory import texts
+from parc.compiler.report.json.output_directory import decode_files
 from parc.compiler.verify.verify_checksums import verify_checksums
 from parc.compiler.verify.verify_lock import LOCK
 from parc.compiler.verify.verify_plan import verify_artifacts
@@ -38,7 +38,7 @@ SMALL = written("gpt2-small")
 def found(contents: Contents) -> set[tuple[str, str]]:
     """Return (code, file) per finding of ``parc verify`` on a directory."""
     sink = Sink()
-    verify_artifacts(texts(contents), sink)
+    verify_artifacts(decode_files(contents), sink)
     verify_checksums(contents, sink)
     return {
         (one.code.removeprefix("PARC-"), one.span.file if one.span else "")

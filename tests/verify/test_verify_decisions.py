@@ -26,21 +26,25 @@ def test_equal_settings_are_not_reported() -> None:
 
 def test_a_setting_with_another_value_is_reported_at_its_line() -> None:
     sink = Sink()
-    verify_decisions(PLAN, [Decision("layout.tp", 4, "args.sh", 7, "--tp 4")], sink)
+    text = "\n" * 6 + "  --tp=4"
+    verify_decisions(
+        PLAN, [Decision("layout.tp", 4, "args.sh", 7, "--tp 4")], sink, {"args.sh": text}
+    )
     (found,) = sink.diagnostics
-    assert found.finding.message == "layout.tp is 2 in plan.json, but 4 here"
-    assert found.finding.label == "--tp 4"
+    assert found.finding.message == "layout.tp is 2 in plan.json, but 4 on line 7: --tp=4"
     assert found.span is not None
     assert (found.span.file, found.span.line) == ("args.sh", 7)
 
 
 def test_an_omitted_setting_that_the_plan_sets_is_reported() -> None:
     found = messages(Decision("layout.recompute.granularity", "full", "f"))
-    assert found == ["layout.recompute.granularity is 'none' in plan.json, but 'full' here"]
+    assert found == ["layout.recompute.granularity is 'none' in plan.json, but 'full' in f"]
 
 
 def test_a_path_that_the_plan_lacks_is_reported() -> None:
-    assert messages(Decision("layout.tp.x", 1, "f")) == ["plan.json has no layout.tp.x"]
+    assert messages(Decision("layout.tp.x", 1, "f")) == [
+        "plan.json has no layout.tp.x, which is set in f"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -59,3 +63,37 @@ def test_a_path_that_the_plan_lacks_is_reported() -> None:
 )
 def test_values_are_compared_by_type_and_number(expected: Any, found: Any, same: bool) -> None:
     assert same_value(expected, found) is same
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (
+            Decision("problem.job", "A=1", "f", 2, "A=1", needed="A=2"),
+            "problem.job: line 2 has export A=1, the plan needs A=2",
+        ),
+        (
+            Decision("problem.job", "A=1", "f", 2, "A=1", needed=""),
+            "problem.job: line 2 has A=1, which the plan does not need",
+        ),
+        (
+            Decision("problem.job", "", "f", needed="A=2"),
+            "problem.job: the plan needs A=2, which is not in f",
+        ),
+        (
+            Decision("problem.job", f"A={'x ' * 40}y", "f", 3, "A", needed=f"A={'x ' * 40}z"),
+            "problem.job: line 3 has ...y, the plan needs ...z",
+        ),
+        (
+            Decision("layout.tp", 4, "f", 3, "tp 4"),
+            "layout.tp is 2 in plan.json, but 4 on line 3: tp 4",
+        ),
+    ],
+)
+def test_a_finding_names_the_setting_in_the_file_and_the_plan(
+    found: Decision, message: str
+) -> None:
+    sink = Sink()
+    # Line 3 is too long to be shown.
+    verify_decisions(PLAN, [found], sink, {"f": f"a\n  export A=1\n{'tp=4 ' * 40}"})
+    assert [one.finding.message for one in sink.diagnostics] == [message]

@@ -26,6 +26,7 @@ _READ = (
 )
 """Keys that have a field in the spec or follow from other keys, such as ``bf16.enabled``."""
 
+STAGE = "zero_optimization.stage"
 WRITTEN: dict[str, Any] = {
     "steps_per_print": 1,
     "zero_optimization.overlap_comm": True,
@@ -48,7 +49,7 @@ def read_deepspeed_json(text: str, name: str, sink: Sink) -> Fragment | None:
     """
     reading = Reading(text, name, sink)
     root = read_document(reading)
-    if root is None or not root.wants(dict):
+    if root is None or not root.check_type(dict):
         return None
     layout: dict[str, object] = {}
     job: dict[str, object] = {}
@@ -57,7 +58,7 @@ def read_deepspeed_json(text: str, name: str, sink: Sink) -> Fragment | None:
     # Without the section DeepSpeed does not use ZeRO; a section without a number leaves the stage
     # open.
     if stage is not None and stage > 3:
-        reading.refuse(
+        reading.report_error(
             "I02", f"ZeRO stage {stage} does not exist, valid values: 0, 1, 2, 3", root.span
         )
     elif stage is not None:
@@ -71,7 +72,11 @@ def read_deepspeed_json(text: str, name: str, sink: Sink) -> Fragment | None:
             section, _, field = TABLE.rows[key].path.partition(".")
             sections[section][field] = number
     optimizer, read = read_optimizer(root)
-    job |= _read_precision(root, reading) | optimizer | _read_gradient_type(root)
+    job |= _read_precision(root, reading) | optimizer
+    if stage == 0 and job.get("precision") != "fp16":
+        # Without ZeRO, DeepSpeed accumulates gradients in the type of the weights.
+        job["gradient_precision"] = "bf16"
+    job |= _read_gradient_type(root)
     layout |= _read_sizes(root, stage, reading) | _read_replicas(root, reading)
     _report_other_keys(root, read, reading)
     reading.spec = {"layout": layout, **({"job": job} if job else {})}
@@ -89,7 +94,7 @@ def _read_whole_number(node: Node, key: str, reading: Reading) -> int | None:
     if isinstance(found.value, int) and not isinstance(found.value, bool) and found.value >= 0:
         return found.value
     message = f"{key} is {str(found.value)[:40]}, expected a whole number or auto"
-    reading.refuse("I02", Finding(message), found.span)
+    reading.report_error("I02", Finding(message), found.span)
     return None
 
 
@@ -136,7 +141,7 @@ def _read_sizes(root: Node, stage: int | None, reading: Reading) -> dict[str, ob
 
 
 def _read_offload(zero: Node) -> dict[str, object]:
-    """Return the offload settings in a ``zero_optimization`` section: ``none`` without offload."""
+    """Return the offload settings in a ``zero_optimization`` section; ``none`` if it has none."""
     found: dict[str, str] = {}
     for key, part in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):
         section = zero.mapping(key)
@@ -183,7 +188,7 @@ def _read_replicas(root: Node, reading: Reading) -> dict[str, object]:
                 "set job.global_batch to micro-batch x accumulation steps x replicas",
             )
         return found
-    if reading.sound:
+    if reading.is_valid:
         batch, micro, steps = (number or 1 for number in numbers)
         if batch % (micro * steps):
             finding = Finding(
@@ -191,7 +196,7 @@ def _read_replicas(root: Node, reading: Reading) -> dict[str, object]:
                 f"accumulation steps {steps}",
                 label=f"{batch} % {micro * steps} = {batch % (micro * steps)}, must be 0",
             )
-            reading.refuse("I03", finding, root.document.find((BATCH[0],)))
+            reading.report_error("I03", finding, root.document.find((BATCH[0],)))
         found["dp"] = batch // (micro * steps)
     return found
 
@@ -234,6 +239,8 @@ def _report_key(root: Node, name: str, reading: Reading) -> None:
     """Report the key ``name`` (I04) unless PARC writes the same value."""
     value = _value_at(root, name)
     ours = WRITTEN.get(name)
+    if name == "zero_optimization.overlap_comm" and _value_at(root, STAGE) in (0, 1, None):
+        ours = None  # written for stages 2 and 3
     if ours is not None and value == ours:
         return
     text = json.dumps(value, ensure_ascii=False)[:80]
@@ -258,7 +265,7 @@ def _dotted_keys(path: str, value: object) -> list[str]:
 
 
 def read_settings(text: str, name: str) -> dict[str, str]:
-    """Return dotted key -> value, as JSON, of a DeepSpeed config."""
+    """Return the values of a DeepSpeed config as JSON texts, by dotted key."""
     if not text.lstrip().startswith("{") or "train_" not in text:
         return {}
     root = read_document(Reading(text, name, Sink()))
@@ -270,6 +277,12 @@ def read_settings(text: str, name: str) -> dict[str, str]:
 BATCH_KEYS = {*BATCH}
 """Keys of which a config has at least one."""
 
+DEFAULTS = {
+    "sequence_parallel_size": "1",
+    **dict.fromkeys(("fp16.enabled", "bf16.enabled", "wall_clock_breakdown"), "false"),
+}
+"""Key -> value that DeepSpeed uses without the key."""
+
 IMPORTERS = Importers(
     {
         "deepspeed-json": Format(
@@ -278,5 +291,5 @@ IMPORTERS = Importers(
             (r'"(train_batch_size|zero_optimization|train_micro_batch_size_per_gpu)"\s*:',),
         )
     },
-    settings=Settings("deepspeed", read_settings, {"sequence_parallel_size": "1"}),
+    settings=Settings("deepspeed", read_settings, DEFAULTS),
 )

@@ -34,7 +34,7 @@ NO_EFFECT: tuple[Any, ...] = (None, False, 0, 1, "none", "auto")
 def lint_deepspeed(text: str, name: str, options: LintOptions, sink: ScriptSink) -> None:
     """Check the keys, ZeRO settings, precision and batch sizes of a DeepSpeed config."""
     root = read_document(Reading(text, name, sink))
-    if root is None or not root.wants(dict):
+    if root is None or not root.check_type(dict):
         return
     sink.checked.update(("X01", "R04", "R14", "B02", "B03"))
     _check_keys(root, options.version, sink)
@@ -61,7 +61,7 @@ def is_deepspeed(text: str) -> bool:
 def _zero_section(root: Node) -> Node | None:
     """Return the ``zero_optimization`` section; None if there is none.
 
-    None also for true or false, the values that the first releases of DeepSpeed had instead.
+    The result is also None if the value is a boolean, as in the first releases of DeepSpeed.
     """
     old = isinstance(root.value.get("zero_optimization"), bool)
     return None if old else root.mapping("zero_optimization")

@@ -95,7 +95,7 @@ COUPLINGS: tuple[Coupling, ...] = (
         "F04",
         "--num-query-groups",
         ("--group-query-attention",),
-        why="the number has no effect by itself",
+        why="without it the number of query groups has no effect",
     ),
     *(
         Coupling(

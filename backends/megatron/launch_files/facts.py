@@ -1,6 +1,7 @@
 """Conversion of a Megatron launch script into a problem and a layout that rules can check.
 
-Both exist twice: complete, with stand-ins for unknown values, and partial, with these hidden.
+Each of the two exists in two forms: a complete one, with placeholders for unknown values, and a
+partial one, in which these values are marked as unknown.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ from parc.backends.registry import framework
 from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.ir import NO_OFFLOAD, NO_ZERO_PLUS, Layout, PipelineSplit, Problem
 from parc.compiler.tools.lint.check_rules import LaunchFacts, split_or_even
-from parc.compiler.tools.lint.complete_facts import cluster_tree, known_cluster, resolve_tree
+from parc.compiler.tools.lint.complete_facts import (
+    cluster_section,
+    known_cluster,
+    resolve_spec_tree,
+)
 from parc.compiler.tools.lint.options import LintOptions
-from parc.compiler.tools.lint.partial_ir import hide, is_known, with_values
+from parc.compiler.tools.lint.partial_ir import hide_fields, is_known, with_values
 
 FRAMEWORK = framework("megatron")
 STAND_IN = {"layers": 2, "hidden": 128, "heads": 2, "ffn": 512, "vocab": 32_000}
@@ -54,7 +59,7 @@ def megatron_facts(
 ) -> tuple[Facts | None, tuple[Diagnostic, ...]]:
     """Return (problem and layout of a Megatron launch, findings on single flag values).
 
-    The first is None if no problem can be built from the flags.
+    The first item is None if no problem can be built from the flags.
 
     Args:
         spec: fragment of a spec, read from the flags.
@@ -63,11 +68,11 @@ def megatron_facts(
     """
     tree = _complete_spec(spec, options)
     trial = Sink()
-    problem = resolve_tree(tree, options, trial)
+    problem = resolve_spec_tree(tree, options, trial)
     if any(found.code == "PARC-D07" for found in trial.diagnostics) and options.model is None:
         # hidden is not divisible by heads: the finding is kept, and a stand-in lets rules go on.
         tree["model"]["head_dim"] = STAND_IN["hidden"]
-        problem = resolve_tree(tree, options, Sink())
+        problem = resolve_spec_tree(tree, options, Sink())
     if not isinstance(problem, Problem):
         return None, trial.diagnostics
     partial = _known_problem(problem, known, options)
@@ -77,22 +82,23 @@ def megatron_facts(
 
 
 def planned_flags(spec: Mapping[str, Any]) -> dict[str, tuple[str, ...]] | None:
-    """Return flag -> values that PARC writes for a fragment of a spec; None if it is invalid.
+    """Return the values of the flags that PARC writes for a fragment of a spec, by flag.
 
-    Sizes that the fragment lacks have stand-ins.
+    Sizes that the fragment lacks get placeholder values. The result is None if the fragment is
+    invalid.
     """
     options = LintOptions()
     tree = _complete_spec(spec, options)
     tree["job"] |= spec.get("job", {})
     tree["versions"] = {}
-    problem = resolve_tree(tree, options, Sink())
+    problem = resolve_spec_tree(tree, options, Sink())
     if not isinstance(problem, Problem):
         return None
     layout, _ = _full_and_known_layout(problem, problem, lambda _: True)
     return {one.flag: one.values for one in planned_arguments(problem, layout)}
 
 
-def gpus_known(known: Known, options: LintOptions) -> bool:
+def is_gpu_count_known(known: Known, options: LintOptions) -> bool:
     """Return True if the number of GPUs of the job is known."""
     per_node = known("cluster.node.gpus_per_node") or options.cluster is not None
     whole = known("cluster.nodes") and per_node
@@ -132,7 +138,7 @@ def _complete_spec(spec: Mapping[str, Any], options: LintOptions) -> dict[str, A
         "parc": 1,
         "name": "lint",
         "model": model,
-        "cluster": cluster_tree(spec.get("cluster", {}), options),
+        "cluster": cluster_section(spec.get("cluster", {}), options),
         "job": job,
         "layout": layout,
         "emit": ["megatron"],
@@ -144,10 +150,10 @@ def _known_problem(problem: Problem, known: Known, options: LintOptions) -> Prob
     """Return a copy of ``problem`` in which fields with placeholder values are unknown."""
     job = {"sequence_length", "global_batch", "precision"}
     shared = options.gpus is not None or known("cluster.node.gpus_per_node")
-    cluster = known_cluster(problem.cluster, options, shared, gpus_known(known, options))
+    cluster = known_cluster(problem.cluster, options, shared, is_gpu_count_known(known, options))
     partial = with_values(
         problem,
-        job=hide(problem.job, [one for one in job if not known(f"job.{one}")]),
+        job=hide_fields(problem.job, [one for one in job if not known(f"job.{one}")]),
         cluster=cluster,
     )
     if options.model is None:
@@ -165,16 +171,16 @@ def _known_model(problem: Problem, known: Known) -> Any:
         hidden.append("attention")
     else:
         model = with_values(
-            model, attention=hide(model.attention, _unknown_attention_fields(known))
+            model, attention=hide_fields(model.attention, _unknown_attention_fields(known))
         )
     if not known("model.position.max_positions"):
         hidden.append("position")
     if model.experts is not None:
         unknown = [one for one in ("top_k", "size") if not known(f"model.experts.{one}")]
-        model = with_values(model, experts=hide(model.experts, unknown))
+        model = with_values(model, experts=hide_fields(model.experts, unknown))
     elif not known("model.experts.count"):
         hidden.append("experts")
-    return hide(model, hidden)
+    return hide_fields(model, hidden)
 
 
 def _unknown_attention_fields(known: Known) -> list[str]:
@@ -227,7 +233,7 @@ def _full_and_known_layout(
         hidden += ["dp_replicate", "dp_shard"]
     if not is_known(partial.model, "layers"):
         hidden.append("split")
-    return whole, hide(whole, set(hidden))
+    return whole, hide_fields(whole, set(hidden))
 
 
 def _layout_fields() -> tuple[str, ...]:

@@ -84,7 +84,7 @@ def _read_layer_pattern(text: str, model: dict[str, Any], reading: Reading) -> N
             f"not carried over: --hybrid-layer-pattern {text[:40]}",
             help="valid letters of model.pattern: M * - E; multi-token prediction is not supported",
         )
-        reading.say("I04", finding, span)
+        reading.report("I04", finding, span)
         return
     model |= {"pattern": letters, "layers": len(letters)}
     given = ["model.pattern", "model.layers"]

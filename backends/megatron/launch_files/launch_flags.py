@@ -52,7 +52,7 @@ def read_launch(script: Script) -> MegatronLaunch:
     ]
     sure = {
         flag.name: flag
-        for flag in script.sure(flags)
+        for flag in script.sure_flags(flags)
         if not any(word.dynamic for word in flag.values[: value_count(flag.name) or 1])
     }
     paths = {flag.name: TABLE.fields[flag.name] for flag in flags if flag.name in TABLE.fields}

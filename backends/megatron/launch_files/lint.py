@@ -108,7 +108,7 @@ def lint_megatron(script: Script, options: LintOptions, sink: ScriptSink) -> lis
 
 
 def _uses_only_known_fields(found: Diagnostic, known: Known, options: LintOptions) -> bool:
-    """Return True if ``found``, a finding on the completed spec, uses no placeholder value."""
+    """Return True if the finding ``found`` depends on no placeholder for an unknown value."""
     paths = [cause.path for cause in found.finding.causes if cause.path]
     if found.path.startswith("model"):
         paths += [f"model.{name}" for name in ("layers", "hidden", "heads")]
@@ -146,8 +146,8 @@ def _check_flag(
 ) -> tuple[str, Finding] | None:
     """Return (code, finding) for an invalid flag, else None.
 
-    A flag that may belong to the user's program counts as valid; ``stock`` means that the program
-    is Megatron's.
+    A flag that may belong to the user's program counts as valid. ``stock`` is True if the program
+    is Megatron's own.
     """
     if flag.name in removed_flags():
         return ("F01", explain_unknown_flag(flag.name, spellings, version)) if stock else None

@@ -64,7 +64,7 @@ def _layer_parameters(model: Model, kind: LayerKind) -> int:
 
 def _mixer_parameters(model: Model, kind: LayerKind) -> int:
     attention, hidden = model.attention, model.hidden
-    if (part := model.recurrent(kind)) is not None:
+    if (part := model.recurrent_mixer(kind)) is not None:
         return hidden * (part.projected + part.inner)
     if kind.mixer == "none":
         return 0

@@ -36,7 +36,7 @@ def dense_and_expert_mesh(layout: Layout) -> tuple[Mesh, Mesh]:
     # efsdp = dp_shard x cp x tp / ep. A layout with an indivisible ep is rejected by D16, not here.
     expert = (("tp", 1), ("ep", layout.ep), ("dp_shard", max(inner // layout.ep, 1)))
     outer = (("dp_replicate", replicate), ("pp", layout.pp))
-    return Mesh.of((*dense, *outer)), Mesh.of((*expert, *outer))
+    return Mesh.from_sizes((*dense, *outer)), Mesh.from_sizes((*expert, *outer))
 
 
 FAMILIES: dict[str, GroupFamily] = {

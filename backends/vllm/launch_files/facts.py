@@ -20,13 +20,13 @@ from parc.compiler.tools.lint.check_rules import LaunchFacts
 from parc.compiler.tools.lint.complete_facts import (
     MODEL,
     catalog_name,
-    cluster_tree,
+    cluster_section,
     is_catalog_cluster,
     known_cluster,
-    resolve_tree,
+    resolve_spec_tree,
 )
 from parc.compiler.tools.lint.options import LintOptions
-from parc.compiler.tools.lint.partial_ir import hide, with_values
+from parc.compiler.tools.lint.partial_ir import hide_fields, with_values
 
 HYBRID = "--data-parallel-hybrid-lb"
 SHARE, FORMAT, CACHE = "--gpu-memory-utilization", "--quantization", "--kv-cache-dtype"
@@ -77,10 +77,10 @@ def vllm_facts(
     counted = options.gpus is not None or is_catalog_cluster(options)
     problem = complete or plain
     cluster = known_cluster(problem.cluster, options, False, counted)
-    known = with_values(hide(problem, hidden), cluster=cluster)
+    known = with_values(hide_fields(problem, hidden), cluster=cluster)
     if complete and not problem.service.quantize:
         # An 8-bit checkpoint has scales per tensor, channel or block; its name does not show which.
-        service = with_values(problem.service, setup=hide(problem.service.setup, ["block"]))
+        service = with_values(problem.service, setup=hide_fields(problem.service.setup, ["block"]))
         known = with_values(known, service=service)
     layout = _serving_layout(tree["layout"])
     return VllmFacts(problem, layout, known, layout, tuple(trial.diagnostics))
@@ -106,7 +106,7 @@ def _spec_tree(model: str, sure: Mapping[str, Flag], options: LintOptions) -> di
         "parc": 1,
         "name": "lint",
         "model": model,
-        "cluster": cluster_tree(nodes, options),
+        "cluster": cluster_section(nodes, options),
         "job": {
             "kind": "serve",
             "traffic": {"input_tokens": 1, "output_tokens": 1, "concurrency": 1},
@@ -178,7 +178,7 @@ def _resolve_problem(
     tree: Mapping[str, Any], options: LintOptions, sink: Sink
 ) -> ServingProblem | None:
     """Return the serving problem that the spec ``tree`` describes; None if the spec is invalid."""
-    problem = resolve_tree(tree, options, sink)
+    problem = resolve_spec_tree(tree, options, sink)
     return problem if isinstance(problem, ServingProblem) else None
 
 

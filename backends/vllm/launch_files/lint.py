@@ -19,7 +19,12 @@ from parc.backends.vllm.extra_arguments import (
 )
 from parc.backends.vllm.launch_files.coupled_flags import COUPLINGS
 from parc.backends.vllm.launch_files.facts import VllmFacts, flag_number, vllm_facts
-from parc.backends.vllm.launch_files.import_command import DEGREES, SPREAD, TABLE
+from parc.backends.vllm.launch_files.import_command import (
+    DEGREES,
+    SPREAD,
+    TABLE,
+    starts_server,
+)
 from parc.backends.vllm.plan_checks import PLAN_CHECKS
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.tools.importers.flags import Flag
@@ -47,19 +52,12 @@ class _Command:
 
 def is_vllm(script: Script) -> bool:
     """Return True if the script starts ``vllm serve`` or the module of vLLM's API server."""
-    return any(_starts_server(word, after) for word, after in _word_pairs(script))
+    return any(starts_server(word, after) for word, after in _word_pairs(script))
 
 
 def _word_pairs(script: Script) -> list[tuple[Word, Word]]:
     """Return all pairs of consecutive words in the script."""
     return list(zip(script.words, script.words[1:], strict=False))
-
-
-def _starts_server(word: Word, after: Word) -> bool:
-    """Return True if ``word`` and ``after``, in one statement, start vLLM's server."""
-    command = word.text.rpartition("/")[2] == "vllm" and after.text == "serve"
-    module = "vllm.entrypoints.openai.api_server"
-    return word.statement == after.statement and (command or after.text == module)
 
 
 def lint_vllm(script: Script, options: LintOptions, sink: ScriptSink) -> list[SkippedRule]:
@@ -102,9 +100,7 @@ def lint_vllm(script: Script, options: LintOptions, sink: ScriptSink) -> list[Sk
 
 def _read_command(script: Script) -> _Command:
     """Return the flags that follow ``vllm serve`` in its statement, and flags in arrays."""
-    start = next(
-        (after for word, after in _word_pairs(script) if _starts_server(word, after)), None
-    )
+    start = next((after for word, after in _word_pairs(script) if starts_server(word, after)), None)
     found = []
     for flag in script.flags(["serve", *DEGREES, "-tp", "-pp", "-dp"]):
         same = start is not None and flag.word.statement == start.statement
@@ -113,7 +109,7 @@ def _read_command(script: Script) -> _Command:
         found.append(replace(flag, name=long_flag_name(flag.name)))
     sure = {
         flag.name: flag
-        for flag in script.sure(found)
+        for flag in script.sure_flags(found)
         if not any(word.dynamic for word in flag.values[:1])
     }
     return _Command(
@@ -134,7 +130,7 @@ def _served_checkpoint(script: Script, sure: Mapping[str, Flag]) -> str:
 
 
 def _value_count(name: str) -> int | None:
-    """Return how many values the flag takes; None if the number varies."""
+    """Return the number of values that the flag accepts; None if the number varies."""
     count = known_flags(PACKAGE).get(normalize_flag(name), {}).get("takes", 1)
     return count if isinstance(count, int) else 1 if count == "?" else None
 
@@ -171,7 +167,8 @@ def _check_long_prompts(command: _Command, sink: Sink) -> None:
     if tokens < longest:
         finding = Finding(
             f"max_num_batched_tokens ({tokens}) is smaller than max_model_len ({longest})",
-            label=f"a step has {tokens} tokens, a prompt up to {longest}, and {UNCHUNKED} is set",
+            label=f"a step processes up to {tokens} tokens, but a prompt can have {longest}, and "
+            f"{UNCHUNKED} disables chunked prefill",
             fix=f"--max-num-batched-tokens {longest}",
         )
         sink.report("V04", finding, span=whole.word.span)

@@ -1,7 +1,7 @@
 """Attention and layer pattern of a Hugging Face config, as fields of ``ModelSpec``.
 
-Attention: sliding windows, latent projections, special numbers of heads. Hybrid models: Gated
-DeltaNet layers, and lists of layer types.
+Covers sliding windows, latent attention, numbers of heads that need a special rule and, for hybrid
+models, Gated DeltaNet layers and lists of layer types.
 """
 
 from __future__ import annotations
@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from parc.compiler.catalog.huggingface.config_keys import ConfigKeys, listed, shown
+from parc.compiler.catalog.huggingface.config_keys import (
+    ConfigKeys,
+    format_value,
+    valid_values_help,
+)
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
-def read_latent(keys: ConfigKeys, names: Mapping[str, str]) -> dict[str, int]:
+def read_latent_attention(keys: ConfigKeys, names: Mapping[str, str]) -> dict[str, int]:
     """Return section ``latent`` of ``ModelSpec``, the dimensions of latent attention.
 
-    If ``q_lora_rank`` is null, the field is left out, which means full-rank queries.
+    If ``q_lora_rank`` is null in the config, the result has no such field: queries have full rank.
     """
     found = {
         field: keys.optional_whole_number(key) if field == "q_lora_rank" else keys.whole_number(key)
@@ -27,7 +31,7 @@ def read_latent(keys: ConfigKeys, names: Mapping[str, str]) -> dict[str, int]:
 
 
 def _window_by_layer_types(keys: ConfigKeys, layers: int) -> dict[str, Any]:
-    """Return the sliding window for a family whose config key ``sliding_window`` always applies.
+    """Return the window fields for a family whose config key ``sliding_window`` always applies.
 
     Examples are Mistral and Gemma.
     """
@@ -35,7 +39,7 @@ def _window_by_layer_types(keys: ConfigKeys, layers: int) -> dict[str, Any]:
 
 
 def _window_by_switch(keys: ConfigKeys, layers: int) -> dict[str, Any]:
-    """Return the sliding window for a family that needs ``use_sliding_window: true`` for it.
+    """Return the window fields for a family with the config key ``use_sliding_window``.
 
     Examples are Qwen2 and Qwen3. Their key ``max_window_layers`` is the number of leading layers
     with full attention.
@@ -58,12 +62,13 @@ _PATTERN_KEYS = ("_sliding_window_pattern", "sliding_window_pattern")
 def _window_fields(keys: ConfigKeys, layers: int, leading: int, enabled: bool) -> dict[str, Any]:
     """Return the fields ``window`` and ``full_attention_every`` of ``ModelSpec``.
 
-    The result is empty if all layers have full attention.
+    The result is empty if all layers have full attention. ``leading`` is the number of leading
+    layers with full attention; ``enabled`` is False if the config disables windows.
     """
     keys.mark_as_read(_PATTERN_KEYS)  # layer_types takes precedence
     every = full_attention_every(keys, _SLIDING, layers)
     # A null window, full attention in all layers, or use_sliding_window: false.
-    if keys.raw("sliding_window") is None or every == 1 or not enabled:
+    if keys.value("sliding_window") is None or every == 1 or not enabled:
         return {}
     if every is None:
         every = _period_from_pattern(keys, layers, leading)
@@ -74,17 +79,20 @@ def _window_fields(keys: ConfigKeys, layers: int, leading: int, enabled: bool) -
 
 
 def _period_from_pattern(keys: ConfigKeys, layers: int, leading: int) -> int:
-    """Return n if every n-th layer has full attention; 0 for no layer, 1 for all layers.
+    """Return n if every n-th layer has full attention; 0 if no layer has full attention.
 
-    The pattern is read from ``sliding_window_pattern``, a number or letters.
+    n is read from config key ``sliding_window_pattern``, a number or letters such as ``LLLG``.
     """
     if leading >= layers:
         return 1
     if leading:
-        message = f"{leading} of {layers} layers have full attention, the other layers a window"
+        message = (
+            f"{leading} of {layers} layers have full attention and the other layers have a window; "
+            "PARC does not support this mix"
+        )
         keys.add_note("K02", "max_window_layers", message, f"valid values: 0, {layers} or more")
     for key in _PATTERN_KEYS:
-        pattern = keys.raw(key)
+        pattern = keys.value(key)
         if isinstance(pattern, str):
             return _period_from_letters(keys, key, pattern)
         if pattern is not None:
@@ -93,22 +101,24 @@ def _period_from_pattern(keys: ConfigKeys, layers: int, leading: int) -> int:
 
 
 def _period_from_letters(keys: ConfigKeys, key: str, pattern: str) -> int:
-    """Return the length of a pattern such as ``LLLG``, and add a note on any other pattern.
+    """Return the length of a pattern such as ``LLLG``; any other form gives a note (K02).
 
     In EXAONE, ``LLLG`` means three layers with a local window, then one with full attention.
     """
     if pattern != "L" * (len(pattern) - 1) + "G":
-        keys.add_note("K02", key, f"{key} is {shown(pattern)}, must be L...LG", "for example: LLLG")
+        keys.add_note(
+            "K02", key, f"{key} is {format_value(pattern)}, must be L...LG", "for example: LLLG"
+        )
     return len(pattern)
 
 
 def full_attention_every(keys: ConfigKeys, other: str, layers: int) -> int | None:
-    """Return n if every n-th entry of ``layer_types`` is full attention.
+    """Return n if every n-th entry of config key ``layer_types`` is full attention.
 
-    The result is 0 if no entry is, 1 if all entries are, None if the key is absent. ``other`` is
-    the only valid type of the remaining layers.
+    n is 0 if no layer has full attention and 1 if all layers have. The result is None if the key is
+    absent. All other layers must have the type ``other``; any other list gives a note.
     """
-    types = keys.raw("layer_types")
+    types = keys.value("layer_types")
     if types is None:
         return None
     if not isinstance(types, list) or len(types) != layers:
@@ -116,7 +126,7 @@ def full_attention_every(keys: ConfigKeys, other: str, layers: int) -> int | Non
             "K03", "layer_types", f"layer_types must list one type for each of the {layers} layers"
         )
         return 0
-    strange = sorted({shown(name) for name in types if name not in (_FULL, other)})
+    strange = sorted({format_value(name) for name in types if name not in (_FULL, other)})
     if strange:
         message = f"layer_types has unsupported types: {', '.join(strange[:3])}"
         keys.add_note("K02", "layer_types", message, f"valid values: {_FULL}, {other}")
@@ -135,9 +145,9 @@ def full_attention_every(keys: ConfigKeys, other: str, layers: int) -> int | Non
 
 
 def _falcon_heads(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
-    """Return heads and norms of Falcon, for its three kinds of block.
+    """Return the KV heads and the norms per layer of a Falcon model.
 
-    The kinds are the new block (40B), the parallel block (7B) and the serial block.
+    They depend on the type of block: new (40B), parallel (7B) or serial.
     """
     heads = found["heads"]
     grouped = keys.optional_whole_number("num_kv_heads") or heads
@@ -155,10 +165,10 @@ def _falcon_heads(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
     return {"kv_heads": kv_heads, "norms_per_layer": 2, "family": "falcon-serial"}
 
 
-def _attention_as_wide_as_hidden(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+def _check_attention_width(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
     """Add a note (K03) if heads x head_dim differs from the hidden size.
 
-    Helium's output projection requires that they are equal.
+    The output projection of Helium requires that both are equal.
     """
     width = found["heads"] * found.get("head_dim", 0)
     if width and width != found["hidden"]:
@@ -167,9 +177,9 @@ def _attention_as_wide_as_hidden(keys: ConfigKeys, found: dict[str, Any]) -> dic
     return {}
 
 
-def _attention_layers_only(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
-    """Add a note (K02) if ``layer_types`` lists anything but attention layers (Granite 4)."""
-    types = keys.raw("layer_types")
+def _check_only_attention_layers(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
+    """Add a note (K02) if ``layer_types`` lists Mamba layers, as in some Granite 4 models."""
+    types = keys.value("layer_types")
     complete = isinstance(types, list) and len(types) == found["layers"]
     if not complete or any(name not in ("attention", _FULL) for name in types):
         keys.add_note(
@@ -181,8 +191,8 @@ def _attention_layers_only(keys: ConfigKeys, found: dict[str, Any]) -> dict[str,
 
 
 SPECIAL_READERS: dict[str, Callable[[ConfigKeys, dict[str, Any]], dict[str, Any]]] = {
-    "attention_as_wide_as_hidden": _attention_as_wide_as_hidden,
-    "attention_layers_only": _attention_layers_only,
+    "attention_as_wide_as_hidden": _check_attention_width,
+    "attention_layers_only": _check_only_attention_layers,
     "falcon_heads": _falcon_heads,
 }
 """Name of a special reader (``readers`` in a family file) -> function.
@@ -207,10 +217,10 @@ the pattern."""
 def read_linear_attention(
     keys: ConfigKeys, names: Mapping[str, str], layers: int
 ) -> dict[str, Any]:
-    """Return section ``linear_attention`` of ``ModelSpec``.
+    """Return the fields of section ``linear_attention`` of ``ModelSpec``.
 
-    If the config has ``layer_types``, the interval of full attention is read from it instead of
-    from the interval key.
+    The interval of layers with full attention is read from ``layer_types``; without this key, from
+    the config key that the family declares.
     """
     found = {field: keys.whole_number(key) for field, key in names.items()}
     every = full_attention_every(keys, "linear_attention", layers)
@@ -220,11 +230,11 @@ def read_linear_attention(
 
 
 def read_layer_pattern(keys: ConfigKeys, names: Mapping[str, str]) -> str:
-    """Return the layer pattern in Megatron's letters, one per layer.
+    """Return the layer pattern in Megatron's letters, one letter per layer.
 
-    If the pattern is invalid, add a note and return an empty text.
+    The result is empty, after a note, if the pattern is missing or invalid.
     """
-    letters, types = keys.raw(names["letters"]), keys.raw(names["types"])
+    letters, types = keys.value(names["letters"]), keys.value(names["types"])
     layers = keys.optional_whole_number(names["layers"])
     key = names["letters"] if types is None else names["types"]
     if isinstance(types, list):
@@ -236,7 +246,7 @@ def read_layer_pattern(keys: ConfigKeys, names: Mapping[str, str]) -> str:
         return ""
     if not isinstance(letters, str) or set(letters) - {*_LETTERS.values()}:
         valid = _LETTERS if types is not None else dict.fromkeys(_LETTERS.values())
-        keys.add_note("K02", key, f"{key} has unsupported layer types", listed(valid))
+        keys.add_note("K02", key, f"{key} has unsupported layer types", valid_values_help(valid))
         return ""
     if layers not in (None, len(letters)):
         message = f"{key} lists {len(letters)} layers, but {names['layers']} is {layers}"

@@ -1,4 +1,4 @@
-"""Check that a Hugging Face family file is complete and valid."""
+"""Check that a family file, which declares how to read Hugging Face configs, is valid."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _OTHER_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     "dense_if_null": (bool, "be true or false"),
     "dense_if_zero": (bool, "be true or false"),
     "shared_gate": (bool, "be true or false"),
-    "shared_count": ((int, str), "be a whole number or name a config key"),
+    "shared_count": ((int, str), "be a whole number or a config key"),
     "requires": (dict, "be a mapping"),
 }
 """Keys of nested sections whose values are not names of config keys -> type of the value, in Python
@@ -56,10 +56,10 @@ _POSITION_FIELDS = {"rope": ("base",), "alpha_rope": ("base",), "rope_or_none": 
 
 
 def check_family(tree: Mapping[str, Any], file: str) -> None:
-    """Check the sections of a family file, after they were merged with those of its base file.
+    """Check the sections of a family file, merged with the sections of its base file.
 
     Raises:
-        FamilyError: a key is missing, unknown or of the wrong type; the error names the first one.
+        FamilyError: a key is missing, unknown or of the wrong type; only the first is reported.
     """
     _check_key_names(file, "", tree, _SECTIONS)
     _check_section_types(tree, file)
@@ -75,7 +75,7 @@ def check_family(tree: Mapping[str, Any], file: str) -> None:
 
 
 def _check_section_types(tree: Mapping[str, Any], file: str) -> None:
-    """Check that each section has its type, and that config keys are given as text."""
+    """Check that each section has the right type, and that names of config keys are texts."""
     wanted: dict[str, tuple[type, str]] = {
         **dict.fromkeys(_MAPPINGS, (dict, "a mapping")),
         **dict.fromkeys(_LISTS, (list, "a list")),
@@ -88,13 +88,13 @@ def _check_section_types(tree: Mapping[str, Any], file: str) -> None:
             raise FamilyError(file, section, f"must be {words}")
     for section in _NESTED_FIELDS:
         for field, key in tree.get(section, {}).items():
-            wanted_type, words = _OTHER_TYPES.get(field, (str, "name a config key"))
+            wanted_type, words = _OTHER_TYPES.get(field, (str, "be a config key"))
             if not isinstance(key, wanted_type):
                 raise FamilyError(file, f"{section}.{field}", f"must {words}")
 
 
 def _check_section_keys(tree: Mapping[str, Any], file: str) -> None:
-    """Check that section ``keys`` has only valid fields, and all fields that a model needs."""
+    """Check that section ``keys`` has only valid fields and all required fields."""
     keys, constants = tree["keys"], tree.get("constants", {})
     _check_key_names(file, "keys", keys, FIELD_READERS)
     # With a layer pattern, the number of layers is the length of the pattern.
@@ -105,11 +105,13 @@ def _check_section_keys(tree: Mapping[str, Any], file: str) -> None:
     for field, names in keys.items():
         listed = names if isinstance(names, list) else [names]
         if not listed or not all(isinstance(name, str) for name in listed):
-            raise FamilyError(file, f"keys.{field}", "must name a config key, or a list of them")
+            raise FamilyError(
+                file, f"keys.{field}", "must be a config key or a list of config keys"
+            )
 
 
 def _check_readers(tree: Mapping[str, Any], file: str) -> None:
-    """Check that the named readers exist, and that the keys which they need are present."""
+    """Check that all readers named in the file exist, and that their required keys are present."""
     position, experts = tree["position"], tree.get("experts", {})
     _check_valid_name(file, "position.form", position["form"], POSITION_FORMS)
     _check_needed_keys(file, "position", position, _POSITION_FIELDS.get(position["form"], ()))
@@ -129,7 +131,7 @@ def _check_readers(tree: Mapping[str, Any], file: str) -> None:
 
 
 def _check_constants(tree: Mapping[str, Any], file: str) -> None:
-    """Check that constants are valid values of fields of ``ModelSpec``."""
+    """Check that each constant is the name and a valid value of a field of ``ModelSpec``."""
     for key, value in tree.get("constants", {}).items():
         _check_model_fields(file, f"constants.{key}", {key: value})
     for key, branches in tree.get("switches", {}).items():
@@ -142,7 +144,7 @@ def _check_constants(tree: Mapping[str, Any], file: str) -> None:
 
 
 def _check_model_fields(file: str, key: str, fields: Any) -> None:
-    """Check that the mapping ``fields`` contains valid fields and values of ``ModelSpec``."""
+    """Check that ``fields`` maps fields of ``ModelSpec`` to valid values."""
     from pydantic import ValidationError
 
     from parc.compiler.spec.model_spec import ModelSpec

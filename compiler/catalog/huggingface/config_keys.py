@@ -1,9 +1,8 @@
 """Typed access to the keys of a Hugging Face config; problems become notes.
 
-Readers access every key through ``ConfigKeys``, which records the access. ``unread`` then lists the
-remaining keys, so that no key of a config is silently ignored; ``note_unread`` adds notes on them,
-with the explanations in ``known_keys.yaml``. A dotted key such as ``ffn_config.moe_top_k`` means a
-key of a nested mapping.
+Readers access every key through ``ConfigKeys``, which records the access. Keys that no reader has
+accessed get a note, with the explanations in ``known_keys.yaml``, so that no key is silently
+ignored. A dotted key such as ``ffn_config.moe_top_k`` means a key of a nested mapping.
 """
 
 from __future__ import annotations
@@ -36,19 +35,19 @@ class ConfigNote:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """Keys that lead to the value that the note is about, outermost key first."""
+        """Keys on the path to the value that the note is about, outermost key first."""
         return tuple(self.key.split(".")) if self.nested else (self.key,)
 
 
 class ConfigKeys:
-    """Keys of one config, with the defaults of its transformers class."""
+    """Values of one config by key, with the defaults of its transformers class."""
 
     def __init__(
         self, config: Mapping[str, Any], defaults: Mapping[str, Any], file: str = ""
     ) -> None:
-        """Read keys from ``config``, or else from ``defaults``.
+        """Read values from ``config``, or from ``defaults`` if the config lacks a key.
 
-        ``file`` is the family file that contains the defaults; help texts name it.
+        ``file`` is the name of the family file that contains the defaults, for help texts.
         """
         self.config = config
         self.defaults = defaults
@@ -56,19 +55,16 @@ class ConfigKeys:
         self._file = file
         self._read: set[str] = set()
 
-    def raw(self, key: str) -> Any:
-        """Return the value of ``key`` in the config, or else its default, or else None."""
+    def value(self, key: str) -> Any:
+        """Return the value of ``key`` in the config; its default or None if the key is absent."""
         self._read.add(key)
         parent, _, name = key.rpartition(".")
         mapping = self._nested_mapping(parent) if parent else self.config
         return mapping.get(name, self.defaults.get(key))
 
     def _nested_mapping(self, key: str) -> Mapping[str, Any]:
-        """Return the mapping at ``key``; empty if the key is absent.
-
-        If the value is not a mapping, add a note and return an empty mapping.
-        """
-        value = self.raw(key)
+        """Return the mapping at ``key``; empty if absent. A value of another type gives a note."""
+        value = self.value(key)
         if value is not None and not isinstance(value, Mapping):
             self.add_note("K03", key, f"{key} must be a mapping")
         return value if isinstance(value, Mapping) else {}
@@ -88,23 +84,23 @@ class ConfigKeys:
         self.notes.append(ConfigNote(code, key, message, help, nested))
 
     def whole_number(self, key: str, *, least: int = 1) -> int:
-        """Return the value of ``key``, a whole number from ``least`` to LARGEST.
+        """Return the value of ``key``, which must be a whole number from ``least`` to LARGEST.
 
-        For any other value, add a note and return ``least``.
+        For any other value, add a note (K03) and return ``least``.
         """
-        value = self.raw(key)
-        return least if self._is_rejected(key, value, least) else int(value)
+        value = self.value(key)
+        return least if self._reject_invalid_number(key, value, least) else int(value)
 
     def optional_whole_number(self, key: str) -> int | None:
         """Return the value of ``key`` as a whole number; None if the key is null or absent."""
-        return None if self.raw(key) is None else self.whole_number(key)
+        return None if self.value(key) is None else self.whole_number(key)
 
     def uniform_whole_number(self, key: str, *, least: int = 1) -> int:
-        """Return the value of ``key``, a whole number or a list of equal numbers, one per layer.
+        """Return the whole number at ``key``, or the number that a list there has for every layer.
 
-        For any other value, add a note and return ``least``.
+        For any other value, add a note and return ``least``, the smallest valid number.
         """
-        value = self.raw(key)
+        value = self.value(key)
         if not isinstance(value, list):
             return self.whole_number(key, least=least)
         if not value or any(other != value[0] for other in value):
@@ -115,12 +111,12 @@ class ConfigKeys:
                 "PARC supports one number for all layers",
             )
             return least
-        return least if self._is_rejected(key, value[0], least) else int(value[0])
+        return least if self._reject_invalid_number(key, value[0], least) else int(value[0])
 
-    def _is_rejected(self, key: str, value: Any, least: int) -> bool:
-        """Return True, and add a note, unless ``value`` is a whole number in the valid range.
+    def _reject_invalid_number(self, key: str, value: Any, least: int) -> bool:
+        """Return False if ``value`` is a whole number from ``least`` to LARGEST.
 
-        The valid range is from ``least`` to LARGEST.
+        For any other value, add a note (K03) and return True.
         """
         if value is None:
             help = (
@@ -130,57 +126,60 @@ class ConfigKeys:
             )
             self.add_note("K03", key, f"{key} is missing", help if self._file else "")
         elif isinstance(value, bool) or not isinstance(value, int):
-            self.add_note("K03", key, f"{key} is {shown(value)}, must be a whole number")
+            self.add_note("K03", key, f"{key} is {format_value(value)}, must be a whole number")
         elif not least <= value <= LARGEST:
             self.add_note(
-                "K03", key, f"{key} is {shown(value)}, must be between {least} and {LARGEST}"
+                "K03", key, f"{key} is {format_value(value)}, must be between {least} and {LARGEST}"
             )
         else:
             return False
         return True
 
     def positive_number(self, key: str) -> float:
-        """Return the value of ``key`` as a positive finite number.
+        """Return the value of ``key``, which must be a positive finite number.
 
-        For any other value, add a note and return 1.0.
+        For any other value, add a note (K03) and return 1.0.
         """
-        return positive_or_note(self, key, self.raw(key))
+        return check_positive_number(self, key, self.value(key))
 
     def non_negative_number(self, key: str) -> float:
-        """Return the value of ``key`` as a finite number of at least 0; null gives 0."""
-        return 0.0 if self.raw(key) in (None, 0) else self.positive_number(key)
+        """Return the value of ``key``, a finite number of at least 0; 0 if the value is null."""
+        return 0.0 if self.value(key) in (None, 0) else self.positive_number(key)
 
     def boolean(self, key: str) -> bool:
-        """Return the value of ``key`` as a bool; null gives False.
+        """Return the boolean value of ``key``; False if the value is null.
 
-        For a value that is not a bool, add a note and return False.
+        For any other value, add a note (K03) and return False.
         """
-        value = self.raw(key)
+        value = self.value(key)
         if value is None or isinstance(value, bool):
             return bool(value)
-        self.add_note("K03", key, f"{key} is {shown(value)}, must be true or false")
+        self.add_note("K03", key, f"{key} is {format_value(value)}, must be true or false")
         return False
 
     def translated_choice(self, key: str, words: Mapping[str, str]) -> str:
-        """Return the entry of ``words`` for the value of ``key``.
+        """Return PARC's name for the value of ``key``; ``words`` maps config values to names.
 
-        If ``words`` has no such entry, add a note and return the first entry.
+        For a value that ``words`` does not contain, add a note (K02) and return the first name.
         """
-        value = self.raw(key)
+        value = self.value(key)
         if isinstance(value, str) and value in words:
             return words[value]
         self.add_note(
-            "K02", key, f"{key} is {shown(value)}, which PARC does not support", listed(words)
+            "K02",
+            key,
+            f"{key} is {format_value(value)}, which PARC does not support",
+            valid_values_help(words),
         )
         return next(iter(words.values()))
 
-    def require(self, key: str, value: Any, reason: str = "") -> None:
+    def require_value(self, key: str, value: Any, reason: str = "") -> None:
         """Add a note (K02) if ``key`` does not have ``value``, the only value that PARC supports.
 
-        An absent key without default is accepted, because its class has no such option. If the
-        config has a list of equal entries (one per layer), the entry is compared.
+        An absent key without default is accepted, because the transformers class has no such
+        option. A list of equal entries, one per layer, counts as one entry.
         """
-        given = self.raw(key)
+        given = self.value(key)
         if given is None and (key not in self.defaults or not value):
             return
         # Some configs write one value per layer, also if all layers are equal.
@@ -188,56 +187,62 @@ class ConfigKeys:
         uniform = one is given or all(equal_and_same_type(other, one) for other in given)
         if uniform and equal_and_same_type(one, value):
             return
-        only = f"this family is supported only with {shown(value)}"
+        only = f"this family is supported only with {format_value(value)}"
         self.add_note(
-            "K02", key, f"{key} is {shown(given)}: {reason or only}", f"valid value: {shown(value)}"
+            "K02",
+            key,
+            f"{key} is {format_value(given)}: {reason or only}",
+            f"valid value: {format_value(value)}",
         )
 
-    def unread(self) -> list[str]:
-        """Return the keys that have a value in the config but were not read, sorted."""
-        found = _unread_keys(self.config, "", self._read)
+    def unread_keys(self) -> list[str]:
+        """Return the keys with a value in the config that no reader has read, sorted."""
+        found = _unread_keys_of_mapping(self.config, "", self._read)
         # Nested mappings are searched only if some of their keys are read.
         for key in {key.rpartition(".")[0] for key in self._read} - {""}:
-            found += _unread_keys(self._nested_mapping(key), f"{key}.", self._read)
+            found += _unread_keys_of_mapping(self._nested_mapping(key), f"{key}.", self._read)
         return sorted(found)
 
 
-def _unread_keys(mapping: Mapping[str, Any], prefix: str, read: set[str]) -> list[str]:
-    """Return the keys of ``mapping`` that have a value and are not in ``read``.
+def _unread_keys_of_mapping(mapping: Mapping[str, Any], prefix: str, read: set[str]) -> list[str]:
+    """Return the keys of ``mapping`` that have a value but were not read, each with ``prefix``.
 
-    ``prefix`` is put before each key. Null, false, 0 and empty values count as no value.
+    ``read`` contains the keys that were read. Null, false, 0 and empty values count as no value.
     """
     names = [f"{prefix}{key}" for key, value in mapping.items() if value not in _EMPTY]
     return [name for name in names if name not in read]
 
 
 def equal_and_same_type(one: Any, other: Any) -> bool:
-    """Return True if both values are equal; unlike in Python, 1 and true are different."""
+    """Return True if both values are equal; unlike in Python, 1 and true are not equal."""
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
-def positive_or_note(keys: ConfigKeys, key: str, value: Any, *, label: str = "") -> float:
-    """Return ``value`` as a float if it is a positive finite number.
+def check_positive_number(keys: ConfigKeys, key: str, value: Any, *, label: str = "") -> float:
+    """Return ``value``, which must be a positive finite number, as a float.
 
-    Otherwise add a note about ``key`` and return 1.0. ``label`` replaces ``key`` in the message,
-    for a value inside the mapping at ``key``.
+    For any other value, add a note (K03) about ``key`` and return 1.0. The message has ``label``
+    instead of ``key`` if the value is inside the mapping at ``key``.
     """
     number = isinstance(value, int | float) and not isinstance(value, bool)
     # Integers are compared before they become floats: a huge one would overflow.
     if number and 0 < value <= 10**18 and math.isfinite(value):
         return float(value)
-    found = "missing" if value is None else shown(value)
+    found = "missing" if value is None else format_value(value)
     keys.add_note("K03", key, f"{label or key} is {found}, must be a positive number")
     return 1.0
 
 
-def listed(values: Iterable[str]) -> str:
+def valid_values_help(values: Iterable[str]) -> str:
     """Return a help text that lists ``values`` as the valid values."""
     return f"valid values: {', '.join(values)}"
 
 
-def shown(value: Any) -> str:
-    """Return ``value`` as it is written in the config, shortened to at most 40 characters."""
+def format_value(value: Any) -> str:
+    """Return ``value`` as text for a message, shortened to at most 40 characters.
+
+    Mappings and lists are described by their type.
+    """
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     # A JSON integer may have thousands of digits, more than Python agrees to print.
@@ -253,17 +258,17 @@ def shown(value: Any) -> str:
 _HARMLESS_ENDINGS = ("_token_id", "dropout", "_pdrop")
 
 
-def note_unread(keys: ConfigKeys) -> None:
-    """Add one note for each key that has a value but was not read.
+def add_notes_on_unread_keys(keys: ConfigKeys) -> None:
+    """Add one note for each key that has a value but that no reader has read.
 
-    K04: users may expect an effect that the key does not have. K02: the key changes the structure
-    of some families. K05: the key is unknown.
+    The code is K04 for a known key without effect, K02 for a key that changes the model structure
+    in other families, and K05 for an unknown key. Harmless keys get no note.
     """
     types = keys.config.get("layer_types")
     if isinstance(types, list) and all(name == "full_attention" for name in types):
         keys.mark_as_read(("layer_types",))  # full attention in all layers is the default
     known = _known_keys()
-    for key in keys.unread():
+    for key in keys.unread_keys():
         name = key.rpartition(".")[2] if key not in keys.config else key
         if name in known["no_effect"]:
             keys.add_note("K04", key, f"{key} is not used: {known['no_effect'][name]}")
@@ -274,7 +279,7 @@ def note_unread(keys: ConfigKeys) -> None:
                 f"{key} changes the model structure; PARC does not support it in this family",
             )
         elif name not in known["harmless"] and not name.endswith(_HARMLESS_ENDINGS):
-            keys.add_note("K05", key, f"unknown key {shown(key)}; PARC ignores it")
+            keys.add_note("K05", key, f"unknown key {format_value(key)}; PARC ignores it")
 
 
 @cache

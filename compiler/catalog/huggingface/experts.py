@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from operator import eq
 from typing import Any
 
-from parc.compiler.catalog.huggingface.config_keys import ConfigKeys, shown
+from parc.compiler.catalog.huggingface.config_keys import ConfigKeys, format_value
 
 _SCORES = {"softmax": "softmax", "sigmoid": "sigmoid"}
 _SOFTMAX_METHODS = {"greedy": "all", "group_limited_greedy": "groups"}
@@ -20,8 +20,8 @@ Names = Mapping[str, Any]
 
 
 def read_experts(keys: ConfigKeys, names: Names, layers: int) -> dict[str, Any] | None:
-    """Return section ``experts`` of ``ModelSpec``; None if the config describes a dense model."""
-    count = keys.raw(names["count"])
+    """Return the fields of section ``experts`` of ``ModelSpec``; None for a dense model."""
+    count = keys.value(names["count"])
     if (names.get("dense_if_null") and count is None) or (
         names.get("dense_if_zero") and keys.whole_number(names["count"], least=0) == 0
     ):
@@ -53,26 +53,24 @@ _OPTIONAL: dict[str, Callable[[ConfigKeys, str], Any]] = {
 
 
 def _shared_expert_width(keys: ConfigKeys, names: Names, size: int) -> int:
-    """Return the total hidden width of the shared experts.
+    """Return the total MLP width of the shared experts.
 
-    The width is the value of config key ``shared_size``. Without that key it is ``shared_count``, a
-    key or a number, times the width of one shared expert: the key ``shared_width``, or else the
-    width of a routed expert.
+    ``names["shared_size"]`` is the config key of this width. Without it, the width is the number of
+    shared experts, times the width at ``names["shared_width"]`` or else that of a routed expert.
     """
     if "shared_size" in names:
         return keys.whole_number(names["shared_size"], least=0)
     count = names.get("shared_count", 0)
     if isinstance(count, str):
-        count = 0 if keys.raw(count) is None else keys.whole_number(count, least=0)
+        count = 0 if keys.value(count) is None else keys.whole_number(count, least=0)
     width = keys.optional_whole_number(names["shared_width"]) if "shared_width" in names else None
     return int(count) * (width or size)
 
 
 def _leading_dense_layers(keys: ConfigKeys, names: Names, layers: int) -> dict[str, Any]:
-    """Return ``first_dense_layers``, the number of leading dense layers.
+    """Return the field ``first_dense_layers`` (number of leading dense layers), if it can be read.
 
-    Add notes if the layers with experts are distributed in a way that ``ExpertsSpec`` cannot
-    express.
+    Adds notes if ``ExpertsSpec`` cannot express which layers have experts.
     """
     found: dict[str, Any] = {}
     if "first_dense_layers" in names:
@@ -83,18 +81,19 @@ def _leading_dense_layers(keys: ConfigKeys, names: Names, layers: int) -> dict[s
     if "dense_layers" in names:
         found["first_dense_layers"] = _dense_layers_by_index(keys, names["dense_layers"])
     if "expert_layers" in names:
-        _check_every_nth(keys, names["expert_layers"], names["every"], layers)
+        _check_expert_layer_interval(keys, names["expert_layers"], names["every"], layers)
     if "last_layer" in names:
-        _check_last_layer(keys, names["last_layer"], layers)
+        _check_last_expert_layer(keys, names["last_layer"], layers)
     return found
 
 
 def _dense_layers_by_type(keys: ConfigKeys, key: str, layers: int) -> int | None:
-    """Return the number of leading ``dense`` entries in the list of layer types at ``key``.
+    """Return the number of leading dense layers, from the list of layer types at ``key``.
 
-    The result is None if the config has no such list.
+    The result is None if the config has no such list. Dense layers that follow a layer with experts
+    give a note (K02).
     """
-    types = keys.raw(key)
+    types = keys.value(key)
     if types is None:
         return None
     if not isinstance(types, list) or len(types) != layers:
@@ -107,11 +106,11 @@ def _dense_layers_by_type(keys: ConfigKeys, key: str, layers: int) -> int | None
 
 
 def _dense_layers_by_index(keys: ConfigKeys, key: str) -> int:
-    """Return the number of dense layers, from a config key that lists their indexes.
+    """Return the number of leading dense layers, from the list of their indexes at ``key``.
 
-    The dense layers must be the first layers of the model.
+    Adds a note (K02) if the dense layers are not the first layers of the model.
     """
-    dense = keys.raw(key) or []
+    dense = keys.value(key) or []
     if not isinstance(dense, list) or dense != list(range(len(dense))):
         message = f"{key} must list the first layers of the model, without gaps"
         keys.add_note("K02", key, message, "for example: [0, 1, 2]")
@@ -119,13 +118,12 @@ def _dense_layers_by_index(keys: ConfigKeys, key: str) -> int:
     return len(dense)
 
 
-def _check_every_nth(keys: ConfigKeys, key: str, every_key: str, layers: int) -> None:
-    """Add a note (K02) unless the layers with experts are every n-th layer, as in Llama 4.
+def _check_expert_layer_interval(keys: ConfigKeys, key: str, every_key: str, layers: int) -> None:
+    """Add a note (K02) unless every n-th layer has experts, as in Llama 4.
 
-    ``key`` is the config key that lists these layers, and ``every_key`` the config key whose value
-    is n.
+    The config lists the layers with experts at ``key``; n is its value of ``every_key``.
     """
-    listed, every = keys.raw(key), keys.whole_number(every_key)
+    listed, every = keys.value(key), keys.whole_number(every_key)
     # 0-based indexes: with every = 2, the layers 1, 3, 5, ...
     expected = range(every - 1, layers, every)
     complete = isinstance(listed, list) and len(listed) == len(expected)
@@ -134,41 +132,43 @@ def _check_every_nth(keys: ConfigKeys, key: str, every_key: str, layers: int) ->
         keys.add_note("K02", key, message)
 
 
-def _check_last_layer(keys: ConfigKeys, key: str, layers: int) -> None:
-    """Add a note (K02) if dense layers follow the last layer with experts (ERNIE)."""
-    last = keys.raw(key)
+def _check_last_expert_layer(keys: ConfigKeys, key: str, layers: int) -> None:
+    """Add a note (K02) if dense layers follow the last layer with experts (possible in ERNIE).
+
+    ``key`` is the config key with the index of the last layer with experts.
+    """
+    last = keys.value(key)
     # -1 means the last layer of the model (ERNIE's moe_layer_end_index).
     if last not in (None, -1) and keys.whole_number(key, least=0) < layers - 1:
-        message = f"{key} is {shown(last)}; PARC does not support dense layers after that layer"
+        message = (
+            f"{key} is {format_value(last)}; PARC does not support dense layers after that layer"
+        )
         keys.add_note("K02", key, message, f"valid values: -1, {layers - 1}")
 
 
 def _softmax_router(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a softmax router.
-
-    Top-k after a softmax, with normalization of the selected scores, equals a softmax over the
-    top-k logits. So ``pre_softmax`` is needed only if the config does not normalize the selected
-    scores.
-    """
+    """Return the fields of ``ExpertsSpec`` that describe a softmax router."""
+    # Softmax, top-k and normalization of the selected scores give the same result as top-k and
+    # then softmax. So the softmax must come first only if the scores are not normalized.
     return {"pre_softmax": not keys.boolean(names["normalized"])}
 
 
 def _grouped_softmax_router(
     keys: ConfigKeys, names: Names, found: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the fields of DeepSeek-V2's softmax router, with or without expert groups."""
+    """Return the ``ExpertsSpec`` fields of DeepSeek-V2's softmax router, which may have groups."""
     router = _softmax_router(keys, names, found)
     grouped = keys.translated_choice(names["method"], _SOFTMAX_METHODS) == "groups"
-    groups = _group_fields(keys, names) if grouped else {}
+    groups = _expert_group_fields(keys, names) if grouped else {}
     # Configs without grouped routing contain these keys too, without effect.
     keys.mark_as_read((names["groups"], names["group_top_k"]))
     return router | groups
 
 
 def _sigmoid_router(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of DeepSeek-V3's router: sigmoid scores and a load-balancing bias.
+    """Return the ``ExpertsSpec`` fields of DeepSeek-V3's router: sigmoid scores and a bias.
 
-    The bias is a buffer, not a trained parameter (arXiv:2412.19437).
+    The bias balances the load; it is a buffer, not a trained parameter (arXiv:2412.19437).
     """
     if not keys.boolean(names["normalized"]):
         key = names["normalized"]
@@ -180,23 +180,23 @@ def _sigmoid_router(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) ->
         )
     return {
         "router_bias": keys.translated_choice(names["method"], _SIGMOID_METHODS)
-    } | _group_fields(keys, names)
+    } | _expert_group_fields(keys, names)
 
 
 def _router_by_score(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of Ling's router: softmax (Ling 1.5) or sigmoid (Ling 2.0)."""
+    """Return the ``ExpertsSpec`` fields of Ling's router: softmax (1.5) or sigmoid (2.0)."""
     sigmoid = found["score_function"] == "sigmoid"
-    keys.require(names["expert_bias"], sigmoid)
+    keys.require_value(names["expert_bias"], sigmoid)
     return (_sigmoid_router if sigmoid else _softmax_router)(keys, names, found)
 
 
-def _groups_only(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the expert groups; the family file gives all other router fields as constants."""
-    return _group_fields(keys, names)
+def _expert_groups_only(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the expert groups; all other router fields are family constants."""
+    return _expert_group_fields(keys, names)
 
 
-def _group_fields(keys: ConfigKeys, names: Names) -> dict[str, Any]:
-    """Return ``groups`` and ``group_top_k``; null in the config means one group."""
+def _expert_group_fields(keys: ConfigKeys, names: Names) -> dict[str, Any]:
+    """Return the fields ``groups`` and ``group_top_k``; each is 1 if the config has null."""
     return {
         field: keys.optional_whole_number(names[field]) or 1 for field in ("groups", "group_top_k")
     }
@@ -204,7 +204,7 @@ def _group_fields(keys: ConfigKeys, names: Names) -> dict[str, Any]:
 
 ROUTERS: dict[str, Callable[[ConfigKeys, Names, Mapping[str, Any]], dict[str, Any]]] = {
     "by_score": _router_by_score,
-    "groups": _groups_only,
+    "groups": _expert_groups_only,
     "sigmoid": _sigmoid_router,
     "softmax": _softmax_router,
     "softmax_grouped": _grouped_softmax_router,

@@ -1,4 +1,4 @@
-"""Facts of one Hugging Face model family, as declared in ``families/<model_type>.yaml``."""
+"""Declarations of one Hugging Face model family, from ``families/<model_type>.yaml``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ class FamilyError(Exception):
     def __init__(self, file: str, key: str, problem: str) -> None:
         """Build a message such as ``families/x.yaml: keys.ffn is missing``.
 
-        ``key`` is the dotted key in ``file``; ``problem`` is the part of the sentence after the
-        key.
+        ``key`` is the dotted key in ``file``; ``problem`` is the end of the sentence: is missing.
         """
         super().__init__(f"{file}: {key} {problem}" if key else f"{file} {problem}")
         self.file = file
@@ -40,12 +39,12 @@ class Family:
     constants: Mapping[str, Any] = field(default_factory=dict)
     """Field of ``ModelSpec`` -> value that does not depend on the config."""
     switches: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
-    """Boolean config key -> constants if it is true (``set``) or not (``unset``)."""
+    """Boolean config key -> constants if the key is true (``set``) or not (``unset``)."""
     window: str = ""
     """Reader of sliding windows (a key of WINDOW_FORMS); empty if the family has full attention."""
     ffn_to_hidden: int = 0
-    """Ratio of MLP width to hidden size if the config sets no MLP width; 0 if the config must set
-    it."""
+    """Ratio of MLP width to hidden size for configs without an MLP width; 0 if the config must
+    contain an MLP width."""
     latent: Mapping[str, str] = field(default_factory=dict)
     """Field of ``LatentSpec`` -> config key."""
     linear_attention: Mapping[str, str] = field(default_factory=dict)
@@ -60,12 +59,12 @@ class Family:
     """Field of ``ExpertsSpec`` -> config key, and the following keys.
 
     ``router``: reader of the router (a key of ROUTERS), with the config keys ``normalized``,
-    ``method`` and ``expert_bias``. ``shared_count`` (a key or a number) and ``shared_width``:
-    number and width of shared experts. ``layer_types``, ``dense_layers``, ``expert_layers``,
-    ``last_layer``: keys that list or bound the layers with experts. ``shared_gate``: true if the
-    shared expert has a gate. ``dense_if_null`` and ``dense_if_zero``: true if the model is dense
-    when ``count`` is null or 0. ``requires``: like section ``requires``, but only for configs with
-    experts.
+    ``method`` and ``expert_bias``. ``shared_count`` (a config key or a number) and
+    ``shared_width``: number and width of shared experts. ``layer_types``, ``dense_layers``,
+    ``expert_layers``, ``last_layer``: config keys that determine which layers have experts.
+    ``shared_gate``: true if the shared expert has a gate. ``dense_if_null`` and ``dense_if_zero``:
+    true if a ``count`` of null or 0 means a dense model. ``requires``: like section ``requires``,
+    but only for configs with experts.
     """
     readers: tuple[str, ...] = ()
     """Special readers (keys of SPECIAL_READERS), for rules that other sections cannot express."""
@@ -76,7 +75,7 @@ class Family:
     """Config key -> the value that training frameworks assume; any other value is a warning
     (K06)."""
     ignored_keys: tuple[str, ...] = ()
-    """Config keys that do not affect anything that PARC models; ``*`` at the end matches any
+    """Config keys that do not affect the results of PARC; a ``*`` at the end matches any
     ending."""
     unsupported_parts: str = ""
     """Description of the computations of this family that no field of ``ModelSpec`` represents."""

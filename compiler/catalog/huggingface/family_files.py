@@ -1,8 +1,8 @@
 """Reader of the family files of Hugging Face models (``families/*.yaml``).
 
-A family is a ``model_type`` of transformers. Its file declares from which config key each field of
-``ModelSpec`` is read, which generic readers interpret the keys, and the defaults of the
-transformers class. A new family needs one YAML file; ``docs/import.md`` describes its sections.
+A family is a ``model_type`` of transformers. Its file declares the config key of each field of
+``ModelSpec``, the generic readers that interpret these keys, and the defaults of the transformers
+class. A new family needs one YAML file; ``docs/import.md`` describes its sections.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PACKAGE = "parc.compiler.catalog.huggingface"
 
 
 class FamilyFiles:
-    """Family files in one or more folders."""
+    """Loader of the family files in one or more folders."""
 
     def __init__(self, *folders: Traversable) -> None:
         """Read ``families/*.yaml`` and ``forms/*.yaml`` in ``folders``.
@@ -40,22 +40,24 @@ class FamilyFiles:
         return tuple(sorted(name for name in names if self.is_supported(name)))
 
     def is_supported(self, model_type: str) -> bool:
-        """Return True if PARC can read configs of this family.
+        """Return True if PARC can read configs of the family ``model_type``.
 
-        This is the case if a file for ``model_type`` exists and does not contain ``refused``.
+        A family is supported if its file exists and does not contain the key ``refused``.
         """
-        return self._has_file(model_type) and "refused" not in self._parsed_file(
+        return self._has_file(model_type) and "refused" not in self._parse_file_once(
             f"families/{model_type}"
         )
 
     def reason_unsupported(self, model_type: str) -> str:
-        """Return why PARC cannot read configs of this family; empty if no reason is recorded."""
+        """Return the reason why PARC cannot read configs of a family; empty if none is recorded."""
         if self._has_file(model_type):
-            return str(self._parsed_file(f"families/{model_type}").get("refused", ""))
-        return str(self._parsed_file("refused_families").get(model_type, ""))
+            return str(self._parse_file_once(f"families/{model_type}").get("refused", ""))
+        return str(self._parse_file_once("refused_families").get(model_type, ""))
 
     def unsupported_parts(self, model_type: str) -> str:
-        """Return a description of computations of this family that ``ModelSpec`` cannot express.
+        """Return a description of the computations of a family that ``ModelSpec`` cannot express.
+
+        The text is empty if there are none, or if the family has no file.
 
         Raises:
             FamilyError: the family file exists, but cannot be read.
@@ -65,8 +67,8 @@ class FamilyFiles:
         tree, _ = self._merge_with_base(f"families/{model_type}", ())
         return str(tree.get("unsupported_parts", ""))
 
-    def family(self, model_type: str) -> Family:
-        """Return the declarations of a family whose file exists.
+    def load_family(self, model_type: str) -> Family:
+        """Return the declarations in the family file of ``model_type``, which must exist.
 
         Raises:
             FamilyError: a section or key is missing, unknown or of the wrong type.
@@ -91,13 +93,13 @@ class FamilyFiles:
         return next((path for path in paths if path.is_file()), None)
 
     def _merge_with_base(self, name: str, path: tuple[str, ...]) -> tuple[dict[str, Any], str]:
-        """Return the sections of a family file merged with those of its base file, and its name.
+        """Return (sections, name) of a family file; sections include those of its base file.
 
         The base is the file that ``extends`` or ``form`` names. ``path`` contains the files that
-        led here, to detect a cycle.
+        refer to this file, so that a cycle can be detected.
         """
         file = f"{name}.yaml"
-        tree = dict(self._parsed_file(name))
+        tree = dict(self._parse_file_once(name))
         bases = [(key, str(tree.pop(key))) for key in ("extends", "form") if key in tree]
         if len(bases) > 1:
             raise FamilyError(file, "form", "cannot be combined with extends")
@@ -113,8 +115,8 @@ class FamilyFiles:
             tree = _merge_sections(below, tree)
         return tree, file
 
-    def _parsed_file(self, name: str) -> dict[str, Any]:
-        """Return the content of a file, which is parsed only once."""
+    def _parse_file_once(self, name: str) -> dict[str, Any]:
+        """Return the content of a YAML file; the result is cached."""
         if name not in self._trees:
             path = self._find_file(name)
             try:
@@ -129,10 +131,10 @@ class FamilyFiles:
 
 
 def _merge_sections(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sections of ``below``, overridden key by key by those of ``above``.
+    """Return the sections of the base file ``below``, overridden key by key by ``above``.
 
-    A null in ``above`` removes the key, except in ``defaults``, where null is a valid default. The
-    lists ``ignored_keys`` of both are joined.
+    A null in ``above`` removes the key, except in section ``defaults``, where null is a valid
+    default. The two lists ``ignored_keys`` are joined.
     """
     found = dict(below)
     for section, value in above.items():

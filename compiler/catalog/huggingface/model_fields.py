@@ -1,4 +1,4 @@
-"""Conversion of a Hugging Face config to the fields of ``ModelSpec``, driven by its family file."""
+"""Conversion of a Hugging Face config to the fields of ``ModelSpec``, as its family declares."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from parc.compiler.catalog.huggingface.attention import (
     SPECIAL_READERS,
     WINDOW_FORMS,
-    read_latent,
+    read_latent_attention,
     read_layer_pattern,
     read_linear_attention,
 )
-from parc.compiler.catalog.huggingface.config_keys import ConfigKeys, shown
+from parc.compiler.catalog.huggingface.config_keys import ConfigKeys, format_value
 from parc.compiler.catalog.huggingface.experts import read_experts
 from parc.compiler.catalog.huggingface.family import Family
 from parc.compiler.catalog.huggingface.position import read_position
@@ -51,12 +51,12 @@ key."""
 def read_model(keys: ConfigKeys, family: Family) -> dict[str, Any]:
     """Return the fields of ``ModelSpec`` for a config; add notes on problems to ``keys``."""
     keys.mark_as_read(family.ignored_keys)
-    _check_required_values(keys, family)
-    found = _plain_fields(keys, family)
+    _check_required_and_assumed_values(keys, family)
+    found = _fields_of_section_keys(keys, family)
     if family.layer_pattern:
-        found |= _pattern_fields(keys, family)
+        found |= _layer_pattern_fields(keys, family)
     if family.latent:
-        found["latent"] = read_latent(keys, family.latent)
+        found["latent"] = read_latent_attention(keys, family.latent)
     if family.linear_attention:
         names = family.linear_attention
         found["linear_attention"] = read_linear_attention(keys, names, found["layers"])
@@ -67,30 +67,34 @@ def read_model(keys: ConfigKeys, family: Family) -> dict[str, Any]:
         found |= _expert_fields(keys, family, found)
     for name in family.readers:
         found |= SPECIAL_READERS[name](keys, found)
-    return _with_constants(keys, family, found)
+    return _add_constants(keys, family, found)
 
 
-def _check_required_values(keys: ConfigKeys, family: Family) -> None:
-    """Add notes on keys that do not have the value which the family requires or assumes."""
-    _check_requires(keys, family.requires)
+def _check_required_and_assumed_values(keys: ConfigKeys, family: Family) -> None:
+    """Add notes on config keys whose value is not the one that the family requires or assumes."""
+    _check_required_values(keys, family.requires)
     for key, value in family.assumed.items():
-        if keys.raw(key) != value:
-            message = f"{key} is {shown(keys.raw(key))}, but the spec has no field for {key}"
-            keys.add_note("K06", key, message, f"the training framework assumes {shown(value)}")
+        if keys.value(key) != value:
+            message = (
+                f"{key} is {format_value(keys.value(key))}, but the spec has no field for {key}"
+            )
+            keys.add_note(
+                "K06", key, message, f"the training framework assumes {format_value(value)}"
+            )
 
 
-def _check_requires(keys: ConfigKeys, requires: Mapping[str, Any]) -> None:
+def _check_required_values(keys: ConfigKeys, requires: Mapping[str, Any]) -> None:
     for key, rule in requires.items():
         if not isinstance(rule, dict):
-            keys.require(key, rule)
+            keys.require_value(key, rule)
         elif "same_as" not in rule:
-            keys.require(key, rule.get("value"), rule.get("reason", ""))
-        elif keys.raw(key) is not None:
-            keys.require(key, keys.raw(rule["same_as"]), rule.get("reason", ""))
+            keys.require_value(key, rule.get("value"), rule.get("reason", ""))
+        elif keys.value(key) is not None:
+            keys.require_value(key, keys.value(rule["same_as"]), rule.get("reason", ""))
 
 
-def _plain_fields(keys: ConfigKeys, family: Family) -> dict[str, Any]:
-    """Return the fields that section ``keys`` declares.
+def _fields_of_section_keys(keys: ConfigKeys, family: Family) -> dict[str, Any]:
+    """Return the fields of ``ModelSpec`` that section ``keys`` of the family file declares.
 
     Optional fields without a value in the config are left out.
     """
@@ -100,7 +104,7 @@ def _plain_fields(keys: ConfigKeys, family: Family) -> dict[str, Any]:
         fields = {field: key for field, key in fields if field != "ffn"}.items()
     for field, names in fields:
         key = names if isinstance(names, str) else _first_key_with_value(keys, names)
-        if field == "ffn" and family.ffn_to_hidden and keys.raw(key) is None:
+        if field == "ffn" and family.ffn_to_hidden and keys.value(key) is None:
             found[field] = family.ffn_to_hidden * found["hidden"]
         elif (value := FIELD_READERS[field](keys, key)) is not None:
             found[field] = value
@@ -108,16 +112,16 @@ def _plain_fields(keys: ConfigKeys, family: Family) -> dict[str, Any]:
 
 
 def _first_key_with_value(keys: ConfigKeys, names: list[str]) -> str:
-    """Return the first of ``names`` whose value is not null; the last one if all are null."""
-    values = {name: keys.raw(name) for name in names}
+    """Return the first of the config keys ``names`` with a value; the last if none has one."""
+    values = {name: keys.value(name) for name in names}
     return next((name for name, value in values.items() if value is not None), names[-1])
 
 
-def _pattern_fields(keys: ConfigKeys, family: Family) -> dict[str, Any]:
-    """Return the fields that follow from the layer pattern.
+def _layer_pattern_fields(keys: ConfigKeys, family: Family) -> dict[str, Any]:
+    """Return the fields of ``ModelSpec`` that depend on the layer pattern.
 
-    These are the number of layers, the pattern, and the MLP width (0 without MLP layers). If the
-    pattern contains Mamba layers, the Mamba dimensions are included.
+    They are the number of layers, the pattern, the MLP width (0 without MLP layers) and, if the
+    pattern contains Mamba layers, the Mamba dimensions.
     """
     pattern = read_layer_pattern(keys, family.layer_pattern)
     # Read even without Mamba layers: the class writes its defaults into every config.
@@ -130,10 +134,10 @@ def _pattern_fields(keys: ConfigKeys, family: Family) -> dict[str, Any]:
 
 
 def _expert_fields(keys: ConfigKeys, family: Family, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the field ``experts``, and ``ffn`` if it depends on whether the model has experts.
+    """Return the field ``experts`` and, in some cases, the MLP width ``ffn``.
 
-    The MLP width ``ffn`` is 0 if all layers have experts. In a dense config of a family with
-    experts, it can be the width of the shared expert.
+    ``ffn`` is 0 if all layers have experts. In a dense config of a family with experts, ``ffn`` is
+    the width of the shared expert if the family has one.
     """
     names = family.experts
     requires = names.get("requires", {})
@@ -142,7 +146,7 @@ def _expert_fields(keys: ConfigKeys, family: Family, found: Mapping[str, Any]) -
         keys.mark_as_read([key for key in names.values() if isinstance(key, str)])
         keys.mark_as_read(requires)
         return {}
-    _check_requires(keys, requires)
+    _check_required_values(keys, requires)
     experts = read_experts(keys, names, found["layers"])
     if experts is None:
         shared = names.get("shared_size")
@@ -154,11 +158,11 @@ def _expert_fields(keys: ConfigKeys, family: Family, found: Mapping[str, Any]) -
     return {"experts": experts} | ({"ffn": 0} if no_dense_layer else {})
 
 
-def _with_constants(keys: ConfigKeys, family: Family, found: dict[str, Any]) -> dict[str, Any]:
-    """Return ``found`` with the constants of the family.
+def _add_constants(keys: ConfigKeys, family: Family, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields ``found`` with the constants of the family added.
 
-    Some constants are added only if a config key is set, or only if it is not. Constants of a
-    nested section, such as experts, are added only if the config has that section.
+    Constants of section ``switches`` depend on whether a config key is true. Constants of a nested
+    section, such as experts, are added only if the config has that section.
     """
     chosen = [family.constants]
     for key, branches in family.switches.items():

@@ -12,9 +12,9 @@ from typing import Any
 
 from parc.compiler.catalog.huggingface.config_keys import (
     ConfigKeys,
-    listed,
-    positive_or_note,
-    shown,
+    check_positive_number,
+    format_value,
+    valid_values_help,
 )
 
 # All three parts of "mrope" have the same position for text tokens, so it is no scaling.
@@ -38,19 +38,19 @@ Names = Mapping[str, str]
 
 
 def read_position(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return section ``position`` of ``ModelSpec``.
+    """Return the fields of section ``position`` of ``ModelSpec``.
 
-    ``found`` contains the fields of the model that were read before.
+    ``found`` contains the fields of ``ModelSpec`` that were read before.
     """
     return POSITION_FORMS[names["form"]](keys, names, found)
 
 
 def _rotary_positions(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a rotary encoding.
+    """Return the ``PositionSpec`` fields of a rotary encoding.
 
-    If ``names`` has ``dims``, it is the config key for the number of rotated dimensions per head.
+    ``names["dims"]``, if present, is the config key of the number of rotated dimensions per head.
     """
-    rope = _rope_mapping(keys)
+    rope = _rotary_settings(keys)
     position: dict[str, Any] = {
         "kind": "rope",
         "base": _rotary_base(keys, names, rope),
@@ -58,12 +58,12 @@ def _rotary_positions(keys: ConfigKeys, names: Names, found: Mapping[str, Any]) 
     }
     share = rope.get("partial_rotary_factor")
     if share is not None:
-        position["percent"] = positive_or_note(keys, "rope_parameters", share)
+        position["percent"] = check_positive_number(keys, "rope_parameters", share)
     elif "percent" in names:
         position["percent"] = keys.positive_number(names["percent"])
     if "dims" in names:
         position = _rotated_fraction(keys, names["dims"], found) | position
-    return position | _scaling_fields(keys, rope)
+    return position | _rotary_scaling_fields(keys, rope)
 
 
 def _rotary_base(keys: ConfigKeys, names: Names, rope: Mapping[str, Any]) -> float:
@@ -71,20 +71,20 @@ def _rotary_base(keys: ConfigKeys, names: Names, rope: Mapping[str, Any]) -> flo
     return (
         keys.positive_number(names["base"])
         if theta is None
-        else positive_or_note(keys, _rope_key(keys), theta)
+        else check_positive_number(keys, _rotary_settings_key(keys), theta)
     )
 
 
 def _rotated_fraction(keys: ConfigKeys, key: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``percent``, computed from the number of rotated dimensions at ``key``.
+    """Return the field ``percent``, the fraction of rotated dimensions per head.
 
-    The result is empty if the config does not set the key.
+    The config has the number of rotated dimensions at ``key``; the result is empty without it.
     """
     dims, width = keys.optional_whole_number(key), _head_dim(found)
     if dims is None:
         return {}
     if dims > width:
-        keys.add_note("K03", key, f"{key} is {dims}, which exceeds the head dim {width}")
+        keys.add_note("K03", key, f"{key} is {dims}, which exceeds the head dimension {width}")
     return {"percent": min(dims / max(width, 1), 1.0)}
 
 
@@ -96,12 +96,12 @@ def _head_dim(found: Mapping[str, Any]) -> int:
 def _rotary_positions_with_alpha(
     keys: ConfigKeys, names: Names, found: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the fields of Hunyuan's rotary encoding.
+    """Return the ``PositionSpec`` fields of Hunyuan's rotary encoding.
 
-    Its "dynamic" scaling with ``alpha`` only increases the rotary base (transformers,
+    The "dynamic" scaling with ``alpha`` only increases the rotary base (transformers,
     modeling_hunyuan_v1_dense.py, compute_ntk_alpha_rope_parameters).
     """
-    rope = _rope_mapping(keys)
+    rope = _rotary_settings(keys)
     if rope.get("rope_type", rope.get("type")) != "dynamic" or rope.get("alpha") is None:
         return _rotary_positions(keys, names, found)
     base, head_dim = _rotary_base(keys, names, rope), _head_dim(found)
@@ -109,7 +109,9 @@ def _rotary_positions_with_alpha(
         keys.add_note("K03", "head_dim", f"head_dim is {head_dim}; alpha scaling needs more than 2")
         head_dim = 4
     # NTK-aware scaling of the base: alpha ** (d / (d - 2)) with head dim d.
-    base *= positive_or_note(keys, _rope_key(keys), rope["alpha"]) ** (head_dim / (head_dim - 2))
+    base *= check_positive_number(keys, _rotary_settings_key(keys), rope["alpha"]) ** (
+        head_dim / (head_dim - 2)
+    )
     return {
         "kind": "rope",
         "base": base,
@@ -120,13 +122,13 @@ def _rotary_positions_with_alpha(
 def _rotary_or_no_positions(
     keys: ConfigKeys, names: Names, found: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the fields of a rotary encoding, or of no encoding (Granite 4).
+    """Return the ``PositionSpec`` fields of Granite 4: a rotary encoding or no encoding.
 
-    The model has no position encoding if the config key ``type`` is ``nope`` or null.
+    The config key ``names["type"]`` is ``rope``, or else ``nope`` or null for no encoding.
     """
-    if keys.raw(names["type"]) == "rope":
+    if keys.value(names["type"]) == "rope":
         return _rotary_positions(keys, names, found)
-    keys.require(names["type"], "nope")
+    keys.require_value(names["type"], "nope")
     _rotary_positions(keys, names, found)  # reads and checks the rotary keys, which have no effect
     return _no_positions(keys, names, found)
 
@@ -149,18 +151,18 @@ POSITION_FORMS: dict[str, Callable[[ConfigKeys, Names, Mapping[str, Any]], dict[
 """Name of a position encoding (``position.form`` in a family file) -> function that reads it."""
 
 
-def _rope_key(keys: ConfigKeys) -> str:
-    """Return the config key of the mapping with the rotary settings."""
+def _rotary_settings_key(keys: ConfigKeys) -> str:
+    """Return the config key of the rotary settings: ``rope_parameters`` or ``rope_scaling``."""
     new = keys.config.get("rope_parameters") is not None
     return "rope_parameters" if new else "rope_scaling"
 
 
-def _rope_mapping(keys: ConfigKeys) -> Mapping[str, Any]:
-    """Return the mapping with the rotary settings, in the old or the new layout.
+def _rotary_settings(keys: ConfigKeys) -> Mapping[str, Any]:
+    """Return the rotary settings of a config, in the old or the new layout of the keys.
 
-    If the settings differ between layer types, return those of full attention.
+    If the settings differ between layer types, the result has those of full attention.
     """
-    new, old = keys.raw("rope_parameters"), keys.raw("rope_scaling")
+    new, old = keys.value("rope_parameters"), keys.value("rope_scaling")
     table, key = (old, "rope_scaling") if new is None else (new, "rope_parameters")
     if table is None:
         return {}
@@ -173,41 +175,47 @@ def _rope_mapping(keys: ConfigKeys) -> Mapping[str, Any]:
     return {}
 
 
-def _scaling_fields(keys: ConfigKeys, rope: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of ``PositionSpec`` that describe rotary scaling."""
-    key = _rope_key(keys)
+def _rotary_scaling_fields(keys: ConfigKeys, rope: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the ``PositionSpec`` fields for the scaling in the rotary settings ``rope``."""
+    key = _rotary_settings_key(keys)
     named = rope.get("rope_type", rope.get("type"))
     scaling = "none" if named is None else _SCALINGS.get(named) if isinstance(named, str) else None
     if scaling is None:
-        message = f"{key} has rope type {shown(named)}, which PARC does not support"
-        keys.add_note("K02", key, message, listed(_SCALINGS))
+        message = f"{key} has rope type {format_value(named)}, which PARC does not support"
+        keys.add_note("K02", key, message, valid_values_help(_SCALINGS))
     if scaling is None or scaling == "none":
         return {}
     found: dict[str, Any] = {
         "scaling": scaling,
-        "scaling_factor": positive_or_note(keys, key, rope.get("factor"), label=f"{key}.factor"),
+        "scaling_factor": check_positive_number(
+            keys, key, rope.get("factor"), label=f"{key}.factor"
+        ),
     }
     if scaling == "yarn":
         found["kind"] = "yarn"
         found |= {
-            name: positive_or_note(keys, key, rope[name], label=f"{key}.{name}")
+            name: check_positive_number(keys, key, rope[name], label=f"{key}.{name}")
             for name in ("mscale", "mscale_all_dim")
             if rope.get(name) not in (None, 0)
         }
-    _note_assumed(keys, rope, _ASSUMED.get(scaling, {}))
+    _add_notes_on_assumed_values(keys, rope, _ASSUMED.get(scaling, {}))
     original = rope.get("original_max_position_embeddings")
     if original is not None:
-        found["original_max_positions"] = int(positive_or_note(keys, key, original))
+        found["original_max_positions"] = int(check_positive_number(keys, key, original))
     return found
 
 
-def _note_assumed(keys: ConfigKeys, rope: Mapping[str, Any], assumed: Mapping[str, float]) -> None:
-    """Add a note (K06) for each rotary setting that differs from the value in ``assumed``.
+def _add_notes_on_assumed_values(
+    keys: ConfigKeys, rope: Mapping[str, Any], assumed: Mapping[str, float]
+) -> None:
+    """Add a note (K06) for each rotary setting that differs from ``assumed``.
 
-    These are the values that training frameworks assume.
+    ``assumed`` contains the values that training frameworks assume.
     """
-    key = _rope_key(keys)
+    key = _rotary_settings_key(keys)
     for name, value in assumed.items():
         if rope.get(name, value) != value:
-            message = f"{key}.{name} is {shown(rope[name])}, but the spec has no field for {name}"
+            message = (
+                f"{key}.{name} is {format_value(rope[name])}, but the spec has no field for {name}"
+            )
             keys.add_note("K06", key, message, f"the training framework assumes {value:g}")

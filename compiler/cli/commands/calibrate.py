@@ -32,9 +32,9 @@ def command(
 ) -> None:
     """Fit the cost model to RUNS, a CSV of measured step times.
 
-    Each row contains the measured seconds per step. It also names either a spec, or a model, a node
-    type and all parallel sizes; docs/calibrate.md describes the columns. A parameter that the runs
-    cannot determine keeps its shipped value, and a warning names runs that would determine it.
+    Each row has the measured seconds per step and describes the run: either by a spec, or by a
+    model, a node type and all parallel sizes. docs/calibrate.md lists the columns. A parameter that
+    the runs cannot determine keeps its shipped value, and a warning describes the missing runs.
     """
     from parc.compiler.diagnostics import Sink
     from parc.compiler.spec.reading.source import read_source

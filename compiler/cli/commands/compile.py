@@ -25,13 +25,13 @@ from parc.compiler.cli import command_steps, options
 @click.option(
     "--emit",
     metavar="NAME,...",
-    help="Backends to write files for, instead of those under `emit` in the spec.",
+    help="Backends to write files for; this replaces the list `emit` in the spec.",
 )
 @click.option("--check", is_flag=True, help="Write nothing; fail if files on disk are out of date.")
 @click.option(
     "--locked",
     is_flag=True,
-    help="Keep the hosts in DIR/parc.lock, also after a replan; fail if another decision differs.",
+    help="Keep the hosts in DIR/parc.lock; fail if any other decision differs from that file.",
 )
 @click.option("--timings", is_flag=True, help="Print the duration of each phase to standard error.")
 @options.format_option("text", "json")
@@ -40,8 +40,8 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     """Compile SPEC into launch files and a rank map.
 
     SPEC is a file, or - for standard input. The output directory is replaced as a whole or not at
-    all, and only if PARC wrote it. The output depends only on SPEC. With --locked, the output also
-    depends on DIR/parc.lock, because ranks stay on the hosts in that file.
+    all, and only if PARC wrote it. The output depends only on SPEC; with --locked, it also depends
+    on DIR/parc.lock, because the ranks stay on the hosts that this file lists.
     """
     from parc.compiler.cli.compile_command import Clock, CompileRequest, compile_spec
 

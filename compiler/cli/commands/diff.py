@@ -25,10 +25,10 @@ def command(ctx: click.Context, /, old: str, new: str, exit_code: bool, **given:
     """Compare two specs or two output directories.
 
     The diff shows changes of spec fields, parallel sizes, memory, step time and flags. It lists the
-    ranks that move, and the groups that change or newly span racks. It also shows if checkpoints of
-    OLD load with NEW. A directory is read without a compile; a spec is compiled in memory.
-    If OLD is a launch script or a configuration file of a framework, the diff shows the arguments,
-    variables, directives and commands that change with NEW.
+    ranks that move, the process groups with other members, and the groups that did not span racks
+    before. It also shows if checkpoints of OLD load with NEW. A spec is compiled in memory; the
+    files of a directory are read as they are. If OLD is a launch script or a configuration file of
+    a framework, the diff shows the arguments, variables, directives and commands that differ.
     """
     from parc.compiler.report.diff import text as diff_text
     from parc.compiler.report.diff.diff import diff
@@ -56,7 +56,7 @@ def _read_side_of_diff(name: str, style: str, root: Path | None) -> Side:
 
     Warnings about the spec are printed to standard error.
     """
-    return read_side(name, _files_of(name, style, root))
+    return read_side(name, _read_or_compile_files(name, style, root))
 
 
 def _read_launch(name: str) -> str | None:
@@ -81,7 +81,7 @@ def _diff_launch(
     from parc.compiler.tools.launch_diff import diff_launch
 
     style = given["style"]
-    found = diff_launch(*launch, new, _files_of(new, **given))
+    found = diff_launch(*launch, new, _read_or_compile_files(new, **given))
     names = (found.old, found.new)
     if style == "json":
         command_steps.print_json(found.to_json())
@@ -91,13 +91,16 @@ def _diff_launch(
     ctx.exit(CHANGED if exit_code and found.has_changes else 0)
 
 
-def _files_of(name: str, style: str, root: Path | None) -> dict[str, str]:
-    """Return path -> text of an output directory, or of the output of a spec."""
+def _read_or_compile_files(name: str, style: str, root: Path | None) -> dict[str, str]:
+    """Return the text of each output file, by path.
+
+    ``name`` is an output directory, or a spec that is compiled in memory.
+    """
     if Path(name).is_dir():
-        from parc.compiler.report.json.output_directory import read_directory, texts
+        from parc.compiler.report.json.output_directory import decode_files, read_directory
 
         # Line endings that a copy changed do not count as changes of the plan.
-        found = texts(read_directory(Path(name)))
+        found = decode_files(read_directory(Path(name)))
         return {path: text.replace("\r\n", "\n") for path, text in found.items()}
     from parc.compiler.pipeline import emit_plan
 

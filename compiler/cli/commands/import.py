@@ -43,7 +43,7 @@ HELP = f"Print a spec fragment made from files of other tools.\n\n{_PARAGRAPH}\n
 @options.format_option("yaml", "json")
 def command(kind: str, files: tuple[str, ...], output: Path | None, style: str) -> None:
     """Print the spec fragment that is read from ``files``, or write it to the file ``output``."""
-    from parc.compiler.catalog.huggingface.config import split_part
+    from parc.compiler.catalog.huggingface.config import split_config_path
     from parc.compiler.diagnostics import Sink, SpecPositions
     from parc.compiler.report.formatting import json_text
     from parc.compiler.spec.reading.source import read_source
@@ -51,7 +51,7 @@ def command(kind: str, files: tuple[str, ...], output: Path | None, style: str) 
     from parc.compiler.tools.importers.import_files import MOST_BYTES, import_files
 
     sink = Sink()
-    parts = [split_part(_plan_of_folder(name, sink)) for name in files]
+    parts = [split_config_path(_plan_of_folder(name, sink)) for name in files]
     sources = [read_source(path, MOST_BYTES) for path, _ in parts]
     texts = [
         (source.text, f"{source.name}#{part}" if part else source.name)
@@ -73,9 +73,9 @@ def command(kind: str, files: tuple[str, ...], output: Path | None, style: str) 
 
 
 def _plan_of_folder(name: str, sink: Sink) -> str:
-    """Return the path of the plan if ``name`` is an output folder of PARC; otherwise ``name``.
+    """Return the path of plan.json if ``name`` is an output folder of PARC; otherwise ``name``.
 
-    Files of the folder that were changed since the compile are reported (I08).
+    Files in the folder that were edited after the compile are reported (I08).
     """
     folder = Path(name)
     if name == "-" or not folder.is_dir():

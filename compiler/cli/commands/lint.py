@@ -49,12 +49,12 @@ if TYPE_CHECKING:
 @options.fail_on_option
 @click.pass_context
 def command(ctx: click.Context, /, files: tuple[str, ...], **given: Any) -> None:
-    """Check launch scripts that PARC did not write against the same rules.
+    """Apply the rules of PARC to launch scripts that PARC did not write.
 
-    FILE is a shell or batch script that starts Megatron-LM or vLLM, or a DeepSpeed config; - is
-    standard input. Findings point to the flags of the script and have the codes of parc check. If
-    the script does not contain a fact that a rule needs, the rule is skipped and listed. The
-    options --model, --cluster and --gpus supply such facts. A script of which nothing can be
+    FILE is a DeepSpeed config, or a shell or batch script that starts Megatron-LM or vLLM; a dash
+    stands for standard input. Findings point to the flags of the script and have the codes of parc
+    check. A rule is skipped, and listed as skipped, if the script lacks a fact that the rule needs;
+    the options --model, --cluster and --gpus supply such facts. A script of which nothing can be
     checked is an error unless --allow-unknown is given. docs/lint.md has the details.
     """
     from parc.compiler.tools.lint.options import LintOptions
@@ -110,7 +110,7 @@ def _json_document(linted: Sequence[tuple[ScriptSink, list[SkippedRule]]]) -> di
 
 
 def _print_conclusion(linted: Sequence[tuple[ScriptSink, list[SkippedRule]]]) -> None:
-    """Print the files without findings, and the skipped rules by the fact that each needs."""
+    """Print, per file, that it has no findings, and the skipped rules by the reason for it."""
     for sink, skipped in linted:
         name = sink.positions.file
         if not sink.diagnostics:

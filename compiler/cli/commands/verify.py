@@ -26,17 +26,17 @@ def command(ctx: click.Context, directory: Path, style: str, fail_on: str) -> No
     compares them with the rank map, the hostfile and the launch scripts. A missing file or a
     contradiction between files is an error. A file whose checksum differs from the one in
     DIR/parc.lock is a warning. The command also exits with 1 if files of a plugin cannot be
-    verified because it has no verifier (A13). docs/verify.md has the details.
+    verified because the plugin has no verifier (A13). docs/verify.md has the details.
     """
     from parc.compiler.ir.finding import SpecPositions
-    from parc.compiler.report.json.output_directory import other_names, read_directory, texts
+    from parc.compiler.report.json.output_directory import decode_files, other_names, read_directory
     from parc.compiler.verify.select_verifiers import UNVERIFIED
     from parc.compiler.verify.verify_checksums import report_other_names, verify_checksums
     from parc.compiler.verify.verify_plan import verify_artifacts
 
     sink = Sink(SpecPositions(file=directory.as_posix()))
     files = read_directory(directory)
-    verify_artifacts(texts(files), sink)
+    verify_artifacts(decode_files(files), sink)
     verify_checksums(files, sink)
     report_other_names(other_names(directory, files), sink)
     command_steps.show_findings((sink,), cast(Format, style), sys.stdout)

@@ -1,4 +1,4 @@
-"""Floating-point operations of one decoder-only model; a multiply-add counts as 2.
+"""Floating-point operations (FLOPs) of a decoder-only model; a multiply-add counts as 2.
 
 Formulas: Narayanan et al. 2021 (arXiv:2104.04473), eq. 3, extended to grouped-query attention,
 gated MLPs, experts and latent attention. Causal attention counts half, as in Megatron-LM. Linear
@@ -109,7 +109,7 @@ def _mixer_flops(model: Model, kind: LayerKind, sequence: int) -> tuple[float, f
     if kind.mixer == "attention":
         core = 2 * query_and_value_width(model) * mean_visible_keys(model, sequence)
         return 2 * projection_weights(model), core
-    part = model.recurrent(kind)
+    part = model.recurrent_mixer(kind)
     if part is None:
         return 0.0, 0.0
     projections = 2 * model.hidden * (part.projected + part.inner)
@@ -122,7 +122,7 @@ def _mixer_flops(model: Model, kind: LayerKind, sequence: int) -> tuple[float, f
     return projections, convolution + 8 * part.value_heads * part.value_dim**2
 
 
-def head_flops(model: Model, tokens: float) -> float:
+def output_projection_flops(model: Model, tokens: float) -> float:
     """Return the forward FLOPs of the output projection to the vocabulary for ``tokens`` tokens."""
     return 2 * tokens * model.hidden * model.vocab
 
@@ -134,7 +134,7 @@ def mtp_flops(model: Model, tokens: float, sequence: int) -> float:
     projection.
     """
     layer = layer_flops(model, model.last_kind, tokens, sequence).total
-    return layer + 4 * tokens * model.hidden**2 + head_flops(model, tokens)
+    return layer + 4 * tokens * model.hidden**2 + output_projection_flops(model, tokens)
 
 
 def step_flops(problem: Problem) -> float:
@@ -143,27 +143,34 @@ def step_flops(problem: Problem) -> float:
     return model_flops(problem.model, problem.job.global_batch * sequence, sequence)
 
 
-def utilization(problem: Problem, seconds: float, world: int) -> float:
+def model_flops_utilization(problem: Problem, seconds: float, world: int) -> float:
     """Return the model FLOPs utilization (MFU, a fraction) of a training step on ``world`` GPUs.
 
     ``seconds`` is the time of the step. The reference is the dense peak of the GPU at the job's
     precision, or at 16 bit if its data sheet has no peak at that precision.
     """
     gpu = problem.cluster.gpu
-    peak = gpu.peak(problem.job.precision) or gpu.peak("bf16") or gpu.peak("fp16") or 1.0
+    peak = (
+        gpu.peak_rate(problem.job.precision)
+        or gpu.peak_rate("bf16")
+        or gpu.peak_rate("fp16")
+        or 1.0
+    )
     return step_flops(problem) / (seconds * world * peak * 1e12)
 
 
 def model_flops(model: Model, tokens: float, sequence: int) -> float:
     """Return the FLOPs of a training step over ``tokens`` tokens, without recomputation.
 
-    They are 3 x the forward FLOPs; ``sequence`` is the number of tokens per sequence.
+    The result is 3 x the forward FLOPs. ``sequence`` is the number of tokens per sequence.
     """
     kinds = Counter(model.layer_kinds)
     forward = sum(
         kinds[kind] * layer_flops(model, kind, tokens, sequence).total for kind in model.kinds
     )
-    forward += head_flops(model, tokens) + model.mtp_layers * mtp_flops(model, tokens, sequence)
+    forward += output_projection_flops(model, tokens) + model.mtp_layers * mtp_flops(
+        model, tokens, sequence
+    )
     # The backward pass computes two products per forward product: the gradients of input and
     # weight.
     return 3 * forward

@@ -48,7 +48,7 @@ class Change:
         return "removed" if self.new is None else "changed"
 
 
-def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...]:
+def changed_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...]:
     """Return a Change for each key whose values in ``old`` and ``new`` differ, sorted by key."""
     return tuple(
         Change(key, old.get(key), new.get(key))
@@ -70,7 +70,7 @@ def _changed_in_order(
 
 def input_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """Return the changes in the inputs of a compile: model, job, goals, cluster and versions."""
-    return changes(dict(_input_fields(old)), dict(_input_fields(new)))
+    return changed_fields(dict(_input_fields(old)), dict(_input_fields(new)))
 
 
 def layout_changes(old: Side, new: Side) -> tuple[Change, ...]:
@@ -80,12 +80,12 @@ def layout_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """
     before, after = _layout_fields(old), _layout_fields(new)
     # For dense models ep, etp and edp follow from the other sizes, so a change of them is noise.
-    hidden = frozenset() if old.experts or new.experts else EXPERT_DEGREES
+    hidden = frozenset() if old.has_experts or new.has_experts else EXPERT_DEGREES
     return _changed_in_order(before, after, [name for name in before if name not in hidden])
 
 
 def memory_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Return the changes in bytes of the memory of the fullest stage, from old to new plan."""
+    """Return the memory changes, in bytes per GPU, on the fullest stage of each plan."""
     names = [field.name for field in fields(StageMemory) if field.name != "stage"]
     return _changed_in_order(
         _peak_memory_fields(old), _peak_memory_fields(new), [*names, "total_bytes", "limit_bytes"]
@@ -103,7 +103,9 @@ def rate_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """Return the changes of the training rates: MFU and tokens per second."""
     names = ("mfu", "tokens_per_second")
     before, after = old.plan["estimate"], new.plan["estimate"]
-    return changes({name: before[name] for name in names}, {name: after[name] for name in names})
+    return changed_fields(
+        {name: before[name] for name in names}, {name: after[name] for name in names}
+    )
 
 
 def _input_fields(side: Side) -> Iterator[tuple[str, Any]]:
@@ -216,7 +218,7 @@ def serving_time_changes(old: Side, new: Side) -> tuple[Change, ...]:
 
 def serving_rate_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """Return the changes of tokens per second, requests per second and maximum concurrency."""
-    return changes(_estimate_fields(old, RATE_FIELDS), _estimate_fields(new, RATE_FIELDS))
+    return changed_fields(_estimate_fields(old, RATE_FIELDS), _estimate_fields(new, RATE_FIELDS))
 
 
 def _service_layout_fields(side: Side) -> dict[str, Any]:

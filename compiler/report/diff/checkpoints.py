@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from parc.backends.registry import declaration
-from parc.compiler.report.diff.changes import Change, changes
+from parc.compiler.report.diff.changes import Change, changed_fields
 from parc.compiler.report.diff.read_side import Side
 
 NOT_IN_WEIGHTS = frozenset({"name", "family", "source", "norm_epsilon"})
@@ -31,21 +31,21 @@ class Checkpoint:
     reasons: tuple[str, ...]
 
 
-def checkpoint(old: Side, new: Side) -> Checkpoint:
-    """Compare the state that the old plan saves with the state that the new plan builds."""
+def loadable_state(old: Side, new: Side) -> Checkpoint:
+    """Return which part of a checkpoint of the old plan loads with the new plan, and why."""
     shapes = weight_changes(old, new)
     if shapes:
         return Checkpoint("does not load", tuple(describe_change(change) for change in shapes))
     saved, loaded = (side.plan["problem"].get("framework", "") for side in (old, new))
     if saved != loaded:
         return Checkpoint("unknown", (f"{saved} saves the checkpoint and {loaded} loads it",))
-    compare = _comparison(saved)
+    compare = _checkpoint_comparison(saved)
     if compare is None:
         return Checkpoint("unknown", (f"PARC has no rules for checkpoints of {saved}",))
     return compare(old, new)
 
 
-def _comparison(framework: str) -> Callable[[Side, Side], Checkpoint] | None:
+def _checkpoint_comparison(framework: str) -> Callable[[Side, Side], Checkpoint] | None:
     """Return ``compare_checkpoints`` of the framework's backend; None if the backend has none."""
     try:
         found = declaration(framework)
@@ -62,19 +62,19 @@ def _comparison(framework: str) -> Callable[[Side, Side], Checkpoint] | None:
 def weight_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """Return the changes of model fields that set the shape or number of weights.
 
-    If both models have a part such as ``mamba``, the changed fields of this part are listed.
+    For a part that both models have, such as ``mamba``, the fields of the part are compared.
     """
     found: list[Change] = []
-    for change in changes(_weights(old), _weights(new)):
+    for change in changed_fields(_fields_of_weights(old), _fields_of_weights(new)):
         if isinstance(change.old, dict) and isinstance(change.new, dict):
-            parts = changes(change.old, change.new)
+            parts = changed_fields(change.old, change.new)
             found += [replace(part, name=f"{change.name}.{part.name}") for part in parts]
         else:
             found.append(change)
     return tuple(found)
 
 
-def _weights(side: Side) -> dict[str, Any]:
+def _fields_of_weights(side: Side) -> dict[str, Any]:
     model = dict(side.plan["problem"]["model"])
     experts, position = model.pop("experts", None) or {}, model.pop("position", None) or {}
     fields = {name: value for name, value in model.items() if name not in NOT_IN_WEIGHTS}

@@ -10,7 +10,7 @@ from typing import Any
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.diff.changes import (
     Change,
-    changes,
+    changed_fields,
     input_changes,
     layout_changes,
     memory_changes,
@@ -21,7 +21,7 @@ from parc.compiler.report.diff.changes import (
     serving_time_changes,
     time_changes,
 )
-from parc.compiler.report.diff.checkpoints import Checkpoint, checkpoint
+from parc.compiler.report.diff.checkpoints import Checkpoint, loadable_state
 from parc.compiler.report.diff.rank_changes import (
     AxisGroupDiff,
     RankMoves,
@@ -69,7 +69,8 @@ def diff(old: Side, new: Side) -> Diff:
     """Return the differences between two plans, their rank maps and their launch files.
 
     Raises:
-        NotAnOutput: a plan.json does not match its schema, or only one plan is for serving.
+        NotAnOutputDirectory: a plan.json does not match its schema, or one plan is for training
+            and the other for serving.
     """
     try:
         return _compare_plans(old, new)
@@ -103,7 +104,7 @@ def _compare_plans(old: Side, new: Side) -> Diff:
     groups: tuple[AxisGroupDiff, ...] = ()
     if old.ranks is not None and new.ranks is not None:
         moves = rank_moves(old.ranks, new.ranks)
-        groups = group_changes(old.ranks, new.ranks, old.experts or new.experts)
+        groups = group_changes(old.ranks, new.ranks, old.has_experts or new.has_experts)
     return Diff(
         old=old.name,
         new=new.name,
@@ -111,11 +112,11 @@ def _compare_plans(old: Side, new: Side) -> Diff:
         layout=serving_layout_changes(old, new) if old.serves else layout_changes(old, new),
         moves=moves,
         groups=groups,
-        arguments=changes(old.arguments, new.arguments),
-        environment=changes(old.environment, new.environment),
-        directives=changes(old.directives, new.directives),
+        arguments=changed_fields(old.arguments, new.arguments),
+        environment=changed_fields(old.environment, new.environment),
+        directives=changed_fields(old.directives, new.directives),
         memory=serving_memory_changes(old, new) if old.serves else memory_changes(old, new),
         time=serving_time_changes(old, new) if old.serves else time_changes(old, new),
         rates=serving_rate_changes(old, new) if old.serves else rate_changes(old, new),
-        checkpoint=None if old.serves else checkpoint(old, new),
+        checkpoint=None if old.serves else loadable_state(old, new),
     )

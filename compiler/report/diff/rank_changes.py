@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby, repeat
 
 from parc.compiler.report.diff.read_side import RankMapColumns
-from parc.compiler.topology.hostlist import fold
+from parc.compiler.topology.hostlist import compress_in_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def _format_locations(ranks: RankMapColumns, chosen: list[int]) -> str:
     """
     hosts = list(dict.fromkeys(ranks.hosts[rank] for rank in chosen))
     if len(hosts) > 1:
-        return fold(hosts)
+        return compress_in_order(hosts)
     first, last = ranks.local[chosen[0]], ranks.local[chosen[-1]]
     return f"{hosts[0]}:{first}" if first == last else f"{hosts[0]}:{first}-{last}"
 
@@ -116,11 +116,11 @@ def _format_locations(ranks: RankMapColumns, chosen: list[int]) -> str:
 def _rack_changes(
     old: RankMapColumns, new: RankMapColumns
 ) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str, str], ...]]:
-    """Return the renamed racks and the moved hosts between two rank maps.
+    """Return (renamed racks, hosts that moved to another rack).
 
-    Racks are pairs (old, new), hosts are triples (host, old rack, new rack). Only hosts that are in
-    both maps count. A rack counts as renamed if all its hosts are in one new rack, and this new
-    rack has no hosts of another old rack.
+    A renamed rack is a pair (old name, new name), a moved host a triple (host, old rack, new rack).
+    Only hosts that are in both rank maps count. A rack counts as renamed if all its hosts are in
+    one new rack, and this new rack has no hosts of another old rack.
     """
     before = dict(zip(old.hosts, old.racks, strict=True))
     after = dict(zip(new.hosts, new.racks, strict=True))
@@ -255,11 +255,11 @@ def _groups_spanning(found: list[Group], places: tuple[str, ...]) -> list[Group]
 
 
 def _newly_spanning(now: list[Group], before: list[Group], old_world: int) -> list[Group]:
-    """Return the groups in ``now`` that span racks only on the new side.
+    """Return the groups of ``now`` with a rank that was in no group of ``before``.
 
-    ``now`` and ``before`` are the groups that span racks on the new and on the old side. A group is
-    returned if at least one of its ranks was in no group of ``before``. Ranks that exist only on
-    the new side are ignored, but a group of only such ranks is returned.
+    ``before`` and ``now`` are the groups that span racks in the old and in the new plan. Only ranks
+    below ``old_world``, which exist in both plans, are compared. A group is also returned if it has
+    no such rank.
     """
     crossed = {rank for group in before for rank in group}
     return [

@@ -56,7 +56,7 @@ class Side:
         return "service" in self.plan["problem"]
 
     @property
-    def experts(self) -> bool:
+    def has_experts(self) -> bool:
         """True if the model is a mixture of experts."""
         return self.plan["problem"]["model"].get("experts") is not None
 
@@ -67,7 +67,7 @@ def read_side(name: str, files: Mapping[str, str]) -> Side:
     ``files`` maps the path of each output file to its text.
 
     Raises:
-        NotAnOutput: plan.json is missing, or plan.json or rankmap.csv cannot be read.
+        NotAnOutputDirectory: plan.json is missing, or plan.json or rankmap.csv cannot be read.
     """
     plan = _parse_plan(name, files.get("plan.json"))
     # Flags are read from the emitted files, not from plan.json, so that edits by hand are compared.

@@ -124,7 +124,7 @@ def _format_value(change: Change, value: Any) -> str:
 def _relative_change(change: Change) -> str:
     """Return the relative change, such as ``+12.3 %``; empty if the field is not a quantity.
 
-    The result is ``new`` if the old value is zero.
+    If the old value is zero, the text is the word ``new``.
     """
     old, new = change.old, change.new
     measured = change.name.endswith(("_bytes", "_seconds", "_per_second")) or change.name == "mfu"

@@ -26,7 +26,7 @@ def decisions(text: str) -> dict[str, Any]:
         raise LockUnreadable(f"the text is not JSON: {error}") from None
     found = document.get("decisions") if isinstance(document, dict) else None
     if not isinstance(found, dict):
-        raise LockUnreadable("the key decisions is missing")
+        raise LockUnreadable("the key 'decisions' is missing")
     return found
 
 
@@ -41,9 +41,9 @@ def changed_decisions(old: Any, new: Any, path: str = "") -> Iterator[tuple[str,
 
 
 def _format_difference(old: Any, new: Any) -> str:
-    """Return a change as ``old -> new``.
+    """Return a change as text, such as ``8 -> 4``.
 
-    For two lists of equal length, return the number of differing items and the first of them.
+    For two lists of equal length, the text has the number of differing items and the first change.
     """
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         pairs = [(before, after) for before, after in zip(old, new, strict=True) if before != after]
@@ -76,7 +76,7 @@ def locked_plan(text: str) -> LockedPlan:
     found = decisions(text)
     missing = [key for key in DERIVED_KEYS if key not in found]
     if missing:
-        raise LockUnreadable(f"the key decisions.{missing[0]} is missing")
+        raise LockUnreadable(f"the key 'decisions.{missing[0]}' is missing")
     # Locks have no key for the kind of job; only those of serving jobs have engine limits.
     kind = ServingLayout if SERVING_KEY in found else Layout
     try:

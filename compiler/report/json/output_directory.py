@@ -68,7 +68,7 @@ def read_locked_files(directory: Path) -> dict[str, bytes]:
     return found
 
 
-def texts(contents: Mapping[str, bytes]) -> dict[str, str]:
+def decode_files(contents: Mapping[str, bytes]) -> dict[str, str]:
     """Return path -> decoded text of each file; bytes that are not UTF-8 become U+FFFD."""
     return {path: data.decode("utf-8", "replace") for path, data in contents.items()}
 

@@ -24,7 +24,7 @@ from parc.compiler.ir import (
 from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json, field_names
 from parc.compiler.ir.serving_plan import Service
-from parc.compiler.report.formatting import exact_tree, json_text, round_tree
+from parc.compiler.report.formatting import ExactFloat, exact_tree, json_text, round_tree
 from parc.compiler.topology.hostlist import natural_key
 
 WIRING = ("gpu_numa", "gpu_nics", "rails")
@@ -59,7 +59,7 @@ def _cluster_section(cluster: Cluster) -> dict[str, Any]:
 
 
 def _without_unknown_wiring(part: NodeType | Fabric) -> dict[str, Any]:
-    """Return ``part`` as JSON types, without those fields of WIRING that are unknown."""
+    """Return ``part`` as JSON types; fields listed in WIRING are left out if they are unknown."""
     return {key: value for key, value in as_json(part).items() if value or key not in WIRING}
 
 
@@ -125,7 +125,7 @@ _EMPTY = '"lock_digest": ""'
 
 def plan_artifact(plan: AnyPlan) -> Artifact:
     """Return the output file plan.json, which follows schemas/plan.schema.json."""
-    return Artifact(PLAN_PATH, json_text(plan_document(plan), rounded_already=True))
+    return Artifact(PLAN_PATH, json_text(plan_document(plan)))
 
 
 def lock_artifact(plan: AnyPlan, others: Sequence[Artifact]) -> Artifact:
@@ -148,16 +148,17 @@ def _text_digest(text: str) -> str:
 
 def plan_document(plan: AnyPlan) -> dict[str, Any]:
     """Return the content of plan.json: inputs, decisions, estimates and derived values."""
-    document = {
+    # The spec is not rounded, because `parc import` must return exactly what was compiled.
+    written = plan.problem.spec_json
+    spec = {"spec": json.loads(written, parse_float=ExactFloat)} if written else {}
+    return {
         "format": FORMAT,
         "parc": __version__,
         "problem": _problem_section(plan.problem),
         "placement": _placement_section(plan.placement),
         **(_serving_sections(plan) if isinstance(plan, ServingPlan) else _training_sections(plan)),
+        **spec,
     }
-    # The spec is not rounded, because `parc import` must return exactly what was compiled.
-    spec = {"spec": json.loads(plan.problem.spec_json)} if plan.problem.spec_json else {}
-    return {**round_tree(document), **spec}
 
 
 def _problem_section(problem: AnyProblem) -> dict[str, Any]:

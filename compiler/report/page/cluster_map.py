@@ -24,7 +24,7 @@ MAX_NAMED_RACKS = 160
 """Largest number of racks whose names are drawn."""
 RAMP = ("#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#f0d92a")
 """Viridis (van der Walt and Smith 2015) without its darkest part. Lightness increases along the
-color_ramp, so the order can be seen with any kind of colour vision."""
+ramp, so the order can be seen with any kind of colour vision."""
 MAX_SHADES = 64
 """Largest number of distinct colours, because more cannot be distinguished."""
 AXES = {"pp": "pipeline stage (pp)", "dp": "data parallel rank (dp)", "replica": "engine"}
@@ -70,7 +70,7 @@ def cluster_map(plan: AnyPlan) -> ClusterMap:
 
 def _map_caption(plan: AnyPlan, axis: Axis, gpus: bool, left_out: int) -> str:
     """Return the caption, which explains the frames, cells and colours of the map."""
-    tensor, per_node = plan.placement.dense.axis("tp").size, plan.placement.ranks_per_node
+    tensor, per_node = plan.placement.dense.axis_by_name("tp").size, plan.placement.ranks_per_node
     text = "Each frame is a rack and each cell a host"
     if gpus:
         text = "Each frame is a rack, each row a host and each square a GPU"

@@ -66,13 +66,13 @@ class Canvas:
     _areas: list[TooltipArea] = field(default_factory=list)
     _words: list[TextLine] = field(default_factory=list)
 
-    def box(self, ink: str, x: float, y: float, width: float, height: float) -> None:
+    def draw_box(self, ink: str, x: float, y: float, width: float, height: float) -> None:
         """Fill a rectangle; ``ink`` is a CSS class, or a colour that starts with ``#``."""
         wide = svg_number(width)
         data = f"M{svg_number(x)} {svg_number(y)}h{wide}v{svg_number(height)}h-{wide}z"
         self._paths.setdefault((ink, ""), []).append(data)
 
-    def bar(self, ink: str, x: float, y: float, width: float, height: float) -> None:
+    def draw_bar(self, ink: str, x: float, y: float, width: float, height: float) -> None:
         """Fill a rectangle by drawing a thick line, which needs half the bytes of a box.
 
         Rectangles of equal ``height`` and ``ink`` share one SVG path.
@@ -81,7 +81,7 @@ class Canvas:
         data = f"M{svg_number(x)} {svg_number(y + height / 2)}h{svg_number(width)}"
         self._paths.setdefault((ink, svg_number(height)), []).append(data)
 
-    def line(self, ink: str, x: float, y: float, to_x: float, to_y: float) -> None:
+    def draw_line(self, ink: str, x: float, y: float, to_x: float, to_y: float) -> None:
         """Draw a straight line from (x, y) to (to_x, to_y)."""
         data = f"M{svg_number(x)} {svg_number(y)}L{svg_number(to_x)} {svg_number(to_y)}"
         self._paths.setdefault((ink, ""), []).append(data)
@@ -134,7 +134,7 @@ class HtmlTable(NamedTuple):
     """Index of the highlighted row; -1 if no row is highlighted."""
 
     @property
-    def wide(self) -> bool:
+    def needs_full_width(self) -> bool:
         """True if a column after the first holds text, so that the table needs the full width."""
         return any(self.prose[1:])
 
@@ -203,7 +203,7 @@ def bar_chart(chart: BarChart) -> Figure:
         for ink, size in zip(chart.inks, column.sizes, strict=True):
             y -= size * scale
             if size * scale >= 0.05:  # thinner boxes are invisible
-                canvas.box(ink, x, y, wide, size * scale)
+                canvas.draw_box(ink, x, y, wide, size * scale)
         canvas.add_tooltip("hit", (x, y, wide, base - y), column.title)
         if index % every == 0:
             canvas.write_text(x + wide / 2, base + 14, column.name, "middle", role="small")
@@ -215,7 +215,7 @@ def bar_chart(chart: BarChart) -> Figure:
 def _draw_scale(canvas: Canvas, unit: str, step: float, top: float) -> None:
     for index in range(round(top / step) + 1):
         y = TOP + HEIGHT * (1 - index * step / top)
-        canvas.line("grid", LEFT, y, WIDTH - RIGHT, y)
+        canvas.draw_line("grid", LEFT, y, WIDTH - RIGHT, y)
         canvas.write_text(LEFT - 6, y + 4, f"{index * step:g}", "end", role="small")
     canvas.write_text(0, TOP + 4, unit, role="small")
 
@@ -225,7 +225,7 @@ def _draw_limit_lines(canvas: Canvas, marks: Sequence[LimitLine], scale: float) 
     lowest = 0.0
     for mark in sorted(marks, key=lambda one: -one.size):
         y = TOP + HEIGHT - mark.size * scale
-        canvas.line(mark.role, LEFT, y, WIDTH - RIGHT + 4, y)
+        canvas.draw_line(mark.role, LEFT, y, WIDTH - RIGHT + 4, y)
         # Labels are at least 15 units apart; a label that is too close to the one above moves down.
         lowest = max(y + 4, lowest + 15)
         canvas.write_text(WIDTH - RIGHT + 8, lowest, mark.text, role="small")
@@ -239,7 +239,7 @@ def stacked_bar(title: str, inks: Sequence[str], sizes: Sequence[float]) -> Figu
     for ink, size in zip(inks, sizes, strict=True):
         wide = WIDTH * size / whole if whole else 0.0
         if wide >= 0.05:
-            canvas.box(ink, x, 0, wide, 26)
+            canvas.draw_box(ink, x, 0, wide, 26)
         if wide >= 44:  # "100 %" fits
             canvas.write_text(
                 x + wide / 2, 17, f"{100 * size / whole:.0f} %", "middle", role=text_css_class(ink)

@@ -74,7 +74,7 @@ def colored_axis(placement: Placement) -> Axis:
 
     It is pp; without a pipeline it is the slowest-varying axis with more than one coordinate.
     """
-    pipeline = placement.dense.axis("pp")
+    pipeline = placement.dense.axis_by_name("pp")
     if pipeline.size > 1:
         return pipeline
     # Axes are ordered from the fastest-varying to the slowest-varying.
@@ -96,11 +96,12 @@ def coordinate_runs(axis: Axis, first: int, count: int) -> Iterator[tuple[int, i
 
 
 def starts_new_group(mesh: Mesh, name: str, first: int, count: int) -> list[bool]:
-    """Return for each of ``count`` ranks from ``first`` on whether a new group starts at the rank.
+    """Return a list of ``count`` flags: True if the previous rank is in another group.
 
-    A group along the axis ``name`` starts at a rank if the previous rank is in another group.
+    The flags are those of consecutive ranks from ``first`` on, the groups those along the mesh axis
+    ``name``. The first flag is always True.
     """
-    axis = mesh.axis(name)
+    axis = mesh.axis_by_name(name)
     # A group lies inside a block of stride x size ranks and is a residue modulo the stride.
     wide = axis.stride * axis.size
     numbers = [
@@ -176,15 +177,15 @@ def _draw_host_cell(
     x, y = at
     side, per_node = look.side, look.plan.placement.ranks_per_node
     if cell.node < 0:  # no ranks: the colour shows the state
-        canvas.box(cell.state, x, y, side, side)
+        canvas.draw_box(cell.state, x, y, side, side)
         return
     for coordinate, ranks in coordinate_runs(look.axis, cell.node * per_node, per_node):
         wide = side * ranks / per_node
-        canvas.bar(look.colors[coordinate], x, y, wide, side)
+        canvas.draw_bar(look.colors[coordinate], x, y, wide, side)
         x += wide
 
 
-GPU, GAP, GROUP_GAP = 12, 4, 1
+GPU, GAP, GAP_IN_GROUP = 12, 4, 1
 """Side of a GPU, gap between tensor parallel groups, and gap within a group, in units."""
 NAME_WIDTH = 84
 
@@ -243,7 +244,7 @@ def _draw_host_row(canvas: Canvas, look: MapStyle, cell: HostCell, at: tuple[flo
     first = cell.node * per_node
     if cell.node < 0:
         for index in range(per_node):
-            canvas.box(cell.state, x + index * (GPU + GAP), y, GPU, GPU)
+            canvas.draw_box(cell.state, x + index * (GPU + GAP), y, GPU, GPU)
         title = f"{cell.name}: {cell.state}"
     else:
         starts = starts_new_group(placement.dense, "tp", first, per_node)
@@ -254,8 +255,8 @@ def _draw_host_row(canvas: Canvas, look: MapStyle, cell: HostCell, at: tuple[flo
         ]
         left = x
         for index, ink in enumerate(inks):
-            left += (GAP if starts[index] else GROUP_GAP) if index else 0
-            canvas.bar(ink, left, y, GPU, GPU)
+            left += (GAP if starts[index] else GAP_IN_GROUP) if index else 0
+            canvas.draw_bar(ink, left, y, GPU, GPU)
             left += GPU
         title = _host_tooltip(look, cell)
     canvas.add_tooltip("hit", (at[0], y - 2, NAME_WIDTH + per_node * (GPU + GAP), GPU + 4), title)

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from parc.backends.registry import framework_of
 from parc.compiler.cost.schedules.registry import SCHEDULES
-from parc.compiler.cost.schedules.table import Action, Pair
-from parc.compiler.cost.step.schedule_preview import Preview, preview
+from parc.compiler.cost.schedules.table import Action, OverlappedPair
+from parc.compiler.cost.step.schedule_preview import SchedulePreview, preview_schedule
 from parc.compiler.ir import Plan
 from parc.compiler.report.formatting import percent, seconds
 from parc.compiler.report.page.figure import Canvas, Figure, text_css_class, tick_distance
@@ -46,13 +46,13 @@ class _TimeAxis(NamedTuple):
     cut: float
     broken: bool
 
-    def x(self, at_seconds: float) -> float:
-        """Return the x coordinate of a time, in SVG units from the left edge."""
-        moved = BREAK if self.broken and self.after(at_seconds) else 0
+    def x_of_time(self, at_seconds: float) -> float:
+        """Return the x coordinate of the time ``at_seconds``, in SVG units from the left edge."""
+        moved = BREAK if self.broken and self.is_after_gap(at_seconds) else 0
         return LEFT + at_seconds * self.scale + moved
 
-    def after(self, at_seconds: float) -> bool:
-        """Return True if a time is to the right of the gap in a broken time axis."""
+    def is_after_gap(self, at_seconds: float) -> bool:
+        """Return True if the time ``at_seconds`` is to the right of the gap in the time axis."""
         return at_seconds >= self.cut
 
 
@@ -62,7 +62,7 @@ def timeline_chart(plan: Plan) -> TimelineChart | None:
         return None
     # The plan has only the totals of the step, so the schedule is simulated again for the figure.
     pricing = pricing_for(plan.problem, framework_of(plan.problem))
-    shown = preview(pricing, plan.layout)
+    shown = preview_schedule(pricing, plan.layout)
     ranks = _ranks_to_draw(shown)
     makespan = shown.timeline.makespan_seconds
     broken = shown.left_out > 0
@@ -85,7 +85,7 @@ def timeline_chart(plan: Plan) -> TimelineChart | None:
     )
 
 
-def _timeline_caption(plan: Plan, shown: Preview, rows: int) -> str:
+def _timeline_caption(plan: Plan, shown: SchedulePreview, rows: int) -> str:
     """Return the caption: the schedule, its bubble, and what the figure leaves out."""
     layout, time = plan.layout, plan.estimate.time
     whole = shown.micro_batches + shown.left_out
@@ -106,7 +106,7 @@ def _timeline_caption(plan: Plan, shown: Preview, rows: int) -> str:
     return text
 
 
-def _ranks_to_draw(shown: Preview) -> list[int]:
+def _ranks_to_draw(shown: SchedulePreview) -> list[int]:
     """Return the pipeline ranks to draw.
 
     These are all ranks, or an evenly spaced sample that includes the first and the last rank. The
@@ -120,7 +120,7 @@ def _ranks_to_draw(shown: Preview) -> list[int]:
     return sorted({round(index * (count - 1) / (most - 1)) for index in range(most)})
 
 
-def _gap_seconds(shown: Preview) -> float:
+def _gap_seconds(shown: SchedulePreview) -> float:
     """Return the time of the gap in the time axis.
 
     An action of pipeline rank 0 starts at this time, which is near the middle of the step.
@@ -131,20 +131,20 @@ def _gap_seconds(shown: Preview) -> float:
 
 
 def _draw_rank(
-    canvas: Canvas, shown: Preview, axis: _TimeAxis, at: tuple[int, float, float]
+    canvas: Canvas, shown: SchedulePreview, axis: _TimeAxis, at: tuple[int, float, float]
 ) -> None:
     """Draw the actions of one pipeline rank on a background in the colour of idle time.
 
     ``at`` is (rank, top, height).
     """
     rank, y, high = at
-    end = axis.x(shown.timeline.makespan_seconds)
+    end = axis.x_of_time(shown.timeline.makespan_seconds)
     canvas.write_text(
         LEFT - 8, y + high - (high - 10) / 2 - 1, f"stage {rank}", "end", role="small"
     )
-    canvas.box("idle", LEFT, y, end - LEFT, high)
+    canvas.draw_box("idle", LEFT, y, end - LEFT, high)
     for item, start in zip(shown.table.rows[rank], shown.timeline.start_seconds[rank], strict=True):
-        actions = item if isinstance(item, Pair) else (item,)
+        actions = item if isinstance(item, OverlappedPair) else (item,)
         # The two actions of a pair run at the same time, so each gets half of the height.
         tall = high / len(actions)
         for part, action in enumerate(actions):
@@ -157,7 +157,10 @@ def _draw_rank(
 
 
 def _draw_action(
-    canvas: Canvas, shown: Preview, axis: _TimeAxis, at: tuple[Action, float, float, float, float]
+    canvas: Canvas,
+    shown: SchedulePreview,
+    axis: _TimeAxis,
+    at: tuple[Action, float, float, float, float],
 ) -> None:
     """Draw one action as a box, with the number of its micro-batch if the number fits.
 
@@ -166,23 +169,23 @@ def _draw_action(
     action, start, spent, y, high = at
     end = start + spent
     # An action across the break ends at the break.
-    if axis.broken and not axis.after(start):
+    if axis.broken and not axis.is_after_gap(start):
         end = min(end, axis.cut)
-    x, ink = axis.x(start), _action_css_class(shown, action)
+    x, ink = axis.x_of_time(start), _action_css_class(shown, action)
     # Very short actions keep a width of 0.3 units, so that they stay visible.
     wide = max((end - start) * axis.scale - 0.7, 0.3)  # a gap of 0.7 separates actions
-    canvas.bar(ink, x, y, wide, high)
+    canvas.draw_bar(ink, x, y, wide, high)
     # A text element needs far more bytes than a box, so large figures have no numbers.
     many = sum(map(len, shown.table.rows)) > MAX_NUMBERS
     if wide >= 15 and not many:
-        number = action.micro_batch + (shown.left_out if axis.after(start) else 0)
+        number = action.micro_batch + (shown.left_out if axis.is_after_gap(start) else 0)
         canvas.write_text(
             x + wide / 2, y + high / 2 + 3.5, f"{number}", "middle", role=text_css_class(ink)
         )
 
 
-def _action_seconds(shown: Preview, item: Action | Pair) -> float:
-    if isinstance(item, Pair):
+def _action_seconds(shown: SchedulePreview, item: Action | OverlappedPair) -> float:
+    if isinstance(item, OverlappedPair):
         return shown.costs.pair_seconds(item)
     stage = shown.costs.stages[item.stage % shown.table.depth]
     return {
@@ -193,7 +196,7 @@ def _action_seconds(shown: Preview, item: Action | Pair) -> float:
     }[item.computation]
 
 
-def _action_css_class(shown: Preview, action: Action) -> str:
+def _action_css_class(shown: SchedulePreview, action: Action) -> str:
     """Return the CSS class of an action: a letter for its kind, and 0 or 1.
 
     The digit is 1 for the second half of a rank's model chunks, which get a different shade.
@@ -203,7 +206,7 @@ def _action_css_class(shown: Preview, action: Action) -> str:
     return f"{INKS[action.computation]}{int(later and split)}"
 
 
-def _timeline_legend(shown: Preview) -> tuple[tuple[str, str], ...]:
+def _timeline_legend(shown: SchedulePreview) -> tuple[tuple[str, str], ...]:
     kinds = {action.computation for action in shown.table.actions(0)}
     split = shown.table.depth > len(shown.table.rows)
     entries = []
@@ -225,18 +228,17 @@ def _draw_time_axis(canvas: Canvas, axis: _TimeAxis, makespan: float, y: float) 
     for index in range(int(until / step) + 1):
         at = index * step
         if not axis.broken or axis.cut - at > step / 4 or index == 0:
-            _draw_tick(canvas, axis.x(at), y, seconds(at) if at else "0")
+            _draw_tick(canvas, axis.x_of_time(at), y, seconds(at) if at else "0")
     if axis.broken:
         for index in range(int((makespan - axis.cut) / step) + 1):
             at = makespan - index * step
             if at - axis.cut > step / 4 or index == 0:
-                _draw_tick(
-                    canvas, axis.x(at), y, f"end \u2212 {seconds(index * step)}" if index else "end"
-                )
+                label = f"end \u2212 {seconds(index * step)}" if index else "end"
+                _draw_tick(canvas, axis.x_of_time(at), y, label)
 
 
 def _draw_tick(canvas: Canvas, x: float, y: float, text: str) -> None:
-    canvas.line("grid", x, TOP, x, y + 4)
+    canvas.draw_line("grid", x, TOP, x, y + 4)
     canvas.write_text(
         min(x, WIDTH - 1), y + 16, text, "end" if x > WIDTH - 40 else "middle", role="small"
     )
@@ -245,7 +247,7 @@ def _draw_tick(canvas: Canvas, x: float, y: float, text: str) -> None:
 def _draw_gap(canvas: Canvas, axis: _TimeAxis, left_out: int, y: float) -> None:
     x = LEFT + axis.cut * axis.scale + BREAK / 2
     for side in (-4, 4):
-        canvas.line("cut", x + side, TOP - 4, x + side, y + 2)
+        canvas.draw_line("cut", x + side, TOP - 4, x + side, y + 2)
     many = "" if left_out == 1 else "es"
     canvas.write_text(
         x, y + 31, f"{left_out:,} more micro-batch{many} like these", "middle", role="small"

@@ -8,8 +8,8 @@ from parc.compiler.ir import Layout, Plan
 from parc.compiler.placement.build_placement_problem import TERMS, traffic_flows
 from parc.compiler.report.formatting import quantity, seconds, without_exponent
 from parc.compiler.report.page.figure import WIDTH, Canvas, Figure, HtmlTable, html_table
-from parc.compiler.topology.tree import connected_hosts, uplink_gb_per_s, zones
-from parc.compiler.topology.uplinks import Flow, messages_leaving_hosts, messages_leaving_zones
+from parc.compiler.topology.tree import count_hosts_below_switches, number_switches, uplink_gb_per_s
+from parc.compiler.topology.uplinks import Flow, messages_leaving_zones, zone_egress_by_node
 
 INKS = {
     "tp": "k1",
@@ -130,13 +130,13 @@ def _traffic_by_link(plan: Plan, families: list[str]) -> list[LinkTraffic]:
             LinkTraffic("NICs of the busiest host", node.nics * node.nic_gbps / 8, fullest)
         )
     for level, tier in enumerate(cluster.levels):
-        zone = zones(hosts, level)
+        zone = number_switches(hosts, level)
         # All hosts are below one switch of this level, so nothing crosses its uplinks.
         if len(set(zone)) < 2:
             continue
-        largest = max(connected_hosts(cluster, level).values())
+        largest = max(count_hosts_below_switches(cluster, level).values())
         rate = uplink_gb_per_s(cluster, largest, level)
-        sent = tuple(_busiest_zone_bytes(flows.get(name), zone) for name in families)
+        sent = tuple(_busiest_uplink_bytes(flows.get(name), zone) for name in families)
         links.append(LinkTraffic(f"busiest uplink of a {tier.name}", rate, sent))
     return links
 
@@ -158,10 +158,10 @@ def _egress_bytes_by_host(flow: Flow | None, zone: list[int]) -> list[float]:
     """
     if flow is None:
         return []
-    return [messages * flow.unit_bytes for messages in messages_leaving_hosts(flow, zone).values()]
+    return [messages * flow.unit_bytes for messages in zone_egress_by_node(flow, zone).values()]
 
 
-def _busiest_zone_bytes(flow: Flow | None, zone: tuple[int, ...]) -> float:
+def _busiest_uplink_bytes(flow: Flow | None, zone: tuple[int, ...]) -> float:
     return (
         max(messages_leaving_zones(flow, zone).values(), default=0) * flow.unit_bytes
         if flow
@@ -181,11 +181,11 @@ def _busy_time_figure(links: list[LinkTraffic], inks: list[str]) -> Figure:
     for index, link in enumerate(links):
         y, x = index * row + 4, float(left)
         canvas.write_text(left - 10, y + 17, link.name, "end", role="small")
-        canvas.box("idle", left, y, WIDTH - left - right, 24)
+        canvas.draw_box("idle", left, y, WIDTH - left - right, 24)
         for ink, sent in zip(inks, link.sent, strict=True):
             wide = scale * sent / (link.gb_per_s * 1e9) if link.gb_per_s else 0.0
             if wide >= 0.05:
-                canvas.box(ink, x, y, wide, 24)
+                canvas.draw_box(ink, x, y, wide, 24)
             x += wide
         canvas.write_text(x + 6, y + 17, seconds(busy[index]), role="small")
     return canvas.build_figure("busy time of links in one step, by level", len(links) * row)

@@ -86,9 +86,9 @@ def _indented_example(name: str, text: str) -> str:
 
 def _spec_fields() -> dict[str, Any]:
     # Imported only here, because this module imports pydantic, which slows down every start.
-    from parc.compiler.spec.schema import fields
+    from parc.compiler.spec.schema import all_fields
 
-    return dict(fields())
+    return dict(all_fields())
 
 
 def _explain_field(topic: str) -> str | None:
@@ -108,10 +108,14 @@ def _explain_field(topic: str) -> str | None:
 
 
 def _effect_lines(path: str) -> list[str]:
-    """Return one line per target that does not use the field, and one on launchers that use it."""
+    """Return the lines on what the spec field ``path`` affects; empty if it affects everything.
+
+    They list the targets and job types for which the field has no effect, and, for a field of
+    ``launch``, the targets that use it.
+    """
     from parc.backends.registry import all_declarations, fields_without_effect
-    from parc.compiler.resolve.check_unused_settings import is_covered
-    from parc.compiler.spec.without_effect import LABELS, UNUSED_IN_SERVICES
+    from parc.compiler.resolve.check_unused_settings import is_path_in_fields
+    from parc.compiler.spec.fields_without_effect import LABELS, UNUSED_IN_SERVICES
 
     lines = [f"effect: none on layouts and jobs: {LABELS[path]}"] if path in LABELS else []
     if path in UNUSED_IN_SERVICES:
@@ -124,7 +128,9 @@ def _effect_lines(path: str) -> list[str]:
     lines += [f"effect: none with {', '.join(names)}: {why}" for why, names in targets.items()]
     section, _, field = path.partition(".")
     if section == "launch" and field:
-        users = [one.name for one in all_declarations() if is_covered(field, one.launch_fields)]
+        users = [
+            one.name for one in all_declarations() if is_path_in_fields(field, one.launch_fields)
+        ]
         lines += [f"effect: only with {', '.join(users)}"] if users else []
     return lines
 

@@ -12,7 +12,8 @@ DEGREES = ("tp", "pcp", "pp", "dp", "ep", "dcp")
 def format_layout(layout: Layout) -> str:
     """Return a training layout as text: ``tp 8, pp 4, dp 8, micro-batch 1, recompute none``.
 
-    Parallel sizes of 1 are left out, except tp, pp and dp, and ep and etp if experts are split.
+    The text always has tp, pp and dp. Other parallel sizes are left out if they are 1; if experts
+    are split, ep and etp are included too.
     """
     # Without experts etp equals tp and ep is 1.
     experts = layout.ep > 1 or layout.etp != layout.tp

@@ -107,8 +107,8 @@ def _format_move(move: Move, found: AnyReplanned) -> str:
 def _lowest_common_level(move: Move, found: AnyReplanned) -> str:
     """Return how close the old and the new host of a move are, such as ``same leaf``.
 
-    The level is the lowest one at which both hosts are below one switch. If no switch is above both
-    hosts, the result is ``another`` and the highest level, such as ``another pod``.
+    The text names the lowest network level at which one switch is above both hosts. If there is no
+    such switch, it is ``another`` with the highest level, such as ``another pod``.
     """
     levels = found.plan.problem.cluster.levels
     level = common_switch_level(move.old, move.new)

@@ -40,7 +40,7 @@ TIE_NOTE = "Step times within 3 % of the best count as equal; then the simplest 
 
 
 def search_text(plan: AnyPlan, top: int) -> str:
-    """Return the table of the best ``top`` candidates, and of the rules that rejected layouts."""
+    """Return two tables: the best ``top`` candidates, and the rules that rejected layouts."""
     if isinstance(plan, ServingPlan):
         return serving_search_text(plan, top) + rejected_layouts_text(plan.search.dropped)
     search = plan.search

@@ -110,7 +110,7 @@ def summary_text(plan: AnyPlan) -> str:
 
 
 def format_placement(plan: Plan) -> str:
-    """Return the host order, its exposed time on shared links, and how good the order is.
+    """Return a line on the host order: its name, its time on shared links, and a lower bound.
 
     The time that the placement adds to the step is included if it is at least SHOWN_SHARE of the
     step time.

@@ -26,7 +26,8 @@ class Source:
     folder: Path | None
     """Folder to which paths in the spec are relative; None if the spec has no folder."""
     root: Path | None = None
-    """Folder that must contain all files that the spec names; None for ``folder``."""
+    """Folder that must contain all files that the spec names; None if ``folder`` must contain
+    them."""
 
 
 def read_source(
@@ -35,8 +36,8 @@ def read_source(
     """Return the text of a file, or of standard input if the path is ``-``.
 
     The folder of standard input is the current folder. At most ``most`` + 1 bytes are read, which
-    is enough for the loader to report that the text exceeds ``most`` bytes. Files that the text
-    names must be below ``root``, or below the folder of the file if it is None.
+    is enough for the loader to report that the text exceeds ``most`` bytes. Files that the spec
+    names must be below ``root``; if ``root`` is None, below the folder of the spec.
 
     Raises:
         UnreadableFileError: the file does not exist, is a folder, or the user may not read it.

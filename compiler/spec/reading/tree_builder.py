@@ -34,7 +34,7 @@ class InvalidTextError(Exception):
         self.code, self.finding, self.at = code, finding, at
 
 
-def join(path: str, key: str) -> str:
+def join_path(path: str, key: str) -> str:
     """Return the spec path of ``key`` below ``path``, such as ``cluster.racks``.
 
     Keys with special characters are quoted.
@@ -129,11 +129,11 @@ class TreeBuilder:
                 _start_position(event),
             )
         if plain and event.value == "<<":
-            frame.key, frame.value_path = _MERGE, join(frame.path, "<<")
+            frame.key, frame.value_path = _MERGE, join_path(frame.path, "<<")
             return
         value = _scalar_value(event, plain)
         key, span = event.value if plain else str(value), self._event_span(event)
-        frame.key, frame.value_path = key, join(frame.path, key)
+        frame.key, frame.value_path = key, join_path(frame.path, key)
         if not isinstance(value, str):
             finding = Finding(f"the key {key or 'null'} must be text", fix=f'"{key}":')
             self._sink.report("X02", finding, at=frame.value_path, span=span)
@@ -251,7 +251,7 @@ class TreeBuilder:
     def _block_span(self, event: Any, path: str) -> Span:
         """Return the span to show for a mapping or list that is written over several lines.
 
-        It is the span of its key, or of its first line if it has no key.
+        This is the span of its key, or the first line of the mapping or list if it has no key.
         """
         return self.keys.get(path) or self._event_span(event)
 

@@ -11,7 +11,7 @@ from parc.backends.registry import framework_of
 from parc.compiler.cost.setup.calibrated import (
     OTHER,
     PARAMETERS,
-    collective_terms,
+    calibrated_collective_constants,
     efficiency_for_stack,
     hardware_class,
 )
@@ -57,8 +57,8 @@ class Calibration:
 
         It contains no dates or paths, so that equal measurements give an identical file.
         """
-        terms = collective_terms(self.links.values)
-        values = {name: rounded(value) for name, value in sorted(self.fit.values.items())}
+        terms = calibrated_collective_constants(self.links.fitted_values)
+        values = {name: rounded(value) for name, value in sorted(self.fit.fitted_values.items())}
         return {
             "calibration": 1,
             "written_by": f"parc {__version__}",
@@ -98,7 +98,7 @@ def calibrate(source: Source, nccl: Sequence[Source], sink: Sink) -> Calibration
     if sink.failed():
         return None
     # The links are fitted first: their values are fixed, or narrow priors, in the fit to the runs.
-    found = Calibration(runs, fit_runs(runs, links.values, links.network), links)
+    found = Calibration(runs, fit_runs(runs, links.fitted_values, links.network), links)
     _warn_unidentified(found, source, sink)
     _warn_large_errors(found, sink)
     return found
@@ -110,7 +110,7 @@ def _largest_cluster(runs: Sequence[MeasuredRun]) -> Any:
 
 
 def _check_same_hardware_class(runs: Sequence[MeasuredRun], sink: Sink) -> None:
-    """Report each run of another hardware class than the first run (Q03).
+    """Report each run whose hardware class differs from that of the first run (Q03).
 
     A hardware class is a GPU generation with the kernels of a framework, such as
     ``hopper/transformer-engine``.

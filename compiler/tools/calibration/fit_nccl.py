@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from parc.compiler.cost.fitting import Prior, fit
+from parc.compiler.cost.fitting import Prior, fit_parameters
 from parc.compiler.cost.kernels.collective_time import (
     CollectiveFit,
     Network,
@@ -24,7 +24,11 @@ from parc.compiler.cost.kernels.collective_time import (
     send_seconds,
     two_level_seconds,
 )
-from parc.compiler.cost.setup.calibrated import Values, numeric_efficiency_parameters, prior
+from parc.compiler.cost.setup.calibrated import (
+    Values,
+    numeric_efficiency_parameters,
+    parameter_prior,
+)
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.ir import Cluster, Efficiency
 from parc.compiler.resolve.resolve_kernels import kernel_fit_of_cluster
@@ -158,7 +162,7 @@ class LinksFit:
     measured: list[MeasuredCollective] = field(default_factory=list)
 
     @property
-    def values(self) -> Values:
+    def fitted_values(self) -> Values:
         """Fitted parameters of the collectives as (name, value), sorted by name."""
         return tuple(sorted(self.collectives.items()))
 
@@ -166,7 +170,7 @@ class LinksFit:
 def fit_nccl(
     outputs: Sequence[CollectiveTimings], cluster: Cluster, row: Efficiency, sink: Sink
 ) -> LinksFit:
-    """Fit the link parameters to tests in one NVLink domain, the network parameters to all others.
+    """Fit the link parameters to tests in one NVLink domain, and the network parameters to others.
 
     Report a second output for the same collective in one domain (Q04), because PARC cannot decide
     which of the two to use.
@@ -194,9 +198,10 @@ def fit_nccl(
 
 
 def _modeled_operation(timings: CollectiveTimings) -> Operation:
-    """Return the collective of the cost model whose parameters predict the measured times.
+    """Return the collective of the cost model that is fitted to the measured times.
 
-    For a send this is all-to-all, because a send is half of an all-to-all between two ranks.
+    It is the measured collective, or all-to-all for a send: a send is half of an all-to-all between
+    two ranks.
     """
     return "all_to_all" if timings.test == "send" else timings.test
 
@@ -216,7 +221,7 @@ class _LinkFitter:
         return -(-timings.ranks // self._ranks_per_domain(timings))
 
     def _ranks_per_domain(self, timings: CollectiveTimings) -> int:
-        """Return the test's number of ranks per NVLink domain, or per host if a host is larger."""
+        """Return the number of ranks of a test per NVLink domain, or per host if that is larger."""
         node, per_host = self.cluster.node, timings.ranks // timings.hosts
         hosts = max(node.nvlink_domain // node.gpus, 1)
         return per_host * min(hosts, timings.hosts)
@@ -250,7 +255,7 @@ class _LinkFitter:
         operation = _modeled_operation(timings)
         before = self.shipped[operation]
         priors = dict.fromkeys(LINK_TERMS, LINK_PRIOR)
-        best = fit(
+        best = fit_parameters(
             lambda values: self._predict_seconds(
                 timings, _scale_collective_fit(before, values), {}
             ),
@@ -275,7 +280,8 @@ class _LinkFitter:
         Return each output with the predictions before and after the fit.
         """
         priors = {
-            name: replace(prior(name, self.start[name]), spread=1.0) for name in NETWORK_TERMS
+            name: replace(parameter_prior(name, self.start[name]), spread=1.0)
+            for name in NETWORK_TERMS
         }
 
         def predict(values: Mapping[str, float]) -> list[float]:
@@ -287,7 +293,7 @@ class _LinkFitter:
 
         measured = [seconds for one in outputs for seconds in one.seconds]
         start = {name: each.centre for name, each in priors.items()}
-        found.update(fit(predict, measured, start, priors).parameters)
+        found.update(fit_parameters(predict, measured, start, priors).parameters)
         return [
             MeasuredCollective(
                 one,

@@ -12,13 +12,20 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from parc.backends.registry import framework_of
-from parc.compiler.cost.fitting import Fitted, Prior, Tangent, extrapolate, fit, tangents
+from parc.compiler.cost.fitting import (
+    FitResult,
+    Prior,
+    Tangent,
+    extrapolate,
+    fit_parameters,
+    tangents,
+)
 from parc.compiler.cost.setup.calibrated import (
     Values,
     efficiency_for_stack,
     hardware_class,
     numeric_efficiency_parameters,
-    prior,
+    parameter_prior,
 )
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.resolve.resolve_kernels import pricing_for
@@ -65,7 +72,7 @@ class RunsFit:
     MIN_RUNS runs."""
 
     @property
-    def values(self) -> dict[str, float]:
+    def fitted_values(self) -> dict[str, float]:
         """Fitted values by parameter, without the parameters that keep their shipped value."""
         return {item.name: item.fitted for item in self.parameters if item.identified != "no"}
 
@@ -88,17 +95,17 @@ def fit_runs(
     cluster, stack = runs[0].problem.cluster, framework_of(runs[0].problem).stack
     hardware = hardware_class(cluster.gpu, stack)
     start = numeric_efficiency_parameters(efficiency_for_stack(cluster.generation, stack))
-    priors = {name: prior(name, value) for name, value in start.items()}
+    priors = {name: parameter_prior(name, value) for name, value in start.items()}
     for name, value in network.items():
-        priors[name] = replace(prior(name, value), spread=MEASURED_SPREAD)
+        priors[name] = replace(parameter_prior(name, value), spread=MEASURED_SPREAD)
     fitting = _RunsFitter(runs, collectives, {name: each.centre for name, each in priors.items()})
     # The first fit only finds the parameters without information; the second leaves them out.
     first = fitting.fit(priors)
-    uninformed = set(first.unidentified(priors, UNINFORMED_SHARE)) - set(network)
+    uninformed = set(first.unidentified_parameters(priors, UNINFORMED_SHARE)) - set(network)
     kept = {name: each for name, each in priors.items() if name not in uninformed}
-    final = fitting.fit(kept) if kept else Fitted({}, {}, 0.0, 0)
+    final = fitting.fit(kept) if kept else FitResult({}, {}, 0.0, 0)
     # What nccl-tests measured directly counts as identified, whatever the runs show.
-    known = set(network) | (set(kept) - set(final.unidentified(kept, IDENTIFIED_SHARE)))
+    known = set(network) | (set(kept) - set(final.unidentified_parameters(kept, IDENTIFIED_SHARE)))
     parameters = (
         FittedParameter(
             name,
@@ -112,9 +119,9 @@ def fit_runs(
     return RunsFit(
         hardware,
         tuple(parameters),
-        _RunsFitter(runs, (), start).seconds({}),
-        fitting.seconds(final.parameters),
-        fitting.left_out(final.parameters, kept) if len(runs) >= MIN_RUNS else (),
+        _RunsFitter(runs, (), start).predict_seconds({}),
+        fitting.predict_seconds(final.parameters),
+        fitting.predict_left_out(final.parameters, kept) if len(runs) >= MIN_RUNS else (),
     )
 
 
@@ -134,28 +141,28 @@ class _RunsFitter:
         self.fixed = fixed
         self.measured = [run.seconds for run in runs]
 
-    def seconds(self, parameters: Mapping[str, float]) -> tuple[float, ...]:
+    def predict_seconds(self, parameters: Mapping[str, float]) -> tuple[float, ...]:
         """Return the seconds per step of each run; ``parameters`` override the fixed values."""
         values = tuple(sorted({**self.fixed, **parameters, **dict(self.collectives)}.items()))
         return tuple(predicted_seconds(run, values) for run in self.runs)
 
-    def fit(self, priors: Mapping[str, Prior]) -> Fitted:
+    def fit(self, priors: Mapping[str, Prior]) -> FitResult:
         """Fit the parameters in ``priors`` to the measured times of all runs."""
         start = {name: each.centre for name, each in priors.items()}
-        return fit(self.seconds, self.measured, start, priors)
+        return fit_parameters(self.predict_seconds, self.measured, start, priors)
 
-    def left_out(
+    def predict_left_out(
         self, parameters: Mapping[str, float], priors: Mapping[str, Prior]
     ) -> tuple[float, ...]:
-        """Return the predicted seconds per step of each run, from a fit that leaves the run out.
+        """Return the seconds per step of each run that a fit without this run predicts.
 
-        With more than FOLDS runs, each fit leaves out several runs. These fits use predictions
-        that are linearized around the fit to all runs, which saves evaluations of the cost model.
+        With more than FOLDS runs, each fit leaves out several runs. To save evaluations of the cost
+        model, these fits use predictions that are linearized around the fit to all runs.
         """
         # Without fitted parameters, leaving out a run changes no prediction.
         if not parameters:
-            return self.seconds({})
-        lines = tangents(self.seconds, parameters)
+            return self.predict_seconds({})
+        lines = tangents(self.predict_seconds, parameters)
         indices = range(len(lines))
         found = list(self.measured)
         for fold in range(min(FOLDS, len(lines))):
@@ -172,7 +179,7 @@ class _RunsFitter:
         lines: Sequence[Tangent],
         others: Sequence[int],
     ) -> list[float]:
-        """Fit the parameters to the runs with indices ``others``; return the seconds of all runs.
+        """Fit the parameters to the runs with indices ``others``; return the times of all runs.
 
         ``lines`` are the linearized predictions of all runs.
         """
@@ -183,7 +190,7 @@ class _RunsFitter:
             return [every[index] for index in others]
 
         # The start is the fit to all runs, so a few rounds are enough.
-        found = fit(predict, measured, parameters, priors, rounds=8)
+        found = fit_parameters(predict, measured, parameters, priors, rounds=8)
         return extrapolate(lines, parameters, found.parameters)
 
 

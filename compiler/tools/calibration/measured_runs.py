@@ -20,7 +20,7 @@ from parc.compiler.diagnostics import Diagnostic, Finding, Sink, Span
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import NO_OFFLOAD, NO_RECOMPUTE, NO_ZERO_PLUS, Layout, Problem, ServingProblem
 from parc.compiler.pipeline import resolve_spec
-from parc.compiler.search.enumerate_layouts import floor_split
+from parc.compiler.search.enumerate_layouts import truncated_split
 from parc.compiler.search.explain_invalid import explain_invalid
 from parc.compiler.spec.reading.scalars import plain_scalar
 from parc.compiler.spec.reading.source import Source, UnreadableFileError, read_source
@@ -184,7 +184,7 @@ def read_measured_runs(source: Source, sink: Sink) -> tuple[MeasuredRun, ...]:
     Paths of specs and model configs are relative to ``source.folder``.
     """
     rows = read_table(source.text, source.name, COLUMNS, sink)
-    found = (_RowReader(source, row, sink).read() for row in rows)
+    found = (_RowReader(source, row, sink).read_run() for row in rows)
     return tuple(run for run in found if run is not None)
 
 
@@ -196,7 +196,7 @@ class _RowReader:
         self.row = row
         self.sink = sink
 
-    def read(self) -> MeasuredRun | None:
+    def read_run(self) -> MeasuredRun | None:
         seconds = self._read_seconds()
         problem = self._resolve_problem()
         layout = self._build_layout(problem) if problem else None
@@ -320,10 +320,10 @@ class _RowReader:
 
 
 def _layout_from_pins(problem: Problem, target: Framework) -> Layout:
-    """Return the layout that the spec sets, with defaults for missing fields; it may be invalid."""
+    """Return the layout that the spec sets, with defaults for missing fields, valid or not."""
     pins = problem.pins
     tp, cp, pp, vpp = pins.tp or 1, pins.cp or 1, pins.pp or 1, pins.vpp or 1
-    split = target.find_split(problem, pp, vpp) or floor_split(problem.model.layers, pp, vpp)
+    split = target.find_split(problem, pp, vpp) or truncated_split(problem.model.layers, pp, vpp)
     on = pins.sequence_parallel
     return Layout(
         tp=tp,

@@ -25,7 +25,7 @@ from typing import Any, Literal
 from parc.compiler.diagnostics import Finding
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.tools.importers.shell_words import Word
-from parc.compiler.topology.readers.reader_state import Reading, some
+from parc.compiler.topology.readers.reader_state import LONGEST_TEXT, Reading
 
 TORCHRUN = {
     *("--nnodes", "--nproc-per-node", "--node-rank", "--master-addr", "--master-port"),
@@ -74,9 +74,9 @@ class Flag:
 def written_flags(words: list[Word], known: Iterable[str], whole: bool = False) -> list[Flag]:
     """Return all flags of each statement that contains a flag in ``known`` or starts with a flag.
 
-    A statement that starts with a flag is an array of arguments, or a file of arguments only. If
-    ``whole`` is True, all flags of arrays and of programs are returned, also those of statements
-    without a known flag.
+    A statement that starts with a flag is an array of arguments, or belongs to a file that contains
+    only arguments. If ``whole`` is True, all flags of arrays and of programs are returned, even if
+    a statement contains no flag in ``known``.
     """
     names = set(known)
     found: list[Flag] = []
@@ -85,11 +85,12 @@ def written_flags(words: list[Word], known: Iterable[str], whole: bool = False) 
         named = any(word.text.partition("=")[0] in names for word in statement)
         start = statement[0].text
         if named or statement[0].is_flag or (whole and _ARGUMENTS.fullmatch(start)):
-            found += _split_flags(statement)
+            found += split_flags(statement)
     return found
 
 
-def _split_flags(statement: list[Word]) -> list[Flag]:
+def split_flags(statement: list[Word]) -> list[Flag]:
+    """Return the flags of a statement, each with all words before the next flag."""
     starts = [index for index, word in enumerate(statement) if word.is_flag]
     flags = []
     for start, end in pairwise([*starts, len(statement)]):
@@ -119,11 +120,12 @@ def take_flags(flags: list[Flag], table: Mapping[str, FlagField], reading: Readi
 def _set_field_of_flag(flag: Flag, row: FlagField, reading: Reading) -> None:
     if not flag.values:
         finding = Finding(f"{flag.name} has no value", "expected a value after this flag")
-        reading.refuse("I02", finding, flag.word.span)
+        reading.report_error("I02", finding, flag.word.span)
         return
     if any(word.dynamic for word in flag.values[: None if row.kind == "texts" else 1]):
         message = f"{flag.name} {flag.values[0].text[:40]} is computed at run time"
-        reading.say(
+        note_left_out(flag, reading)
+        reading.report(
             "I04", Finding(message, help=f"set {row.path} in the spec"), flag.values[0].span
         )
         return
@@ -132,18 +134,32 @@ def _set_field_of_flag(flag: Flag, row: FlagField, reading: Reading) -> None:
         return
     value = _parse_value(flag.values[0].text, row)
     if value is None and row.words is not None:
+        note_left_out(flag, reading)
         message = f"not carried over: {flag.name} {flag.values[0].text[:40]}"
         finding = Finding(
             message, help=f"valid values of {row.path}: {', '.join(map(str, row.words.values()))}"
         )
-        reading.say("I04", finding, flag.values[0].span)
+        reading.report("I04", finding, flag.values[0].span)
+        return
+    if value is None and re.search(r"\s|,", flag.values[0].text.strip()):
+        reading.leave_out(
+            f"{flag.name} {flag.values[0].text}",
+            flag.values[0].span,
+            f"{row.path} is a single number",
+        )
         return
     if value is None:
         wanted = "a whole number" if row.kind == "int" else "a number"
         message = f"{flag.name} is {flag.values[0].text[:40]!r}, expected {wanted}"
-        reading.refuse("I02", message, flag.values[0].span)
+        reading.report_error("I02", message, flag.values[0].span)
         return
     set_spec_field(reading, row.path, value, flag)
+
+
+def note_left_out(flag: Flag, reading: Reading) -> None:
+    """List a flag in the notes whose value was reported, but not carried over."""
+    values = " ".join(value.text for value in flag.values)[:LONGEST_TEXT]
+    reading.notes.append(f"not carried over, line {flag.word.span.line}: {flag.name} {values}")
 
 
 def _parse_value(text: str, row: FlagField) -> Any:
@@ -175,26 +191,7 @@ def set_spec_field(reading: Reading, path: str, value: Any, flag: Flag) -> None:
         node = inner
     node[last] = value
     reading.spans[path] = flag.word.span
-
-
-def report_unknown(flags: list[Flag], why: str, reading: Reading) -> None:
-    """Report each flag that has no spec field (I04), and add a note that names all these flags.
-
-    Flags of the launchers torchrun and srun are not reported, because PARC derives them from the
-    hosts. ``why`` is the help text of the reports.
-    """
-    # torchrun accepts --nproc_per_node as well as --nproc-per-node.
-    flags = [
-        flag
-        for flag in flags
-        if flag.name.startswith("--") and flag.name.replace("_", "-") not in LAUNCHER
-    ]
-    for flag in flags:
-        words = " ".join(word.text for word in (flag.word, *flag.values[:4]))
-        reading.say("I04", Finding(f"not carried over: {words[:80]}", help=why), flag.word.span)
-    names = list(dict.fromkeys(flag.name for flag in flags))
-    if names:
-        reading.notes.append(f"not carried over: {some(names, len(names))}"[:4000])
+    reading.account(flag.word.span)
 
 
 IMPLIED = "implied"
@@ -221,7 +218,7 @@ class ImportTable:
 
 @cache
 def import_table(package: str) -> ImportTable:
-    """Return the import table read from ``flags.yaml`` in the Python package ``package``."""
+    """Return the import table in the file ``flags.yaml`` of the Python package ``package``."""
     tree = parse_table((files(package) / "flags.yaml").read_text("utf-8"))
     entries = dict(_flag_rows(tree))
     rows = {

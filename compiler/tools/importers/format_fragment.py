@@ -9,7 +9,7 @@ from typing import Any
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.topology.readers.fragment import Fragment
-from parc.compiler.topology.readers.racks import cluster_of
+from parc.compiler.topology.readers.racks import cluster_section
 
 WIDTH = 96
 LONGEST_NOTE = 4000
@@ -27,7 +27,7 @@ def fragment_tree(fragment: Fragment, sink: Sink) -> dict[str, Any]:
     if fragment.whole:
         return {**{key: tree[key] for key in _SPEC_ORDER if key in tree}, **tree}
     if fragment.hosts or "cluster" in tree:
-        tree["cluster"] = cluster_of(fragment, sink)[0]
+        tree["cluster"] = cluster_section(fragment, sink)[0]
     first = {key: tree[key] for key in _ORDER if key in tree}
     return {**first, **tree}
 

@@ -54,3 +54,8 @@ def importers() -> tuple[Importers, ...]:
     return tuple(
         one.module(module).IMPORTERS for one in all_declarations() for module in one.importers
     )
+
+
+def importable_launches() -> str:
+    """Return the launch files that PARC can import, for messages."""
+    return "; ".join(one.description for backend in importers() for one in backend.formats.values())

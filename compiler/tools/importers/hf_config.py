@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import PurePath
 
-from parc.compiler.catalog.huggingface.config import model_spec_from_config, split_part
+from parc.compiler.catalog.huggingface.config import model_spec_from_config, split_config_path
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.topology.readers.document import read_document
 from parc.compiler.topology.readers.fragment import Fragment
@@ -19,15 +19,15 @@ def read_hf_config(text: str, name: str, sink: Sink) -> Fragment | None:
     """
     reading = Reading(text, name, sink)
     root = read_document(reading)
-    if root is None or not root.wants(dict):
+    if root is None or not root.check_type(dict):
         return None
-    path, part = split_part(name)
+    path, part = split_config_path(name)
     found = model_spec_from_config(root.value, _model_name(path), part)
     above = tuple(part.split(".")) if part else ()
     # The path in a note starts at the part of the config that was read, not at the root.
     for note in found.notes:
         finding = Finding(note.message, help=note.help)
-        reading.say(note.code, finding, root.document.find((*above, *note.path)))
+        reading.report(note.code, finding, root.document.find((*above, *note.path)))
     if found.failed:
         return None
     reading.spec = {"model": found.mapping}

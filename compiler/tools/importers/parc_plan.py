@@ -26,7 +26,7 @@ def read_parc_plan(text: str, name: str, sink: Sink) -> Fragment | None:
     """
     reading = Reading(text, name, sink)
     root = read_document(reading)
-    if root is None or not root.wants(dict):
+    if root is None or not root.check_type(dict):
         return None
     spec = root.mapping("spec")
     if spec is None:
@@ -35,7 +35,7 @@ def read_parc_plan(text: str, name: str, sink: Sink) -> Fragment | None:
             help="plan.json of older versions of PARC lacks it: use the original spec, or import "
             "the launch files one by one",
         )
-        reading.refuse("I02", finding, reading.span())
+        reading.report_error("I02", finding, reading.span())
         return None
     for path, file in _named_files(spec.value, ""):
         reading.notes.append(f"{path} names the file {file}, relative to the original spec")

@@ -29,13 +29,30 @@ _PIECE = re.compile(
     |(?P<other>[\s\S])""",
     re.VERBOSE,
 )
-# A here-document ends at the line that contains only its end word, indented or not.
+# A here-document ends at the line that contains only its end word, indented or not. ``<<<`` starts
+# none.
 HERE_DOCUMENT = re.compile(
-    r"<<-?[ \t]*(['\"]?)(?P<end_word>\w{1,40})\1[^\n]*\n[\s\S]*?^[ \t]*(?P=end_word)$", re.M
+    r"(?<!<)<<-?[ \t]*(['\"]?)(?P<end_word>\w{1,40})\1[^\n]*\n(?P<body>[\s\S]*?)"
+    r"^[ \t]*(?P=end_word)$",
+    re.M,
 )
-_COMMAND = re.compile(r"\s--?[A-Za-z]")
-"""Matches a flag inside quoted text, which shows that the text is a command or a part of one."""
+_BECOMES_SCRIPT = re.compile(r"\b(?:bash|sh|ssh|sbatch|srun|read)\b|\.(?:sh|sbatch|slurm)\b")
+"""Matches the command of a here-document whose text is a script, or becomes one or a variable."""
+_LABEL = re.compile(r"[ \t]*-[^()$\n]*")
+"""Matches a label of ``case`` that consists of flags, without its parenthesis: ``-t|--tp``."""
+_MESSAGES = frozenset(
+    (
+        *("echo", "printf", "log", "info", "die", "usage", "warn", "error"),
+        *("[[", "[", "test", "case", "grep", "egrep", "sed", "awk"),
+    )
+)
+"""Commands whose arguments are texts or patterns: flags in them start nothing."""
+_BEFORE_COMMANDS = frozenset(("if", "elif", "while", "until", "then", "else", "do", "!", "{"))
+_COMMAND = re.compile(r"\s(?:--?[A-Za-z]|[^\s'\"=]+\.py\b)")
+"""Matches a flag or a program in quoted text, so that the text is a command or a part of one."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,63})=(.*)", re.DOTALL)
+UNKNOWN_VALUE = re.compile(r"\$(?:$|[0-9@*#?])")
+"""Matches a value that only the shell has: the start of ``$(command)``, or an argument ``$1``."""
 _VARIABLE = re.compile(
     r"\$(?:\{([A-Za-z_][A-Za-z0-9_]{0,63})(?::?-([^{}$]{0,200}))?\}|([A-Za-z_][A-Za-z0-9_]{0,63}))"
 )
@@ -49,6 +66,11 @@ class Word:
     span: Span
     statement: int
     """Index of the command, or of the array assignment, that contains the word."""
+    variable: str = ""
+    """Name of the variable whose quoted value contains the word: ``ARGS`` in ``ARGS="--tp 2"``.
+
+    ``ARGS+`` if the value contains the earlier value: ``ARGS="$ARGS --pp 2"``.
+    """
 
     @property
     def dynamic(self) -> bool:
@@ -69,6 +91,11 @@ class _WordScanner:
         self._text = text
         self._starts = [0, *(match.end() for match in re.finditer("\n", text))]
         self._statement = 0
+        self._message = -1
+        self._variable = ""
+        self._skipped = {
+            one.start("body"): one.end() for one in here_documents(text) if not is_script(one)
+        }
         self.words: list[Word] = []
 
     def scan(self, start: int, end: int, depth: int) -> None:
@@ -81,18 +108,24 @@ class _WordScanner:
         arrays = 0
         at = start
         while at < end and len(self.words) < MOST_WORDS:
+            at = self._skipped.get(at, at)
             match = _PIECE.match(self._text, at, end)
-            assert match is not None
+            if match is None:  # a here-document ends the text
+                break
             kind, text, at = match.lastgroup, match[0], match.end()
             # As in the shell, "#" starts a comment only at the start of a word.
             if kind == "plain" and text.startswith("#") and not pieces:
                 line_end = self._text.find("\n", match.start(), end)
                 at = end if line_end < 0 else line_end
                 continue
-            if kind in ("single", "double") and depth < DEEPEST and _COMMAND.search(text):
+            is_command = depth < DEEPEST and self._message != self._statement
+            if kind in ("single", "double") and is_command and _COMMAND.search(text):
                 at = self._end_of_joined_parts(at, end) if kind == "double" else at
                 quoted = kind == "single" or self._text[at - 1] == '"'
+                outer = self._variable
+                self._variable = outer or _assigned_name("".join(pieces), text)
                 self.scan(match.start() + 1, at - quoted, depth + 1)
+                self._variable = outer
                 began = began if pieces else match.start()
                 continue
             if kind in ("plain", "other", "single", "double"):
@@ -100,6 +133,8 @@ class _WordScanner:
                 pieces.append(_remove_quotes(kind, text))
                 continue
             self._append_word(pieces, began)
+            if kind == "close" and not arrays:
+                self._remove_label(match.start())
             arrays += (kind == "open") - (kind == "close" and arrays > 0)
             # A line break inside ``ARGS=( ... )`` separates elements, and does not end the array.
             if kind == "end" and not (arrays and text.endswith("\n")):
@@ -108,7 +143,7 @@ class _WordScanner:
         self._statement += 1
 
     def _end_of_joined_parts(self, at: int, end: int) -> int:
-        """Return where the shell word ends that continues at ``at``, after a double-quoted part.
+        """Return the end of the shell word that continues at ``at`` after a double-quoted part.
 
         In ``"--save "a b" --load c"``, the inner quotes close and reopen the outer ones, as in
         bash, so the three parts are one quoted command.
@@ -119,14 +154,34 @@ class _WordScanner:
             at = match.end()
         return at
 
+    def _remove_label(self, end: int) -> None:
+        """Remove the words of the line before ``end`` if they are a label of ``case``."""
+        line = bisect_right(self._starts, end)
+        if _LABEL.fullmatch(self._text, self._starts[line - 1], end):
+            while self.words and self.words[-1].span.line == line:
+                self.words.pop()
+            self._statement += 1
+
     def _append_word(self, pieces: list[str], start: int) -> None:
-        if pieces:
-            text = "".join(pieces)
-            if text:
-                line = bisect_right(self._starts, start)
-                span = Span(self._file, line, start - self._starts[line - 1] + 1, len(text))
-                self.words.append(Word(text, span, self._statement))
-            pieces.clear()
+        """Append the word that ``pieces`` form, unless it is a part of a message or of a test."""
+        text = "".join(pieces)
+        pieces.clear()
+        if not text or self._message == self._statement:
+            return
+        line = bisect_right(self._starts, start)
+        span = Span(self._file, line, start - self._starts[line - 1] + 1, len(text))
+        first = not self.words or self.words[-1].statement != self._statement
+        if text in _MESSAGES and (first or self.words[-1].text in _BEFORE_COMMANDS):
+            self._message = self._statement
+        self.words.append(Word(text, span, self._statement, self._variable))
+
+
+def _assigned_name(before: str, value: str) -> str:
+    """Return ``Word.variable`` of the words in ``value``, a quoted text after ``before``."""
+    match = _ASSIGNMENT.fullmatch(before)
+    if match is None:
+        return ""
+    return match[1] + "+" * bool(re.search(rf"\$\{{?{match[1]}\b", value))
 
 
 def _remove_quotes(kind: str, text: str) -> str:
@@ -138,19 +193,55 @@ def _remove_quotes(kind: str, text: str) -> str:
 def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[Word]:
     """Return the words of a script without comments, in order; at most MOST_WORDS.
 
-    Variables in ``kept`` are not expanded. A variable with an empty value yields no word, as in the
-    shell. A variable whose value is a command yields no word either, because the words of the
-    command are returned where it is assigned.
+    Variables in ``kept`` are not expanded. As in the shell, a variable with an empty value yields
+    no word. A variable whose value is a command yields no word either, because the words of this
+    command are already returned at the assignment.
     """
     scanner = _WordScanner(text, file)
     scanner.scan(0, len(text), 0)
-    values = {
-        name: _default_or_value(name, value)
-        for name, value in assignments(scanner.words)
-        if name not in kept
-    }
-    expanded = ((_expand(word.text, values, kept, DEEPEST), word) for word in scanner.words)
-    return [Word(text, word.span, word.statement) for text, word in expanded if text]
+    values: dict[str, str] = {}
+    for name, value in assignments(scanner.words):
+        # The last assignment counts, also if its value is unknown.
+        values.pop(name, None)
+        if name not in kept and not UNKNOWN_VALUE.search(value):
+            values[name] = _default_or_value(name, value)
+    expanded = ((_expand_word(word.text, values, kept), word) for word in scanner.words)
+    return [replace(word, text=text) for text, word in expanded if text]
+
+
+def here_documents(text: str) -> Iterator[re.Match[str]]:
+    """Yield a match per here-document of a script; its group ``body`` is the document."""
+    return HERE_DOCUMENT.finditer(text)
+
+
+def is_script(here: re.Match[str]) -> bool:
+    """Return True if a shell runs the text of a here-document."""
+    line = here.string[here.string.rfind("\n", 0, here.start()) + 1 : here.start("body")]
+    return here["body"].startswith("#!") or _BECOMES_SCRIPT.search(line) is not None
+
+
+def split_last_values(words: list[Word]) -> tuple[list[Word], list[Word]]:
+    """Return (words that the script uses, words of quoted values that it replaces later).
+
+    In ``ARGS="--tp 2"`` and then ``ARGS="--tp 4"``, the second value counts, as for plain values.
+    """
+    last: dict[str, int] = {}
+    start = 0
+    for at, word in enumerate(words):
+        if word.variable and (at == 0 or words[at - 1].variable != word.variable):
+            start = at
+        match = _ASSIGNMENT.fullmatch(word.text)
+        if match is None or word.variable:
+            continue
+        # The word ARGS= follows the words of its quoted value.
+        before = words[at - 1].variable if at and not match[2] else ""
+        if before.rstrip("+") != match[1]:
+            last[match[1]] = at
+        elif not before.endswith("+"):
+            last[match[1]] = start
+    used = [at >= last.get(word.variable.rstrip("+"), 0) for at, word in enumerate(words)]
+    pairs = list(zip(words, used, strict=True))
+    return [word for word, is_used in pairs if is_used], [word for word, u in pairs if not u]
 
 
 def unexpanded_ranges(text: str) -> list[tuple[int, int]]:
@@ -173,6 +264,50 @@ def unexpanded_ranges(text: str) -> list[tuple[int, int]]:
             found.append((start, at))
         blank = match.lastgroup in ("blank", "end", "open")
     return found
+
+
+# A keyword counts only at the start of a line, so that words such as "for" in arguments do not.
+_BRANCH = re.compile(r"^\s*(?:(?P<open>if|case|while|until|for|select)|(?P<close>fi|esac|done))\b")
+
+
+def branch_lines(text: str) -> frozenset[int]:
+    """Return the numbers of the lines inside ``if`` statements, ``case`` statements and loops."""
+    inside, depth = set(), 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        match = _BRANCH.match(line)
+        if match and match["close"]:
+            depth = max(0, depth - 1)
+        if depth:
+            inside.add(number)
+        if match and match["open"] and not re.search(r"\b(fi|esac|done)\s*$", line):
+            depth += 1
+    return frozenset(inside)
+
+
+def source_text(text: str, word: Word) -> tuple[str, str, str]:
+    """Return the command that starts with ``word`` as the script ``text`` has it.
+
+    The second and third item are the separators before and after it on its lines, such as ``&&``;
+    empty at the start and at the end of a line.
+    """
+    lines = text.split("\n")
+    start = sum(len(line) + 1 for line in lines[: word.span.line - 1]) + word.span.column - 1
+    before = lines[word.span.line - 1][: word.span.column - 1].rstrip()
+    at, depth, blank, after = start, 0, False, ""
+    while at < len(text) and (match := _PIECE.match(text, at)) is not None:
+        kind = match.lastgroup
+        depth += (kind == "open") - (kind == "close")
+        comment = blank and match[0].startswith("#")
+        if (kind == "end" and not depth) or depth < 0 or kind == "other" or comment:
+            after = "" if comment else match[0].strip()
+            break
+        blank, at = kind == "blank", match.end()
+    separator = re.search(r"[;&|]+$", before)
+    return (
+        re.sub(r"\\\r?\n\s*", " ", text[start:at]).strip(),
+        separator[0] if separator else before[-1:],
+        after,
+    )
 
 
 def split_quoted_flag(word: Word) -> list[Word]:
@@ -202,6 +337,17 @@ def _default_or_value(name: str, value: str) -> str:
     """
     match = _VARIABLE.fullmatch(value)
     return match[2] if match and name in (match[1], match[3]) and match[2] else value
+
+
+def _expand_word(text: str, values: dict[str, str], kept: Collection[str]) -> str:
+    """Return ``text`` with its variables expanded.
+
+    In ``PATH=/opt:$PATH``, the variable is an earlier value of the one that is assigned.
+    """
+    own = _ASSIGNMENT.fullmatch(text)
+    if own is not None and own[1] in values and "$" in own[2]:
+        values = {name: value for name, value in values.items() if name != own[1]}
+    return _expand(text, values, kept, DEEPEST)
 
 
 def _expand(text: str, values: dict[str, str], kept: Collection[str], depth: int) -> str:

@@ -20,11 +20,11 @@ from parc.compiler.tools.importers.launch_commands import (
     framework_words,
     read_mounts,
 )
-from parc.compiler.tools.importers.script_commands import read_script
+from parc.compiler.tools.importers.script_commands import launch_words, read_script, report_rest
 from parc.compiler.tools.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
-from parc.compiler.topology.readers.reader_state import Line, Reading, some
+from parc.compiler.topology.readers.reader_state import Line, Reading, summarize_names
 from parc.compiler.topology.readers.scontrol_nodes import parse_gres_gpus
 
 _DIRECTIVE = re.compile(r"#SBATCH\s+(.*)")
@@ -91,14 +91,20 @@ def read_sbatch(text: str, name: str, sink: Sink) -> Fragment | None:
     if mail:
         # Slurm sends no mail without --mail-type; the spec has another default.
         mail.setdefault("type", "NONE")
-    words = shell_words(text, name)
+    words = launch_words(reading)
     read_script(words, reading)
     lines = [one.launch_lines for one in importers() if one.launch_lines is not None]
     launch = next((one for one in lines if one.recognizes(words)), None)
     if launch is not None:
         launch.read(framework_words(words), reading)
-    if not reading.spec and not reading.hosts and reading.sound:
-        reading.refuse(
+    report_rest(words, reading, launch is not None)
+    slurm = reading.spec.get("launch", {}).get("slurm", {})
+    if "container_mounts" in slurm and "container_image" not in slurm:
+        mounts = ",".join(slurm.pop("container_mounts"))
+        span = reading.spans["launch.slurm.container_mounts"]
+        reading.leave_out(f"--container-mounts {mounts}", span, "set launch.slurm.container_image")
+    if not reading.spec and not reading.hosts and reading.is_valid:
+        reading.report_error(
             "I02", "this file contains no #SBATCH line and no known launch line", reading.span()
         )
     return reading.fragment()
@@ -112,8 +118,7 @@ def _read_directive(line: Line, start: int, reading: Reading) -> None:
         for word in words
     ]
     if not moved or not moved[0].is_flag:
-        reading.say("I04", "this directive contains no option", reading.span(line.number))
-        return
+        reading.leave_out(line.text, reading.span(line.number), "this directive contains no option")
     for index, word in enumerate(moved):
         if word.is_flag:
             option, equals, rest = word.text.partition("=")
@@ -134,7 +139,7 @@ def _read_option(flag: Flag, reading: Reading) -> None:
 
 
 def _read_written(flag: Flag, reading: Reading) -> None:
-    """Note a directive that PARC writes itself; report it if PARC writes another value."""
+    """Add a note on a directive that PARC writes too; report it if PARC writes another value."""
     values, ours = [value.text for value in flag.values], _WRITTEN[flag.name]
     if ours and not set(values) & set(ours):
         words = f"{flag.name}={' '.join(values)}"
@@ -151,7 +156,10 @@ def _read_job_name(flag: Flag, text: str, reading: Reading) -> None:
 
 
 def _read_other(flag: Flag, reading: Reading) -> None:
-    """Add a directive that the plan leaves open to ``launch.slurm.extra``; report other ones."""
+    """Add a directive that no spec field sets to ``launch.slurm.extra`` if PARC accepts it there.
+
+    Report all other directives.
+    """
     value = flag.values[0].text if flag.values else ""
     if flag.name not in EXTRA or not (value or flag.name in _SWITCHES):
         _report_ignored(flag, reading)
@@ -177,8 +185,10 @@ def _read_nodes(flag: Flag, text: str, reading: Reading) -> None:
 def _read_nodelist(flag: Flag, text: str, reading: Reading) -> None:
     span = flag.values[0].span
     offset = flag.word.text.find("=") + 1 if flag.values[0].span == flag.word.span else 0
-    for host in reading.names(text, Span(span.file, span.line, span.column + offset, len(text))):
-        reading.place(LocatedHost(host, (), None, span))
+    for host in reading.expand_host_list(
+        text, Span(span.file, span.line, span.column + offset, len(text))
+    ):
+        reading.add_host(LocatedHost(host, (), None, span))
     # The host names determine the number of hosts, so --nodes adds nothing.
     reading.spec.get("cluster", {}).pop("nodes", None)
 
@@ -195,11 +205,11 @@ def _read_gpus(flag: Flag, text: str, reading: Reading) -> None:
 
 def _read_signal(flag: Flag, text: str, reading: Reading) -> None:
     # sbatch(1): --signal=[{R|B}:]<sig_num>[@sig_time]. The spec has a field for the time only.
-    match = re.fullmatch(r"(?:[BR]{1,2}:)?\w{1,12}@([0-9]{1,6})", text)
+    match = re.fullmatch(r"(?:[BR]{1,2}:)?(\w{1,12})@([0-9]{1,6})", text)
     if match:
-        set_spec_field(reading, "launch.slurm.signal", f"{match[1]}s", flag)
-    else:
-        _report_ignored(flag, reading)
+        set_spec_field(reading, "launch.slurm.signal", f"{match[2]}s", flag)
+    if match is None or match[1] not in ("USR1", "SIGUSR1", "10"):
+        reading.leave_out(f"--signal {text}", flag.word.span, "PARC sends USR1")
 
 
 _SPECIAL: dict[str, Callable[[Flag, str, Reading], None]] = {
@@ -235,18 +245,18 @@ def read_squeue(text: str, name: str, sink: Sink) -> Fragment | None:
     """
     reading = Reading(text, name, sink)
     root = read_document(reading)
-    if root is None or not root.wants(dict):
+    if root is None or not root.check_type(dict):
         return None
-    jobs = [entry for entry in root.items("jobs") if entry.wants(dict)]
+    jobs = [entry for entry in root.items("jobs") if entry.check_type(dict)]
     placed = [job for job in jobs if job.text("nodes")]
-    if not placed and reading.sound:
+    if not placed and reading.is_valid:
         label = f"{len(jobs)} jobs, 0 with hosts"
         hint = (
             "list running jobs, because pending jobs have no hosts: squeue --json --states=RUNNING"
         )
         finding = Finding("no job has hosts", label, help=hint)
-        reading.refuse("I02", finding, reading.span())
-    if not reading.sound:
+        reading.report_error("I02", finding, reading.span())
+    if not reading.is_valid:
         return None
     job = max(placed, key=_job_preference)
     _add_job(job, reading)
@@ -254,9 +264,11 @@ def read_squeue(text: str, name: str, sink: Sink) -> Fragment | None:
     if others:
         hint = "squeue --json --jobs=NUMBER prints a single job"
         finding = Finding(
-            f"jobs not imported: {some(others)}", f"job {_describe_job(job)} is imported", help=hint
+            f"jobs not imported: {summarize_names(others)}",
+            f"job {_describe_job(job)} is imported",
+            help=hint,
         )
-        reading.say("I04", finding, job.span)
+        reading.report("I04", finding, job.span)
     return reading.fragment()
 
 
@@ -294,9 +306,9 @@ def _add_job(job: Node, reading: Reading) -> None:
     span = nodes.span if nodes is not None else job.span
     # The host list starts after the opening quote.
     start = reading.span(span.line, span.column + 1, max(span.length - 2, 1))
-    hosts = list(dict.fromkeys(reading.names(job.text("nodes"), start)))
+    hosts = list(dict.fromkeys(reading.expand_host_list(job.text("nodes"), start)))
     for host in hosts:
-        reading.place(LocatedHost(host, (), None, span))
+        reading.add_host(LocatedHost(host, (), None, span))
     reading.allocated = tuple(hosts)
     reading.notes.append(f"hosts of job {_describe_job(job)}")
     if not _job_states(job) & _ALLOCATED:
@@ -324,7 +336,7 @@ def _set_gpus_per_node(job: Node, hosts: int, reading: Reading) -> None:
             help="PARC needs the same number on every host: submit with --gpus-per-node",
         )
         where = job.child("gres_detail" if any(given) else "tres_alloc_str")
-        reading.refuse("I03", finding, where.span if where is not None else job.span)
+        reading.report_error("I03", finding, where.span if where is not None else job.span)
         return
     requested = parse_gres_gpus(job.text("tres_per_node"))[0]
     gpus = next(iter(given), 0) or total // max(hosts, 1) or requested

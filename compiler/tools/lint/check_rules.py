@@ -32,13 +32,13 @@ from parc.compiler.ir import (
 )
 from parc.compiler.ir.rule import Rule
 from parc.compiler.ir.serving_plan import ServingRule
-from parc.compiler.search.enumerate_layouts import floor_split
+from parc.compiler.search.enumerate_layouts import truncated_split
 from parc.compiler.search.explain_invalid import CONSERVATION
 from parc.compiler.tools.lint.options import SkippedRule, describe_missing_fact
 from parc.compiler.tools.lint.partial_ir import (
     build_partial,
     find_missing_fact,
-    hide,
+    hide_fields,
     is_known,
     with_values,
 )
@@ -69,11 +69,10 @@ def check_layout(
     sink: ScriptSink,
     exempt: Collection[str],
 ) -> tuple[list[SkippedRule], set[str]]:
-    """Report the rules that a training layout breaks; return (skipped rules, codes of broken ones).
+    """Report the rules that a training layout breaks; return (skipped rules, broken codes).
 
-    Rules about strategies that a framework cannot express (codes E) are left out, because the flags
-    of an existing launch file express its strategy. Rules with a code in ``exempt`` are left out
-    too.
+    Two sets of rules are not checked: those with a code in ``exempt``, and those about strategies
+    that a framework cannot express (codes E), because the flags of the launch file express them.
     """
     broken: set[str] = set()
     _check_split(facts, framework, broken, sink)
@@ -98,16 +97,16 @@ def check_service(
 ) -> list[SkippedRule]:
     """Report each rule that a serving layout breaks; return the skipped rules.
 
-    ``checks`` are those of the engine on finished plans. They run if the layout breaks no rule.
+    ``checks`` are the engine's checks of finished plans; they run if the layout breaks no rule.
 
-    If no cache block fits into memory (V02), the longest request does not fit either (V01), so only
-    V02 is reported.
+    If no cache block fits into memory (V02), the longest request does not fit either (V01). In this
+    case only V02 is reported.
     """
     broken: set[str] = set()
     rules = service_rules(facts.problem, engine)
     skipped = _check_rules(rules, facts, broken, sink, {"V01": "V02"})
     if not broken:
-        problem = hide(facts.known_problem, ["launch", "pins", "endpoint"])
+        problem = hide_fields(facts.known_problem, ["launch", "pins", "endpoint"])
         plan = build_partial(ServingPlan, problem=problem, layout=facts.known_layout)
         skipped += check_partial_plan(plan, (*SERVING_PLACEMENT_CHECKS, *checks), sink)
     return skipped
@@ -140,7 +139,7 @@ def partial_training_plan(facts: LaunchFacts[Problem, Layout], framework: Framew
     Hosts are placed in the order of the cluster if their number and all parallel sizes are known.
     """
     problem, layout = facts.known_problem, facts.known_layout
-    known: dict[str, Any] = {"problem": hide(problem, ["launch"]), "layout": layout}
+    known: dict[str, Any] = {"problem": hide_fields(problem, ["launch"]), "layout": layout}
     sizes = (*("tp", "cp", "pp", "ep", "etp", "dp_replicate", "dp_shard"), "order")
     sized = all(is_known(layout, name) for name in sizes)
     if sized and is_known(problem.cluster, "racks"):
@@ -176,14 +175,14 @@ def split_or_even(
     """
     found = framework.find_split(problem, pp, vpp)
     if found is None or (not given and found.form != "even"):
-        return floor_split(problem.model.layers, pp, vpp)
+        return truncated_split(problem.model.layers, pp, vpp)
     return found
 
 
 def _check_split(
     facts: LaunchFacts[Problem, Layout], framework: Framework, broken: set[str], sink: ScriptSink
 ) -> None:
-    """Report why the framework cannot split the layers as the flags require, if it cannot.
+    """If the framework cannot split the layers as the flags require, report the reason.
 
     The code of this finding is added to ``broken``.
     """

@@ -21,7 +21,7 @@ from parc.compiler.spec.reading.source import Source
 from parc.compiler.tools.lint.check_rules import LaunchFacts
 from parc.compiler.tools.lint.launch_lines import JobSize
 from parc.compiler.tools.lint.options import LintOptions
-from parc.compiler.tools.lint.partial_ir import hide, with_values
+from parc.compiler.tools.lint.partial_ir import hide_fields, with_values
 from parc.compiler.topology.node_groups import ranks_per_node
 
 MODEL, NODE = "llama-3-8b", "dgx-h100"
@@ -41,11 +41,11 @@ def check_options(options: LintOptions, sink: Sink) -> bool:
         "parc": 1,
         "name": "lint",
         "model": options.model or MODEL,
-        "cluster": cluster_tree({}, options),
+        "cluster": cluster_section({}, options),
         "job": {"sequence_length": 1, "global_batch": 1},
     }
     trial = Sink()
-    resolve_tree(tree, options, trial)
+    resolve_spec_tree(tree, options, trial)
     named = ("model", "cluster")
     found = [one for one in trial.diagnostics if one.path.partition(".")[0] in named]
     # Causes point into the spec that was built here, which the user does not see.
@@ -54,7 +54,7 @@ def check_options(options: LintOptions, sink: Sink) -> bool:
     return not found
 
 
-def resolve_tree(
+def resolve_spec_tree(
     tree: Mapping[str, Any], options: LintOptions, sink: Sink
 ) -> Problem | ServingProblem | None:
     """Return the problem that the spec ``tree`` describes; None after an error.
@@ -68,7 +68,7 @@ def resolve_tree(
 
 
 def read_hosts(size: JobSize) -> dict[str, Any]:
-    """Return section ``cluster`` of a spec with the numbers of hosts and GPUs in ``size``."""
+    """Return section ``cluster`` of a spec, with the known numbers of hosts and GPUs of a job."""
     cluster: dict[str, Any] = {}
     if size.nodes is not None:
         cluster["nodes"] = size.nodes
@@ -77,12 +77,12 @@ def read_hosts(size: JobSize) -> dict[str, Any]:
     return cluster
 
 
-def cluster_tree(written: Mapping[str, Any], options: LintOptions) -> Any:
+def cluster_section(written: Mapping[str, Any], options: LintOptions) -> Any:
     """Return section ``cluster`` of a complete spec.
 
-    The numbers of hosts and of GPUs per host are those in ``written``, the host type is that in
-    ``options``. The option ``--gpus`` overrides the number of hosts: each host then uses its
-    largest number of GPUs that divides the given total.
+    The host type comes from ``options``; the numbers of hosts and of GPUs per host come from
+    ``written``, which has the facts in the launch file. With ``--gpus N``, each host uses as many
+    GPUs as possible such that N is a multiple, and the number of hosts follows.
     """
     library = Library(None)
     base = options.cluster if options.cluster in library.names("clusters") else None
@@ -106,9 +106,9 @@ def cluster_tree(written: Mapping[str, Any], options: LintOptions) -> Any:
 
 
 def is_catalog_cluster(options: LintOptions) -> bool:
-    """Return True if ``--cluster`` names a cluster of the catalog, so the number of hosts is known.
+    """Return True if ``--cluster`` names a cluster of the catalog.
 
-    The option may also name a host type only.
+    The number of hosts is then known. The option may also name only a host type.
     """
     return options.cluster in Library(None).names("clusters")
 
@@ -130,15 +130,15 @@ def known_cluster(cluster: Cluster, options: LintOptions, per_node: bool, counte
 
     Args:
         cluster: cluster with a value in each field.
-        options: if ``--cluster`` is given, only the number of hosts may be unknown.
+        options: if these include ``--cluster``, only the number of hosts may be unknown.
         per_node: True if the number of GPUs per host is known.
         counted: True if the number of hosts is known.
     """
     if options.cluster is None:
         hidden = ["nvlink_domain", "link_gb_per_s", "nics", "nic_gbps", "cpu_cores"]
-        node = hide(cluster.node, hidden if per_node else [*hidden, "gpus"])
-        cluster = hide(with_values(cluster, node=node), ["gpu", "fabric"])
-    return cluster if counted else hide(cluster, ["racks"])
+        node = hide_fields(cluster.node, hidden if per_node else [*hidden, "gpus"])
+        cluster = hide_fields(with_values(cluster, node=node), ["gpu", "fabric"])
+    return cluster if counted else hide_fields(cluster, ["racks"])
 
 
 ENOUGH_HOSTS = 64
@@ -160,12 +160,12 @@ def service_facts(
     """
     name = options.model or catalog_name(checkpoint)
     counted = options.gpus is not None or is_catalog_cluster(options)
-    problem = resolve_tree(
+    problem = resolve_spec_tree(
         {
             "parc": 1,
             "name": "lint",
             "model": name or MODEL,
-            "cluster": cluster_tree({} if counted else {"nodes": ENOUGH_HOSTS}, options),
+            "cluster": cluster_section({} if counted else {"nodes": ENOUGH_HOSTS}, options),
             "job": {
                 "kind": "serve",
                 "traffic": {"input_tokens": 1, "output_tokens": 1, "concurrency": 1},
@@ -180,7 +180,7 @@ def service_facts(
     )
     if not isinstance(problem, ServingProblem):
         return None
-    known = hide(problem, ["service", "goals", *([] if name else ["model"])])
+    known = hide_fields(problem, ["service", "goals", *([] if name else ["model"])])
     cluster = known_cluster(problem.cluster, options, False, counted)
     fields: dict[str, Any] = dict(degrees)
     layout = ServingLayout(**fields)

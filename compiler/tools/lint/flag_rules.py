@@ -36,7 +36,7 @@ def broken_couplings(
     written: Mapping[str, Flag],
     is_open: bool,
 ) -> Iterator[tuple[Flag, str, Finding]]:
-    """Yield (flag, code, finding) for each flag that lacks a needed flag or conflicts with another.
+    """Yield (flag, code, finding) for each flag that needs a missing flag or conflicts with one.
 
     Args:
         table: rows about the flags of a framework.

@@ -62,7 +62,7 @@ class JobSize:
         return self.nodes * self.gpus_per_node
 
 
-def directives(script: Script) -> list[DirectiveOption]:
+def directive_options(script: Script) -> list[DirectiveOption]:
     """Return the options of all ``#SBATCH`` lines of a script; a line can have several options."""
     lines = enumerate(script.text.splitlines(), start=1)
     return [
@@ -94,7 +94,7 @@ def read_job_size(script: Script) -> JobSize:
 
     Flags of a launcher, such as torchrun's ``--nnodes``, override the ``#SBATCH`` directives.
     """
-    options = {option.name: option.value for option in directives(script)}
+    options = {option.name: option.value for option in directive_options(script)}
     nodes = _parse_count(options.get("--nodes", ""))
     launched = set(_launcher_values(script, _PER_NODE))
     hosts = set(_launcher_values(script, _NODES))
@@ -135,8 +135,8 @@ def _parse_count(text: str) -> int | None:
 def _launcher_values(script: Script, names: tuple[str, ...]) -> Iterator[int | None]:
     """Yield the value of each occurrence of the flags ``names``; None if a value is uncertain.
 
-    A value in a branch is uncertain, as is a value that is not a number. OF_SLURM stands for a
-    variable that Slurm sets from the directives.
+    A value is uncertain if it is in a branch or is not a number. The result OF_SLURM means that the
+    value is a variable that Slurm sets from the directives.
     """
     for flag in script.flags(names):
         if flag.name in names:
@@ -160,7 +160,7 @@ def starts_a_job(script: Script) -> bool:
     Such a script contains a launcher, ``srun``, ``mpirun``, ``python``, or ``#SBATCH`` directives.
     """
     names = (*_launchers(), "srun", "mpirun", "python", "python3")
-    return bool(directives(script)) or any(
+    return bool(directive_options(script)) or any(
         word.text.rpartition("/")[2] in names for word in script.words
     )
 
@@ -172,7 +172,7 @@ def lint_launch(script: Script, sink: Sink) -> None:
     L02), Slurm variables that are expanded too early (L08), and addresses and interfaces that other
     hosts cannot reach (L09, N01, N02).
     """
-    options = {option.name: option for option in directives(script)}
+    options = {option.name: option for option in directive_options(script)}
     _check_gpu_options(options, sink)
     if options:
         _check_tasks_per_host(script, options, sink)

@@ -55,7 +55,7 @@ def lint_text(text: str, name: str, options: LintOptions) -> tuple[ScriptSink, l
 
 
 def _report_unknown(script: Script, sink: ScriptSink) -> None:
-    """Report a text that starts no program (I05), or a framework that PARC does not know (I09)."""
+    """Report a text that starts no program (I05), or a framework that PARC cannot check (I09)."""
     *names, last = linters()
     valid = f"{', '.join(names)} or {last}"
     if not starts_a_job(script):
@@ -66,17 +66,18 @@ def _report_unknown(script: Script, sink: ScriptSink) -> None:
         sink.report("I05", finding)
         return
     finding = Finding(
-        f"{script.name} starts no framework that PARC knows: only the launch lines were checked",
-        label="no known launcher",
+        f"{script.name} starts no framework that PARC can check: only the launch lines were "
+        "checked",
+        label="no flag or program of a supported framework",
         help=f"name the framework with --framework ({valid}), or accept this with --allow-unknown",
     )
     sink.report("I09", finding)
 
 
 def _with_version(kind: str, options: LintOptions, sink: ScriptSink) -> LintOptions | None:
-    """Return ``options`` with the version of the backend ``kind``: the given or its default one.
+    """Return ``options`` with a version of the backend ``kind``: the requested or default one.
 
-    If the backend does not support the given version, report it (X18) and return None.
+    Return None after reporting a requested version that the backend does not support (X18).
     """
     version = resolve_version(kind, options.version or None, sink)
     return None if version is None else replace(options, version=version)

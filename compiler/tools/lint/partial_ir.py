@@ -28,23 +28,25 @@ class UnknownFact(Exception):
 
 def build_partial(cls: type[T], **known: Any) -> T:
     """Return an instance of the dataclass ``cls`` in which only the fields ``known`` are known."""
-    return _build(cls, {one.name: known.get(one.name, _UNKNOWN) for one in _dataclass_fields(cls)})
+    return _build_instance(
+        cls, {one.name: known.get(one.name, _UNKNOWN) for one in _dataclass_fields(cls)}
+    )
 
 
-def hide(obj: T, names: Collection[str]) -> T:
+def hide_fields(obj: T, names: Collection[str]) -> T:
     """Return a copy of the dataclass instance ``obj`` in which the fields ``names`` are unknown."""
     return with_values(obj, **dict.fromkeys(names, _UNKNOWN))
 
 
 def with_values(obj: T, **values: Any) -> T:
     """Return a copy of ``obj`` with ``values`` in some fields; other fields may stay unknown."""
-    kept = {one.name: _stored(obj, one.name) for one in _dataclass_fields(type(obj))}
-    return _build(type(obj), {**kept, **values})
+    kept = {one.name: _field_value(obj, one.name) for one in _dataclass_fields(type(obj))}
+    return _build_instance(type(obj), {**kept, **values})
 
 
 def is_known(obj: object, name: str) -> bool:
     """Return True if the field ``name`` of ``obj`` has a known value."""
-    return _stored(obj, name) is not _UNKNOWN
+    return _field_value(obj, name) is not _UNKNOWN
 
 
 def find_missing_fact(check: Callable[[], None]) -> str | None:
@@ -63,12 +65,12 @@ def _dataclass_fields(cls: type[Any]) -> tuple[Any, ...]:
     return fields(cls)
 
 
-def _stored(obj: object, name: str) -> Any:
-    """Return the value of a field without an exception; ``_UNKNOWN`` if the field is unknown."""
+def _field_value(obj: object, name: str) -> Any:
+    """Return the value of a field, or ``_UNKNOWN``; never raise ``UnknownFact``."""
     return object.__getattribute__(obj, name)
 
 
-def _build(cls: type[T], values: dict[str, Any]) -> T:
+def _build_instance(cls: type[T], values: dict[str, Any]) -> T:
     """Return an instance of ``cls`` with the field values ``values``.
 
     If a value is unknown, the instance is one of ``_partial_class(cls)``, which raises an exception
@@ -87,11 +89,11 @@ def _build(cls: type[T], values: dict[str, Any]) -> T:
 def _partial_class(cls: type[Any]) -> type[Any]:
     """Return a subclass of ``cls`` in which reading an unknown field raises ``UnknownFact``."""
 
-    def read(self: object, name: str) -> Any:
+    def read_field(self: object, name: str) -> Any:
         value = object.__getattribute__(self, name)
         if value is _UNKNOWN:
             raise UnknownFact(f"{cls.__name__}.{name}")
         return value
 
-    members = {"__slots__": (), "__getattribute__": read, "_full_class": cls}
+    members = {"__slots__": (), "__getattribute__": read_field, "_full_class": cls}
     return type(cls.__name__, (cls,), members)

@@ -20,17 +20,13 @@ from parc.compiler.tools.importers.script_commands import ARRAY
 from parc.compiler.tools.importers.shell_words import (
     Word,
     assignments,
+    branch_lines,
     shell_words,
     split_quoted_flag,
-    statements,
 )
 
-# A keyword counts only at the start of a line, so that words such as "for" in arguments do not.
-_BRANCH = re.compile(r"^\s*(?:(?P<open>if|case|while|until|for|select)|(?P<close>fi|esac|done))\b")
-_LABEL = re.compile(r"^\s*-[^()$]*\)")
 _OF_THE_JOB = re.compile(r"\$\{(\w*(?:NODE|WORLD)\w*):?-")
 """Matches ``${NNODES:-4}`` and similar defaults, which users override when they submit a job."""
-_PRINTING = ("echo", "printf", "log", "info", "die", "usage")
 _EXPANSION = re.compile(r"\$\{?(\w+|[@*])")
 
 
@@ -47,26 +43,13 @@ class Script:
     """Names of the arrays that the script assigns."""
 
     def flags(self, known: Iterable[str]) -> list[Flag]:
-        """Return all flags of each statement that contains a flag in ``known``.
+        """Return all flags of each statement that contains a flag in ``known``."""
+        return written_flags(list(self.words), known)
 
-        Statements that print a message, and the labels of ``case`` branches, are skipped.
-        """
-        # Each line is matched once, because a line can have many thousand words.
-        lines = enumerate(self.text.split("\n"), start=1)
-        labels = {number for number, line in lines if _LABEL.match(line)}
-        words = [
-            word
-            for statement in statements(self.words)
-            if statement[0].text not in _PRINTING
-            for word in statement
-            if word.span.line not in labels
-        ]
-        return written_flags(words, known)
-
-    def sure(self, flags: list[Flag]) -> list[Flag]:
+    def sure_flags(self, flags: list[Flag]) -> list[Flag]:
         """Return the flags that have the same value in every run of the script.
 
-        They are not inside a branch, and the script gives them no second value.
+        Such a flag is not inside a branch, and the script does not set it to a second value.
         """
         values: dict[str, set[tuple[str, ...]]] = {}
         for flag in flags:
@@ -85,8 +68,8 @@ class Script:
     ) -> bool:
         """Return True if a variable in the statements of ``flags`` may add flags at run time.
 
-        A variable that is the value of a flag does not count, nor does one before the program,
-        where only flags of launchers can be.
+        Variables that are the value of a flag do not count, nor do variables before the program,
+        because only flags of launchers can be there.
 
         Args:
             flags: flags of the framework.
@@ -132,7 +115,7 @@ def read_script(text: str, name: str) -> Script:
 
     The value is certain if all assignments in the script agree, and none of them is in a branch.
     """
-    branches = _branch_lines(text)
+    branches = branch_lines(text)
     values: dict[str, set[str]] = {}
     unsure: set[str] = set()
     # The first pass collects all assigned values; the second one, below, expands the certain ones.
@@ -147,20 +130,6 @@ def read_script(text: str, name: str) -> Script:
         one for word in shell_words(text, name, unsure) for one in split_quoted_flag(word)
     )
     return Script(name, text, words, branches, frozenset(ARRAY.findall(text)))
-
-
-def _branch_lines(text: str) -> frozenset[int]:
-    """Return the numbers of the lines inside ``if`` statements, ``case`` statements and loops."""
-    inside, depth = set(), 0
-    for number, line in enumerate(text.splitlines(), start=1):
-        match = _BRANCH.match(line)
-        if match and match["close"]:
-            depth = max(0, depth - 1)
-        if depth:
-            inside.add(number)
-        if match and match["open"] and not re.search(r"\b(fi|esac|done)\s*$", line):
-            depth += 1
-    return frozenset(inside)
 
 
 _EDIT = re.compile(r"((?:layout|job|model)\.[\w.]+): ([\w.+-]+)(?:\s|$)")

@@ -15,7 +15,7 @@ Oracle Cloud: compute hosts of the API, or rdmaTopologyData of the hosts
 part of an HPC island. The metadata of a host (``/opc/v2/host/rdmaTopologyData``) has the same data
 under other keys.
 
-Lambda Cloud: switches of each instance, the nearest switch first, and NVLink domains.
+Lambda Cloud: a list of instances, each with its switches, the nearest first, and its NVLink domain.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from __future__ import annotations
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
-from parc.compiler.topology.readers.reader_state import Reading, some
+from parc.compiler.topology.readers.reader_state import Reading, summarize_names
 
 # AWS instance type -> name of the node type in the catalog.
 _NODE_TYPES = {
@@ -37,43 +37,43 @@ _NODE_TYPES = {
 
 
 def read_aws(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read AWS instances as hosts, named by instance id.
+    """Read AWS instances as hosts; the instance id is the host name.
 
     The nearest network layer becomes the rack; higher layers become tiers of switches.
     """
     reading = Reading(text, name, sink)
     root = read_document(reading)
-    if root is None or not root.wants(dict):
+    if root is None or not root.check_type(dict):
         return None
     types: dict[str, None] = {}
     for entry in root.items("Instances"):
-        if not entry.wants(dict):
+        if not entry.check_type(dict):
             continue
-        layers = [layer.value for layer in entry.items("NetworkNodes") if layer.wants(str)]
+        layers = [layer.value for layer in entry.items("NetworkNodes") if layer.check_type(str)]
         if not layers:
-            entry.lacks("NetworkNodes")
+            entry.report_missing("NetworkNodes")
         host = entry.text("InstanceId", required=True)
         block = entry.text("CapacityBlockId") or None
         # AWS lists the top of the network first; a path starts at the leaf.
-        reading.place(LocatedHost(host, tuple(reversed(layers)), block, entry.span))
+        reading.add_host(LocatedHost(host, tuple(reversed(layers)), block, entry.span))
         types[entry.text("InstanceType")] = None
     if root.text("NextToken"):
         finding = Finding(
             "the output is incomplete: it has a NextToken", help="pass the other pages too"
         )
-        reading.say("I04", finding, reading.span())
-    if not reading.hosts and reading.sound:
-        reading.refuse("I02", "the output has no instances", reading.span())
-    _set_node_type([kind for kind in types if kind], reading)
+        reading.report("I04", finding, reading.span())
+    if not reading.hosts and reading.is_valid:
+        reading.report_error("I02", "the output has no instances", reading.span())
+    _set_aws_node_type([kind for kind in types if kind], reading)
     return reading.fragment()
 
 
-def _set_node_type(types: list[str], reading: Reading) -> None:
+def _set_aws_node_type(types: list[str], reading: Reading) -> None:
     reading.notes.append("hosts are named by instance id; Slurm and ssh use other names")
     if len(types) == 1 and types[0] in _NODE_TYPES:
         reading.spec = {"cluster": {"node": _NODE_TYPES[types[0]]}}
     elif types:
-        reading.notes.append(f"instance type {some(types)}")
+        reading.notes.append(f"instance type {summarize_names(types)}")
 
 
 # From near to far, as the path of a host.
@@ -81,9 +81,10 @@ _TIERS = ("subblock", "block", "cluster")
 
 
 def read_gcp(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read Google Cloud instances as hosts, with subblock, block and cluster as rack and tiers.
+    """Read Google Cloud instances as hosts.
 
-    Instances without this information are left out; a warning (I04) lists them.
+    The subblock becomes the rack; block and cluster become tiers of switches. Instances without a
+    physicalHostTopology are left out; a warning (I04) lists them.
     """
     reading = Reading(text, name, sink)
     root = read_document(reading)
@@ -93,26 +94,28 @@ def read_gcp(text: str, name: str, sink: Sink) -> Fragment | None:
     listed = root.items() if isinstance(root.value, list) else root.items("items")
     without: list[str] = []
     for entry in listed:
-        if not entry.wants(dict):
+        if not entry.check_type(dict):
             continue
-        host, path = entry.text("name", required=True), _switch_path(entry)
+        host, path = entry.text("name", required=True), _gcp_switch_path(entry)
         if path:
-            reading.place(LocatedHost(host, path, None, entry.span))
+            reading.add_host(LocatedHost(host, path, None, entry.span))
         else:
             without.append(host)
     if without and reading.hosts:
-        finding = Finding(f"instances without physicalHostTopology are left out: {some(without)}")
-        reading.say("I04", finding, reading.span())
-    if not reading.hosts and reading.sound:
+        finding = Finding(
+            f"instances without physicalHostTopology are left out: {summarize_names(without)}"
+        )
+        reading.report("I04", finding, reading.span())
+    if not reading.hosts and reading.is_valid:
         help_ = (
             "Google Cloud sets resourceStatus.physicalHostTopology on VMs with a placement policy"
         )
         finding = Finding("no instance has a physicalHostTopology", help=help_)
-        reading.refuse("I02", finding, reading.span())
+        reading.report_error("I02", finding, reading.span())
     return reading.fragment()
 
 
-def _switch_path(entry: Node) -> tuple[str, ...]:
+def _gcp_switch_path(entry: Node) -> tuple[str, ...]:
     status = entry.mapping("resourceStatus")
     place = status.mapping("physicalHostTopology") if status is not None else None
     if place is None:
@@ -130,16 +133,16 @@ _METADATA = (
 
 
 def read_oci(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read Oracle Cloud hosts, named by hostname or id.
+    """Read the hosts of Oracle Cloud; the hostname or an id is the host name.
 
-    Local block, network block and HPC island become rack and tiers of switches.
+    The local block becomes the rack; network block and HPC island become tiers of switches.
     """
     reading = Reading(text, name, sink)
     root = read_document(reading)
     if root is None:
         return None
-    for entry in _host_entries(root):
-        if not entry.wants(dict):
+    for entry in _oci_host_entries(root):
+        if not entry.check_type(dict):
             continue
         # The metadata of a host uses other keys than the API.
         keys = _METADATA if entry.child("customerLocalBlock") is not None else _API
@@ -147,17 +150,18 @@ def read_oci(text: str, name: str, sink: Sink) -> Fragment | None:
         domain = entry.text(keys[3]) or None
         host = entry.text("hostname") or entry.text("instanceId")
         host = host or entry.text("customerHostId") or entry.text("id", required=True)
-        reading.place(LocatedHost(host, path, domain, entry.span))
-    if not reading.hosts and reading.sound:
-        reading.refuse("I02", "the output has no hosts", reading.span())
+        reading.add_host(LocatedHost(host, path, domain, entry.span))
+    if not reading.hosts and reading.is_valid:
+        reading.report_error("I02", "the output has no hosts", reading.span())
     reading.notes.append("hosts are named by OCID; Slurm and ssh use other names")
     return reading.fragment()
 
 
-def _host_entries(root: Node) -> list[Node]:
-    """Return the entries of the hosts, in each form that the file may have.
+def _oci_host_entries(root: Node) -> list[Node]:
+    """Return the entries of the hosts in a file of Oracle Cloud.
 
-    The forms are ``items`` (API), ``data`` or ``data.items`` (command line), a list, and one host.
+    They are below ``items`` (API), or below ``data`` or ``data.items`` (command line). The root may
+    also be a list of hosts, or a single host.
     """
     if isinstance(root.value, list):
         return root.items()
@@ -168,28 +172,28 @@ def _host_entries(root: Node) -> list[Node]:
 
 
 def read_lambda(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read Lambda Cloud instances as hosts; ``networkPath`` gives rack and tiers of switches."""
+    """Read Lambda Cloud instances as hosts; racks and tiers come from ``networkPath``."""
     reading = Reading(text, name, sink)
     root = read_document(reading)
-    if root is None or not root.wants(dict):
+    if root is None or not root.check_type(dict):
         return None
     for entry in root.items("data"):
-        if not entry.wants(dict):
+        if not entry.check_type(dict):
             continue
         path = [part.text("id", required=True) for part in entry.items("networkPath")]
         host = entry.text("id", required=True)
-        reading.place(LocatedHost(host, tuple(path), _nvlink_domain(entry), entry.span))
+        reading.add_host(LocatedHost(host, tuple(path), _lambda_nvlink_domain(entry), entry.span))
     if root.text("page_token"):
         finding = Finding(
             "the output is incomplete: it has a page_token", help="pass the other pages too"
         )
-        reading.say("I04", finding, reading.span())
-    if not reading.hosts and reading.sound:
-        reading.refuse("I02", "the output has no instances", reading.span())
+        reading.report("I04", finding, reading.span())
+    if not reading.hosts and reading.is_valid:
+        reading.report_error("I02", "the output has no instances", reading.span())
     return reading.fragment()
 
 
-def _nvlink_domain(entry: Node) -> str | None:
+def _lambda_nvlink_domain(entry: Node) -> str | None:
     nvlink = entry.mapping("nvlink")
     domain = nvlink.text("domain_id") if nvlink is not None else ""
     clique = nvlink.text("clique_id") if nvlink is not None else ""

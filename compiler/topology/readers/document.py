@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Span
-from parc.compiler.spec.reading.tree_builder import join
+from parc.compiler.spec.reading.tree_builder import join_path
 from parc.compiler.spec.reading.yaml_tree import Tree, read_tree
 from parc.compiler.topology.readers.reader_state import Reading
 
 Path = tuple[str | int, ...]
 MOST_SEARCHED = 50_000_000
-"""Largest number of characters to scan for positions in a file, in all searches together."""
+"""Limit on the characters that all searches for positions in one file scan together."""
 LONGEST_SEARCH = 2_000_000
-"""Characters of a JSON text up to which positions are searched; findings in a longer text are shown
-at line 1, column 1."""
+"""Longest JSON text, in characters, in which positions are searched. Findings in a longer text are
+shown at line 1, column 1."""
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
 _TYPE_NAMES = {
     dict: "a mapping",
@@ -34,7 +34,7 @@ _TYPE_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Value in a document, with its path from the root."""
+    """Value in a JSON or YAML document, with its path from the root."""
 
     value: Any
     path: Path
@@ -47,75 +47,75 @@ class Node:
 
     @property
     def name(self) -> str:
-        """Return the path as text, such as ``nodes[3].gres``; ``the file`` for the root."""
+        """Return the path of the value as text, such as ``nodes[3].gres``; ``the file`` if root."""
         parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path)
         return "".join(parts).lstrip(".")[:80] or "the file"
 
     def child(self, key: str) -> Node | None:
         """Return the value at ``key`` as a node.
 
-        None if the value is absent or null, or if this node is not a mapping.
+        Returns None if the value is absent or null, or if this node is not a mapping.
         """
         value = self.value.get(key) if isinstance(self.value, dict) else None
         return None if value is None else Node(value, (*self.path, key), self.document)
 
     def mapping(self, key: str) -> Node | None:
-        """Return the mapping at ``key``; None if absent. Reports a value of another type (I02)."""
+        """Return the mapping at ``key``; None if absent. Reports any other type of value (I02)."""
         found = self.child(key)
-        return found if found is None or found.wants(dict) else None
+        return found if found is None or found.check_type(dict) else None
 
     def items(self, key: str | None = None, *, required: bool = True) -> list[Node]:
-        """Return the entries of the list at ``key``; without a key, the entries of this list.
+        """Return the entries of the list at ``key``; without ``key``, the entries of this list.
 
-        Reports a value of another type (I02).
+        Reports a value that is no list, or an absent list if ``required`` (I02).
         """
         found = self if key is None else self.child(key)
         if found is None:
             if required:
-                self.lacks(str(key))
+                self.report_missing(str(key))
             return []
-        if not found.wants(list):
+        if not found.check_type(list):
             return []
         each = enumerate(found.value)
         return [Node(value, (*found.path, index), self.document) for index, value in each]
 
     def text(self, *keys: str, required: bool = False) -> str:
-        """Return the text (or integer, as text) at the path ``keys``; empty if it is absent.
+        """Return the text or integer at the path ``keys`` as text; empty if absent.
 
-        Reports a value of another type, or an absent one if it is ``required`` (I02).
+        Reports a value of another type, or an absent value if ``required`` (I02).
         """
         found: Node | None = self
         for key in keys:
             found = found.child(key) if found is not None else None
         if found is None:
             if required:
-                self.lacks(".".join(keys))
+                self.report_missing(".".join(keys))
             return ""
         # bool is a subclass of int in Python.
         if isinstance(found.value, int) and not isinstance(found.value, bool):
             return str(found.value)[:40]
-        return found.value if found.wants(str) else ""
+        return found.value if found.check_type(str) else ""
 
-    def wants(self, kind: type) -> bool:
-        """Return True if the value has the type ``kind``; otherwise report the wrong type (I02)."""
+    def check_type(self, kind: type) -> bool:
+        """Return True if the value has the type ``kind``; else report the wrong type (I02)."""
         if isinstance(self.value, kind):
             return True
         known = "null" if self.value is None else _TYPE_NAMES.get(type(self.value), "a number")
         message = f"{self.name} is {known}, expected {_TYPE_NAMES[kind]}"
-        self.document.reading.refuse("I02", Finding(message, f"this is {known}"), self.span)
+        self.document.reading.report_error("I02", Finding(message, f"this is {known}"), self.span)
         return False
 
-    def lacks(self, key: str) -> None:
-        """Report that ``key`` is missing (I02)."""
+    def report_missing(self, key: str) -> None:
+        """Report that this mapping has no ``key`` (I02)."""
         message = f"{self.name} has no {key}"
-        self.document.reading.refuse("I02", Finding(message, f"{key} is missing"), self.span)
+        self.document.reading.report_error("I02", Finding(message, f"{key} is missing"), self.span)
 
 
 class Document:
     """Parsed JSON or YAML text that can find the position of a value."""
 
     def __init__(self, reading: Reading, value: Any, tree: Tree | None) -> None:
-        """Store the parsed value; ``tree`` has the positions of a YAML text, None for JSON."""
+        """Store the parsed value; ``tree`` has the positions in a YAML text (None for JSON)."""
         self.reading, self._tree = reading, tree
         self.root = Node(value, (), self)
         self._searched = 0
@@ -128,48 +128,47 @@ class Document:
             self._searched += len(self.reading.text)
             if self._searched > MOST_SEARCHED:
                 return self.reading.span()
-            return _span_at(self.reading, *_find_json(self.reading.text, path))
+            return _span_at_offset(self.reading, *_find_in_json(self.reading.text, path))
         for length in range(len(path), -1, -1):
             where = ""
             for part in path[:length]:
-                where = f"{where}[{part}]" if isinstance(part, int) else join(where, part)
+                where = f"{where}[{part}]" if isinstance(part, int) else join_path(where, part)
             if where in self._tree.values:
                 return self._tree.values[where]
         return self.reading.span()
 
 
 def read_document(reading: Reading) -> Node | None:
-    """Return the root of the document in ``reading``.
+    """Parse the file of ``reading`` as JSON or YAML and return the root value.
 
     Returns None after reporting a syntax error: I01 in JSON, X06 or X14 in YAML.
     """
     if reading.text.lstrip()[:1] not in ("{", "["):
         # Positions per value make YAML slow to read; JSON files may be large and are read without.
         tree = read_tree(reading.text, reading.file, reading.sink)
-        reading.sound &= tree is not None
+        reading.is_valid &= tree is not None
         return None if tree is None else Document(reading, tree.value, tree).root
     try:
         value = json.loads(reading.text)
     except json.JSONDecodeError as error:
         finding = Finding(f"invalid JSON: {error.msg}", "parsing stopped here")
-        reading.refuse("I01", finding, reading.span(error.lineno, error.colno))
+        reading.report_error("I01", finding, reading.span(error.lineno, error.colno))
     except (RecursionError, ValueError) as error:
         deep = isinstance(error, RecursionError)
         why = "nested too deeply" if deep else str(error)[:80]
-        reading.refuse("I01", f"unreadable JSON: {why}", reading.span())
+        reading.report_error("I01", f"unreadable JSON: {why}", reading.span())
     else:
         return Document(reading, value, None).root
     return None
 
 
-def _find_json(text: str, path: Path) -> tuple[int, int]:
-    """Return (offset, length) of the value at ``path``, or of its nearest ancestor in the text.
+def _find_in_json(text: str, path: Path) -> tuple[int, int]:
+    """Return (offset, length) in ``text`` of the value at ``path``, or of its nearest ancestor.
 
-    Scans the tokens once and tracks the path of the current value. The text is valid JSON, because
-    it has been parsed before.
+    The text must be valid JSON. Its tokens are scanned once, with the path of the current value.
     """
     best, length = (0, 1), -1
-    # The start of the text, because a search would take too long.
+    # A search of the whole text would take too long.
     if len(text) > LONGEST_SEARCH:
         return best
     here: list[str | int] = []
@@ -209,7 +208,7 @@ def _unquote(word: str) -> str:
         return word
 
 
-def _span_at(reading: Reading, offset: int, length: int) -> Span:
+def _span_at_offset(reading: Reading, offset: int, length: int) -> Span:
     line = reading.text.count("\n", 0, offset) + 1
     column = offset - (reading.text.rfind("\n", 0, offset) + 1) + 1
     return reading.span(line, column, length)

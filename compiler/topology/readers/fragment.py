@@ -31,11 +31,11 @@ class Fragment:
     spec: Mapping[str, Any] = field(default_factory=dict)
     """Other keys of the spec: ``{"cluster": {"node": {...}}, "layout": {...}}``."""
     spans: Mapping[str, Span] = field(default_factory=dict)
-    """Position in the file, by spec path."""
+    """Position in the file of each value, by the path of the value in the spec."""
     notes: tuple[str, ...] = ()
     """Notes for the user: assumptions that were made, values that are missing."""
     whole: bool = False
     """True if ``spec`` is a complete spec, which no other file can extend."""
     allocated: tuple[str, ...] = ()
-    """Hosts allocated to a job. If there are any, hosts that other files list in addition are
+    """Hosts allocated to a job. If this is not empty, hosts that only other files list are
     dropped."""

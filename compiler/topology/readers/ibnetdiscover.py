@@ -1,13 +1,13 @@
 """Reader of InfiniBand fabrics: output of ``ibnetdiscover``, or ``ibdiagnet2.lst``.
 
-Format: https://github.com/linux-rdma/rdma-core, infiniband-diags: one block per device that starts
-with ``Switch`` or ``Ca``, then one line per port. The host of an adapter is the first word of its
-comment.
+Format: https://github.com/linux-rdma/rdma-core, infiniband-diags. Each device has a block: a line
+that starts with ``Switch`` or ``Ca``, then one line per port. The first word in the comment of an
+adapter is the name of its host.
 
 The cables form a graph of switches and hosts, which is converted to leaves, tiers and rails. A
 switch with a cable to a host is a leaf (as in topograph, pkg/providers/ib). A zone of a tier is a
 connected component of the switches up to that tier. Leaves that share a host, as on a
-rail-optimised fabric, are one zone from the start.
+rail-optimised fabric, form one zone.
 """
 
 from __future__ import annotations
@@ -44,13 +44,14 @@ class FabricGraph:
     """Rate in Gbit/s of each cable, by its two ends (id, port)."""
 
     def add_cable(self, one: tuple[str, str], other: tuple[str, str], gbps: float) -> None:
-        """Add a cable. Files list a cable at both of its ends, so it may be added twice."""
+        """Add a cable between two ports; a cable that is already in the graph is ignored."""
+        # ibnetdiscover lists each cable twice: once at each end.
         if one != other:
             self.cables.setdefault(frozenset((one, other)), gbps)
 
 
 class _ConnectedSwitches:
-    """Disjoint sets of connected switches (union-find); any member may represent its set."""
+    """Disjoint sets of connected switches, as a union-find structure."""
 
     def __init__(self) -> None:
         self._up: dict[str, str] = {}
@@ -66,9 +67,9 @@ class _ConnectedSwitches:
 
 
 def add_hosts_of_graph(graph: FabricGraph, reading: Reading) -> None:
-    """Add all hosts of the graph to ``reading``, each with its leaf switch and tiers.
+    """Add all hosts of the graph to ``reading``, with their leaf switches and tiers.
 
-    Also sets NICs, rails and oversubscription as far as the cables determine them.
+    Also sets the NICs and the oversubscription, as far as the cables determine them.
     """
     between: dict[str, set[str]] = defaultdict(set)
     leaves: dict[str, set[str]] = defaultdict(set)
@@ -85,15 +86,15 @@ def add_hosts_of_graph(graph: FabricGraph, reading: Reading) -> None:
     for host in natural_sort(first):
         if host not in leaves:
             finding = Finding(f"host {host} has no cable to a switch and is left out", "no cable")
-            reading.say("I04", finding, first[host])
+            reading.report("I04", finding, first[host])
             continue
-        reading.place(LocatedHost(host, paths[host], None, first[host]))
+        reading.add_host(LocatedHost(host, paths[host], None, first[host]))
     _set_nics(graph, leaves, reading)
     _set_oversubscription(graph, tier, reading)
 
 
 def _distances_from_leaves(leaves: set[str], between: dict[str, set[str]]) -> dict[str, int]:
-    """Return the distance of every switch from the nearest leaf (breadth-first search)."""
+    """Return the number of cables between every switch and its nearest leaf (its tier)."""
     tier = dict.fromkeys(sorted(leaves), 0)
     edge = list(tier)
     while edge:
@@ -110,9 +111,10 @@ def _host_paths(
     leaves: dict[str, set[str]],
     tier: dict[str, int],
 ) -> dict[str, tuple[str, ...]]:
-    """Return for every host the name of its zone (set of connected switches) in each tier.
+    """Return, for each host, the names of its zones, one per tier, from leaf to top.
 
-    A tier that has as many zones as the tier below is left out.
+    A zone is a set of connected switches. A tier is omitted if it has as many zones as the tier
+    below.
     """
     zones = _ConnectedSwitches()
     for switches in leaves.values():
@@ -134,9 +136,9 @@ def _host_paths(
 def _join_tier(
     level: int, between: dict[str, set[str]], tier: dict[str, int], zones: _ConnectedSwitches
 ) -> None:
-    """Merge the sets of switches that are connected through switches of tier ``level``.
+    """Merge the zones that are connected by cables of switches of tier ``level`` or the tier below.
 
-    Connected switches one tier below are merged too.
+    A zone is a set of connected switches.
     """
     for switch in (one for one in tier if tier[one] in (level, level - 1)):
         for other in between[switch]:
@@ -147,10 +149,10 @@ def _join_tier(
 def _zone_names(
     graph: FabricGraph, here: list[str], home: dict[str, str], zones: _ConnectedSwitches
 ) -> dict[str, str]:
-    """Return the name of each host's zone, a set of connected switches.
+    """Return, for each host, the name of its zone, a set of connected switches.
 
-    The name is that of a switch: the first, in natural order, of the zone's switches that are in
-    ``here`` (the switches of one tier), or of its leaf switches if none is.
+    The name is that of the first switch, in natural order, of the zone's switches in ``here`` (the
+    switches of one tier). A zone without switches in ``here`` is named after a leaf switch.
     """
     names: dict[str, str] = {}
     for switches in (here, sorted(set(home.values()))):
@@ -165,7 +167,7 @@ def _zone_names(
 def _set_nics(graph: FabricGraph, leaves: dict[str, set[str]], reading: Reading) -> None:
     """Set the NICs of the node type if all hosts have the same NICs.
 
-    Adds a note with the number of rails.
+    Adds a note with the number of rails if a host is connected to several leaves.
     """
     devices: dict[str, dict[str, None]] = defaultdict(dict)
     for host, device in graph.nics.values():
@@ -180,7 +182,7 @@ def _set_nics(graph: FabricGraph, leaves: dict[str, set[str]], reading: Reading)
     elif kinds:
         counts = sorted({len(names) for names in kinds})
         reading.notes.append(
-            f"hosts have different NICs: {', '.join(map(str, counts[:6]))} NICs per host"
+            f"hosts have different NICs ({', '.join(map(str, counts[:6]))} per host); none are set"
         )
     if node and len(rates) == 1 and min(rates) > 0:
         node["nic_speed"] = _int_if_whole(min(rates))
@@ -195,11 +197,11 @@ def _set_nics(graph: FabricGraph, leaves: dict[str, set[str]], reading: Reading)
 
 
 def _set_oversubscription(graph: FabricGraph, tier: dict[str, int], reading: Reading) -> None:
-    """Set the oversubscription of every tier: the largest ratio among its switches."""
+    """Set the oversubscription of every tier: the largest ratio of downlinks to uplinks."""
     down: Counter[str] = Counter()
     up: Counter[str] = Counter()
     for cable, gbps in graph.cables.items():
-        for here, there in _both_directions(end for end, _ in cable):
+        for here, there in _both_cable_directions(end for end, _ in cable):
             if here not in tier:
                 continue
             if there in graph.nics or tier.get(there, -1) < tier[here]:
@@ -222,7 +224,7 @@ def _set_oversubscription(graph: FabricGraph, tier: dict[str, int], reading: Rea
         reading.spec.setdefault("cluster", {})["levels"] = rows
 
 
-def _both_directions(ends: Iterable[str]) -> tuple[tuple[str, str], tuple[str, str]]:
+def _both_cable_directions(ends: Iterable[str]) -> tuple[tuple[str, str], tuple[str, str]]:
     one, other = ends
     return (one, other), (other, one)
 
@@ -245,10 +247,9 @@ LONGEST_LINE = 2000
 
 
 def read_ibnetdiscover(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read hosts from the cables of an InfiniBand fabric.
+    """Read hosts, racks, tiers, NICs and oversubscription from the cables of an InfiniBand fabric.
 
-    Racks come from leaf switches, tiers from the switches above; the cables also give the NICs per
-    host and the oversubscription.
+    Racks come from leaf switches, tiers from the switches above the leaves.
     """
     reading = Reading(text, name, sink)
     graph = FabricGraph()
@@ -259,24 +260,27 @@ def read_ibnetdiscover(text: str, name: str, sink: Sink) -> Fragment | None:
                 f"the line has {len(line.text)} characters; the limit is {LONGEST_LINE}",
                 "line too long",
             )
-            reading.refuse("I06", finding, reading.span(line.number))
+            reading.report_error("I06", finding, reading.span(line.number))
         elif line.text.startswith("{"):
             _read_cable(line, graph, reading)
         else:
             device = _read_block_line(line, device, graph, reading)
     _check_cable_ends(graph, reading)
-    if reading.sound:
+    if reading.is_valid:
         add_hosts_of_graph(graph, reading)
-    if not reading.hosts and reading.sound:
+    if not reading.hosts and reading.is_valid:
         finding = Finding(
             "no host is connected to a switch in this file", help="run ibnetdiscover as root"
         )
-        reading.refuse("I02", finding, reading.span())
+        reading.report_error("I02", finding, reading.span())
     return reading.fragment()
 
 
 def _read_block_line(line: Line, device: str, graph: FabricGraph, reading: Reading) -> str:
-    """Add a line of ibnetdiscover to the graph; return the device that the next ports belong to."""
+    """Add a line of ibnetdiscover to the graph; return the device to which the next lines belong.
+
+    ``device`` is the device to which this line belongs, unless the line starts another device.
+    """
     text = line.text.strip()
     if text.startswith("#") or _IGNORED_LINE.match(text):
         return device
@@ -284,7 +288,7 @@ def _read_block_line(line: Line, device: str, graph: FabricGraph, reading: Readi
     if found:
         span = reading.span(line.number, line.text.index(found[2]) + 1, len(found[2]))
         if found[1] == "Switch":
-            graph.switches[found[2]] = switch_name(found[3] or "", found[2])
+            graph.switches[found[2]] = switch_name_from_comment(found[3] or "", found[2])
         elif found[1] == "Ca":
             _add_adapter(found[2], found[3] or "", graph)
         graph.spans.setdefault(found[2], span)
@@ -293,9 +297,10 @@ def _read_block_line(line: Line, device: str, graph: FabricGraph, reading: Readi
     if port is None or not device:
         problem = "is not a device or a port" if device else "comes before the first device"
         finding = Finding(
-            f"this line {problem}", help='example of a port: [1] "H-guid"[1] # "host hca" 4xNDR'
+            f"this line {problem}",
+            help='example of a port line: [1] "H-guid"[1] # "host hca" 4xNDR',
         )
-        reading.refuse("I01", finding, reading.span(line.number))
+        reading.report_error("I01", finding, reading.span(line.number))
         return device
     rate = _RATE.search(text)
     # 0.0 if the comment has no rate or an unknown one; the cable is still used.
@@ -305,17 +310,17 @@ def _read_block_line(line: Line, device: str, graph: FabricGraph, reading: Readi
     return device
 
 
-def switch_name(comment: str, guid: str) -> str:
-    """Return the name of a switch from its comment: leaf1 for ``MF0;leaf1:MQM9700/U1``.
+def switch_name_from_comment(comment: str, guid: str) -> str:
+    """Return the name of a switch from its comment, such as leaf1 for ``MF0;leaf1:MQM9700/U1``.
 
-    Without such a name, the comment itself; without a comment, the GUID.
+    A comment of another form is the name itself. The name is the GUID if the comment is empty.
     """
     name = comment.partition(";")[2].partition(":")[0] or comment
     return name.strip() or guid
 
 
 def _add_adapter(guid: str, comment: str, graph: FabricGraph) -> None:
-    """Add the adapter of a host. Adapters of switches (aggregation nodes) are ignored."""
+    """Add the adapter of a host to the graph; ignore adapters of switches (aggregation nodes)."""
     host, _, device = comment.partition(" ")
     if device and HOST_NAME.fullmatch(host) and "aggregation" not in comment.lower():
         graph.nics[guid] = (host, device.strip()[:40])
@@ -328,27 +333,28 @@ def _check_cable_ends(graph: FabricGraph, reading: Reading) -> None:
     lost = {end for cable in graph.cables for end, _ in cable if end.startswith("S-")} - known
     for end in sorted(lost):
         finding = Finding(
-            f"switch {end} has a cable but no block in the file", "no block for this switch"
+            f"a cable leads to switch {end}, but the file has no block for this switch",
+            "switch without a block",
         )
-        reading.refuse("I03", finding, graph.spans.get(end, reading.span()))
+        reading.report_error("I03", finding, graph.spans.get(end, reading.span()))
 
 
 def _read_cable(line: Line, graph: FabricGraph, reading: Reading) -> None:
-    """Add a line of ibdiagnet2.lst to the graph: both ends of a cable, its lanes and its speed."""
+    """Add a line of ibdiagnet2.lst to the graph: a cable, its rate and the devices at its ends."""
     ends = list(_CABLE_END.finditer(line.text))
     speed = _SPEED.search(line.text)
     if len(ends) != 2 or speed is None:
         finding = Finding(
             "this line does not describe a cable",
-            help="example of a cable: { SW ... } { CA ... } PHY=4x LOG=ACT SPD=100",
+            help="example of a cable line: { SW ... } { CA ... } PHY=4x LOG=ACT SPD=100",
         )
-        reading.refuse("I01", finding, reading.span(line.number, 1, len(line.text)))
+        reading.report_error("I01", finding, reading.span(line.number, 1, len(line.text)))
         return
     for end in ends:
         guid = end[2]
         graph.spans.setdefault(guid, reading.span(line.number, end.start(2) + 1, len(guid)))
         if end[1] == "SW":
-            graph.switches[guid] = switch_name(end[3], guid)
+            graph.switches[guid] = switch_name_from_comment(end[3], guid)
         else:
             _add_adapter(guid, end[3], graph)
     one, other = ((end[2], end[4]) for end in ends)

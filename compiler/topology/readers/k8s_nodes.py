@@ -1,8 +1,8 @@
 """Reader of Kubernetes nodes: ``kubectl get nodes -o json`` with topology labels.
 
 Supported labels: topograph (three generations), AWS, Google Cloud, the clique of the GPU operator
-and the NVLink domain of CoreWeave. If a node has several sets of labels, those of topograph are
-used, because an administrator installed it on purpose.
+and the NVLink domain of CoreWeave. If a node has labels from topograph and from a cloud, those from
+topograph are used, because an administrator installed topograph on purpose.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
-from parc.compiler.topology.readers.reader_state import Reading, some
+from parc.compiler.topology.readers.reader_state import Reading, summarize_names
 
 _TIERS = (
     re.compile(r"fabric\.topograph\.run/tier-([0-9]{1,2})"),
@@ -38,13 +38,13 @@ _GPU = "nvidia.com/gpu"
 
 
 def read_k8s_nodes(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read Kubernetes nodes as hosts, with racks, tiers and NVLink domains from their labels.
+    """Read Kubernetes nodes as hosts; racks, tiers and NVLink domains come from node labels.
 
     Nodes that are not ready become unavailable hosts.
     """
     reading = Reading(text, name, sink)
     root = read_document(reading)
-    if root is None or not root.wants(dict):
+    if root is None or not root.check_type(dict):
         return None
     counts: dict[int, list[str]] = {}
     without: list[str] = []
@@ -58,7 +58,9 @@ def read_k8s_nodes(text: str, name: str, sink: Sink) -> Fragment | None:
         metadata = entry.mapping("metadata")
         labels = metadata.mapping("labels") if metadata is not None else None
         written = {str(key): str(value) for key, value in (labels.value if labels else {}).items()}
-        reading.place(LocatedHost(host, _switch_path(written), _nvlink_domain(written), entry.span))
+        reading.add_host(
+            LocatedHost(host, _switch_path(written), _nvlink_domain(written), entry.span)
+        )
         counts.setdefault(gpus, []).append(host)
         if not _is_ready(entry):
             reading.unavailable[host] = None
@@ -70,13 +72,13 @@ def _node_entries(root: Node) -> list[Node]:
     """Return the entries of a list of Kubernetes nodes, or the single node of the file."""
     if root.text("kind") == "Node":
         return [root]
-    return [entry for entry in root.items("items") if entry.wants(dict)]
+    return [entry for entry in root.items("items") if entry.check_type(dict)]
 
 
 def _gpu_count(entry: Node) -> int:
-    """Return the number of GPUs of a Kubernetes node; 0 if it lists none.
+    """Return the number of GPUs of a Kubernetes node; 0 if the node has no GPUs.
 
-    The number is read from the node's label or else from its allocatable resources.
+    The number is read from a label of the node or else from its allocatable resources.
     """
     for keys in (("metadata", "labels", f"{_GPU}.count"), ("status", "allocatable", _GPU)):
         text = entry.text(*keys)
@@ -114,19 +116,19 @@ def _is_ready(entry: Node) -> bool:
 def _set_gpus_per_node(reading: Reading, counts: dict[int, list[str]], without: list[str]) -> None:
     if len(counts) > 1:
         parts = "; ".join(
-            f"{count} on {some(hosts)}" for count, hosts in sorted(counts.items())[:3]
+            f"{count} on {summarize_names(hosts)}" for count, hosts in sorted(counts.items())[:3]
         )
         finding = Finding(
             f"nodes have different numbers of GPUs: {parts}",
-            help="PARC supports one node type per job: select its nodes with kubectl -l",
+            help="PARC supports one node type per job: select nodes of one type with kubectl -l",
         )
-        reading.refuse("I03", finding, reading.span())
+        reading.report_error("I03", finding, reading.span())
     if without and counts:
-        finding = Finding(f"nodes without GPUs are left out: {some(without)}")
-        reading.say("I04", finding, reading.span())
-    if not counts and reading.sound:
+        finding = Finding(f"nodes without GPUs are left out: {summarize_names(without)}")
+        reading.report("I04", finding, reading.span())
+    if not counts and reading.is_valid:
         help_ = f"GPUs are read from the label {_GPU}.count or from status.allocatable ({_GPU})"
         finding = Finding("the file has no nodes with GPUs", help=help_)
-        reading.refuse("I02", finding, reading.span())
+        reading.report_error("I02", finding, reading.span())
     if counts:
         reading.spec = {"cluster": {"node": {"gpus_per_node": min(counts)}}}

@@ -6,8 +6,8 @@ NODE, SYS, from near to far. A matrix covers one host, so a tray of an NVL72 loo
 host.
 
 NVLink domain of each host: ``nvidia-smi --query-gpu=fabric.clusterUuid,fabric.cliqueId
---format=csv,noheader``, called the fabric query here. It prints one line per GPU. A prefix ``host:
-``, as pdsh and clush print it, is the host name; without a prefix the file name is used.
+--format=csv,noheader``, called the fabric query here. It prints one line per GPU. The host name is
+the prefix ``host:`` that pdsh and clush print, or else the name of the file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NIC = re.compile(
 )
 _GPU = re.compile(r"GPU([0-9]{1,3})")
 _TITLE = re.compile(r"(?:CPU|NUMA)[ _]Affinity|GPU[ _]NUMA[ _]ID")
-"""Pattern for titles of columns that do not describe connections."""
+"""Titles of columns that do not describe connections."""
 # From near to far; SOC is what old drivers print for SYS.
 DISTANCE = {"X": 0, "PIX": 1, "PSB": 2, "PXB": 2, "PHB": 3, "NODE": 4, "SYS": 5, "SOC": 5}
 # Cells of topo -p2p: OK, or a reason why two GPUs have no peer access.
@@ -40,7 +40,7 @@ Cells = dict[tuple[str, str], tuple[str, Span]]
 
 @dataclass(frozen=True, slots=True)
 class LinkMatrix:
-    """Table of connections: cells by row and column, with their positions in the file."""
+    """Table of connections between GPUs and NICs, with the position of each cell in the file."""
 
     columns: tuple[str, ...]
     cells: Cells
@@ -56,10 +56,11 @@ class LinkMatrix:
 
 
 def read_nvidia_topology(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read a node type from the links of one host, or NVLink domains from a fabric query.
+    """Read a node type from the link matrix of one host, or NVLink domains from a fabric query.
 
-    The node type consists of the number of GPUs, the NVLink domain or PCIe, the compute NICs, and
-    the NUMA node and NIC of every GPU. A fabric query prints the NVLink domain of every host.
+    A link matrix gives the number of GPUs, the size of the NVLink domain, the NICs for compute
+    traffic, and the NUMA node and NIC of every GPU. A fabric query gives the NVLink domain of every
+    host.
     """
     reading = Reading(_ANSI.sub("", text), name, sink)
     if is_fabric_query(reading.text):
@@ -82,7 +83,7 @@ def read_nvidia_topology(text: str, name: str, sink: Sink) -> Fragment | None:
         node["link_kind"] = "pcie"
     elif not peer:
         node["link_kind"] = "nvlink"
-    _note_links(matrix, linked, domain, reading)
+    _add_link_notes(matrix, linked, domain, reading)
     node |= _numa_and_nics(matrix, reading)
     reading.spec = {"cluster": {"node": node}}
     if matrix.cells:
@@ -91,9 +92,9 @@ def read_nvidia_topology(text: str, name: str, sink: Sink) -> Fragment | None:
 
 
 def _read_matrix(reading: Reading) -> LinkMatrix | None:
-    """Return the table of connections.
+    """Return the table of connections between GPUs and NICs.
 
-    Returns None after reporting a missing header (I02) or a row shorter than the header (I01).
+    Returns None after reporting an error, such as a missing header (I02) or a short row (I01).
     """
     columns: tuple[str, ...] = ()
     cells: Cells = {}
@@ -105,13 +106,13 @@ def _read_matrix(reading: Reading) -> LinkMatrix | None:
             _add_row(line, words, columns, (cells, reading))
         elif not line.text.strip().startswith(("Legend", "NIC")) and "=" not in line.text:
             finding = Finding("this line is not a row of the matrix", "no column has this name")
-            reading.refuse("I01", finding, reading.span(line.number))
+            reading.report_error("I01", finding, reading.span(line.number))
     matrix = LinkMatrix(columns, cells)
-    return matrix if _is_complete(matrix, reading) else None
+    return matrix if _is_valid_matrix(matrix, reading) else None
 
 
 def _cells_of_line(text: str) -> list[str]:
-    """Return the cells of a line of the table.
+    """Return the cells of a line of the link matrix.
 
     Cells are separated by tabs, or by spaces if a terminal replaced the tabs.
     """
@@ -125,7 +126,10 @@ def _cells_of_line(text: str) -> list[str]:
 def _add_row(
     line: Line, words: list[str], columns: tuple[str, ...], known: tuple[Cells, Reading]
 ) -> None:
-    """Add the cells of a row to the table; report a row that is shorter than the header (I01)."""
+    """Add the cells of a row to the table; report a row that is shorter than the header (I01).
+
+    ``known`` is (cells of the table, state of the file).
+    """
     cells, reading = known
     wanted = [name for name in columns if not _TITLE.match(name)]
     if len(words) <= len(wanted):
@@ -133,7 +137,7 @@ def _add_row(
             f"row {words[0]} has {len(words) - 1} cells; the header has {len(wanted)}",
             help="redirect the unchanged output to a file: nvidia-smi topo -m > FILE",
         )
-        reading.refuse("I01", finding, reading.span(line.number, 1, len(line.text)))
+        reading.report_error("I01", finding, reading.span(line.number, 1, len(line.text)))
         return
     start = len(words[0])
     for column, word in zip(columns, words[1:], strict=False):
@@ -142,35 +146,37 @@ def _add_row(
         start += len(word)
 
 
-def _is_complete(matrix: LinkMatrix, reading: Reading) -> bool:
-    """Return True if the table has no errors.
+def _is_valid_matrix(matrix: LinkMatrix, reading: Reading) -> bool:
+    """Return True if the file has no errors.
 
-    Reports a missing header, a GPU without a row, too many GPUs (I02), and unknown connections
-    (I01).
+    Reports a missing header, a GPU without a row, and too many GPUs (I02). Reports unknown types of
+    connections (I01).
     """
     if not matrix.columns:
         help_ = "the first line must contain GPU0, GPU1, ... between tabs"
-        reading.refuse("I02", Finding("the file has no GPU matrix", help=help_), reading.span())
+        reading.report_error(
+            "I02", Finding("the file has no GPU matrix", help=help_), reading.span()
+        )
     expected = [f"GPU{number}" for number in range(len(matrix.gpus))]
     if matrix.gpus != expected or len(expected) > MOST_GPUS:
         message = (
             f"the columns are {', '.join(matrix.gpus[:8])}; expected GPU0, GPU1, ..., at most "
             f"{MOST_GPUS} GPUs"
         )
-        reading.refuse("I02", message, reading.span())
+        reading.report_error("I02", message, reading.span())
     for name in expected:
-        if reading.sound and (name, name) not in matrix.cells:
+        if reading.is_valid and (name, name) not in matrix.cells:
             finding = Finding(f"the matrix has no row for {name}", "GPU without a row")
-            reading.refuse("I02", finding, reading.span())
+            reading.report_error("I02", finding, reading.span())
     for (row, column), (word, span) in matrix.cells.items():
         known = word in DISTANCE or word in P2P or _LINK.fullmatch(word)
         if _GPU.fullmatch(row) and not _TITLE.match(column) and not known:
             finding = Finding(
-                f"{word[:20]!r} is not a connection",
-                help="valid values: NV#, PIX, PXB, PHB, NODE, SYS",
+                f"{word[:20]!r} is not a type of connection",
+                help="valid types: NV#, PIX, PXB, PHB, NODE, SYS",
             )
-            reading.refuse("I01", finding, span)
-    return reading.sound
+            reading.report_error("I01", finding, span)
+    return reading.is_valid
 
 
 def _check_symmetry(matrix: LinkMatrix, linked: set[tuple[str, str]], reading: Reading) -> None:
@@ -180,13 +186,13 @@ def _check_symmetry(matrix: LinkMatrix, linked: set[tuple[str, str]], reading: R
             finding = Finding(
                 f"the connection {row} to {column} is {there}, but {column} to {row} is {back}"
             )
-            reading.refuse("I03", finding, matrix.cells[row, column][1])
+            reading.report_error("I03", finding, matrix.cells[row, column][1])
 
 
 def _nvlink_domain_size(matrix: LinkMatrix, linked: set[tuple[str, str]], reading: Reading) -> int:
-    """Return the number of GPUs per NVLink group of the host.
+    """Return the number of GPUs in each NVLink group of the host.
 
-    A group is a set of GPUs that are connected by NVLink. Report groups of different sizes (I03).
+    A group is a set of GPUs that NVLink connects. Reports groups of different sizes (I03).
     """
     groups: list[set[str]] = []
     for gpu in matrix.gpus:
@@ -200,11 +206,11 @@ def _nvlink_domain_size(matrix: LinkMatrix, linked: set[tuple[str, str]], readin
             f"NVLink groups in one host have different sizes: {' and '.join(map(str, sizes))} GPUs",
             help="PARC supports only hosts with NVLink groups of equal size",
         )
-        reading.refuse("I03", finding, matrix.cells["GPU0", "GPU0"][1])
+        reading.report_error("I03", finding, matrix.cells["GPU0", "GPU0"][1])
     return sizes[0] if sizes else 1
 
 
-def _note_links(
+def _add_link_notes(
     matrix: LinkMatrix, linked: set[tuple[str, str]], domain: int, reading: Reading
 ) -> None:
     bonds = sorted({matrix.cell(*pair) for pair in linked} - {"OK"})
@@ -219,7 +225,7 @@ def _note_links(
 
 
 def _numa_and_nics(matrix: LinkMatrix, reading: Reading) -> dict[str, object]:
-    """Return the NUMA node and NIC of every GPU, and the NICs that are nearest to some GPU.
+    """Return the fields ``gpu_numa``, ``nics``, ``nic_names`` and ``gpu_nics`` of the node type.
 
     GPUs that are equally near to several NICs are distributed evenly over these NICs.
     """
@@ -229,7 +235,7 @@ def _numa_and_nics(matrix: LinkMatrix, reading: Reading) -> dict[str, object]:
         found["gpu_numa"] = [int(match[0]) for match in numa if match]
     legend = (_LEGEND.fullmatch(line.text) for line in reading.lines())
     names = {match[1]: match[2] for match in legend if match}
-    nearest = {gpu: _nearest_nics(matrix, gpu) for gpu in matrix.gpus}
+    nearest = {gpu: _nics_nearest_to_gpu(matrix, gpu) for gpu in matrix.gpus}
     wanted = {nic for nics in nearest.values() for nic in nics}
     compute = [name for name in matrix.columns if name in wanted]
     if not compute:
@@ -248,8 +254,8 @@ def _numa_and_nics(matrix: LinkMatrix, reading: Reading) -> dict[str, object]:
     return found
 
 
-def _nearest_nics(matrix: LinkMatrix, gpu: str) -> list[str]:
-    """Return the NICs nearest to ``gpu``; empty if all NICs are on other sockets."""
+def _nics_nearest_to_gpu(matrix: LinkMatrix, gpu: str) -> list[str]:
+    """Return the names of the NICs nearest to ``gpu``; empty if all NICs are on other sockets."""
     nics = [name for name in matrix.columns if _NIC.fullmatch(name)]
     away = {nic: DISTANCE.get(matrix.cell(gpu, nic), DISTANCE["SYS"]) for nic in nics}
     least = min(away.values(), default=DISTANCE["SYS"])
@@ -264,15 +270,15 @@ _NO_DOMAIN = "00000000-0000-0000-0000-000000000000"
 
 
 def is_fabric_query(text: str) -> bool:
-    """Return True if ``text`` is output of nvidia-smi's query of ``fabric.clusterUuid``."""
+    """Return True if ``text`` is what nvidia-smi prints for a query of ``fabric.clusterUuid``."""
     first = next((line for line in text.splitlines() if line.strip()), "")
     return bool(_ROW.fullmatch(first[:400]) or _HEADER.match(first))
 
 
 def read_fabric_query(reading: Reading) -> Fragment | None:
-    """Read the NVLink domain of every host, named ``<cluster UUID>.<clique>``.
+    """Read the NVLink domain of every host; its name is ``<cluster UUID>.<clique>``.
 
-    Reports a host whose GPUs are in two domains (I03).
+    Reports hosts that have GPUs in different domains (I03).
     """
     own = _host_name_of_file(reading.file)
     domains: dict[str, tuple[str | None, int]] = {}
@@ -282,7 +288,7 @@ def read_fabric_query(reading: Reading) -> Fragment | None:
         if match is None:
             if not _HEADER.match(line.text):
                 finding = Finding("this line is not of the form `UUID, clique`")
-                reading.refuse("I01", finding, reading.span(line.number))
+                reading.report_error("I01", finding, reading.span(line.number))
             continue
         host = match[1] or own
         # The driver prints N/A or a zero UUID for GPUs without a fabric.
@@ -293,12 +299,12 @@ def read_fabric_query(reading: Reading) -> Fragment | None:
         if before != domain:
             finding = Finding(
                 f"GPUs of {host} are in NVLink domains {before} and {domain}",
-                label=f"line {where} has {before}",
+                label=f"line {where} has domain {before}",
                 help="a GPU may have failed to join its fabric; see Fabric State in nvidia-smi -q",
             )
-            reading.refuse("I03", finding, reading.span(line.number, 1, len(line.text)))
+            reading.report_error("I03", finding, reading.span(line.number, 1, len(line.text)))
     for host, (domain, number) in domains.items():
-        reading.place(LocatedHost(host, (), domain, reading.span(number)))
+        reading.add_host(LocatedHost(host, (), domain, reading.span(number)))
     if counts and len(set(counts.values())) == 1:
         reading.spec = {"cluster": {"node": {"gpus_per_node": min(counts.values())}}}
     reading.notes.append("lines without a host name get the name of their file")
@@ -306,9 +312,9 @@ def read_fabric_query(reading: Reading) -> Fragment | None:
 
 
 def _host_name_of_file(file: str) -> str:
-    """Return the host name in the path of a file: n1 for ``logs/n1.csv``.
+    """Return the host name in the path of a file, such as n1 for ``logs/n1.csv``.
 
-    ``host`` if the file name is not a valid host name.
+    Returns ``host`` if the file name is not a valid host name.
     """
     stem = file.replace("\\", "/").rpartition("/")[2].partition(".")[0]
     return stem if HOST_NAME.fullmatch(stem) else "host"

@@ -1,4 +1,4 @@
-"""Content of several files -> section ``cluster`` of a spec: racks, switches, NVLink domains."""
+"""Conversion of topology files to the section ``cluster`` of a spec: racks, NVLink domains."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
-from parc.compiler.topology.hostlist import fold
+from parc.compiler.topology.hostlist import compress_in_order
 from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
 from parc.compiler.topology.readers.reader_state import location_text
 
@@ -16,8 +16,8 @@ LONGEST_LABEL = 64
 _INVALID = re.compile(r"[^A-Za-z0-9._-]")
 
 
-def merge(fragments: Sequence[Fragment], sink: Sink) -> Fragment | None:
-    """Return the content of several files as one fragment of a spec.
+def merge_fragments(fragments: Sequence[Fragment], sink: Sink) -> Fragment | None:
+    """Return one fragment of a spec with the content of several files.
 
     Returns None after reporting that the files contradict each other (I03). If a file lists the
     hosts allocated to a job, all other hosts are dropped.
@@ -55,9 +55,9 @@ def _first_host_span(fragment: Fragment) -> Span:
 
 
 def _merge_host(known: LocatedHost, host: LocatedHost, sink: Sink) -> LocatedHost:
-    """Return one host with the switches and the NVLink domain from two files that describe it.
+    """Return a host that two files describe, with the switches and the NVLink domain of both.
 
-    Report a switch or domain that differs between the files (I03).
+    Reports switches or domains that differ between the files (I03).
     """
     if known == host:
         return known
@@ -76,7 +76,7 @@ def _merge_host(known: LocatedHost, host: LocatedHost, sink: Sink) -> LocatedHos
 
 
 def _merge_into(spec: dict[str, Any], more: Any, where: tuple[str, Span], sink: Sink) -> None:
-    """Add the values of ``more`` to ``spec``; report values that contradict each other (I03)."""
+    """Add the keys of ``more`` to ``spec``; report keys that have two different values (I03)."""
     path, span = where
     for key, value in more.items():
         at = f"{path}.{key}" if path else str(key)
@@ -92,11 +92,11 @@ def _merge_into(spec: dict[str, Any], more: Any, where: tuple[str, Span], sink: 
             spec[key] = dict(value) if isinstance(value, dict) else value
 
 
-def cluster_of(fragment: Fragment, sink: Sink) -> tuple[dict[str, Any], dict[str, Span]]:
-    """Return the section ``cluster`` of a spec, and the positions of its racks in the files.
+def cluster_section(fragment: Fragment, sink: Sink) -> tuple[dict[str, Any], dict[str, Span]]:
+    """Return (section ``cluster`` of a spec, positions in the files by spec path).
 
-    Racks are in the order of their first host in the file, hosts in the order of the file. Reports
-    an error if some hosts have switches and other hosts have none (I02).
+    Hosts are in the order of the files, racks in the order of their first hosts. Reports an error
+    if some hosts have switches and others do not (I02).
     """
     cluster = dict(fragment.spec.get("cluster", {}))
     spans = dict(fragment.spans)
@@ -110,7 +110,7 @@ def cluster_of(fragment: Fragment, sink: Sink) -> tuple[dict[str, Any], dict[str
     depth = max((len(host.path) for host in fragment.hosts), default=0)
     for host in fragment.hosts:
         groups.setdefault(_pad_path(host.path, depth), []).append(host)
-    labels = _Labels()
+    labels = _UniqueNames()
     names = _rack_names(list(groups), labels)
     domains = _shared_domains(fragment.hosts)
     racks = []
@@ -120,33 +120,33 @@ def cluster_of(fragment: Fragment, sink: Sink) -> tuple[dict[str, Any], dict[str
     if racks:
         cluster["racks"] = racks
     if fragment.unavailable:
-        cluster["unavailable"] = fold(fragment.unavailable)
+        cluster["unavailable"] = compress_in_order(fragment.unavailable)
     return cluster, spans
 
 
 def _pad_path(path: tuple[str, ...], depth: int) -> tuple[str, ...]:
-    """Return ``path`` extended to ``depth`` switches.
+    """Return the path of a host, extended to ``depth`` switches by repeating the leaf.
 
-    If a leaf is connected directly to a higher tier, its own name replaces the missing switches.
+    A leaf that is connected directly to a higher tier has a short path.
     """
     return path[:1] * (depth - len(path)) + path if path else ("all",) * depth
 
 
 def _shared_domains(hosts: Sequence[LocatedHost]) -> set[str]:
-    """Return the names of all NVLink domains; empty if each of them has a single host."""
+    """Return the names of all NVLink domains; empty if every domain has a single host."""
     counts = Counter(host.nvlink_domain for host in hosts if host.nvlink_domain)
     return {name for name in counts if name} if max(counts.values(), default=0) > 1 else set()
 
 
-class _Labels:
-    """Valid and unique names for racks, NVLink domains and switches."""
+class _UniqueNames:
+    """Table of valid and unique names for racks, NVLink domains and switches."""
 
     def __init__(self) -> None:
         self._labels: dict[tuple[str, str], str] = {}
         self._taken: set[tuple[str, str]] = set()
 
-    def of(self, kind: str, name: str) -> str:
-        """Return a name for ``name`` that is valid for a rack, an NVLink domain or a switch.
+    def unique_name(self, kind: str, name: str) -> str:
+        """Return a valid name for the rack, NVLink domain or switch (``kind``) called ``name``.
 
         Equal names get the same result; different names of one ``kind`` get different results.
         """
@@ -162,10 +162,12 @@ class _Labels:
         return self._labels[kind, name]
 
 
-def _rack_names(paths: Sequence[tuple[str, ...]], labels: _Labels) -> dict[tuple[str, ...], str]:
-    """Return the rack name of every path of switches: the name of its leaf.
+def _rack_names(
+    paths: Sequence[tuple[str, ...]], labels: _UniqueNames
+) -> dict[tuple[str, ...], str]:
+    """Return the name of the rack at each path of switches: the name of the leaf switch.
 
-    The name of the switch above is put in front if two leaves have the same name.
+    If two leaf switches have the same name, the name of the switch above is put in front.
     """
     counts = Counter(path[0] if path else "all" for path in paths)
     names: dict[tuple[str, ...], str] = {}
@@ -173,31 +175,33 @@ def _rack_names(paths: Sequence[tuple[str, ...]], labels: _Labels) -> dict[tuple
         leaf = path[0] if path else "all"
         full = ".".join(reversed(path[:2])) if counts[leaf] > 1 and len(path) > 1 else leaf
         repeated = len([other for other in names if other[:2] == path[:2]]) * (counts[leaf] > 1)
-        names[path] = labels.of("rack", f"{full}.{repeated}" if repeated else full)
+        names[path] = labels.unique_name("rack", f"{full}.{repeated}" if repeated else full)
     return names
 
 
 def _rack_entry(
-    name: str, path: tuple[str, ...], hosts: list[LocatedHost], known: tuple[_Labels, set[str]]
+    name: str, path: tuple[str, ...], hosts: list[LocatedHost], known: tuple[_UniqueNames, set[str]]
 ) -> dict[str, Any]:
-    """Return one rack in the form of the spec.
+    """Return the entry of one rack in the spec.
 
-    ``known`` contains the valid names, and the NVLink domains that have several hosts.
+    ``known`` is (valid names, NVLink domains to write into the spec).
     """
     labels, shared = known
-    rack: dict[str, Any] = {"name": name, "nodes": fold(host.name for host in hosts)}
+    rack: dict[str, Any] = {"name": name, "nodes": compress_in_order(host.name for host in hosts)}
     domains: dict[str, list[str]] = {}
     for host in hosts:
         if host.nvlink_domain in shared:
-            label = labels.of("domain", str(host.nvlink_domain))
+            label = labels.unique_name("domain", str(host.nvlink_domain))
             domains.setdefault(label, []).append(host.name)
     # One domain with all hosts of the rack is written in the short form.
     if len(domains) == 1 and len(next(iter(domains.values()))) == len(hosts):
         rack["nvlink_domain"] = next(iter(domains))
     elif domains:
-        rack["nvlink_domains"] = {label: fold(names) for label, names in domains.items()}
+        rack["nvlink_domains"] = {
+            label: compress_in_order(names) for label, names in domains.items()
+        }
     if len(path) > 1:
         rack["above"] = [
-            name if part == path[0] else labels.of("switch", part) for part in path[1:]
+            name if part == path[0] else labels.unique_name("switch", part) for part in path[1:]
         ]
     return rack

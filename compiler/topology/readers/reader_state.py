@@ -18,7 +18,9 @@ from parc.compiler.topology.hostlist import (
 from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
 
 MOST_FINDINGS = 50
-"""Most findings reported per file. A file of another format would have one per line."""
+"""Largest number of findings per file. A file of the wrong format would have one per line."""
+LONGEST_TEXT = 1000
+"""Most characters of a part of the file that a note lists."""
 HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -31,22 +33,23 @@ class Line:
 
 
 class Reading:
-    """Collector of the hosts, spec keys and findings of one file."""
+    """Hosts, spec keys and findings that a reader has collected from one file."""
 
     def __init__(self, text: str, file: str, sink: Sink) -> None:
-        """Start reading ``text``; diagnostics show ``file`` as the name of the file."""
+        """Start with the text of a file; diagnostics show ``file`` as its name."""
         self.text, self.file, self.sink = text, file, sink
-        self.sound = True
+        self.is_valid = True
         self.notes: list[str] = []
         self.spec: dict[str, Any] = {}
         self.spans: dict[str, Span] = {}
+        self.accounted: set[tuple[int, int]] = set()
         self.unavailable: dict[str, None] = {}
         self.allocated: tuple[str, ...] = ()
         self._hosts: dict[str, LocatedHost] = {}
         self._findings = self._names = 0
 
     def lines(self) -> Iterator[Line]:
-        """Yield the lines that are not empty, numbered from 1."""
+        """Yield the non-empty lines of the file with their line numbers, counted from 1."""
         for number, text in enumerate(self.text.splitlines(), start=1):
             if text.strip():
                 yield Line(number, text)
@@ -55,30 +58,35 @@ class Reading:
         """Return a position in this file; lines and columns count from 1."""
         return Span(self.file, line, column, max(length, 1))
 
-    def refuse(self, code: str, finding: Finding | str, span: Span) -> None:
-        """Report an error in the file; ``fragment`` then returns None."""
-        self.sound = False
-        self.say(code, finding, span)
+    def report_error(self, code: str, finding: Finding | str, span: Span) -> None:
+        """Report an error in the file, so that ``fragment`` returns None."""
+        self.is_valid = False
+        self.report(code, finding, span)
 
-    def say(self, code: str, finding: Finding | str, span: Span) -> None:
-        """Report a finding of any severity, unless the file already has MOST_FINDINGS findings."""
+    def report(self, code: str, finding: Finding | str, span: Span) -> None:
+        """Report a finding of any severity; ignore it after MOST_FINDINGS findings in the file."""
         self._findings += 1
         if self._findings <= MOST_FINDINGS:
             self.sink.report(code, finding, span=span)
 
     def leave_out(self, text: str, span: Span, hint: str = "") -> None:
-        """Report ``text`` as a part of the file that the spec cannot contain (I04).
+        """Report that ``text`` of the file is not carried over to the spec (I04).
 
-        A note lists it with its line, also beyond MOST_FINDINGS.
+        A note with the line number is added even if MOST_FINDINGS findings were reported.
         """
         finding = Finding(f"not carried over: {text[:80]}", help=hint)
-        self.say("I04", finding, span)
-        self.notes.append(f"not carried over, line {span.line}: {text[:200]}")
+        self.report("I04", finding, span)
+        self.notes.append(f"not carried over, line {span.line}: {text[:LONGEST_TEXT]}")
+        self.account(span)
 
-    def names(self, text: str, span: Span) -> list[str]:
-        """Return the host names of the host list ``text`` at ``span``.
+    def account(self, span: Span) -> None:
+        """Record that the word at ``span`` was read, or reported."""
+        self.accounted.add((span.line, span.column))
 
-        Reports a malformed list (H01) or one with too many hosts (H09).
+    def expand_host_list(self, text: str, span: Span) -> list[str]:
+        """Return the host names of the host list ``text``, which is at ``span`` in the file.
+
+        Reports a malformed list (H01) or too many hosts (H09), and then returns no names.
         """
         try:
             # The limit counts the names of all host lists of the file.
@@ -87,27 +95,26 @@ class Reading:
             code = "H09" if isinstance(error, TooManyHosts) else "H01"
             message = f"host list {text[:60]!r}: {error.message}"
             place = Span(self.file, span.line, span.column + error.column - 1, error.length)
-            self.refuse(code, Finding(message, error.message), place)
+            self.report_error(code, Finding(message, error.message), place)
             return []
         self._names += len(found)
         return found
 
-    def place(self, host: LocatedHost) -> None:
-        """Add a host.
+    def add_host(self, host: LocatedHost) -> None:
+        """Add a host; report an invalid name (I02).
 
-        Reports an invalid name (I02), or a host that is already listed with other switches or
-        another NVLink domain (I03). A host without a name is ignored, because the missing name has
-        already been reported.
+        Reports a host that was already added with other switches or another NVLink domain (I03). A
+        host without a name is ignored, because the missing name has already been reported.
         """
         if not host.name:
-            self.sound = False
+            self.is_valid = False
             return
         if not HOST_NAME.fullmatch(host.name) or len(host.name) > LONGEST_NAME:
             valid = "letters, digits, dot, dash and underscore; the first a letter or digit"
             finding = Finding(
                 f"{host.name[:60]!r} is not a valid host name", help=f"valid characters: {valid}"
             )
-            self.refuse("I02", finding, host.span)
+            self.report_error("I02", finding, host.span)
             return
         known = self._hosts.setdefault(host.name, host)
         if (known.path, known.nvlink_domain) == (host.path, host.nvlink_domain):
@@ -117,7 +124,7 @@ class Reading:
             label=f"here below {location_text(host)}",
             causes=(Cause("", f"here below {location_text(known)}", known.span),),
         )
-        self.refuse("I03", finding, host.span)
+        self.report_error("I03", finding, host.span)
 
     @property
     def hosts(self) -> tuple[LocatedHost, ...]:
@@ -126,7 +133,7 @@ class Reading:
 
     def fragment(self) -> Fragment | None:
         """Return the content of the file as a fragment of a spec; None after an error."""
-        if not self.sound:
+        if not self.is_valid:
             return None
         unavailable = tuple(name for name in self.unavailable if name in self._hosts)
         notes = tuple(self.notes)
@@ -136,12 +143,12 @@ class Reading:
 
 
 def location_text(host: LocatedHost) -> str:
-    """Return the location of a host as text, such as ``leaf1, core, NVLink domain d1``."""
+    """Return the switches and the NVLink domain of a host: ``leaf1, core, NVLink domain d1``."""
     parts = [*host.path] + ([f"NVLink domain {host.nvlink_domain}"] if host.nvlink_domain else [])
     return ", ".join(part[:40] for part in parts) or "no switch"
 
 
-def some(names: list[str], most: int = 3) -> str:
-    """Return the first names as text, such as ``n1, n2, n3 and 5 more``."""
+def summarize_names(names: list[str], most: int = 3) -> str:
+    """Return the first ``most`` names as text, such as ``n1, n2, n3 and 5 more``."""
     more = len(names) - most
     return ", ".join(name[:60] for name in names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""Table of topology file formats: the reader of each format, and patterns that detect it."""
+"""Table of topology file formats: a reader and detection patterns for each format."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DETECTED_IN = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """Topology file format: its reader and the patterns that detect it."""
+    """Topology file format, with its reader and the patterns that detect a file of this format."""
 
     reader: Reader
     description: str
@@ -87,9 +87,9 @@ FORMATS: dict[str, Format] = {
 
 
 def detect_format(text: str, formats: Mapping[str, Format] = FORMATS) -> str | None:
-    """Return the name of the format of ``text``, detected by its first characters.
+    """Return the name of the first format that has a pattern in the start of ``text``.
 
-    None if no format matches.
+    Returns None if no pattern matches.
     """
     # Only the start is searched: node lists of large clusters have tens of megabytes.
     head = text[:DETECTED_IN]

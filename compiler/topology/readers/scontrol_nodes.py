@@ -1,7 +1,7 @@
-"""Reader of Slurm nodes: ``scontrol show nodes --json`` and ``sinfo --json`` of three versions.
+"""Reader of Slurm's list of hosts: ``scontrol show nodes --json`` or ``sinfo --json``.
 
-Slurm 22.05 has ``nodes`` with states as words (``sinfo --json``). Since 23.02 ``scontrol`` has
-``nodes`` with lists of states, and ``sinfo`` has groups of equal hosts.
+In Slurm 22.05, both print a list ``nodes``, and the state of a host is one word. Since 23.02, the
+state is a list of words, and ``sinfo --json`` prints a list ``sinfo`` of groups of equal hosts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
-from parc.compiler.topology.readers.reader_state import Reading, some
+from parc.compiler.topology.readers.reader_state import Reading, summarize_names
 
 _GONE = {
     *("DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE"),
@@ -25,10 +25,10 @@ _GPUS = re.compile(r"\bgpu(?::([\w.-]+))?[:=]([0-9]{1,6})(?![0-9])")
 
 
 def parse_gres_gpus(text: str) -> tuple[int, tuple[str, ...]]:
-    """Return (number of GPUs, their types) that a gres or tres text of Slurm lists.
+    """Return (number of GPUs, GPU types) that a gres or tres text of Slurm lists.
 
-    Examples: ``gpu:h100:8(S:0-1)`` in gres, ``gres/gpu:h100=16`` in tres. A tres text contains the
-    sum as well as the counts per type, so the two are not added.
+    Examples: ``gpu:h100:8(S:0-1)`` in gres, ``gres/gpu:h100=16`` in tres. A tres text contains both
+    the total and the counts per type, so the total is not added to the counts.
     """
     found = _GPUS.findall(text)
     total = sum(int(count) for kind, count in found if not kind)
@@ -38,68 +38,68 @@ def parse_gres_gpus(text: str) -> tuple[int, tuple[str, ...]]:
 
 
 @dataclass(slots=True)
-class _HostFacts:
-    """Numbers of GPUs, GPU types and numbers of cores of the hosts read so far."""
+class _HostHardware:
+    """GPU counts, GPU types and core counts of the hosts that were read so far."""
 
     gpus: dict[int, list[str]] = field(default_factory=dict)
-    """Hosts by number of GPUs."""
+    """Number of GPUs -> hosts with this number."""
     types: dict[str, None] = field(default_factory=dict)
     cores: dict[int, None] = field(default_factory=dict)
     first: dict[int, Span] = field(default_factory=dict)
-    """First position in the file of each number of GPUs."""
+    """Number of GPUs -> position in the file of the first host with this number."""
 
 
 def read_scontrol_nodes(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read Slurm nodes as hosts: their GPUs and cores, and those that are down.
+    """Read Slurm's list of hosts: host names, GPUs, cores, and the hosts that cannot run a job.
 
     The file has no racks.
     """
     reading = Reading(text, name, sink)
     root = read_document(reading)
-    if root is None or not root.wants(dict):
+    if root is None or not root.check_type(dict):
         return None
-    facts = _HostFacts()
+    facts = _HostHardware()
     groups = root.child("nodes") is None and root.child("sinfo") is not None
-    for host, entry in _group_entries(root) if groups else _host_entries(root):
-        reading.place(LocatedHost(host, (), None, entry.span))
-        _record_facts(host, entry, facts)
-        if _states(entry) & _GONE:
+    for host, entry in _sinfo_host_entries(root) if groups else _host_entries(root):
+        reading.add_host(LocatedHost(host, (), None, entry.span))
+        _record_hardware(host, entry, facts)
+        if _host_states(entry) & _GONE:
             reading.unavailable[host] = None
-    if not reading.hosts and reading.sound:
-        reading.refuse(
+    if not reading.hosts and reading.is_valid:
+        reading.report_error(
             "I02",
-            Finding("the file has no host names", "the list of nodes is empty"),
+            Finding("the file contains no hosts", "the list of nodes is empty"),
             reading.span(),
         )
-    return _without_cpu_hosts(reading, facts)
+    return _drop_hosts_without_gpus(reading, facts)
 
 
 def _host_entries(root: Node) -> Iterator[tuple[str, Node]]:
-    """Yield (host name, entry) for each entry of a list of hosts."""
+    """Yield (host name, entry) for each entry of the list ``nodes``."""
     for entry in root.items("nodes"):
-        if entry.wants(dict):
+        if entry.check_type(dict):
             yield entry.text("name", required=True), entry
 
 
-def _group_entries(root: Node) -> Iterator[tuple[str, Node]]:
-    """Yield (host name, entry of its group) for each host in groups of equal hosts.
+def _sinfo_host_entries(root: Node) -> Iterator[tuple[str, Node]]:
+    """Yield (host name, entry of its group) for each host in the groups of the list ``sinfo``.
 
-    A host is in one group per partition; only the first of its groups is used.
+    A host is in one group per partition; only its first group is used.
     """
     seen: set[str] = set()
     for entry in root.items("sinfo"):
-        nodes = entry.mapping("nodes") if entry.wants(dict) else None
+        nodes = entry.mapping("nodes") if entry.check_type(dict) else None
         for host in nodes.items("nodes") if nodes is not None else ():
-            if host.wants(str) and host.value not in seen:
+            if host.check_type(str) and host.value not in seen:
                 seen.add(host.value)
                 yield host.value, entry
 
 
-def _states(entry: Node) -> set[str]:
-    """Return the states of a host in upper case.
+def _host_states(entry: Node) -> set[str]:
+    """Return the states of a host, such as IDLE and DRAIN, in upper case.
 
-    Slurm 22.05 writes one word and a list of flags; later versions write a list of states. In an
-    entry for a group of hosts, the list is below the key ``node``.
+    Slurm 22.05 writes one word and a list of flags; later versions write a list of states. The
+    entry of a group of hosts has that list below the key ``node``.
     """
     found: set[str] = set()
     for value in (entry.child("state"), entry.child("state_flags"), entry.child("node")):
@@ -111,8 +111,8 @@ def _states(entry: Node) -> set[str]:
     return found
 
 
-def _record_facts(host: str, entry: Node, facts: _HostFacts) -> None:
-    """Record GPUs, GPU types and cores of ``host``."""
+def _record_hardware(host: str, entry: Node, facts: _HostHardware) -> None:
+    """Add the GPUs, GPU types and cores of ``host`` to ``facts``."""
     gres = entry.child("gres")
     words = entry.text("gres", "total") if gres and isinstance(gres.value, dict) else None
     text = entry.text("gres") if words is None else words
@@ -126,20 +126,23 @@ def _record_facts(host: str, entry: Node, facts: _HostFacts) -> None:
         facts.cores[sockets * cores] = None
 
 
-def _without_cpu_hosts(reading: Reading, facts: _HostFacts) -> Fragment | None:
+def _drop_hosts_without_gpus(reading: Reading, facts: _HostHardware) -> Fragment | None:
     """Return the content of the file without the hosts that have no GPUs.
 
-    Reports hosts with different numbers of GPUs (I03).
+    Reports an error if the other hosts have different numbers of GPUs (I03). If no host has GPUs,
+    all hosts are kept.
     """
     without = facts.gpus.pop(0, [])
     counts = sorted(facts.gpus)
     if len(counts) > 1:
-        parts = "; ".join(f"{count} on {some(facts.gpus[count])}" for count in counts[:3])
+        parts = "; ".join(
+            f"{count} on {summarize_names(facts.gpus[count])}" for count in counts[:3]
+        )
         finding = Finding(
             f"hosts have different numbers of GPUs: {parts}",
             help="PARC supports one node type per job: keep only hosts of one type in the file",
         )
-        reading.refuse("I03", finding, facts.first[counts[1]])
+        reading.report_error("I03", finding, facts.first[counts[1]])
     found = reading.fragment()
     if found is None:
         return None
@@ -149,14 +152,14 @@ def _without_cpu_hosts(reading: Reading, facts: _HostFacts) -> Fragment | None:
         return Fragment(found.hosts, found.unavailable, {}, {}, tuple(notes))
     if without:
         finding = Finding(
-            f"hosts without GPUs are left out: {some(without)}", f"{len(without)} hosts"
+            f"hosts without GPUs are left out: {summarize_names(without)}", f"{len(without)} hosts"
         )
-        reading.say("I04", finding, facts.first[0])
+        reading.report("I04", finding, facts.first[0])
     node: dict[str, object] = {"gpus_per_node": counts[0]}
     if len(facts.cores) == 1 and min(facts.cores) > 0:
         node["cpu_cores"] = min(facts.cores)
     if facts.types:
-        notes.append(f"GPU type in gres: {some(list(facts.types))}")
+        notes.append(f"GPU type in gres: {summarize_names(list(facts.types))}")
     # A set, because ``in`` runs once per host.
     dropped = set(without)
     hosts = tuple(host for host in found.hosts if host.name not in dropped)

@@ -1,4 +1,4 @@
-"""Readers of the two formats of Slurm's topology: topology.conf and topology.yaml.
+"""Readers of Slurm's two topology file formats: topology.conf and topology.yaml.
 
 topology.conf (tree and block) and ``scontrol show topology``
 (https://slurm.schedmd.com/topology.conf.html): keys are case-insensitive, ``#`` starts a comment,
@@ -19,7 +19,7 @@ from itertools import pairwise
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
-from parc.compiler.topology.readers.reader_state import Reading, some
+from parc.compiler.topology.readers.reader_state import Reading, summarize_names
 from parc.compiler.topology.readers.switch_tree import Switch, leaf_paths
 
 _PAIR = re.compile(r"(?<!\w)(\w{1,40})=(\S*)")
@@ -47,27 +47,27 @@ Entry = dict[str, KeyValue]
 
 
 def read_slurm_topology(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read racks from leaf switches or blocks, and tiers from the switches above the leaves."""
-    if is_yaml(text):
+    """Read a Slurm topology: racks from leaf switches or blocks, tiers from higher switches."""
+    if is_yaml_or_json(text):
         return read_topology_yaml(text, name, sink)
     return read_topology_conf(Reading(text, name, sink), {})
 
 
-def is_yaml(text: str) -> bool:
-    """Return True if the first line that is not a comment starts a YAML document or a list."""
+def is_yaml_or_json(text: str) -> bool:
+    """Return True if the first line of ``text`` after comments starts YAML or JSON."""
     lines = (line.strip() for line in text.splitlines())
     first = next((line for line in lines if line and not line.startswith("#")), "")
     return first == "---" or first.startswith(("- ", "--- ", "[", "{"))
 
 
 def read_topology_conf(reading: Reading, real_names: dict[str, str]) -> Fragment | None:
-    """Read topology.conf, the ``key=value`` format.
+    """Read topology.conf, a Slurm topology of ``key=value`` pairs.
 
     ``real_names`` maps names of switches and blocks in the file to the names to use instead.
     """
     switches: dict[str, Switch] = {}
     blocks: dict[str, Switch] = {}
-    for first, entry in _entries(reading):
+    for first, entry in _conf_entries(reading):
         if first == "switchname":
             _add_switch(entry, switches, reading)
         elif first == "blockname":
@@ -78,44 +78,49 @@ def read_topology_conf(reading: Reading, real_names: dict[str, str]) -> Fragment
         finding = Finding(
             "the file has both switches and blocks", "Slurm uses either switches or blocks"
         )
-        reading.refuse("I03", finding, next(iter(blocks.values())).span)
-    # Blocks have no switches above them, so each block is a path of its own.
+        reading.report_error("I03", finding, next(iter(blocks.values())).span)
+    # Blocks have no switches above them, so the path of a block has a single element.
     paths = leaf_paths(switches, reading) if switches else {block: (block,) for block in blocks}
     for leaf, path in paths.items():
         origin = switches.get(leaf) or blocks[leaf]
         named = tuple(real_names.get(part, part) for part in path)
         for host in origin.hosts:
-            reading.place(LocatedHost(host, named, None, origin.span))
-    if not reading.hosts and reading.sound:
-        reading.refuse("I02", "the file has no SwitchName or BlockName with Nodes", reading.span())
+            reading.add_host(LocatedHost(host, named, None, origin.span))
+    if not reading.hosts and reading.is_valid:
+        reading.report_error(
+            "I02", "the file has no SwitchName or BlockName with Nodes", reading.span()
+        )
     return reading.fragment()
 
 
-def real_names(text: str) -> dict[str, str]:
-    """Return the real name of every generated name in a file that topograph wrote.
+def read_real_names(text: str) -> dict[str, str]:
+    """Return the real names of switches and blocks, by generated name, in a file from topograph.
 
-    The real names are in comments such as ``# switch.1.1=leaf-1``.
+    They are in comments such as ``# switch.1.1=leaf-1``.
     """
     found = (_REAL_NAME.fullmatch(line) for line in text.splitlines())
     return {match[1]: match[2].strip() for match in found if match}
 
 
-def _entries(reading: Reading) -> Iterator[tuple[str, Entry]]:
-    """Yield (first key in lower case, values by key) of every entry; report other lines (I01)."""
+def _conf_entries(reading: Reading) -> Iterator[tuple[str, Entry]]:
+    """Yield (first key in lower case, values by key) for each entry of topology.conf.
+
+    Reports lines that are not an entry (I01).
+    """
     entry: Entry = {}
     for line in reading.lines():
         text = line.text.partition("#")[0].rstrip()
         # A backslash continues the entry on the next line.
         joined = text.endswith("\\")
-        _add_pairs(line.number, text.removesuffix("\\"), entry, reading)
+        _add_key_values(line.number, text.removesuffix("\\"), entry, reading)
         if entry and not joined:
-            yield from _checked_entry(entry, reading)
+            yield from _check_entry_keys(entry, reading)
             entry = {}
     if entry:
-        yield from _checked_entry(entry, reading)
+        yield from _check_entry_keys(entry, reading)
 
 
-def _add_pairs(number: int, text: str, entry: Entry, reading: Reading) -> None:
+def _add_key_values(number: int, text: str, entry: Entry, reading: Reading) -> None:
     end = 0
     for match in _PAIR.finditer(text):
         _report_other_text(number, text[end : match.start()], end, reading)
@@ -125,7 +130,7 @@ def _add_pairs(number: int, text: str, entry: Entry, reading: Reading) -> None:
         if match[1].lower() in entry:
             cause = Cause("", "first entry", entry[match[1].lower()].key_span)
             finding = Finding(f"duplicate key {match[1][:40]}", causes=(cause,))
-            reading.refuse("I01", finding, key_span)
+            reading.report_error("I01", finding, key_span)
         entry[match[1].lower()] = KeyValue(match[2], span, match[1], key_span)
     _report_other_text(number, text[end:], end, reading)
 
@@ -137,62 +142,65 @@ def _report_other_text(number: int, rest: str, start: int, reading: Reading) -> 
         finding = Finding(
             "this part of the line is not key=value", help="example: SwitchName=leaf1 Nodes=n[1-8]"
         )
-        reading.refuse("I01", finding, reading.span(number, column))
+        reading.report_error("I01", finding, reading.span(number, column))
 
 
-def _checked_entry(entry: Entry, reading: Reading) -> Iterator[tuple[str, Entry]]:
+def _check_entry_keys(entry: Entry, reading: Reading) -> Iterator[tuple[str, Entry]]:
     first = next(iter(entry))
     if first not in _KEYS:
         valid = "valid first keys: SwitchName, BlockName, BlockSizes"
         finding = Finding(f"{entry[first].key[:40]} is not the start of an entry", help=valid)
-        reading.refuse("I01", finding, entry[first].key_span)
+        reading.report_error("I01", finding, entry[first].key_span)
         return
     for key in entry.keys() - {first} - _KEYS[first]:
         finding = Finding(
-            f"key {entry[key].key[:40]} is ignored", "an entry of this type has no such key"
+            f"key {entry[key].key[:40]} is ignored",
+            f"a {entry[first].key[:40]} entry has no such key",
         )
-        reading.say("I04", finding, entry[key].key_span)
+        reading.report("I04", finding, entry[key].key_span)
     yield first, entry
 
 
 def _add_switch(entry: Entry, switches: dict[str, Switch], reading: Reading) -> None:
-    for name in reading.names(entry["switchname"].text, entry["switchname"].span):
+    for name in reading.expand_host_list(entry["switchname"].text, entry["switchname"].span):
         switch = Switch(name, entry["switchname"].span)
         if name in switches:
             _report_duplicate("switch", name, switches[name], switch.span, reading)
         elif "switches" in entry:
-            switch.children = reading.names(entry["switches"].text, entry["switches"].span)
+            switch.children = reading.expand_host_list(
+                entry["switches"].text, entry["switches"].span
+            )
         elif "nodes" in entry:
-            switch.hosts = reading.names(entry["nodes"].text, entry["nodes"].span)
+            switch.hosts = reading.expand_host_list(entry["nodes"].text, entry["nodes"].span)
         else:
             message = f"switch {name[:60]} has neither Nodes nor Switches"
-            reading.refuse("I02", Finding(message, "switch without hosts"), switch.span)
+            reading.report_error("I02", Finding(message, "switch without hosts"), switch.span)
         switches.setdefault(name, switch)
 
 
 def _add_block(entry: Entry, blocks: dict[str, Switch], reading: Reading) -> None:
-    for name in reading.names(entry["blockname"].text, entry["blockname"].span):
+    for name in reading.expand_host_list(entry["blockname"].text, entry["blockname"].span):
         block = Switch(name, entry["blockname"].span)
         if name in blocks:
             _report_duplicate("block", name, blocks[name], block.span, reading)
         elif "nodes" in entry:
-            block.hosts = reading.names(entry["nodes"].text, entry["nodes"].span)
+            block.hosts = reading.expand_host_list(entry["nodes"].text, entry["nodes"].span)
         else:
             message = f"block {name[:60]} has no Nodes"
-            reading.refuse("I02", Finding(message, "block without hosts"), block.span)
+            reading.report_error("I02", Finding(message, "block without hosts"), block.span)
         blocks.setdefault(name, block)
 
 
 def _report_duplicate(kind: str, name: str, first: Switch, span: Span, reading: Reading) -> None:
     cause = Cause("", "first entry", first.span)
     finding = Finding(f"duplicate {kind} {name[:60]}", "second entry", causes=(cause,))
-    reading.refuse("I03", finding, span)
+    reading.report_error("I03", finding, span)
 
 
 def _check_block_sizes(value: KeyValue, reading: Reading) -> None:
     """Report block sizes that Slurm rejects.
 
-    Each block size must be the previous one, multiplied by a power of two.
+    Each block size must be the previous block size times a power of two.
     """
     sizes = value.text.split(",")
     numbers = [int(size) for size in sizes if re.fullmatch(r"[0-9]{1,9}", size)]
@@ -201,7 +209,7 @@ def _check_block_sizes(value: KeyValue, reading: Reading) -> None:
             f"BlockSizes {value.text[:60]!r} is not a list of positive numbers",
             help="example: 18,36",
         )
-        reading.refuse("I01", finding, value.span)
+        reading.report_error("I01", finding, value.span)
         return
     for smaller, larger in pairwise(numbers):
         ratio = larger // smaller
@@ -211,7 +219,7 @@ def _check_block_sizes(value: KeyValue, reading: Reading) -> None:
                 label=f"{larger} / {smaller} = {larger / smaller:g}",
                 help=f"valid values after {smaller}: {smaller * 2}, {smaller * 4}, {smaller * 8}",
             )
-            reading.refuse("I03", finding, value.span)
+            reading.report_error("I03", finding, value.span)
 
 
 _GROUPS = {
@@ -219,13 +227,13 @@ _GROUPS = {
     "ring": ("rings", "ring"),
     "torus3d": ("toruses", "name"),
 }
-"""Key of the list of groups and key of the name of a group, by plugin without switches."""
+"""Topology plugin without switches -> (key of the list of groups, key of the name of a group)."""
 
 
 def read_topology_yaml(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read the racks of the default topology in topology.yaml, or of the first one.
+    """Read the racks of the default topology in topology.yaml; without a default, of the first.
 
-    A warning (I04) lists the other topologies.
+    A warning (I04) lists the topologies that are ignored.
     """
     reading = Reading(text, name, sink)
     root = read_document(reading)
@@ -234,31 +242,34 @@ def read_topology_yaml(text: str, name: str, sink: Sink) -> Fragment | None:
     chosen = _default_topology(root, reading)
     if chosen is not None:
         _read_topology(chosen, reading)
-        if not reading.hosts and reading.sound:
+        if not reading.hosts and reading.is_valid:
             message = f"topology {chosen.text('topology')[:60]} has no hosts"
-            reading.refuse(
+            reading.report_error(
                 "I02",
-                Finding(message, help="hosts are read from a tree or from blocks with nodes"),
+                Finding(
+                    message,
+                    help="PARC reads hosts from the nodes of a tree, blocks, rings or toruses",
+                ),
                 chosen.span,
             )
     return reading.fragment()
 
 
 def _default_topology(root: Node, reading: Reading) -> Node | None:
-    topologies = [entry for entry in root.items() if entry.wants(dict)]
+    topologies = [entry for entry in root.items() if entry.check_type(dict)]
     if not topologies:
-        reading.refuse("I02", "the file has no topologies", reading.span())
+        reading.report_error("I02", "the file has no topologies", reading.span())
         return None
     default = (one for one in topologies if one.value.get("cluster_default") is True)
     chosen = next(default, topologies[0])
     others = [one.text("topology") for one in topologies if one is not chosen]
     if others:
         finding = Finding(
-            f"other topologies are ignored: {some(others)}",
+            f"other topologies are ignored: {summarize_names(others)}",
             label=f"{chosen.text('topology')[:60]} is used",
-            help="racks are read from the topology with cluster_default, else from the first",
+            help="PARC reads the topology with cluster_default: true, or else the first topology",
         )
-        reading.say("I04", finding, chosen.span)
+        reading.report("I04", finding, chosen.span)
     return chosen
 
 
@@ -269,21 +280,21 @@ def _read_topology(chosen: Node, reading: Reading) -> None:
     for plugin, (listed, named) in _GROUPS.items():
         groups = chosen.mapping(plugin)
         for group in groups.items(listed) if groups is not None else ():
-            _read_group(group, group.text(named, required=True), reading)
+            _read_host_group(group, group.text(named, required=True), reading)
         if groups is not None and plugin in ("ring", "torus3d"):
             reading.notes.append(
                 f"each {plugin} becomes a rack; the order of the hosts inside it is not used"
             )
 
 
-def _read_group(group: Node, name: str, reading: Reading) -> None:
+def _read_host_group(group: Node, name: str, reading: Reading) -> None:
     for host in _host_names(group, reading):
-        reading.place(LocatedHost(host, (name,), None, group.span))
+        reading.add_host(LocatedHost(host, (name,), None, group.span))
 
 
 def _host_names(node: Node, reading: Reading) -> list[str]:
     found = node.child("nodes")
-    return reading.names(node.text("nodes"), found.span) if found is not None else []
+    return reading.expand_host_list(node.text("nodes"), found.span) if found is not None else []
 
 
 def _read_tree(tree: Node, reading: Reading) -> None:
@@ -293,13 +304,13 @@ def _read_tree(tree: Node, reading: Reading) -> None:
         children = entry.child("children")
         switch = Switch(name, entry.span)
         if children is not None:
-            switch.children = reading.names(entry.text("children"), children.span)
+            switch.children = reading.expand_host_list(entry.text("children"), children.span)
         switch.hosts = _host_names(entry, reading)
         known = switches.setdefault(name, switch)
         if known is not switch:
             cause = Cause("", "first entry", known.span)
             finding = Finding(f"duplicate switch {name[:60]}", causes=(cause,))
-            reading.refuse("I03", finding, entry.span)
+            reading.report_error("I03", finding, entry.span)
     for leaf, path in leaf_paths(switches, reading).items():
         for host in switches[leaf].hosts:
-            reading.place(LocatedHost(host, path, None, switches[leaf].span))
+            reading.add_host(LocatedHost(host, path, None, switches[leaf].span))

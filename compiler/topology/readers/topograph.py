@@ -1,8 +1,8 @@
-"""Reader of NVIDIA topograph: models (switches and blocks), Slurm output, and graph as JSON.
+"""Reader of the files of NVIDIA topograph: models, graphs as JSON, and topology.conf for Slurm.
 
 In https://github.com/NVIDIA/topograph, models are in tests/models and the graph is in pkg/topology.
-A model has switches as a list or a mapping, and hosts below ``capacity_blocks`` (older) or
-``blocks``.
+A model has switches, as a list or a mapping, and hosts below ``blocks`` (in older models
+``capacity_blocks``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
 from parc.compiler.topology.readers.reader_state import Reading
-from parc.compiler.topology.readers.slurm_topology import read_topology_conf, real_names
+from parc.compiler.topology.readers.slurm_topology import read_real_names, read_topology_conf
 from parc.compiler.topology.readers.switch_tree import Switch, leaf_paths
 
 _CONF = re.compile(r"^[ \t]*(SwitchName|BlockName)\s*=", re.IGNORECASE | re.MULTILINE)
@@ -22,44 +22,43 @@ _DOMAINS = ("accelerator", "domain", "level-0")
 
 
 def read_topograph(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read racks from leaf switches, tiers from the switches above them.
+    """Read hosts from a file of topograph: racks from leaf switches, tiers from higher switches.
 
     NVLink domains are read from labels.
     """
     reading = Reading(text, name, sink)
-    # This output has generated names (switch.1.1), and the real ones in comments.
+    # topograph's topology.conf has generated names (switch.1.1), and the real names in comments.
     if _CONF.search(text):
-        return read_topology_conf(reading, real_names(text))
+        return read_topology_conf(reading, read_real_names(text))
     root = read_document(reading)
-    if root is None or not root.wants(dict):
+    if root is None or not root.check_type(dict):
         return None
     if root.child("instances") is not None:
         _read_graph(root, reading)
     else:
         _read_model(root, reading)
-    if not reading.hosts and reading.sound:
+    if not reading.hosts and reading.is_valid:
         finding = Finding(
             "the file has no hosts",
-            help="hosts are read from instances, blocks and capacity_blocks",
+            help="PARC reads hosts from the keys instances, blocks and capacity_blocks",
         )
-        reading.refuse("I02", finding, reading.span())
+        reading.report_error("I02", finding, reading.span())
     return reading.fragment()
 
 
 def _read_graph(root: Node, reading: Reading) -> None:
     for entry in root.items("instances"):
-        if not entry.wants(dict):
+        if not entry.check_type(dict):
             continue
-        layers = [layer.value for layer in entry.items("network_layers") if layer.wants(str)]
+        layers = [layer.value for layer in entry.items("network_layers") if layer.check_type(str)]
         host = entry.text("id", required=True)
-        reading.place(LocatedHost(host, tuple(layers), _nvlink_domain(entry), entry.span))
+        reading.add_host(LocatedHost(host, tuple(layers), _nvlink_domain(entry), entry.span))
 
 
 def _nvlink_domain(entry: Node) -> str | None:
-    """Return the NVLink domain of an entry; None if it has none.
+    """Return the NVLink domain of an instance or a block; None if the entry has no domain.
 
-    It is read from a label, from an annotation, or, in old topograph models, from the key
-    ``nvlink``.
+    The domain is a label, an annotation or, in old topograph models, the value of ``nvlink``.
     """
     for labels in (entry.mapping("labels"), entry.mapping("annotations")):
         for key in sorted(labels.value) if labels is not None else ():
@@ -76,14 +75,14 @@ def _read_model(root: Node, reading: Reading) -> None:
     for name, entry in _switch_entries(root):
         switch = Switch(name, entry.span)
         listed = entry.items("switches", required=False)
-        switch.children = [child.value for child in listed if child.wants(str)]
+        switch.children = [child.value for child in listed if child.check_type(str)]
         for block in entry.items("capacity_blocks", required=False):
-            if block.wants(str):
+            if block.check_type(str):
                 leaf_of_block[block.value] = name
         if switches.setdefault(name, switch) is not switch:
             cause = Cause("", "first entry", switches[name].span)
             finding = Finding(f"duplicate switch {name[:60]}", causes=(cause,))
-            reading.refuse("I03", finding, entry.span)
+            reading.report_error("I03", finding, entry.span)
     blocks = _read_blocks(root, leaf_of_block, reading)
     for leaf, hosts, _ in blocks:
         switches.setdefault(leaf, Switch(leaf, reading.span())).hosts += hosts
@@ -92,11 +91,11 @@ def _read_model(root: Node, reading: Reading) -> None:
     for leaf, hosts, block in blocks:
         domain = _nvlink_domain(block)
         for host in hosts:
-            reading.place(LocatedHost(host, paths.get(leaf, (leaf,)), domain, block.span))
+            reading.add_host(LocatedHost(host, paths.get(leaf, (leaf,)), domain, block.span))
 
 
 def _with_leaves(switches: dict[str, Switch]) -> dict[str, Switch]:
-    """Add the leaf switches that a topograph model lists only as children, without an entry."""
+    """Add entries for switches that a topograph model lists only as children of other switches."""
     for switch in list(switches.values()):
         for child in switch.children:
             switches.setdefault(child, Switch(child, switch.span))
@@ -106,30 +105,32 @@ def _with_leaves(switches: dict[str, Switch]) -> dict[str, Switch]:
 def _switch_entries(root: Node) -> list[tuple[str, Node]]:
     found = root.child("switches")
     if found is None:
-        root.lacks("switches")
+        root.report_missing("switches")
         return []
     if isinstance(found.value, dict):
         entries = [(str(key), found.child(str(key))) for key in found.value]
-        return [(key, entry) for key, entry in entries if entry is not None and entry.wants(dict)]
-    listed = [entry for entry in found.items() if entry.wants(dict)]
+        return [
+            (key, entry) for key, entry in entries if entry is not None and entry.check_type(dict)
+        ]
+    listed = [entry for entry in found.items() if entry.check_type(dict)]
     return [(entry.text("name", required=True), entry) for entry in listed]
 
 
 def _read_blocks(
     root: Node, leaf_of_block: dict[str, str], reading: Reading
 ) -> list[tuple[str, list[str], Node]]:
-    """Return (leaf, host names, entry) of every block; report a block without a switch (I02)."""
+    """Return (leaf switch, host names, entry) of every block; report a missing switch (I02)."""
     found = []
     entries = root.items("blocks", required=False) + root.items("capacity_blocks", required=False)
     for entry in entries:
-        if not entry.wants(dict):
+        if not entry.check_type(dict):
             continue
         leaf = entry.text("switch") or leaf_of_block.get(entry.text("name"), "")
         if not leaf:
             finding = Finding(f"block {entry.text('name')[:60]} has no switch")
-            reading.refuse("I02", finding, entry.span)
+            reading.report_error("I02", finding, entry.span)
             continue
-        nodes = [node for node in entry.items("nodes") if node.wants(str)]
-        hosts = [host for node in nodes for host in reading.names(node.value, node.span)]
+        nodes = [node for node in entry.items("nodes") if node.check_type(str)]
+        hosts = [host for node in nodes for host in reading.expand_host_list(node.value, node.span)]
         found.append((leaf, hosts, entry))
     return found

@@ -15,7 +15,7 @@ from parc.backends.megatron.arguments.extra_arguments import spec_fields_of_flag
 from parc.backends.shared.field_table import flag_table
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import AnyPlan
-from parc.compiler.spec.schema import fields
+from parc.compiler.spec.schema import all_fields
 from tests.backends.megatron.boundaries import DENSE, ROUTED
 from tests.compiled import changed, planned
 
@@ -152,7 +152,7 @@ def test_free_flags_affect_neither_model_nor_layout_except_custom_layers() -> No
 
 def test_a_flag_of_the_plan_is_rejected_with_the_spec_field_that_determines_it() -> None:
     named = {name for row in flag_table(PACKAGE).rows for name in spec_fields_of_flag(row)}
-    assert named <= {"model", *fields()}
+    assert named <= {"model", *all_fields()}
     _, sink = plan(DENSE, {"launch.args": ["--clip-grad", "0.5"]})
     found = next(d for d in sink.diagnostics if d.code == "PARC-F02")
     assert (

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from parc.compiler.cost.serving.stages import stage_caches, stage_splits
 from parc.compiler.ir import ServingLayout
-from parc.compiler.ir.serving import even_stages
+from parc.compiler.ir.serving import split_layers_evenly
 from tests.search.serving_specs import problem_of, spec
 
 GIB = 2**30
@@ -58,13 +58,13 @@ def test_stages_in_the_middle_hold_no_vocabulary() -> None:
     ],
 )
 def test_the_even_split_is_that_of_vllm(layers: int, pp: int, stages: tuple[int, ...]) -> None:
-    assert even_stages(layers, pp, "before_last") == stages
+    assert split_layers_evenly(layers, pp, "before_last") == stages
 
 
 def test_the_engine_declares_which_stages_get_the_remaining_layers() -> None:
-    assert even_stages(11, 4, "first") == (3, 3, 3, 2)
-    assert even_stages(10, 4, "first") == (3, 3, 2, 2)
-    assert even_stages(10, 4, "before_last") == (2, 3, 3, 2)
+    assert split_layers_evenly(11, 4, "first") == (3, 3, 3, 2)
+    assert split_layers_evenly(10, 4, "first") == (3, 3, 2, 2)
+    assert split_layers_evenly(10, 4, "before_last") == (2, 3, 3, 2)
 
 
 @given(layers=st.integers(1, 200), pp=st.integers(1, 32))
@@ -72,7 +72,7 @@ def test_every_split_holds_every_layer_once_and_no_stage_is_empty(layers: int, p
     if pp > layers:
         return
     splits = stage_splits(layers, pp, "before_last")
-    assert splits[0] == even_stages(layers, pp, "before_last")
+    assert splits[0] == split_layers_evenly(layers, pp, "before_last")
     for split in splits:
         assert sum(split) == layers
         assert len(split) == pp

@@ -30,8 +30,8 @@ def test_a_framework_is_evaluated_with_the_row_of_its_stack() -> None:
 
 def test_efficiency_rows_of_a_backend_replace_those_of_the_catalog() -> None:
     own = KernelStack("torch-native", {"hopper": OWN})
-    assert own.row(generation("hopper")) == OWN
-    assert own.row(generation("ampere")) == efficiency_row("ampere/torch-native")
+    assert own.efficiency_for(generation("hopper")) == OWN
+    assert own.efficiency_for(generation("ampere")) == efficiency_row("ampere/torch-native")
 
 
 def test_a_stack_without_a_row_is_rejected(

@@ -79,7 +79,7 @@ class Minserve:
     def mesh(self, layout: ServingLayout) -> Mesh:
         """Return the mesh: rank = dp TP + tp in an engine, and engines in sequence."""
         sizes = {"tp": layout.tp, "cp": layout.pcp, "pp": layout.pp, "dp": layout.dp}
-        return Mesh.of((*sizes.items(), ("replica", layout.replicas)))
+        return Mesh.from_sizes((*sizes.items(), ("replica", layout.replicas)))
 
     def group_families(
         self, problem: ServingProblem, layout: ServingLayout

@@ -25,7 +25,7 @@ def lint(script: Script, options: LintOptions, sink: ScriptSink) -> list[Skipped
     if not flags or sink.diagnostics:
         return []
     # No finding is derived from a flag that runs of the script may lack, or set to other values.
-    sure = {flag.name: flag for flag in script.sure(flags) if not _is_dynamic(flag)}
+    sure = {flag.name: flag for flag in script.sure_flags(flags) if not _is_dynamic(flag)}
     spans = {field: sure[name].word.span for name, field in TABLE.fields.items() if name in sure}
     sink.locate(spans, TABLE.flag_by_spec_field(), flags[0].word.span)
     if not sure.keys() >= set(DEGREES.values()):

@@ -45,9 +45,9 @@ def read_minserve(text: str, name: str, sink: Sink) -> Fragment | None:
     """Return the fragment of a script or command; None after an error."""
     reading = Reading(text, name, sink)
     read_words(shell_words(text, name), reading)
-    if not reading.spec and reading.sound:
+    if not reading.spec and reading.is_valid:
         finding = Finding("this file has no flag of Minserve", help="such as --tensor-parallel 8")
-        reading.refuse("I02", finding, reading.span())
+        reading.report_error("I02", finding, reading.span())
     return reading.fragment()
 
 

@@ -1,7 +1,7 @@
-"""Spec fields on which no layout and no emitted file depends, whatever the targets are.
+"""Spec fields that no layout and no emitted file depends on, for any target.
 
-``parc explain FIELD`` prints the reasons. Fields that a single framework or engine does not use are
-in ``without_effect.yaml`` of its backend.
+``parc explain FIELD`` prints the reasons. Fields that only one framework or engine does not use are
+listed in ``without_effect.yaml`` of its backend.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LABELS: dict[str, str] = {
     **dict.fromkeys(("model.source", "cluster.source"), "the origin of the numbers"),
     **{f"cluster.{part}.source": "the origin of the numbers" for part in ("gpu", "node", "fabric")},
 }
-"""Field -> what it is. Some targets print it."""
+"""Spec field -> its purpose. Some targets print these fields."""
 
 _RACKS = "services are placed so that the fewest engines span racks, whatever the links above are"
 _TRAINING_HOSTS = "only training plans order the ranks of a host by NUMA node and NIC"
@@ -28,4 +28,4 @@ UNUSED_IN_SERVICES: dict[str, str] = {
     "cluster.node.host_memory": "only training plans offload state to host memory",
     "launch.kubernetes.max_restarts": "the pods of an engine restart without a limit",
 }
-"""Field -> why no plan of a serving job depends on it."""
+"""Spec field -> reason why no plan of a serving job depends on it."""

@@ -8,15 +8,15 @@ from collections.abc import Iterable
 from parc.backends.base import Engine
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.evaluate.evaluate_service import (
+    choose_best_stage_split,
     evaluate_service,
-    missed_limit,
+    first_missed_limit,
     rank_services,
-    with_best_stages,
 )
 from parc.compiler.evaluate.service_rules import service_rules
 from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem, ServingSearch
 from parc.compiler.ir.serving_plan import ServingCandidate, ServingRule
-from parc.compiler.search.enumerate_services import enumerate_services
+from parc.compiler.search.enumerate_serving_layouts import enumerate_serving_layouts
 
 REFINED = 24
 """Number of best candidates for which other pipeline stage splits are evaluated too."""
@@ -27,16 +27,16 @@ MAX_EXAMINED = 512
 start of the enumeration, and this many from the end."""
 
 
-def search_services(
+def search_serving_layouts(
     problem: ServingProblem, engine: Engine, sink: Sink
 ) -> tuple[ServingEstimate, ServingSearch] | None:
-    """Return the best estimate and a record of the search; None after a diagnostic.
+    """Return (estimate of the best layout, record of the search); None after a diagnostic.
 
-    A layout that is no candidate is counted under the first rule or limit that it violates. Of
-    layouts within 3 % of the best, the simplest comes first (see ``rank_services``).
+    Each rejected layout is counted under the first rule or limit that it violates. Of layouts
+    within 3 % of the best, the simplest is chosen (see ``rank_services``).
     """
     rules = service_rules(problem, engine)
-    layouts = tuple(enumerate_services(problem, engine))
+    layouts = tuple(enumerate_serving_layouts(problem, engine))
     dropped: Counter[str] = Counter()
     valid: list[ServingEstimate] = []
     too_slow: list[tuple[str, ServingEstimate]] = []
@@ -44,7 +44,7 @@ def search_services(
         broken = next((rule.code for rule in rules if rule.broken(problem, layout)), None)
         found = None if broken else evaluate_service(problem, layout)
         # A layout whose rules hold may still be too slow for the limits of the goals.
-        broken = broken or (missed_limit(problem, found) if found else None)
+        broken = broken or (first_missed_limit(problem, found) if found else None)
         if found is not None and broken is None:
             valid.append(found)
             continue
@@ -60,7 +60,7 @@ def search_services(
     search = ServingSearch(
         enumerated=len(layouts),
         dropped=tuple(sorted(dropped.items())),
-        ranked=tuple(map(ServingCandidate.of, order[:KEPT])),
+        ranked=tuple(map(ServingCandidate.from_estimate, order[:KEPT])),
         rejected=tuple(_best_of_other_tp(order)),
     )
     return order[0], search
@@ -69,22 +69,25 @@ def search_services(
 def _with_best_stages(
     problem: ServingProblem, best: list[ServingEstimate]
 ) -> list[ServingEstimate]:
-    """Return each estimate with its best stage split if that meets the limits, else unchanged."""
+    """Return each estimate with its best stage split.
+
+    An estimate is returned unchanged if it would miss a limit with that split.
+    """
     found = []
     for even in best:
-        split = with_best_stages(problem, even)
-        found.append(even if missed_limit(problem, split) else split)
+        split = choose_best_stage_split(problem, even)
+        found.append(even if first_missed_limit(problem, split) else split)
     return found
 
 
 def _best_of_other_tp(order: list[ServingEstimate]) -> list[ServingCandidate]:
-    """Return the best candidate for each tensor-parallel size except that of the chosen layout."""
+    """Return the best candidate of each tensor-parallel size except that of the chosen layout."""
     best: dict[int, ServingEstimate] = {}
     for found in order:
         best.setdefault(found.layout.tp, found)
     # Reports compare these candidates with the chosen layout, for example in V30.
     del best[order[0].layout.tp]
-    return [ServingCandidate.of(best[tp]) for tp in sorted(best)]
+    return [ServingCandidate.from_estimate(best[tp]) for tp in sorted(best)]
 
 
 def _explain_empty_search(
@@ -95,8 +98,8 @@ def _explain_empty_search(
 ) -> None:
     """Report why no layout is valid.
 
-    The finding is G03 if layouts fit into memory but miss a limit of the goals, G01 if no layout
-    was enumerated, and otherwise the rules that the layouts violate.
+    If layouts fit into memory but miss a limit of the goals, the limits are reported (G03). If no
+    layout was enumerated, this is reported (G01). Otherwise the violated rules are reported.
     """
     rules, layouts = searched
     if too_slow:
@@ -126,10 +129,11 @@ def _explain_violated_rules(
     layouts: Iterable[ServingLayout],
     sink: Sink,
 ) -> None:
-    """Report the rules that all layouts violate, or else those that the closest layout violates.
+    """Report the rules that all layouts violate; if there are none, those of the closest layout.
 
-    The closest layout violates the fewest rules. On a tie, it exceeds the available GPUs by the
-    least; on a further tie, it uses the most GPUs, because it then has the most memory.
+    The closest layout violates the fewest rules. Of several such layouts, it is the one that
+    exceeds the available GPUs by the least, and then the one with the most GPUs, because it has the
+    most memory.
     """
     engines, gpus = problem.pins.replicas or 1, problem.cluster.gpus
 
@@ -151,7 +155,7 @@ def _violated_rules(
 ) -> list[ServingRule]:
     """Return the rules that ``layout`` violates.
 
-    The memory rules (V01, V02) are checked only if ``layout`` violates no other rule.
+    The rules about memory (V01, V02) are checked only if ``layout`` violates no other rule.
     """
     found: list[ServingRule] = []
     for rule in rules:
@@ -178,7 +182,7 @@ def _no_layout_finding(problem: ServingProblem) -> Finding:
 
 
 def _missed_limits_finding(problem: ServingProblem, found: list[ServingEstimate]) -> Finding:
-    """Return a finding with the best value that any layout reaches for each limit."""
+    """Return a finding that lists, for each limit, the best value that any layout reaches."""
     ttft = min(found, key=lambda one: one.ttft_seconds)
     tpot = min(found, key=lambda one: one.tpot_seconds)
     served = max(one.requests_per_second for one in found)

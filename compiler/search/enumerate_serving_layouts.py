@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from parc.backends.base import Engine
 from parc.compiler.ir import ServingLayout, ServingProblem
-from parc.compiler.ir.problem import allowed
+from parc.compiler.ir.problem import is_size_allowed
 
 MOST_STAGES = 16
 """Largest number of pipeline stages that is tried."""
@@ -15,8 +15,8 @@ PREFILL_CONTEXT_SIZES = (1, 2, 4, 8)
 """Prefill context-parallel sizes that are tried if the spec does not fix one."""
 
 
-def enumerate_services(problem: ServingProblem, engine: Engine) -> Iterator[ServingLayout]:
-    """Yield the layouts of one engine to try, tp in the outermost loop and each axis ascending.
+def enumerate_serving_layouts(problem: ServingProblem, engine: Engine) -> Iterator[ServingLayout]:
+    """Yield the serving layouts to try, ordered by tp first; sizes ascend on each axis.
 
     ``replicas`` is 1 unless the spec fixes it.
     """
@@ -26,9 +26,9 @@ def enumerate_services(problem: ServingProblem, engine: Engine) -> Iterator[Serv
 
 
 def _enumerate_meshes(problem: ServingProblem) -> Iterator[ServingLayout]:
-    """Yield a layout for each combination of tp, pcp, pp and dp that the GPUs allow.
+    """Yield a layout for each combination of tp, pcp, pp and dp that the GPUs are enough for.
 
-    All other axes have the value of the spec, or 1.
+    The sizes of all other axes are those of the spec, or 1 if the spec does not fix them.
     """
     prompts = (
         (tp, pcp)
@@ -42,15 +42,15 @@ def _enumerate_meshes(problem: ServingProblem) -> Iterator[ServingLayout]:
 
 
 def _tensor_parallel_sizes(problem: ServingProblem) -> list[int]:
-    """Return the tensor-parallel sizes to try: tp of the spec, or the divisors of the heads.
+    """Return the tensor-parallel sizes to try, within ``goals.limits``.
 
-    Sizes outside ``goals.limits`` are left out.
+    They are the divisors of the number of attention heads unless the spec fixes tp.
     """
     heads = problem.model.attention.heads
     most = problem.cluster.gpus // (problem.pins.pcp or 1)
     pinned = problem.pins.tp
     degrees = [n for n in range(1, min(heads, most) + 1) if heads % n == 0]
-    return _drop_forbidden(problem, "tp", [pinned] if pinned else degrees)
+    return _sizes_within_limits(problem, "tp", [pinned] if pinned else degrees)
 
 
 def _pipeline_parallel_sizes(problem: ServingProblem, gpus: int) -> list[int]:
@@ -60,29 +60,32 @@ def _pipeline_parallel_sizes(problem: ServingProblem, gpus: int) -> list[int]:
     if pinned is None and stages is not None:
         pinned = len(stages)
     most = min(problem.cluster.gpus // gpus, problem.model.layers, MOST_STAGES)
-    return _drop_forbidden(problem, "pp", [pinned] if pinned else list(range(1, max(most, 1) + 1)))
+    return _sizes_within_limits(
+        problem, "pp", [pinned] if pinned else list(range(1, max(most, 1) + 1))
+    )
 
 
 def _data_parallel_sizes(problem: ServingProblem, stage_gpus: int, pp: int) -> list[int]:
-    """Return the data-parallel sizes to try with ``stage_gpus`` GPUs per stage and rank.
+    """Return the data-parallel sizes to try.
 
-    For a dense model only 1 is tried, because copies of a dense model run as separate replicas.
+    One stage of one data-parallel rank uses ``stage_gpus`` GPUs. For a dense model only size 1 is
+    tried, because copies of a dense model run as separate replicas.
     """
     if problem.pins.dp is not None:
-        return _drop_forbidden(problem, "dp", [problem.pins.dp])
+        return _sizes_within_limits(problem, "dp", [problem.pins.dp])
     experts, most = problem.model.experts, 1
     # Data-parallel ranks of one engine share the experts; without experts they share nothing.
     if experts is not None:
         # Each GPU of a stage stores a whole expert, or at least one column of each.
         shares = max(experts.count + (problem.pins.redundant_experts or 0), experts.size)
         most = min(problem.cluster.gpus // (stage_gpus * pp), shares // stage_gpus)
-    return _drop_forbidden(problem, "dp", list(range(1, max(most, 1) + 1)))
+    return _sizes_within_limits(problem, "dp", list(range(1, max(most, 1) + 1)))
 
 
 def _build_layout(problem: ServingProblem, degrees: tuple[int, int, int, int]) -> ServingLayout:
-    """Return the layout with ``degrees`` (tp, pp, dp, pcp).
+    """Return the layout with the parallel sizes ``degrees``, which are (tp, pp, dp, pcp).
 
-    All other axes have the value of the spec, or 1.
+    The sizes of all other axes are those of the spec, or 1 if the spec does not fix them.
     """
     (tp, pp, dp, pcp), pins = degrees, problem.pins
     return ServingLayout(
@@ -104,9 +107,9 @@ def _prefill_context_sizes(problem: ServingProblem, tp: int) -> list[int]:
     """
     pinned = problem.pins.pcp
     if pinned is not None:
-        return _drop_forbidden(problem, "pcp", [pinned])
+        return _sizes_within_limits(problem, "pcp", [pinned])
     most = problem.cluster.gpus // tp if problem.model.attention.latent else 1
-    return _drop_forbidden(
+    return _sizes_within_limits(
         problem, "pcp", [one for one in PREFILL_CONTEXT_SIZES if one <= max(most, 1)]
     )
 
@@ -114,20 +117,20 @@ def _prefill_context_sizes(problem: ServingProblem, tp: int) -> list[int]:
 def _with_decode_context_sizes(
     problem: ServingProblem, engine: Engine, layout: ServingLayout
 ) -> Iterator[ServingLayout]:
-    """Yield ``layout`` with each decode context-parallel size to try.
+    """Yield a copy of ``layout`` for each decode context-parallel size (dcp) to try.
 
-    These are dcp of the spec, or all sizes that the engine supports.
+    The sizes are all those that the engine supports unless the spec fixes dcp.
     """
     pinned = problem.pins.dcp
     valid = engine.decode_context_sizes(problem.model, layout) if pinned is None else (pinned,)
-    for dcp in _drop_forbidden(problem, "dcp", list(valid)):
-        yield replace(layout, dcp=dcp)
+    for dcp in _sizes_within_limits(problem, "dcp", list(valid)):
+        yield layout if dcp == layout.dcp else replace(layout, dcp=dcp)
 
 
 def _with_expert_parallel_sizes(
     problem: ServingProblem, engine: Engine, plain: ServingLayout
 ) -> Iterator[ServingLayout]:
-    """Yield the layout ``plain`` with each expert-parallel size that the spec allows."""
+    """Yield a copy of the layout ``plain`` for each expert-parallel size that the spec allows."""
     pins = problem.pins
     valid = engine.expert_parallel_sizes(plain)
     if pins.ep == "off":
@@ -138,10 +141,11 @@ def _with_expert_parallel_sizes(
         degrees = valid[-1:]  # the largest size: the engine shards experts over all ranks
     else:
         degrees = valid if problem.model.experts else (1,)
-    for ep in _drop_forbidden(problem, "ep", list(degrees)):
-        yield replace(plain, ep=ep)
+    for ep in _sizes_within_limits(problem, "ep", list(degrees)):
+        yield plain if ep == plain.ep else replace(plain, ep=ep)
 
 
-def _drop_forbidden(problem: ServingProblem, axis: str, degrees: list[int]) -> list[int]:
-    """Return the members of ``degrees`` that ``goals.limits`` allows for ``axis``."""
-    return [degree for degree in degrees if allowed(problem.goals.limits, axis, degree)]
+def _sizes_within_limits(problem: ServingProblem, axis: str, degrees: list[int]) -> list[int]:
+    """Return those of the sizes ``degrees`` that ``goals.limits`` allows for ``axis``."""
+    limits = problem.goals.limits
+    return [one for one in degrees if is_size_allowed(limits, axis, one)] if limits else degrees

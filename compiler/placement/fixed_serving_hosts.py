@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from parc.backends.base import Engine
 from parc.compiler.cost.serving.stages import stage_caches, stage_layers
 from parc.compiler.cost.serving.traffic import estimate_serving
-from parc.compiler.evaluate.service_rules import limit_service, service_rules
+from parc.compiler.evaluate.service_rules import engine_request_limits, service_rules
 from parc.compiler.ir import ServingLayout, ServingPlan, ServingProblem, ServingSearch
 from parc.compiler.ir.serving_plan import ServingCandidate
 from parc.compiler.placement.place_service import place_service
 
 
-def adopt_service(
+def serving_plan_on_hosts(
     problem: ServingProblem, engine: Engine, layout: ServingLayout, hosts: Sequence[str]
 ) -> ServingPlan | None:
-    """Return the serving plan that runs ``layout`` on ``hosts``, which are listed by node rank.
+    """Return the serving plan that runs ``layout`` on ``hosts``, one host per node rank.
 
-    Returns None if the layout breaks a rule of the problem, its pipeline stages do not contain
-    every layer of the model exactly once, or a host is not usable.
+    None if the layout breaks a rule of the problem, if its pipeline stages do not contain every
+    layer of the model exactly once, or if a host is not usable.
     """
     available = {host.name: host for host in problem.cluster.hosts}
     stages = stage_layers(problem, layout)
@@ -30,7 +30,7 @@ def adopt_service(
         return None
     service = problem.service
     found = estimate_serving(problem.model, problem.cluster, service.setup, layout, service.traffic)
-    limits = limit_service(problem, layout)
+    limits = engine_request_limits(problem, layout)
     return ServingPlan(
         problem,
         layout,
@@ -38,5 +38,5 @@ def adopt_service(
         stage_caches(problem, layout, limits.max_model_len),
         found,
         place_service(problem, engine, layout, [available[name] for name in hosts]),
-        ServingSearch(1, (), (ServingCandidate.of(found),), ()),
+        ServingSearch(1, (), (ServingCandidate.from_estimate(found),), ()),
     )
