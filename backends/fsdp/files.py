@@ -32,8 +32,8 @@ def fsdp_files(plan: Plan) -> tuple[Artifact, ...]:
 def config_json(plan: Plan) -> str:
     """Return the text of ``fsdp/config.json``.
 
-    The file contains the sizes of the model only if model.py is emitted, because no other program
-    reads them.
+    The file contains the sizes of the model only if PARC emits model.py, the only program that
+    reads the sizes.
     """
     problem = plan.problem
     version = problem.version("fsdp")

@@ -24,7 +24,7 @@ def always_violated_rule(code: str, paths: tuple[str, ...], finding: Finding) ->
 
 
 def experts_of(problem: Problem) -> Experts:
-    """Return the experts of the model; only rules for models with experts call this function.
+    """Return the experts of the model of ``problem``.
 
     Raises:
         ValueError: the model has no experts.

@@ -141,7 +141,7 @@ context parallelism and without a pipeline, so that no spec requests them by the
 def strategy_rules(framework: str, supported: Mapping[str, str]) -> tuple[Rule, ...]:
     """Return one rule (E08) per parallelism strategy that ``framework`` does not support.
 
-    The keys of ``supported`` are the names of the strategies that it supports.
+    The keys of ``supported`` are the names of the strategies that the framework supports.
     """
     return tuple(_unsupported_rules(framework, supported))
 

@@ -64,10 +64,10 @@ def extra_directive(text: str) -> str:
 
 
 def _segment_value(plan: AnyPlan, version: tuple[int, ...]) -> str | None:
-    """Return the value of ``--segment``, the number of hosts per segment; None to omit it.
+    """Return the value of ``--segment``, the number of hosts per segment; None to omit the option.
 
-    It is omitted if segments have no effect or the version of Slurm cannot combine them with named
-    hosts.
+    The option is omitted if segments have no effect, or if this version of Slurm does not accept it
+    together with named hosts.
     """
     named, size = plan.problem.cluster.named, hosts_per_segment(plan)
     # A segment of one host has no effect, except that Slurm then accepts any host list.

@@ -108,9 +108,9 @@ def checkpoint_folder(problem: Problem, layout: Layout) -> str | None:
 
 
 def reshard_after_forward(problem: Problem, layout: Layout) -> str:
-    """Return torchtitan's value of this setting: "always" for ZeRO-3, "never" for ZeRO-2.
+    """Return "always" or "never", the time at which torchtitan frees gathered weights.
 
-    ZeRO-2 keeps the gathered weights after the forward pass.
+    "always" is after each forward pass (ZeRO-3); with "never", the weights stay gathered (ZeRO-2).
     """
     return "always" if layout.zero_stage == 3 else "never"
 

@@ -58,8 +58,8 @@ def _iterate_arguments(plan: ServingPlan) -> Iterator[Argument]:
 def engine_command_words(plan: ServingPlan, executor: str) -> tuple[str, ...]:
     """Return the checkpoint and all flags of the command that starts an engine.
 
-    ``executor`` is vLLM's name for the mechanism that starts the workers, such as ``ray``; it
-    replaces the executor of the plan.
+    ``executor`` is vLLM's name for the mechanism that starts the workers, such as ``ray``; this
+    value replaces the executor of the plan.
     """
     own = [one for one in shared_arguments(plan) if one.flag != EXECUTOR]
     words = [word for one in own for word in one.words]

@@ -53,11 +53,11 @@ def _explain_stage_without_experts(problem: ServingProblem, layout: ServingLayou
     parts = enumerate(_pattern_per_stage(problem, layout))
     number, part = next((number, part) for number, part in parts if "E" not in part)
     return Finding(
-        f"stage {number} has no routed layer, which vLLM's class for this pattern requires",
+        f"stage {number} has no layer with experts, which vLLM requires for layer patterns",
         label=f"this stage has layers {part} of {problem.model.pattern}",
         help="vLLM fails with: assert example_moe is not None",
         fix="layout.pp: 1",
-        causes=(Cause("model.pattern", "E in the pattern is a routed layer"),),
+        causes=(Cause("model.pattern", "E in the pattern is a layer with experts"),),
         targets=TARGETS,
     )
 
