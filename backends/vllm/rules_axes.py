@@ -127,7 +127,7 @@ def _find_grouped_query_fault(
 ) -> tuple[str, str] | None:
     """Return (vLLM's message, numbers) if dcp is invalid with grouped queries, else None.
 
-    Only ranks with copies of the same key-value head can split its cache.
+    Only ranks with copies of the same key-value head can split the cache of this head.
     """
     attention, tp, dcp = problem.model.attention, layout.tp, layout.dcp
     if attention.latent is not None:

@@ -73,7 +73,10 @@ def _splits_vocabulary_unevenly(problem: ServingProblem, layout: ServingLayout) 
 def _split_tensors(
     problem: ServingProblem, layout: ServingLayout
 ) -> Iterator[tuple[str, str, int, int]]:
-    """Yield (spec path, name, width, ranks) of each split tensor; ``ranks`` share the width."""
+    """Yield (spec path, name, width, ranks) of each tensor that is split over several ranks.
+
+    ``ranks`` is the number of ranks that share the width.
+    """
     model = problem.model
     if model.ffn.size and model.dense_layers:
         yield "model.ffn", "MLP", model.ffn.size, layout.tp
@@ -88,8 +91,8 @@ def _quantized_tensors(
 ) -> Iterator[tuple[str, str, int, int]]:
     """Yield (spec path, name, width, ranks) of each split tensor with quantized weights.
 
-    A number of ``ranks`` share the width. Attention is not included, because each of its heads
-    consists of whole blocks, groups of weights with a common scale.
+    ``ranks`` is the number of ranks that share the width. Attention is not included, because each
+    of its heads consists of whole blocks, which are groups of weights with a common scale.
     """
     yield from _split_tensors(problem, layout)
     linear = problem.model.linear
