@@ -1,8 +1,8 @@
 """Protocols that backends implement.
 
-A backend emits the files of one target. A framework is a backend whose rank order and rules bind
-the layout of training jobs; an engine is the counterpart for serving jobs. The protocols of both
-combine smaller protocols, so that each can be read, implemented and tested separately.
+A backend emits the files of one target. A framework is a backend whose rank order and rules
+determine the layout of training jobs; an engine is the counterpart for serving jobs. The protocols
+of both combine smaller protocols, so that each can be read, implemented and tested separately.
 ``backends/plugins.py`` checks that a plugin has all members.
 """
 
@@ -170,7 +170,7 @@ class CostTraits(Protocol):
 
 
 class Framework(Backend, LayoutRules, ProcessGroups, Launch, CostTraits, Protocol):
-    """A backend whose rank order and rules bind the layout of training jobs."""
+    """A backend whose rank order and rules determine the layout of training jobs."""
 
     default_version: str
     """Version that is used if the spec sets none: the newest released one."""
@@ -273,7 +273,7 @@ class ServingLaunch(Protocol):
 
 
 class Engine(ServingBackend, EngineTraits, ServingRules, ServingGroups, ServingLaunch, Protocol):
-    """A serving backend whose rank order and rules bind the layout of serving jobs."""
+    """A serving backend whose rank order and rules determine the layout of serving jobs."""
 
     default_version: str
     """Version that is used if the spec sets none: the newest released one."""

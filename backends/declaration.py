@@ -13,10 +13,10 @@ JobKind = Literal["train", "serve"]
 
 @dataclass(frozen=True, slots=True)
 class WrappedFramework:
-    """A framework of another backend whose program the declaring backend, the wrapper, starts.
+    """A framework whose program another backend, the wrapper, can start.
 
-    The framework still binds the layout and emits its own files. For example, Accelerate is a
-    wrapper of DeepSpeed.
+    The wrapper declares it. The framework still determines the layout and emits its own files. For
+    example, Accelerate wraps DeepSpeed.
     """
 
     framework: str
@@ -49,7 +49,7 @@ class Declaration:
     serving: str = ""
     """Module with ``BACKEND``, a ``ServingBackend`` or ``Engine``; empty: no serving jobs."""
     binds_layout: bool = False
-    """True for a framework or an engine: its rank order and rules bind the layout."""
+    """True for a framework or an engine: its rank order and rules determine the layout."""
     default_for: tuple[JobKind, ...] = ()
     """Jobs for which it is emitted if the spec has no ``emit``; only built-in backends have any,
     because installing a package must not change the output of existing specs."""

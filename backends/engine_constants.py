@@ -1,4 +1,4 @@
-"""Read the table of constants that a serving engine declares, usually ``constants.yaml``."""
+"""Reader of the table of constants that a serving engine declares, usually ``constants.yaml``."""
 
 from __future__ import annotations
 

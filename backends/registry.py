@@ -134,7 +134,7 @@ BUILT_IN: tuple[Declaration, ...] = (
     ),
 )
 """Frameworks and engines first, in the order of the README's matrix. If a spec emits no framework,
-the first one binds the layout of its kind of job."""
+the first one determines the layout of its kind of job."""
 
 _BY_NAME = {one.name: one for one in BUILT_IN}
 

@@ -1,4 +1,4 @@
-"""Files of the accelerate backend."""
+"""Emission of the files of Accelerate: config.yaml, job.json and a training program."""
 
 from __future__ import annotations
 

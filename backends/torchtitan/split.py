@@ -1,4 +1,4 @@
-"""Split the layers evenly into virtual stages; embedding and head count as one layer each.
+"""Even split of the layers into virtual stages; embedding and head count as one layer each.
 
 torchtitan splits in the same way (distributed/pipeline_parallel.py,
 _generate_llm_fqn_per_model_part). PARC emits the result explicitly, so that a changed default of
