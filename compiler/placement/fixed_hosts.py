@@ -44,17 +44,19 @@ def plan_on_hosts(pricing: Pricing, layout: Layout, hosts: Sequence[str]) -> Pla
     each = ranks_per_node(cluster.node.gpus, layout.world)
     if len(hosts) * each != layout.world or len(set(hosts)) != len(hosts):
         return None
-    if any(name not in known for name in hosts) or layout.order not in framework.orders(problem):
+    if any(name not in known for name in hosts) or layout.order not in framework.rank_orders(
+        problem
+    ):
         return None
     if any(rule.broken(problem, layout) for rule in all_rules(problem, framework)):
         return None
     estimate = estimate_layout(pricing, layout)
-    dense, expert = framework.meshes(layout)
+    dense, expert = framework.device_meshes(layout)
     placement = Placement(
         order=layout.order,
         dense=dense,
         expert=expert,
-        families=framework.families(layout),
+        families=framework.group_families(layout),
         hosts=tuple(known[name] for name in hosts),
         ranks_per_node=each,
         alternatives=(),

@@ -54,10 +54,10 @@ from parc.compiler.topology.node_groups import ranks_per_node
 class RankOrder(Protocol):
     """Protocol of the parts of a framework that placement needs: meshes and process groups."""
 
-    def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
+    def device_meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         """Return the dense and the expert mesh of ``layout``, in this order."""
 
-    def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
+    def group_families(self, layout: Layout) -> tuple[GroupFamily, ...]:
         """Return the families of process groups (tp, dp, ...) that the framework creates."""
 
 
@@ -107,7 +107,7 @@ def place_ranks(
             more.
     """
     cluster = problem.cluster
-    meshes = framework.meshes(layout)
+    meshes = framework.device_meshes(layout)
     per_node = ranks_per_node(cluster.node.gpus, layout.world)
     nodes = layout.world // per_node
     if nodes > cluster.nodes:
@@ -130,7 +130,7 @@ def place_ranks(
         order=layout.order,
         dense=meshes[0],
         expert=meshes[1],
-        families=framework.families(layout),
+        families=framework.group_families(layout),
         hosts=chosen.hosts,
         ranks_per_node=per_node,
         alternatives=tuple(_alternative_row(one, one is chosen) for one in orders),

@@ -34,7 +34,7 @@ def search_layouts(pricing: Pricing, sink: Sink) -> Search | None:
     """
     problem, limit_bytes = pricing.problem, memory_limit_bytes(pricing)
     rules = all_rules(problem, pricing.framework)
-    variants = pricing.framework.variants(problem)
+    variants = pricing.framework.layout_variants(problem)
     fastest = fastest_exchange(pricing, rules)
     spaces = [
         LayoutSpace.for_variant(problem, pricing.framework, variant, fastest)

@@ -181,7 +181,7 @@ def _verify_decisions(folder: _EmittedFolder) -> None:
             lambda: verify_decisions(plan, one.decisions(artifacts), sink, artifacts), sink
         )
 
-    # The combination of a front and its framework replaces the framework's own verifier.
+    # The combination of a wrapper and its framework replaces the framework's own verifier.
     replaced = folder.framework is not None and folder.framework not in folder.verifiers.values()
     for name, one in folder.verifiers.items():
         if not (replaced and declaration(name).is_framework):

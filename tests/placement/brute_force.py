@@ -66,7 +66,7 @@ def _sends(of: Layout, axis: str, size: float, each: int) -> list[tuple[int, int
     if not size:
         return []
     which, names, pattern = AXES[axis]
-    mesh = MegatronOrder().meshes(of)[which]
+    mesh = MegatronOrder().device_meshes(of)[which]
     found: dict[tuple[int, int], float] = defaultdict(float)
     for group in mesh.groups(*names):
         at = [rank // each for rank in group]

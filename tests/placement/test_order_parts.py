@@ -33,7 +33,7 @@ from tests.placement.random_clusters import in_pods, irregular
 
 def random_problem(seed: int) -> PlacementProblem:
     on, of, costs = irregular(seed, 7)
-    return build_placement_problem(on, MegatronOrder().meshes(of), of, costs)
+    return build_placement_problem(on, MegatronOrder().device_meshes(of), of, costs)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(2, 3), (3, 3), (2, 5), (4, 3)])
@@ -56,7 +56,7 @@ def _lines_cut(chosen: tuple[tuple[int, int], ...], rows: int, columns: int) -> 
 
 
 def test_the_axes_of_both_meshes_split_the_node_axes() -> None:
-    meshes = MegatronOrder().meshes(layout(tp=8, cp=2, dp=64, pp=4, ep=64, etp=1))
+    meshes = MegatronOrder().device_meshes(layout(tp=8, cp=2, dp=64, pp=4, ep=64, etp=1))
     assert node_axis_sizes(meshes, 8) == (2, 4, 16, 4)
     assert prod(node_axis_sizes(meshes, 8)) == 512
 

@@ -47,7 +47,7 @@ def test_small_jobs_are_placed_as_well_as_by_brute_force(start: int) -> None:
 def assert_proof_holds(case: Case, found: list[Cost], seed: int) -> None:
     """Check that no order beats a bound, and that ``optimal`` is true without enumeration."""
     on, of, costs = case
-    problem = build_placement_problem(on, MegatronOrder().meshes(of), of, costs)
+    problem = build_placement_problem(on, MegatronOrder().device_meshes(of), of, costs)
     least = lower_bounds(TimeBound(problem))
     small = 1 - 1e-9
     bounds = (least.exposed_seconds, least.busiest_weighted, least.total_weighted)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import groupby
 
-from parc.backends.registry import all_declared
+from parc.backends.registry import all_declarations
 from parc.backends.shared.launch_rules import SET_BY_LAUNCHER, SET_BY_SHELL
 from parc.compiler.diagnostics import Span
 from parc.compiler.tools.importers.formats import importable_launches
@@ -362,7 +362,7 @@ def _is_launcher(word: Word) -> bool:
 
 @cache
 def _launchers() -> frozenset[str]:
-    declared = {name for one in all_declared() for name in (*one.launchers, one.name)}
+    declared = {name for one in all_declarations() for name in (*one.launchers, one.name)}
     return frozenset((*_ALL_HOSTS, "torchrun", *declared))
 
 

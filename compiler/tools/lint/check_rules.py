@@ -145,7 +145,7 @@ def partial_training_plan(facts: LaunchFacts[Problem, Layout], framework: Framew
     if sized and is_known(problem.cluster, "racks"):
         hosts = problem.cluster.hosts
         per_node = ranks_per_node(facts.problem.cluster.node.gpus, layout.world)
-        dense, expert = framework.meshes(layout)
+        dense, expert = framework.device_meshes(layout)
         known["placement"] = build_partial(
             Placement,
             order=layout.order,
@@ -173,7 +173,7 @@ def split_or_even(
         given: True if a flag requests a split. Without such a flag, a framework splits evenly or
             stops.
     """
-    found = framework.splits(problem, pp, vpp)
+    found = framework.find_split(problem, pp, vpp)
     if found is None or (not given and found.form != "even"):
         return truncated_split(problem.model.layers, pp, vpp)
     return found
@@ -189,7 +189,7 @@ def _check_split(
     problem, layout = facts.problem, facts.known_layout
     if not is_known(layout, "split") or not is_known(layout, "vpp"):
         return
-    if framework.splits(problem, layout.pp, layout.vpp) is None:
+    if framework.find_split(problem, layout.pp, layout.vpp) is None:
         # The stand-in split breaks the conservation rules by construction: report the reason only.
         code, path, finding = framework.why_no_split(problem, layout.pp, layout.vpp)
         sink.report(code, finding, at=path)

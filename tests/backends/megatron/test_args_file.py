@@ -11,7 +11,7 @@ import pytest
 from parc.backends.megatron.arguments.args_file import args_file
 from parc.backends.megatron.arguments.arguments import PACKAGE
 from parc.backends.megatron.arguments.environment import environment
-from parc.backends.megatron.arguments.extra_arguments import spec_fields
+from parc.backends.megatron.arguments.extra_arguments import spec_fields_of_flag
 from parc.backends.shared.field_table import flag_table
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import AnyPlan
@@ -151,7 +151,7 @@ def test_free_flags_affect_neither_model_nor_layout_except_custom_layers() -> No
 
 
 def test_a_flag_of_the_plan_is_rejected_with_the_spec_field_that_determines_it() -> None:
-    named = {name for row in flag_table(PACKAGE).rows for name in spec_fields(row)}
+    named = {name for row in flag_table(PACKAGE).rows for name in spec_fields_of_flag(row)}
     assert named <= {"model", *all_fields()}
     _, sink = plan(DENSE, {"launch.args": ["--clip-grad", "0.5"]})
     found = next(d for d in sink.diagnostics if d.code == "PARC-F02")
