@@ -66,7 +66,7 @@ Edit = Callable[[Any], None]
 
 @dataclass(frozen=True)
 class Site:
-    """One possible mutant of a file. ``function`` is "" for code that runs at import."""
+    """Place in a file for one edit. ``function`` is "" for code that runs at import."""
 
     path: str
     index: int
@@ -182,7 +182,7 @@ def _edits_of_expression(node: ast.expr) -> dict[str, Edit]:
 def _edits_of_statement(node: ast.AST) -> dict[str, Edit]:
     match node:
         case ast.Return(value=ast.expr() as value):
-            none = isinstance(value, ast.Constant) and value.value is None
+            none = ast.unparse(value) in ("None", "False", "()", "[]")
             return {} if none else {"return empty": _return_empty}
         case ast.If() | ast.While():
             return {"negate": _negate}

@@ -29,7 +29,10 @@ from parc.compiler.ir import (
 from parc.compiler.placement.fixed_hosts import keep_hosts
 from parc.compiler.placement.place_ranks import place_ranks
 from parc.compiler.placement.restore_cluster import restore_cluster
-from parc.compiler.placement.try_other_rank_order import try_other_rank_order, with_chosen
+from parc.compiler.placement.try_other_rank_order import (
+    search_with_chosen_first,
+    try_other_rank_order,
+)
 from parc.compiler.resolve.resolve_calibration import resolve_calibration
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.resolve.resolve_kernels import pricing_for
@@ -138,7 +141,7 @@ def plan_problem(
         after("place_ranks")
         placed = try_other_rank_order(pricing, layout, estimate, placement)
         after("try_other_rank_order")
-    search = with_chosen(search, placed)
+    search = search_with_chosen_first(search, placed)
     plan = Plan(problem, placed.layout, placed.estimate, placed.placement, search)
     check_plan(pricing, plan, sink)
     after("check")

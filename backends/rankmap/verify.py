@@ -13,12 +13,14 @@ from parc.backends.rankmap.verify_document import (
     read_table_settings,
     verify_groups_and_sizes,
 )
+from parc.backends.rankmap.verify_page import PAGE, verify_page
+from parc.backends.rankmap.verify_page_tables import PageFacts
 from parc.backends.verifier import Decision, FileDependencies, Verifier
 from parc.compiler.diagnostics import Sink
-from parc.compiler.verify.read_emitted import DOCUMENT, TABLE
+from parc.compiler.verify.read_emitted import DOCUMENT, PLACE, TABLE, read_document
 from parc.compiler.verify.verify_decisions import PLAN, read_plan
 
-FILES = ("rankmap.csv", "rankmap.json", "rankmap.md")
+FILES = ("rankmap.csv", "rankmap.json", PAGE)
 
 
 class RankmapVerifier(Verifier):
@@ -49,9 +51,14 @@ class RankmapVerifier(Verifier):
             yield from read_document_settings(artifacts[DOCUMENT], serving)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report groups and sizes of ``rankmap.json`` that contradict its meshes (A06)."""
-        if DOCUMENT in artifacts:
-            verify_groups_and_sizes(artifacts[DOCUMENT], sink)
+        """Report groups and sizes that contradict the meshes, and rows of the page (A06)."""
+        if DOCUMENT not in artifacts:
+            return
+        verify_groups_and_sizes(artifacts[DOCUMENT], sink)
+        if {PAGE, TABLE, PLAN} <= artifacts.keys():
+            facts = PageFacts(read_document(artifacts[DOCUMENT]), read_plan(artifacts[PLAN]))
+            columns = artifacts[TABLE].partition("\n")[0].split(",")[len(PLACE) :]
+            verify_page(artifacts[PAGE], facts, columns, sink)
 
 
 VERIFIER = RankmapVerifier()

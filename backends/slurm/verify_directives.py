@@ -10,15 +10,13 @@ from typing import Any
 
 from parc.backends.shared.verify_known_lines import iterate_differences
 from parc.backends.verifier import Decision
-from parc.compiler.verify.read_emitted import TABLE, Malformed
+from parc.compiler.verify.read_emitted import TABLE, Malformed, unfold_hosts
 from parc.compiler.verify.verify_decisions import PLAN, planned_value
 from parc.compiler.verify.verify_ranks import read_outline
 
 JOB = "slurm/job.sbatch"
 HOSTS = "placement.hosts"
 SLURM = "problem.launch.slurm"
-MOST_HOSTS = 100_000
-"""Maximum number of hosts of a host list; it bounds the memory for damaged files."""
 PATHS = {
     "job-name": "problem.name",
     "nodes": HOSTS,
@@ -52,7 +50,6 @@ FIXED |= {"exclusive": ""}
 """Directives of every job: one launcher per host, all memory, and logs that survive a requeue."""
 SEGMENT_SINCE, SEGMENT_WITH_NODELIST_SINCE = (24, 5), (26, 5)
 """First versions of Slurm with --segment, and with --segment for given hosts."""
-_RANGES = re.compile(r"\[([0-9,-]+)\]")
 
 
 def read_directives(text: str) -> dict[str, tuple[str, int]]:
@@ -178,21 +175,3 @@ def rack_homes(plan: Mapping[str, Any], artifacts: Mapping[str, str]) -> Sequenc
         share = -(-len(rack["hosts"]) // max(1, len(names)))
         homes |= {host: names[at // share] for at, host in enumerate(rack["hosts"])}
     return [homes.get(host, "") for host in plan["placement"]["hosts"]]
-
-
-def unfold_hosts(text: str) -> list[str] | None:
-    """Return the hosts of a Slurm host list such as ``r01n[01-16],r02``; None if it is none."""
-    hosts: list[str] = []
-    for item in re.split(r",(?![^\[]*\])", text):
-        found = _RANGES.search(item)
-        if found is None:
-            hosts.append(item)
-            continue
-        for part in found[1].split(","):
-            first, _, last = part.partition("-")
-            low, high = int(first or 0), int(last or first or 0)
-            if len(part) > 20 or high - low > MOST_HOSTS or len(hosts) > MOST_HOSTS:
-                return None
-            numbers = (str(number).zfill(len(first)) for number in range(low, high + 1))
-            hosts += [f"{item[: found.start()]}{n}{item[found.end() :]}" for n in numbers]
-    return hosts

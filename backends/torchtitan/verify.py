@@ -27,6 +27,13 @@ UNUSED = {
     "problem.model.position.scaling_factor": "only relevant with the scaling llama3",
     "problem.model.position.original_max_positions": "only relevant with the scaling llama3",
 }
+REGISTRY = {
+    "problem.model.experts.aux_loss_coefficient": "torchtitan balances experts with a bias",
+    "problem.model.experts.router_bias": "torchtitan balances experts with a bias",
+    "problem.model.norm_epsilon": "the registry has no value for DeepSeek; the default is used",
+    "problem.model.position.max_positions": "a registered model accepts its own longest sequence",
+}
+"""Path of the plan -> the reason why a model of torchtitan's registry does not show it."""
 
 
 def read_sizes(text: str) -> MeshSizes:
@@ -47,7 +54,7 @@ def _mesh_sizes(settings: EmittedSettings) -> MeshSizes:
 class TorchtitanVerifier(DeviceMeshVerifier):
     """Verifier that reads the settings of the module as torchtitan does."""
 
-    not_in_files = MappingProxyType(NOT_IN_TORCH_FILES | UNUSED_IN_LLAMA | UNUSED)
+    not_in_files = MappingProxyType(NOT_IN_TORCH_FILES | UNUSED_IN_LLAMA | UNUSED | REGISTRY)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report code that PARC does not emit (A18)."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from parc.backends.shared.verify_torch import llama_model_settings
+from parc.backends.shared.verify_torch import LLAMA, llama_model_settings
 from parc.backends.torchtitan.verify_module import CALLED, MODULE, Code
 from parc.backends.verifier import Decision
 from parc.compiler.verify.emitted_settings import EmittedSettings, translate
@@ -35,15 +35,50 @@ DENSE_FLAVORS = {
 }
 """(module, flavor) in torchtitan's registry -> the values of ``FIELDS``."""
 EXPERT_FLAVORS = {
-    ("qwen3", "30B-A3B"): (48, 2048, 32, 4, None, 151936, 128, 8, 768, 0),
-    ("qwen3", "235B-A22B"): (94, 4096, 64, 4, None, 151936, 128, 8, 1536, 0),
+    ("qwen3", "30B-A3B"): (48, 2048, 32, 4, 0, 151936, 128, 8, 768, 0),
+    ("qwen3", "235B-A22B"): (94, 4096, 64, 4, 0, 151936, 128, 8, 1536, 0),
     ("deepseek_v3", "16B"): (27, 2048, 16, None, 10944, 102400, 64, 6, 1408, 2816),
     ("deepseek_v3", "236B"): (60, 5120, 128, None, 12288, 102400, 160, 6, 1536, 3072),
     ("deepseek_v3", "671B"): (61, 7168, 128, None, 18432, 129280, 256, 8, 2048, 2048),
 }
 """(module, flavor) -> the values of ``FIELDS`` and ``EXPERT_FIELDS``; None: not applicable.
 
-Latent attention has no heads of keys, and a model without dense layers no size of them."""
+Latent attention has no heads of keys."""
+QWEN3 = {
+    "attention.head_dim": 128,
+    "attention.qk_norm": "head",
+    "attention.qkv_bias": False,
+    "norm_epsilon": 1e-6,
+    "position.base": 1000000,
+    "position.scaling": "none",
+}
+"""Features of all models in the module qwen3 that differ from those of Llama."""
+DEEPSEEK = {
+    "attention.head_dim": 192,
+    "attention.latent.kv_lora_rank": 512,
+    "attention.latent.qk_nope_dim": 128,
+    "attention.latent.qk_rope_dim": 64,
+    "attention.latent.v_dim": 128,
+    "attention.qkv_bias": False,
+    "position.base": 10000,
+    "position.kind": "yarn",
+    "position.original_max_positions": 4096,
+    "position.scaling": "yarn",
+    "position.scaling_factor": 40,
+}
+"""Features of all models in the module deepseek_v3 that differ from those of Llama."""
+ROUTER = ("score_function", "pre_softmax", "groups", "group_top_k", "scaling_factor")
+ROUTERS = {
+    ("qwen3", "30B-A3B"): (0, None, "softmax", False, 1, 1, 1),
+    ("qwen3", "235B-A22B"): (0, None, "softmax", False, 1, 1, 1),
+    ("deepseek_v3", "16B"): (1, None, "softmax", True, 1, 1, 1),
+    ("deepseek_v3", "236B"): (1, 1536, "softmax", True, 8, 3, 16),
+    ("deepseek_v3", "671B"): (3, 1536, "sigmoid", False, 8, 4, 2.5),
+}
+"""(module, flavor) -> first layers without experts, q_lora_rank, and the values of ``ROUTER``.
+
+A router that normalizes the weights of the chosen experts (route_norm) equals a softmax after the
+choice. Source: torchtitan 0.3.0, models/qwen3/__init__.py, models/deepseek_v3/__init__.py."""
 TIED = ("0.6B", "1.7B", "4B")
 """Flavors of qwen3 with tied embeddings."""
 
@@ -101,6 +136,28 @@ def _registry_model_settings(settings: EmittedSettings) -> Iterator[Decision]:
         found["tied_embeddings"] = False
     else:
         yield settings.unexpected_setting("spec.flavor")
+    found |= _features(key, found)
     for field, value in found.items():
-        if value is not None or field == "experts":
+        # The features without a value, such as a window, are those that a model does not have.
+        if value is not None or field not in FIELDS:
             yield settings.decide(f"problem.model.{field}", value, "spec.flavor")
+
+
+def _features(key: tuple[str, str], sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return field -> value of the features of a registered model that are no sizes."""
+    if not sizes:
+        return {}
+    llama = {path.removeprefix("problem.model."): value for path, value in LLAMA.items()}
+    found = llama | (QWEN3 if key[0] == "qwen3" else DEEPSEEK)
+    if key not in ROUTERS:
+        return found
+    del found["experts"]
+    dense, q_lora_rank, *router = ROUTERS[key]
+    found |= {f"experts.{name}": value for name, value in zip(ROUTER, router, strict=True)}
+    found |= {"experts.bias": False, "experts.shared_gate": False}
+    found["experts.pattern"] = [layer >= dense for layer in range(sizes["layers"])]
+    if key[0] != "qwen3":
+        del found["attention.latent"]
+        found["attention.latent.q_lora_rank"] = q_lora_rank
+        found["attention.kv_heads"] = sizes["attention.heads"]
+    return found

@@ -1,4 +1,4 @@
-"""Layout, estimate and cluster -> placement problem: messages, sets of equivalent hosts, links."""
+"""Placement problem of a layout: messages between node ranks, hosts, and links between hosts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from functools import lru_cache
 from math import inf, prod
 
 from parc.compiler.ir import Cluster, Estimate, Layout, Mesh, PlacementPolicy
-from parc.compiler.placement.order.box_orders import digits_of, node_digits
+from parc.compiler.placement.order.orders_from_boxes import node_axes_within, node_axis_sizes
 from parc.compiler.placement.order.placement_problem import PlacementProblem
-from parc.compiler.placement.order.sites import canonical_hosts, sites_of
+from parc.compiler.placement.order.sites import group_hosts_into_sites, sort_hosts_by_switch
 from parc.compiler.placement.order.switch_cuts import CutModel, cut_model_of
 from parc.compiler.topology.node_groups import node_groups, ranks_per_node
 from parc.compiler.topology.uplinks import Flow, Pattern, build_flow
@@ -28,16 +28,16 @@ TRAFFIC_GROUPS: dict[str, tuple[str, tuple[str, ...], Pattern]] = {
     "edp_shard": ("expert", ("dp_shard",), "ring"),
     "dp_replicate": ("dense", ("dp_replicate",), "ring"),
 }
-"""Parallel axis in the estimate -> mesh, axes that its process groups span, pattern of the
-messages."""
+"""Parallel axis in the estimate -> (mesh, axes that the process groups span, pattern of the
+messages)."""
 
 TIE = 0.002
-"""Tolerance as a fraction of the step time: if the exposed times of two orders of hosts differ by
-less, they count as equal, because the estimate is only accurate to a few per cent."""
+"""Tolerance as a fraction of the step time. Two orders of hosts count as equal if their exposed
+times differ by less, because the estimate is only accurate to a few per cent."""
 
 ALMOST_NOTHING = 2.0**-20
-"""Weight of the bytes that a placement policy lets cross switches first. It is not 0, so that these
-bytes decide between orders that are equal in all other bytes."""
+"""Weight of bytes that a placement policy lets cross switches first. The weight is not 0, so that
+these bytes decide between orders that are equal in all other bytes."""
 _PIPELINES_FIRST = frozenset({"pp"})
 _REPLICAS_FIRST = frozenset({"dp_cp", "edp", "dp_shard_cp", "edp_shard", "dp_replicate"})
 CROSSES_FIRST: dict[PlacementPolicy, frozenset[str]] = {
@@ -67,21 +67,20 @@ def build_placement_problem(
 
     The problem contains the messages that node ranks exchange in one step, and the links of the
     cluster. A phase is all traffic of one parallel axis (tp, dp, ...) that leaves a host. The
-    exposure of a phase is the fraction of its time that, according to the estimate, does not
-    overlap with compute. ``meshes`` are the dense and the expert mesh. ``policy`` is
-    ``layout.placement`` of the spec. With ``auto``, the policy is used only to choose between
-    orders of hosts that are equally fast; with any other policy, the time of an order does not
-    matter.
+    exposure of a phase is the fraction of its time that does not overlap with computation,
+    according to the estimate. ``meshes`` are the dense and the expert mesh. ``policy`` is
+    ``layout.placement`` of the spec: ``auto`` uses a policy only to choose between orders of hosts
+    that are equally fast; with any other policy, the time of an order has no effect.
     """
-    hosts = canonical_hosts(cluster)
+    hosts = sort_hosts_by_switch(cluster)
     per_node = ranks_per_node(cluster.node.gpus, layout.world)
     flows = _flows(meshes, per_node, layout, estimate)
     return PlacementProblem(
         nodes=meshes[0].world // per_node,
         flows=tuple(one for _, one, _ in flows),
         cut_models=tuple(model for *_, model in flows),
-        digits=node_digits(meshes, per_node),
-        sites=sites_of(cluster, hosts),
+        node_axis_sizes=node_axis_sizes(meshes, per_node),
+        sites=group_hosts_into_sites(cluster, hosts),
         hosts=tuple(hosts),
         weights=tuple(
             ALMOST_NOTHING if axis in CROSSES_FIRST[policy] else 1.0 for axis, *_ in flows
@@ -93,7 +92,7 @@ def build_placement_problem(
 def traffic_flows(
     meshes: tuple[Mesh, Mesh], per_node: int, layout: Layout, estimate: Estimate
 ) -> Iterator[tuple[str, Flow]]:
-    """Yield (parallel axis, its messages) for each parallel axis whose traffic leaves a host."""
+    """Yield (parallel axis, its messages) for each axis with traffic between hosts."""
     for axis, one, _ in _flows(meshes, per_node, layout, estimate):
         yield axis, one
 
@@ -103,14 +102,14 @@ def traffic_flows(
 def _flows(
     meshes: tuple[Mesh, Mesh], per_node: int, layout: Layout, estimate: Estimate
 ) -> tuple[tuple[str, Flow, CutModel], ...]:
-    """Return (parallel axis, messages, cut model) for each axis whose traffic leaves a host.
+    """Return (parallel axis, messages, cut model) for each axis with traffic between hosts.
 
-    The cut model describes the process groups of the axis for the lower bounds on the traffic
+    The cut model describes the process groups of the axis. The lower bounds on the traffic need it
     (``order/switch_cuts.py``).
     """
     found = []
     exposure = _exposure(estimate)
-    digits = node_digits(meshes, per_node)
+    node_sizes = node_axis_sizes(meshes, per_node)
     by_name = {"dense": meshes[0], "expert": meshes[1]}
     for traffic in estimate.traffic:
         if traffic.axis not in TRAFFIC_GROUPS or not traffic.bytes_per_rank:
@@ -127,8 +126,8 @@ def _flows(
             pattern = "all-to-all"
         # Groups inside a host have no visits: they send nothing over the network.
         if groups.visits:
-            inside = digits_of(mesh.select_axes(*axes), digits, per_node)
-            size = prod(digits[index] for index in inside)
+            inside = node_axes_within(mesh.select_axes(*axes), node_sizes, per_node)
+            size = prod(node_sizes[index] for index in inside)
             model = cut_model_of(groups, pattern, inside, size, mesh.world // per_node)
             sent = build_flow(groups, pattern, traffic.bytes_per_rank, exposure[traffic.axis])
             found.append((traffic.axis, sent, model))
@@ -136,7 +135,7 @@ def _flows(
 
 
 def _exposure(estimate: Estimate) -> dict[str, float]:
-    """Return parallel axis -> fraction of its communication time that is exposed, at most 1."""
+    """Return (parallel axis -> exposed fraction of its communication time, at most 1)."""
     # Several axes may share a term, so their full times are added before the term is divided.
     full = dict.fromkeys(TERMS.values(), 0.0)
     for traffic in estimate.traffic:
@@ -149,5 +148,5 @@ def _exposure(estimate: Estimate) -> dict[str, float]:
 
 
 def _exposed_share(part: float, whole: float) -> float:
-    """Return ``part`` / ``whole``, at most 1; 1 if ``whole`` is 0."""
+    """Return ``part`` / ``whole``, limited to 1; the result is 1 if ``whole`` is 0."""
     return min(1.0, part / whole) if whole else 1.0

@@ -1,4 +1,4 @@
-"""Plan and drained hosts -> the node ranks that lose their host, and the free hosts."""
+"""Node ranks whose hosts are drained, and the free hosts that can replace these hosts."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ DRAIN = Span("--drain", 1, 1)
 
 @dataclass(frozen=True, slots=True)
 class Vacancies:
-    """Node ranks whose host is drained, and the free hosts that can replace it."""
+    """Node ranks whose hosts are drained, and the free hosts that can replace these hosts."""
 
     drained: tuple[str, ...]
     """All drained hosts, including those that earlier replans drained."""
     all_hosts: tuple[Host, ...]
     """All hosts of the cluster, including drained and spare ones."""
     lost: tuple[int, ...]
-    """Node ranks whose host is drained; at most as many as there are ``free`` hosts."""
+    """Node ranks whose host is drained. There are at least as many hosts in ``free``."""
     free: tuple[Host, ...]
     """Idle hosts in the order of the spec, then spare hosts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Move of all ranks of one node rank from one host to another."""
+    """Move of a node rank, with all its ranks, from one host to another."""
 
     node_rank: int
     first_rank: int
@@ -41,11 +41,11 @@ class Move:
 def find_vacancies(
     plan: AnyPlan, drained: Iterable[str], suggest_smaller: Callable[[int], str], sink: Sink
 ) -> Vacancies | None:
-    """Return the node ranks whose hosts are drained, and the free hosts that can replace them.
+    """Return the node ranks whose hosts are drained, and the free hosts that can replace the hosts.
 
-    Returns None after reporting that the cluster has no host of that name (H03) or too few free
-    hosts (T11). ``suggest_smaller`` is a function from a number of hosts to the help text of T11,
-    which describes the largest plan that fits on them.
+    None after an error: the cluster has no host of a given name (H03), or too few free hosts (T11).
+    ``suggest_smaller`` returns the help text of T11 for a number of hosts: the largest plan that
+    fits on these hosts.
     """
     # Sorted, so that the result does not depend on the order of the --drain options.
     names = tuple(sorted(set(drained), key=natural_key))
@@ -65,10 +65,10 @@ def find_vacancies(
     return Vacancies(names, all_hosts, lost, free)
 
 
-def moves(plan: AnyPlan, lost: Iterable[int], hosts: tuple[Host, ...]) -> tuple[Move, ...]:
-    """Return one move for each node rank in ``lost``.
+def list_moves(plan: AnyPlan, lost: Iterable[int], hosts: tuple[Host, ...]) -> tuple[Move, ...]:
+    """Return the move of each node rank in ``lost`` from its host in ``plan`` to its new host.
 
-    The node rank moves from its host in ``plan`` to ``hosts[node rank]``.
+    The new host is ``hosts[node rank]``.
     """
     old, each = plan.placement.hosts, plan.placement.ranks_per_node
     return tuple(
@@ -79,7 +79,7 @@ def moves(plan: AnyPlan, lost: Iterable[int], hosts: tuple[Host, ...]) -> tuple[
 def _check_names(
     names: tuple[str, ...], hosts: Iterable[Host], cluster: Cluster, sink: Sink
 ) -> bool:
-    """Return True if every drained name is a host of the cluster; otherwise report H03.
+    """Return True if every drained name is a host of the cluster; otherwise report the names (H03).
 
     Hosts that the spec already lists as unavailable are accepted, so that a drain can be repeated.
     """
@@ -104,7 +104,7 @@ def _check_names(
 
 
 def _report_too_few(plan: AnyPlan, lost: list[str], free: int, suggestion: str, sink: Sink) -> None:
-    """Report that there are fewer free hosts than drained hosts with ranks (T11)."""
+    """Report that fewer hosts are free than drained hosts must be replaced (T11)."""
     placement = plan.placement
     world, spare = placement.dense.world, len(plan.problem.cluster.spare)
     finding = Finding(

@@ -33,11 +33,10 @@ from parc.compiler.topology.node_groups import ranks_per_node
 
 
 def plan_on_hosts(pricing: Pricing, layout: Layout, hosts: Sequence[str]) -> Plan | None:
-    """Return the plan that runs ``layout`` on ``hosts``, which are listed by node rank.
+    """Return the plan that runs ``layout`` on ``hosts``, one host per node rank, in this order.
 
-    The order of the hosts is not compared with other orders. Returns None if the plan is not valid
-    for this problem: the layout breaks a rule, the number of hosts does not match the layout, or a
-    host is not usable.
+    No other order of the hosts is evaluated. None if the plan is not valid for this problem: the
+    layout breaks a rule, the number of hosts does not match the layout, or a host is not usable.
     """
     problem, framework = pricing.problem, pricing.framework
     cluster = problem.cluster
@@ -68,16 +67,16 @@ def plan_on_hosts(pricing: Pricing, layout: Layout, hosts: Sequence[str]) -> Pla
 
 
 def evaluate_placement(plan: Plan) -> Placement:
-    """Return the placement of ``plan`` on its current hosts, with its cost.
+    """Return the placement of ``plan`` on its current hosts, with the cost of their order.
 
-    No rank moves. The result states how far this cost is above the lower bound over all usable
-    hosts. Called if a lock file or a replan determines the hosts, so that no other order is tried.
+    Every node rank keeps its host. The result also contains the distance of the cost from the lower
+    bound over all usable hosts. Used for hosts that a lock file or a replan determines.
     """
     placement, cluster = plan.placement, plan.problem.cluster
     meshes = (placement.dense, placement.expert)
     policy = plan.problem.pins.placement or "auto"
     problem = build_placement_problem(cluster, meshes, plan.layout, plan.estimate, policy)
-    site = problem.sites.site_of
+    site = problem.sites.site_by_host
     cost = problem.cost([site[host.name] for host in placement.hosts])
     row = PlacementAlternative(
         "hosts as locked", cost.busiest_bytes, cost.exposed_seconds, chosen=True
@@ -90,10 +89,9 @@ def evaluate_placement(plan: Plan) -> Placement:
 def keep_hosts(pricing: Pricing, layout: Layout, locked: LockedPlan | None) -> PlacedLayout | None:
     """Return ``layout`` on the hosts of the lock file, with its estimate and placement.
 
-    Returns None if the layout must be placed again: there is no lock, the lock has a different
-    layout, or a host of the lock cannot be used. Layouts that differ only in their rank order count
-    as equal: the search uses the default order, but ``try_other_rank_order`` may have replaced it
-    in the locked plan.
+    None if the layout must be placed again: there is no lock, the lock has another layout, or a
+    host of the lock cannot be used. Layouts that differ only in their rank order count as equal,
+    because ``try_other_rank_order`` may have replaced the default rank order in the locked plan.
     """
     if locked is None or not isinstance(locked.layout, Layout):
         return None

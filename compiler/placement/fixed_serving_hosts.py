@@ -16,10 +16,10 @@ from parc.compiler.placement.place_service import place_service
 def serving_plan_on_hosts(
     problem: ServingProblem, engine: Engine, layout: ServingLayout, hosts: Sequence[str]
 ) -> ServingPlan | None:
-    """Return the serving plan that runs ``layout`` on ``hosts``, which are listed by node rank.
+    """Return the serving plan that runs ``layout`` on ``hosts``, one host per node rank.
 
-    Returns None if the layout breaks a rule of the problem, its pipeline stages do not contain
-    every layer of the model exactly once, or a host is not usable.
+    None if the layout breaks a rule of the problem, if its pipeline stages do not contain every
+    layer of the model exactly once, or if a host is not usable.
     """
     available = {host.name: host for host in problem.cluster.hosts}
     stages = stage_layers(problem, layout)

@@ -1,8 +1,8 @@
-"""Layout -> Placement: the host of every node rank, and the distance from the best possible order.
+"""Placement of a layout: the host of every node rank, and the distance from the best order.
 
 Ranks are contiguous within a host (rank = node rank x ranks per node + local rank), and the
-framework fixes the mesh coordinates of every rank, so the only freedom is the order of the hosts.
-docs/placement.md states the objective, the search and the bounds.
+framework determines the mesh coordinates of every rank, so placement can only choose the order of
+the hosts. docs/placement.md describes the objective, the search and the bounds.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from parc.compiler.topology.node_groups import ranks_per_node
 
 
 class RankOrder(Protocol):
-    """Protocol of a framework as far as placement uses it: its meshes and process groups."""
+    """Protocol of the parts of a framework that placement needs: meshes and process groups."""
 
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         """Return the dense and the expert mesh of ``layout``, in this order."""
@@ -63,7 +63,7 @@ class RankOrder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _HostOrder:
-    """A named order of hosts (the host of every node rank) with its cost."""
+    """Named order of hosts with its cost."""
 
     name: str
     hosts: tuple[Host, ...]
@@ -87,15 +87,20 @@ def place_ranks(
     estimate: Estimate,
     budget: SearchBudget = THOROUGH,
 ) -> Placement:
-    """Return the placement of ``layout`` on the cheapest order of hosts that the search finds.
+    """Return the placement of ``layout`` on the best order of hosts that the search finds.
 
-    Orders are compared by these criteria, in this order: exposed seconds, where orders within the
-    tolerance of the best count as equal; bytes over the busiest uplink, where bytes that the
-    placement policy lets cross racks first count last; bytes over all uplinks, in the same way;
-    exposed seconds without the tolerance; number of hosts out of name order; position among the
-    named orders of ``topology/arrange.py``. If the spec sets another ``layout.placement`` than
-    auto, the first criterion is dropped; ``names`` keeps the name order whatever it costs. The
-    order in which the spec lists the hosts has no effect.
+    Orders are compared by these criteria, one after another:
+
+    - exposed seconds; orders within the tolerance of the best order count as equal,
+    - bytes over the busiest uplink; bytes that the placement policy lets cross racks first have
+      almost no weight,
+    - bytes over all uplinks, with the same weights,
+    - exposed seconds without the tolerance,
+    - number of hosts that are not in name order,
+    - position among the named orders of ``topology/arrange.py``.
+
+    If ``layout.placement`` of the spec is not auto, the first criterion is dropped; ``names``
+    always keeps the name order. The order in which the spec lists the hosts has no effect.
 
     Raises:
         ValueError: the cluster has too few hosts for the layout. A valid layout never needs
@@ -111,7 +116,9 @@ def place_ranks(
         )
     policy = problem.pins.placement or "auto"
     links = build_placement_problem(cluster, meshes, layout, estimate, policy)
-    orders = _evaluate_named_orders(cluster, links, _node_numbering(cluster, meshes, per_node))
+    orders = _evaluate_named_orders(
+        cluster, links, _node_ranks_and_pipeline(cluster, meshes, per_node)
+    )
     named = [_as_evaluated_order(one, links.sites) for one in orders]
     result = search_orders(links, named, budget)
     orders = _best_of_each_name(orders, result.floor_seconds)
@@ -144,13 +151,13 @@ def _evaluate_named_orders(
 ) -> list[_HostOrder]:
     """Return the orders of hosts that have a name, such as "rack by rack", with their cost.
 
-    Several orders may have the same name.
+    Several of these orders may have the same name.
     """
     names = hosts_by_name(cluster)[: numbering.nodes]
     found = []
     # In tree order, so that the order of hosts in the spec cannot decide between equal orders.
     for name, hosts in named_host_orders(_in_tree_order(cluster, problem.hosts), numbering):
-        place = [problem.sites.site_of[host.name] for host in hosts]
+        place = [problem.sites.site_by_host[host.name] for host in hosts]
         found.append(_HostOrder(name, hosts, problem.cost(place), _count_moved(hosts, names)))
     return found
 
@@ -169,7 +176,7 @@ def _best_of_each_name(orders: list[_HostOrder], floor_seconds: float) -> list[_
 def _in_tree_order(cluster: Cluster, hosts: Sequence[Host]) -> Cluster:
     """Return ``cluster`` with racks and hosts sorted as in ``hosts``.
 
-    The list ``hosts`` is in tree order: hosts below one switch are neighbours.
+    In ``hosts``, the hosts below one switch must be neighbors.
     """
     racks: dict[str, list[Host]] = {}
     for host in hosts:
@@ -178,7 +185,7 @@ def _in_tree_order(cluster: Cluster, hosts: Sequence[Host]) -> Cluster:
 
 
 def _count_moved(hosts: Sequence[Host], names: Sequence[Host]) -> int:
-    """Return the number of node ranks whose host in ``hosts`` is not the one in ``names``."""
+    """Return the number of node ranks whose host differs between ``hosts`` and ``names``."""
     return sum(host.name != other.name for host, other in zip(hosts, names, strict=True))
 
 
@@ -187,16 +194,15 @@ def _as_evaluated_order(one: _HostOrder, sites: Sites) -> EvaluatedOrder:
 
     A site is a set of equivalent hosts.
     """
-    place = tuple(sites.site_of[host.name] for host in one.hosts)
+    place = tuple(sites.site_by_host[host.name] for host in one.hosts)
     return EvaluatedOrder(one.name, (), place, one.cost)
 
 
 def _assign_hosts(cluster: Cluster, problem: PlacementProblem, found: EvaluatedOrder) -> _HostOrder:
-    """Return an order of hosts in which each node rank gets a host of its site in ``found``.
+    """Return the order of hosts in which each node rank gets a host of its site in ``found``.
 
-    A site is a set of equivalent hosts. A node rank gets the host that it has in the order by name
-    if that host belongs to its site. All other node ranks get the remaining hosts of their site, by
-    name.
+    A site is a set of equivalent hosts. A node rank keeps its host of the name order if that host
+    belongs to its site. All other node ranks get the remaining hosts of their site, sorted by name.
     """
     names = hosts_by_name(cluster)[: len(found.place)]
     sites = problem.sites
@@ -204,7 +210,7 @@ def _assign_hosts(cluster: Cluster, problem: PlacementProblem, found: EvaluatedO
     assigned: dict[int, Host] = {}
     for node, host in enumerate(names):
         site = found.place[node]
-        if sites.site_of[host.name] == site:
+        if sites.site_by_host[host.name] == site:
             assigned[node] = host
             del free[site][host]
     # Reversed, so that pop() returns the hosts of a site by name.
@@ -213,10 +219,10 @@ def _assign_hosts(cluster: Cluster, problem: PlacementProblem, found: EvaluatedO
         if node not in assigned:
             assigned[node] = queues[site].pop()
     hosts = tuple(assigned[node] for node in range(len(names)))
-    return _HostOrder(_describe(found), hosts, found.cost, _count_moved(hosts, names))
+    return _HostOrder(_describe_order(found), hosts, found.cost, _count_moved(hosts, names))
 
 
-def _describe(found: EvaluatedOrder) -> str:
+def _describe_order(found: EvaluatedOrder) -> str:
     """Return the name of an order for reports, such as ``boxes of 4 in 16 hosts``.
 
     A box is a set of node ranks that share a switch; the smallest boxes come first. ``, swapped``
@@ -228,7 +234,7 @@ def _describe(found: EvaluatedOrder) -> str:
 
 
 def build_proof(cost: Cost, least: Cost, tie_seconds: float) -> PlacementProof:
-    """Return how far ``cost`` is above the lower bounds ``least``, and a word for its quality."""
+    """Return the distance of ``cost`` from the lower bounds ``least``, and its quality."""
     proof = PlacementProof(
         quality="heuristic",
         exposed_seconds=cost.exposed_seconds,
@@ -245,16 +251,18 @@ def build_proof(cost: Cost, least: Cost, tie_seconds: float) -> PlacementProof:
 
 
 def _bytes_gap(cost: Cost, least: Cost) -> float | None:
-    """Return how far the weighted bytes are above their lower bounds, as a fraction.
+    """Return the relative excess of the weighted bytes over their lower bounds.
 
-    Returns None if a bound is 0, but the bytes are not.
+    None if a bound is 0 bytes, but the order sends some.
     """
     busiest = relative_excess(cost.busiest_weighted, least.busiest_weighted)
     found = busiest or relative_excess(cost.total_weighted, least.total_weighted)
     return None if found == inf else found
 
 
-def _node_numbering(cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: int) -> NodeNumbering:
+def _node_ranks_and_pipeline(
+    cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: int
+) -> NodeNumbering:
     """Return the number of node ranks, the pipeline axis, and the hosts to keep together."""
     dense = meshes[0]
     pipeline = dense.axis_by_name("pp")
@@ -272,7 +280,8 @@ def _hosts_kept_together(cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: 
     """Return the number of consecutive hosts that named orders keep together.
 
     These are the hosts of the largest tensor, context or expert parallel block that fits into one
-    NVLink domain, or into one rack if NVLink domains end at the host; 1 if no block fits.
+    NVLink domain; if NVLink domains end at the host, into one rack. The number is 1 if no block
+    fits.
     """
     dense, expert = meshes
     tensor = dense.axis_by_name("tp").size

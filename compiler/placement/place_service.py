@@ -1,4 +1,4 @@
-"""Serving layout -> placement: the hosts of each engine, and the ranks on each host.
+"""Placement of a serving layout: the hosts of each engine, and the ranks on each host.
 
 An engine numbers its ranks itself and fills its hosts one after another, so placement only chooses
 the order of the hosts: an engine gets hosts of one rack if a rack has enough of them.
@@ -24,14 +24,11 @@ def place_service(
 ) -> Placement:
     """Return the placement in which the fewest engines span two racks.
 
-    If several orders of hosts are equally good, the order in the spec wins.
+    If several orders of hosts are equally good, the order in the spec is used.
 
-    Args:
-        problem: cluster and model.
-        engine: source of the mesh and of the process groups.
-        layout: parallel sizes of an engine and number of replicas.
-        kept: hosts by node rank that must not move; ignored if the layout needs another number of
-            hosts.
+    Args: problem: cluster and model. engine: source of the mesh and of the process groups. layout:
+    parallel sizes of an engine and number of replicas. kept: hosts by node rank that must not move;
+    ignored if the layout needs another number of hosts.
 
     Raises:
         ValueError: the cluster has too few hosts; the rules exclude such layouts.
@@ -53,10 +50,10 @@ def place_service(
 def reusable_hosts(
     problem: ServingProblem, layout: ServingLayout, locked: LockedPlan | None
 ) -> tuple[Host, ...]:
-    """Return the hosts of the lock file by node rank.
+    """Return the hosts of the lock file by node rank, to be used again.
 
-    The result is empty if there is no lock, the lock has a different layout, or one of its hosts is
-    no longer available.
+    The result is empty if there is no lock, if the lock has a different layout, or if one of its
+    hosts is no longer available.
     """
     if locked is None or locked.layout != layout:
         return ()
@@ -78,7 +75,7 @@ def _choose_hosts(cluster: Cluster, layout: ServingLayout, nodes: int) -> tuple[
 
 
 def _additional_racks(hosts: tuple[Host, ...], per_engine: int) -> int:
-    """Return the number of racks that engines span beyond the first, summed over all engines."""
+    """Return the racks that engines span in addition to one each, summed over all engines."""
     starts = range(0, len(hosts), per_engine)
     return sum(
         len({host.rack for host in hosts[start : start + per_engine]}) - 1 for start in starts

@@ -1,4 +1,4 @@
-"""Training plan and drained hosts -> the same plan, with only the ranks of drained hosts moved."""
+"""Training plan in which only the ranks of drained hosts move to other hosts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Cluster, Host, Plan
 from parc.compiler.ir.placement import NO_PLACEMENT_PROOF
 from parc.compiler.placement.build_placement_problem import build_placement_problem
-from parc.compiler.placement.find_vacancies import Move, Vacancies, find_vacancies, moves
+from parc.compiler.placement.find_vacancies import Move, Vacancies, find_vacancies, list_moves
 from parc.compiler.placement.order.placement_problem import Cost, PlacementProblem
-from parc.compiler.placement.restore_cluster import drained_cluster, with_hosts
+from parc.compiler.placement.restore_cluster import cluster_with_hosts, drained_cluster
 from parc.compiler.topology.hostlist import natural_key
 from parc.compiler.topology.tree import common_switch_level
 
@@ -23,7 +23,7 @@ seldom better."""
 
 @dataclass(frozen=True, slots=True)
 class Replanned:
-    """Plan after its drained hosts were replaced, and the difference from before."""
+    """Plan whose drained hosts were replaced, with its moves and the cost before and after."""
 
     plan: Plan
     drained: tuple[str, ...]
@@ -32,8 +32,8 @@ class Replanned:
     before: Cost
     """Cost of the old order of hosts."""
     after: Cost
-    """Cost of the new order of hosts. Both costs count the links of all hosts, also of drained and
-    spare ones, because only costs over the same links can be compared."""
+    """Cost of the new order of hosts. Both costs count the links of all hosts, including drained
+    and spare ones, because only costs over the same links can be compared."""
 
 
 def replan_hosts(plan: Plan, drained: Iterable[str], sink: Sink) -> Replanned | None:
@@ -41,14 +41,14 @@ def replan_hosts(plan: Plan, drained: Iterable[str], sink: Sink) -> Replanned | 
 
     A free host with the same leaf switch and NVLink domain is preferred, because then no link
     carries more traffic than before. If there is none, the nearest free hosts are compared by
-    ``Cost``; ties go to the host nearest in the switch tree, then to the first by name. Returns
-    None if an error was reported to ``sink``.
+    ``Cost``; on a tie, the host nearest in the switch tree wins, then the first by name. None if an
+    error was reported to ``sink``.
     """
     found = find_vacancies(plan, drained, lambda hosts: _suggest_smaller_dp(plan, hosts), sink)
     if found is None:
         return None
     cluster, old = plan.problem.cluster, plan.placement.hosts
-    links = _placement_problem(plan, with_hosts(cluster, found.all_hosts))
+    links = _placement_problem(plan, cluster_with_hosts(cluster, found.all_hosts))
     hosts = _replace_hosts(links, old, found)
     taken = {hosts[node].name for node in found.lost}
     problem = replace(plan.problem, cluster=drained_cluster(cluster, set(found.drained), taken))
@@ -56,7 +56,7 @@ def replan_hosts(plan: Plan, drained: Iterable[str], sink: Sink) -> Replanned | 
     return Replanned(
         plan=replace(plan, problem=problem, placement=placement),
         drained=found.drained,
-        moves=moves(plan, found.lost, hosts),
+        moves=list_moves(plan, found.lost, hosts),
         before=_cost(links, old),
         after=_cost(links, hosts),
     )
@@ -72,7 +72,7 @@ def _placement_problem(plan: Plan, cluster: Cluster) -> PlacementProblem:
 
 def _cost(problem: PlacementProblem, hosts: Iterable[Host]) -> Cost:
     """Return the cost of an order of hosts, given by node rank."""
-    site = problem.sites.site_of
+    site = problem.sites.site_by_host
     return problem.cost([site[host.name] for host in hosts])
 
 
@@ -94,32 +94,32 @@ def _best_replacement(
 ) -> Host:
     """Return the best of the ``free`` hosts for the node rank ``node``.
 
-    It is a host equivalent to the drained one (same leaf and NVLink domain) if there is one;
-    otherwise the one of the nearest hosts that gives the least cost.
+    A host with the leaf switch and NVLink domain of the drained host is best. If there is none, it
+    is the one of the nearest hosts that gives the least cost.
     """
     sites, old = problem.sites, seats[node]
-    here = sites.site_of[old.name]
+    here = sites.site_by_host[old.name]
     first: dict[int, Host] = {}
     for host in free:
         # Hosts of a site are equivalent, so the first one by name represents it.
-        first.setdefault(sites.site_of[host.name], host)
+        first.setdefault(sites.site_by_host[host.name], host)
     if here in first:
         return first[here]
     near = sorted(first.values(), key=lambda host: common_switch_level(host, old))[:MOST_SITES]
     if len(near) == 1:
         return near[0]
-    place = [sites.site_of[host.name] for host in seats]
+    place = [sites.site_by_host[host.name] for host in seats]
 
     def cost(host: Host) -> Cost:
         """Return the cost of the placement if the node rank runs on ``host``."""
-        place[node] = sites.site_of[host.name]
+        place[node] = sites.site_by_host[host.name]
         return problem.cost(place)
 
     return min(near, key=cost)
 
 
 def _suggest_smaller_dp(plan: Plan, hosts: int) -> str:
-    """Return a help text with the largest valid ``layout.dp`` that fits on ``hosts`` hosts."""
+    """Return a help text with the largest valid ``layout.dp`` for ``hosts`` hosts."""
     layout = plan.layout
     model = layout.tp * layout.cp * layout.pp
     ranks = hosts * plan.placement.ranks_per_node

@@ -1,4 +1,4 @@
-"""Serving plan and drained hosts -> the same engines, with every drained host replaced."""
+"""Serving plan with the same engines, in which every drained host is replaced."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Host, ServingPlan
-from parc.compiler.placement.find_vacancies import Move, Vacancies, find_vacancies, moves
+from parc.compiler.placement.find_vacancies import Move, Vacancies, find_vacancies, list_moves
 from parc.compiler.placement.restore_cluster import drained_cluster
 from parc.compiler.topology.arrange import engine_hosts, replica_counts
 from parc.compiler.topology.hostlist import natural_key
@@ -16,8 +16,8 @@ from parc.compiler.topology.tree import common_switch_level
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Spread:
-    """NVLink domains and switches that engines span; two spreads are compared by domains first."""
+class EngineSpread:
+    """NVLink domains and switches that engines span. Two spreads are compared by domains first."""
 
     domains: int
     """Sum over all engines of (NVLink domains that the engine spans - 1); 0 if every NVLink domain
@@ -28,7 +28,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class ReplannedService:
-    """Serving plan after its drained hosts were replaced, and the difference from before."""
+    """Serving plan whose drained hosts were replaced, with its moves and the engines concerned."""
 
     plan: ServingPlan
     drained: tuple[str, ...]
@@ -36,8 +36,8 @@ class ReplannedService:
     moves: tuple[Move, ...]
     engines: tuple[int, ...]
     """Numbers of the replicas that now run on other hosts."""
-    before: Spread
-    after: Spread
+    before: EngineSpread
+    after: EngineSpread
 
 
 def replan_service(
@@ -46,8 +46,8 @@ def replan_service(
     """Return the plan with every drained host replaced by an idle or spare host.
 
     The replacement is the free host with which the engines span the fewest NVLink domains, then the
-    fewest switches; ties go to the host nearest to the drained one in the switch tree, then to the
-    first by name. Returns None if an error was reported to ``sink``.
+    fewest switches; on a tie, the host nearest to the drained one in the switch tree, then the
+    first by name. None if an error was reported to ``sink``.
     """
     found = find_vacancies(plan, drained, lambda hosts: _suggest_fewer_replicas(plan, hosts), sink)
     if found is None:
@@ -60,10 +60,10 @@ def replan_service(
     return ReplannedService(
         plan=replace(plan, problem=problem, placement=placement),
         drained=found.drained,
-        moves=moves(plan, found.lost, hosts),
-        engines=_replicas_on(plan, found.lost),
-        before=_spread(plan, old),
-        after=_spread(plan, hosts),
+        moves=list_moves(plan, found.lost, hosts),
+        engines=_replicas_with_lost_hosts(plan, found.lost),
+        before=_count_spread(plan, old),
+        after=_count_spread(plan, hosts),
     )
 
 
@@ -85,21 +85,21 @@ def _replace_lost_hosts(plan: ServingPlan, found: Vacancies) -> tuple[Host, ...]
 
 def _replacement_cost(
     plan: ServingPlan, old: Host, others: list[Host], new: Host
-) -> tuple[Spread, int]:
+) -> tuple[EngineSpread, int]:
     """Return the sort key of ``new``, a host that can replace ``old``; the least key is the best.
 
-    The key contains the NVLink domains and switches that the engine would span on ``new`` and its
-    remaining hosts, ``others``. Ties are broken by the lowest level of the switch tree that
-    contains both ``new`` and ``old``.
+    The key starts with the number of NVLink domains and switches that the engine would span on
+    ``new`` and its remaining hosts, ``others``. Then it has the lowest level of the switch tree
+    that contains both ``new`` and ``old``.
     """
-    return _spread(plan, [*others, new]), common_switch_level(new, old)
+    return _count_spread(plan, [*others, new]), common_switch_level(new, old)
 
 
-def _spread(plan: ServingPlan, hosts: Sequence[Host]) -> Spread:
-    """Return how many NVLink domains and switches the engines span in addition to one each.
+def _count_spread(plan: ServingPlan, hosts: Sequence[Host]) -> EngineSpread:
+    """Return the NVLink domains and switches that engines span in addition to one each.
 
     The engines fill ``hosts`` one after another. An engine in one domain and below one switch of
-    each level counts 0.
+    each level adds 0.
     """
     node, each = plan.problem.cluster.node, _hosts_per_engine(plan)
     domains = switches = 0
@@ -109,7 +109,7 @@ def _spread(plan: ServingPlan, hosts: Sequence[Host]) -> Spread:
             domains += len({host.nvlink_domain for host in engine}) - 1
         for level in range(len(engine[0].path)):
             switches += len({host.path[level:] for host in engine}) - 1
-    return Spread(domains, switches)
+    return EngineSpread(domains, switches)
 
 
 def _hosts_per_engine(plan: ServingPlan) -> int:
@@ -117,10 +117,10 @@ def _hosts_per_engine(plan: ServingPlan) -> int:
     return engine_hosts(plan.layout, plan.problem.cluster.node.gpus) or 1
 
 
-def _replicas_on(plan: ServingPlan, lost: Iterable[int]) -> tuple[int, ...]:
+def _replicas_with_lost_hosts(plan: ServingPlan, lost: Iterable[int]) -> tuple[int, ...]:
     """Return the indexes of the replicas that have a rank on a lost host.
 
-    ``lost`` are the node ranks of these hosts.
+    ``lost`` contains the node ranks of these hosts.
     """
     each, size = plan.placement.ranks_per_node, plan.layout.engine_gpus
     ranks = (rank for node in lost for rank in range(node * each, (node + 1) * each))
@@ -128,7 +128,7 @@ def _replicas_on(plan: ServingPlan, lost: Iterable[int]) -> tuple[int, ...]:
 
 
 def _suggest_fewer_replicas(plan: ServingPlan, hosts: int) -> str:
-    """Return a help text that names the largest number of replicas that fits on ``hosts`` hosts."""
+    """Return a help text with the largest number of replicas that fits on ``hosts`` hosts."""
     layout = plan.layout
     counts = replica_counts(layout, plan.problem.cluster.node.gpus, hosts)
     fewer = [count for count in counts if count < layout.replicas]

@@ -1,4 +1,4 @@
-"""Cluster of the spec, and lock file -> the cluster after the replan that wrote the lock file."""
+"""Cluster of the spec, changed in the same way as by the replan that wrote the lock file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from parc.compiler.topology.hostlist import natural_key
 
 
 def restore_cluster(cluster: Cluster, locked: LockedPlan | None) -> Cluster | None:
-    """Return ``cluster`` without the drained hosts of the lock and with the spare hosts in use.
+    """Return ``cluster`` without the drained hosts of the lock, and with its used spare hosts.
 
-    Returns None if there is no lock or a host of the lock cannot be used: it is not in the spec, or
-    the spec or the lock lists it as unavailable.
+    None if there is no lock, or if a host of the lock cannot be used: it is not in the spec, or the
+    spec or the lock lists it as unavailable.
     """
     if locked is None or not locked.hosts:
         return None
@@ -34,10 +34,12 @@ def drained_cluster(cluster: Cluster, gone: Collection[str], taken: Collection[s
     # Sorted, so that the result does not depend on the order of the drained hosts.
     fresh = sorted(set(gone) - set(cluster.unavailable), key=natural_key)
     unavailable = (*cluster.unavailable, *fresh)
-    return replace(with_hosts(cluster, [*usable, *used]), spare=spare, unavailable=unavailable)
+    return replace(
+        cluster_with_hosts(cluster, [*usable, *used]), spare=spare, unavailable=unavailable
+    )
 
 
-def with_hosts(cluster: Cluster, hosts: Iterable[Host]) -> Cluster:
+def cluster_with_hosts(cluster: Cluster, hosts: Iterable[Host]) -> Cluster:
     """Return ``cluster`` with exactly ``hosts`` as usable hosts, and without spare hosts."""
     racks: dict[str, list[Host]] = {rack.name: [] for rack in cluster.racks}
     for host in hosts:

@@ -1,4 +1,4 @@
-"""Layout -> the seconds that its placement adds to the estimated step time.
+"""Seconds that the placement of a layout adds to its estimated step time.
 
 The estimate of a layout assumes full bandwidth between hosts. On oversubscribed uplinks, or with
 NVLink domains of several hosts, the step time also depends on which hosts share a switch.
@@ -20,11 +20,11 @@ MOST_RANKS = 32_768
 search."""
 
 
-def placement_score(pricing: Pricing) -> Callable[[Layout], float] | None:
+def placement_scorer(pricing: Pricing) -> Callable[[Layout], float] | None:
     """Return a function: layout -> seconds per step that its placement adds to the estimate.
 
-    Returns None if the cluster has more than MOST_RANKS GPUs, or if the order of hosts makes no
-    difference. That is the case if NVLink domains end at the host, and there is only one rack or
+    None if the order of hosts makes no difference, or if the cluster has more than MOST_RANKS GPUs.
+    The order makes no difference if NVLink domains end at the host and there is only one rack, or
     full bandwidth at every level.
     """
     cluster = pricing.problem.cluster

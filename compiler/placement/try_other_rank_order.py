@@ -1,4 +1,4 @@
-"""Placed layout -> the same parallel sizes in the framework's other rank order, if that is faster.
+"""The chosen layout in another rank order of the framework, if the step is then faster.
 
 The layout search uses the framework's default order. If a host has ranks of several replicas, the
 other order puts ranks of several pipeline stages on the host instead. No permutation of hosts can
@@ -37,7 +37,7 @@ class PlacedLayout:
 
     @property
     def seconds(self) -> float:
-        """Seconds per step, including what the placement adds to the estimate."""
+        """Seconds per step, including those that the placement adds to the estimate."""
         return self.estimate.time.total_seconds + added_seconds(self.estimate, self.placement)
 
 
@@ -46,13 +46,15 @@ def try_other_rank_order(
 ) -> PlacedLayout:
     """Return the placed layout, or the same layout in a rank order that is more than 1 % faster.
 
-    No other rank order is tried if ``layout.order`` is pinned in the spec, or if each host belongs
-    to one stage and one replica, because a permutation of hosts then has the same effect. The best
-    placement in the rank order that was not chosen is added to the alternatives. Ties keep the
-    default order.
+    No other rank order is tried if the spec sets ``layout.order``. The same applies if each host
+    belongs to one stage and one replica, because a permutation of hosts then has the same effect as
+    another rank order. The best placement in the rank order that was not chosen is added to the
+    alternatives. On a tie, the default order is kept.
     """
     kept = PlacedLayout(layout, estimate, placement)
-    others = [_place(pricing, other) for other in _other_orders(pricing, layout, placement)]
+    others = [
+        _place_layout(pricing, other) for other in _valid_other_orders(pricing, layout, placement)
+    ]
     if not others:
         return kept
     best = min(others, key=lambda one: one.seconds)
@@ -62,10 +64,10 @@ def try_other_rank_order(
     return _with_alternative(kept, best)
 
 
-def with_chosen(search: Search, placed: PlacedLayout) -> Search:
+def search_with_chosen_first(search: Search, placed: PlacedLayout) -> Search:
     """Return the search result ``search`` with the placed layout as its first candidate.
 
-    The result is unchanged unless ``try_other_rank_order`` has changed the rank order.
+    The result is unchanged if ``try_other_rank_order`` kept the rank order.
     """
     first = search.ranked[0]
     if first.layout == placed.layout:
@@ -76,7 +78,7 @@ def with_chosen(search: Search, placed: PlacedLayout) -> Search:
     return replace(search, ranked=(head, *search.ranked[1:]))
 
 
-def _other_orders(pricing: Pricing, layout: Layout, placement: Placement) -> list[Layout]:
+def _valid_other_orders(pricing: Pricing, layout: Layout, placement: Placement) -> list[Layout]:
     """Return ``layout`` in each other rank order that is valid and can change the step time."""
     problem, framework = pricing.problem, pricing.framework
     # True if each host belongs to one stage and one replica.
@@ -89,7 +91,7 @@ def _other_orders(pricing: Pricing, layout: Layout, placement: Placement) -> lis
     return [one for one in layouts if not any(rule.broken(problem, one) for rule in rules)]
 
 
-def _place(pricing: Pricing, layout: Layout) -> PlacedLayout:
+def _place_layout(pricing: Pricing, layout: Layout) -> PlacedLayout:
     """Return ``layout`` with its estimate and its placement."""
     estimate = estimate_layout(pricing, layout)
     placement = place_ranks(pricing.problem, pricing.framework, layout, estimate)
@@ -97,7 +99,7 @@ def _place(pricing: Pricing, layout: Layout) -> PlacedLayout:
 
 
 def _with_alternative(chosen: PlacedLayout, other: PlacedLayout) -> PlacedLayout:
-    """Return ``chosen`` with the best placement of the rank order ``other`` as an alternative."""
+    """Return ``chosen`` with the placement of the rank order ``other`` as an alternative."""
     best = next(one for one in other.placement.alternatives if one.chosen)
     name = f"order {other.layout.order}, {best.name}"
     row = PlacementAlternative(name, best.uplink_bytes, best.exposed_seconds, chosen=False)

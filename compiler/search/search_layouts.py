@@ -13,7 +13,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.estimate_layout import memory_limit
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Candidate, Search
-from parc.compiler.placement.score_placement import placement_score
+from parc.compiler.placement.score_placement import placement_scorer
 from parc.compiler.search.choose_context_exchange import fastest_exchange
 from parc.compiler.search.explain_invalid import explain_invalid
 from parc.compiler.search.explain_oversized import OVERSIZED, explain_oversized
@@ -60,7 +60,7 @@ def search_layouts(pricing: Pricing, sink: Sink) -> Search | None:
         dropped[OVERSIZED] -= 1  # the fallback was counted as oversized, but is now a candidate
     builds = tuple(one.build_layout for one in filters)
     ranking = LayoutRanking(pricing, builds, filters[0].space.levels, limit_bytes)
-    ranked = ranking.best_layouts(survivors, placement_score(pricing))
+    ranked = ranking.best_layouts(survivors, placement_scorer(pricing))
     return Search(
         enumerated=sum(one.enumerated for one in filters),
         dropped=tuple(sorted((code, count) for code, count in dropped.items() if count)),

@@ -93,7 +93,7 @@ class LayoutSpec(StrictModel):
     cp_comm: Literal["p2p", "all_gather", "a2a", "a2a+p2p"] | Auto = "auto"
     """Communication of context parallelism. p2p: keys and values circulate in a ring; all_gather:
     every rank gathers all keys and values; a2a: an all-to-all exchanges heads for tokens (Ulysses);
-    a2a+p2p: a2a inside groups of neighbouring ranks, and a ring between these groups."""
+    a2a+p2p: a2a inside groups of neighboring ranks, and a ring between these groups."""
     cp_a2a: Count | Auto = "auto"
     """Number of neighboring ranks that exchange heads for tokens. Used if cp_comm is a2a+p2p. auto
     uses as many as fit, together with their tensor-parallel ranks, into an NVLink domain."""

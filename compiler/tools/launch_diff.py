@@ -13,12 +13,12 @@ from parc.compiler.tools.importers.formats import Settings, importers
 from parc.compiler.tools.importers.import_files import import_formats
 from parc.compiler.tools.importers.launch_commands import srun_flags
 from parc.compiler.tools.importers.script_commands import (
-    SET_BY_LAUNCHERS,
     exported_variables,
     is_own_script,
     other_commands,
     starts_program,
 )
+from parc.compiler.tools.importers.setup_commands import SET_BY_LAUNCHERS
 from parc.compiler.tools.importers.shell_words import shell_words
 from parc.compiler.tools.lint.launch_lines import directive_options
 from parc.compiler.tools.lint.script import read_script
@@ -129,6 +129,7 @@ def diff_launch(old: str, text: str, new: str, files: Mapping[str, str]) -> Laun
     written = {
         key: value for path in scripts for key, value in _directives(scripts[path], path).items()
     }
+    lines = {line for script in scripts.values() for line in script.split("\n")}
     defaults = settings.defaults if settings is not None else {}
     return LaunchDiff(
         old=old,
@@ -138,7 +139,9 @@ def diff_launch(old: str, text: str, new: str, files: Mapping[str, str]) -> Laun
         environment=tuple(_changes(launched, emitted, {})) if whole else (),
         # A file without directives, such as a script or a config, requests nothing.
         directives=tuple(_changes(requested, written, {})) if requested else (),
-        commands=tuple(f"line {line}: {command}" for line, command in other_commands(text, old)),
+        commands=tuple(
+            f"line {line}: {command}" for line, command in other_commands(text, old, lines)
+        ),
     )
 
 

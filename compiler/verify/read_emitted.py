@@ -12,6 +12,8 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
+from math import prod
 from typing import Any
 
 
@@ -42,6 +44,8 @@ PLACE = ("rank", "node_rank", "host", "local_rank", "gpu", "rack", "nvlink_domai
 COORDINATES = re.compile(r"[a-z]+(?:-[a-z]+)*")
 LARGEST = 10**9
 """Upper bound of all counts in emitted files; a larger number shows that the file is damaged."""
+MOST_HOSTS = 100_000
+"""Maximum number of hosts of a host list; it bounds the memory for damaged files."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a UTF-16 character pair: JSON can contain it, but it cannot be encoded as UTF-8."""
 
@@ -139,6 +143,35 @@ def read_lines(text: str) -> list[str]:
     """Return the lines of a host file; a newline at the end of the file adds no empty line."""
     # str.splitlines() would also split at characters such as U+2028, which launchers do not.
     return text.split("\n")[:-1] if text.endswith("\n") else text.split("\n")
+
+
+def unfold_hosts(text: str) -> list[str] | None:
+    """Return the hosts of a host list such as ``r[01-02]n[01-16],x``; None if it is none.
+
+    Several brackets are a product, in which the last one varies fastest.
+    """
+    hosts: list[str] = []
+    for item in re.split(r",(?![^\[]*\])", text):
+        parts = re.split(r"\[([0-9,-]+)\]", item)
+        choices = [_unfold_ranges(part) if at % 2 else [part] for at, part in enumerate(parts)]
+        if len(hosts) + prod(map(len, choices)) > MOST_HOSTS or not all(choices):
+            return None
+        hosts += map("".join, product(*choices))
+    return hosts
+
+
+def _unfold_ranges(text: str) -> list[str]:
+    """Return the numbers of ranges such as ``01-16,18``; nothing for a range that is too long."""
+    numbers: list[str] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or len(part) > 20:
+            return []
+        low, high = int(first), int(last) if last.isdecimal() else int(first)
+        if high - low > MOST_HOSTS:
+            return []
+        numbers += [str(number).zfill(len(first)) for number in range(low, high + 1)]
+    return numbers
 
 
 def read_numbers(text: str, pattern: str) -> list[tuple[int, int]]:

@@ -8,7 +8,14 @@ from parc.compiler.checks.check_placement import check_placement
 from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.evaluate.layout_rules import PLACEMENT_RULES
 from parc.compiler.ir import Plan
-from tests.placement.placement_plans import NVL72, cluster, layout, plan, problem, with_hosts
+from tests.placement.placement_plans import (
+    NVL72,
+    cluster,
+    layout,
+    plan,
+    problem,
+    with_hosts,
+)
 
 
 def found(made: Plan) -> tuple[Diagnostic, ...]:

@@ -1,4 +1,4 @@
-"""Parts of the search for an order: digits, boxes, packing, loads after swaps, cuts of grids."""
+"""Parts of the search for an order: node axes, boxes, packing, loads after swaps, cuts of grids."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from math import prod
 import pytest
 
 from parc.compiler.placement.build_placement_problem import build_placement_problem
-from parc.compiler.placement.order.box_orders import box_shapes, node_digits, ranks_by_box
 from parc.compiler.placement.order.enumerate_orders import enumerate_orders
 from parc.compiler.placement.order.loads import LinkLoads
 from parc.compiler.placement.order.node_messages import messages_by_node
-from parc.compiler.placement.order.packing import bin_levels, pack
+from parc.compiler.placement.order.orders_from_boxes import (
+    box_shapes,
+    node_axis_sizes,
+    ranks_by_box,
+)
+from parc.compiler.placement.order.packing import bin_levels, pack_node_ranks
 from parc.compiler.placement.order.placement_problem import PlacementProblem
-from parc.compiler.placement.order.sites import canonical_hosts, sites_of
+from parc.compiler.placement.order.sites import group_hosts_into_sites, sort_hosts_by_switch
 from parc.compiler.placement.order.switch_cuts import smallest_grid_cuts
 from tests.placement.placement_plans import NVL72, MegatronOrder, cluster, layout
 from tests.placement.random_clusters import in_pods, irregular
@@ -46,16 +50,16 @@ def _lines_cut(chosen: tuple[tuple[int, int], ...], rows: int, columns: int) -> 
     )
 
 
-def test_the_axes_of_both_meshes_split_the_digits() -> None:
+def test_the_axes_of_both_meshes_split_the_node_axes() -> None:
     meshes = MegatronOrder().meshes(layout(tp=8, cp=2, dp=64, pp=4, ep=64, etp=1))
-    assert node_digits(meshes, 8) == (2, 4, 16, 4)
-    assert prod(node_digits(meshes, 8)) == 512
+    assert node_axis_sizes(meshes, 8) == (2, 4, 16, 4)
+    assert prod(node_axis_sizes(meshes, 8)) == 512
 
 
 def test_a_sequence_has_every_node_rank_once_and_consecutive_boxes() -> None:
-    digits = (2, 4, 3)
-    for shape in box_shapes(digits, 8):
-        ranks = ranks_by_box(digits, [shape], range(3))
+    sizes = (2, 4, 3)
+    for shape in box_shapes(sizes, 8):
+        ranks = ranks_by_box(sizes, [shape], range(3))
         assert sorted(ranks) == list(range(24))
         box = ranks[: prod(shape)]
         assert {rank // 8 for rank in box} == set(range(shape[2]))
@@ -65,23 +69,23 @@ def test_a_sequence_has_every_node_rank_once_and_consecutive_boxes() -> None:
 @pytest.mark.parametrize("sizes", [[], [4], [8], [0], [16]])
 def test_packing_fills_no_site_beyond_its_hosts(sizes: list[int], largest_first: bool) -> None:
     on = cluster(7, 16, 9, 5, 3)
-    sites = sites_of(on, canonical_hosts(on))
-    place = pack(sites, list(range(36)), sizes, largest_first)
+    sites = group_hosts_into_sites(on, sort_hosts_by_switch(on))
+    place = pack_node_ranks(sites, list(range(36)), sizes, largest_first)
     for site, used in Counter(place).items():
         assert used <= sites.sizes[site]
 
 
 def test_whole_blocks_share_a_switch_if_they_fit() -> None:
     on = in_pods(cluster(9, 9, 9, 9), 2, 2.0)
-    sites = sites_of(on, canonical_hosts(on))
-    place = pack(sites, list(range(32)), [4, 16])
+    sites = group_hosts_into_sites(on, sort_hosts_by_switch(on))
+    place = pack_node_ranks(sites, list(range(32)), [4, 16])
     assert all(len(set(place[start : start + 4])) == 1 for start in range(0, 32, 4))
     assert [sorted(set(place[start : start + 16])) for start in (0, 16)] == [[0, 1], [2, 3]]
 
 
 def test_sites_have_their_domains_and_the_uplinks_above() -> None:
     on = in_pods(cluster(18, 18, 9, node=NVL72), 2, 2.0)
-    sites = sites_of(on, canonical_hosts(on))
+    sites = group_hosts_into_sites(on, sort_hosts_by_switch(on))
     assert sites.sizes == (18, 18, 9)
     assert sites.multi_host_domains
     assert [tier.name for tier in sites.tiers] == ["leaf", "pod"]
@@ -94,7 +98,7 @@ def test_sites_have_their_domains_and_the_uplinks_above() -> None:
 def test_loads_after_swaps_equal_a_full_count(seed: int) -> None:
     problem = random_problem(seed)
     draw = random.Random(seed)
-    place = pack(problem.sites, draw.sample(range(problem.nodes), problem.nodes), ())
+    place = pack_node_ranks(problem.sites, draw.sample(range(problem.nodes), problem.nodes), ())
     flows = [messages_by_node(one, problem.nodes) for one in problem.flows]
     loads = LinkLoads(problem, flows, place)
     for _ in range(50):
@@ -117,14 +121,14 @@ def test_messages_leaving_a_set_of_node_ranks_are_counted() -> None:
         for visit in one.member_nodes:
             here = sum(node in inside for node in visit)
             count += here * (len(visit) - here)
-        assert found.leaving(inside) == count * one.parallel
+        assert found.count_leaving_messages(inside) == count * one.parallel
 
 
 def test_equal_empty_racks_are_interchangeable_in_the_enumeration() -> None:
     on = cluster(2, 2)
-    sites = sites_of(on, canonical_hosts(on))
+    sites = group_hosts_into_sites(on, sort_hosts_by_switch(on))
     places = [tuple(place) for place in enumerate_orders(4, sites)]
     assert places == [(0, 0, 1, 1), (0, 1, 0, 1), (0, 1, 1, 0)]
     uneven = cluster(1, 2)
-    sites = sites_of(uneven, canonical_hosts(uneven))
+    sites = group_hosts_into_sites(uneven, sort_hosts_by_switch(uneven))
     assert len(list(enumerate_orders(3, sites))) == 3

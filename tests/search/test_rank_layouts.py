@@ -13,7 +13,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.estimate_layout import memory_limit
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Layout, LayoutVariant
-from parc.compiler.placement.score_placement import placement_score
+from parc.compiler.placement.score_placement import placement_scorer
 from parc.compiler.search.filter_layouts import LayoutFilter
 from parc.compiler.search.layout_space import LayoutSpace
 from parc.compiler.search.rank_layouts import KEPT, RESCORED, TIE, LayoutRanking
@@ -117,11 +117,11 @@ def test_no_placement_is_tried_of_what_is_slower_without_one(
 
 def test_placements_are_tried_where_racks_share_uplinks() -> None:
     fabric = {"base": "infiniband-ndr", "oversubscription": 4.0}
-    assert placement_score(pricing_of(_spec())) is None
-    assert placement_score(pricing_of(_spec(nodes_per_rack=2))) is None
-    assert placement_score(pricing_of(_spec(fabric=fabric))) is None
+    assert placement_scorer(pricing_of(_spec())) is None
+    assert placement_scorer(pricing_of(_spec(nodes_per_rack=2))) is None
+    assert placement_scorer(pricing_of(_spec(fabric=fabric))) is None
     pricing = pricing_of(_spec(fabric=fabric, nodes_per_rack=2))
-    score = placement_score(pricing)
+    score = placement_scorer(pricing)
     assert score is not None
     found = search_layouts(pricing, Sink())
     assert found is not None

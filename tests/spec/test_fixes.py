@@ -101,6 +101,11 @@ def test_a_key_of_slurm_is_not_taken_for_an_unrelated_key(key: str) -> None:
     assert fixes_of(f"{path}=x") == {path: f"remove {path}"}
 
 
+def test_an_abbreviated_zero_stage_is_not_taken_for_zero_plus() -> None:
+    fix = "layout.zero_stage: 1   (instead of layout.zero)"
+    assert fixes_of("layout.zero=1") == {"layout.zero": fix}
+
+
 def test_a_fix_that_does_not_work_is_withdrawn() -> None:
     # bfloat16 is no value of the key that is meant, so that setting it there would not work.
     assert fixes_of("job.dtype=bfloat16") == {"job.dtype": ""}

@@ -36,3 +36,10 @@ def test_the_order_is_kept_with_nvlink_unknown_wiring_or_idle_gpus() -> None:
     assert gpu_order(replace(PCIE, nvlink_domain=8), PAIRS, 8) == ()
     assert gpu_order(replace(PCIE, gpu_numa=()), PAIRS, 8) == ()
     assert gpu_order(PCIE, PAIRS, 4) == ()
+
+
+def test_groups_that_do_not_divide_the_host_do_not_change_the_order() -> None:
+    # Sorted by NUMA node, the first 6 GPUs would share one; but groups of 6 cross the host's end.
+    sixes = (Mesh.from_sizes((("tp", 6), ("dp", 4))),)
+    uneven = replace(PCIE, gpu_numa=(0, 0, 0, 1, 0, 0, 0, 1))
+    assert gpu_order(uneven, sixes, 8) == ()

@@ -137,3 +137,9 @@ def test_a_rack_is_divided_into_domains_in_order() -> None:
     assert nvlink_domain_names("r", hosts, 0) == hosts
     assert nvlink_domain_names("r", hosts, 5) == ["r"] * 5
     assert nvlink_domain_names("r", hosts, 2) == ["r.0", "r.0", "r.1", "r.1", "r.2"]
+
+
+def test_levels_inside_a_host_have_neither_latency_nor_oversubscription() -> None:
+    inside = [level for level in tree_levels(resolved(PODS)) if level.gb_per_s_per_gpu > 50]
+    assert [level.name for level in inside] == ["device", "nvlink_domain", "host"]
+    assert {(level.latency_seconds, level.oversubscription) for level in inside} == {(0.0, 1.0)}

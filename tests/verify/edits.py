@@ -6,6 +6,7 @@ with the verifiers. ``measure_edits`` counts how many of the edits that change b
 verification names; ``neutral_edits`` are edits that it must accept.
 
 ``PARC_EDITS`` sets the number of edits per file; ``make test`` uses a few, conformance tests 500.
+``PARC_EDITS_SEED`` selects other edits.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tests.compiled import Files
 
 EDITS = int(os.environ.get("PARC_EDITS", "25"))
 """Edits per file; of these, the ones that change behaviour must be named."""
+SEED = int(os.environ.get("PARC_EDITS_SEED", "1"))
 NAMED = 0.98
 """Least fraction of the edits that change behaviour which the verification must name."""
 Behaviour = Callable[[str], object]
@@ -230,7 +232,7 @@ class EditScore:
 
 
 def measure_edits(
-    files: Files, file: str, behaviour: Behaviour, count: int = EDITS, seed: int = 1
+    files: Files, file: str, behaviour: Behaviour, count: int = EDITS, seed: int = SEED
 ) -> EditScore:
     """Try random edits of ``file`` until ``count`` of them have changed its behaviour."""
     assert not findings(files), "the files without an edit have findings"

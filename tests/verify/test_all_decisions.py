@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from parc.compiler.diagnostics import Sink
+from parc.compiler.pipeline import emit_plan
 from parc.compiler.verify.select_verifiers import framework_verifier, load_verifiers
 from parc.compiler.verify.verify_decisions import planned_value
-from tests.compiled import EXAMPLES, emitted, example
+from tests.compiled import EXAMPLES, Files, emitted, example, files_of, messages_of, plan_of
 
 MEGATRON = tuple(
     name
@@ -40,7 +43,11 @@ def leaves(value: Any, path: str) -> Iterator[str]:
 
 def unread(name: str, *sections: str) -> list[str]:
     """Return the paths of an example's plan that no verifier of its targets reads or excludes."""
-    files = emitted(example(name))
+    return unread_in(emitted(example(name)), *sections)
+
+
+def unread_in(files: Files, *sections: str) -> list[str]:
+    """Return the paths of the plan in ``files`` that no verifier reads or excludes."""
     plan = json.loads(files["plan.json"])
     verifiers = load_verifiers(dict(plan["problem"]["versions"]))
     framework = framework_verifier(verifiers, files)
@@ -66,3 +73,32 @@ def test_each_setting_of_a_megatron_plan_is_read_back(name: str) -> None:
 @pytest.mark.parametrize("name", LAUNCHED)
 def test_each_launch_setting_is_read_back(name: str) -> None:
     assert unread(name, "problem.launch") == []
+
+
+REGISTERED = {
+    "parc": 1,
+    "name": "registered",
+    "cluster": {"node": "dgx-h100", "nodes": 32},
+    "job": {"sequence_length": 2048, "global_batch": 256},
+    "emit": ["torchtitan", "rankmap"],
+}
+"""Spec of a job whose model torchtitan takes from its registry."""
+
+
+@pytest.mark.parametrize(
+    "model", ["qwen3-8b", "qwen3-30b-a3b", "deepseek-v2-lite", "deepseek-v2", "deepseek-v3"]
+)
+def test_each_field_of_a_registered_model_is_read_back(model: str) -> None:
+    assert unread_in(files_of({**REGISTERED, "model": model}), "problem.model") == []
+
+
+def test_a_feature_that_the_registered_model_has_not_is_named() -> None:
+    plan = plan_of({**REGISTERED, "model": "qwen3-8b"})
+    model = plan.problem.model
+    position = replace(model.position, base=500000.0)
+    problem = replace(plan.problem, model=replace(model, position=position))
+    sink = Sink()
+    emit_plan(replace(plan, problem=problem), sink)
+    assert "problem.model.position.base is 500000 in plan.json, but 1000000 on" in str(
+        messages_of(sink)
+    )

@@ -13,6 +13,7 @@ from tests.verify.edits import (
     EDITS,
     NAMED,
     Behaviour,
+    findings,
     json_behaviour,
     measure_edits,
     python_behaviour,
@@ -24,15 +25,22 @@ def csv_behaviour(text: str) -> object:
     return list(csv.reader(io.StringIO(text)))
 
 
+def page_behaviour(text: str) -> object:
+    """Return the lines of a Markdown page, with the cells of table rows."""
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
 EXAMPLES = ("llama-3-8b-fsdp", "llama-3-70b-kubernetes", "deepseek-v3-serve", "mixtral-8x7b")
 CASES: list[tuple[str, str, Behaviour]] = [
     *((name, "rankmap.csv", csv_behaviour) for name in EXAMPLES),
     *((name, "rankmap.json", json_behaviour) for name in EXAMPLES),
+    *((name, "rankmap.md", page_behaviour) for name in EXAMPLES),
     ("llama-3-8b-fsdp", "preflight/expected.json", json_behaviour),
     ("llama-3-70b-torchtitan", "preflight/expected.json", json_behaviour),
     ("llama-3-8b-fsdp", "preflight/check_ranks.py", python_behaviour),
 ]
-PER_FILE = {"rankmap.csv": 4, "rankmap.json": 4, "preflight/expected.json": 2}
+PER_FILE = {"rankmap.csv": 4, "rankmap.json": 4, "rankmap.md": 4, "preflight/expected.json": 2}
 """File -> number of cases, so that ``PARC_EDITS`` is the number of edits per file."""
 
 
@@ -43,3 +51,59 @@ def test_edits_that_change_a_value_are_named(name: str, file: str, behaviour: Be
     score = measure_edits(files, file, behaviour, count)
     assert score.named >= NAMED, score.missed
     assert not score.alarms, score.alarms
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "message"),
+    [
+        (
+            "llama-3.1-405b",
+            "| 1024-2047 |",
+            "| 1024-2046 |",
+            "rankmap.md has '1024-2046' in the column ranks of the table Stages, "
+            "the plan needs '1024-2047'",
+        ),
+        ("llama-3.1-405b", "| 1-2, 33-34,", "| 1-3, 33-34,", "column layers of the table Stages"),
+        ("llama-3.1-405b", "node[0017-0032]", "node[0017-0033]", "column names of the table Racks"),
+        ("llama-3.1-405b", "119 more racks", "118 more racks", "column names of the table Racks"),
+        ("llama-3.1-405b", "| dp | 128 x 128 |", "| dp | 64 x 256 |", "column groups x ranks"),
+        ("llama-3.1-405b", "128 | 8 |\n", "128 | 4 |\n", "column max racks of the table Groups"),
+        ("llama-3.1-405b", "rank = tp + 8 (dp", "rank = tp + 4 (dp", "- dense: tp 8, cp 1"),
+        ("llama-3.1-405b", "| 702 GB | 187", "| 701 GB | 187", "column busiest uplink per step"),
+        ("llama-3.1-405b", "(lower bound 187", "(lower bound 18", "- exposed on shared links"),
+        ("llama-3.1-405b", "is optimal (proved)", "is heuristic", "optimal (proved)"),
+        ("llama-3.1-405b", "| 8 | node0002 | 0 |", "| 8 | node0001 | 0 |", "column host of the"),
+        ("llama-3.1-405b", "| 8 | node0002 | 0 |", "| 8 | node0002 | 1 |", "column GPU of the"),
+        ("llama-3.1-405b", "| 0 | 1 | 0 | 1 | 0 |", "| 0 | 1 | 0 | 0 | 0 |", "column etp of the"),
+        ("llama-3.1-405b", "| 8 | node0002 | 0 |", "| 8 | node0002 |", "has 9 cells, must have 10"),
+        ("llama-3.1-405b", "| 10 | 10240-11263 |", "|", "has 3 cells, must have 5"),
+        ("deepseek-v3-serve", "| 0 | 0-31 | 0-3 |", "| 0 | 0-30 | 0-3 |", "the table Engines"),
+        ("deepseek-v3-serve", "r[11-12]n[01-02]", "r[11-12]n[01-03]", "the table Engines"),
+        ("deepseek-v3-serve", "| 39.19 |", "| 39.18 |", "column weights GiB of the table Stages"),
+        ("deepseek-v3-serve", "dp 32, ep 32", "dp 16, ep 32", "- degrees: tp 1, pp 1, dp 32"),
+    ],
+)
+def test_a_changed_cell_of_the_page_is_named(name: str, old: str, new: str, message: str) -> None:
+    files = compiled.emitted(example(name))
+    assert old in files["rankmap.md"]
+    found = findings(files | {"rankmap.md": files["rankmap.md"].replace(old, new, 1)})
+    assert len(found) == 1
+    assert found[0].startswith("PARC-A06")
+    assert message in found[0]
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-405b", "deepseek-v3-serve"])
+def test_a_page_with_a_row_less_or_more_is_named(name: str) -> None:
+    files = compiled.emitted(example(name))
+    lines = files["rankmap.md"].split("\n")
+    rows = [at for at, line in enumerate(lines) if line]
+    for at in rows:
+        for less in (lines[:at] + lines[at + 1 :], [*lines[:at], lines[at], *lines[at:]]):
+            found = findings(files | {"rankmap.md": "\n".join(less)})
+            assert [one[:8] for one in found] == ["PARC-A06"], lines[at]
+
+
+def test_blank_lines_and_blanks_in_cells_of_the_page_are_free() -> None:
+    files = compiled.emitted(example("deepseek-v3-serve"))
+    text = files["rankmap.md"].replace("| 0 ", "|  0\t").replace("\n\n", "\n\n\n")
+    assert findings(files | {"rankmap.md": text}) == []

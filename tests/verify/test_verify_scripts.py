@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from parc.backends.shared.verify_known_lines import compare_lines, literal_export, plain_notation
-from parc.backends.slurm.verify_directives import read_directives, unfold_hosts
+from parc.backends.slurm.verify_directives import read_directives
+from parc.compiler.verify.read_emitted import unfold_hosts
 from tests.backends.megatron.boundaries import DENSE
 from tests.compiled import Files, changed, emitted, example, files_of
 from tests.verify.edits import (
@@ -234,4 +235,6 @@ def test_directives_are_read_until_the_first_command() -> None:
 
 def test_a_host_list_is_unfolded() -> None:
     assert unfold_hosts("a,b[08-10,12]-x,c") == ["a", "b08-x", "b09-x", "b10-x", "b12-x", "c"]
+    assert unfold_hosts("r[1-2]n[01-02]") == ["r1n01", "r1n02", "r2n01", "r2n02"]
     assert unfold_hosts("a[0-999999999]") is None
+    assert unfold_hosts("a[1-9999]b[1-9999]") is None

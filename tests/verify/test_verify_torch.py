@@ -15,6 +15,7 @@ from parc.backends.torchtitan.verify import read_sizes as titan_sizes
 from parc.compiler.verify.device_mesh import MeshSizes, derive_mesh_groups
 from tests.backends.torch.specs import valid_spec
 from tests.compiled import files_of, verification_codes
+from tests.verify.edits import findings
 
 FILES = {
     "fsdp": "fsdp/config.json",
@@ -47,6 +48,14 @@ def test_the_file_of_a_framework_is_enough_to_verify(name: str) -> None:
     files = artifacts(name)
     assert verification_codes({FILES[name]: files[FILES[name]]}) <= {"A03"}
     assert "A03" in verification_codes({"x": ""})
+
+
+def test_a_config_that_cannot_be_parsed_is_not_called_one_without_processes() -> None:
+    files = artifacts("accelerate")
+    damaged = files[FILES["accelerate"]] + "rdzv_backend: [\n"
+    found = findings(files | {FILES["accelerate"]: damaged})
+    assert any("the text is not YAML" in one for one in found), found
+    assert not any("num_processes" in one for one in found), found
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -28,7 +28,7 @@ from parc.compiler.tools.importers.flags import (
 )
 from parc.compiler.tools.importers.formats import Importers, LaunchLines
 from parc.compiler.tools.importers.launch_commands import framework_words
-from parc.compiler.tools.importers.script_commands import read_script
+from parc.compiler.tools.importers.script_commands import read_script, report_rest
 from parc.compiler.tools.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reader_state import Reading
@@ -63,6 +63,7 @@ def read_megatron_args(text: str, name: str, sink: Sink) -> Fragment | None:
     read_words(framework_words(words), reading)
     if reading.spec:
         read_script(words, reading)
+        report_rest(words, reading)
     if not reading.spec and reading.is_valid:
         finding = Finding(
             "this file contains no flag of Megatron",
@@ -79,6 +80,8 @@ def read_words(words: list[Word], reading: Reading) -> None:
         for flag in written_flags(words, TABLE.rows, whole=True)
         if flag.name.startswith("--") and flag.name.replace("_", "-") not in LAUNCHER
     ]
+    for flag in flags:
+        reading.account(flag.word.span)
     # take_flags fills reading.spec, and returns the flags that have no row in the table.
     unknown = take_flags(flags, TABLE.rows, reading)
     unknown = read_samples(unknown, reading)

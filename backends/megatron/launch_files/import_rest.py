@@ -56,6 +56,7 @@ NOT_PASSED = frozenset(
 SPELLED_OTHERWISE = frozenset(
     (
         *("--num-layers-per-virtual-pipeline-stage", "--recompute-activations"),
+        "--use-rotary-position-embeddings",
         *("--hybrid-override-pattern", "--moe-layer-freq", "--linear-attention-freq"),
     )
 )

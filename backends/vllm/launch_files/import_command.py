@@ -7,6 +7,7 @@ instead of dashes.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 from parc.backends.vllm.arguments import PACKAGE
 from parc.backends.vllm.environment import PARTITION
@@ -30,7 +31,11 @@ from parc.compiler.tools.importers.flags import (
     written_flags,
 )
 from parc.compiler.tools.importers.formats import Importers, LaunchLines, Settings
-from parc.compiler.tools.importers.script_commands import read_environment, read_script
+from parc.compiler.tools.importers.script_commands import (
+    read_environment,
+    read_script,
+    report_rest,
+)
 from parc.compiler.tools.importers.shell_words import Word, shell_words
 from parc.compiler.tools.lint.complete_facts import catalog_name
 from parc.compiler.topology.readers.fragment import Fragment
@@ -65,6 +70,7 @@ def read_vllm_args(text: str, name: str, sink: Sink) -> Fragment | None:
     elif starts_vllm(words):
         read_script(words, reading)
     read_words(words, reading)
+    report_rest(words, reading)
     if "layout" not in reading.spec and reading.is_valid:
         finding = Finding(
             "this file contains no vLLM command",
@@ -81,6 +87,8 @@ def read_words(words: list[Word], reading: Reading) -> None:
     if not flags and not any(word.text == "serve" for word in words):
         return
     flags = [flag for flag in flags if _is_own_flag(flag)]
+    for flag in flags:
+        reading.account(flag.word.span)
     # Such a length is reported, not imported, because the fields of a spec are numbers.
     symbolic = [flag for flag in flags if flag.name in LIMITS and _is_symbolic_length(flag)]
     unknown = [
@@ -169,8 +177,10 @@ SETTING_DEFAULTS = {
 
 
 def starts_vllm(words: list[Word]) -> bool:
-    """Return True if ``words`` contain the word ``vllm`` or one of its flags."""
-    return any(word.text == "vllm" or word.text.partition("=")[0] in SIGNS for word in words)
+    """Return True if ``words`` contain ``vllm serve`` or one of its flags."""
+    texts = [word.text.rpartition("/")[2] for word in words]
+    serves = ("vllm", "serve") in pairwise(texts)
+    return serves or any(word.text.partition("=")[0] in SIGNS for word in words)
 
 
 IMPORTERS = Importers(

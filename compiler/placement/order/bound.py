@@ -1,13 +1,13 @@
 """Lower bounds for all orders of hosts: exposed seconds, and bytes over the uplinks of switches.
 
-Any m node ranks below one switch cut at least a certain number of process groups of every family,
-and each cut group sends messages out of the switch (``switch_cuts.py``). All switches of a level
-together must have place for all node ranks. So the least time in which they have is a lower bound
-for the job. The largest bound of all levels is used.
+If m node ranks are below a switch, the switch cuts at least a certain number of process groups of
+every family, and each cut group sends messages out of the switch (``switch_cuts.py``). The switches
+of a level together must have place for all node ranks. So the least time in which they can send the
+messages of all node ranks is a lower bound for the job. The largest bound of all levels is used.
 
 The byte bounds count the same cuts, weighted by the bytes of a message. They hold for every order,
-whatever its exposed time. Because every switch is bounded separately, an order often meets them on
-a regular tree and seldom on an irregular one.
+whatever its exposed time. Every switch is bounded separately, so an order often meets the byte
+bounds on a regular tree of switches, and seldom on an irregular one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 
-from parc.compiler.placement.order.placement_problem import PlacementProblem, rounded
+from parc.compiler.placement.order.placement_problem import PlacementProblem, round_cost
 from parc.compiler.placement.order.switch_cuts import CutModel, GridView, grid_views
 from parc.compiler.placement.order.switch_level import SwitchLevel
 from parc.compiler.topology.uplinks import Flow
@@ -36,18 +36,18 @@ class TimeBound:
 
     @cached_property
     def exposed_seconds(self) -> float:
-        """Return the exposed communication seconds per step that no order of hosts can beat."""
+        """Return the lower bound on the exposed communication seconds per step."""
         found = sum(self._exposed_floors)
         for level in self.levels:
             # A level that is too expensive is left out; without it the bound is
             # weaker but valid.
             if level.cut_evaluations * len(self.grid_views) <= MOST_CUT_EVALUATIONS:
                 found = max(found, level.least_seconds(self._least_job_seconds, found))
-        return rounded(found)
+        return round_cost(found)
 
     @cached_property
-    def floors(self) -> tuple[float, ...]:
-        """Return the least seconds per step of each phase, the traffic of one parallel axis."""
+    def least_phase_seconds(self) -> tuple[float, ...]:
+        """Return the least seconds per step of each phase (traffic of one parallel axis)."""
         problem = self.problem
         # Over the NICs of a host a phase takes the same time in every order, unless the domain has
         # several hosts: then the order decides which messages leave the domain.
@@ -65,23 +65,25 @@ class TimeBound:
 
     @cached_property
     def _exposed_floors(self) -> tuple[float, ...]:
-        """Return the least exposed seconds per step of each phase, with separate bounds."""
+        """Return the least exposed seconds per step of each phase, each bounded separately."""
         flows = self.problem.flows
-        return tuple(one.exposure * floor for one, floor in zip(flows, self.floors, strict=True))
+        return tuple(
+            one.exposure * floor for one, floor in zip(flows, self.least_phase_seconds, strict=True)
+        )
 
     @cached_property
     def grid_views(self) -> tuple[GridView, ...]:
         """Return the grids of node ranks whose rows and columns are process groups.
 
-        A lower bound on a grid covers several parallel axes together (``switch_cuts.py``).
+        A lower bound on a grid covers several parallel axes jointly (``switch_cuts.py``).
         """
-        return grid_views(self.problem.cut_models, self.problem.digits)
+        return grid_views(self.problem.cut_models, self.problem.node_axis_sizes)
 
     @cached_property
     def levels(self) -> tuple[SwitchLevel, ...]:
-        """Return the switches of every level.
+        """Return the switches of every level, the narrowest level first.
 
-        Multi-host NVLink domains, if there are any, are the first level.
+        If NVLink domains have several hosts, the domains are the first level.
         """
         sites, nodes = self.problem.sites, self.problem.nodes
         levels = []
@@ -101,7 +103,7 @@ class TimeBound:
         return tuple(levels)
 
     def _least_job_seconds(self, contained: int, rate: float) -> float:
-        """Return the least exposed seconds per step with ``contained`` node ranks below a switch.
+        """Return the least exposed seconds per step if ``contained`` node ranks are below a switch.
 
         ``rate`` is the rate of the uplink of the switch in bytes/s.
         """
@@ -111,28 +113,29 @@ class TimeBound:
         if contained in (0, self.problem.nodes):
             return base
         weights = tuple(one.exposure * one.unit_bytes / rate for one in self.problem.flows)
-        return max((base, *(one.least(contained, weights, floors) for one in self.grid_views)))
+        return max((base, *(one.least_cost(contained, weights, floors) for one in self.grid_views)))
 
 
 @dataclass(frozen=True, slots=True)
 class _SingleFlow:
-    """Least seconds that one phase, without the other phases, keeps the uplink of a switch busy."""
+    """Least time for which one phase keeps the uplink of a switch busy, without other phases."""
 
     model: CutModel
     flow: Flow
     host_bytes_per_s: float
-    """Rate of the NICs of a host if hosts share no uplink (NVLink domains); 0.0 if they do."""
+    """Rate of the NICs of one host, for an NVLink domain, whose hosts share no uplink; 0.0 for a
+    switch."""
 
     def __call__(self, contained: int, rate: float) -> float:
         """Return the least seconds of the phase if ``contained`` node ranks are below the switch.
 
         A phase is the traffic of one parallel axis. An NVLink domain has no uplink: its messages
         leave over the NICs of its hosts. Messages are not split between hosts, so some host sends
-        at least the mean, rounded up.
+        at least the mean, round_cost up.
         """
         if not contained:
             return 0.0
-        messages, parallel = self.model.least_leaving(contained), self.flow.parallel
+        messages, parallel = self.model.least_messages_out(contained), self.flow.parallel
         if self.host_bytes_per_s:
             share = ceil(messages / parallel / contained) * parallel
             return share * self.flow.unit_bytes / self.host_bytes_per_s
@@ -141,11 +144,11 @@ class _SingleFlow:
     def cut_group_seconds(self, level: SwitchLevel) -> float:
         """Return the least seconds for the process groups that must span two switches of ``level``.
 
-        These groups are too many to fit below single switches, in any order of hosts. Each of them
-        sends messages out of at least two switches, and the busiest uplink carries at least the
-        mean of all uplinks.
+        In any order of hosts, these groups do not fit below single switches. Each of them sends
+        messages out of at least two switches, and the busiest uplink carries at least the mean of
+        all uplinks.
         """
-        cut = level.groups_cut(self.model.size)
+        cut = level.least_groups_cut(self.model.size)
         sent = 2 * cut * self.model.least_messages * self.flow.unit_bytes
         return sent / level.bytes_per_s
 
@@ -158,9 +161,9 @@ class ByteBound:
 
     @cached_property
     def busiest_weighted(self) -> float:
-        """Return the lower bound on the weighted bytes per step over the busiest uplink.
+        """Return a lower bound on the weighted bytes per step over the busiest uplink.
 
-        The weight of a phase is in ``PlacementProblem.weights``.
+        ``PlacementProblem.weights`` contains the weight of each phase.
         """
         found = 0.0
         for level in self._tiers:
@@ -168,43 +171,43 @@ class ByteBound:
             found = max(found, self._least_total_bytes(level) / len(level.switches))
             if self._is_affordable(level):
                 # ``least_seconds`` minimizes any cost per switch: here bytes in place of seconds.
-                found = max(found, level.least_seconds(self._per_part.bytes_out, found))
-        return rounded(found)
+                found = max(found, level.least_seconds(self._switch_bytes.bytes_out, found))
+        return round_cost(found)
 
     @cached_property
     def total_weighted(self) -> float:
-        """Return the lower bound on the weighted bytes per step over all uplinks together."""
-        return rounded(sum(map(self._least_total_bytes, self._tiers)))
+        """Return a lower bound on the weighted bytes per step, summed over all uplinks."""
+        return round_cost(sum(map(self._least_total_bytes, self._tiers)))
 
     @property
     def _tiers(self) -> tuple[SwitchLevel, ...]:
-        """Return the levels of switches, without the NVLink domains, which have no uplink."""
+        """Return the levels of switches, without NVLink domains, because these have no uplink."""
         # The index is a bool: it skips the first level if that one is the NVLink domains.
         return self.time_bound.levels[self.time_bound.problem.sites.multi_host_domains :]
 
     def _is_affordable(self, level: SwitchLevel) -> bool:
-        """Return True if the bound of ``level`` takes at most MOST_CUT_EVALUATIONS evaluations."""
+        """Return True if the bound of ``level`` needs at most MOST_CUT_EVALUATIONS evaluations."""
         return level.cut_evaluations * len(self.time_bound.grid_views) <= MOST_CUT_EVALUATIONS
 
     def _least_total_bytes(self, level: SwitchLevel) -> float:
-        """Return the least weighted bytes per step over all uplinks of ``level`` together."""
+        """Return the least weighted bytes per step, summed over all uplinks of ``level``."""
         found = self._cut_group_bytes(level)
         if self._is_affordable(level):
-            found = max(found, level.sum_of_minima(self._per_part.bytes_out))
+            found = max(found, level.sum_of_minima(self._switch_bytes.bytes_out))
             # A pipeline split into k parts sends 2 (k - 1) messages, more than one per part if
             # k > 2. Counting two per part and subtracting two per pipeline gives exactly that.
-            twice = level.sum_of_minima(self._two_per_line_part.bytes_out)
-            found = max(found, twice - self._line_bytes)
+            twice = level.sum_of_minima(self._switch_bytes_with_split_pipelines.bytes_out)
+            found = max(found, twice - self._pipeline_bytes)
         return found
 
     def _cut_group_bytes(self, level: SwitchLevel) -> float:
         """Return the weighted bytes per step of the process groups that must span two switches.
 
-        These groups are too many to fit below single switches, in any order of hosts. Each of them
-        sends messages out of at least two switches.
+        In any order of hosts, these groups do not fit below single switches. Each of them sends
+        messages out of at least two switches.
         """
         return sum(
-            2 * level.groups_cut(model.size) * model.least_messages * unit
+            2 * level.least_groups_cut(model.size) * model.least_messages * unit
             for model, unit in zip(
                 self.time_bound.problem.cut_models, self._message_bytes, strict=True
             )
@@ -221,8 +224,8 @@ class ByteBound:
         )
 
     @cached_property
-    def _line_bytes(self) -> float:
-        """Return the weighted bytes of all pipelines of the job if each sends two messages."""
+    def _pipeline_bytes(self) -> float:
+        """Return the weighted bytes of two messages for each pipeline of the job."""
         problem = self.time_bound.problem
         return sum(
             2 * problem.nodes // model.size * model.least_messages * unit
@@ -231,16 +234,16 @@ class ByteBound:
         )
 
     @cached_property
-    def _per_part(self) -> _SwitchBytes:
-        """Return the lower bound on the weighted bytes that leave a switch.
+    def _switch_bytes(self) -> _SwitchBytes:
+        """Return a lower bound on the bytes that leave a switch: one message per cut group.
 
-        If a switch contains only a part of a process group, that part sends at least one message.
+        If a switch contains only a part of a process group, the part sends at least one message.
         """
         return _SwitchBytes(self.time_bound, self._message_bytes)
 
     @cached_property
-    def _two_per_line_part(self) -> _SwitchBytes:
-        """Return a second lower bound on the weighted bytes that leave a switch.
+    def _switch_bytes_with_split_pipelines(self) -> _SwitchBytes:
+        """Return a lower bound on the bytes that leave a switch: two messages per cut pipeline.
 
         If a switch contains only a part of a pipeline, the part sends two messages. Parts of other
         process groups send one message.
@@ -256,7 +259,7 @@ class _SwitchBytes:
 
     time_bound: TimeBound
     units: tuple[float, ...]
-    """Bytes of one message, by phase."""
+    """Weighted bytes of one message of each phase."""
 
     # Levels share many switch sizes, so each size is evaluated once.
     @cached_property
@@ -267,23 +270,25 @@ class _SwitchBytes:
     def bytes_out(self, contained: int, _: float) -> float:
         """Return the least weighted bytes that leave a switch with ``contained`` node ranks.
 
-        The second argument, the rate of the uplink, does not matter for bytes.
+        The second argument, the rate of the uplink, has no effect on bytes.
         """
         if contained not in self._cache:
-            self._cache[contained] = self._least(contained)
+            self._cache[contained] = self._compute_bytes_out(contained)
         return self._cache[contained]
 
-    def _least(self, contained: int) -> float:
-        """Compute the least weighted bytes that leave a switch with ``contained`` node ranks."""
+    def _compute_bytes_out(self, contained: int) -> float:
+        """Compute the result of ``bytes_out`` without the cache."""
         problem = self.time_bound.problem
         if contained in (0, problem.nodes):
             return 0.0
         single = [
-            model.least_leaving(contained) * unit if model.size else 0.0
+            model.least_messages_out(contained) * unit if model.size else 0.0
             for model, unit in zip(problem.cut_models, self.units, strict=True)
         ]
         found = sum(single)
         for view in self.time_bound.grid_views:
             others = sum(sent for flow, sent in enumerate(single) if flow not in view.flows)
-            found = max(found, others + view.least(contained, self.units, (0.0,) * len(single)))
+            found = max(
+                found, others + view.least_cost(contained, self.units, (0.0,) * len(single))
+            )
         return found

@@ -13,9 +13,9 @@ Branch = tuple[int, ...]
 def enumerate_orders(nodes: int, sites: Sites) -> Iterator[list[int]]:
     """Yield every distribution of node ranks over sites, as the list of each node rank's site.
 
-    A site is a set of equivalent hosts. Two empty switches are interchangeable if they have equally
-    many hosts below them, divided in the same way; a node rank then goes only to the first of them.
-    The same list object is yielded each time: copy it to keep it.
+    A site is a set of equivalent hosts. Two empty switches are interchangeable if the same number
+    of hosts, divided in the same way, is below them; a node rank then goes only to the first of
+    them. The same list object is yielded each time, so a caller that keeps a list must copy it.
     """
     symmetry = _symmetry_breaker(sites)
     place: list[int] = [0] * nodes
@@ -23,10 +23,10 @@ def enumerate_orders(nodes: int, sites: Sites) -> Iterator[list[int]]:
     used: dict[Branch, int] = {}
 
     def is_canonical(site: int) -> bool:
-        """Return False if an equivalent of ``site`` or of a switch above it must be used first.
+        """Return False if another site, equivalent to ``site``, must be used first.
 
-        This is the case if ``site`` or the switch is empty, and an equivalent one that comes
-        earlier is empty too.
+        This is the case if ``site``, or a switch above it, is empty, and an equivalent site or
+        switch that comes earlier is empty too.
         """
         path = sites.tree_paths[site]
         for depth in range(1, len(path) + 1):
@@ -73,7 +73,7 @@ class _SymmetryBreaker:
 
 
 def _symmetry_breaker(sites: Sites) -> _SymmetryBreaker:
-    """Return which branches (switches, NVLink domains, sites) of the tree are interchangeable.
+    """Return which branches of the tree (switches, NVLink domains, sites) are interchangeable.
 
     A site is a set of equivalent hosts. Branches with the same parent are equivalent if their sites
     have the same sizes and structure. If an NVLink domain has hosts below several leaf switches,

@@ -1,4 +1,4 @@
-"""Load of every link under an order of hosts, updated after each swap of two hosts.
+"""Load of every link for an order of hosts, updated after each swap of two hosts.
 
 A full evaluation (``PlacementProblem.cost``) counts all messages again. A swap only changes the
 counts of the messages of two node ranks.
@@ -12,7 +12,10 @@ from dataclasses import replace
 from operator import mul
 
 from parc.compiler.placement.order.node_messages import NodeMessages
-from parc.compiler.placement.order.placement_problem import PlacementProblem, domains_of
+from parc.compiler.placement.order.placement_problem import (
+    PlacementProblem,
+    domain_of_each_node_rank,
+)
 
 Score = tuple[float, float, float]
 """Key of an order of hosts that swaps minimize; the first entry is compared first."""
@@ -52,22 +55,22 @@ class _FlowLoads:
                 self.sent[where] += count * (size - count)
 
     def busiest_seconds(self) -> float:
-        """Return the seconds that the phase occupies the busiest uplink of the level.
+        """Return the seconds for which the phase keeps the busiest uplink of the level busy.
 
         A phase is the traffic of one parallel axis.
         """
         return max(map(mul, self.sent, self.seconds), default=0.0)
 
     def busiest_zone(self) -> int:
-        """Return the number of the zone (switch or NVLink domain) whose uplink is the busiest.
+        """Return the number of the zone (switch or NVLink domain) with the busiest uplink.
 
-        On a tie, it is the first one.
+        On a tie, it is the first such zone.
         """
         spent = list(map(mul, self.sent, self.seconds))
         return spent.index(max(spent))
 
     def move(self, node: int, to: int) -> None:
-        """Move ``node`` below the switch ``to`` and update the message counts."""
+        """Move the node rank ``node`` below the switch ``to``, and update the message counts."""
         zone, sent, here = self.zone, self.sent, self.zone[node]
         if here == to:
             return
@@ -87,7 +90,7 @@ class _FlowLoads:
     def _move_member(self, group: int, node: int, here: int, to: int) -> None:
         """Update the message counts of an all-to-all group whose member ``node`` moves.
 
-        It moves from below the switch ``here`` to below the switch ``to``. If k of n members are
+        The node rank moves from the switch ``here`` to the switch ``to``. If k of n members are
         below a switch, they send k (n - k) messages out of it.
         """
         members, size = self.inside[group], self.flow.sizes[group]
@@ -99,7 +102,7 @@ class _FlowLoads:
 
 
 class LinkLoads:
-    """Loads of all links under one order of hosts.
+    """Loads of all links for one order of hosts.
 
     ``place`` lists the site (set of equivalent hosts) of every node rank, then of every idle host.
     If NVLink domains span hosts, the NICs of a domain count as one link.
@@ -117,13 +120,14 @@ class LinkLoads:
         free = Counter(dict(enumerate(problem.sites.sizes)))
         free.subtract(self.place)
         self.place += [site for site, count in sorted(free.items()) for _ in range(count)]
-        self._flows = [_with_idle_hosts(flow, len(self.place)) for flow in flows]
+        self._flows = [_extend_by_idle_hosts(flow, len(self.place)) for flow in flows]
         self._links = self._count_loads()
 
     def _count_loads(self) -> list[list[_FlowLoads]]:
-        """Return the loads of the links, by phase (traffic of one parallel axis) and level.
+        """Return the loads of the links, by phase (traffic of one parallel axis) and by level.
 
-        The levels are the tiers of switches, then the NVLink domains if they have several hosts.
+        The levels are the tiers of switches, followed by the NVLink domains if they have several
+        hosts.
         """
         sites = self.problem.sites
         rows: list[list[_FlowLoads]] = [[] for _ in self._flows]
@@ -138,11 +142,11 @@ class LinkLoads:
         return rows
 
     def _domain_loads(self, flow: NodeMessages, message_bytes: float) -> _FlowLoads:
-        """Return the loads of the NVLink domains; the link of a domain is all NICs of its hosts."""
+        """Return the loads of the NVLink domains, counting all NICs of a domain as one link."""
         # Domains are renumbered from 0, because single-host domains have negative
         # numbers.
         numbers: dict[int, int] = {}
-        domains = domains_of(self.problem.sites, self.place)
+        domains = domain_of_each_node_rank(self.problem.sites, self.place)
         zone = [numbers.setdefault(domain, len(numbers)) for domain in domains]
         nics, hosts = self.problem.sites.nic_bytes_per_s, Counter(zone)
         seconds = [message_bytes / (hosts[one] * nics) for one in numbers.values()]
@@ -150,11 +154,11 @@ class LinkLoads:
         return _FlowLoads(flow, zone, seconds, 0.0)
 
     def score(self, floor_seconds: float = 0.0) -> Score:
-        """Return the key of the current order of hosts; swaps minimize it.
+        """Return the key of the current order of hosts, which swaps minimize.
 
-        With ``floor_seconds`` the key is: exposed seconds (at least ``floor_seconds``), weighted
+        With ``floor_seconds``, the key is: exposed seconds (at least ``floor_seconds``), weighted
         bytes over the busiest uplink, weighted bytes over all uplinks. Without it, the last two are
-        exchanged: almost every swap changes the bytes over all uplinks, so this sum guides the
+        exchanged: almost every swap changes the bytes over all uplinks, so their sum guides the
         search while the maximum stays the same.
         """
         exposed = 0.0
@@ -181,7 +185,7 @@ class LinkLoads:
         return tiers
 
     def swap(self, one: int, other: int) -> None:
-        """Exchange the hosts of two node ranks; either may be an idle host instead."""
+        """Exchange the hosts of two node ranks; one of them may be an idle host."""
         here, there = self.place[one], self.place[other]
         if here == there:
             return
@@ -194,10 +198,10 @@ class LinkLoads:
         self.place[one], self.place[other] = there, here
 
     def partners_over_slowest_links(self) -> RemotePartners:
-        """Return the node ranks that communicate over the slowest links, with their partners.
+        """Return the node ranks that communicate over the two slowest links, with their partners.
 
-        The slowest links are the two links with the most exposed seconds of a single phase (traffic
-        of one parallel axis).
+        The slowest links are those with the most exposed seconds of a single phase (traffic of one
+        parallel axis).
         """
         rows = [
             (flow.exposure * link.busiest_seconds(), index, link)
@@ -211,10 +215,10 @@ class LinkLoads:
         return found
 
     def partners_over_busiest_uplink(self) -> RemotePartners:
-        """Return the node ranks that use the busiest uplink, with their partners.
+        """Return the node ranks that communicate over the busiest uplink, with their partners.
 
-        The busiest uplink is the one with the most weighted bytes. Node ranks of the phase (traffic
-        of one parallel axis) with the most weighted bytes come first.
+        The busiest uplink carries the most weighted bytes. Node ranks of the phase (traffic of one
+        parallel axis) with the most weighted bytes come first.
         """
         carried = self._uplink_bytes()
         busiest = max(map(max, carried), default=0.0)
@@ -229,7 +233,7 @@ class LinkLoads:
 
 
 def _remote_partners(link: _FlowLoads, inside: int) -> RemotePartners:
-    """Return (node rank, its partners outside) for the node ranks below the switch ``inside``.
+    """Return (node rank, its partners outside) for node ranks below the switch ``inside``.
 
     Node ranks that communicate only with node ranks below the same switch are left out.
     """
@@ -246,8 +250,11 @@ def _remote_partners(link: _FlowLoads, inside: int) -> RemotePartners:
     return found
 
 
-def _with_idle_hosts(flow: NodeMessages, places: int) -> NodeMessages:
-    """Return ``flow`` extended by idle hosts, which send no messages, to ``places`` hosts."""
+def _extend_by_idle_hosts(flow: NodeMessages, places: int) -> NodeMessages:
+    """Return ``flow`` with entries for idle hosts, so that it has ``places`` entries.
+
+    Idle hosts send no messages.
+    """
     none = ((),) * (places - len(flow.sends))
     return replace(
         flow,

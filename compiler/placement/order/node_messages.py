@@ -33,8 +33,8 @@ class NodeMessages:
     groups_of: Partners
     """All-to-all groups of every node rank."""
 
-    def leaving(self, inside: Collection[int]) -> int:
-        """Return the number of messages from node ranks in ``inside`` to node ranks outside it."""
+    def count_leaving_messages(self, inside: Collection[int]) -> int:
+        """Return the number of messages from node ranks in ``inside`` to all other node ranks."""
         # A set, because ``in`` runs once per message.
         own = inside if isinstance(inside, (set, frozenset)) else set(inside)
         count = sum(other not in own for node in own for other in self.sends[node])
@@ -46,7 +46,7 @@ class NodeMessages:
 
 
 def messages_by_node(flow: Flow, nodes: int) -> NodeMessages:
-    """Return the messages of ``flow`` sorted by node rank, in a job of ``nodes`` node ranks."""
+    """Return the messages of ``flow`` by node rank, in a job of ``nodes`` node ranks."""
     sends: list[list[int]] = [[] for _ in range(nodes)]
     receives: list[list[int]] = [[] for _ in range(nodes)]
     for sender, receiver in zip(flow.senders, flow.receivers, strict=True):

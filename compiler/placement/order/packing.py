@@ -14,17 +14,15 @@ Bins = list[list[int]]
 """Sites (sets of equivalent hosts) of every switch or NVLink domain."""
 
 
-def pack(
+def pack_node_ranks(
     sites: Sites, ranks: Sequence[int], sizes: Sequence[int], largest_first: bool = False
 ) -> list[int]:
     """Return the site (set of equivalent hosts) of every node rank.
 
-    Args:
-        sites: sites to fill, with at least as many hosts as ``ranks``.
-        ranks: node ranks in an order in which neighbours should share a switch.
-        sizes: node ranks per block for each level of ``bin_levels``; 0 at a level if blocks do not
-            matter there.
-        largest_first: True to fill the switches with the most hosts first; otherwise in tree order.
+    Args: sites: sites to fill, with at least as many hosts as ``ranks``. ranks: node ranks in an
+    order in which neighbors should share a switch. sizes: node ranks per block for each level of
+    ``bin_levels``; 0 at a level if blocks need not stay together there. largest_first: True to fill
+    the switches with the most hosts first; otherwise in tree order.
     """
     free = list(sites.sizes)
     place = [0] * len(ranks)
@@ -37,10 +35,10 @@ def pack(
 
 
 def bin_levels(sites: Sites) -> list[tuple[int, ...]]:
-    """Return the bin of every site (set of equivalent hosts), per level.
+    """Return, for each level, the number of the bin that contains each site.
 
-    A bin is an NVLink domain or a switch. The first level is the NVLink domains, if they have
-    several hosts; then come the tiers of switches.
+    A site is a set of equivalent hosts. A bin is an NVLink domain or a switch. The first level is
+    the NVLink domains, if they have several hosts; then come the tiers of switches.
     """
     found = []
     if sites.multi_host_domains:
@@ -52,9 +50,9 @@ def bin_levels(sites: Sites) -> list[tuple[int, ...]]:
 
 
 def _sort_by_capacity(sites: Sites, order: list[int]) -> list[int]:
-    """Return the sites sorted by the number of hosts below their switches, widest level first.
+    """Return the sites (sets of equivalent hosts), those below the largest switches first.
 
-    A site is a set of equivalent hosts.
+    The size of a switch is the number of hosts below it. The widest level is compared first.
     """
     capacities: list[dict[int, int]] = []
     for numbers in zip(*sites.tree_paths, strict=True):
@@ -81,8 +79,8 @@ class _Packer:
         """Place ``ranks`` on ``sites``: blocks of ``sizes[-1]`` node ranks, then smaller blocks.
 
         Each bin (switch or NVLink domain) first receives as many whole blocks as fit. Blocks that
-        fit into no bin are placed last, on the remaining hosts of all bins, in blocks of the next
-        smaller size.
+        do not fit whole into a bin are placed last, on the remaining hosts of all bins, divided
+        into blocks of the next smaller size.
         """
         if not sizes:
             self._place_one_by_one(ranks, sites)
@@ -102,7 +100,7 @@ class _Packer:
             self.fill(rest, sites, finer)
 
     def _group_by_switch(self, sites: list[int], level: int) -> Bins:
-        """Return ``sites`` grouped by the switch (or NVLink domain) at ``level`` above each site.
+        """Return ``sites`` grouped by their switch (or NVLink domain) at ``level``.
 
         The groups are sorted by their first site in ``sites``.
         """

@@ -1,10 +1,10 @@
-"""Placement problem: node ranks that exchange messages, available hosts, and the cost of an order.
+"""Placement problem: messages between node ranks, available hosts, and cost of an order of hosts.
 
-The cost of an order of hosts is first seconds, then bytes. A phase is the traffic of one family of
-process groups (tensor, context, expert, pipeline or data parallel). Phases run one after another,
-and each takes as long as the most heavily loaded link that it uses. Links are shared: the NICs of a
-host carry all traffic that leaves its NVLink domain, and the uplink of a switch carries all traffic
-that leaves the hosts below the switch.
+The cost of an order of hosts is compared first by seconds, then by bytes. A phase is the traffic of
+one family of process groups (tensor, context, expert, pipeline or data parallel). Phases run one
+after another, and each takes as long as the most heavily loaded link that it uses. Links are
+shared: the NICs of a host carry all traffic that leaves its NVLink domain, and the uplink of a
+switch carries all traffic that leaves the hosts below the switch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Cost:
     """Bytes per step over all uplinks, without weights; only for reports."""
 
     def cost_sort_key(self, floor_seconds: float) -> tuple[float, ...]:
-        """Return the key by which placement compares costs: the smallest key is the best order.
+        """Return the key by which costs are compared: the order with the smallest key is the best.
 
         Exposed times up to ``floor_seconds`` count as equal. Ties are broken by weighted bytes over
         the busiest uplink, then by weighted bytes over all uplinks, then by exposed time.
@@ -51,9 +51,10 @@ class Cost:
 
 @dataclass(frozen=True)
 class PlacementProblem:
-    """Node ranks that send messages to one another, and the hosts that they may get.
+    """Node ranks that send messages to one another, and the hosts on which they can be placed.
 
-    Equivalent hosts form a site. A candidate solution is a ``place``: the site of every node rank.
+    A site is a set of equivalent hosts. A candidate solution, ``place``, contains the site of every
+    node rank.
     """
 
     nodes: int
@@ -62,22 +63,23 @@ class PlacementProblem:
     """Phases: the traffic of each parallel axis that leaves a host."""
     cut_models: tuple[CutModel, ...]
     """Process groups of each phase, as input of the lower bounds."""
-    digits: tuple[int, ...]
-    """Sizes of the mixed-radix digits of a node rank, the fastest digit first."""
+    node_axis_sizes: tuple[int, ...]
+    """Number of node ranks along each axis of the grid of node ranks, the fastest axis first
+    (``orders_from_boxes.py``)."""
     sites: Sites
     """Sets of equivalent hosts, and the links above them."""
     hosts: tuple[Host, ...]
-    """All usable hosts of the cluster, sorted so that hosts below one switch are neighbours."""
+    """All usable hosts of the cluster, sorted so that hosts below one switch are neighbors."""
     weights: tuple[float, ...]
-    """Weight of the bytes of each phase when equally fast orders are compared, 0 to 1. A phase of
-    small weight crosses switches first: pipelines, by the default policy."""
+    """Weight (0 to 1) of the bytes of each phase when equally fast orders are compared. A phase of
+    small weight crosses switches first; by default, this is the traffic of pipelines."""
     tie_seconds: float = 0.0
-    """Orders that expose at most this much more than the best order count as equally fast; infinite
-    if the policy is not about time."""
+    """Tolerance in seconds: orders count as equally fast if they expose at most this much more than
+    the best order; infinite if the placement policy ignores time."""
 
     @cached_property
     def nic_seconds(self) -> tuple[float, ...]:
-        """Return the seconds that each phase keeps the NICs of the busiest host busy.
+        """Return the seconds for which each phase keeps the NICs of the busiest host busy.
 
         A phase is the traffic of one parallel axis. If every NVLink domain ends at its host, these
         seconds are the same for all orders of hosts.
@@ -91,7 +93,7 @@ class PlacementProblem:
     def cost(self, place: Sequence[int]) -> Cost:
         """Return the cost of an order of hosts.
 
-        ``place`` lists the site (set of equivalent hosts) of every node rank.
+        ``place`` contains the site (set of equivalent hosts) of every node rank.
         """
         seconds = list(self._nic_seconds(place))
         # Busiest and total, weighted and without weights.
@@ -111,29 +113,29 @@ class PlacementProblem:
                 sums[kind] += sum(found)
         exposed = sum(one.exposure * spent for one, spent in zip(self.flows, seconds, strict=True))
         bytes_ = (largest[0], sums[0], largest[1], sums[1])
-        return Cost(rounded(exposed), *map(rounded, bytes_))
+        return Cost(round_cost(exposed), *map(round_cost, bytes_))
 
     def _nic_seconds(self, place: Sequence[int]) -> Iterator[float]:
         """Yield the seconds that each phase keeps the NICs of the busiest host busy."""
         if not self.sites.multi_host_domains:
             yield from self.nic_seconds
             return
-        domain = domains_of(self.sites, place)
+        domain = domain_of_each_node_rank(self.sites, place)
         for one in self.flows:
             fullest = max(zone_egress_by_node(one, domain).values(), default=0)
             yield one.unit_bytes * fullest / self.sites.nic_bytes_per_s
 
 
-def domains_of(sites: Sites, place: Sequence[int]) -> list[int]:
+def domain_of_each_node_rank(sites: Sites, place: Sequence[int]) -> list[int]:
     """Return the number of the NVLink domain of each node rank.
 
-    If the domain is a single host, the number is negative, and no other node rank has it.
+    A domain that is a single host has a negative number that no other node rank has.
     """
     found = (sites.domains[site] for site in place)
     # ~node is negative and different for every node rank.
     return [~node if domain == SINGLE_HOST else domain for node, domain in enumerate(found)]
 
 
-def rounded(value: float) -> float:
-    """Return ``value`` rounded to ten significant digits (DIGITS)."""
+def round_cost(value: float) -> float:
+    """Return ``value`` rounded to ``DIGITS`` significant digits."""
     return float(f"{value:.{DIGITS}g}")

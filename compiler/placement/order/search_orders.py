@@ -15,11 +15,11 @@ from itertools import islice
 from math import prod
 
 from parc.compiler.placement.order.bound import ByteBound, TimeBound
-from parc.compiler.placement.order.box_orders import BoxShape, box_orders
 from parc.compiler.placement.order.enumerate_orders import enumerate_orders
 from parc.compiler.placement.order.loads import LinkLoads
 from parc.compiler.placement.order.node_messages import NodeMessages, messages_by_node
-from parc.compiler.placement.order.placement_problem import Cost, PlacementProblem, rounded
+from parc.compiler.placement.order.orders_from_boxes import BoxShape, build_orders_from_boxes
+from parc.compiler.placement.order.placement_problem import Cost, PlacementProblem, round_cost
 from parc.compiler.placement.order.swaps import improve_by_swaps
 
 BOXES = "boxes"
@@ -36,12 +36,11 @@ SMALL = 1e-9
 class SearchBudget:
     """Limits on the work of one search.
 
-    They are counts, so that every machine finds the same order.
+    The limits are counts and not times, so that every machine finds the same order.
     """
 
     max_orders: int
-    """Number of orders up to which all orders of a small job are evaluated; if there are more, none
-    is enumerated."""
+    """Largest number of orders of a small job for which all orders are evaluated."""
     box_messages: int
     """Number of messages to count while orders made of boxes are evaluated."""
     swap_messages: int
@@ -49,7 +48,7 @@ class SearchBudget:
     swap_starts: int
     """Number of orders that swaps start from; 0 turns swaps off."""
     minimize_bytes: bool
-    """True to continue for fewer bytes when no order can expose less."""
+    """True to continue with minimizing bytes after the exposed time cannot be reduced further."""
 
 
 THOROUGH = SearchBudget(6_000, 3_000_000, 2_000_000, 3, minimize_bytes=True)
@@ -60,7 +59,7 @@ QUICK = SearchBudget(0, 600_000, 0, 0, minimize_bytes=False)
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedOrder:
-    """An order of hosts with its cost."""
+    """Order of hosts with its cost."""
 
     method: str
     """BOXES, SWAPS, ALL_ORDERS, or the name of a named order."""
@@ -85,7 +84,7 @@ class SearchResult:
 
 
 def lower_bounds(bound: TimeBound) -> Cost:
-    """Return a lower bound for each part of the cost; maybe no order of hosts meets all of them."""
+    """Return a lower bound for each part of the cost; no order may meet all of them at once."""
     bytes_ = ByteBound(bound)
     return Cost(bound.exposed_seconds, bytes_.busiest_weighted, bytes_.total_weighted)
 
@@ -93,12 +92,11 @@ def lower_bounds(bound: TimeBound) -> Cost:
 def search_orders(
     problem: PlacementProblem, named: Iterable[EvaluatedOrder], budget: SearchBudget
 ) -> SearchResult:
-    """Search for an order of hosts that is better than the ``named`` orders.
+    """Search for an order of hosts that is better than the orders ``named``.
 
-    The search stops when the lower bounds are met. For a small job all orders are evaluated. For a
-    larger job, orders are built from boxes (sets of node ranks that share a switch), and the best
-    ones are improved by swaps: first for the least exposed time, then for the fewest weighted
-    bytes.
+    The search stops when the lower bounds are met. For a small job, all orders are evaluated. For a
+    larger job, orders are built from boxes (sets of node ranks that share a switch), and swaps
+    improve the best orders: first to reduce the exposed time, then to reduce the weighted bytes.
     """
     start = list(named)
     search = _OrderSearch(problem, budget)
@@ -106,12 +104,12 @@ def search_orders(
         return search.result(start, start)
     complete = search.all_orders() if budget.max_orders else None
     if complete:
-        return search.result_of_all(start, complete)
+        return search.result_if_all_evaluated(start, complete)
     found = [*start]
-    found += search.box_orders(found, by_bytes=False)
-    found += search.swapped_orders(found, by_bytes=False)
-    found += search.box_orders(found, by_bytes=True)
-    found += search.swapped_orders(found, by_bytes=True)
+    found += search.evaluate_box_orders(found, by_bytes=False)
+    found += search.improve_orders_by_swaps(found, by_bytes=False)
+    found += search.evaluate_box_orders(found, by_bytes=True)
+    found += search.improve_orders_by_swaps(found, by_bytes=True)
     return search.result(start, found)
 
 
@@ -125,53 +123,53 @@ class _OrderSearch:
         self._least = lower_bounds(self._bound) if budget.minimize_bytes else None
 
     @cached_property
-    def _flows(self) -> list[NodeMessages]:
+    def _messages(self) -> list[NodeMessages]:
         """Return the messages of each phase (the traffic of one parallel axis) by node rank."""
         return [messages_by_node(one, self._problem.nodes) for one in self._problem.flows]
 
-    def floor(self, found: Iterable[EvaluatedOrder]) -> float:
+    def tolerated_seconds(self, found: Iterable[EvaluatedOrder]) -> float:
         """Return the exposed seconds up to which orders of hosts count as equally fast.
 
-        The result is the least exposed time of ``found`` plus the tolerance. The search for less
-        exposed time ends at the first order within the tolerance of the lower bound. In that case
-        the true minimum is unknown, and the result is the lower bound plus the tolerance.
+        The result is the least exposed time of ``found`` plus the tolerance. But if an order is
+        already within the tolerance of the lower bound, the search for less exposed time has ended
+        and the true minimum is unknown; the result is then the lower bound plus the tolerance.
         """
         exposed = min(one.cost.exposed_seconds for one in found)
-        if self._is_fastest(found):
+        if self._meets_time_bound(found):
             exposed = self._bound.exposed_seconds
-        return rounded(exposed + self._problem.tie_seconds)
+        return round_cost(exposed + self._problem.tie_seconds)
 
     def result(
         self, start: Sequence[EvaluatedOrder], found: Sequence[EvaluatedOrder]
     ) -> SearchResult:
         """Return the lower bounds, and the best order of ``found`` if it beats all of ``start``."""
         least = self._least or Cost(self._bound.exposed_seconds, 0.0, 0.0)
-        floor = self.floor(found)
-        return SearchResult(_best_if_better_than(start, found, floor), least, floor)
+        floor = self.tolerated_seconds(found)
+        return SearchResult(_cheapest_if_better_than(start, found, floor), least, floor)
 
-    def result_of_all(
+    def result_if_all_evaluated(
         self, start: Sequence[EvaluatedOrder], found: Sequence[EvaluatedOrder]
     ) -> SearchResult:
-        """Return the search result if ``found`` contains all orders of hosts.
+        """Return the search result for ``found``, which contains all orders of hosts.
 
-        The lower bounds are then the cost of the best order.
+        The lower bounds of the result are the cost of the best order.
         """
         exposed = min(one.cost.exposed_seconds for one in found)
-        floor = rounded(exposed + self._problem.tie_seconds)
-        least = replace(_best(found, floor).cost, exposed_seconds=exposed)
-        return SearchResult(_best_if_better_than(start, found, floor), least, floor)
+        floor = round_cost(exposed + self._problem.tie_seconds)
+        least = replace(_cheapest(found, floor).cost, exposed_seconds=exposed)
+        return SearchResult(_cheapest_if_better_than(start, found, floor), least, floor)
 
     def is_optimal(self, found: Sequence[EvaluatedOrder]) -> bool:
         """Return True if the best order of ``found`` meets all lower bounds.
 
-        Bounds on bytes are ignored if the budget does not minimize bytes.
+        The bounds on bytes are ignored if the budget does not minimize bytes.
         """
         if self._least is None:
-            return self._is_fastest(found)
-        best, tie = _best(found, self.floor(found)).cost, self._problem.tie_seconds
+            return self._meets_time_bound(found)
+        best, tie = _cheapest(found, self.tolerated_seconds(found)).cost, self._problem.tie_seconds
         return meets_exposed_bound(best, self._least, tie) and meets_byte_bounds(best, self._least)
 
-    def _is_fastest(self, found: Iterable[EvaluatedOrder]) -> bool:
+    def _meets_time_bound(self, found: Iterable[EvaluatedOrder]) -> bool:
         """Return True if an order of ``found`` meets the lower bound of the exposed time.
 
         An exposed time within the tolerance of the bound counts as equal.
@@ -180,7 +178,7 @@ class _OrderSearch:
         return exposed <= self._bound.exposed_seconds + self._problem.tie_seconds
 
     def all_orders(self) -> list[EvaluatedOrder]:
-        """Return all orders of hosts with their cost; an empty list if the budget is too small."""
+        """Return all orders of hosts with their cost; empty if the budget is too small for all."""
         problem, most = self._problem, self._budget.max_orders
         if problem.nodes > MOST_NODES or len(problem.sites.sizes) > MOST_SITES:
             return []
@@ -191,17 +189,19 @@ class _OrderSearch:
             return []
         return [EvaluatedOrder(ALL_ORDERS, (), place, problem.cost(place)) for place in found]
 
-    def box_orders(self, start: Sequence[EvaluatedOrder], by_bytes: bool) -> list[EvaluatedOrder]:
-        """Return orders built from boxes, sets of node ranks that share a switch.
+    def evaluate_box_orders(
+        self, start: Sequence[EvaluatedOrder], by_bytes: bool
+    ) -> list[EvaluatedOrder]:
+        """Return orders built from boxes (sets of node ranks that share a switch), with cost.
 
-        Stops when the budget is used up or an order meets the lower bounds.
+        The evaluation stops when the budget is used up or an order meets the lower bounds.
         """
         problem, found = self._problem, list[EvaluatedOrder]()
-        size = _message_count(problem) * (1 + len(problem.sites.tiers))
+        size = _evaluation_work(problem) * (1 + len(problem.sites.tiers))
         # At least four orders, however large the job.
         most = max(self._budget.box_messages // size, 4)
         seen = {one.place for one in start}
-        for order in islice(box_orders(problem, self._flows, by_bytes), most):
+        for order in islice(build_orders_from_boxes(problem, self._messages, by_bytes), most):
             if self._is_done([*start, *found], by_bytes):
                 break
             if order.place not in seen:
@@ -210,7 +210,7 @@ class _OrderSearch:
                 found.append(EvaluatedOrder(BOXES, order.nested, order.place, cost))
         return found
 
-    def swapped_orders(
+    def improve_orders_by_swaps(
         self, found: Sequence[EvaluatedOrder], by_bytes: bool
     ) -> list[EvaluatedOrder]:
         """Return the best orders of ``found``, each improved by swaps of hosts.
@@ -221,7 +221,7 @@ class _OrderSearch:
         """
         if not self._budget.swap_starts or self._is_done(found, by_bytes):
             return []
-        floor = self.floor(found) if by_bytes else 0.0
+        floor = self.tolerated_seconds(found) if by_bytes else 0.0
         starts, trials = self._swap_budget()
         seen: dict[Cost, EvaluatedOrder] = {}
         for one in sorted(found, key=lambda one: one.cost.cost_sort_key(floor)):
@@ -233,49 +233,49 @@ class _OrderSearch:
     def _is_done(self, found: Sequence[EvaluatedOrder], by_bytes: bool) -> bool:
         """Return True if no further search is needed.
 
-        With ``by_bytes``, this is the case if an order of ``found`` meets all lower bounds, or if
-        the budget does not minimize bytes. Otherwise an order must meet the lower bound of the
-        exposed time.
+        With ``by_bytes``, this is so if an order of ``found`` meets all lower bounds, or if the
+        budget does not minimize bytes. Otherwise, an order must meet the lower bound of the exposed
+        time.
         """
         if by_bytes:
             return self._least is None or self.is_optimal(found)
-        return self._is_fastest(found)
+        return self._meets_time_bound(found)
 
     def _improve_order(self, one: EvaluatedOrder, trials: int, floor: float) -> EvaluatedOrder:
         """Return the order of hosts after swaps; at most ``trials`` swaps are tried."""
         problem = self._problem
-        loads = LinkLoads(problem, self._flows, one.place)
+        loads = LinkLoads(problem, self._messages, one.place)
         improve_by_swaps(loads, trials, floor)
         place = tuple(loads.place[: problem.nodes])
         return EvaluatedOrder(SWAPS, one.nested, place, problem.cost(place))
 
     def _swap_budget(self) -> tuple[int, int]:
-        """Return (number of orders to improve, number of swaps to try for each).
+        """Return (number of orders to improve, number of swaps to try for each order).
 
-        The initial counts for an order are about as much work as counting all messages at all
-        levels four times. A swap evaluates the partners of two node ranks and the load of every
+        Counting the loads of an order at first takes about as much work as counting all messages at
+        all levels four times. A swap evaluates the partners of two node ranks and the load of every
         switch, for every phase (traffic of one parallel axis).
         """
         problem, budget = self._problem, self._budget
         tiers, wide = problem.sites.tiers, problem.sites.multi_host_domains
         zones = sum(len(tier.bytes_per_s) for tier in tiers) + wide * problem.nodes
-        start = 4 * _message_count(problem) * (len(tiers) + wide)
+        start = 4 * _evaluation_work(problem) * (len(tiers) + wide)
         starts = max(1, min(budget.swap_starts, budget.swap_messages // start))
         # At least a tenth of the budget remains for the swaps themselves.
         left = max(budget.swap_messages - starts * start, budget.swap_messages // 10)
-        return starts, left // (starts * (20 + zones) * len(self._flows))
+        return starts, left // (starts * (20 + zones) * len(self._messages))
 
 
-def _best(found: Iterable[EvaluatedOrder], floor: float) -> EvaluatedOrder:
+def _cheapest(found: Iterable[EvaluatedOrder], floor: float) -> EvaluatedOrder:
     """Return the order of hosts with the least cost; on a tie, the first one."""
     return min(found, key=lambda one: one.cost.cost_sort_key(floor))
 
 
-def _best_if_better_than(
+def _cheapest_if_better_than(
     start: Iterable[EvaluatedOrder], found: Iterable[EvaluatedOrder], floor: float
 ) -> EvaluatedOrder | None:
     """Return the best order of ``found``; None if an order of ``start`` is at least as good."""
-    best, named = _best(found, floor), _best(start, floor)
+    best, named = _cheapest(found, floor), _cheapest(start, floor)
     return best if best.cost.cost_sort_key(floor) < named.cost.cost_sort_key(floor) else None
 
 
@@ -285,9 +285,9 @@ def meets_exposed_bound(cost: Cost, least: Cost, tie_seconds: float) -> bool:
 
 
 def meets_byte_bounds(cost: Cost, least: Cost) -> bool:
-    """Return True if ``cost`` meets both bounds on weighted bytes.
+    """Return True if ``cost`` meets both lower bounds on weighted bytes.
 
-    One is for the busiest uplink, the other for all uplinks together.
+    The two bounds are for the busiest uplink, and for all uplinks together.
     """
     pairs = (
         (cost.busiest_weighted, least.busiest_weighted),
@@ -296,10 +296,11 @@ def meets_byte_bounds(cost: Cost, least: Cost) -> bool:
     return all(sent <= fewest * (1 + SMALL) for sent, fewest in pairs)
 
 
-def _message_count(problem: PlacementProblem) -> int:
-    """Return the work to evaluate an order of hosts.
+def _evaluation_work(problem: PlacementProblem) -> int:
+    """Return the work to evaluate one order of hosts, as a count.
 
-    This is the number of messages, all-to-all members and node ranks together.
+    The result is the number of messages, plus the members of all-to-all groups, plus the node
+    ranks.
     """
     flows = problem.flows
     sent = sum(len(one.senders) + sum(map(len, one.member_nodes)) for one in flows)

@@ -20,18 +20,18 @@ SINGLE_HOST = -1
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """Switches of one level, numbered from 0; each has one uplink that all hosts below it share."""
+    """Switches of one level, numbered from 0. All hosts below a switch share its uplink."""
 
     name: str
     zones: tuple[int, ...]
-    """Number of the switch above every site."""
+    """Number of the switch above each site."""
     bytes_per_s: tuple[float, ...]
     """Rate of the uplink of every switch, one direction; inf if hosts have no NICs."""
 
 
 @dataclass(frozen=True)
 class Sites:
-    """Sets of equivalent hosts (sites), sorted so that neighbours share many switches."""
+    """Sets of equivalent hosts (sites), sorted so that neighbors share many switches."""
 
     hosts: tuple[tuple[Host, ...], ...]
     """Hosts of every site, sorted by name."""
@@ -53,7 +53,7 @@ class Sites:
         return any(domain != SINGLE_HOST for domain in self.domains)
 
     @cached_property
-    def site_of(self) -> dict[str, int]:
+    def site_by_host(self) -> dict[str, int]:
         """Return the site (set of equivalent hosts) of every host, by host name."""
         return {host.name: site for site, hosts in enumerate(self.hosts) for host in hosts}
 
@@ -61,18 +61,18 @@ class Sites:
     def tree_paths(self) -> tuple[tuple[int, ...], ...]:
         """Return the path of every site (set of equivalent hosts) in the tree of switches.
 
-        A path lists the numbers of its switches from the widest tier down, then of the NVLink
-        domain, and then of the site.
+        A path lists the number of each switch from the widest tier down, then the number of the
+        NVLink domain, then that of the site.
         """
         wide = [tier.zones for tier in reversed(self.tiers)]
         return tuple(zip(*wide, self.domains, range(len(self.hosts)), strict=True))
 
 
-def canonical_hosts(cluster: Cluster) -> list[Host]:
-    """Return the usable hosts sorted by their switches (widest first), NVLink domain and name.
+def sort_hosts_by_switch(cluster: Cluster) -> list[Host]:
+    """Return the usable hosts sorted by switch (widest tier first), NVLink domain and name.
 
-    The result does not depend on the order of hosts in the spec, so a shuffled spec gets the same
-    placement.
+    The result does not depend on the order of hosts in the spec, so specs that list the same hosts
+    in another order get the same placement.
     """
     leaves: dict[tuple[str, ...], list[Host]] = {}
     for host in cluster.hosts:
@@ -90,12 +90,12 @@ def _leaf_order(hosts: list[Host]) -> list[Host]:
     return sorted(hosts, key=lambda host: (place[host.nvlink_domain], place[host.name]))
 
 
-def sites_of(cluster: Cluster, hosts: Sequence[Host]) -> Sites:
-    """Return the sites of ``cluster``; ``hosts`` must be the result of ``canonical_hosts``.
+def group_hosts_into_sites(cluster: Cluster, hosts: Sequence[Host]) -> Sites:
+    """Return the sites (sets of equivalent hosts) of ``cluster``, and the links above them.
 
-    A site is a set of equivalent hosts. If NVLink domains end at the host, all hosts of a leaf
-    switch are one site. Otherwise each domain is a site, or one site per leaf if the domain has
-    hosts below several leaf switches.
+    ``hosts`` must be the result of ``sort_hosts_by_switch``. If NVLink domains end at the host, all
+    hosts of a leaf switch are one site. Otherwise each domain is a site; if a domain has hosts
+    below several leaf switches, it has one site per leaf switch.
     """
     domain_hosts: dict[str, int] = {}
     for host in hosts:
@@ -116,7 +116,7 @@ def sites_of(cluster: Cluster, hosts: Sequence[Host]) -> Sites:
 
 
 def _tiers(cluster: Cluster, groups: tuple[tuple[Host, ...], ...]) -> tuple[Tier, ...]:
-    """Return the tiers with more than one switch; no traffic leaves a tier's only switch."""
+    """Return the tiers with more than one switch; no traffic leaves the only switch of a tier."""
     tiers = []
     for level, tier in enumerate(cluster.levels):
         numbers: dict[tuple[str, ...], int] = {}

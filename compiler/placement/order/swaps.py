@@ -17,18 +17,18 @@ ROUNDING = 1e-9
 
 
 def improve_by_swaps(loads: LinkLoads, trials: int, floor_seconds: float = 0.0) -> int:
-    """Swap hosts until no swap helps or ``trials`` swaps were tried; return the trials left over.
+    """Swap hosts until no swap helps or ``trials`` swaps were tried; return the remaining trials.
 
-    First, node ranks below the busiest link are swapped with neighbours of the node ranks that they
-    communicate with. For small jobs all pairs are then tried. A swap is kept if it reduces
-    ``LinkLoads.score``: the exposed time, or the weighted bytes at equal exposed time. Exposed
-    times up to ``floor_seconds`` count as equal; once they are reached, the busiest link is the one
-    with the most weighted bytes.
+    First, node ranks below the busiest link change places with node ranks beside their
+    communication partners. In small jobs, all other pairs are then tried. A swap is kept if it
+    reduces ``LinkLoads.score``: the exposed time, or the weighted bytes at equal exposed time.
+    Exposed times up to ``floor_seconds`` count as equal; once they are reached, the busiest link is
+    the one with the most weighted bytes.
     """
     best = loads.score(floor_seconds)
     while trials > 0:
         before = best
-        for one, other in _pairs(loads, best[0] <= floor_seconds):
+        for one, other in _promising_pairs(loads, best[0] <= floor_seconds):
             if trials <= 0:
                 break
             trials -= 1
@@ -45,9 +45,9 @@ def improve_by_swaps(loads: LinkLoads, trials: int, floor_seconds: float = 0.0) 
 def _apply_swap_if_better(
     loads: LinkLoads, pair: tuple[int, int], best: Score, floor: float
 ) -> Score | None:
-    """Swap the hosts of two node ranks, ``pair``; return the new score if it is less than ``best``.
+    """Swap the hosts of the two node ranks ``pair`` if this makes the score less than ``best``.
 
-    Otherwise undo the swap and return None.
+    Return the new score; None if the swap was undone.
     """
     loads.swap(*pair)
     score = loads.score(floor)
@@ -65,17 +65,17 @@ def _is_better(score: Score, best: Score) -> bool:
     return False
 
 
-def _pairs(loads: LinkLoads, by_bytes: bool) -> Iterator[tuple[int, int]]:
-    """Yield the pairs of node ranks worth swapping, each pair once.
+def _promising_pairs(loads: LinkLoads, by_bytes: bool) -> Iterator[tuple[int, int]]:
+    """Yield pairs of node ranks that are worth swapping, each pair once.
 
-    Pairs around the busiest links come first; for small jobs all other pairs follow.
+    Pairs around the busiest links come first; in small jobs, all other pairs follow.
     """
     place, seen = loads.place, set[tuple[int, int]]()
     remote = (
         loads.partners_over_busiest_uplink() if by_bytes else loads.partners_over_slowest_links()
     )
     for one, other in chain(
-        _exchange_pairs(remote), _neighbour_pairs(remote, place), _all_pairs(place)
+        _pairs_across_link(remote), _pairs_beside_partners(remote, place), _all_pairs(place)
     ):
         pair = (min(one, other), max(one, other))
         if place[one] != place[other] and pair not in seen:
@@ -84,10 +84,10 @@ def _pairs(loads: LinkLoads, by_bytes: bool) -> Iterator[tuple[int, int]]:
             yield pair
 
 
-def _exchange_pairs(remote: RemotePartners) -> Iterator[tuple[int, int]]:
-    """Yield pairs of a node rank below the busiest link and a node rank on the other side of it.
+def _pairs_across_link(remote: RemotePartners) -> Iterator[tuple[int, int]]:
+    """Yield pairs of node ranks, one below the busiest link and one on the other side of the link.
 
-    The node rank on the other side communicates over the link, but not with the first one.
+    The node rank on the other side communicates over the link, but not with the first node rank.
     """
     wanted = list(dict.fromkeys(other for _, away in remote for other in sorted(away)))
     for one, away in remote[:MOST_TRIED]:
@@ -96,23 +96,22 @@ def _exchange_pairs(remote: RemotePartners) -> Iterator[tuple[int, int]]:
                 yield one, other
 
 
-def _neighbour_pairs(remote: RemotePartners, place: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield pairs that bring a node rank below the busiest link next to one of its partners.
+def _pairs_beside_partners(remote: RemotePartners, place: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield pairs whose swap brings a node rank below the busiest link beside a partner.
 
-    A partner is a node rank on the other side of the link. The second node rank of the pair has the
-    same site (set of equivalent hosts) as the partner, so after the swap the first one is next to
-    the partner.
+    A partner communicates with the node rank over the link. The second node rank of a pair is in
+    the same site (set of equivalent hosts) as the partner, and gives its host to the first one.
     """
-    neighbours: dict[int, list[int]] = {}
+    neighbors: dict[int, list[int]] = {}
     for node, site in enumerate(place):
-        neighbours.setdefault(site, []).append(node)
+        neighbors.setdefault(site, []).append(node)
     for one, away in remote:
         for site in dict.fromkeys(place[other] for other in sorted(away)):
-            for other in neighbours[site]:
+            for other in neighbors[site]:
                 yield one, other
 
 
 def _all_pairs(place: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield all pairs of node ranks and idle hosts of a small job; nothing for a larger job."""
+    """Yield all pairs of node ranks and idle hosts in a small job, and no pair in a larger job."""
     if len(place) <= SMALL_JOB:
         yield from combinations(range(len(place)), 2)

@@ -23,21 +23,23 @@ from parc.compiler.topology.uplinks import Pattern
 
 @dataclass(frozen=True, slots=True)
 class CutModel:
-    """Process groups of one parallel axis as the bounds see them: disjoint, of equal size."""
+    """Process groups of one parallel axis, disjoint and of equal size, for lower bounds."""
 
-    digits: tuple[int, ...]
-    """Indexes of the node rank's digits in which the members of a group differ."""
+    node_axes: tuple[int, ...]
+    """Indexes of the axes of the grid of node ranks along which the members of a group differ."""
     size: int
-    """Node ranks per group; 0 if no bound is known, because the groups are not boxes of digits."""
+    """Node ranks per group; 0 if no bound is known, because the groups are not boxes of the
+    grid."""
     least_messages: float
     """Least number of messages that leave a set of node ranks with a part of one group."""
     quadratic: bool
     """True for all-to-all: k of n node ranks send k (n - k) / (n - 1) times as much as one."""
     line: bool = False
-    """True for a pipeline: every hop carries two messages, so an inner part sends two."""
+    """True for a pipeline: each hop carries two messages, so a part without either end sends
+    two."""
 
-    def least_leaving(self, contained: int) -> float:
-        """Return the least number of messages that leave any set of ``contained`` node ranks.
+    def least_messages_out(self, contained: int) -> float:
+        """Return the least number of messages that leave a set of ``contained`` node ranks.
 
         The set with the fewest messages consists of whole process groups and a part of one more
         group; only that part sends messages out of the set.
@@ -49,14 +51,14 @@ class CutModel:
 
 
 def cut_model_of(
-    groups: NodeGroups, pattern: Pattern, digits: tuple[int, ...], size: int, nodes: int
+    groups: NodeGroups, pattern: Pattern, node_axes: tuple[int, ...], size: int, nodes: int
 ) -> CutModel:
-    """Return the lower bound on the messages of one parallel axis that leave a switch.
+    """Return the data for a lower bound on the messages of one parallel axis that leave a switch.
 
-    The members of a process group differ in the digits ``digits`` of their node rank; a group has
-    ``size`` node ranks, and the job ``nodes``. If a switch contains only a part of a ring or of a
-    pipeline, the part sends at least one message. In an all-to-all, a part of one node rank sends
-    the fewest messages.
+    ``node_axes`` are the axes of the grid of node ranks along which the members of a process group
+    differ. A group has ``size`` node ranks, and the job has ``nodes`` node ranks. If a switch
+    contains only a part of a ring or of a pipeline, the part sends at least one message. In an
+    all-to-all, a part of one node rank sends the fewest messages.
     """
     # The bounds need groups that are boxes of digits with equally many ranks on every host.
     group_nodes = len(set(groups.visits[0]))
@@ -66,7 +68,7 @@ def cut_model_of(
     quadratic = pattern == "all-to-all"
     messages = members * members * (group_nodes - 1) if quadratic else 1
     least = messages * groups.count * group_nodes / nodes
-    return CutModel(digits, group_nodes, least, quadratic, pattern == "line")
+    return CutModel(node_axes, group_nodes, least, quadratic, pattern == "line")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +95,16 @@ class GridView:
         """Return the number of node ranks (cells) in a slice of the grid."""
         return prod(self.shape)
 
-    def least(self, contained: int, weights: Sequence[float], floors: Sequence[float]) -> float:
-        """Return the least cost of all phases if a switch has ``contained`` node ranks below it.
+    def least_cost(
+        self, contained: int, weights: Sequence[float], floors: Sequence[float]
+    ) -> float:
+        """Return the least cost of all phases if ``contained`` node ranks are below a switch.
 
         A phase is the traffic of one parallel axis.
 
-        Args:
-            contained: more than 0 and less than the node ranks of the job.
-            weights: cost of one message of each phase over the uplink of the switch, in exposed
-                seconds or bytes.
-            floors: least cost of each phase, in the same unit.
+        Args: contained: more than 0 and less than the node ranks of the job. weights: cost of one
+        message of each phase over the uplink of the switch, in exposed seconds or bytes. floors:
+        least cost of each phase, in the same unit.
         """
         # Phases outside this grid cost at least their own floor.
         others = sum(floors) - sum(floors[one] for one in self.flows)
@@ -115,13 +117,13 @@ class GridView:
         for most in range(1, min(contained, self.slice_size) + 1):
             # Least cost per cell inside a slice with at most ``most`` cells of the set. Slices may
             # differ in how many cells they have, so only the cost per cell can be added up.
-            slope = min(slope, self._inside(most, price) / most)
+            slope = min(slope, self._cost_inside_slice(most, price) / most)
             if most * self.count < contained:
                 continue
-            inside = max(self._inside_floor(floors), contained * slope)
-            for lines, slices in self._cuts(contained, most):
-                spent = _at_least(self.across, lines, price, floors)
-                spent += _at_least(self.whole, slices, price, floors)
+            inside = max(self._least_cost_of_rows_and_columns(floors), contained * slope)
+            for lines, slices in self._least_cuts(contained, most):
+                spent = _cost_of_phase(self.across, lines, price, floors)
+                spent += _cost_of_phase(self.whole, slices, price, floors)
                 best = min(best, spent + inside)
         return others + best
 
@@ -134,12 +136,12 @@ class GridView:
         found = (self.across, self.whole, self.rows, self.columns)
         return [one for one in found if one is not None]
 
-    def _cuts(self, contained: int, most: int) -> list[tuple[int, int]]:
+    def _least_cuts(self, contained: int, most: int) -> list[tuple[int, int]]:
         """Return the least (lines cut, slices cut) for sets of ``contained`` cells of the grid.
 
         The sets have at most ``most`` cells in each slice. A line or slice is cut if only some of
-        its cells are in the set. There is one pair for sets that leave some slice empty, and one
-        for sets with cells in every slice.
+        its cells are in the set. The first pair is for sets that leave a slice empty, the second
+        pair for sets with cells in every slice.
         """
         found = []
         touched = -(-contained // most)
@@ -151,7 +153,7 @@ class GridView:
             found.append((most - contained // self.count, max(self.count - whole, 0)))
         return found
 
-    def _inside(self, cells: int, price: Sequence[float]) -> float:
+    def _cost_inside_slice(self, cells: int, price: Sequence[float]) -> float:
         """Return the least cost of the rows and columns that ``cells`` cells of a slice cut.
 
         A row or column is cut if some, but not all, of its cells are in the set.
@@ -161,15 +163,17 @@ class GridView:
         rows, columns = price[self.rows], price[self.columns]
         return min(a * rows + b * columns for a, b in smallest_grid_cuts(cells, *self.shape))
 
-    def _inside_floor(self, floors: Sequence[float]) -> float:
+    def _least_cost_of_rows_and_columns(self, floors: Sequence[float]) -> float:
         """Return the least cost of the phases whose process groups are the rows and the columns."""
         return sum(floors[one] for one in (self.rows, self.columns) if one is not None)
 
 
-def _at_least(flow: int | None, cut: int, price: Sequence[float], floors: Sequence[float]) -> float:
+def _cost_of_phase(
+    flow: int | None, cut: int, price: Sequence[float], floors: Sequence[float]
+) -> float:
     """Return the least cost of the phase ``flow`` if ``cut`` of its process groups are cut.
 
-    Returns 0.0 if ``flow`` is None.
+    The cost is 0.0 if ``flow`` is None.
     """
     return 0.0 if flow is None else max(floors[flow], cut * price[flow])
 
@@ -205,25 +209,29 @@ def smallest_grid_cuts(cells: int, row_size: int, column_size: int) -> tuple[tup
     return tuple(least)
 
 
-def grid_views(models: tuple[CutModel, ...], digits: tuple[int, ...]) -> tuple[GridView, ...]:
+def grid_views(
+    models: tuple[CutModel, ...], node_axis_sizes: tuple[int, ...]
+) -> tuple[GridView, ...]:
     """Return all grids of node ranks whose lines, slices, rows and columns are process groups.
 
     For example, the slices are pipeline stages, and the lines are pipelines.
     """
-    everything = set(range(len(digits)))
+    everything = set(range(len(node_axis_sizes)))
     # A group of one node rank is never cut.
     usable = [index for index, model in enumerate(models) if model.size > 1]
     found = []
     for across in [None, *usable]:
-        lines = set() if across is None else set(models[across].digits)
+        lines = set() if across is None else set(models[across].node_axes)
         inside = everything - lines
-        count = prod(digits[index] for index in lines)
-        whole = next((one for one in usable if set(models[one].digits) == inside and lines), None)
+        count = prod(node_axis_sizes[index] for index in lines)
+        whole = next(
+            (one for one in usable if set(models[one].node_axes) == inside and lines), None
+        )
         for rows, columns in _row_column_pairs(models, usable, inside):
             shape = (models[rows].size, models[columns].size)
             found.append(GridView(models, across, whole, rows, columns, count, shape))
         if across is not None:
-            shape = (prod(digits[index] for index in inside), 1)
+            shape = (prod(node_axis_sizes[index] for index in inside), 1)
             found.append(GridView(models, across, whole, None, None, count, shape))
     return tuple(found)
 
@@ -238,6 +246,6 @@ def _row_column_pairs(
     return [
         (a, b)
         for a, b in combinations(usable, 2)
-        if not set(models[a].digits) & set(models[b].digits)
-        and set(models[a].digits) | set(models[b].digits) == inside
+        if not set(models[a].node_axes) & set(models[b].node_axes)
+        and set(models[a].node_axes) | set(models[b].node_axes) == inside
     ]

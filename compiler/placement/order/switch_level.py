@@ -9,9 +9,9 @@ from functools import cached_property
 from math import inf, sqrt
 
 MOST_SLACK = 64
-"""Number of idle hosts up to which the bound over all switches of a level is computed. With more
-idle hosts, switches can be filled in so many ways that the bound is weak and slow; the bounds of
-single groups remain."""
+"""Largest number of idle hosts for which the bound over all switches of a level is computed. With
+more idle hosts, switches can be filled in so many ways that the bound is weak and slow; the bounds
+of single groups remain."""
 
 SwitchCost = Callable[[int, float], float]
 """Function from (node ranks below a switch, rate of its uplink in bytes/s) to the cost of the
@@ -31,8 +31,8 @@ class SwitchLevel:
     of each host, not over a shared uplink."""
 
     @cached_property
-    def slack(self) -> int:
-        """Return the number of hosts below these switches that stay idle."""
+    def idle_hosts(self) -> int:
+        """Return the number of hosts below these switches that get no node rank."""
         return sum(hosts for hosts, _ in self.switches) - self.nodes
 
     @cached_property
@@ -47,62 +47,71 @@ class SwitchLevel:
         The unit is one evaluation of the process groups that a switch cuts.
         """
         return sum(
-            (min(self.slack, hosts) + 1) * hosts * sqrt(hosts) for (hosts, _), _ in self._distinct
+            (min(self.idle_hosts, hosts) + 1) * hosts * sqrt(hosts)
+            for (hosts, _), _ in self._equal_switches
         )
 
     @cached_property
-    def _distinct(self) -> list[tuple[tuple[int, float], int]]:
+    def _equal_switches(self) -> list[tuple[tuple[int, float], int]]:
         """Return ((hosts, uplink rate), number of such switches) for each kind of switch.
 
-        Equal switches are counted, so that each kind of switch is evaluated once.
+        Equal switches are counted together, so that each kind of switch is evaluated once.
         """
         return sorted(Counter(self.switches).items())
 
     def least_seconds(self, cost: SwitchCost, floor: float) -> float:
         """Return the least time, at least ``floor``, in which the switches can serve the whole job.
 
-        ``cost`` returns the seconds that a switch needs if a given number of node ranks is below
-        it. In a given time, a switch can serve the largest number of node ranks for which it needs
-        no more than that time.
+        ``cost`` returns the seconds that a switch needs for a number of node ranks below it. In a
+        given time, a switch can serve the largest number of node ranks for which it needs at most
+        that time.
         """
-        if self.slack > MOST_SLACK:
+        if self.idle_hosts > MOST_SLACK:
             return floor
         options = [
-            (count, [(cost(contained, rate), contained) for contained in self._fill_range(hosts)])
-            for (hosts, rate), count in self._distinct
+            (
+                count,
+                [
+                    (cost(contained, rate), contained)
+                    for contained in self._possible_node_ranks(hosts)
+                ],
+            )
+            for (hosts, rate), count in self._equal_switches
         ]
         # The minimum is a time that some switch needs for some number of node ranks.
         times = {time for _, costs in options for time, _ in costs if time > floor}
         for time in [floor, *sorted(times)]:
-            if self._capacity(options, time) >= self.nodes:
+            if self._servable_node_ranks(options, time) >= self.nodes:
                 return time
         return floor
 
     def sum_of_minima(self, cost: SwitchCost) -> float:
         """Return the sum of the least ``cost`` of each switch; 0.0 if too many hosts are idle."""
-        if self.slack > MOST_SLACK:
+        if self.idle_hosts > MOST_SLACK:
             return 0.0
         return sum(
-            count * min(cost(contained, rate) for contained in self._fill_range(hosts))
-            for (hosts, rate), count in self._distinct
+            count * min(cost(contained, rate) for contained in self._possible_node_ranks(hosts))
+            for (hosts, rate), count in self._equal_switches
         )
 
-    def groups_cut(self, size: int) -> int:
-        """Return how many process groups must span two switches, however the hosts are ordered.
+    def least_groups_cut(self, size: int) -> int:
+        """Return the number of process groups that must span two switches in any order of hosts.
 
-        A group has ``size`` node ranks.
+        Each group has ``size`` node ranks.
         """
         whole = sum(hosts // size for hosts, _ in self.switches)
         return max(self.nodes // size - whole, 0)
 
-    def _fill_range(self, hosts: int) -> range:
+    def _possible_node_ranks(self, hosts: int) -> range:
         """Return the possible numbers of node ranks below a switch that has ``hosts`` hosts."""
         # A switch leaves at most all idle hosts of the job unused.
-        return range(max(hosts - self.slack, 0), min(hosts, self.nodes) + 1)
+        return range(max(hosts - self.idle_hosts, 0), min(hosts, self.nodes) + 1)
 
     @staticmethod
-    def _capacity(options: list[tuple[int, list[tuple[float, int]]]], time: float) -> float:
-        """Return how many node ranks the switches can serve if none needs more than ``time``."""
+    def _servable_node_ranks(
+        options: list[tuple[int, list[tuple[float, int]]]], time: float
+    ) -> float:
+        """Return the number of node ranks that the switches can serve within ``time`` seconds."""
         return sum(
             count * max((contained for cost, contained in costs if cost <= time), default=-inf)
             for count, costs in options

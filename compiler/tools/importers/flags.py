@@ -25,7 +25,7 @@ from typing import Any, Literal
 from parc.compiler.diagnostics import Finding
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.tools.importers.shell_words import Word
-from parc.compiler.topology.readers.reader_state import Reading, summarize_names
+from parc.compiler.topology.readers.reader_state import Reading
 
 TORCHRUN = {
     *("--nnodes", "--nproc-per-node", "--node-rank", "--master-addr", "--master-port"),
@@ -85,11 +85,12 @@ def written_flags(words: list[Word], known: Iterable[str], whole: bool = False) 
         named = any(word.text.partition("=")[0] in names for word in statement)
         start = statement[0].text
         if named or statement[0].is_flag or (whole and _ARGUMENTS.fullmatch(start)):
-            found += _split_flags(statement)
+            found += split_flags(statement)
     return found
 
 
-def _split_flags(statement: list[Word]) -> list[Flag]:
+def split_flags(statement: list[Word]) -> list[Flag]:
+    """Return the flags of a statement, each with all words before the next flag."""
     starts = [index for index, word in enumerate(statement) if word.is_flag]
     flags = []
     for start, end in pairwise([*starts, len(statement)]):
@@ -138,6 +139,13 @@ def _set_field_of_flag(flag: Flag, row: FlagField, reading: Reading) -> None:
         )
         reading.report("I04", finding, flag.values[0].span)
         return
+    if value is None and re.search(r"\s|,", flag.values[0].text.strip()):
+        reading.leave_out(
+            f"{flag.name} {flag.values[0].text}",
+            flag.values[0].span,
+            f"{row.path} is a single number",
+        )
+        return
     if value is None:
         wanted = "a whole number" if row.kind == "int" else "a number"
         message = f"{flag.name} is {flag.values[0].text[:40]!r}, expected {wanted}"
@@ -175,26 +183,7 @@ def set_spec_field(reading: Reading, path: str, value: Any, flag: Flag) -> None:
         node = inner
     node[last] = value
     reading.spans[path] = flag.word.span
-
-
-def report_unknown(flags: list[Flag], why: str, reading: Reading) -> None:
-    """Report each flag that has no spec field (I04), and add a note that names all these flags.
-
-    Flags of the launchers torchrun and srun are not reported, because PARC derives them from the
-    hosts. ``why`` is the help text of the reports.
-    """
-    # torchrun accepts --nproc_per_node as well as --nproc-per-node.
-    flags = [
-        flag
-        for flag in flags
-        if flag.name.startswith("--") and flag.name.replace("_", "-") not in LAUNCHER
-    ]
-    for flag in flags:
-        words = " ".join(word.text for word in (flag.word, *flag.values[:4]))
-        reading.report("I04", Finding(f"not carried over: {words[:80]}", help=why), flag.word.span)
-    names = list(dict.fromkeys(flag.name for flag in flags))
-    if names:
-        reading.notes.append(f"not carried over: {summarize_names(names, len(names))}"[:4000])
+    reading.account(flag.word.span)
 
 
 IMPLIED = "implied"

@@ -52,3 +52,8 @@ class Importers:
 def importers() -> tuple[Importers, ...]:
     """Return the import formats of all backends that declare some."""
     return tuple(one.module(module).IMPORTERS for one in all_declared() for module in one.importers)
+
+
+def importable_launches() -> str:
+    """Return the launch files that PARC can import, for messages."""
+    return "; ".join(one.description for backend in importers() for one in backend.formats.values())

@@ -13,10 +13,11 @@ from functools import cache
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.tools.importers.formats import importers
+from parc.compiler.tools.importers.formats import importable_launches, importers
 from parc.compiler.tools.importers.hf_config import read_hf_config
 from parc.compiler.tools.importers.nccl_tests import read_nccl_tests, read_outputs
 from parc.compiler.tools.importers.parc_plan import read_parc_plan
+from parc.compiler.tools.importers.script_commands import launch_command
 from parc.compiler.tools.importers.slurm import read_sbatch, read_squeue
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.racks import merge_fragments
@@ -42,14 +43,14 @@ OWN: dict[str, Format] = {
         "output of nccl-tests",
         (r"(?m)^# nccl-tests version", r"(?m)^#[ \t]+Rank[ \t]+[0-9]+[ \t]+Group"),
     ),
-    "hf-config": Format(
-        read_hf_config, "config.json of Hugging Face", (r'"model_type"\s*:', r'"architectures"\s*:')
-    ),
     "sbatch": Format(
         read_sbatch, "batch script of Slurm with its launch line", (r"(?m)^#SBATCH[ \t]",)
     ),
 }
 """Formats that do not depend on a framework, in the order in which ``auto`` tries them."""
+HF_CONFIG = Format(
+    read_hf_config, "config.json of Hugging Face", (r'"model_type"\s*:', r'"architectures"\s*:')
+)
 OF_CLUSTERS = FORMATS.keys() | {"squeue"}
 """Formats that can be combined, because they describe hosts of one cluster."""
 
@@ -58,13 +59,14 @@ OF_CLUSTERS = FORMATS.keys() | {"squeue"}
 def import_formats() -> dict[str, Format]:
     """Return all import formats by their KIND argument, in the order in which ``auto`` tries them.
 
-    Formats of frameworks come last, because a batch script with flags of a framework must be
-    recognized as a batch script.
+    Formats of frameworks come after batch scripts, so that a batch script with a framework's flags
+    is recognized as a batch script, and before the config of a model, because a config of a
+    framework may also contain a model type.
     """
     found = dict(OWN)
     for one in importers():
         found |= one.formats
-    return found
+    return found | {"hf-config": HF_CONFIG}
 
 
 def read_files(files: Sequence[tuple[str, str, str]], sink: Sink) -> Fragment | None:
@@ -119,6 +121,8 @@ def _check_characters(
         _check_characters(value, below, where, sink)
 
 
+_NODES = re.compile(r"(?m)^\s*(?:- )?kind:\s*[\"']?(?:Node|List|NodeList)\b")
+"""Matches the kind of a Kubernetes object that lists nodes."""
 MOST_BYTES = 64 * 1024 * 1024
 """Maximum file size in bytes; the node list of 16,384 hosts has about 40 MB."""
 
@@ -160,13 +164,20 @@ def import_files(kind: str, files: Sequence[tuple[str, str]], sink: Sink) -> Imp
 
 def _detect_kind(text: str, name: str, sink: Sink) -> str | None:
     kind = detect_format(text, import_formats())
+    manifest = re.search(r"(?m)^apiVersion:", text) and not _NODES.search(text)
+    if manifest and kind == "k8s-nodes":
+        kind = None
     if kind is None:
+        command, line = launch_command(text, name)
         kinds = ", ".join(import_formats())
-        finding = Finding(
-            f"cannot detect the format of {name}",
-            help=f"name the format as KIND of parc import; valid values: {kinds}",
-        )
-        sink.report("I05", finding, span=Span(name, 1, 1))
+        message = f"cannot detect the format of {name}"
+        hint = f"name the format as KIND of parc import; valid values: {kinds}"
+        if command:
+            message = f"{name} starts a program that PARC cannot import: {command[:80]}"
+            hint = f"PARC can import {importable_launches()}"
+        elif manifest:
+            hint = "copy the command of a container into a script, and import the script"
+        sink.report("I05", Finding(message, help=hint), span=Span(name, line, 1))
     return kind
 
 

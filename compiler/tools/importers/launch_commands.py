@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from parc.compiler.tools.importers.flags import LAUNCHER, Flag, set_spec_field, whole_number
+from parc.compiler.tools.importers.flags import (
+    LAUNCHER,
+    Flag,
+    set_spec_field,
+    split_flags,
+    whole_number,
+)
 from parc.compiler.tools.importers.shell_words import Word, split_quoted_flag, statements
 from parc.compiler.topology.readers.reader_state import Reading
 
@@ -57,17 +63,45 @@ def framework_words(words: list[Word]) -> list[Word]:
     return kept
 
 
-def read_launchers(words: list[Word], reading: Reading) -> None:
-    """Set fields from the flags of srun and torchrun and from the program; report other flags."""
+def read_launchers(words: list[Word], launch: int, reading: Reading) -> None:
+    """Set fields from the flags of srun and torchrun and from the program; report other flags.
+
+    ``launch`` is the number of the statement that starts the ranks.
+    """
+    programs = []
     for statement in statements(words):
         flags, after = _srun_flags(statement)
+        flags = flags or [one for one in split_flags(statement) if _is_container_flag(one)]
         for flag in flags:
             read_srun_flag(flag, reading)
         _report_launcher_flags(statement[after:], reading)
         _read_torchrun_flags(statement[after:], reading)
-        for word in statement[after:]:
-            if is_program(word) and not word.dynamic:
-                reading.spec.setdefault("launch", {}).setdefault("program", word.text)
+        programs += [word for word in statement[after:] if is_program(word) and not word.dynamic]
+    # A launch line may get its program from a variable that an earlier statement sets.
+    known = [word.text for word in programs if word.statement <= launch]
+    started = [word.text for word in programs if word.statement == launch]
+    for name in (started or known[-1:])[:1]:
+        reading.spec.setdefault("launch", {})["program"] = name
+
+
+def _is_container_flag(flag: Flag) -> bool:
+    """Return True for a flag of pyxis, which may stand in an array of arguments for srun."""
+    return flag.name.startswith("--container-")
+
+
+def report_unread_flags(words: list[Word], reading: Reading) -> None:
+    """Report each flag that no reader accounted for, except flags of reported commands."""
+    for statement in statements(words):
+        first = statement[0]
+        if (first.span.line, first.span.column) in reading.accounted or first.text.endswith("$"):
+            continue  # a command that was reported, or a substitution such as A=$(hostname -f)
+        container = not {"docker", "podman"}.isdisjoint(word.text for word in statement)
+        for flag in split_flags(statement):
+            name = flag.name.replace("_", "-")
+            read = (flag.word.span.line, flag.word.span.column) in reading.accounted
+            if not read and (name.startswith("--") or container) and name not in LAUNCHER:
+                text = " ".join((flag.name, *(value.text for value in flag.values)))
+                reading.leave_out(text, flag.word.span)
 
 
 def _srun_flags(statement: list[Word]) -> tuple[list[Flag], int]:
@@ -94,6 +128,7 @@ def _srun_flags(statement: list[Word]) -> tuple[list[Flag], int]:
 def read_srun_flag(flag: Flag, reading: Reading) -> None:
     """Set the container of the job from a flag of srun; report a flag without a field."""
     value = flag.values[0].text if flag.values else ""
+    reading.account(flag.word.span)
     if flag.name in _SRUN_SET or flag.name.startswith("$"):
         return
     if flag.name == "--container-image" and value and "$" not in value:
@@ -158,7 +193,8 @@ def _read_torchrun_flags(words: list[Word], reading: Reading) -> None:
         following = words[at + 1 : at + 2]
         if not equals and following and not following[0].is_flag:
             value = following[0].text
-        read(Flag(name, word, tuple(following)), value, reading)
+        written = word.text.partition("=")[0]
+        read(Flag(written, word, tuple(following)), value, reading)
 
 
 def _read_processes(flag: Flag, text: str, reading: Reading) -> None:

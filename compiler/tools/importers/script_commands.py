@@ -1,31 +1,44 @@
 """Read the variables and the commands of a launch script that no launcher or framework defines.
 
-A spec has a field for variables. Other commands, such as ``module load``, are reported (I04).
+Variables become ``launch.env``, commands that prepare the shell ``launch.setup``. Other commands,
+such as ``pip install``, are reported (I04).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 
 from parc.backends.registry import all_declared
+from parc.compiler.diagnostics import Span
+from parc.compiler.tools.importers.formats import importable_launches
 from parc.compiler.tools.importers.launch_commands import (
     is_program,
     read_launchers,
     read_srun_flag,
+    report_unread_flags,
     srun_flags,
 )
+from parc.compiler.tools.importers.setup_commands import (
+    SET_BY_LAUNCHERS,
+    SetupLine,
+    is_inherited,
+    setup_lines,
+)
 from parc.compiler.tools.importers.shell_words import (
-    HERE_DOCUMENT,
+    UNKNOWN_VALUE,
     Word,
+    assignments,
+    branch_lines,
+    here_documents,
+    is_script,
     shell_words,
+    source_text,
     statements,
 )
 from parc.compiler.topology.readers.reader_state import Reading
 
-_STARTERS = ("srun", "mpirun", "mpiexec", "pdsh", "python", "python3")
-"""Programs that run a program on all hosts, and the interpreter."""
 ARRAY = re.compile(r"^\s*(?:(?:local|declare|export|readonly)\s+(?:-\w+\s+)?)?(\w+)\+?=\(", re.M)
 """Matches an assignment to an array; the group is its name."""
 _QUIET = frozenset(
@@ -58,47 +71,45 @@ _QUIET = frozenset(
             "time",
             "&&",
         ),
-        *(
-            "mkdir",
-            "which",
-            "type",
-            "local",
-            "awk",
-            "sed",
-            "grep",
-            "sort",
-            "]]",
-            "fi;",
-            "die",
-            "log",
-        ),
+        *("which", "type", "awk", "sed", "grep", "sort", "]]", "fi;", "die", "log"),
     )
 )
 """Commands that change nothing about the ranks, and keywords of the shell."""
-SET_BY_LAUNCHERS = re.compile(
-    r"(?:.*_)?(?:MASTER_ADDR|MASTER_PORT|NODE_RANK|RANK|WORLD_SIZE|LOCAL_RANK|NNODES|NUM_NODES|"
-    r"GPUS_PER_NODE|NPROC_PER_NODE|PROC_PER_NODE|HOSTFILE|PARC_DIR|PARC_HOSTS)"
+_PRINTING = ("echo", "printf", "cat", "sed", "awk", "grep", "env", "scontrol", "head", "sort")
+"""Quiet commands that change something if their output goes to a file."""
+_REDIRECTION = re.compile(r"(?<![0-9&<>=-])>{1,2}(?![>&=])\s*(?!/dev/)[^\s&>]")
+_ALL_HOSTS = ("srun", "mpirun", "mpiexec", "pdsh", "deepspeed")
+"""Launchers that start the ranks of all hosts from one host."""
+_INSTALLERS = frozenset(("pip", "pip3", "install", "venv", "virtualenv"))
+"""Words of commands that install a program instead of starting it."""
+_CONTAINER = re.compile(
+    r"--container-image\b|^\s*[^#\n]*\b(?:singularity|apptainer|docker|podman|enroot|shifter)\s",
+    re.M,
 )
-"""Variables about hosts and ranks, which PARC's launch scripts set themselves."""
+_USED = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
-def read_environment(words: list[Word], reading: Reading) -> None:
+def read_environment(words: list[Word], reading: Reading, carried: Collection[int] = ()) -> None:
     """Set ``launch.env`` from the variables that the script exports or sets for one command.
 
-    Report variables whose values are known only at run time. Variables about hosts and ranks are
-    left out, because PARC's launch scripts set them.
+    Report variables whose values are known only at run time, unless their statement is in
+    ``carried``. Variables about hosts and ranks are left out, because PARC's launch scripts set
+    them.
     """
-    environment = {}
+    environment: dict[str, str | dict[str, str]] = {}
     for name, word in exported_variables(words, reading.text).items():
         value = word.text.partition("=")[2]
-        if SET_BY_LAUNCHERS.fullmatch(name):
+        if SET_BY_LAUNCHERS.fullmatch(name) or word.statement in carried:
             continue
-        if word.dynamic:
-            reading.leave_out(f"export {word.text}", word.span, f"set launch.env.{name}")
+        if is_inherited(word):
+            environment[name] = {"from": "environment"}
+        elif word.dynamic or value.startswith("<"):  # "<path>" is a gap in a template
+            command = source_text(reading.text, word)[0]
+            reading.leave_out(f"export {command}", word.span, f"set launch.env.{name}")
         else:
             environment[name] = value
-            reading.spans[f"launch.env.{name}"] = word.span
+        reading.spans[f"launch.env.{name}"] = word.span
     if environment:
         reading.spec.setdefault("launch", {})["env"] = environment
 
@@ -150,44 +161,67 @@ def _leading_assignments(statement: list[Word]) -> Iterator[tuple[str, Word]]:
         yield match[1], word
 
 
-def report_other_commands(words: list[Word], reading: Reading) -> None:
-    """Report every command of the script that PARC's launch scripts do not run (I04).
-
-    Examples are ``module load``, ``source venv/bin/activate`` and a download of data. Assignments,
-    the launch command, messages and keywords of the shell are not reported.
-    """
-    for first, text in _other_commands(words, reading.text):
-        reading.leave_out(text, first.span, "run it before PARC's launch script")
-
-
 def is_own_script(text: str) -> bool:
     """Return True if PARC wrote the script ``text``."""
     return _OWN_SCRIPTS.search(text) is not None
 
 
-def other_commands(text: str, name: str) -> list[tuple[int, str]]:
-    """Return (line, command) of every command that ``report_other_commands`` reports."""
+def carried_commands(words: list[Word], text: str) -> list[SetupLine]:
+    """Return the commands of a script that become ``launch.setup``.
+
+    With a container there are none: such a script prepares the host, and ``launch.setup`` runs in
+    the container.
+    """
+    if _CONTAINER.search(text):
+        return []
+    names = {word.text.rpartition("/")[2] for word in words}
+    once = "#SBATCH" in text or not names.isdisjoint(_ALL_HOSTS)
+    return setup_lines(words, launch_statement(words), once, text)
+
+
+def other_commands(text: str, name: str, run: Collection[str] = ()) -> list[tuple[int, str]]:
+    """Return (line, command) of every command that PARC's launch scripts do not run.
+
+    ``run`` are the entries of ``launch.setup`` that they do run.
+    """
     if is_own_script(text) or text.lstrip().startswith("{"):
         return []
-    found = _other_commands(shell_words(text, name), text)
-    return [(first.span.line, command) for first, command in found]
+    words = shell_words(text, name)
+    lines = [one for one in carried_commands(words, text) if one.text in run]
+    found = _other_commands(words, text, name, {one.word.statement for one in lines})
+    return [(span.line, command) for span, command in found]
 
 
-def _other_commands(words: list[Word], text: str) -> Iterator[tuple[Word, str]]:
+def _other_commands(
+    words: list[Word], text: str, name: str, carried: Collection[int]
+) -> Iterator[tuple[Span, str]]:
+    """Yield (position, command) of every command that PARC's launch scripts do not run.
+
+    Examples are ``pip install`` and a download of data. Assignments, the launch command, messages
+    and keywords of the shell are not reported, unless they write a file.
+    """
     lines = text.split("\n")
-    hidden = _here_document_lines(text)
-    commands = statements(words)
-    last = max((at for at, one in enumerate(commands) if any(map(_starts_ranks, one))), default=-1)
+    launch = launch_statement(words)
     seen = set()
-    for at, statement in enumerate(commands):
+    for statement in statements(words):
+        if statement[0].text == "eval" and len(statement) > 1:
+            statement = statement[1:]
         first = statement[0]
-        line = lines[first.span.line - 1] if first.span.line <= len(lines) else ""
+        line = first.span.line
+        source = lines[line - 1] if line <= len(lines) else ""
         command = " ".join(word.text for word in statement)
-        shown = at == last or first.span.line in hidden or (first.span.line, command) in seen
-        if shown or _is_quiet(first.text, line) or not _begins(line[: first.span.column - 1]):
+        if first.statement in (launch, *carried) or (line, command) in seen:
             continue
-        seen.add((first.span.line, command))
-        yield first, command
+        if _is_quiet(first.text, source):
+            command = source.strip() if _writes_file(first.text, source) else ""
+        if command and _begins(source[: first.span.column - 1]):
+            seen.add((line, command))
+            yield first.span, command
+    for here in here_documents(text):
+        start = text.rfind("\n", 0, here.start()) + 1
+        command = text[start : here.start("body")].strip()
+        if not is_script(here) and (">" in command or not command.startswith(("cat", "echo"))):
+            yield Span(name, text.count("\n", 0, start) + 1, 1, len(command)), command
 
 
 def _is_quiet(first: str, line: str) -> bool:
@@ -200,6 +234,11 @@ def _is_quiet(first: str, line: str) -> bool:
     return no_command or function or _ASSIGNMENT.match(first) is not None
 
 
+def _writes_file(first: str, line: str) -> bool:
+    """Return True if a command that only prints writes a file, such as a config."""
+    return first in _PRINTING and (_REDIRECTION.search(line) is not None or "sed -i" in line)
+
+
 def _begins(before: str) -> bool:
     """Return True if a new command begins after ``before``, the start of a line.
 
@@ -208,7 +247,81 @@ def _begins(before: str) -> bool:
     text = before.rstrip()
     if "$(" in text or "`" in text or _ASSIGNMENT.match(text.lstrip()):
         return False
-    return not text or text.endswith((";", "&&", '"', "'", " then", " do", " else", "then", "do"))
+    ends = (";", "&&", "||", '"', "'", " then", " do", " else", "then", "do", "(", "{", "eval")
+    return not text or text.endswith(ends)
+
+
+def launch_statement(words: list[Word]) -> int:
+    """Return the number of the statement that starts the ranks; -1 if there is none.
+
+    It is the last one with a launcher, such as torchrun, or else the last one with a program.
+    """
+    started = [one for one in statements(words) if not _INSTALLERS & {word.text for word in one}]
+    for starts in (_is_launcher, _starts_ranks):
+        found = [one[0].statement for one in started if any(map(starts, one))]
+        if found:
+            return found[-1]
+    return -1
+
+
+def launch_command(text: str, name: str) -> tuple[str, int]:
+    """Return (the command that starts the ranks, its line); ``("", 1)`` if a script has none."""
+    words = [] if text.lstrip().startswith("{") else shell_words(text, name)
+    launch = launch_statement(words)
+    first = next((word for word in words if word.statement == launch), None)
+    if first is None or first.text.endswith(":"):  # a key of YAML
+        return "", 1
+    return source_text(text, first)[0], first.span.line
+
+
+def report_rest(words: list[Word], reading: Reading, known: bool = True) -> None:
+    """Report each flag of a script that no reader accounted for, and settings of some runs only.
+
+    ``known`` is False if no backend recognizes the launch; its program is reported then.
+    """
+    if is_own_script(reading.text):
+        return
+    launch = launch_statement(words)
+    statement = [word for word in words if word.statement == launch]
+    if statement and not known:
+        names = (at for at, word in enumerate(statement) if word.text in ("-m", "--module"))
+        programs = (at for at, word in enumerate(statement) if is_program(word))
+        end = next(programs, next(names, -2) + 1)
+        flags = (at for at, word in enumerate(statement) if at > end and word.is_flag)
+        command = " ".join(word.text for word in statement[: next(flags, None)])
+        reading.leave_out(command, statement[-1].span, f"PARC can import {importable_launches()}")
+    report_unread_flags(words, reading)
+    _report_other_values(words, reading)
+    _note_conditional_flags(words, reading)
+
+
+def _report_other_values(words: list[Word], reading: Reading) -> None:
+    """Report the values of variables that the script sets again, such as one per model size."""
+    values: dict[str, list[tuple[str, Word]]] = {}
+    for word in words:
+        for name, value in assignments([word]):
+            if not UNKNOWN_VALUE.search(value) and f"${name}" not in value:
+                values.setdefault(name, []).append((value, word))
+    used = set(_USED.findall(reading.text))
+    for name, found in values.items():
+        last = found[-1][0]
+        if name not in used or SET_BY_LAUNCHERS.fullmatch(name):
+            continue
+        for value, word in found:
+            if value not in ("", last) and f"${{{name}}}" not in value:
+                hint = f"PARC uses the last value, {last[:40]!r}"
+                reading.leave_out(f"{name}={value}", word.span, hint)
+
+
+def _note_conditional_flags(words: list[Word], reading: Reading) -> None:
+    """Note the flags inside branches, which the fragment contains for every run."""
+    inside = branch_lines(reading.text)
+    args = set(reading.spec.get("launch", {}).get("args", ()))
+    set_at = {(span.line, span.column) for span in reading.spans.values()}
+    for word in words:
+        place = (word.span.line, word.span.column)
+        if word.is_flag and word.span.line in inside and (place in set_at or word.text in args):
+            reading.notes.append(f"in a branch of the script, line {word.span.line}: {word.text}")
 
 
 def starts_program(words: Iterable[Word]) -> bool:
@@ -218,22 +331,19 @@ def starts_program(words: Iterable[Word]) -> bool:
 
 def _starts_ranks(word: Word) -> bool:
     """Return True for a program, an interpreter, or a launcher that a backend declares."""
-    return word.text.rpartition("/")[2] in _starters() or is_program(word)
+    name = word.text.rpartition("/")[2]
+    return name in ("python", "python3") or is_program(word) or _is_launcher(word)
+
+
+def _is_launcher(word: Word) -> bool:
+    """Return True for a launcher of all ranks."""
+    return word.text.rpartition("/")[2] in _launchers()
 
 
 @cache
-def _starters() -> frozenset[str]:
+def _launchers() -> frozenset[str]:
     declared = {name for one in all_declared() for name in (*one.launchers, one.name)}
-    return frozenset((*_STARTERS, *declared))
-
-
-def _here_document_lines(text: str) -> set[int]:
-    """Return the numbers of the lines inside here-documents."""
-    found: set[int] = set()
-    for match in HERE_DOCUMENT.finditer(text):
-        first = text.count("\n", 0, match.start()) + 2
-        found.update(range(first, first + match[0].count("\n")))
-    return found
+    return frozenset((*_ALL_HOSTS, "torchrun", *declared))
 
 
 _OWN_SCRIPT = re.compile(r"^# Submit from the working folder of the program: sbatch OUTPUT", re.M)
@@ -252,9 +362,15 @@ def read_script(words: list[Word], reading: Reading) -> None:
     The commands of PARC's own batch script are not reported, because every compile writes them.
     """
     if _OWN_SCRIPT.search(reading.text) is None:
-        read_environment(words, reading)
-        read_launchers(words, reading)
-        report_other_commands(words, reading)
+        lines = carried_commands(words, reading.text)
+        carried = {one.word.statement for one in lines}
+        if lines:
+            reading.spec.setdefault("launch", {})["setup"] = [one.text for one in lines]
+            reading.spans["launch.setup"] = lines[0].word.span
+        read_environment(words, reading, carried)
+        read_launchers(words, launch_statement(words), reading)
+        for span, command in _other_commands(words, reading.text, reading.file, carried):
+            reading.leave_out(command, span, "run it before PARC's launch script")
         return
     reading.notes.append("PARC wrote this file: import its folder to get the complete spec")
     for flag in srun_flags(words):

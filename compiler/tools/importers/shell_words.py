@@ -39,7 +39,7 @@ HERE_DOCUMENT = re.compile(
 _BECOMES_SCRIPT = re.compile(r"\b(?:bash|sh|ssh|sbatch|srun|read)\b|\.(?:sh|sbatch|slurm)\b")
 """Matches the command of a here-document whose text is a script, or becomes one or a variable."""
 _LABEL = re.compile(r"[ \t]*-[^()$\n]*")
-"""Matches the text between a flag that is a label of ``case`` and its parenthesis: ``-t|--tp)``."""
+"""Matches a label of ``case`` that consists of flags, without its parenthesis: ``-t|--tp``."""
 _MESSAGES = frozenset(
     (
         *("echo", "printf", "log", "info", "die", "usage", "warn", "error"),
@@ -48,9 +48,11 @@ _MESSAGES = frozenset(
 )
 """Commands whose arguments are texts or patterns: flags in them start nothing."""
 _BEFORE_COMMANDS = frozenset(("if", "elif", "while", "until", "then", "else", "do", "!", "{"))
-_COMMAND = re.compile(r"\s--?[A-Za-z]")
-"""Matches a flag inside quoted text, which shows that the text is a command or a part of one."""
+_COMMAND = re.compile(r"\s(?:--?[A-Za-z]|[^\s'\"=]+\.py\b)")
+"""Matches a flag or a program in quoted text, so that the text is a command or a part of one."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,63})=(.*)", re.DOTALL)
+UNKNOWN_VALUE = re.compile(r"\$(?:$|[0-9@*#?])")
+"""Matches a value that only the shell has: the start of ``$(command)``, or an argument ``$1``."""
 _VARIABLE = re.compile(
     r"\$(?:\{([A-Za-z_][A-Za-z0-9_]{0,63})(?::?-([^{}$]{0,200}))?\}|([A-Za-z_][A-Za-z0-9_]{0,63}))"
 )
@@ -86,7 +88,7 @@ class _WordScanner:
         self._statement = 0
         self._message = -1
         self._skipped = {
-            one.start("body"): one.end("body") for one in here_documents(text) if not is_script(one)
+            one.start("body"): one.end() for one in here_documents(text) if not is_script(one)
         }
         self.words: list[Word] = []
 
@@ -180,12 +182,13 @@ def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[Word]:
     """
     scanner = _WordScanner(text, file)
     scanner.scan(0, len(text), 0)
-    values = {
-        name: _default_or_value(name, value)
-        for name, value in assignments(scanner.words)
-        if name not in kept
-    }
-    expanded = ((_expand(word.text, values, kept, DEEPEST), word) for word in scanner.words)
+    values: dict[str, str] = {}
+    for name, value in assignments(scanner.words):
+        # The last assignment counts, also if its value is unknown.
+        values.pop(name, None)
+        if name not in kept and not UNKNOWN_VALUE.search(value):
+            values[name] = _default_or_value(name, value)
+    expanded = ((_expand_word(word.text, values, kept), word) for word in scanner.words)
     return [Word(text, word.span, word.statement) for text, word in expanded if text]
 
 
@@ -222,6 +225,50 @@ def unexpanded_ranges(text: str) -> list[tuple[int, int]]:
     return found
 
 
+# A keyword counts only at the start of a line, so that words such as "for" in arguments do not.
+_BRANCH = re.compile(r"^\s*(?:(?P<open>if|case|while|until|for|select)|(?P<close>fi|esac|done))\b")
+
+
+def branch_lines(text: str) -> frozenset[int]:
+    """Return the numbers of the lines inside ``if`` statements, ``case`` statements and loops."""
+    inside, depth = set(), 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        match = _BRANCH.match(line)
+        if match and match["close"]:
+            depth = max(0, depth - 1)
+        if depth:
+            inside.add(number)
+        if match and match["open"] and not re.search(r"\b(fi|esac|done)\s*$", line):
+            depth += 1
+    return frozenset(inside)
+
+
+def source_text(text: str, word: Word) -> tuple[str, str, str]:
+    """Return the command that starts with ``word`` as the script ``text`` has it.
+
+    The second and third item are the separators before and after it on its lines, such as ``&&``;
+    empty at the start and at the end of a line.
+    """
+    lines = text.split("\n")
+    start = sum(len(line) + 1 for line in lines[: word.span.line - 1]) + word.span.column - 1
+    before = lines[word.span.line - 1][: word.span.column - 1].rstrip()
+    at, depth, blank, after = start, 0, False, ""
+    while at < len(text) and (match := _PIECE.match(text, at)) is not None:
+        kind = match.lastgroup
+        depth += (kind == "open") - (kind == "close")
+        comment = blank and match[0].startswith("#")
+        if (kind == "end" and not depth) or depth < 0 or kind == "other" or comment:
+            after = "" if comment else match[0].strip()
+            break
+        blank, at = kind == "blank", match.end()
+    separator = re.search(r"[;&|]+$", before)
+    return (
+        re.sub(r"\\\r?\n\s*", " ", text[start:at]).strip(),
+        separator[0] if separator else before[-1:],
+        after,
+    )
+
+
 def split_quoted_flag(word: Word) -> list[Word]:
     """Return the words in an array element such as ``"--flag value"``, which the shell splits."""
     if not (word.is_flag and re.search(r"\s", word.text)):
@@ -249,6 +296,17 @@ def _default_or_value(name: str, value: str) -> str:
     """
     match = _VARIABLE.fullmatch(value)
     return match[2] if match and name in (match[1], match[3]) and match[2] else value
+
+
+def _expand_word(text: str, values: dict[str, str], kept: Collection[str]) -> str:
+    """Return ``text`` with its variables expanded.
+
+    In ``PATH=/opt:$PATH``, the variable is an earlier value of the one that is assigned.
+    """
+    own = _ASSIGNMENT.fullmatch(text)
+    if own is not None and own[1] in values and "$" in own[2]:
+        values = {name: value for name, value in values.items() if name != own[1]}
+    return _expand(text, values, kept, DEEPEST)
 
 
 def _expand(text: str, values: dict[str, str], kept: Collection[str], depth: int) -> str:

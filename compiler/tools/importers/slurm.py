@@ -20,7 +20,7 @@ from parc.compiler.tools.importers.launch_commands import (
     framework_words,
     read_mounts,
 )
-from parc.compiler.tools.importers.script_commands import read_script
+from parc.compiler.tools.importers.script_commands import read_script, report_rest
 from parc.compiler.tools.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
@@ -97,6 +97,7 @@ def read_sbatch(text: str, name: str, sink: Sink) -> Fragment | None:
     launch = next((one for one in lines if one.recognizes(words)), None)
     if launch is not None:
         launch.read(framework_words(words), reading)
+    report_rest(words, reading, launch is not None)
     if not reading.spec and not reading.hosts and reading.is_valid:
         reading.report_error(
             "I02", "this file contains no #SBATCH line and no known launch line", reading.span()

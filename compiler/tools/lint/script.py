@@ -20,12 +20,11 @@ from parc.compiler.tools.importers.script_commands import ARRAY
 from parc.compiler.tools.importers.shell_words import (
     Word,
     assignments,
+    branch_lines,
     shell_words,
     split_quoted_flag,
 )
 
-# A keyword counts only at the start of a line, so that words such as "for" in arguments do not.
-_BRANCH = re.compile(r"^\s*(?:(?P<open>if|case|while|until|for|select)|(?P<close>fi|esac|done))\b")
 _OF_THE_JOB = re.compile(r"\$\{(\w*(?:NODE|WORLD)\w*):?-")
 """Matches ``${NNODES:-4}`` and similar defaults, which users override when they submit a job."""
 _EXPANSION = re.compile(r"\$\{?(\w+|[@*])")
@@ -116,7 +115,7 @@ def read_script(text: str, name: str) -> Script:
 
     The value is certain if all assignments in the script agree, and none of them is in a branch.
     """
-    branches = _branch_lines(text)
+    branches = branch_lines(text)
     values: dict[str, set[str]] = {}
     unsure: set[str] = set()
     # The first pass collects all assigned values; the second one, below, expands the certain ones.
@@ -131,20 +130,6 @@ def read_script(text: str, name: str) -> Script:
         one for word in shell_words(text, name, unsure) for one in split_quoted_flag(word)
     )
     return Script(name, text, words, branches, frozenset(ARRAY.findall(text)))
-
-
-def _branch_lines(text: str) -> frozenset[int]:
-    """Return the numbers of the lines inside ``if`` statements, ``case`` statements and loops."""
-    inside, depth = set(), 0
-    for number, line in enumerate(text.splitlines(), start=1):
-        match = _BRANCH.match(line)
-        if match and match["close"]:
-            depth = max(0, depth - 1)
-        if depth:
-            inside.add(number)
-        if match and match["open"] and not re.search(r"\b(fi|esac|done)\s*$", line):
-            depth += 1
-    return frozenset(inside)
 
 
 _EDIT = re.compile(r"((?:layout|job|model)\.[\w.]+): ([\w.+-]+)(?:\s|$)")

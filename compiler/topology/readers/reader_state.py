@@ -19,6 +19,8 @@ from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
 
 MOST_FINDINGS = 50
 """Largest number of findings per file. A file of the wrong format would have one per line."""
+LONGEST_TEXT = 1000
+"""Most characters of a part of the file that a note lists."""
 HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -40,6 +42,7 @@ class Reading:
         self.notes: list[str] = []
         self.spec: dict[str, Any] = {}
         self.spans: dict[str, Span] = {}
+        self.accounted: set[tuple[int, int]] = set()
         self.unavailable: dict[str, None] = {}
         self.allocated: tuple[str, ...] = ()
         self._hosts: dict[str, LocatedHost] = {}
@@ -73,7 +76,12 @@ class Reading:
         """
         finding = Finding(f"not carried over: {text[:80]}", help=hint)
         self.report("I04", finding, span)
-        self.notes.append(f"not carried over, line {span.line}: {text[:200]}")
+        self.notes.append(f"not carried over, line {span.line}: {text[:LONGEST_TEXT]}")
+        self.account(span)
+
+    def account(self, span: Span) -> None:
+        """Record that the word at ``span`` was read, or reported."""
+        self.accounted.add((span.line, span.column))
 
     def expand_host_list(self, text: str, span: Span) -> list[str]:
         """Return the host names of the host list ``text``, which is at ``span`` in the file.

@@ -1,9 +1,10 @@
-"""Orders of hosts that are built from boxes: neighbours along some axes share a switch.
+"""Orders of hosts that are built from boxes of neighboring node ranks.
 
-The axes of the dense and the expert mesh split a node rank into mixed-radix digits. A box is a set
-of node ranks; its shape is a factor of every digit: that many neighbours along the digit stay
-together. All boxes of one shape together contain every node rank exactly once, so a shape decides
-which axis stays below which level of switches. On a regular tree these boxes are all the
+Node ranks form a grid. Its axes, the node axes, are the axes of the dense and the expert mesh
+outside a host, split where the axes of both meshes begin and end. A box is a part of this grid
+whose node ranks should share a switch; the shape of a box is its length along each node axis. The
+boxes of one shape together contain every node rank exactly once, so a shape decides which parallel
+axes stay below which level of switches. On a regular tree of switches, these boxes give all
 mixed-radix orders, the search space of arXiv:2001.07134 (process mapping).
 
 A beam search scores the shapes level by level, from the narrowest switches to the widest, by the
@@ -20,19 +21,20 @@ from math import prod
 
 from parc.compiler.ir.placement import Axis, Mesh
 from parc.compiler.placement.order.node_messages import NodeMessages
-from parc.compiler.placement.order.packing import bin_levels, pack
+from parc.compiler.placement.order.packing import bin_levels, pack_node_ranks
 from parc.compiler.placement.order.placement_problem import PlacementProblem
 
 BoxShape = tuple[int, ...]
-"""Factor of every mixed-radix digit of the node rank, the fastest digit first."""
+"""Length of a box along each node axis, the fastest axis first."""
 
 
-def node_digits(meshes: Iterable[Mesh], per_node: int) -> tuple[int, ...]:
-    """Return the sizes of the mixed-radix digits of a node rank, the fastest digit first.
+def node_axis_sizes(meshes: Iterable[Mesh], per_node: int) -> tuple[int, ...]:
+    """Return the number of node ranks along each node axis, the fastest axis first.
 
-    The product of the sizes is the number of node ranks. A digit begins or ends at each position
-    where an axis of a mesh begins or ends. If a position is not a multiple of the position before
-    it, no digits fit both; it is ignored, so that axis is split more coarsely.
+    The product of the sizes is the number of node ranks. A node axis begins or ends at each
+    position at which an axis of a mesh begins or ends. A position that is not a multiple of the
+    position before it is ignored, because no grid fits both; the mesh axis is then split more
+    coarsely.
     """
     found = list(meshes)
     nodes = found[0].world // per_node
@@ -48,22 +50,24 @@ def node_digits(meshes: Iterable[Mesh], per_node: int) -> tuple[int, ...]:
 
 
 def _axis_boundaries(mesh: Mesh, per_node: int) -> Iterator[int]:
-    """Yield where each axis of ``mesh`` begins and ends, in ranks.
+    """Yield the first and the last position of each axis of ``mesh``, in ranks.
 
-    These are the strides of the axes, and strides x sizes. Positions inside a host are left out.
+    These are the stride of an axis, and its stride x size. Positions inside a host are left out.
     """
     for axis in mesh.axes:
         yield from (edge for edge in (axis.stride, axis.stride * axis.size) if not edge % per_node)
 
 
-def digits_of(axes: tuple[Axis, ...], digits: tuple[int, ...], per_node: int) -> tuple[int, ...]:
-    """Return the indexes of the digits of the node rank that lie completely within one of ``axes``.
+def node_axes_within(
+    axes: tuple[Axis, ...], axis_sizes: tuple[int, ...], per_node: int
+) -> tuple[int, ...]:
+    """Return the indexes of the node axes that lie completely within one of the mesh ``axes``.
 
-    If digits begin and end exactly where the axes do, the product of these digits is the number of
-    hosts of a process group over ``axes``.
+    If node axes begin and end exactly where the mesh axes do, the product of their sizes is the
+    number of hosts of a process group over ``axes``.
     """
     inside, stride = [], per_node
-    for index, size in enumerate(digits):
+    for index, size in enumerate(axis_sizes):
         # The whole digit is inside one of the axes.
         if any(a.stride <= stride and stride * size <= a.stride * a.size for a in axes):
             inside.append(index)
@@ -71,32 +75,32 @@ def digits_of(axes: tuple[Axis, ...], digits: tuple[int, ...], per_node: int) ->
     return tuple(inside)
 
 
-def box_shapes(digits: tuple[int, ...], most: int) -> list[BoxShape]:
+def box_shapes(axis_sizes: tuple[int, ...], most: int) -> list[BoxShape]:
     """Return the shapes of all boxes with at most ``most`` node ranks.
 
-    A box is a set of node ranks that share a switch. Its shape contains one factor of each digit of
-    the node rank: the number of neighbours along that digit that stay together.
+    A box is a set of neighboring node ranks that share a switch. Its shape is its length along each
+    node axis, a divisor of the size of that axis.
     """
-    choices = [[n for n in range(1, min(size, most) + 1) if size % n == 0] for size in digits]
+    choices = [[n for n in range(1, min(size, most) + 1) if size % n == 0] for size in axis_sizes]
     return [shape for shape in product(*choices) if prod(shape) <= most]
 
 
 def ranks_by_box(
-    digits: tuple[int, ...], nested: Iterable[BoxShape], outward: Iterable[int]
+    axis_sizes: tuple[int, ...], nested: Iterable[BoxShape], outward: Iterable[int]
 ) -> list[int]:
     """Return all node ranks, ordered such that the node ranks of each box are consecutive.
 
-    Args:
-        digits: sizes of the mixed-radix digits of a node rank, the fastest digit first.
-        nested: factors of the digits per box, the innermost box first.
-        outward: indexes of the digits, in the order in which the boxes follow each other.
+    Args: axis_sizes: number of node ranks along each node axis, the fastest axis first. nested:
+    shape of the boxes of each level, counted in boxes of the level before, the smallest boxes
+    first. outward: indexes of the node axes, in the order in which the largest boxes follow each
+    other.
     """
-    strides = [prod(digits[:index]) for index in range(len(digits))]
-    left = list(digits)
+    strides = [prod(axis_sizes[:index]) for index in range(len(axis_sizes))]
+    left = list(axis_sizes)
     ranks = [0]
 
     def repeat_along(index: int, size: int) -> None:
-        """Append ``size`` - 1 copies of the node ranks, shifted along the digit ``index``."""
+        """Append ``size`` - 1 copies of all node ranks so far, each shifted along one node axis."""
         nonlocal ranks
         stride = strides[index]
         ranks = [base + step * stride for step in range(size) for base in ranks]
@@ -114,7 +118,7 @@ def ranks_by_box(
 BEAM = 6
 """Number of box shapes that the beam search keeps from level to level."""
 SAMPLES = 3
-"""Number of sets of hosts that are scored per shape: the first, the middle and the last."""
+"""Number of box sets that are scored per shape: the first, a middle and the last one."""
 STEPS = 400_000
 """Approximate number of messages that are counted to score the shapes of one level."""
 FEWEST_SHAPES = 8
@@ -131,37 +135,37 @@ class BoxOrder:
     """Site (set of equivalent hosts) of every node rank."""
 
 
-def box_orders(
+def build_orders_from_boxes(
     problem: PlacementProblem, messages: Sequence[NodeMessages], by_bytes: bool
 ) -> Iterator[BoxOrder]:
     """Yield orders of hosts in which each box of node ranks shares a switch, the best shapes first.
 
-    A box shape is scored by the seconds of communication that a switch full of such boxes exposes
-    or, with ``by_bytes``, by the weighted bytes that leave the switch. Each shape gives five
-    orders: the boxes follow each other along the fastest or along the slowest digit first, and are
-    packed into the switches in tree order or into the largest switch first; the fifth order may
-    divide boxes. Two of the orders may be equal.
+    A shape is scored by the exposed seconds of communication of a switch full of such boxes or,
+    with ``by_bytes``, by the weighted bytes that leave the switch. Each shape gives five orders, of
+    which two may be equal. In four of them, boxes follow each other along the fastest or along the
+    slowest node axis first, and fill the switches in tree order or the largest switch first. The
+    fifth order may divide boxes.
     """
-    digits = problem.digits
-    outward = tuple(range(len(digits)))
+    axis_sizes = problem.node_axis_sizes
+    outward = tuple(range(len(axis_sizes)))
     for nested in _beam_search(problem, messages, by_bytes):
         sizes = [prod(shape) for shape in nested]
         for axes, largest in product((outward, outward[::-1]), (False, True)):
-            ranks = ranks_by_box(digits, _factors_between_levels(nested), axes)
-            yield BoxOrder(nested, tuple(pack(problem.sites, ranks, sizes, largest)))
-        ranks = ranks_by_box(digits, _factors_between_levels(nested), outward)
-        yield BoxOrder(nested, tuple(pack(problem.sites, ranks, ())))
+            ranks = ranks_by_box(axis_sizes, _factors_between_levels(nested), axes)
+            yield BoxOrder(nested, tuple(pack_node_ranks(problem.sites, ranks, sizes, largest)))
+        ranks = ranks_by_box(axis_sizes, _factors_between_levels(nested), outward)
+        yield BoxOrder(nested, tuple(pack_node_ranks(problem.sites, ranks, ())))
 
 
 def _beam_search(
     problem: PlacementProblem, messages: Sequence[NodeMessages], by_bytes: bool
 ) -> list[tuple[BoxShape, ...]]:
-    """Return the best box shapes: one shape for each level of switches, the narrowest level first.
+    """Return the best lists of box shapes, one shape per level of switches, narrowest level first.
 
-    The box of a level consists of boxes of the next narrower level. Ties are broken by the larger
-    box, then by the shape itself.
+    The box of a level consists of boxes of the next narrower level. On a tie, the larger box is
+    better, then the shape with the smaller numbers.
     """
-    digits = problem.digits
+    axis_sizes = problem.node_axis_sizes
     kept: list[tuple[BoxShape, ...]] = [()]
     for level in range(len(bin_levels(problem.sites))):
         capacity = _hosts_of_largest_switch(problem, level)
@@ -170,8 +174,8 @@ def _beam_search(
         most = max(FEWEST_SHAPES, STEPS // steps)
         scored = []
         for nested in kept:
-            inner = nested[-1] if nested else (1,) * len(digits)
-            outer = tuple(size // part for size, part in zip(digits, inner, strict=True))
+            inner = nested[-1] if nested else (1,) * len(axis_sizes)
+            outer = tuple(size // part for size, part in zip(axis_sizes, inner, strict=True))
             for factor in _largest_shapes(box_shapes(outer, max(capacity // prod(inner), 1)), most):
                 shape = tuple(a * b for a, b in zip(inner, factor, strict=True))
                 score = _score_full_switch(problem, (*nested, shape), messages, level)
@@ -182,12 +186,12 @@ def _beam_search(
 
 
 def _largest_shapes(found: list[BoxShape], most: int) -> list[BoxShape]:
-    """Return the first ``most`` shapes, sorted by the number of node ranks, the largest first."""
+    """Return the ``most`` shapes with the most node ranks, the largest shape first."""
     return sorted(found, key=lambda shape: (-prod(shape), shape))[:most]
 
 
 def _hosts_of_largest_switch(problem: PlacementProblem, level: int) -> int:
-    """Return the number of hosts below the largest switch (or NVLink domain) of a level."""
+    """Return the number of hosts below the largest switch (or NVLink domain) of ``level``."""
     hosts: dict[int, int] = {}
     for number, size in zip(bin_levels(problem.sites)[level], problem.sites.sizes, strict=True):
         hosts[number] = hosts.get(number, 0) + size
@@ -203,13 +207,15 @@ def _score_full_switch(
     """Return (exposed seconds, weighted bytes) of a switch that is full of boxes ``nested[-1]``.
 
     The switch has as many hosts as the largest switch of the level. Up to three sets of boxes that
-    can fill it are evaluated, and the worst result is returned. Three are enough, because all boxes
-    of one shape send the same number of bytes, except at the ends of pipelines.
+    can fill the switch are evaluated, and the worst result is returned. Three are enough, because
+    all boxes of one shape send the same number of bytes, except at the ends of pipelines.
     """
     sites = problem.sites
     capacity = min(_hosts_of_largest_switch(problem, level), problem.nodes)
     ranks = ranks_by_box(
-        problem.digits, _factors_between_levels(nested), range(len(problem.digits))
+        problem.node_axis_sizes,
+        _factors_between_levels(nested),
+        range(len(problem.node_axis_sizes)),
     )
     tier = level - sites.multi_host_domains
     rate = capacity * sites.nic_bytes_per_s if tier < 0 else max(sites.tiers[tier].bytes_per_s)
@@ -223,7 +229,7 @@ def _score_full_switch(
         spent = sent = 0.0
         phases = zip(messages, problem.nic_seconds, problem.weights, strict=True)
         for one, floor, weight in phases:
-            own = one.unit_bytes * one.leaving(inside)
+            own = one.unit_bytes * one.count_leaving_messages(inside)
             sent += own * weight
             spent += one.exposure * max(own / rate, 0.0 if sites.multi_host_domains else floor)
         worst, most = max(worst, spent), max(most, sent)

@@ -1,0 +1,241 @@
+"""Compare ``rankmap.md`` with ``rankmap.json`` and ``plan.json``.
+
+Reviewers read this page, so each of its numbers is derived again, without the code that renders it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+from parc.backends.rankmap.verify_document import EXPERT_AXES
+from parc.backends.rankmap.verify_page_tables import (
+    RANK,
+    Cell,
+    PageFacts,
+    engine_rows,
+    exact,
+    group_rows,
+    order_rows,
+    plain_cell,
+    rack_rows,
+    rank_rows,
+    serving_stage_rows,
+    shown_bytes,
+    shown_duration,
+    stage_rows,
+)
+from parc.compiler.diagnostics import Sink, Span
+from parc.compiler.verify.read_emitted import DOCUMENT
+from parc.compiler.verify.verify_decisions import PLAN
+
+PAGE = "rankmap.md"
+SAMPLE = 16
+"""Ranks in the last table."""
+GROUPS = "Groups, by the smallest unit that contains each group"
+GROUP_COLUMNS = "group | groups x ranks | host | NVLink domain | rack | several racks | max racks"
+TABLES = {
+    "Stages": "stage | ranks | node ranks | hosts | layers",
+    "Engines": "engine | ranks | node ranks | hosts | GPUs",
+    "Stages, per rank": "stage | layers | weights GiB | KV cache GiB | blocks",
+    "Racks": "rack | hosts | names | node ranks | stages",
+    GROUPS: GROUP_COLUMNS,
+    "Order of hosts": "order | busiest uplink per step | exposed per step |",
+}
+"""Title -> columns of a table; those of the last table depend on the framework."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageLine:
+    """Line of the page: the cells of a row, or one cell with a sentence."""
+
+    cells: tuple[Cell, ...]
+    table: str = ""
+    """Title of the table; empty outside of tables."""
+    columns: tuple[str, ...] = ()
+
+
+def verify_page(text: str, facts: PageFacts, columns: Sequence[str], sink: Sink) -> None:
+    """Report the first line of ``rankmap.md`` that differs from the plan (A06).
+
+    Args:
+        text: content of ``rankmap.md``.
+        facts: content of the files with which it is compared.
+        columns: columns of coordinates, in the order of ``rankmap.csv``.
+        sink: receives at most one finding, because a missing row moves all later ones.
+    """
+    try:
+        expected = list(_page_lines(facts, columns))
+    except (TypeError, KeyError, AttributeError, ValueError, IndexError, ArithmeticError):
+        message = f"{PAGE} cannot be compared: {DOCUMENT} or {PLAN} has a value of another type"
+        sink.report("A06", message, span=Span(PAGE, 1, 1))
+        return
+    numbered = enumerate(text.split("\n"), start=1)
+    found = [(number, line.strip()) for number, line in numbered if line.strip()]
+    last = found[-1][0] if found else 1
+    for here, line in zip_longest(found, expected):
+        number, content = here or (last, "")
+        message = _difference(content, line)
+        if message:
+            sink.report("A06", message, span=Span(PAGE, number, 1))
+            return
+
+
+def _difference(found: str, expected: PageLine | None) -> str:
+    """Return the difference of a line in words; empty if the line is the expected one."""
+    if expected is None:
+        return f"{PAGE} has a line that the plan does not need: {found:.60}"
+    is_row = found.startswith("|")
+    cells = [one.strip() for one in found.removeprefix("|").removesuffix("|").split("|")]
+    if is_row is not bool(expected.table) or not is_row:
+        sentence = expected.cells[0]
+        if not is_row and not expected.table and sentence.matches(found):
+            return ""
+        needed = " | ".join(cell.text for cell in expected.cells)
+        has = f"has {found!r:.60}" if found else "ends"
+        return f"{PAGE} {has}, the plan needs {needed!r:.80}"
+    if len(cells) != len(expected.cells):
+        has = f"has {len(cells)} cells, must have {len(expected.cells)}"
+        return f"a row of the table {expected.table} {has}: {found:.60}"
+    for column, cell, text in zip(expected.columns, expected.cells, cells, strict=True):
+        if not cell.matches(text):
+            place = f"in the column {column or 'without a name'} of the table {expected.table}"
+            return f"{PAGE} has {text!r:.40} {place}, the plan needs {cell.text!r:.60}"
+    return ""
+
+
+def _page_lines(facts: PageFacts, columns: Sequence[str]) -> Iterator[PageLine]:
+    plan, world = facts.plan, facts.tree["world"]
+    problem = plan["problem"]
+    yield _sentence(f"# Rank map of {plain_cell(problem['name'], 80)}")
+    counts = f"{world} ranks on {len(facts.hosts)} hosts ({facts.each} per host)"
+    yield _sentence(f"{counts}, for {facts.tree['framework']} {facts.tree['version']}.")
+    serving = "service" in problem
+    yield from map(_sentence, _serving_head(facts) if serving else _training_head(facts))
+    if serving:
+        yield from _table("Engines", engine_rows(facts))
+        yield from _table("Stages, per rank", serving_stage_rows(facts))
+    else:
+        yield from _table("Stages", stage_rows(facts))
+    yield from _table("Racks", rack_rows(facts))
+    yield from _table(GROUPS, group_rows(facts))
+    ranks = min(SAMPLE, world)
+    if not serving:
+        yield from _table("Order of hosts", order_rows(facts))
+        yield from _proof(plan["placement"])
+        ranks = min(ranks, 2 * facts.each)
+    names = " | ".join((*RANK, *columns))
+    yield from _table("First ranks", rank_rows(facts, ranks, columns), names)
+
+
+def _sentence(text: str, other: Iterable[str] = ()) -> PageLine:
+    return PageLine((Cell(text, lambda found: found == text or found in other),))
+
+
+def _table(title: str, rows: Iterable[Sequence[Cell]], columns: str = "") -> Iterator[PageLine]:
+    """Yield the title, the head and the rows of a table."""
+    names = tuple(name.strip() for name in (columns or TABLES[title]).split("|"))
+    yield _sentence(f"## {title}")
+    for row in (map(exact, names), map(exact, ["---"] * len(names)), *rows):
+        yield PageLine(tuple(row), title, names)
+
+
+def _training_head(facts: PageFacts) -> Iterator[str]:
+    plan = facts.plan
+    layout, meshes = plan["layout"], facts.tree["meshes"]
+    names = {planned: name for name, planned in EXPERT_AXES.items()}
+    expert = meshes.get("expert") or [
+        {**axis, "axis": names.get(axis["axis"], axis["axis"])} for axis in meshes["dense"]
+    ]
+    dense = _sizes(layout, ("tp", "cp", "pp", "vpp", "dp"))
+    yield f"- dense: {dense}; rank = {_formula(meshes['dense'])}"
+    if plan["problem"]["model"]["experts"] is not None:
+        sizes = _sizes(layout, ("etp", "ep", "pp", "edp"))
+        yield f"- experts: {sizes}; rank = {_formula(expert)}"
+    devices = plan["placement"].get("devices")
+    index = f"`rank % {facts.each}`"
+    gpu = f"item {index} of {', '.join(map(str, devices))}" if devices else index
+    yield f"- order: {facts.tree['order']}; {_host_formula(facts)}, GPU = {gpu}"
+    if plan["problem"]["cluster"]["named"]:
+        yield f"- master: {plain_cell(facts.hosts[0], 80)}"
+    else:
+        yield _PLACEHOLDERS
+
+
+_PLACEHOLDERS = (
+    "- host names are placeholders: at launch, the job sorts its hosts by rack and fills this "
+    "layout"
+)
+
+
+def _serving_head(facts: PageFacts) -> Iterator[str]:
+    layout, problem = facts.plan["layout"], facts.plan["problem"]
+    degrees = ("tp", "pcp", "pp", "dp", "ep", "dcp", "replicas")
+    shown = [name for name in degrees if layout[name] > 1 or name in ("tp", "pp")]
+    formula = _formula(facts.tree["meshes"]["dense"], {"cp": "pcp"})
+    yield f"- degrees: {_sizes(layout, shown)}; rank = {formula}"
+    yield f"- {_host_formula(facts)}, GPU = `rank % {facts.each}`"
+    if problem["model"]["experts"] is not None:
+        yield (
+            "- experts: all ranks of one stage of an engine form one `ep` group, ordered by dp "
+            "first"
+        )
+    if not problem["cluster"]["named"]:
+        yield _PLACEHOLDERS
+
+
+def _host_formula(facts: PageFacts) -> str:
+    return f"host = line `rank // {facts.each}` of the hostfile"
+
+
+def _sizes(layout: Mapping[str, Any], names: Iterable[str]) -> str:
+    return ", ".join(f"{name} {layout[name]}" for name in names)
+
+
+def _formula(mesh: Sequence[Mapping[str, Any]], names: Mapping[str, str] | None = None) -> str:
+    """Return the rank as a nested sum over the axes, the fastest first."""
+    axes = [axis for axis in mesh if axis["size"] > 1] or [mesh[0]]
+    text = ""
+    for axis in reversed(axes):
+        name = (names or {}).get(axis["axis"], axis["axis"])
+        rest = f"({text})" if " + " in text else text
+        text = f"{name} + {axis['size']} {rest}" if text else name
+    return text
+
+
+def _proof(placement: Mapping[str, Any]) -> Iterator[PageLine]:
+    """Yield the sentences below the table of host orders."""
+    default, proof = "Slurm's default is name order.", placement["proof"]
+    if not placement["alternatives"]:
+        yield _sentence(default)
+        return
+    # plan.json rounds the numbers from which the distance to the bound follows.
+    chosen = f"{default} The chosen order is "
+    proved = "optimal (proved)."
+    quality = proved if proof["quality"] == "optimal" else "heuristic, or has a bound."
+    yield PageLine(
+        (
+            Cell(
+                chosen + quality,
+                lambda found: (
+                    found.startswith(chosen) and (found == chosen + proved) is (quality == proved)
+                ),
+            ),
+        )
+    )
+    exposed, bound = (
+        shown_duration(proof["exposed_seconds"]),
+        shown_duration(proof["bound_seconds"]),
+    )
+    yield _sentence(
+        f"- exposed on shared links: {exposed[0]} per step (lower bound {bound[0]})",
+        [
+            f"- exposed on shared links: {one} per step (lower bound {other})"
+            for one in exposed
+            for other in bound
+        ],
+    )
+    traffic = [f"- busiest uplink: {one} per step" for one in shown_bytes(proof["uplink_bytes"])]
+    yield _sentence(traffic[0], traffic)

@@ -1,0 +1,98 @@
+"""Variables and positions in linted scripts: which values are certain, which words are marked."""
+
+from __future__ import annotations
+
+import pytest
+
+from parc.compiler.tools.lint.lint_file import lint_text
+from parc.compiler.tools.lint.options import LintOptions
+from tests.lint.scripts import CASES, EXPERTS, MEGATRON, SBATCH, Case, codes, edited
+
+TP = "--tensor-model-parallel-size"
+FIRST = "#!/bin/bash\n"
+VARIABLE_TP = edited(MEGATRON, ((f"{TP} 4", f"{TP} $TP"),))
+"""Script whose tensor parallel size is the variable TP; 3 does not divide the attention heads."""
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("TP=3\n", True),
+        ("TP=3\nTP=3\n", True),
+        ("TP=4\nTP=3\n", False),
+        ("TP=3\nTP=4\n", False),
+        ("if true; then\n  TP=3\nfi\n", False),
+        ("TP=3\nif true; then\n  TP=4\nfi\n", False),
+        ("", False),
+    ],
+)
+def test_a_variable_is_expanded_only_if_all_its_assignments_agree(
+    lines: str, expected: bool
+) -> None:
+    script = edited(VARIABLE_TP, ((FIRST, FIRST + lines),))
+    assert ("D01" in codes(script)) is expected
+
+
+UNSHARDED = (EXPERTS, ("    --sequence-parallel \\\n", ""))
+"""Edits after which a flag is missing, which is reported only if no variable may contain it."""
+
+
+@pytest.mark.parametrize(
+    ("flags", "closed"),
+    [
+        ("--bf16", True),
+        ("--bf16 --lr $LR", True),
+        ("--bf16 --lr=$LR", True),
+        ("--bf16 --lr $LR $MORE", False),
+        ('--bf16 "$@"', False),
+        ('--bf16 "${MODEL_ARGS[@]}"', True),
+    ],
+)
+def test_only_a_variable_that_is_no_value_may_contain_flags(flags: str, closed: bool) -> None:
+    script = edited(MEGATRON, (*UNSHARDED, ("    --bf16\n", f"    {flags}\n")))
+    assert ("S03" in codes(script)) is closed
+
+
+@pytest.mark.parametrize(
+    ("variable", "code", "cluster"),
+    [
+        ("NCCL_IB_DISABLE=1", "N04", "dgx-h100"),
+        ("NCCL_NET=Socket", "N04", "dgx-h100"),
+        ("CUDA_DEVICE_MAX_CONNECTIONS=8", "N08", "dgx-h100"),
+    ],
+)
+def test_an_environment_variable_is_reported_where_the_script_sets_it(
+    variable: str, code: str, cluster: str
+) -> None:
+    script = edited(MEGATRON, ((FIRST, f"{FIRST}\nexport {variable}\n"),))
+    sink, _ = lint_text(script, "run.sh", LintOptions(cluster=cluster))
+    (found,) = [one for one in sink.diagnostics if one.code == f"PARC-{code}"]
+    assert found.span is not None
+    assert (found.span.line, found.span.column, found.span.length) == (3, 8, len(variable))
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case[1] == SBATCH and case[3].startswith("--")], ids=str
+)
+def test_a_directive_is_marked_at_its_column(case: Case) -> None:
+    code, script, edits, word = case
+    text = edited(script, edits)
+    sink, _ = lint_text(text, "run.sh", LintOptions())
+    (span,) = [one.span for one in sink.diagnostics if one.code == f"PARC-{code}"]
+    assert span is not None
+    line = text.splitlines()[span.line - 1]
+    marked = line[span.column - 1 :][: span.length]
+    assert marked.startswith(word)
+    assert marked in line.split()
+
+
+@pytest.mark.parametrize(
+    ("cluster", "limited"),
+    [("deepseek-h800", True), ("hgx-h800", False)],
+    ids=["a cluster has a number of hosts", "a host type has none"],
+)
+def test_only_a_cluster_of_the_catalog_limits_the_gpus(cluster: str, limited: bool) -> None:
+    command = "vllm serve meta-llama/Llama-3.1-70B -tp 32 -pp {pp} --max-model-len 8192\n"
+    options = LintOptions(cluster=cluster)
+    assert "V05" not in codes(command.format(pp=2048 // 32), options)
+    assert ("V05" in codes(command.format(pp=2048 // 32 + 1), options)) is limited

@@ -1,0 +1,106 @@
+"""Edges of what readers of topologies accept: rates, names, forms and lengths."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from parc.compiler.topology.readers import ibnetdiscover
+from parc.compiler.topology.readers.racks import LONGEST_LABEL
+from tests.topology.reading import finding_lines, read
+
+RATES = {
+    **{"SDR": 10, "DDR": 20, "QDR": 40, "FDR10": 40, "FDR": 56},
+    **{"EDR": 100, "HDR": 200, "NDR": 400, "XDR": 800},
+}
+"""Gbit/s of four lanes, by generation, as adapters are sold."""
+
+
+def fabric(switch: str = "leaf1", adapter: str = "n1 mlx5_0", rate: str = "4xNDR") -> str:
+    """Return ibnetdiscover's output for one switch with one host."""
+    return (
+        f'Switch	4 "S-1"		# "{switch}"\n'
+        f'[1]	"H-1"[1](a1)		# "{adapter}" lid 1 {rate}\n'
+        f'Ca	1 "H-1"		# "{adapter}"\n'
+    )
+
+
+@pytest.mark.parametrize(("generation", "gbps"), RATES.items())
+def test_four_lanes_have_the_rate_of_their_generation(generation: str, gbps: int) -> None:
+    text, _ = read("ibnetdiscover", fabric(rate=f"4x{generation}"))
+    assert f"nic_speed: {gbps}}}" in text
+
+
+def test_every_generation_of_infiniband_has_a_rate() -> None:
+    assert RATES.keys() == ibnetdiscover.LANE_GBPS.keys()
+
+
+@pytest.mark.parametrize(
+    ("comment", "name"),
+    [("MF0;leaf1:MQM9700/U1", "leaf1"), ("MF0;leaf1", "leaf1"), ("leaf1", "leaf1"), ("", "S-1")],
+)
+def test_a_switch_is_named_by_its_comment_or_else_by_its_guid(comment: str, name: str) -> None:
+    text, _ = read("ibnetdiscover", fabric(switch=comment))
+    assert f"name: {name}," in text
+
+
+@pytest.mark.parametrize(
+    "adapter", ["n1", "n1 ", "Mellanox Technologies Aggregation Node", "n1 SHARP aggregation"]
+)
+def test_an_adapter_without_host_and_device_is_no_host(adapter: str) -> None:
+    _, sink = read("ibnetdiscover", fabric(adapter=adapter))
+    assert [line[:3] for line in finding_lines(sink)] == ["I02"]
+
+
+def test_a_line_of_an_infiniband_file_may_have_its_maximum_length() -> None:
+    longest = ibnetdiscover.LONGEST_LINE
+    line = "vendid=0x" + "0" * (longest - 9)
+    assert read("ibnetdiscover", fabric() + line)[0]
+    _, sink = read("ibnetdiscover", fabric() + line + "0")
+    assert [found[:3] for found in finding_lines(sink)] == ["I06"]
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda hosts: {"items": hosts},
+        lambda hosts: {"data": {"items": hosts}},
+        lambda hosts: {"data": hosts},
+        lambda hosts: hosts,
+    ],
+    ids=["items", "data.items", "data", "list"],
+)
+def test_hosts_of_oracle_cloud_are_read_in_every_form(wrap: Callable[[Any], Any]) -> None:
+    hosts = [
+        {
+            "instanceId": f"v{number}",
+            "localBlockId": "lb",
+            "networkBlockId": "nb",
+            "hpcIslandId": "isl",
+        }
+        for number in (1, 2)
+    ]
+    text, sink = read("oci", json.dumps(wrap(hosts)))
+    assert '{name: lb, nodes: "v[1-2]", above: [nb, isl]}' in text, finding_lines(sink)
+
+
+def test_long_switch_names_with_the_same_end_stay_different_and_valid() -> None:
+    end = "x" * (LONGEST_LABEL + 20)
+    given = "".join(f"SwitchName={head}{end} Nodes=n{head}\n" for head in (1, 2, 3))
+    text, _ = read("slurm-topology", given)
+    names = [part.split(",")[0] for part in text.split("{name: ")[1:]]
+    assert len(set(names)) == 3
+    assert max(map(len, names)) == LONGEST_LABEL
+
+
+def test_a_duplicate_switch_of_topology_yaml_is_reported() -> None:
+    given = (
+        "- topology: tree\n  tree:\n    switches:\n"
+        "      - {switch: s1, nodes: n1}\n      - {switch: s1, nodes: n2}\n"
+    )
+    text, sink = read("slurm-topology", given)
+    assert not text
+    assert [line.split(" | ")[0] for line in finding_lines(sink)] == ["I03 5:9 duplicate switch s1"]
