@@ -18,7 +18,7 @@ from parc.compiler.cost.kernels.attention import (
     prefill_seconds,
 )
 from parc.compiler.cost.kernels.collective_time import CollectiveFit
-from parc.compiler.cost.kernels.gemm import Cast, GemmFit, HostFloors, gemm_seconds
+from parc.compiler.cost.kernels.gemm import CastFit, GemmFit, HostLaunchFloors, gemm_seconds
 from parc.compiler.cost.kernels.grouped_gemm import ExpertShape, GroupedFit, grouped_gemm_seconds
 from parc.compiler.cost.kernels.hardware_fit import OPERAND_BYTES, PEAKS
 
@@ -140,8 +140,8 @@ def nest_sections(values: Values) -> dict[str, Any]:
 def _gemm(series: Series, values: Values) -> GemmFit:
     parts = nest_sections(values)
     terms = {**data_sheet(series), **parts["terms"], "operand_bytes": OPERAND_BYTES[series[1]]}
-    cast = Cast(**parts["cast"]) if "cast" in parts else None
-    floors = HostFloors(**parts["floors"]) if "floors" in parts else None
+    cast = CastFit(**parts["cast"]) if "cast" in parts else None
+    floors = HostLaunchFloors(**parts["floors"]) if "floors" in parts else None
     return GemmFit(**terms, cast=cast, floors=floors)
 
 

@@ -102,8 +102,8 @@ NOTES = {
         "The regimes follow from the roofline of the data sheet; *small* means a roofline time "
         "below 10 us. fp8 includes the cast of A, which the measured stack runs before each "
         "call. fp8_block was launched from the host without a CUDA graph, so its minimum of 60 "
-        "to 450 us is launch time and not GPU time. `GemmFit.device_only()`, which estimates "
-        "use, excludes both."
+        "to 450 us is launch time and not GPU time. `GemmFit.without_gaps_and_casts()`, which "
+        "estimates use, excludes both."
     ),
     "attention_prefill": (
         "Regimes are ranges of the measured time. All GPUs of a generation share one set of "

@@ -147,6 +147,10 @@ class LineMap:
             for line, tests in lines.items():
                 self.tests[path][int(line)] |= {names[test] for test in tests}
 
+    def runs_at_import(self, site: Site) -> bool:
+        """Return True if no test executes the line, other than by an import or in a process."""
+        return not site.function or not self.tests[site.path].get(site.line)
+
     def tests_of(self, site: Site) -> list[str]:
         """Return the tests of a site from the fastest to the slowest.
 
@@ -154,9 +158,8 @@ class LineMap:
         executes the line: the other tests of its file come last.
         """
         lines = self.tests[site.path]
-        if site.function:
-            direct = set(lines[site.line])
-        else:
+        direct = set() if self.runs_at_import(site) else set(lines[site.line])
+        if not direct:
             direct = set().union(*lines.values()) or set().union(
                 *(tests for path in _importers(site.path) for tests in self.tests[path].values())
             )
@@ -266,7 +269,7 @@ class Runner:
         limit = START + SLOWER * planned
         if not names:
             return ""
-        if mutant.site.function:
+        if not self.map.runs_at_import(mutant.site):
             return str(in_fork(lambda: self._run_changed(mutant, names), limit))
         return self._run_copy(mutant, names, 6 * START + limit)
 

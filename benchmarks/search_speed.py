@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 from parc.backends.registry import framework
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.diagnostics import Sink
-from parc.compiler.evaluate.estimate_layout import memory_limit
+from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import LayoutVariant, Problem
 from parc.compiler.pipeline import resolve_spec
@@ -132,7 +132,7 @@ def sieve_rate(problem: Problem) -> tuple[int, float]:
     start = time.process_time()
     rules = all_rules(problem, pricing.framework)
     space = LayoutSpace.for_variant(pricing.problem, pricing.framework, LayoutVariant())
-    sieve = LayoutFilter(pricing, rules, memory_limit(pricing), space)
+    sieve = LayoutFilter(pricing, rules, memory_limit_bytes(pricing), space)
     sieve.filter_all()
     return sieve.enumerated, time.process_time() - start
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from parc.backends.registry import backend, framework_of, serving_backend
 from parc.compiler.catalog.library import Library
-from parc.compiler.checks.advise_dispatch import advise_dispatch
-from parc.compiler.checks.advise_idle import advise_idle
+from parc.compiler.checks.advise_dispatch_library import advise_dispatch_library
+from parc.compiler.checks.advise_idle_gpus import advise_idle_gpus
 from parc.compiler.checks.check_host_memory import check_host_memory
 from parc.compiler.checks.check_memory import check_memory
 from parc.compiler.checks.check_placement import check_placement
@@ -153,8 +153,8 @@ def check_plan(pricing: Pricing, plan: Plan, sink: Sink) -> None:
     check_memory(pricing, plan, sink)
     check_host_memory(pricing, plan, sink)
     check_placement(plan, sink)
-    advise_dispatch(pricing, plan, sink)
-    advise_idle(pricing, plan, sink)
+    advise_dispatch_library(pricing, plan, sink)
+    advise_idle_gpus(pricing, plan, sink)
     # A set, because the framework is usually one of the targets as well.
     for name in sorted({plan.problem.framework, *plan.problem.emit}):
         backend(name).check(plan, sink)

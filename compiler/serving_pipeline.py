@@ -12,7 +12,7 @@ from parc.compiler.checks.check_checkpoint_format import check_checkpoint_format
 from parc.compiler.checks.check_serving_placement import check_serving_placement
 from parc.compiler.cost.serving.stages import stage_caches
 from parc.compiler.diagnostics import Sink
-from parc.compiler.evaluate.service_rules import limit_service
+from parc.compiler.evaluate.service_rules import engine_request_limits
 from parc.compiler.ir import Cluster, LockedPlan, Model, ServingPlan, ServingProblem
 from parc.compiler.placement.place_service import place_service, reusable_hosts
 from parc.compiler.resolve.resolve_service import resolve_service
@@ -49,7 +49,7 @@ def plan_service(
         return None
     estimate, search = found
     layout = estimate.layout
-    limits = limit_service(problem, layout)
+    limits = engine_request_limits(problem, layout)
     stages = stage_caches(problem, layout, limits.max_model_len)
     hosts = reusable_hosts(problem, layout, locked)
     placement = place_service(problem, target, layout, hosts)

@@ -97,7 +97,7 @@ def _fits(cases: list[Case]) -> str:
         chosen = [case for case in cases if case.scored and case.generation == generation]
         now = shipped(generation)
         found = refit(chosen, generation, now)
-        loose = found.unidentified(priors(generation))
+        loose = found.unidentified_parameters(priors(generation))
         lines.append(f"{generation}: {len(chosen)} rows, loss {found.loss:.1f}")
         for name, value in found.parameters.items():
             spread = f"{found.spreads[name]:.2f}" + (" (prior)" if name in loose else "")

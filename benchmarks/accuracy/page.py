@@ -132,7 +132,7 @@ def _fit_section(found: Columns) -> str:
     ]
     for generation, fitted in sorted(found.fits.items()):
         known, now = priors(generation), shipped(generation)
-        loose = fitted.unidentified(known)
+        loose = fitted.unidentified_parameters(known)
         for name, prior in sorted(known.items()):
             spread = f"{fitted.spreads[name]:.2f}" + (" (prior)" if name in loose else "")
             numbers = (prior.centre, now[name], fitted.parameters[name])

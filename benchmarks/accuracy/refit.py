@@ -20,7 +20,14 @@ from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.groups import is_small
 from benchmarks.accuracy.naive import naive_seconds
 from benchmarks.accuracy.predict import Parameters, predict, priors, shipped
-from parc.compiler.cost.fitting import Fitted, Prior, Tangent, extrapolate, fit, tangents
+from parc.compiler.cost.fitting import (
+    FitResult,
+    Prior,
+    Tangent,
+    extrapolate,
+    fit_parameters,
+    tangents,
+)
 
 SITE_SPREAD = 0.05
 """Spread of the logarithm of a cluster's factor."""
@@ -42,7 +49,7 @@ class Columns:
     naive: dict[str, float]
     """Naive formula with rates from all cases."""
     naive_no_model: dict[str, float]
-    fits: dict[str, Fitted]
+    fits: dict[str, FitResult]
     """Hardware class -> its fit on all cases."""
 
 
@@ -74,7 +81,7 @@ SITE_OUTLIER = 1.3
 left out, because of other jobs on the network or a slow host. Such rows are still predicted."""
 
 
-def refit(cases: Sequence[Case], generation: str, start: Parameters, rounds: int = 25) -> Fitted:
+def refit(cases: Sequence[Case], generation: str, start: Parameters, rounds: int = 25) -> FitResult:
     """Return the parameters of a class fitted to ``cases``, or the priors if there are none.
 
     Outliers of a first fit are left out of the second.
@@ -104,10 +111,10 @@ def _drop_outliers(cases: Sequence[Case], seconds: Sequence[float]) -> list[Case
     ]
 
 
-def _refit(cases: Sequence[Case], generation: str, start: Parameters, rounds: int) -> Fitted:
+def _refit(cases: Sequence[Case], generation: str, start: Parameters, rounds: int) -> FitResult:
     """Fit the parameters of a class once."""
     known = {**priors(generation), **site_priors(cases)}
-    found = fit(
+    found = fit_parameters(
         lambda parameters: apply_site_factors(
             cases, predict(cases, without_site_factors(parameters)), parameters
         ),
@@ -193,7 +200,7 @@ def _refit_lines(
     begin = {name: start.get(name, 1.0) for name in known}
     measured = [case.seconds for case in cases]
     return without_site_factors(
-        fit(predicted, measured, begin, known, 8, error_weights(cases)).parameters
+        fit_parameters(predicted, measured, begin, known, 8, error_weights(cases)).parameters
     )
 
 

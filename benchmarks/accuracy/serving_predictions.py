@@ -8,8 +8,8 @@ from pathlib import Path
 
 from benchmarks.accuracy.serving_rows import ServingRow, read_published
 from benchmarks.accuracy.serving_wide import ServingTable, read_serving_table
-from parc.compiler.cost.serving.deployment import deploy
-from parc.compiler.cost.serving.step import Batch, step_terms
+from parc.compiler.cost.serving.deployment import build_deployment
+from parc.compiler.cost.serving.step import StepBatch, step_terms
 from parc.compiler.cost.serving.traffic import estimate_serving
 from parc.compiler.ir.serving import ServingEstimate
 
@@ -61,8 +61,8 @@ def _estimate(row: ServingRow) -> ServingEstimate:
     found = estimate_serving(*asked, row.traffic)
     if row.kind != "step":
         return found
-    batch = Batch(row.traffic.concurrency or 1.0, row.traffic.input_tokens)
-    return replace(found, decode=step_terms(deploy(*asked), batch))
+    batch = StepBatch(row.traffic.concurrency or 1.0, row.traffic.input_tokens)
+    return replace(found, decode=step_terms(build_deployment(*asked), batch))
 
 
 def read_serving(data: Path | None) -> ServingTable:

@@ -21,11 +21,11 @@ from pathlib import Path
 from benchmarks.accuracy.engines import ENGINES
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.serving_predictions import ServingPrediction, predict_serving, read_serving
-from parc.compiler.cost.fitting import Fitted, Prior, fit
+from parc.compiler.cost.fitting import FitResult, Prior, fit_parameters
 from parc.compiler.cost.serving.waits import (
-    Queue,
-    closed_queue,
-    open_queue,
+    RequestQueue,
+    closed_loop_queue,
+    poisson_queue,
     seconds_until_prompt_runs,
 )
 from parc.compiler.ir.engine_constants import ArrivalConstants
@@ -106,14 +106,14 @@ def _load(one: ServingPrediction) -> float:
     return rate / (layout.dp * layout.replicas) * one.found.prefill_seconds
 
 
-def _queue(one: ServingPrediction, arrivals: ArrivalConstants) -> Queue:
+def _queue(one: ServingPrediction, arrivals: ArrivalConstants) -> RequestQueue:
     row = one.row
     ranks = row.layout.dp * row.layout.replicas
     if row.traffic.request_rate is not None:
-        return open_queue(row.traffic.request_rate / ranks, one.found.prefill_seconds)
+        return poisson_queue(row.traffic.request_rate / ranks, one.found.prefill_seconds)
     concurrency = row.traffic.concurrency or 1.0
     busy = min(ranks, concurrency)
-    return closed_queue(arrivals, busy / row.layout.replicas, concurrency / busy)
+    return closed_loop_queue(arrivals, busy / row.layout.replicas, concurrency / busy)
 
 
 def _wait_seconds(one: ServingPrediction, arrivals: ArrivalConstants) -> float:
@@ -123,7 +123,7 @@ def _wait_seconds(one: ServingPrediction, arrivals: ArrivalConstants) -> float:
     )
 
 
-def fit_waits(rows: Sequence[WaitRow]) -> Fitted:
+def fit_waits(rows: Sequence[WaitRow]) -> FitResult:
     """Fit the constants of one engine to ``rows``, a second time without outliers."""
     # Cold starts and compilation at the first request are unrelated to queueing.
     first = _fit(rows)
@@ -132,14 +132,16 @@ def fit_waits(rows: Sequence[WaitRow]) -> Fitted:
     return _fit(kept) if kept else first
 
 
-def _fit(rows: Sequence[WaitRow]) -> Fitted:
+def _fit(rows: Sequence[WaitRow]) -> FitResult:
     def predict(parameters: Mapping[str, float]) -> list[float]:
         return [seconds for seconds, _ in _pairs(rows, parameters)]
 
     groups = Counter(map(_group, rows))
     weights = [groups[_group(row)] ** -GROUP_EXPONENT for row in rows]
     start = {name: prior.centre for name, prior in WAIT_PRIORS.items()}
-    return fit(predict, [_measured(row) for row in rows], start, WAIT_PRIORS, weights=weights)
+    return fit_parameters(
+        predict, [_measured(row) for row in rows], start, WAIT_PRIORS, weights=weights
+    )
 
 
 def _pairs(rows: Sequence[WaitRow], parameters: Mapping[str, float]) -> list[tuple[float, WaitRow]]:

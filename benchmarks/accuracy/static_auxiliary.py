@@ -18,7 +18,7 @@ from benchmarks.accuracy.caching_allocator import MIB
 from benchmarks.accuracy.memory_rows import Words, cluster_of
 from parc.backends.megatron.memory import BLOCK_BYTES, GROUPED_STREAMS, SCALARS
 from parc.backends.megatron.programs import padded_rows
-from parc.compiler.cost.memory.workspaces import stage_buffers, weight_shapes
+from parc.compiler.cost.memory.workspaces import count_stage_buffers, weight_shapes
 from parc.compiler.cost.setup.stages import StageContents, stage_contents
 from parc.compiler.ir import Layout, Model
 
@@ -90,7 +90,7 @@ def _placeholders(run: RecordedRun) -> list[int]:
 def _streams(run: RecordedRun) -> list[int]:
     """Return tensors that wait between stages, and the gathered input of the output projection."""
     layout, whole = run.layout, 2 * run.tokens * run.model.hidden
-    waiting = stage_buffers(layout.pp, layout.vpp)
+    waiting = count_stage_buffers(layout.pp, layout.vpp)
     if not layout.sequence_parallel:
         return waiting * [whole]
     return waiting * [whole // layout.tp] + [whole]
@@ -127,5 +127,5 @@ def _routing(run: RecordedRun) -> list[int]:
     tokens = run.tokens // (run.layout.tp if run.layout.sequence_parallel else 1)
     kept = [4 * tokens * experts.count, tokens * experts.count]
     kept += [4 * tokens * (2 * experts.count + 1), *ROUTED_SCALARS * [BLOCK_BYTES]]
-    layers = sum(n for kind, n in run.load.by_kind(run.model).items() if kind.routed)
+    layers = sum(n for kind, n in run.load.layers_by_kind(run.model).items() if kind.routed)
     return layers * kept + TRACKERS * [BLOCK_BYTES]

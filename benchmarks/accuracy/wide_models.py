@@ -70,7 +70,7 @@ class Architectures:
             spec = _from_row(row, gated, tied)
             model = resolve_model(spec, self._library, Sink())
             if isinstance(model, Model):
-                miss = abs(params.total(model) - stated) if stated else 0.0
+                miss = abs(params.total_params(model) - stated) if stated else 0.0
                 if best is None or miss < best[0]:
                     best = (miss, spec)
         return best[1] if best else None

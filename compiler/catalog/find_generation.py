@@ -23,7 +23,7 @@ _OPTIONAL = {"compute_capabilities": ()}
 
 
 def find_generation(name: str, library: Library, sink: Sink, at: str) -> Generation | None:
-    """Return the GPU generation called ``name`` in the catalog, or in the user's file at that path.
+    """Return the GPU generation ``name``: a catalog entry, or a file of the user at this path.
 
     A row of ``efficiency`` may inherit the parameters of another row (``like:
     <generation>/<stack>``) or the prior means (``like: prior``), and then list only the parameters

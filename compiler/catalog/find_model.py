@@ -43,9 +43,9 @@ class Library(Protocol):
 def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, Any] | None:
     """Return the ``ModelSpec`` fields of the model that the spec names at the spec path ``at``.
 
-    ``name`` is the name of a catalog entry or the path of a config.json. A path contains a slash or
-    ``.json``; after ``.json#`` it may have the key of the part of the file that describes the
-    model. If both exist, the catalog entry is used.
+    ``name`` is the name of a catalog entry or else the path of a config.json. A path contains a
+    slash or ``.json``; after ``.json#`` it may have the key of the part of the file that describes
+    the model.
 
     Returns None after reporting a finding: K01 (no such catalog entry), K07 (file cannot be read),
     or an error in the config.

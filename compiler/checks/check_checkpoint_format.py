@@ -24,13 +24,13 @@ _IN_NAME = (
     (re.compile(r"fp8", re.IGNORECASE), "fp8"),
     (re.compile(r"int4|awq|gptq|w4a16", re.IGNORECASE), "int4"),
 )
-"""Usual parts of repository names -> format of the weights."""
+"""Text in repository names -> format of the weights in such repositories."""
 
 
 def check_checkpoint_format(plan: ServingPlan, sink: Sink) -> None:
-    """Report a checkpoint that the engine would serve in another format than the plan has (F06).
+    """Report a checkpoint whose weights have another format than the plan assumes (F06).
 
-    Checkpoints of the user are only checked if their name contains a format.
+    A checkpoint that the user names is only checked if its name contains a format.
     """
     service = plan.problem.service
     planned, found = service.setup.weights, _stored_format(plan)

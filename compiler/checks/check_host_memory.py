@@ -1,4 +1,4 @@
-"""Warning that offloaded state may not fit into host memory, or that its size is unknown."""
+"""Warning that offloaded state may not fit in host memory, or that its size is unknown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pinned buffers need the remaining 10 %."""
 
 
 def check_host_memory(pricing: Pricing, plan: Plan, sink: Sink) -> None:
-    """Report offload that needs over 90 % of the host memory (R15).
+    """Report offloaded state that needs more than 90 % of the host memory (R15).
 
     Offload is also reported if the size of the host memory is unknown.
     """

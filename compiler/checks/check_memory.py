@@ -17,9 +17,9 @@ GIB = 2**30
 
 
 def check_memory(pricing: Pricing, plan: Plan, sink: Sink) -> None:
-    """Report that the high memory estimate of the fullest stage exceeds the limit (G02).
+    """Report if the high end of the memory estimate of the fullest stage exceeds the limit (G02).
 
-    The finding suggests the fastest layout that fits safely.
+    The finding suggests the fastest layout whose high end is below the limit.
     """
     peak, limit = plan.estimate.peak, plan.estimate.limit_bytes
     if peak.high_bytes <= limit:
@@ -45,7 +45,7 @@ def check_memory(pricing: Pricing, plan: Plan, sink: Sink) -> None:
 
 
 def _suggest_safer_layout(pricing: Pricing, plan: Plan) -> str:
-    """Return a help text with the fastest alternative whose high memory estimate fits."""
+    """Return a help text with the fastest layout whose high memory estimate is below the limit."""
     safe = [
         (step_time(pricing, layout).total_seconds, index, layout)
         for index, layout in enumerate(_alternative_layouts(pricing, plan))
@@ -62,7 +62,7 @@ def _suggest_safer_layout(pricing: Pricing, plan: Plan) -> str:
 
 
 def _alternative_layouts(pricing: Pricing, plan: Plan) -> Iterator[Layout]:
-    """Yield the layout of the plan with more recomputation, then the other search candidates."""
+    """Yield the plan's layout with more recomputation, then the other candidates of the search."""
     problem, framework, chosen = pricing.problem, pricing.framework, plan.layout.recompute
     levels, rules = recompute_levels(problem, framework), all_rules(problem, framework)
     for level in levels[levels.index(chosen) + 1 :] if chosen in levels else ():
@@ -75,7 +75,7 @@ def _alternative_layouts(pricing: Pricing, plan: Plan) -> Iterator[Layout]:
 
 
 def _format_layout_differences(layout: Layout, chosen: Layout) -> str:
-    """Return the values of ``layout`` that differ from ``chosen``, as text."""
+    """Return, as text, those values of ``layout`` that differ from ``chosen``."""
     names = ("tp", "cp", "pp", "vpp", "ep", "etp", "dp", "micro_batch")
     words = [
         f"{name} {getattr(layout, name)}"

@@ -20,7 +20,7 @@ def check_placement(plan: Plan, sink: Sink) -> None:
 def _check_tensor_groups(plan: Plan, sink: Sink) -> None:
     """Report tensor-parallel groups that span NVLink domains.
 
-    The diagnostic code is T02 if a group would fit into a domain, and T01 if it is too large.
+    The diagnostic code is T01 if a group is larger than a domain, and otherwise T02.
     """
     tp = plan.layout.tp
     cut, total, example = _count_split_groups(plan.placement, plan.placement.dense, ("tp",))
@@ -47,7 +47,7 @@ def _check_tensor_groups(plan: Plan, sink: Sink) -> None:
 def _check_expert_groups(plan: Plan, sink: Sink) -> None:
     """Report expert groups that span NVLink domains although each would fit into one (M04).
 
-    Only domains of several hosts are checked.
+    Only NVLink domains of several hosts are checked.
     """
     layout, domain = plan.layout, _domain_gpus(plan)
     block = layout.ep * layout.etp
@@ -68,9 +68,9 @@ def _check_expert_groups(plan: Plan, sink: Sink) -> None:
 
 
 def _divisor_fix(path: str, size: int, capacity: int) -> str:
-    """Return the fix that sets ``path`` to the largest divisor of ``size`` that fits.
+    """Return the fix that sets ``path`` to the largest divisor of ``size`` that fits in a domain.
 
-    "" if that is ``size`` itself, because then only other settings can help.
+    The fix is empty if ``size`` itself fits, because then only other settings can help.
     """
     divisor = gcd(size, capacity)
     return "" if divisor == size else f"{path}: {divisor}"
@@ -104,9 +104,10 @@ def _check_idle_gpus(plan: Plan, sink: Sink) -> None:
 def _count_split_groups(
     placement: Placement, mesh: Mesh, axes: tuple[str, ...]
 ) -> tuple[int, int, tuple[str, ...]]:
-    """Count the groups of ``axes`` that span NVLink domains.
+    """Return how many groups over ``axes`` span NVLink domains, with an example.
 
-    Return (number of these groups, number of all groups, two hosts of the first such group).
+    The result is (number of groups that span domains, number of all groups, two hosts of the first
+    group that spans domains).
     """
     # Node groups without visits are inside one host, so they span nothing.
     groups = node_groups(mesh, axes, placement.ranks_per_node)
@@ -126,14 +127,14 @@ def _count_split_groups(
 def _domain_gpus(plan: Plan) -> int:
     """Return the number of GPUs that communicate without the network.
 
-    They form an NVLink domain, or a host if its GPUs are connected by PCIe.
+    These are the GPUs of an NVLink domain, or of a host if PCIe connects its GPUs.
     """
     node = plan.problem.cluster.node
     return max(node.nvlink_domain, node.gpus)
 
 
 def _shorten(names: str, width: int = 80) -> str:
-    """Return a host list, cut off after ``width`` characters at a comma."""
+    """Return the host list ``names``, cut at a comma if it has more than ``width`` characters."""
     return names if len(names) <= width else names[:width].rsplit(",", 1)[0] + ", ..."
 
 

@@ -13,13 +13,13 @@ NOTABLE_LOSS = 0.03
 
 
 def check_serving_placement(plan: ServingPlan, sink: Sink) -> None:
-    """Check tensor groups (T01), avoided tensor parallelism (V30) and idle GPUs (T15)."""
+    """Report slow tensor groups (T01), avoided tensor parallelism (V30) and idle GPUs (T15)."""
     for check in SERVING_PLACEMENT_CHECKS:
         check.run(plan, sink)
 
 
 def _check_tensor_groups(plan: ServingPlan, sink: Sink) -> None:
-    """Report tensor-parallel groups that are larger than an NVLink domain or a host (T01)."""
+    """Report tensor-parallel groups that are larger than an NVLink domain, or than a host (T01)."""
     node, tp = plan.problem.cluster.node, plan.layout.tp
     domain = max(node.nvlink_domain, node.gpus)
     if tp <= domain:
@@ -38,7 +38,7 @@ def _check_tensor_groups(plan: ServingPlan, sink: Sink) -> None:
 
 
 def _advise_against_tensor_parallelism(plan: ServingPlan, sink: Sink) -> None:
-    """Report that the search avoided tensor parallelism because PCIe connects the GPUs (V30)."""
+    """Report that the plan avoids tensor parallelism because PCIe connects the GPUs (V30)."""
     node = plan.problem.cluster.node
     if node.nvlink_domain > 1 or node.gpus == 1 or plan.layout.tp > 1:
         return
@@ -60,7 +60,7 @@ def _advise_against_tensor_parallelism(plan: ServingPlan, sink: Sink) -> None:
 
 
 def _relative_loss(plan: ServingPlan, other: ServingCandidate) -> float:
-    """Return the fraction of the plan's performance that ``other`` loses.
+    """Return the performance that ``other`` loses, as a fraction of the plan's performance.
 
     Performance is the throughput, or the inverse of the request latency if the goal is latency or
     the traffic sets a request rate.
@@ -76,7 +76,7 @@ def _relative_loss(plan: ServingPlan, other: ServingCandidate) -> float:
 
 
 def _format_candidate(one: ServingCandidate) -> str:
-    """Format the throughput, time per token and parallel sizes of a candidate."""
+    """Return the throughput, time per token and parallel sizes of a candidate as text."""
     layout = one.layout
     degrees = f"tp {layout.tp} pp {layout.pp} x {layout.replicas}"
     return (

@@ -47,7 +47,7 @@ class Prior:
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class FitResult:
     """Fitted parameters and their uncertainty."""
 
     parameters: dict[str, float]
@@ -57,11 +57,12 @@ class Fitted:
     loss: float
     rounds: int
 
-    def unidentified(self, priors: Mapping[str, Prior], share: float = 0.8) -> tuple[str, ...]:
+    def unidentified_parameters(
+        self, priors: Mapping[str, Prior], share: float = 0.8
+    ) -> tuple[str, ...]:
         """Return the sorted names of the parameters that the measurements do not determine.
 
-        These are the parameters whose fitted spread exceeds ``share`` times the spread of their
-        prior.
+        The fitted spread of such a parameter exceeds ``share`` times the spread of its prior.
         """
         return tuple(
             name for name in sorted(priors) if self.spreads[name] > share * priors[name].spread
@@ -69,7 +70,7 @@ class Fitted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Point:
+class _ParameterPoint:
     """Point in parameter space: log parameters, residuals and loss."""
 
     logs: tuple[float, ...]
@@ -78,7 +79,7 @@ class _Point:
 
 
 class _Objective:
-    """Objective of one fit; ``names`` defines the order of the parameter vector."""
+    """Objective function of a fit; ``names`` defines the order of the parameter vector."""
 
     def __init__(
         self,
@@ -93,18 +94,17 @@ class _Objective:
         self.names = sorted(priors)
         self.priors = [priors[name] for name in self.names]
 
-    def point_at(self, logs: Sequence[float]) -> _Point:
+    def point_at(self, logs: Sequence[float]) -> _ParameterPoint:
         """Return the residuals and the loss at ``logs``, the logarithms of the parameters.
 
-        Parameters outside their bounds are moved to the bound.
+        Parameters outside their bounds are moved to the nearest bound.
         """
-        # Parameters outside their bounds are moved to the bound.
         kept = tuple(
             log(prior.clamp(exp(value))) for prior, value in zip(self.priors, logs, strict=True)
         )
         errors = self.residuals(kept)
         pulls = sum(pull * pull for pull in self.prior_distances(kept))
-        return _Point(kept, errors, sum(map(_huber_loss, errors)) + 0.5 * pulls)
+        return _ParameterPoint(kept, errors, sum(map(_huber_loss, errors)) + 0.5 * pulls)
 
     def residuals(self, logs: Sequence[float]) -> tuple[float, ...]:
         """Return the weighted residuals log(predicted / measured), one per measurement."""
@@ -122,7 +122,7 @@ class _Objective:
             for prior, value in zip(self.priors, logs, strict=True)
         ]
 
-    def jacobian(self, at: _Point) -> list[list[float]]:
+    def jacobian(self, at: _ParameterPoint) -> list[list[float]]:
         """Return the derivatives of the residuals by the log parameters, one row per parameter.
 
         The finite-difference step is negative near the upper bound, so that ``predict`` stays
@@ -138,9 +138,9 @@ class _Objective:
         return rows
 
     def normal_equations(
-        self, at: _Point, jacobian: list[list[float]]
+        self, at: _ParameterPoint, jacobian: list[list[float]]
     ) -> tuple[list[list[float]], list[float]]:
-        """Return the normal equations of the loss, as (curvature matrix, downhill direction).
+        """Return the normal equations of the loss, as (curvature matrix, negative gradient).
 
         Measurements have Huber weights.
         """
@@ -165,14 +165,14 @@ class _Objective:
         return curvature, slope
 
 
-def fit(  # noqa: PLR0913 - model, data, start, priors and two options of one fit
+def fit_parameters(  # noqa: PLR0913 - model, data, start, priors and two options of one fit
     predict: Predict,
     measured: Sequence[float],
     start: Parameters,
     priors: Mapping[str, Prior],
     rounds: int = ROUNDS,
     weights: Sequence[float] = (),
-) -> Fitted:
+) -> FitResult:
     """Return the parameters for which ``predict`` is closest to ``measured`` (all values > 0).
 
     ``predict`` receives a value for each name of ``priors`` and returns one prediction per
@@ -194,7 +194,7 @@ def fit(  # noqa: PLR0913 - model, data, start, priors and two options of one fi
     # Laplace approximation: the inverse curvature at the minimum is the covariance of the log
     # parameters.
     inverse = cholesky_inverse(curvature)
-    return Fitted(
+    return FitResult(
         parameters={name: exp(value) for name, value in zip(search.names, here.logs, strict=True)},
         spreads={name: sqrt(inverse[i][i]) for i, name in enumerate(search.names)},
         loss=here.loss,
@@ -203,12 +203,15 @@ def fit(  # noqa: PLR0913 - model, data, start, priors and two options of one fi
 
 
 def _damped_step(
-    search: _Objective, here: _Point, normal: tuple[list[list[float]], list[float]], damping: float
-) -> tuple[_Point, float]:
-    """Return the next parameters of the fit, with their loss, and the new damping.
+    search: _Objective,
+    here: _ParameterPoint,
+    normal: tuple[list[list[float]], list[float]],
+    damping: float,
+) -> tuple[_ParameterPoint, float]:
+    """Return (next point of the fit, new damping) of a Levenberg-Marquardt step.
 
-    The damping is increased until the loss decreases. If 12 increases are not enough, ``here`` and
-    an infinite damping are returned.
+    The damping is increased until the loss decreases. If 12 increases are not enough, the result is
+    ``here`` with an infinite damping.
     """
     curvature, slope = normal
     for _ in range(12):
@@ -217,7 +220,7 @@ def _damped_step(
             [value * (1 + damping) if i == j else value for j, value in enumerate(row)]
             for i, row in enumerate(curvature)
         ]
-        step = solve(damped, slope)
+        step = solve_linear_system(damped, slope)
         # A shorter step keeps its direction, so that all parameters stay near the linear model.
         longest = max((abs(move) for move in step), default=0.0)
         scale = min(1.0, MAX_MOVE / longest) if longest else 0.0
@@ -241,7 +244,7 @@ def _huber_weight(error: float) -> float:
     return min(1.0, HUBER / abs(error) if error else 1.0) / NOISE**2
 
 
-def cholesky(matrix: Matrix) -> list[list[float]]:
+def cholesky_factor(matrix: Matrix) -> list[list[float]]:
     """Return the lower triangular matrix L with L L' = ``matrix``.
 
     The algorithm is in Golub and Van Loan, section 4.2. A pivot below 1e-18 is set to 1e-18. A
@@ -256,17 +259,17 @@ def cholesky(matrix: Matrix) -> list[list[float]]:
     return lower
 
 
-def solve(matrix: Matrix, right: Sequence[float]) -> list[float]:
+def solve_linear_system(matrix: Matrix, right: Sequence[float]) -> list[float]:
     """Return the solution x of ``matrix`` x = ``right``.
 
     ``matrix`` must be symmetric and positive definite.
     """
-    return _solve_with_factor(cholesky(matrix), right)
+    return _solve_with_factor(cholesky_factor(matrix), right)
 
 
 def cholesky_inverse(matrix: Matrix) -> list[list[float]]:
     """Return the inverse of ``matrix``, which must be symmetric and positive definite."""
-    lower, size = cholesky(matrix), len(matrix)
+    lower, size = cholesky_factor(matrix), len(matrix)
     return [_solve_with_factor(lower, [float(i == j) for i in range(size)]) for j in range(size)]
 
 
@@ -285,22 +288,22 @@ def _solve_with_factor(lower: Matrix, right: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Tangent:
-    """Linear model of one run near a fit: log seconds, and their slopes by log parameter.
+    """Linear approximation of the log seconds of one run as a function of the log parameters.
 
-    A refit follows tangents because they are much cheaper than the cost model.
+    A refit uses such approximations because they are much cheaper than the cost model.
     """
 
     log_seconds: float
     slopes: tuple[float, ...]
-    """In the order of the parameters."""
+    """Derivative of the log seconds by each log parameter, in the order of the parameters."""
 
 
 def tangents(
     predict: Callable[[Mapping[str, float]], Sequence[float]], parameters: Mapping[str, float]
 ) -> list[Tangent]:
-    """Return a linear model of the time of each run near ``parameters``.
+    """Return a linear approximation of the time of each run near ``parameters``.
 
-    Slopes are finite differences; ``predict`` returns the seconds of each run.
+    ``predict`` returns the seconds of each run; slopes are finite differences.
     """
     here = [log(seconds) for seconds in predict(parameters)]
     slopes = []
@@ -318,7 +321,7 @@ def extrapolate(
 ) -> list[float]:
     """Return the predicted time in seconds of each run at the parameters ``values``.
 
-    ``lines`` has one linear model per run, which ``tangents`` computed at the parameters
+    ``lines`` has one linear approximation per run, which ``tangents`` computed at the parameters
     ``origin``.
     """
     moves = [log(values[name] / value) for name, value in origin.items()]

@@ -34,7 +34,7 @@ class CodeInfo:
     bad: str
     """Lines of a spec or launch file that break the rule."""
     good: str
-    """The same lines, corrected."""
+    """Lines of ``bad`` with the mistake corrected."""
     silent: bool
     """True if the framework itself does not report the problem."""
 
@@ -50,7 +50,7 @@ def _read_text(letter: str) -> str:
 
 @cache
 def codes_with_letter(letter: str) -> dict[str, CodeInfo]:
-    """Return the rows of all codes that start with ``letter``; raise KeyError if there are none."""
+    """Return (code -> table row) for codes that start with ``letter``; KeyError if none does."""
     table: dict[str, dict[str, Any]] = parse_table(_read_text(letter))
     return {code: _code_info_from_row(code, row) for code, row in table.items()}
 

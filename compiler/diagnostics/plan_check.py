@@ -1,4 +1,4 @@
-"""Checks of finished plans as data, which commands can run one by one on unfinished plans."""
+"""Checks of a finished plan; commands can also run single checks on an unfinished plan."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ P = TypeVar("P")
 class PlanCheck(Generic[P]):
     """Check of a finished plan, which ``parc lint`` also runs on a plan with unknown fields.
 
-    A check reads the plan only, so that lint can tell which fact it needs. One check reports one
-    kind of problem, because the first unknown field ends it.
+    A check reads only the plan, so that lint can determine which fact the check needs. A check
+    reports one kind of problem, because the first unknown field that it reads ends the check.
     """
 
     codes: tuple[str, ...]

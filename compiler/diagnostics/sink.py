@@ -1,4 +1,4 @@
-"""Collection of the diagnostics of a run. Reporting to it is the only side effect of a pass."""
+"""Collection of the diagnostics of a run. A pass has no other side effect than reporting to it."""
 
 from __future__ import annotations
 
@@ -45,14 +45,15 @@ class Sink:
             key: True to point at the key of the path instead of its value.
             span: position to use instead of the position of ``at``.
 
-        Beyond MOST_PER_CODE findings of a code, only their number is reported (I12).
+        If a code has more than MOST_PER_CODE findings, only the number of the remaining findings is
+        reported (I12).
         """
         if isinstance(finding, str):
             finding = Finding(finding)
         if max(len(finding.message), len(finding.label)) > MAX_TEXT:
-            message, label = _cut(finding.message), _cut(finding.label)
+            message, label = _shorten(finding.message), _shorten(finding.label)
             finding = replace(finding, message=message, label=label)
-        causes = tuple(self._add_span(cause) for cause in finding.causes)
+        causes = tuple(self._with_cause_span(cause) for cause in finding.causes)
         diagnostic = Diagnostic(
             code=f"PARC-{code}",
             severity=code_info(code).severity,
@@ -60,9 +61,9 @@ class Sink:
             path=at,
             span=span or self.positions.span_of(at, key=key),
         )
-        self._add(diagnostic)
+        self._add_if_new(diagnostic)
 
-    def _add(self, diagnostic: Diagnostic) -> None:
+    def _add_if_new(self, diagnostic: Diagnostic) -> None:
         code = diagnostic.code.removeprefix("PARC-")
         if diagnostic in self._reported:
             return
@@ -76,7 +77,7 @@ class Sink:
         """Add all diagnostics of the sink ``other`` to this sink."""
         self._dropped += other._dropped
         for diagnostic in other._reported:
-            self._add(diagnostic)
+            self._add_if_new(diagnostic)
 
     def withdraw_fix(self, found: Diagnostic) -> None:
         """Remove the fix from the reported diagnostic ``found``, because it does not work."""
@@ -84,7 +85,7 @@ class Sink:
         # Rebuilt as a whole, so that the order of the reports stays.
         self._reported = {kept if one == found else one: None for one in self._reported}
 
-    def _add_span(self, cause: Cause) -> Cause:
+    def _with_cause_span(self, cause: Cause) -> Cause:
         """Return ``cause`` with the position of its spec path, if the spec contains that path."""
         # A value that the user did not write has no line to show.
         if cause.span is not None or not self.positions.is_path_in_spec(cause.path):
@@ -94,10 +95,10 @@ class Sink:
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """Diagnostics without duplicates, sorted by file, line, column, code and message."""
-        found = [*self._reported, *map(self._dropped_findings, self._dropped)]
+        found = [*self._reported, *map(self._dropped_count_diagnostic, self._dropped)]
         return tuple(sorted(found, key=lambda diagnostic: diagnostic.sort_key))
 
-    def _dropped_findings(self, code: str) -> Diagnostic:
+    def _dropped_count_diagnostic(self, code: str) -> Diagnostic:
         count = self._dropped[code]
         finding = Finding(
             f"PARC-{code} was found {count} more times",
@@ -111,5 +112,5 @@ class Sink:
         return any(SEVERITY_ORDER[found.severity] <= limit for found in self._reported)
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "..."

@@ -29,15 +29,15 @@ _KEYWORDS = {
 }
 
 
-class _Unsupported(Exception):
+class _UnsupportedYamlError(Exception):
     """Raised for YAML outside the supported subset, which ruamel must parse."""
 
 
 def parse_table(text: str) -> Any:
-    """Return the content of a YAML table as JSON types; raise ruamel's error if it is invalid."""
+    """Return the content of a YAML table as JSON types; raise ruamel's error for invalid YAML."""
     try:
         return _BlockParser(text).document()
-    except _Unsupported:
+    except _UnsupportedYamlError:
         # Imported here because ruamel is slow to import and PARC's own tables do not need it.
         from ruamel.yaml import YAML
 
@@ -50,7 +50,7 @@ class _BlockParser:
     def __init__(self, text: str) -> None:
         # Tabs and carriage returns have special rules in YAML, and the tables contain none.
         if "\t" in text or "\r" in text:
-            raise _Unsupported
+            raise _UnsupportedYamlError
         self._lines = text.split("\n")
         self._line = 0
 
@@ -59,11 +59,11 @@ class _BlockParser:
         indent = self._next_indent()
         tree = self._parse_block(indent) if indent == 0 else None
         if tree is None or self._next_indent() >= 0:
-            raise _Unsupported
+            raise _UnsupportedYamlError
         return tree
 
     def _next_indent(self) -> int:
-        """Skip empty lines and comments; return the indent of the next line, -1 after the last."""
+        """Skip empty lines and comments, and return the indent of the next line; -1 at the end."""
         while self._line < len(self._lines):
             line = self._lines[self._line]
             plain = line.lstrip(" ")
@@ -80,7 +80,7 @@ class _BlockParser:
             found = _KEY.fullmatch(self._lines[self._line], indent)
             key = found[1] or found[2] if found else ""
             if found is None or key in tree or key in _KEYWORDS or key == "---":
-                raise _Unsupported
+                raise _UnsupportedYamlError
             self._line += 1
             tree[key] = self._parse_value(found[3] or "", indent)
         return tree
@@ -108,14 +108,14 @@ class _BlockParser:
             # A flow collection can continue on the next lines until all its brackets are closed.
             while text.count("[") + text.count("{") > text.count("]") + text.count("}"):
                 if self._next_indent() <= indent:
-                    raise _Unsupported
+                    raise _UnsupportedYamlError
                 text += " " + self._lines[self._line].strip(" ")
                 self._line += 1
             value, end = _parse_flow(text, 0)
         else:
             value, end = _parse_scalar(text)
         if not _LINE_END.fullmatch(text, end) or self._next_indent() > indent:
-            raise _Unsupported
+            raise _UnsupportedYamlError
         return value
 
     def _parse_text_block(self, style: str, indent: int) -> str:
@@ -132,7 +132,7 @@ class _BlockParser:
             lines.pop()
         folded = style == ">-"
         if not lines or (folded and any(not line or line[0] == " " for line in lines)):
-            raise _Unsupported
+            raise _UnsupportedYamlError
         return " ".join(lines) if folded else "\n".join(lines) + "\n"
 
 
@@ -142,7 +142,7 @@ def _parse_scalar(text: str) -> tuple[Any, int]:
         return quoted[1] if quoted[1] is not None else quoted[2], quoted.end()
     plain = _PLAIN_IN_BLOCK.match(text)
     if plain is None or text[plain.end() : plain.end() + 1] == ":" or text[:2] in ("- ", "-"):
-        raise _Unsupported
+        raise _UnsupportedYamlError
     return _plain_value(plain[0].rstrip(" ")), plain.end()
 
 
@@ -156,7 +156,7 @@ def _plain_value(text: str) -> Any:
     if _FLOAT.fullmatch(text):
         return float(text)
     if _AMBIGUOUS.fullmatch(text):
-        raise _Unsupported
+        raise _UnsupportedYamlError
     return text
 
 
@@ -170,16 +170,16 @@ def _parse_flow(text: str, offset: int) -> tuple[Any, int]:
         item, offset = _parse_flow_item(text, offset)
         if mapping:
             if not isinstance(item, str) or item in tree or text[offset : offset + 2] != ": ":
-                raise _Unsupported
+                raise _UnsupportedYamlError
             tree[item], offset = _parse_flow_item(text, _skip_spaces(text, offset + 1))
         items.append(item)
         offset = _skip_spaces(text, offset)
         if text[offset : offset + 1] == ",":
             offset = _skip_spaces(text, offset + 1)
         elif text[offset : offset + 1] not in ("]", "}"):
-            raise _Unsupported
+            raise _UnsupportedYamlError
     if text[offset] != "]}"[mapping]:
-        raise _Unsupported
+        raise _UnsupportedYamlError
     return (tree if mapping else items), offset + 1
 
 
@@ -190,7 +190,7 @@ def _parse_flow_item(text: str, offset: int) -> tuple[Any, int]:
         return quoted[1] if quoted[1] is not None else quoted[2], quoted.end()
     plain = _PLAIN_IN_FLOW.match(text, offset)
     if plain is None:
-        raise _Unsupported
+        raise _UnsupportedYamlError
     return _plain_value(plain[0].rstrip(" ")), plain.end()
 
 
@@ -198,5 +198,5 @@ def _skip_spaces(text: str, offset: int) -> int:
     while text[offset : offset + 1] == " ":
         offset += 1
     if offset >= len(text):
-        raise _Unsupported
+        raise _UnsupportedYamlError
     return offset

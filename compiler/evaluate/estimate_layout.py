@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from parc.compiler.cost.counts.flops import step_flops, utilization
-from parc.compiler.cost.memory.peak import all_stages
+from parc.compiler.cost.counts.flops import model_flops_utilization, step_flops
+from parc.compiler.cost.memory.peak import memory_of_all_stages
 from parc.compiler.cost.setup.links import GroupSpan
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.setup.stages import StageContents
-from parc.compiler.cost.step.context_exchange import context_bytes
-from parc.compiler.cost.step.gradients import dp_bytes, replica_bytes
+from parc.compiler.cost.step.context_exchange import context_exchange_bytes
+from parc.compiler.cost.step.gradients import data_parallel_bytes, replica_bytes
 from parc.compiler.cost.step.routed_experts import token_copies_sent
-from parc.compiler.cost.step.step_time import hop_bytes, step_time
+from parc.compiler.cost.step.step_time import stage_boundary_bytes, step_time
 from parc.compiler.cost.step.tensor_exchange import (
-    dense_exchanges,
-    expert_exchanges,
+    dense_collectives,
+    expert_collectives,
     sent_bytes,
 )
 from parc.compiler.ir import AxisTraffic, Estimate, Layout
@@ -28,33 +28,33 @@ def estimate_layout(pricing: Pricing, layout: Layout) -> Estimate:
     time = step_time(pricing, layout)
     tokens = problem.job.global_batch * problem.job.sequence_length
     return Estimate(
-        memory=all_stages(pricing, layout),
-        limit_bytes=memory_limit(pricing),
+        memory=memory_of_all_stages(pricing, layout),
+        limit_bytes=memory_limit_bytes(pricing),
         time=time,
-        traffic=axis_traffic(pricing, layout),
+        traffic=traffic_by_axis(pricing, layout),
         model_flops_per_step=step_flops(problem),
-        mfu=utilization(problem, time.total_seconds, layout.world),
+        mfu=model_flops_utilization(problem, time.total_seconds, layout.world),
         tokens_per_second=tokens / time.total_seconds,
     )
 
 
-def memory_limit(pricing: Pricing) -> float:
-    """Return the bytes that the job may use per GPU.
+def memory_limit_bytes(pricing: Pricing) -> float:
+    """Return the bytes per GPU that the job may use.
 
-    The limit is the device memory minus ``goals.memory_headroom``.
+    The limit is the device memory without the fraction ``goals.memory_headroom``.
     """
     problem = pricing.problem
     return problem.cluster.gpu.memory_bytes * (1 - problem.goals.memory_headroom)
 
 
-def axis_traffic(pricing: Pricing, layout: Layout) -> tuple[AxisTraffic, ...]:
+def traffic_by_axis(pricing: Pricing, layout: Layout) -> tuple[AxisTraffic, ...]:
     """Return the traffic of each active parallel axis (tp, cp, ep, pp, dp, ...).
 
     Each entry has the bytes that a rank of the most loaded pipeline stage sends per step, and the
     rate of the slowest link of its group in GB/s.
     """
-    groups = pricing.groups(layout)
-    volumes = _bytes_by_axis(pricing, layout)
+    groups = pricing.group_spans(layout)
+    volumes = _bytes_sent_by_axis(pricing, layout)
     rows = []
     for axis, nbytes in volumes.items():
         links = pricing.links
@@ -67,13 +67,13 @@ def axis_traffic(pricing: Pricing, layout: Layout) -> tuple[AxisTraffic, ...]:
                 axis=axis,
                 bytes_per_rank=nbytes,
                 level="fabric" if span.domains > 1 else "nvlink",
-                gb_per_s=links.gb_per_s(span),
+                gb_per_s=links.slowest_link_gb_per_s(span),
             )
         )
     return tuple(rows)
 
 
-def _bytes_by_axis(pricing: Pricing, layout: Layout) -> dict[str, float]:
+def _bytes_sent_by_axis(pricing: Pricing, layout: Layout) -> dict[str, float]:
     """Return the bytes that a rank sends per step, by parallel axis.
 
     A ring collective over n ranks sends (n - 1) / n of its payload.
@@ -81,7 +81,7 @@ def _bytes_by_axis(pricing: Pricing, layout: Layout) -> dict[str, float]:
     problem = pricing.problem
     job, model = problem.job, problem.model
     micro_batches = layout.micro_batches(job.global_batch)
-    loads = [kind.load for kind in pricing.classes(layout.split)]
+    loads = [kind.load for kind in pricing.equal_stage_groups(layout.split)]
     routed = max(load.routed_layers(model) for load in loads)
     tokens = layout.tokens(job.sequence_length)
     volumes: dict[str, float] = {}
@@ -94,13 +94,13 @@ def _bytes_by_axis(pricing: Pricing, layout: Layout) -> dict[str, float]:
         fullest = max(each, key=lambda one: sum(one.values()))
         volumes |= {axis: micro_batches * nbytes for axis, nbytes in fullest.items()}
     if layout.ep > 1 and model.experts is not None:
-        copies = token_copies_sent(job, model.experts, pricing.groups(layout).ep)
+        copies = token_copies_sent(job, model.experts, pricing.group_spans(layout).ep)
         # Four exchanges per layer: dispatch and combine, forward and backward. The last factor, 2,
         # is the bytes per element.
         volumes["ep"] = 4 * micro_batches * routed * copies * tokens / layout.tp * model.hidden * 2
     if layout.pp > 1:
         # Activations forward and gradients backward, once per model chunk.
-        volumes["pp"] = 2 * micro_batches * layout.vpp * hop_bytes(pricing, layout)
+        volumes["pp"] = 2 * micro_batches * layout.vpp * stage_boundary_bytes(pricing, layout)
     return volumes | _data_exchange_bytes(pricing, layout)
 
 
@@ -110,8 +110,8 @@ def _tensor_exchange_bytes(
     """Return the bytes per micro-batch that a rank sends to tensor-parallel peers, by axis."""
     dense = expert = 0.0
     for kind, count in zip(pricing.problem.model.kinds, load.counts, strict=True):
-        dense += count * sent_bytes(dense_exchanges(pricing, layout, kind), layout.tp)
-        expert += count * sent_bytes(expert_exchanges(pricing, layout, kind), layout.etp)
+        dense += count * sent_bytes(dense_collectives(pricing, layout, kind), layout.tp)
+        expert += count * sent_bytes(expert_collectives(pricing, layout, kind), layout.etp)
     return {"tp": dense} | ({"etp": expert} if expert else {})
 
 
@@ -121,7 +121,7 @@ def _context_exchange_bytes(
     """Return the bytes per micro-batch that a rank sends to context-parallel peers, by axis."""
     volumes: dict[str, float] = {}
     for kind, count in zip(pricing.problem.model.kinds, load.counts, strict=True):
-        for axis, nbytes in context_bytes(pricing, layout, kind).items():
+        for axis, nbytes in context_exchange_bytes(pricing, layout, kind).items():
             volumes[axis] = volumes.get(axis, 0.0) + count * nbytes
     return volumes
 
@@ -131,8 +131,8 @@ def _data_exchange_bytes(pricing: Pricing, layout: Layout) -> dict[str, float]:
 
     With hybrid sharding, the shards and the replicas are separate axes.
     """
-    groups = pricing.groups(layout)
-    dense, expert = dp_bytes(pricing, layout)
+    groups = pricing.group_spans(layout)
+    dense, expert = data_parallel_bytes(pricing, layout)
     axes = {axis.name for axis in pricing.framework.meshes(layout)[0].axes}
     hybrid = layout.dp_replicate > 1 and layout.zero_stage > 0 and "dp_shard" in axes
     names = ("dp_shard_cp", "edp_shard") if hybrid else ("dp_cp", "edp")

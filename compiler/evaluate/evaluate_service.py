@@ -1,4 +1,4 @@
-"""Serving layout -> estimate: replicas, pipeline stages, latency, throughput, and missed limits."""
+"""Estimate of a serving layout, with the best number of replicas and the best pipeline stages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from parc.compiler.ir.problem import is_size_allowed
 from parc.compiler.topology.arrange import replica_counts, service_hosts
 
 TIE = 0.03
-"""Relative difference up to which two estimates count as equal; the simpler layout then wins."""
+"""Relative difference up to which two estimates count as equal, so that the simpler layout wins."""
 SUSTAINED = 0.97
 """Fraction of the request rate in the spec that the estimated throughput must reach."""
 
@@ -26,15 +26,15 @@ def evaluate_service(problem: ServingProblem, layout: ServingLayout) -> ServingE
     counts = _replica_counts(problem, layout)
     if problem.goals.maximize != "fewest-gpus" and problem.pins.replicas is None:
         counts = _without_idle_replicas(problem, counts)
-    found = _estimate(problem, layout, counts[-1])
-    if problem.goals.maximize != "fewest-gpus" or missed_limit(problem, found):
+    found = _estimate_with_replicas(problem, layout, counts[-1])
+    if problem.goals.maximize != "fewest-gpus" or first_missed_limit(problem, found):
         return found
     low, high = 0, len(counts) - 1
     # Bisection, because more replicas never make an estimate worse.
     while low < high:
         middle = (low + high) // 2
-        fewer = _estimate(problem, layout, counts[middle])
-        if missed_limit(problem, fewer):
+        fewer = _estimate_with_replicas(problem, layout, counts[middle])
+        if first_missed_limit(problem, fewer):
             low = middle + 1
         else:
             high, found = middle, fewer
@@ -44,7 +44,7 @@ def evaluate_service(problem: ServingProblem, layout: ServingLayout) -> ServingE
 def _replica_counts(problem: ServingProblem, layout: ServingLayout) -> tuple[int, ...]:
     """Return the numbers of replicas to choose from, in ascending order.
 
-    If the spec pins ``layout.replicas``, that number is the only one.
+    The only choice is ``layout.replicas`` if the spec sets it.
     """
     if problem.pins.replicas is not None:
         return (problem.pins.replicas,)
@@ -54,14 +54,19 @@ def _replica_counts(problem: ServingProblem, layout: ServingLayout) -> tuple[int
 
 
 def _without_idle_replicas(problem: ServingProblem, counts: tuple[int, ...]) -> tuple[int, ...]:
-    """Return ``counts`` without numbers of replicas above the number of concurrent requests."""
+    """Return the numbers of replicas in ``counts`` up to the number of concurrent requests.
+
+    If all numbers are larger, the result is the smallest one only.
+    """
     concurrency = problem.service.traffic.concurrency
     if concurrency is None:
         return counts
     return tuple(count for count in counts if count <= concurrency) or counts[:1]
 
 
-def _estimate(problem: ServingProblem, layout: ServingLayout, replicas: int) -> ServingEstimate:
+def _estimate_with_replicas(
+    problem: ServingProblem, layout: ServingLayout, replicas: int
+) -> ServingEstimate:
     """Return the estimate of ``layout`` with ``replicas`` replicas."""
     service = problem.service
     stages = layout.stages if layout.pp == 1 else stage_layers(problem, layout)
@@ -70,7 +75,7 @@ def _estimate(problem: ServingProblem, layout: ServingLayout, replicas: int) -> 
     return estimate_serving(model, cluster, service.setup, complete, service.traffic)
 
 
-def missed_limit(problem: ServingProblem, found: ServingEstimate) -> str | None:
+def first_missed_limit(problem: ServingProblem, found: ServingEstimate) -> str | None:
     """Return the first limit of the spec that the estimate misses; None if it meets all limits.
 
     The result is V01, the diagnostic for too little memory, or the name of a goal: ttft, tpot or
@@ -88,29 +93,33 @@ def missed_limit(problem: ServingProblem, found: ServingEstimate) -> str | None:
     return None
 
 
-def with_best_stages(problem: ServingProblem, found: ServingEstimate) -> ServingEstimate:
+def choose_best_stage_split(problem: ServingProblem, found: ServingEstimate) -> ServingEstimate:
     """Return the estimate with the best split of the layers over pipeline stages.
 
-    More cache in the fullest stage lets more requests run, but a longer stage slows every step. The
-    engine's default split is kept if it is at most 3 % worse than the best split.
+    The engine's default split is kept if it is at most 3 % worse than the best split.
     """
+    # Fewer layers on the fullest stage leave more memory for the cache, so that more requests run;
+    # but another stage is then longer and slows every step.
     layout = found.layout
     if layout.pp == 1 or problem.pins.stages is not None:
         return found
     # The engine's own split is the first one, so it wins ties below.
     extra = problem.service.setup.engine.sharding.extra_layers
     splits = stage_splits(problem.model.layers, layout.pp, extra)
-    tried = [_estimate(problem, replace(layout, stages=split), layout.replicas) for split in splits]
-    best = min(tried, key=lambda one: objective(problem, one))
+    tried = [
+        _estimate_with_replicas(problem, replace(layout, stages=split), layout.replicas)
+        for split in splits
+    ]
+    best = min(tried, key=lambda one: objective_value(problem, one))
     first = tried[0]
-    slack = objective(problem, best)[0] * (1 + TIE)
-    return first if first.fits and objective(problem, first)[0] <= slack else best
+    slack = objective_value(problem, best)[0] * (1 + TIE)
+    return first if first.fits and objective_value(problem, first)[0] <= slack else best
 
 
-def objective(problem: ServingProblem, found: ServingEstimate) -> tuple[float, float]:
-    """Return (value to minimize, tie-breaker) for the goal of the spec.
+def objective_value(problem: ServingProblem, found: ServingEstimate) -> tuple[float, float]:
+    """Return (value to minimize, tie-breaker) of an estimate for the goal of the spec.
 
-    Both are infinite if the layout does not fit into memory.
+    Both values are infinite if the layout does not fit into memory.
     """
     if not found.fits:
         return float("inf"), float("inf")
@@ -128,7 +137,7 @@ def objective(problem: ServingProblem, found: ServingEstimate) -> tuple[float, f
 
 
 def _occupied_gpus(problem: ServingProblem, layout: ServingLayout) -> float:
-    """Return the number of GPUs that other jobs cannot use.
+    """Return the number of GPUs that other jobs cannot use while the service runs.
 
     If the service uses several hosts, all GPUs of these hosts count.
     """
@@ -138,29 +147,31 @@ def _occupied_gpus(problem: ServingProblem, layout: ServingLayout) -> float:
 
 
 def rank_services(problem: ServingProblem, kept: list[ServingEstimate]) -> list[ServingEstimate]:
-    """Return the estimates sorted by ``objective``.
+    """Return the estimates sorted by ``objective_value``.
 
-    Estimates within 3 % of the best come first, the simplest layout ahead: few parallel axes in
-    use, then few stages, few ranks that wait for one another, few replicas, and small parallel
-    sizes.
+    Estimates within 3 % of the best come first, sorted by the simplicity of their layouts: fewer
+    parallel axes in use, then fewer stages, fewer ranks that wait for each other in a step, fewer
+    replicas, and smaller parallel sizes.
     """
-    ordered = sorted(kept, key=lambda found: (objective(problem, found), _complexity(found)))
+    ordered = sorted(
+        kept, key=lambda found: (objective_value(problem, found), _complexity_key(found))
+    )
     if not ordered:
         return []
-    primary, secondary = objective(problem, ordered[0])
+    primary, secondary = objective_value(problem, ordered[0])
     # A number of GPUs is exact, so only equal numbers are tied.
     slack = 1.0 if problem.goals.maximize == "fewest-gpus" else 1 + TIE
 
     def is_tied(found: ServingEstimate) -> bool:
-        first, second = objective(problem, found)
+        first, second = objective_value(problem, found)
         return first <= primary * slack and second <= secondary * (1 + TIE)
 
-    ties = sorted((found for found in ordered if is_tied(found)), key=_complexity)
+    ties = sorted((found for found in ordered if is_tied(found)), key=_complexity_key)
     return ties + [found for found in ordered if not is_tied(found)]
 
 
-def _complexity(found: ServingEstimate) -> tuple[int, ...]:
-    """Return the sort key by which ``rank_services`` orders estimates that are equally good."""
+def _complexity_key(found: ServingEstimate) -> tuple[int, ...]:
+    """Return the sort key for equally good estimates; simpler layouts have smaller keys."""
     layout = found.layout
     degrees = (layout.tp, layout.pp, layout.dp, layout.ep, layout.pcp, layout.dcp)
     axes = sum(degree > 1 for degree in degrees)

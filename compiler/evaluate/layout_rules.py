@@ -1,4 +1,4 @@
-"""Rules that apply with every framework: dp_shard, model chunks per schedule, ranks per host."""
+"""Rules on training layouts for every framework: dp_shard, model chunks, NVLink domains, hosts."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ MOST_CHUNKS = 1_000
 rank."""
 
 
-def _crosses_domains(problem: Problem, layout: Layout) -> bool:
+def _tp_crosses_domains(problem: Problem, layout: Layout) -> bool:
     # Groups of tp consecutive ranks stay inside a domain, or fill whole domains, only if one size
     # divides the other.
-    domain = _domain_gpus(problem)
+    domain = _gpus_per_domain(problem)
     return domain % layout.tp != 0 and layout.tp % domain != 0
 
 
-def _explain_domain(problem: Problem, layout: Layout) -> Finding:
-    domain = _domain_gpus(problem)
+def _explain_tp_across_domains(problem: Problem, layout: Layout) -> Finding:
+    domain = _gpus_per_domain(problem)
     valid = [n for n in range(1, domain + 1) if domain % n == 0]
     small, large = min(layout.tp, domain), max(layout.tp, domain)
     return Finding(
@@ -34,18 +34,18 @@ def _explain_domain(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _leaves_hosts_uneven(problem: Problem, layout: Layout) -> bool:
+def _needs_more_hosts(problem: Problem, layout: Layout) -> bool:
     cluster = problem.cluster
     per_node = ranks_per_node(cluster.node.gpus, layout.world)
     return layout.world // per_node > cluster.nodes
 
 
-def _explain_hosts(problem: Problem, layout: Layout) -> Finding:
+def _explain_missing_hosts(problem: Problem, layout: Layout) -> Finding:
     cluster, world = problem.cluster, layout.world
     gpus = cluster.node.gpus
     need = world // ranks_per_node(gpus, world)
     if world > cluster.gpus:
-        label = f"{world} ranks, but {cluster.nodes} hosts x {gpus} GPUs = {cluster.gpus} GPUs"
+        label = f"{world} ranks exceed {cluster.nodes} hosts x {gpus} GPUs = {cluster.gpus} GPUs"
     else:
         label = f"{world} ranks need {need} hosts; the cluster has {cluster.nodes}"
     product = f"tp {layout.tp} x cp {layout.cp} x pp {layout.pp} x dp {layout.dp}"
@@ -53,24 +53,24 @@ def _explain_hosts(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"{world} ranks do not fill {cluster.nodes} hosts of {gpus} GPUs evenly",
         label=label,
-        help=f"{product} = {world} must be a multiple of {gpus}, or leave GPUs of every host idle",
+        help=f"{product} = {world} must be a multiple of {gpus}, or use fewer GPUs of every host",
         fix=_fix_for_all_gpus(cluster.gpus, model),
         causes=(Cause("cluster", f"the cluster has {cluster.gpus} usable GPUs"),),
     )
 
 
 def _fix_for_all_gpus(gpus: int, model_ranks: int) -> str:
-    """Return a fix with which the layout uses all GPUs.
+    """Return an edit of the spec after which the layout can use all GPUs.
 
-    The fix sets dp if ``gpus`` is divisible by ``model_ranks``, the number of ranks per model copy.
-    Otherwise it sets pp to auto.
+    The edit sets dp if ``gpus`` is divisible by ``model_ranks``, the number of ranks per model
+    copy. Otherwise the edit sets pp to auto.
     """
     if gpus % model_ranks == 0:
         return f"layout.dp: {gpus // model_ranks}"
     return "layout.pp: auto"
 
 
-def _domain_gpus(problem: Problem) -> int:
+def _gpus_per_domain(problem: Problem) -> int:
     node = problem.cluster.node
     return max(node.nvlink_domain, node.gpus)
 
@@ -104,12 +104,12 @@ CHUNKS: dict[Schedule, tuple[int, int]] = {
 """Smallest and largest number of model chunks per pipeline rank, by schedule."""
 
 
-def _violates_chunks(problem: Problem, layout: Layout) -> bool:
+def _violates_chunk_limits(problem: Problem, layout: Layout) -> bool:
     low, high = CHUNKS[layout.schedule]
     return layout.pp > 1 and not low <= layout.vpp <= high
 
 
-def _explain_chunks(problem: Problem, layout: Layout) -> Finding:
+def _explain_chunk_limits(problem: Problem, layout: Layout) -> Finding:
     low, high = CHUNKS[layout.schedule]
     valid = f"{low}" if low == high else f"{low} or more"
     return Finding(
@@ -132,25 +132,31 @@ MESH_RULES: tuple[Rule, ...] = (
     Rule(
         "P20",
         ("layout.vpp", "layout.schedule"),
-        _violates_chunks,
-        _explain_chunks,
+        _violates_chunk_limits,
+        _explain_chunk_limits,
         ("pp", "vpp", "schedule"),
     ),
 )
-"""Rules of the mesh: dp is divisible by dp_shard; the schedule supports the number of chunks."""
+"""Rules on the mesh: dp is divisible by dp_shard; the schedule supports the number of chunks."""
 
 PLACEMENT_RULES: tuple[Rule, ...] = (
-    Rule("T02", ("layout.tp", "cluster.node"), _crosses_domains, _explain_domain, ("tp",)),
-    Rule("T11", ("layout.dp", "cluster"), _leaves_hosts_uneven, _explain_hosts, WORLD_FIELDS),
+    Rule(
+        "T02",
+        ("layout.tp", "cluster.node"),
+        _tp_crosses_domains,
+        _explain_tp_across_domains,
+        ("tp",),
+    ),
+    Rule("T11", ("layout.dp", "cluster"), _needs_more_hosts, _explain_missing_hosts, WORLD_FIELDS),
 )
-"""Rules of hosts and NVLink domains."""
+"""Rules on hosts and NVLink domains."""
 
 
 def all_rules(problem: Problem, framework: Framework) -> tuple[Rule, ...]:
     """Return all rules for a training layout, in the order in which violations are counted.
 
-    The order is: strategies that the framework cannot express, rules of the mesh, rules of the
-    framework for the target version, rules that no order of hosts can satisfy.
+    The order is: strategies that the framework cannot express, rules on the mesh, rules of the
+    framework, rules on hosts and NVLink domains.
     """
     inexpressible = strategy_rules(framework.name, framework.strategies)
     return (*inexpressible, *MESH_RULES, *framework.rules(problem), *PLACEMENT_RULES)

@@ -1,13 +1,13 @@
-"""Rules of hosts and device memory for serving layouts, which apply to every engine.
+"""Rules on hosts and device memory that apply to serving layouts of every engine.
 
-Also returns the limits for requests with which an engine is started.
+The same memory model gives the limits on requests that PARC passes to an engine.
 """
 
 from __future__ import annotations
 
 from parc.backends.base import Engine
 from parc.backends.shared.strategies import serving_strategy_rules
-from parc.compiler.cost.serving.stages import service_blocks, stage_caches
+from parc.compiler.cost.serving.stages import service_cache_blocks, stage_caches
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import ServingLayout, ServingProblem
 from parc.compiler.ir.serving_plan import EngineLimits, ServingRule, StageCache
@@ -15,7 +15,7 @@ from parc.compiler.topology.arrange import engine_hosts, replica_counts, service
 
 GIB = 2**30
 SHOWN_COUNTS = 6
-"""Number of valid values that a message lists, the largest ones."""
+"""Number of valid values that a message lists; the largest values are listed."""
 
 
 def service_rules(problem: ServingProblem, engine: Engine) -> tuple[ServingRule, ...]:
@@ -51,7 +51,7 @@ def _explain_split_groups(problem: ServingProblem, layout: ServingLayout) -> Fin
             if needed
             else "another number of GPUs"
         ),
-        help=f"the number of hosts must divide {gpus} into whole groups",
+        help="each host must contain whole groups, or each group must fill whole hosts",
         fix="layout.pp: auto",
         causes=(Cause("cluster.node", f"each host has {host} GPUs"),),
     )
@@ -72,7 +72,7 @@ def _explain_too_many_replicas(problem: ServingProblem, layout: ServingLayout) -
     return Finding(
         f"{layout.replicas} engines of {layout.engine_gpus} GPUs cannot be spread evenly over "
         f"{cluster.nodes} hosts of {cluster.node.gpus} GPUs",
-        label=f"{layout.replicas} engines need {need} hosts, with as many engines on each host",
+        label=f"{layout.replicas} engines need {need} hosts, with the same number on each host",
         help=f"valid replicas: {', '.join(map(str, counts[-SHOWN_COUNTS:])) or 'none'}",
         fix=f"layout.replicas: {below[-1]}" if below else "",
         causes=(Cause("cluster", f"the cluster has {cluster.gpus} GPUs"),),
@@ -86,13 +86,14 @@ def _explain_no_cache(problem: ServingProblem, layout: ServingLayout) -> Finding
     return Finding(
         # The words of vLLM, so that a search for its error message finds this rule.
         "No available memory for the cache blocks: weights and activations fill the device",
-        label=f"{_gib(stage.weights_bytes)} weights + {_gib(stage.overhead_bytes)} activations "
-        f"and graphs = {_gib(needed)} GiB; usable: {_gib(gpu.memory_bytes * share)} GiB "
-        f"({_gib(gpu.memory_bytes)} x {share:.2f})",
+        label=f"{_format_gib(stage.weights_bytes)} weights + "
+        f"{_format_gib(stage.overhead_bytes)} activations and graphs = "
+        f"{_format_gib(needed)} GiB; usable: {_format_gib(gpu.memory_bytes * share)} GiB "
+        f"({_format_gib(gpu.memory_bytes)} x {share:.2f})",
         help="increase tp, pp or ep, use weights of fewer bits, or reduce max_num_batched_tokens",
         causes=(
             Cause("model", f"{problem.model.name} is split over {layout.engine_gpus} GPUs"),
-            Cause("cluster.gpu", f"{gpu.name} has {_gib(gpu.memory_bytes)} GiB"),
+            Cause("cluster.gpu", f"{gpu.name} has {_format_gib(gpu.memory_bytes)} GiB"),
         ),
     )
 
@@ -100,10 +101,14 @@ def _explain_no_cache(problem: ServingProblem, layout: ServingLayout) -> Finding
 def _explain_exceeded_cache(problem: ServingProblem, layout: ServingLayout) -> Finding:
     stages, service = stage_caches(problem, layout), problem.service
     stage = min(stages, key=lambda one: one.cache_bytes / one.longest_bytes)
-    fits = longest_that_fits(problem, layout, stages)
-    blocks = service_blocks(problem, layout)
+    fits = longest_request_that_fits(problem, layout, stages)
+    blocks = service_cache_blocks(problem, layout)
     per_token = blocks.attention * stage.block_bytes / blocks.tokens
-    states = f" + {_gib(blocks.states * stage.block_bytes)} GiB of states" if blocks.states else ""
+    states = (
+        f" + {_format_gib(blocks.blocks_for_states * stage.block_bytes)} GiB of states"
+        if blocks.blocks_for_states
+        else ""
+    )
     return Finding(
         # The words of vLLM, so that a search for its error message finds this rule.
         "To serve at least one request with the model's max seq len "
@@ -115,25 +120,25 @@ def _explain_exceeded_cache(problem: ServingProblem, layout: ServingLayout) -> F
         help=(f"the estimated maximum model length is {fits}; or " if fits else "")
         + "increase tp or pp, or set kv_precision fp8",
         # No fix: a shorter length is not what the user asked for.
-        causes=(Cause("model", f"weights use {_gib(stage.weights_bytes)} GiB per GPU"),),
+        causes=(Cause("model", f"weights use {_format_gib(stage.weights_bytes)} GiB per GPU"),),
     )
 
 
-def longest_that_fits(
+def longest_request_that_fits(
     problem: ServingProblem, layout: ServingLayout, stages: tuple[StageCache, ...]
 ) -> int:
-    """Return the length in tokens of the longest request that fits on every pipeline stage.
+    """Return the length in tokens of the longest request whose cache fits on every pipeline stage.
 
-    It is at most the context length of the model. The result is exact if all layers attend to all
-    tokens. Layers with an attention window store less, so longer requests than this would fit.
+    The result is at most the context length of the model. It is exact if all layers attend to all
+    tokens. Layers with a sliding window store fewer tokens, so that longer requests would fit.
     """
     context = problem.service.context
     blocks = min(stage.blocks for stage in stages)
-    tokens = service_blocks(problem, layout).longest(blocks, layout.dcp)
+    tokens = service_cache_blocks(problem, layout).longest_request_tokens(blocks, layout.dcp)
     return context if tokens is None else min(tokens, context)
 
 
-def _gib(count_bytes: float) -> str:
+def _format_gib(count_bytes: float) -> str:
     return f"{count_bytes / GIB:.1f}"
 
 
@@ -154,11 +159,9 @@ PLACEMENT: tuple[ServingRule, ...] = (
 
 
 def _memory_rules() -> tuple[ServingRule, ...]:
-    """Return the rules on device memory. They share the last ``stage_caches``.
-
-    A search checks both rules one after the other for each layout, and the caches of all stages are
-    the most expensive part of a check.
-    """
+    """Return the two rules on device memory, which share the last result of ``stage_caches``."""
+    # A search checks both rules one after the other for each layout, and ``stage_caches`` is the
+    # most expensive part of a check.
     last: list[tuple[ServingProblem, ServingLayout, tuple[StageCache, ...]]] = []
 
     def caches(problem: ServingProblem, layout: ServingLayout) -> tuple[StageCache, ...]:
@@ -179,28 +182,30 @@ def _memory_rules() -> tuple[ServingRule, ...]:
     )
 
 
-def limit_service(problem: ServingProblem, layout: ServingLayout) -> EngineLimits:
-    """Return the limits for requests with which the engine is started.
+def engine_request_limits(problem: ServingProblem, layout: ServingLayout) -> EngineLimits:
+    """Return the limits on requests that PARC passes to the engine at its start.
 
-    Unless the spec sets ``max_model_len``, it is the context length of the model or, if less, the
-    longest request that fits. If requests store recurrent states in cache blocks, the number of
-    sequences is at most the number of blocks, because each sequence needs one; otherwise vLLM
-    refuses to start (config/compilation.py, resolve_cudagraph_mode_and_sizes).
+    If the spec does not set ``max_model_len``, the result has the context length of the model or,
+    if that is less, the length of the longest request that fits.
     """
     service, stages = problem.service, stage_caches(problem, layout)
-    divided, blocks = service_blocks(problem, layout), min(stage.blocks for stage in stages)
+    divided, blocks = service_cache_blocks(problem, layout), min(stage.blocks for stage in stages)
     setup = service.setup
     pinned = service.max_model_len
-    fits = max(longest_that_fits(problem, layout, stages), service.longest_request_tokens)
+    fits = max(longest_request_that_fits(problem, layout, stages), service.longest_request_tokens)
     longest = fits if pinned is None else pinned
     seqs = setup.max_running or 1
+    # If sequences store recurrent states in cache blocks, each needs one block. vLLM does not start
+    # with more sequences than blocks (config/compilation.py, resolve_cudagraph_mode_and_sizes).
     return EngineLimits(
         max_model_len=longest,
-        max_num_seqs=max(min(seqs, blocks), 1) if divided.states else seqs,
+        max_num_seqs=max(min(seqs, blocks), 1) if divided.blocks_for_states else seqs,
         max_num_batched_tokens=setup.max_batched_tokens or 1,
         gpu_memory_utilization=setup.memory_share or 0.0,
         block_tokens=divided.tokens,
         blocks=blocks,
         shards=layout.dcp,
-        longest_blocks=divided.blocks_of_request(longest, layout.dcp) if divided.states else 0,
+        longest_blocks=divided.blocks_of_request(longest, layout.dcp)
+        if divided.blocks_for_states
+        else 0,
     )

@@ -63,8 +63,10 @@ class ServingLayout:
 def split_layers_evenly(layers: int, pp: int, extra: ExtraLayers) -> tuple[int, ...]:
     """Return the number of layers per pipeline stage, split as evenly as possible.
 
-    Args: layers: number of decoder layers of the model. pp: number of stages. extra: stages that
-    get one more layer if ``layers`` is not divisible by ``pp``.
+    Args:
+        layers: number of decoder layers of the model.
+        pp: number of stages.
+        extra: stages that get one more layer if ``layers`` is not divisible by ``pp``.
     """
     stages = [layers // pp] * pp
     for one in range(layers % pp):

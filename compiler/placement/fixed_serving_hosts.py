@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from parc.backends.base import Engine
 from parc.compiler.cost.serving.stages import stage_caches, stage_layers
 from parc.compiler.cost.serving.traffic import estimate_serving
-from parc.compiler.evaluate.service_rules import limit_service, service_rules
+from parc.compiler.evaluate.service_rules import engine_request_limits, service_rules
 from parc.compiler.ir import ServingLayout, ServingPlan, ServingProblem, ServingSearch
 from parc.compiler.ir.serving_plan import ServingCandidate
 from parc.compiler.placement.place_service import place_service
@@ -30,7 +30,7 @@ def serving_plan_on_hosts(
         return None
     service = problem.service
     found = estimate_serving(problem.model, problem.cluster, service.setup, layout, service.traffic)
-    limits = limit_service(problem, layout)
+    limits = engine_request_limits(problem, layout)
     return ServingPlan(
         problem,
         layout,

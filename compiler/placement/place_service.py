@@ -26,9 +26,12 @@ def place_service(
 
     If several orders of hosts are equally good, the order in the spec is used.
 
-    Args: problem: cluster and model. engine: source of the mesh and of the process groups. layout:
-    parallel sizes of an engine and number of replicas. kept: hosts by node rank that must not move;
-    ignored if the layout needs another number of hosts.
+    Args:
+        problem: cluster and model.
+        engine: source of the mesh and of the process groups.
+        layout: parallel sizes of an engine and number of replicas.
+        kept: hosts by node rank that must not move; ignored if the layout needs another number of
+            hosts.
 
     Raises:
         ValueError: the cluster has too few hosts; the rules exclude such layouts.

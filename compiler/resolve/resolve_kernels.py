@@ -7,7 +7,7 @@ from typing import Any
 
 from parc.backends.base import Framework
 from parc.compiler.catalog.library import Library
-from parc.compiler.cost.kernels.hardware_fit import KernelFit, kernel_fit
+from parc.compiler.cost.kernels.hardware_fit import KernelFit, build_kernel_fit
 from parc.compiler.cost.setup.calibrated import calibrated_kernels
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.ir import Cluster, Efficiency, Gpu, Problem
@@ -52,4 +52,4 @@ def kernel_fit_of_gpu(name: str) -> KernelFit:
 @cache
 def _kernel_fit_of_gpu(gpu: Gpu, like: str) -> KernelFit:
     library = Library()
-    return kernel_fit(gpu, lambda name: library.entry("kernels", name), like)
+    return build_kernel_fit(gpu, lambda name: library.entry("kernels", name), like)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from parc.compiler.cost.setup.pricing import Pricing
-from parc.compiler.cost.step.context_exchange import exchange_seconds
-from parc.compiler.cost.step.step_time import shared_layer_time
+from parc.compiler.cost.step.context_exchange import attention_exchange_seconds
+from parc.compiler.cost.step.step_time import cached_layer_time
 from parc.compiler.ir import ContextComm, Layout, Problem
 from parc.compiler.ir.rule import Rule
 
@@ -85,13 +85,13 @@ def _fastest_valid_exchange(pricing: Pricing, rules: tuple[Rule, ...], layout: L
     kind = next((kind for kind in problem.model.kinds if kind.mixer == "attention"), None)
     if kind is None:  # a model without keys and values to exchange
         return best
-    ring = shared_layer_time(pricing, _layout_with_exchange(layout, RING), kind)
+    ring = cached_layer_time(pricing, _layout_with_exchange(layout, RING), kind)
     # Exchanges hide behind the attention core, whose time is equal for all of them: ring.core.
     groups = {
-        exchange: pricing.groups(_layout_with_exchange(layout, exchange)) for exchange in valid
+        exchange: pricing.group_spans(_layout_with_exchange(layout, exchange)) for exchange in valid
     }
     seconds = {
-        exchange: exchange_seconds(
+        exchange: attention_exchange_seconds(
             pricing, _layout_with_exchange(layout, exchange), groups[exchange], ring.core
         )
         for exchange in valid

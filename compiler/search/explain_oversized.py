@@ -29,7 +29,7 @@ def explain_oversized(
     fullest = max(
         (
             stage_memory(pricing, layout, kind.load, kind.first)
-            for kind in pricing.classes(layout.split)
+            for kind in pricing.equal_stage_groups(layout.split)
         ),
         key=lambda stage: stage.total_bytes,
     )

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from parc.compiler.cost.memory.workspaces import stage_buffers
+from parc.compiler.cost.memory.workspaces import count_stage_buffers
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.setup.stages import EqualStageGroup
 from parc.compiler.ir import Layout, PipelineSplit
@@ -198,7 +198,7 @@ class LayoutFilter:
     def _check_split(self, pp: int, vpp: int, split: PipelineSplit) -> CheckedSplit:
         """Return ``split`` with the results of the rules that read only the stages."""
         self._splits[pp, vpp] = split
-        classes = self._pricing.classes(split)
+        classes = self._pricing.equal_stage_groups(split)
         shape = self._shapes.get((pp, classes))
         if shape is None:
             model, schedule = self.space.problem.model, self.space.schedule
@@ -309,7 +309,7 @@ class LayoutFilter:
             points = [point.with_recompute_level(level) for level in range(len(split.levels))]
             cell = self._memory.compute_activations(key, points)
         # The buffers between stages stay allocated during the whole step.
-        return cell, self._limit - stage_buffers(split.shape.pp, vpp) * cell.stream
+        return cell, self._limit - count_stage_buffers(split.shape.pp, vpp) * cell.stream
 
     def _estimate_time(
         self, mesh: CheckedMesh, split: CheckedSplit, point: LayoutPoint, count: int

@@ -10,20 +10,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parc.compiler.cost.memory.activations import backward_working_bytes, kept_bytes
+from parc.compiler.cost.memory.activations import backward_working_bytes, saved_activation_bytes
 from parc.compiler.cost.memory.peak import (
-    cast_bytes,
     communicator_and_context_bytes,
-    gathered_bytes,
+    gathered_weight_bytes,
     layer_activation_terms,
     logits_bytes,
+    low_precision_copy_bytes,
     optimizer_step_bytes,
     program_memory,
 )
 from parc.compiler.cost.memory.workspaces import (
-    head_buffer_bytes,
     library_workspace_bytes,
-    placeholder_bytes,
+    output_projection_buffer_bytes,
+    placeholder_gradient_bytes,
     residual_stream_bytes,
 )
 from parc.compiler.cost.setup.pricing import Pricing
@@ -106,7 +106,9 @@ class PeakMemoryCache:
         # ZeRO-3 gathers the weights of a layer before it is computed.
         if layout.zero_stage >= 3:
             for index, kind in enumerate(shape.peak_candidates):
-                static[index] += gathered_bytes(self._pricing, layout, kind.load, self._program)
+                static[index] += gathered_weight_bytes(
+                    self._pricing, layout, kind.load, self._program
+                )
         return tuple(static)
 
     def static_bytes_in_step(self, layout: Layout, shape: StageShape) -> float:
@@ -132,8 +134,8 @@ class PeakMemoryCache:
         return tuple(
             (
                 *pricing.stage_parameters(layout, kind.load),
-                cast_bytes(pricing, layout, kind.load, program)
-                + placeholder_bytes(pricing, layout, kind.load, program),
+                low_precision_copy_bytes(pricing, layout, kind.load, program)
+                + placeholder_gradient_bytes(pricing, layout, kind.load, program),
             )
             for kind in shape.peak_candidates
         )
@@ -191,7 +193,7 @@ class PeakMemoryCache:
         stream = residual_stream_bytes(self._pricing, layout)
         # The mask has one byte per element, the stream two.
         mask = self._fragmentation_factor * stream / 2 if self._program.hidden_dropout else 0.0
-        buffer = head_buffer_bytes(self._pricing, layout, self._program)
+        buffer = output_projection_buffer_bytes(self._pricing, layout, self._program)
         size = MicroBatchBytes(stream, mask, buffer, {})
         self._sizes[point.tp, point.cp, point.micro_batch] = size
         return size
@@ -222,7 +224,10 @@ class PeakMemoryCache:
             for kind in self._kinds
         ]
         return tuple(
-            (factor * kept_bytes(layer, layout, 1), factor * backward_working_bytes(layer, layout))
+            (
+                factor * saved_activation_bytes(layer, layout, 1),
+                factor * backward_working_bytes(layer, layout),
+            )
             for layer in layers
         )
 
@@ -240,7 +245,7 @@ class PeakMemoryCache:
             for kind, count in zip(self._kinds, counts, strict=True):
                 if count:
                     layer = layer_activation_terms(self._pricing, layout, kind, self._program)
-                    kept += factor * kept_bytes(layer, layout, count)
+                    kept += factor * saved_activation_bytes(layer, layout, count)
                     working = max(working, factor * backward_working_bytes(layer, layout))
             pairs.append((kept, working + buffer))
         return tuple(pairs)

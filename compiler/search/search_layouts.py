@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, islice
 
-from parc.compiler.cost.counts.flops import utilization
+from parc.compiler.cost.counts.flops import model_flops_utilization
 from parc.compiler.cost.memory.peak import peak_bytes, peak_stage
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.diagnostics import Sink
-from parc.compiler.evaluate.estimate_layout import memory_limit
+from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Candidate, Search
 from parc.compiler.placement.score_placement import placement_scorer
@@ -32,7 +32,7 @@ def search_layouts(pricing: Pricing, sink: Sink) -> Search | None:
     ``recompute`` if the same layout fits with less recompute. Layouts with weights or optimizer
     state in host memory are enumerated only if no other layout fits.
     """
-    problem, limit_bytes = pricing.problem, memory_limit(pricing)
+    problem, limit_bytes = pricing.problem, memory_limit_bytes(pricing)
     rules = all_rules(problem, pricing.framework)
     variants = pricing.framework.variants(problem)
     fastest = fastest_exchange(pricing, rules)
@@ -76,7 +76,7 @@ def _fallback_candidate(
     A layout might fit if the low end of its memory estimate is within the limit. In that case,
     ``check_memory`` warns that the plan may run out of memory (G02).
     """
-    limit_bytes = memory_limit(pricing)
+    limit_bytes = memory_limit_bytes(pricing)
     found = [
         (one.build_layout(point), Survivor(0.0, point, index))
         for index, one in enumerate(filters)
@@ -98,5 +98,5 @@ def _fallback_candidate(
 def _plan_candidates(pricing: Pricing, ranked: list[RankedLayout]) -> Iterator[Candidate]:
     """Yield each ranked layout as a candidate of the plan, with its MFU."""
     for row in ranked:
-        mfu = utilization(pricing.problem, row.seconds, row.layout.world)
+        mfu = model_flops_utilization(pricing.problem, row.seconds, row.layout.world)
         yield Candidate(row.layout, row.seconds, row.peak_bytes, mfu, row.exposed_seconds)

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from parc.backends.base import Engine
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.evaluate.evaluate_service import (
+    choose_best_stage_split,
     evaluate_service,
-    missed_limit,
+    first_missed_limit,
     rank_services,
-    with_best_stages,
 )
 from parc.compiler.evaluate.service_rules import service_rules
 from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem, ServingSearch
@@ -44,7 +44,7 @@ def search_serving_layouts(
         broken = next((rule.code for rule in rules if rule.broken(problem, layout)), None)
         found = None if broken else evaluate_service(problem, layout)
         # A layout whose rules hold may still be too slow for the limits of the goals.
-        broken = broken or (missed_limit(problem, found) if found else None)
+        broken = broken or (first_missed_limit(problem, found) if found else None)
         if found is not None and broken is None:
             valid.append(found)
             continue
@@ -75,8 +75,8 @@ def _with_best_stages(
     """
     found = []
     for even in best:
-        split = with_best_stages(problem, even)
-        found.append(even if missed_limit(problem, split) else split)
+        split = choose_best_stage_split(problem, even)
+        found.append(even if first_missed_limit(problem, split) else split)
     return found
 
 

@@ -83,7 +83,7 @@ class StageShape:
 
 def _work_per_micro_batch(model: Model, load: StageContents) -> tuple[tuple[int, ...], int]:
     """Return (number of layers per layer kind, number of output heads) of a stage."""
-    counts = load.by_kind(model)
+    counts = load.layers_by_kind(model)
     return tuple(counts.get(kind, 0) for kind in model.kinds), int(load.loss) + load.mtp_layers
 
 

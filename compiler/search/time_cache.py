@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.gradients import (
-    dp_traffic,
+    data_parallel_round_seconds,
     exchanges_per_micro_batch,
     exposed_seconds_of_rounds,
     final_reduce_seconds,
@@ -27,11 +27,11 @@ from parc.compiler.cost.step.layer_time import (
     recompute_seconds,
 )
 from parc.compiler.cost.step.step_time import (
-    bubble_share,
+    bubble_fraction_of_1f1b,
+    cached_layer_time,
     exposed_hops,
-    hop_seconds,
     optimizer_seconds,
-    shared_layer_time,
+    stage_boundary_seconds,
     straggler_factor,
 )
 from parc.compiler.ir import LayerKind, Layout
@@ -78,7 +78,7 @@ class StepTimeCache:
     def times_of_mesh(self, point: LayoutPoint) -> MeshTimes:
         """Return the times that all layouts with the parallel sizes of ``point`` share."""
         layout = self.build(point)
-        groups = self.pricing.groups(layout)
+        groups = self.pricing.group_spans(layout)
         # Meshes that differ only in pp and dp share layer times if their groups span equal links.
         sizes = (layout.tp, layout.cp, layout.ep, layout.etp)
         spans = (groups.tp, groups.cp_stride, groups.ep, groups.etp)
@@ -139,11 +139,13 @@ class MeshTimes:
         hop = row.hops.get(self._stride)
         if hop is None:
             layout = self._batch.build(point)
-            hop = row.hops[self._stride] = hop_seconds(self._batch.pricing, layout)
+            hop = row.hops[self._stride] = stage_boundary_seconds(self._batch.pricing, layout)
         vpp = point.vpp
         idle = row.idle.get((shape.pp, point.level))
         if idle is None:
-            idle = row.idle[shape.pp, point.level] = bubble_share(self._batch.build(point))
+            idle = row.idle[shape.pp, point.level] = bubble_fraction_of_1f1b(
+                self._batch.build(point)
+            )
         # The 1F1B bubble is one micro-batch on each of the other stages, and vpp virtual stages
         # divide this time by vpp (Narayanan et al. 2021, arXiv:2104.04473, section 2.2).
         bubble = idle * (whole - slowest) / vpp
@@ -152,13 +154,13 @@ class MeshTimes:
     def _gradient_and_optimizer_times(
         self, point: LayoutPoint
     ) -> tuple[tuple[float, float, float], float]:
-        """Return (result of ``dp_traffic``, seconds that are spent once per step).
+        """Return (result of ``data_parallel_round_seconds``, seconds that are spent once per step).
 
         The second item covers the optimizer step and the final reduction of gradients.
         """
         pricing, layout = self._batch.pricing, self._batch.build(point)
         once = optimizer_seconds(pricing, layout) + final_reduce_seconds(pricing, layout)
-        return dp_traffic(pricing, layout), once
+        return data_parallel_round_seconds(pricing, layout), once
 
     def _stage_seconds(
         self, row: MicroBatchTimes, point: LayoutPoint, shape: StageShape
@@ -195,7 +197,7 @@ class MeshTimes:
             layout = self._batch.build(point)
             layer = row.layers.get(kind)
             if layer is None:
-                layer = shared_layer_time(self._batch.pricing, layout, kind)
+                layer = cached_layer_time(self._batch.pricing, layout, kind)
                 row.layers[kind] = layer
             again = recompute_seconds(self._batch.pricing, layout, layer, kind)
             timed = row.repeats[key] = (layer.compute, layer.total + again)

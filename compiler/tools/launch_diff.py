@@ -196,6 +196,10 @@ def _directives(text: str, name: str) -> dict[str, str]:
     """Return the values of the ``#SBATCH`` directives and of the container flags of srun."""
     script = read_script(text, name)
     found = {_LONG.get(one.name, one.name): one.value for one in directive_options(script)}
+    gpus = re.fullmatch(r"gpu:(?:\S+:)?([0-9]+)", found.get("--gres", ""))
+    if gpus is not None:  # the same request as --gpus-per-node
+        del found["--gres"]
+        found["--gpus-per-node"] = gpus[1]
     for flag in srun_flags(list(script.words)):
         if flag.name in ("--container-image", "--container-mounts") and flag.values:
             mounts = flag.values[0].text.split(",")

@@ -156,9 +156,9 @@ def gpu_order(node: NodeType, meshes: tuple[Mesh, ...], ranks_per_node: int) -> 
     """Return the GPU number of each local rank; empty to keep the order of the driver.
 
     The result sorts the GPUs by NUMA node, then nearest NIC, then number, so that the ranks of a
-    process group inside a host share a NUMA node. It is empty if this order puts no additional
-    group on a single NUMA node, if NVLink connects all GPUs of the host, if the NUMA nodes are
-    unknown, or if some GPUs are idle (the scheduler chooses them).
+    process group inside a host share a NUMA node. The result is empty if this order puts no
+    additional group on a single NUMA node, if NVLink connects all GPUs of the host, if the NUMA
+    nodes are unknown, or if some GPUs are idle (the scheduler chooses them).
     """
     if node.nvlink_domain >= node.gpus or ranks_per_node != node.gpus or not node.gpu_numa:
         return ()

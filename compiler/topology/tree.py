@@ -118,8 +118,8 @@ def uplink_gb_per_s(cluster: Cluster, hosts: int, level: int) -> float:
 def nvlink_domain_names(rack: str, hosts: list[str], hosts_per_domain: int) -> list[str]:
     """Return the name of the NVLink domain of every host of a rack.
 
-    If each domain is a single host, it has the name of the host. Otherwise the rack is divided, in
-    order, into domains of ``hosts_per_domain`` hosts. A single domain is called ``<rack>``; several
+    A domain of a single host has the name of the host. Otherwise the rack is divided, in order,
+    into domains of ``hosts_per_domain`` hosts. A single domain is called ``<rack>``; several
     domains are called ``<rack>.0``, ``<rack>.1`` and so on.
     """
     if hosts_per_domain <= 1:

@@ -51,13 +51,13 @@ def test_the_published_config_of_qwen3_coder_is_read(tmp_path):
 def test_gemma_has_its_own_head_dim_and_ties_by_default(tmp_path):
     # google/gemma-7b: 8,537,680,896 parameters on its page; every key is the default of the class.
     model, _ = resolved({"model_type": "gemma"}, tmp_path)
-    assert params.total(model) == 8_537_680_896
+    assert params.total_params(model) == 8_537_680_896
 
 
 def test_phi_has_one_norm_per_layer_and_its_head_bias_is_left_out(tmp_path):
     # microsoft/phi-1_5: 1,418,270,720 on its page, of which 51,200 are the bias of the head.
     model, sink = resolved({"model_type": "phi"}, tmp_path)
-    assert params.total(model) == 1_418_270_720 - 51_200
+    assert params.total_params(model) == 1_418_270_720 - 51_200
     assert [found.code for found in sink.diagnostics] == ["PARC-K06"]
 
 

@@ -45,7 +45,7 @@ def test_a_family_has_the_parameters_that_transformers_counts(family):
         if config["model_type"] == family:
             model, sink = resolved(config)
             assert model is not None, (config, sink.diagnostics)
-            assert params.total(model) == count, config
+            assert params.total_params(model) == count, config
             codes = {found.code for found in sink.diagnostics}
             assert codes <= {"PARC-K06"}, sink.diagnostics
             assert ("PARC-K06" in codes) == (FAMILIES.unsupported_parts(model.family) != "")
@@ -90,7 +90,7 @@ LING_LITE = {  # inclusionAI/Ling-lite-1.5; its page says 16.8 B, 2.75 B of them
 
 def test_ling_has_two_shared_experts():
     model, _ = resolved(LING_LITE)
-    assert params.total(model) == pytest.approx(16.8e9, rel=0.005)
+    assert params.total_params(model) == pytest.approx(16.8e9, rel=0.005)
     assert (model.ffn.size, model.experts.shared_size) == (0, 2816)
     assert model.experts.score_function == "softmax"
 
@@ -103,7 +103,7 @@ def test_ling_2_has_qk_norms_and_a_load_balancing_bias():
     assert (model.attention.qk_norm, model.position.percent) == ("head", 0.5)
     assert (model.experts.router_bias, model.experts.groups) == ("buffer", 8)
     older, _ = resolved(LING_LITE)
-    assert params.total(model) - params.total(older) == 28 * 2 * 128
+    assert params.total_params(model) - params.total_params(older) == 28 * 2 * 128
 
 
 MIMO = {"model_type": "mimo", "hidden_size": 4096, "intermediate_size": 11008}
@@ -113,7 +113,7 @@ def test_mimo_has_the_parameters_of_qwen2_without_token_prediction():
     config = MIMO | {"num_key_value_heads": 8, "num_nextn_predict_layers": 1}
     model, sink = resolved(config)
     qwen2, _ = resolved({**config, "model_type": "qwen2", "num_nextn_predict_layers": 0})
-    assert params.total(model) == params.total(qwen2)
+    assert params.total_params(model) == params.total_params(qwen2)
     assert [found.code for found in sink.diagnostics] == ["PARC-K04"]
 
 

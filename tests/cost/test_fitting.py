@@ -5,7 +5,7 @@ from math import exp, log
 
 import pytest
 
-from parc.compiler.cost.fitting import Prior, cholesky_inverse, fit, solve
+from parc.compiler.cost.fitting import Prior, cholesky_inverse, fit_parameters, solve_linear_system
 
 WORK = [(a, b) for a in (1.0, 2.0, 5.0, 9.0) for b in (0.5, 3.0, 8.0)]
 PRIORS = {
@@ -25,50 +25,52 @@ MEASURED = seconds({"rate": 1.4, "latency": 0.6})
 
 
 def test_a_fit_finds_the_parameters_that_generated_the_measurements() -> None:
-    found = fit(seconds, MEASURED, START, PRIORS)
+    found = fit_parameters(seconds, MEASURED, START, PRIORS)
     assert found.parameters["rate"] == pytest.approx(1.4, rel=0.02)
     assert found.parameters["latency"] == pytest.approx(0.6, rel=0.02)
 
 
 def test_an_unidentified_parameter_stays_at_its_prior_and_is_reported() -> None:
-    found = fit(seconds, MEASURED, START, PRIORS)
+    found = fit_parameters(seconds, MEASURED, START, PRIORS)
     assert found.parameters["unused"] == pytest.approx(3.0, rel=1e-3)
     assert found.spreads["unused"] == pytest.approx(0.4, rel=1e-3)
-    assert found.unidentified(PRIORS) == ("unused",)
+    assert found.unidentified_parameters(PRIORS) == ("unused",)
 
 
 def test_one_outlier_hardly_changes_the_fit() -> None:
     odd = [MEASURED[0] * 10, *MEASURED[1:]]
-    found = fit(seconds, odd, START, PRIORS)
+    found = fit_parameters(seconds, odd, START, PRIORS)
     assert found.parameters["rate"] == pytest.approx(1.4, rel=0.08)
     assert found.parameters["latency"] == pytest.approx(0.6, rel=0.08)
 
 
 def test_a_fit_stays_inside_the_bounds() -> None:
     tight = {**PRIORS, "rate": Prior(1.0, 0.5, 0.5, 1.2)}
-    found = fit(seconds, MEASURED, START, tight)
+    found = fit_parameters(seconds, MEASURED, START, tight)
     assert found.parameters["rate"] == pytest.approx(1.2)
 
 
 def test_without_measurements_the_fit_returns_the_priors() -> None:
-    found = fit(lambda _: [], [], START, PRIORS)
+    found = fit_parameters(lambda _: [], [], START, PRIORS)
     assert found.parameters == pytest.approx({"rate": 1.0, "latency": 1.0, "unused": 3.0}, rel=1e-3)
 
 
 def test_a_fit_does_not_depend_on_the_order_of_names() -> None:
     turned = dict(reversed(PRIORS.items()))
-    assert fit(seconds, MEASURED, START, PRIORS) == fit(seconds, MEASURED, START, turned)
+    assert fit_parameters(seconds, MEASURED, START, PRIORS) == fit_parameters(
+        seconds, MEASURED, START, turned
+    )
 
 
 def test_errors_of_the_same_factor_count_equally_in_both_directions() -> None:
     flat = {"rate": Prior(1.0, 50.0, 1e-6, 1e6)}
-    found = fit(lambda p: [p["rate"]] * 2, [exp(0.1), exp(-0.1)], {"rate": 1.5}, flat)
+    found = fit_parameters(lambda p: [p["rate"]] * 2, [exp(0.1), exp(-0.1)], {"rate": 1.5}, flat)
     assert log(found.parameters["rate"]) == pytest.approx(0.0, abs=0.01)
 
 
 def test_linear_systems_are_solved() -> None:
     matrix = [[4.0, 2.0, 0.4], [2.0, 5.0, 1.0], [0.4, 1.0, 3.0]]
-    x = solve(matrix, [1.0, -2.0, 3.0])
+    x = solve_linear_system(matrix, [1.0, -2.0, 3.0])
     for row, right in zip(matrix, (1.0, -2.0, 3.0), strict=True):
         assert sum(a * b for a, b in zip(row, x, strict=True)) == pytest.approx(right)
     inverse = cholesky_inverse(matrix)

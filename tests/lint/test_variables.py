@@ -96,3 +96,16 @@ def test_only_a_cluster_of_the_catalog_limits_the_gpus(cluster: str, limited: bo
     options = LintOptions(cluster=cluster)
     assert "V05" not in codes(command.format(pp=2048 // 32), options)
     assert ("V05" in codes(command.format(pp=2048 // 32 + 1), options)) is limited
+
+
+@pytest.mark.parametrize(
+    ("directives", "expected"),
+    [("--nodes=2 --gpus-per-node=8", []), ("--nodes=1 --gpus-per-node=8", ["V05"])],
+)
+def test_the_gpus_of_a_server_are_those_that_its_job_requests(
+    directives: str, expected: list[str]
+) -> None:
+    command = "vllm serve meta-llama/Llama-3.1-70B -tp 8 -pp 2 --max-model-len 8192"
+    script = f"#!/bin/bash\n#SBATCH {directives}\n{command}\n"
+    found = codes(script, LintOptions(cluster="dgx-h100"))
+    assert [code for code in found if code == "V05"] == expected

@@ -9,6 +9,7 @@ from math import prod
 
 import pytest
 
+from parc.compiler.ir import Mesh
 from parc.compiler.placement.build_placement_problem import build_placement_problem
 from parc.compiler.placement.order.enumerate_orders import enumerate_orders
 from parc.compiler.placement.order.loads import LinkLoads
@@ -21,6 +22,7 @@ from parc.compiler.placement.order.orders_from_boxes import (
 from parc.compiler.placement.order.packing import bin_levels, pack_node_ranks
 from parc.compiler.placement.order.placement_problem import PlacementProblem
 from parc.compiler.placement.order.sites import group_hosts_into_sites, sort_hosts_by_switch
+from parc.compiler.placement.order.swaps import _is_better
 from parc.compiler.placement.order.switch_cuts import smallest_grid_cuts
 from tests.placement.placement_plans import NVL72, MegatronOrder, cluster, layout
 from tests.placement.random_clusters import in_pods, irregular
@@ -132,3 +134,21 @@ def test_equal_empty_racks_are_interchangeable_in_the_enumeration() -> None:
     uneven = cluster(1, 2)
     sites = group_hosts_into_sites(uneven, sort_hosts_by_switch(uneven))
     assert len(list(enumerate_orders(3, sites))) == 3
+
+
+def test_an_axis_that_ends_inside_a_host_splits_no_digit() -> None:
+    # dp ends after 4 x 5 = 20 ranks, in the middle of the third host of 8.
+    assert node_axis_sizes([Mesh.from_sizes((("tp", 4), ("dp", 5), ("pp", 4)))], 8) == (10,)
+    assert node_axis_sizes([Mesh.from_sizes((("tp", 4), ("dp", 6), ("pp", 4)))], 8) == (3, 4)
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+def test_a_score_is_better_only_if_it_differs_by_more_than_rounding(scale: float) -> None:
+    best = (scale, scale, scale)
+    less, same = scale * (1 - 1e-6), scale * (1 - 1e-12)
+    assert not _is_better(best, best)
+    assert not _is_better((same, same, same), best)
+    assert _is_better((less, scale, scale), best)
+    assert _is_better((same, less, 2 * scale), best)
+    assert not _is_better((2 * scale, less, less), best)
+    assert not _is_better((same, 2 * scale, less), best)

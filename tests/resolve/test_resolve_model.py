@@ -46,14 +46,14 @@ def test_a_base_keeps_what_is_not_changed():
 def test_prediction_layers_are_trained_if_the_spec_sets_them():
     model, found = resolved({"base": "deepseek-v3", "mtp_layers": 1})
     assert model.mtp_layers == 1
-    assert params.total(model, mtp=True) > params.total(model)
+    assert params.total_params(model, mtp=True) > params.total_params(model)
     assert not found
 
 
 def test_null_removes_the_experts():
     model, _ = resolved({"base": "mixtral-8x7b", "experts": None, "ffn": 14336})
     assert model.experts is None
-    assert params.total(model) == 7_241_732_096
+    assert params.total_params(model) == 7_241_732_096
 
 
 def test_yarn_as_kind_and_as_scaling_mean_the_same():

@@ -11,7 +11,7 @@ from parc.compiler.cost.memory.peak import peak_bytes, peak_stage
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.diagnostics import Sink
-from parc.compiler.evaluate.estimate_layout import memory_limit
+from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Layout
 from parc.compiler.resolve.resolve_kernels import pricing_for
@@ -33,7 +33,7 @@ def pricing_of(spec: dict[str, Any]) -> Pricing:
 
 def sift(pricing: Pricing) -> tuple[int, dict[str, int], list[Row]]:
     """(enumerated, dropped by rule, what is left)."""
-    problem, limit = pricing.problem, memory_limit(pricing)
+    problem, limit = pricing.problem, memory_limit_bytes(pricing)
     rules = all_rules(problem, pricing.framework)
     enumerated, dropped = 0, Counter[str]()
     rows: list[Row] = []
@@ -68,7 +68,7 @@ def first_then_last_resorts(pricing: Pricing, rows: list[Row]) -> Iterator[tuple
 def rank(pricing: Pricing, rows: list[Row]) -> list[Row]:
     """The twenty best; the simplest of those within 3 % whose band fits leads."""
     few = pricing.problem.goals.maximize == "fewest-gpus"
-    limit = memory_limit(pricing)
+    limit = memory_limit_bytes(pricing)
     variants = [
         (one.zero_stage, one.offload) for one in pricing.framework.variants(pricing.problem)
     ]

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from parc.compiler.cost.counts.cache import windowed_layers
+from parc.compiler.cost.counts.cache import count_windowed_layers
 from parc.compiler.cost.counts.params import norm_params
 from parc.compiler.cost.serving import deployment, memory, stages
 from parc.compiler.cost.serving.shard import (
@@ -64,16 +64,16 @@ def caches(
     def stage_cache(stage: int, first: int, layers: int) -> StageCache:
         weights = weights_bytes(model, setup, layout, (stage, first, layers))
         overhead = memory.overhead_bytes(model, setup, layout.tp)
-        blocks = stages.service_blocks(problem, layout)
-        block = blocks.pages(model, first, layers) * blocks.page_bytes
+        blocks = stages.service_cache_blocks(problem, layout)
+        block = blocks.pages_per_block(model, first, layers) * blocks.page_bytes
         outside = stages._tokens_outside_window(problem, layout, longest)
-        outside *= windowed_layers(model, first, layers)
+        outside *= count_windowed_layers(model, first, layers)
         return StageCache(
             stage=stage,
             layers=layers,
             weights_bytes=weights,
             overhead_bytes=overhead,
-            cache_bytes=memory.cache_bytes(
+            cache_bytes=memory.available_cache_bytes(
                 problem.cluster.gpu.memory_bytes, setup, weights, overhead
             ),
             block_bytes=block,

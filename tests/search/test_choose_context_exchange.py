@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from parc.compiler.cost.setup.pricing import Pricing
-from parc.compiler.cost.step.context_exchange import exchange_seconds
+from parc.compiler.cost.step.context_exchange import attention_exchange_seconds
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import ContextComm, Layout
@@ -55,7 +55,7 @@ def first(changes: dict[str, Any]) -> tuple[Pricing, Layout]:
 def seconds(pricing: Pricing, layout: Layout, comm: ContextComm, core: float) -> float:
     name, inner = with_all_to_all_size(pricing.problem, layout, comm)
     made = replace(layout, cp_comm=name, cp_a2a=inner, micro_batch=1)
-    return exchange_seconds(pricing, made, pricing.groups(made), core)
+    return attention_exchange_seconds(pricing, made, pricing.group_spans(made), core)
 
 
 @pytest.mark.parametrize(

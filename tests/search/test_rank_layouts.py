@@ -10,7 +10,7 @@ import pytest
 from parc.compiler.cost.memory.peak import peak_stage
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.diagnostics import Sink
-from parc.compiler.evaluate.estimate_layout import memory_limit
+from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Layout, LayoutVariant
 from parc.compiler.placement.score_placement import placement_scorer
@@ -40,7 +40,7 @@ def _pricing() -> Pricing:
 def _sieve(pricing: Pricing) -> LayoutFilter:
     rules = all_rules(pricing.problem, pricing.framework)
     space = LayoutSpace.for_variant(pricing.problem, pricing.framework, LayoutVariant())
-    sieve = LayoutFilter(pricing, rules, memory_limit(pricing), space)
+    sieve = LayoutFilter(pricing, rules, memory_limit_bytes(pricing), space)
     sieve.filter_all()
     return sieve
 
@@ -50,7 +50,9 @@ def _ranking(sieve: LayoutFilter, pricing: Pricing, limit_bytes: float) -> Layou
 
 
 def test_a_leader_is_a_tie_of_the_fastest(pricing: Pricing, sieve: LayoutFilter) -> None:
-    ranked = _ranking(sieve, pricing, memory_limit(pricing)).best_layouts(sieve.survivors, None)
+    ranked = _ranking(sieve, pricing, memory_limit_bytes(pricing)).best_layouts(
+        sieve.survivors, None
+    )
     fastest = min(row.seconds for row in ranked)
     assert len(ranked) == KEPT
     assert ranked[0].seconds <= fastest * (1 + TIE)
@@ -75,7 +77,7 @@ def test_where_no_band_fits_the_simplest_tie_leads(pricing: Pricing, sieve: Layo
 def test_what_a_placement_exposes_moves_a_layout_back(
     pricing: Pricing, sieve: LayoutFilter
 ) -> None:
-    ranking = _ranking(sieve, pricing, memory_limit(pricing))
+    ranking = _ranking(sieve, pricing, memory_limit_bytes(pricing))
     plain = ranking.best_layouts(sieve.survivors, None)
     slow = plain[0].layout
 
@@ -91,7 +93,7 @@ def test_what_a_placement_exposes_moves_a_layout_back(
 def test_where_all_leaders_are_placed_badly_other_degrees_are_tried(
     pricing: Pricing, sieve: LayoutFilter
 ) -> None:
-    ranking = _ranking(sieve, pricing, memory_limit(pricing))
+    ranking = _ranking(sieve, pricing, memory_limit_bytes(pricing))
     bad = {(row.layout.tp, row.layout.pp) for row in ranking.best_layouts(sieve.survivors, None)}
 
     def exposed(layout: Layout) -> float:
@@ -111,7 +113,7 @@ def test_no_placement_is_tried_of_what_is_slower_without_one(
         tried.append(layout)
         return 0.0
 
-    _ranking(sieve, pricing, memory_limit(pricing)).best_layouts(sieve.survivors, exposed)
+    _ranking(sieve, pricing, memory_limit_bytes(pricing)).best_layouts(sieve.survivors, exposed)
     assert len(tried) <= RESCORED + 1
 
 

@@ -26,6 +26,7 @@ _READ = (
 )
 """Keys that have a field in the spec or follow from other keys, such as ``bf16.enabled``."""
 
+STAGE = "zero_optimization.stage"
 WRITTEN: dict[str, Any] = {
     "steps_per_print": 1,
     "zero_optimization.overlap_comm": True,
@@ -71,7 +72,11 @@ def read_deepspeed_json(text: str, name: str, sink: Sink) -> Fragment | None:
             section, _, field = TABLE.rows[key].path.partition(".")
             sections[section][field] = number
     optimizer, read = read_optimizer(root)
-    job |= _read_precision(root, reading) | optimizer | _read_gradient_type(root)
+    job |= _read_precision(root, reading) | optimizer
+    if stage == 0 and job.get("precision") != "fp16":
+        # Without ZeRO, DeepSpeed accumulates gradients in the type of the weights.
+        job["gradient_precision"] = "bf16"
+    job |= _read_gradient_type(root)
     layout |= _read_sizes(root, stage, reading) | _read_replicas(root, reading)
     _report_other_keys(root, read, reading)
     reading.spec = {"layout": layout, **({"job": job} if job else {})}
@@ -234,6 +239,8 @@ def _report_key(root: Node, name: str, reading: Reading) -> None:
     """Report the key ``name`` (I04) unless PARC writes the same value."""
     value = _value_at(root, name)
     ours = WRITTEN.get(name)
+    if name == "zero_optimization.overlap_comm" and _value_at(root, STAGE) in (0, 1, None):
+        ours = None  # written for stages 2 and 3
     if ours is not None and value == ours:
         return
     text = json.dumps(value, ensure_ascii=False)[:80]
@@ -270,6 +277,12 @@ def read_settings(text: str, name: str) -> dict[str, str]:
 BATCH_KEYS = {*BATCH}
 """Keys of which a config has at least one."""
 
+DEFAULTS = {
+    "sequence_parallel_size": "1",
+    **dict.fromkeys(("fp16.enabled", "bf16.enabled", "wall_clock_breakdown"), "false"),
+}
+"""Key -> value that DeepSpeed uses without the key."""
+
 IMPORTERS = Importers(
     {
         "deepspeed-json": Format(
@@ -278,5 +291,5 @@ IMPORTERS = Importers(
             (r'"(train_batch_size|zero_optimization|train_micro_batch_size_per_gpu)"\s*:',),
         )
     },
-    settings=Settings("deepspeed", read_settings, {"sequence_parallel_size": "1"}),
+    settings=Settings("deepspeed", read_settings, DEFAULTS),
 )

@@ -22,14 +22,15 @@ from parc.backends.megatron.launch_files.settings import SETTINGS
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.flags import (
     LAUNCHER,
+    Flag,
     import_table,
     take_flags,
     written_flags,
 )
 from parc.compiler.tools.importers.formats import Importers, LaunchLines
 from parc.compiler.tools.importers.launch_commands import framework_words
-from parc.compiler.tools.importers.script_commands import read_script, report_rest
-from parc.compiler.tools.importers.shell_words import Word, shell_words
+from parc.compiler.tools.importers.script_commands import launch_words, read_script, report_rest
+from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reader_state import Reading
 from parc.compiler.topology.readers.registry import Format
@@ -59,7 +60,7 @@ def read_megatron_args(text: str, name: str, sink: Sink) -> Fragment | None:
     Flags that PARC sets itself are listed in one note.
     """
     reading = Reading(text, name, sink)
-    words = shell_words(text, name)
+    words = launch_words(reading)
     read_words(framework_words(words), reading)
     if reading.spec:
         read_script(words, reading)
@@ -87,6 +88,7 @@ def read_words(words: list[Word], reading: Reading) -> None:
     unknown = read_samples(unknown, reading)
     paths = {TABLE.rows[flag.name].path for flag in flags if flag.name in TABLE.rows}
     _derive_fields(reading, {path for path in paths if path not in reading.spans})
+    _report_underived(flags, reading)
     if not reading.spec:
         return
     unknown = [flag for flag in unknown if not is_own_stack(flag)]
@@ -110,7 +112,8 @@ def _derive_fields(reading: Reading, dynamic: set[str]) -> None:
     derive_hybrid(reading)
     layout, job = spec.setdefault("layout", {}), spec.setdefault("job", {})
     _derive_precision(spec.pop("precision", {}), job)
-    _add_optimizer_defaults(spec.pop("wsd", {}).get("style", "exponential"), job, reading)
+    style = spec.pop("wsd", {}).get("style", "exponential")
+    _add_optimizer_defaults(style, job, "job.learning_rate" in dynamic, reading)
     flags, window, geglu = (spec.pop(name, {}) for name in ("bias", "window", "geglu"))
     _derive_vpp(spec.pop("virtual", {}).get("layers"), layout, spec)
     _derive_expert_layers(spec.pop("pattern", {}).get("text", ""), spec)
@@ -181,16 +184,19 @@ def _derive_precision(written: dict[str, Any], job: dict[str, Any]) -> None:
         job["precision"] = "mxfp8" if written.get("recipe") == "mxfp8" else "fp8"
 
 
-def _add_optimizer_defaults(wsd_style: str, job: dict[str, Any], reading: Reading) -> None:
+def _add_optimizer_defaults(
+    wsd_style: str, job: dict[str, Any], dynamic_rate: bool, reading: Reading
+) -> None:
     """Add Megatron's optimizer defaults to ``job`` if the launch sets a learning rate.
 
-    Report a WSD decay that a spec cannot express (I04).
+    ``dynamic_rate`` is True if the rate is known only at run time. Report a WSD decay that a spec
+    cannot express (I04).
     """
     if job.get("lr_decay") == "wsd" and wsd_style != "linear":
         message = f"not carried over: {wsd_style[:40]} decay of the WSD schedule"
         found = Finding(message, help="in a spec, lr_decay wsd always means a linear decay")
         reading.report("I04", found, reading.spans["job.lr_decay"])
-    if "learning_rate" in job:
+    if "learning_rate" in job or dynamic_rate:
         for name, value in OPTIMIZER.items():
             job.setdefault(name, value)
 
@@ -209,6 +215,7 @@ def _derive_expert_layers(text: str, spec: dict[str, Any]) -> None:
     The second form means that the first 3 layers are dense.
     """
     experts = spec.get("model", {}).get("experts")
+    text = text.strip("'")
     leading = re.fullmatch(r"\(?\[0\]\*([0-9]{1,4})\+\[1\]\*[0-9]{1,4}\)?", text)
     if experts and leading:
         experts["first_dense_layers"] = int(leading[1])
@@ -226,6 +233,27 @@ def _shorten_recompute(layout: dict[str, Any]) -> None:
         layout["recompute"] = "none"
     elif len(recompute) == 1:
         layout["recompute"] = recompute["granularity"]
+
+
+def _report_underived(flags: list[Flag], reading: Reading) -> None:
+    """Report the flags that only other values turn into a field, if these are missing (I04)."""
+    experts = reading.spec.get("model", {}).get("experts", {})
+    layout = reading.spec.get("layout", {})
+    found = {
+        # 1 is the default if the number of stages does not follow.
+        "--num-layers-per-virtual-pipeline-stage": layout.get("vpp", 1) > 1,
+        "--moe-layer-freq": bool({"first_dense_layers", "every"} & experts.keys()),
+    }
+    for flag in flags:
+        text = " ".join(own_values(flag))
+        if not found.get(flag.name, True) and not _EVERY_LAYER.fullmatch(text):
+            reading.leave_out(f"{flag.name} {text}", flag.word.span)
+            if flag.name != "--moe-layer-freq":
+                layout.pop("vpp", None)
+
+
+_EVERY_LAYER = re.compile(r"'?(?:\(?\[1\]\*[0-9]{1,4}\)?|1)'?")
+"""Matches a --moe-layer-freq of experts in every layer."""
 
 
 def starts_megatron(words: list[Word]) -> bool:

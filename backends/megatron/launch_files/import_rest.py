@@ -6,7 +6,7 @@ that PARC would write for the imported fields, so that no difference goes unrepo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from parc.backends.megatron.arguments.arguments import PACKAGE
@@ -14,7 +14,12 @@ from parc.backends.megatron.arguments.extra_arguments import flags_of, removed_f
 from parc.backends.megatron.stages.layout_string import add_implied_vpp
 from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault, known_flags
 from parc.backends.shared.field_table import flag_table
-from parc.compiler.tools.importers.flags import Flag, set_spec_field, whole_number
+from parc.compiler.tools.importers.flags import (
+    Flag,
+    import_table,
+    set_spec_field,
+    whole_number,
+)
 from parc.compiler.topology.readers.reader_state import Reading
 
 FREE_DEFAULTS = {
@@ -148,7 +153,8 @@ def take_extra_arguments(flags: list[Flag], stated: Iterable[str], reading: Read
         if name not in given and (name != "--split" or reading.spec.get("job", {}).get("data")):
             extra[name] = (default,)
     planned = {row.setting: (str(row.constant),) for row in rows.values() if row.constant}
-    planned["--split"] = ("100,0,0",)
+    if reading.spec.get("job", {}).get("data"):
+        planned["--split"] = ("100,0,0",)
     words = [
         word
         for name, values in extra.items()
@@ -170,6 +176,7 @@ def report_differences(flags: Iterable[Flag], reading: Reading) -> None:
     # Imported here, because the module needs the pipeline.
     from parc.backends.megatron.launch_files.facts import planned_flags
 
+    _report_dynamic_flags(stated, reading)
     planned = planned_flags(reading.spec)
     if planned is None:
         reading.notes.append("PARC's own flags are unknown, because these values are no valid spec")
@@ -185,7 +192,7 @@ def report_differences(flags: Iterable[Flag], reading: Reading) -> None:
         if name in passed or name in SPELLED_OTHERWISE or name not in flag_rows():
             continue
         values = own_values(flag)
-        if any("$" in value or "`" in value for value in values):
+        if _is_dynamic(values):
             continue  # reported where the value is read
         if ours is None or not _equal_values(values, ours):
             what = "PARC omits it" if ours is None else f"PARC writes {' '.join((name, *ours))}"
@@ -211,6 +218,19 @@ def report_differences(flags: Iterable[Flag], reading: Reading) -> None:
 def flag_rows() -> frozenset[str]:
     """Return the names of the flags whose values a plan determines."""
     return frozenset(row.setting for row in flag_table(PACKAGE).rows if not row.free)
+
+
+def _report_dynamic_flags(stated: Mapping[str, Flag], reading: Reading) -> None:
+    """Report the flags whose values only the shell has, unless a field of the spec reads them."""
+    for name in stated.keys() & flag_rows() - import_table(PACKAGE).rows.keys():
+        flag = stated[name]
+        if _is_dynamic(own_values(flag)):
+            text = " ".join((name, *own_values(flag)))
+            reading.leave_out(text, flag.word.span, "set it in the spec")
+
+
+def _is_dynamic(values: tuple[str, ...]) -> bool:
+    return any("$" in value or "`" in value for value in values)
 
 
 def _equal_values(theirs: tuple[str, ...], ours: tuple[str, ...]) -> bool:

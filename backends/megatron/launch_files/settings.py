@@ -13,7 +13,7 @@ from parc.backends.shared.extra_arguments import known_flags
 from parc.compiler.tools.importers.flags import LAUNCHER, import_table, written_flags
 from parc.compiler.tools.importers.formats import Settings
 from parc.compiler.tools.importers.launch_commands import framework_words
-from parc.compiler.tools.importers.shell_words import shell_words
+from parc.compiler.tools.importers.shell_words import shell_words, split_last_values
 
 DEFAULTS = {
     "--tensor-model-parallel-size": "1",
@@ -49,16 +49,19 @@ DEFAULTS = {
 
 def read_settings(text: str, name: str) -> Mapping[str, str]:
     """Return flag -> values, joined by spaces, of the Megatron flags in ``text``."""
-    words = framework_words(shell_words(text, name))
+    words = framework_words(split_last_values(shell_words(text, name))[0])
     flags = written_flags(words, import_table(PACKAGE).rows)
     known = known_flags(PACKAGE)
     if not any(flag.name in known for flag in flags):
         return {}
-    return {
+    found = {
         flag.name: " ".join(own_values(flag))
         for flag in flags
         if flag.name.startswith("--") and flag.name.replace("_", "-") not in LAUNCHER
     }
+    if found.pop("--use-rotary-position-embeddings", None) is not None:  # the older spelling
+        found["--position-embedding-type"] = "rope"
+    return found
 
 
 SETTINGS = Settings("megatron", read_settings, DEFAULTS)

@@ -6,6 +6,7 @@ instead of dashes.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import pairwise
 
@@ -32,11 +33,12 @@ from parc.compiler.tools.importers.flags import (
 )
 from parc.compiler.tools.importers.formats import Importers, LaunchLines, Settings
 from parc.compiler.tools.importers.script_commands import (
+    launch_words,
     read_environment,
     read_script,
     report_rest,
 )
-from parc.compiler.tools.importers.shell_words import Word, shell_words
+from parc.compiler.tools.importers.shell_words import Word, shell_words, statements
 from parc.compiler.tools.lint.complete_facts import catalog_name
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reader_state import Reading
@@ -64,7 +66,7 @@ OF_ONE_HOST = ("--port", "--nnodes", "--headless", "--data-parallel-rank")
 def read_vllm_args(text: str, name: str, sink: Sink) -> Fragment | None:
     """Read a serving job from a ``vllm serve`` command; report arguments without a field (I04)."""
     reading = Reading(text, name, sink)
-    words = shell_words(text, name)
+    words = launch_words(reading)
     if is_own_script(reading):
         read_environment([word for word in words if word.text.startswith(PARTITION)], reading)
     elif starts_vllm(words):
@@ -99,7 +101,13 @@ def read_words(words: list[Word], reading: Reading) -> None:
     _read_checkpoint(words, reading)
     take_extra_arguments(read_formats(unknown, reading), reading)
     pin_defaults(reading, {path for path in paths if path not in reading.spans})
+    # A server has no program; the launcher may still start one, such as a benchmark.
+    program = reading.spec.get("launch", {}).pop("program", None)
+    if program is not None:
+        reading.notes.append(f"not carried over: {program}, because the job is a server")
     reading.spec["job"] = {"kind": "serve", **reading.spec.get("job", {})}
+    if not any(flag.name == "--dtype" for flag in flags):
+        reading.notes.append("the default --dtype auto: PARC writes the type of job.precision")
     reading.notes.append("a serving job also needs job.traffic, which no launch file contains")
 
 
@@ -128,11 +136,13 @@ def _is_symbolic_length(flag: Flag) -> bool:
 def _read_checkpoint(words: list[Word], reading: Reading) -> None:
     """Set the checkpoint that is served, and the model if the catalog has its name."""
     reading.spec.pop("checkpoint", None)
-    for word, following, after in zip(words, words[1:], words[2:], strict=False):
-        if word.text.rpartition("/")[2] == "vllm" and following.text == "serve":
-            if not after.is_flag:
-                _set_checkpoint(after, reading)
-            break
+    for at, (word, following) in enumerate(pairwise(words)):
+        if not starts_server(word, following):
+            continue
+        after = words[at + 2 : at + 3] if following.text == "serve" else [following]
+        if following.text != API_SERVER and after and not after[0].is_flag:
+            _set_checkpoint(after[0], reading)
+        break
     named = reading.spec.get("job", {}).get("checkpoint")
     if named is None:
         return
@@ -141,6 +151,20 @@ def _read_checkpoint(words: list[Word], reading: Reading) -> None:
         reading.spec["model"] = model
     else:
         reading.notes.append(f"set model: the catalog has no entry for {named}")
+
+
+def starts_server(word: Word, after: Word) -> bool:
+    """Return True if ``word`` and ``after``, in one statement, start vLLM's server.
+
+    The image of vLLM runs ``vllm serve`` with the words after its name.
+    """
+    command = word.text.rpartition("/")[2] == "vllm" and after.text == "serve"
+    image = _IMAGE.fullmatch(word.text) is not None and _IMAGE.fullmatch(after.text) is None
+    return word.statement == after.statement and (command or image or after.text == API_SERVER)
+
+
+_IMAGE = re.compile(r"(?:\S+/)?vllm/vllm-openai[\w-]*(?:[:@]\S+)?")
+API_SERVER = "vllm.entrypoints.openai.api_server"
 
 
 def _set_checkpoint(word: Word, reading: Reading) -> None:
@@ -158,7 +182,8 @@ def read_settings(text: str, name: str) -> dict[str, str]:
         return {}
     reading = Reading(text, name, Sink())
     _read_checkpoint(words, reading)
-    flags = [_normal_flag(flag) for flag in written_flags(words, (*SIGNS, "serve"))]
+    signs = (*SIGNS, "serve", *(OF_ONE_HOST if is_own_script(reading) else ()))
+    flags = [_normal_flag(flag) for flag in written_flags(words, signs)]
     found = {
         flag.name: flag.values[0].text if flag.values else ""
         for flag in flags
@@ -177,10 +202,16 @@ SETTING_DEFAULTS = {
 
 
 def starts_vllm(words: list[Word]) -> bool:
-    """Return True if ``words`` contain ``vllm serve`` or one of its flags."""
-    texts = [word.text.rpartition("/")[2] for word in words]
-    serves = ("vllm", "serve") in pairwise(texts)
-    return serves or any(word.text.partition("=")[0] in SIGNS for word in words)
+    """Return True if ``words`` start vLLM's server, or are arguments of it."""
+    served = any(starts_server(word, after) for word, after in pairwise(words))
+    return served or any(map(_has_own_flag, statements(words)))
+
+
+def _has_own_flag(statement: list[Word]) -> bool:
+    """Return True for arguments of vLLM, False for another program with flags of the same name."""
+    own = statement[0].is_flag or statement[0].text.endswith("=")
+    named = any(re.match(r"(?:\S*/)?vllm\b(?!-)", word.text) for word in statement)
+    return (own or named) and any(word.text.partition("=")[0] in SIGNS for word in statement)
 
 
 IMPORTERS = Importers(

@@ -19,7 +19,12 @@ from parc.backends.vllm.extra_arguments import (
 )
 from parc.backends.vllm.launch_files.coupled_flags import COUPLINGS
 from parc.backends.vllm.launch_files.facts import VllmFacts, flag_number, vllm_facts
-from parc.backends.vllm.launch_files.import_command import DEGREES, SPREAD, TABLE
+from parc.backends.vllm.launch_files.import_command import (
+    DEGREES,
+    SPREAD,
+    TABLE,
+    starts_server,
+)
 from parc.backends.vllm.plan_checks import PLAN_CHECKS
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.tools.importers.flags import Flag
@@ -47,19 +52,12 @@ class _Command:
 
 def is_vllm(script: Script) -> bool:
     """Return True if the script starts ``vllm serve`` or the module of vLLM's API server."""
-    return any(_starts_server(word, after) for word, after in _word_pairs(script))
+    return any(starts_server(word, after) for word, after in _word_pairs(script))
 
 
 def _word_pairs(script: Script) -> list[tuple[Word, Word]]:
     """Return all pairs of consecutive words in the script."""
     return list(zip(script.words, script.words[1:], strict=False))
-
-
-def _starts_server(word: Word, after: Word) -> bool:
-    """Return True if ``word`` and ``after``, in one statement, start vLLM's server."""
-    command = word.text.rpartition("/")[2] == "vllm" and after.text == "serve"
-    module = "vllm.entrypoints.openai.api_server"
-    return word.statement == after.statement and (command or after.text == module)
 
 
 def lint_vllm(script: Script, options: LintOptions, sink: ScriptSink) -> list[SkippedRule]:
@@ -101,10 +99,8 @@ def lint_vllm(script: Script, options: LintOptions, sink: ScriptSink) -> list[Sk
 
 
 def _read_command(script: Script) -> _Command:
-    """Return the flags in arrays, and those after ``vllm serve`` in the same statement."""
-    start = next(
-        (after for word, after in _word_pairs(script) if _starts_server(word, after)), None
-    )
+    """Return the flags that follow ``vllm serve`` in its statement, and flags in arrays."""
+    start = next((after for word, after in _word_pairs(script) if starts_server(word, after)), None)
     found = []
     for flag in script.flags(["serve", *DEGREES, "-tp", "-pp", "-dp"]):
         same = start is not None and flag.word.statement == start.statement

@@ -79,7 +79,7 @@ def _window_fields(keys: ConfigKeys, layers: int, leading: int, enabled: bool) -
 
 
 def _period_from_pattern(keys: ConfigKeys, layers: int, leading: int) -> int:
-    """Return n if every n-th layer has full attention: 0 if no layer has it, 1 if all layers have.
+    """Return n if every n-th layer has full attention; 0 if no layer has full attention.
 
     n is read from config key ``sliding_window_pattern``, a number or letters such as ``LLLG``.
     """
@@ -178,7 +178,7 @@ def _check_attention_width(keys: ConfigKeys, found: dict[str, Any]) -> dict[str,
 
 
 def _check_only_attention_layers(keys: ConfigKeys, found: dict[str, Any]) -> dict[str, Any]:
-    """Add a note (K02) if ``layer_types`` lists layers without attention, as Granite 4 may."""
+    """Add a note (K02) if ``layer_types`` lists Mamba layers, as in some Granite 4 models."""
     types = keys.value("layer_types")
     complete = isinstance(types, list) and len(types) == found["layers"]
     if not complete or any(name not in ("attention", _FULL) for name in types):

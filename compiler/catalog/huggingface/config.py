@@ -70,7 +70,7 @@ def has_decoder_keys_at_top(config: Mapping[str, Any]) -> bool:
 
 
 def explain_unsupported_family(config: Mapping[str, Any], families: FamilyFiles) -> ConfigNote:
-    """Return a note that explains why PARC cannot read configs of this family, and a help."""
+    """Return a note that explains why PARC cannot read configs of this family, with a help text."""
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
         return ConfigNote(

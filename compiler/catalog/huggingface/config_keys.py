@@ -96,7 +96,7 @@ class ConfigKeys:
         return None if self.value(key) is None else self.whole_number(key)
 
     def uniform_whole_number(self, key: str, *, least: int = 1) -> int:
-        """Return the whole number at ``key``, which may be a list of one equal number per layer.
+        """Return the whole number at ``key``, or the number that a list there has for every layer.
 
         For any other value, add a note and return ``least``, the smallest valid number.
         """
@@ -158,9 +158,9 @@ class ConfigKeys:
         return False
 
     def translated_choice(self, key: str, words: Mapping[str, str]) -> str:
-        """Return the word of PARC for the value of ``key``; ``words`` maps config values to words.
+        """Return PARC's name for the value of ``key``; ``words`` maps config values to names.
 
-        For a value that ``words`` does not contain, add a note (K02) and return the first word.
+        For a value that ``words`` does not contain, add a note (K02) and return the first name.
         """
         value = self.value(key)
         if isinstance(value, str) and value in words:
@@ -205,9 +205,9 @@ class ConfigKeys:
 
 
 def _unread_keys_of_mapping(mapping: Mapping[str, Any], prefix: str, read: set[str]) -> list[str]:
-    """Return the keys of ``mapping`` that have a value and, with ``prefix``, are not in ``read``.
+    """Return the keys of ``mapping`` that have a value but were not read, each with ``prefix``.
 
-    Each result starts with ``prefix``. Null, false, 0 and empty values count as no value.
+    ``read`` contains the keys that were read. Null, false, 0 and empty values count as no value.
     """
     names = [f"{prefix}{key}" for key, value in mapping.items() if value not in _EMPTY]
     return [name for name in names if name not in read]

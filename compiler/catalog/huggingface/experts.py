@@ -133,7 +133,7 @@ def _check_expert_layer_interval(keys: ConfigKeys, key: str, every_key: str, lay
 
 
 def _check_last_expert_layer(keys: ConfigKeys, key: str, layers: int) -> None:
-    """Add a note (K02) if dense layers follow the last layer with experts, as ERNIE allows.
+    """Add a note (K02) if dense layers follow the last layer with experts (possible in ERNIE).
 
     ``key`` is the config key with the index of the last layer with experts.
     """

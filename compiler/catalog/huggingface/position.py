@@ -176,7 +176,7 @@ def _rotary_settings(keys: ConfigKeys) -> Mapping[str, Any]:
 
 
 def _rotary_scaling_fields(keys: ConfigKeys, rope: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the ``PositionSpec`` fields that describe how ``rope`` scales the rotary encoding."""
+    """Return the ``PositionSpec`` fields for the scaling in the rotary settings ``rope``."""
     key = _rotary_settings_key(keys)
     named = rope.get("rope_type", rope.get("type"))
     scaling = "none" if named is None else _SCALINGS.get(named) if isinstance(named, str) else None

@@ -29,7 +29,7 @@ def cache_bytes_per_token(attention: Attention, tp: int, element_bytes: float) -
     return 2 * heads * attention.head_dim * element_bytes
 
 
-def windowed_layers(model: Model, first: int = 0, layers: int | None = None) -> int:
+def count_windowed_layers(model: Model, first: int = 0, layers: int | None = None) -> int:
     """Return the number of attention layers with a sliding window in a range of layers.
 
     The range has ``layers`` layers from index ``first`` on; the default is the whole model. If
@@ -57,7 +57,7 @@ ACTIVATION_BYTES = 2.0
 """Bytes per element of the convolution's inputs, which are stored like activations."""
 
 
-def state_bytes(model: Model, engine: EngineConstants, tp: int) -> float:
+def recurrent_state_bytes(model: Model, engine: EngineConstants, tp: int) -> float:
     """Return the bytes of recurrent state per sequence and recurrent layer on one of ``tp`` ranks.
 
     The result is 0 if the model has no recurrent layers. If ``tp`` exceeds the number of groups of

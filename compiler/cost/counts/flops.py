@@ -1,4 +1,4 @@
-"""Floating-point operations of one decoder-only model; a multiply-add counts as 2.
+"""Floating-point operations (FLOPs) of a decoder-only model; a multiply-add counts as 2.
 
 Formulas: Narayanan et al. 2021 (arXiv:2104.04473), eq. 3, extended to grouped-query attention,
 gated MLPs, experts and latent attention. Causal attention counts half, as in Megatron-LM. Linear
@@ -122,7 +122,7 @@ def _mixer_flops(model: Model, kind: LayerKind, sequence: int) -> tuple[float, f
     return projections, convolution + 8 * part.value_heads * part.value_dim**2
 
 
-def head_flops(model: Model, tokens: float) -> float:
+def output_projection_flops(model: Model, tokens: float) -> float:
     """Return the forward FLOPs of the output projection to the vocabulary for ``tokens`` tokens."""
     return 2 * tokens * model.hidden * model.vocab
 
@@ -134,7 +134,7 @@ def mtp_flops(model: Model, tokens: float, sequence: int) -> float:
     projection.
     """
     layer = layer_flops(model, model.last_kind, tokens, sequence).total
-    return layer + 4 * tokens * model.hidden**2 + head_flops(model, tokens)
+    return layer + 4 * tokens * model.hidden**2 + output_projection_flops(model, tokens)
 
 
 def step_flops(problem: Problem) -> float:
@@ -143,7 +143,7 @@ def step_flops(problem: Problem) -> float:
     return model_flops(problem.model, problem.job.global_batch * sequence, sequence)
 
 
-def utilization(problem: Problem, seconds: float, world: int) -> float:
+def model_flops_utilization(problem: Problem, seconds: float, world: int) -> float:
     """Return the model FLOPs utilization (MFU, a fraction) of a training step on ``world`` GPUs.
 
     ``seconds`` is the time of the step. The reference is the dense peak of the GPU at the job's
@@ -162,13 +162,15 @@ def utilization(problem: Problem, seconds: float, world: int) -> float:
 def model_flops(model: Model, tokens: float, sequence: int) -> float:
     """Return the FLOPs of a training step over ``tokens`` tokens, without recomputation.
 
-    They are 3 x the forward FLOPs; ``sequence`` is the number of tokens per sequence.
+    The result is 3 x the forward FLOPs. ``sequence`` is the number of tokens per sequence.
     """
     kinds = Counter(model.layer_kinds)
     forward = sum(
         kinds[kind] * layer_flops(model, kind, tokens, sequence).total for kind in model.kinds
     )
-    forward += head_flops(model, tokens) + model.mtp_layers * mtp_flops(model, tokens, sequence)
+    forward += output_projection_flops(model, tokens) + model.mtp_layers * mtp_flops(
+        model, tokens, sequence
+    )
     # The backward pass computes two products per forward product: the gradients of input and
     # weight.
     return 3 * forward

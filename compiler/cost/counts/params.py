@@ -48,12 +48,12 @@ def final_norm_params(model: Model) -> int:
 def embedding_params(model: Model, vocab: int = 0) -> int:
     """Return the number of parameters of the input embedding.
 
-    Pass ``vocab`` to count a padded vocabulary; 0 counts that of the model.
+    ``vocab`` is the size of the padded vocabulary; 0 means the vocabulary of the model.
     """
     return (vocab or model.vocab) * model.hidden
 
 
-def position_params(model: Model) -> int:
+def position_table_params(model: Model) -> int:
     """Return the number of parameters of the table of learned positions.
 
     The result is 0 if positions are not learned.
@@ -63,11 +63,11 @@ def position_params(model: Model) -> int:
     return model.position.max_positions * model.hidden if model.position.kind == "learned" else 0
 
 
-def head_params(model: Model, vocab: int = 0) -> int:
+def output_projection_params(model: Model, vocab: int = 0) -> int:
     """Return the number of parameters of the output projection to the vocabulary.
 
-    The result is 0 if the output projection is tied to the input embedding. Pass ``vocab`` to count
-    a padded vocabulary; 0 counts that of the model.
+    The result is 0 if the output projection is tied to the input embedding. ``vocab`` is the size
+    of the padded vocabulary; 0 means the vocabulary of the model.
     """
     return 0 if model.tied_embeddings else embedding_params(model, vocab)
 
@@ -210,14 +210,14 @@ def router_params(model: Model) -> int:
 def layer_params_on_rank(model: Model, layer: int, tp: int, etp: int, ep: int) -> tuple[int, int]:
     """Return the numbers of (dense, routed-expert) parameters of layer ``layer`` on one rank.
 
-    All parameters outside routed experts count as dense. There are two numbers because their
+    All parameters outside routed experts count as dense. The two numbers are separate because their
     gradients are reduced over different process groups. Model dimensions must be divisible by the
     parallel sizes that split them.
     """
-    return kind_params_on_rank(model, model.layer_kinds[layer], (tp, etp, ep))
+    return layer_kind_params_on_rank(model, model.layer_kinds[layer], (tp, etp, ep))
 
 
-def kind_params_on_rank(
+def layer_kind_params_on_rank(
     model: Model, kind: LayerKind, degrees: tuple[int, int, int]
 ) -> tuple[int, int]:
     """Return the numbers of (dense, routed-expert) parameters of one layer on one rank.
@@ -256,18 +256,20 @@ def mtp_params_on_rank(model: Model, tp: int, etp: int, ep: int) -> tuple[int, i
     return dense + projection + 3 * norm_params(model, model.hidden), expert
 
 
-def total(model: Model, *, mtp: bool = False) -> int:
+def total_params(model: Model, *, mtp: bool = False) -> int:
     """Return the number of parameters of the whole model.
 
-    Multi-token-prediction layers are counted only if ``mtp`` is set.
+    Multi-token-prediction layers are counted only if ``mtp`` is True.
     """
     kinds = Counter(model.layer_kinds)
     parts = (
         embedding_params(model),
-        position_params(model),
-        sum(n * sum(kind_params_on_rank(model, kind, (1, 1, 1))) for kind, n in kinds.items()),
+        position_table_params(model),
+        sum(
+            n * sum(layer_kind_params_on_rank(model, kind, (1, 1, 1))) for kind, n in kinds.items()
+        ),
         final_norm_params(model),
-        head_params(model),
+        output_projection_params(model),
         model.mtp_layers * mtp_params(model) if mtp else 0,
     )
     return sum(parts)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import hypot
 from typing import NamedTuple
 
-from parc.compiler.cost.kernels.gemm import SUSTAINED_SECONDS, overlap
+from parc.compiler.cost.kernels.gemm import SUSTAINED_SECONDS, overlapped_seconds
 
 BACKWARD_FACTOR = 2.5
 """Backward time divided by forward time of the attention core: five products against two.
@@ -61,7 +61,7 @@ class PrefillFit:
     """Share of the memory bandwidth at which Q, K and V are read, O and the cache written."""
     launch_seconds: float
     norm: float
-    """Norm that combines the work per SM with the longest block (1: sum, 8: about the maximum)."""
+    """Norm that combines the mean work per SM with the longest block (1: sum, 8: about maximum)."""
     sustained: float
     lookahead: float
     """Masked columns per row that are computed although they are discarded."""
@@ -93,9 +93,9 @@ class DecodeFit:
 def prefill_seconds(fit: PrefillFit, shape: AttentionShape) -> float:
     """Return the forward time in seconds of the attention core for a batch of prompts.
 
-    The time is launch + overlap(a, b) + (bytes of Q, K, V, O and cache) / memory bandwidth. Here a
-    is the time of the work per streaming multiprocessor, and b that of the longest block of query
-    rows.
+    The time is launch + overlap(a, b) + (bytes of Q, K, V, O and cache) / memory bandwidth, with
+    the time a of the mean work per streaming multiprocessor, and the time b of the longest block of
+    query rows.
     """
     batch, tokens, heads, kv_heads, head_dim, causal, window = shape
     edge = fit.rows
@@ -117,7 +117,7 @@ def prefill_seconds(fit: PrefillFit, shape: AttentionShape) -> float:
     tail = edge * longest * score + fit.block_seconds
     moved_bytes = 2.0 * CACHE_BYTES * batch * tokens * (heads + kv_heads) * head_dim
     moving = moved_bytes / (fit.bytes_per_second * fit.io_share)
-    return fit.launch_seconds + overlap(work, tail, fit.norm) + moving
+    return fit.launch_seconds + overlapped_seconds(work, tail, fit.norm) + moving
 
 
 def decode_seconds(fit: DecodeFit, shape: AttentionShape) -> float:
@@ -138,6 +138,6 @@ def decode_seconds(fit: DecodeFit, shape: AttentionShape) -> float:
     groups = -(-heads // (kv_heads * GROUP_ROWS))
     serial = tokens / pieces * head_dim * fit.serial_seconds * groups
     busy = max(flops / fit.flops_per_second * fit.head_factor, serial)
-    seconds = fit.launch_seconds + overlap(streaming, busy, fit.norm)
+    seconds = fit.launch_seconds + overlapped_seconds(streaming, busy, fit.norm)
     seconds += rows * fit.row_seconds / fit.sms
     return seconds + fit.combine_seconds if pieces > 1.0 else seconds

@@ -60,9 +60,8 @@ class Network:
 def collective_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
     """Return the time in seconds of one collective among ``ranks`` ranks of one NVLink domain.
 
-    ``nbytes`` is the size of the whole message: of the gathered output, the scattered input or the
-    reduced buffer; for an all-to-all, everything that one rank sends, including the part for
-    itself.
+    ``nbytes`` is the size of the whole message: the gathered output, the scattered input, the
+    reduced buffer, or all that one rank sends in an all-to-all, including the part for itself.
     """
     if ranks <= 1 or nbytes <= 0.0:
         return 0.0
@@ -74,13 +73,14 @@ def two_level_seconds(
 ) -> float:
     """Return the time in seconds of a collective over ``domains`` NVLink domains.
 
-    Each domain has ``local`` ranks of the group, and each GPU has its own share of the NICs.
-    Transfers inside and between domains are pipelined, so that the slower of the two determines the
-    time. In a ring over all n = local x domains ranks, each domain sends p (n-1)/n of the message
-    through its NICs (p: 2 for all-reduce, else 1). In an all-to-all, a rank sends every byte whose
-    target is in another domain. For d domains, a pass has d - 1 hops (ring) or 2 log2(d) hops
-    (tree), whichever is smaller. The formula is not fitted.
+    Each domain has ``local`` ranks of the group, and each GPU has its own share of the NICs. The
+    formula is not fitted. Transfers inside and between domains are pipelined, so that the slower of
+    the two determines the time.
     """
+    # In a ring over all n = local x domains ranks, each domain sends p (n-1)/n of the message
+    # through its NICs (p: 2 for all-reduce, else 1). In an all-to-all, a rank sends every byte
+    # whose target is in another domain. For d domains, a pass has d - 1 hops (ring) or 2 log2(d)
+    # hops (tree), whichever is smaller.
     if domains <= 1:
         return collective_seconds(fit, nbytes, local)
     if nbytes <= 0.0:
@@ -101,11 +101,11 @@ def two_level_seconds(
 
 
 def send_seconds(fit: CollectiveFit, nbytes: float) -> float:
-    """Return the time in seconds of one point-to-point message of ``nbytes`` bytes.
+    """Return the time in seconds of one message of ``nbytes`` bytes inside an NVLink domain.
 
-    Both ranks are in one NVLink domain. ``fit`` is the fit of an all-to-all, which sends half of
-    its message to the peer if it has two ranks.
+    ``fit`` must be the fit of an all-to-all.
     """
+    # In an all-to-all between two ranks, each rank sends half of its message to the other one.
     return collective_seconds(fit, 2.0 * nbytes, 2)
 
 
@@ -115,11 +115,11 @@ def ring_passes(operation: Operation) -> int:
 
 
 def _fixed_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
-    # Linear as a ring up to the measured size, then logarithmic as a tree.
     """Return the latency in seconds of a collective among ``ranks`` ranks.
 
-    Its growth with the message size reflects NCCL's change of protocol.
+    The latency grows with the message size, because NCCL uses another protocol for large messages.
     """
+    # Linear as a ring up to the measured number of ranks, then logarithmic as a tree.
     steps = min(ranks, MEASURED_RANKS) - 1.0
     if ranks > MEASURED_RANKS:
         steps += 2.0 * log2(ranks / MEASURED_RANKS)

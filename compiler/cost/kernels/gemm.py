@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 SPLIT_DEPTH = 256
 """Smallest part of K that one SM processes when K is split."""
 SUSTAINED_SECONDS = 1e-3
-"""Duration from which, approximately, a kernel runs at the power-limited clock instead of boost."""
+"""Approximate duration from which a kernel runs at the power-limited clock instead of boost."""
 OUTPUT_BYTES = 2
 """Bytes per element of C, 16 bit."""
 PARTIAL_BYTES = 4
@@ -28,7 +28,7 @@ NARROW = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
+class CastFit:
     """Fitted constants of the kernel that quantises A before each call."""
 
     launch_seconds: float
@@ -41,7 +41,7 @@ class Cast:
 
 
 @dataclass(frozen=True, slots=True)
-class HostFloors:
+class HostLaunchFloors:
     """Shortest time between launches from the host of the measured stack, by shape."""
 
     short: float
@@ -68,7 +68,7 @@ class GemmFit:
     tile_seconds: float
     """Time of prologue and epilogue per tile."""
     wave: float
-    """1: a partial last wave takes as long as a full one; 0: tiles run without waves."""
+    """Weight of whole waves. 1: a partial last wave takes as long as a full one; 0: no waves."""
     memory_share: float
     write_factor: float
     """Time per byte written, divided by time per byte read."""
@@ -84,16 +84,16 @@ class GemmFit:
     """Approximate size up to which operands stay in L2 between calls; 0: they never do."""
     cache_gain: float = 1.0
     """Rate of L2 divided by the rate of memory."""
-    cast: Cast | None = None
-    floors: HostFloors | None = None
+    cast: CastFit | None = None
+    floors: HostLaunchFloors | None = None
 
-    def device_only(self) -> GemmFit:
+    def without_gaps_and_casts(self) -> GemmFit:
         """Return the GEMM fit without host launch gaps and without the casts of A.
 
-        The result gives the GPU time of the multiplication only. Some measured stacks launched each
-        GEMM from the host without a CUDA graph, and cast A before each call. Training and serving
-        steps launch GEMMs and cast A in other ways.
+        The result gives the GPU time of the multiplication only.
         """
+        # Some measured stacks launched each GEMM from the host without a CUDA graph, and cast A
+        # before each call. Training and serving steps launch GEMMs and cast A in other ways.
         return replace(self, cast=None, floors=None)
 
 
@@ -107,11 +107,11 @@ def gemm_seconds(fit: GemmFit, m: float, n: float, k: float) -> float:
     # Long kernels lose the boost clock: the slow-down grows with their duration up to
     # ``sustained``.
     busy *= 1.0 + fit.sustained * busy / (busy + SUSTAINED_SECONDS)
-    seconds = fit.launch_seconds + overlap(busy, _memory_seconds(fit, m, n, k), fit.norm)
+    seconds = fit.launch_seconds + overlapped_seconds(busy, _memory_seconds(fit, m, n, k), fit.norm)
     if fit.cast is not None:
         seconds += _cast_seconds(fit, fit.cast, m, k)
     if fit.floors is not None:
-        seconds = overlap(seconds, _launch_gap_seconds(fit.floors, m, n, k), 8.0)
+        seconds = overlapped_seconds(seconds, _launch_gap_seconds(fit.floors, m, n, k), 8.0)
     return seconds
 
 
@@ -146,21 +146,21 @@ def _memory_seconds(fit: GemmFit, m: float, n: float, k: float) -> float:
     return seconds * (resident / fit.cache_gain + 1.0 - resident)
 
 
-def _cast_seconds(fit: GemmFit, cast: Cast, m: float, k: float) -> float:
+def _cast_seconds(fit: GemmFit, cast: CastFit, m: float, k: float) -> float:
     """Return the time in seconds of the kernel that quantises A[m, k] before a GEMM."""
     rounds = max(1.0, m / (CAST_ROWS_PER_SM * fit.sms))
     traffic = cast.traffic_bytes * m * k / (fit.bytes_per_second * fit.memory_share)
     return cast.launch_seconds + rounds * (cast.row_seconds + cast.element_seconds * k) + traffic
 
 
-def _launch_gap_seconds(floors: HostFloors, m: float, n: float, k: float) -> float:
+def _launch_gap_seconds(floors: HostLaunchFloors, m: float, n: float, k: float) -> float:
     """Return the shortest time in seconds between two launches of this GEMM from the host."""
     if n < NARROW or k < NARROW:
         return floors.narrow
     return floors.short if m <= SHORT_ROWS else floors.regular
 
 
-def overlap(first: float, second: float, norm: float) -> float:
+def overlapped_seconds(first: float, second: float, norm: float) -> float:
     """Return the time in seconds of two activities that overlap imperfectly.
 
     The formula is (first^norm + second^norm)^(1/norm): the sum at norm 1, about the maximum at norm

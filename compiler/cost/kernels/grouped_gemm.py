@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import ceil, exp
 from typing import NamedTuple
 
-from parc.compiler.cost.kernels.gemm import overlap
+from parc.compiler.cost.kernels.gemm import overlapped_seconds
 
 TILE_EDGE = 128
 """Rows and columns of an output tile."""
@@ -37,7 +37,8 @@ class ExpertShape(NamedTuple):
     tp: float = 1.0
     ep: float = 1.0
     imbalance: float = 0.0
-    """Rows of the fullest rank, divided by the mean; 0: as in the measurements that were fitted."""
+    """Rows of the fullest rank, divided by the mean over ranks; 0 means the value of the fitted
+    measurements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +57,9 @@ class GroupedFit:
     launch_seconds: float
     """Launch time of all kernels of the layer."""
     row_factor: float
-    """Passes over the rows of this rank's experts, in addition to the GEMMs."""
+    """Number of times that the rows of this rank's experts are moved, in addition to the GEMMs."""
     token_factor: float
-    """Passes over all tokens for routing, permutation and quantising."""
+    """Number of times that all tokens are moved for routing, permutation and quantising."""
     norm: float
     skew: float
     """Exponent s: the measured rank has ep^s times the rows of an even distribution."""
@@ -83,16 +84,16 @@ def grouped_gemm_seconds(fit: GroupedFit, shape: ExpertShape) -> float:
     reading = used * 3.0 * hidden * inter * fit.operand_bytes / rate
     passes = fit.row_factor * rows * (hidden + inter) + fit.token_factor * tokens * hidden
     moving = passes * ACTIVATION_BYTES / rate
-    return fit.launch_seconds + overlap(busy, reading, fit.norm) + moving
+    return fit.launch_seconds + overlapped_seconds(busy, reading, fit.norm) + moving
 
 
 def _wave_seconds(fit: GroupedFit, tiles: float, depth: float, part: float) -> float:
     """Return the compute time in seconds of one grouped GEMM with inner dimension ``depth``.
 
-    ``tiles`` is the size of its output in units of full tiles. ``part`` (0 to 1) is the height of
-    the tiles in use, as a fraction of a full tile. Experts with few rows use lower tiles, which
-    need proportionally less time per tile.
+    ``tiles`` is the size of the output in units of full tiles. ``part`` (0 to 1) is the height of
+    the tiles in use, as a fraction of a full tile.
     """
+    # Experts with few rows use lower tiles, which need proportionally less time per tile.
     waves = tiles / (fit.sms * part)
     # A mean of the exact and the rounded-up number of waves, weighted by ``wave``.
     waves = max(1.0, waves) * (1.0 - fit.wave) + ceil(waves) * fit.wave

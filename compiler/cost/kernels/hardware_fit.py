@@ -1,4 +1,4 @@
-"""Kernel and collective fits of one GPU type, from catalog data of it or of a similar GPU."""
+"""Kernel and collective fits of a GPU type, from the catalog entry of this or a similar GPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from parc.compiler.cost.kernels.attention import DecodeFit, PrefillFit
 from parc.compiler.cost.kernels.collective_time import OPERATIONS, CollectiveFit, Operation
-from parc.compiler.cost.kernels.gemm import Cast, GemmFit, HostFloors
+from parc.compiler.cost.kernels.gemm import CastFit, GemmFit, HostLaunchFloors
 from parc.compiler.cost.kernels.grouped_gemm import GroupedFit
 from parc.compiler.ir import Gpu
 
@@ -30,9 +30,9 @@ NEAREST = {
     "nvfp4": ("nvfp4", "fp8", "bf16"),
     "mxfp4": ("nvfp4", "fp8", "bf16"),
 }
-"""Measured precisions that are used for a precision, best first."""
+"""Precision of a job -> measured precisions whose fits can be used for it, best first."""
 PEAKS = {"fp8_block": "fp8", "bf16": "bf16", "fp8": "fp8", "nvfp4": "nvfp4"}
-"""Data-sheet peak that belongs to a measured precision."""
+"""Measured precision -> precision of its peak in the data sheet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,8 @@ class KernelFit:
 
     gpu: str
     fitted: bool
-    """True if the GPU type has measurements; otherwise all constants are scaled by data sheet."""
+    """True if the constants are fitted to measurements of this GPU type; otherwise they are those
+    of another GPU type, scaled by the data sheets."""
     assumed: tuple[str, ...]
     """Members of SECTIONS that are based on measurements of another GPU type."""
     gemms: Mapping[str, GemmFit]
@@ -50,18 +51,18 @@ class KernelFit:
     grouped: Mapping[str, GroupedFit]
     collectives: Mapping[Operation, CollectiveFit]
 
-    def gemm(self, precision: str) -> GemmFit:
-        """Return the GEMM fit for ``precision``, or for the best substitute.
+    def gemm_fit(self, precision: str) -> GemmFit:
+        """Return the GEMM fit for ``precision``, or for the best measured substitute.
 
         ``NEAREST`` lists the substitutes of each precision; bf16 is always measured.
         """
         return _fit_or_substitute(self.gemms, precision)
 
-    def experts(self, precision: str) -> GroupedFit:
-        """Return the grouped-GEMM fit for ``precision``, or for the best substitute.
+    def grouped_gemm_fit(self, precision: str) -> GroupedFit:
+        """Return the grouped-GEMM fit for ``precision``, or for the best measured substitute.
 
-        If fp8 was measured both with per-tensor and with block scales, the faster of the two fits
-        is returned, because on some GPUs one of them ran without tuning.
+        If fp8 was measured with per-tensor scales and with block scales, the faster of the two fits
+        is returned, because on some GPUs one of the two kernels was not tuned.
         """
         # Per-tensor and block-scaled fp8 kernels read the same bytes per weight.
         fit = _fit_or_substitute(self.grouped, precision)
@@ -71,12 +72,12 @@ class KernelFit:
         return max(fit, other, key=lambda each: each.peak_share)
 
 
-def kernel_fit(gpu: Gpu, read: ReadEntry, kernels_like: str) -> KernelFit:
+def build_kernel_fit(gpu: Gpu, read: ReadEntry, kernels_like: str) -> KernelFit:
     """Return the kernel and collective fits of ``gpu``.
 
-    A fit consists of efficiency shares, which are applied to the data-sheet numbers of this GPU.
-    Sections that the catalog entry of the GPU lacks are read from the entry that its key ``like``
-    names. For a GPU without an entry, all sections are read from the entry ``kernels_like``.
+    The fits scale the data-sheet numbers of the GPU by efficiency factors from the kernel catalog.
+    If the catalog entry of the GPU lacks a section, the section is read from the entry named by its
+    key ``like``. If the GPU has no entry, all sections are read from the entry ``kernels_like``.
     """
     try:
         own = read(gpu.catalog_name)
@@ -102,7 +103,7 @@ def kernel_fit(gpu: Gpu, read: ReadEntry, kernels_like: str) -> KernelFit:
 
 
 def _fill_missing_sections(entry: KernelEntry, read: ReadEntry) -> KernelEntry:
-    """Return ``entry`` with missing sections copied from the entry that its key ``like`` names."""
+    """Return ``entry`` with missing sections copied from the entry named by its key ``like``."""
     if "like" not in entry:
         return entry
     return {**_fill_missing_sections(read(entry["like"]), read), **entry}
@@ -122,9 +123,9 @@ def _flops_per_second(gpu: Gpu, precision: str) -> float | None:
 def _fits_by_precision(
     gpu: Gpu, core: dict[str, Any], entry: KernelEntry, section: tuple[str, type[FitType]]
 ) -> dict[str, FitType]:
-    """Return the fits of one catalog section for each precision in the GPU's data sheet.
+    """Return the fits of one catalog section by precision, if the GPU supports the precision.
 
-    ``section`` is the section's name and the type of its fits.
+    ``section`` is (name of the section, type of its fits).
     """
     name, fit_type = section
     found = {}
@@ -137,8 +138,8 @@ def _fits_by_precision(
         terms = {**core, **fit["terms"], "operand_bytes": OPERAND_BYTES[precision]}
         terms["flops_per_second"] = flops_per_second or core["flops_per_second"]
         terms["peak_share"] *= entry.get("peak_share_factor", 1.0)
-        terms |= {"cast": Cast(**fit["cast"])} if "cast" in fit else {}
-        terms |= {"floors": HostFloors(**fit["floors"])} if "floors" in fit else {}
+        terms |= {"cast": CastFit(**fit["cast"])} if "cast" in fit else {}
+        terms |= {"floors": HostLaunchFloors(**fit["floors"])} if "floors" in fit else {}
         found[precision] = fit_type(**terms)
     return found
 

@@ -23,7 +23,7 @@ result, and one product reads the output of dropout."""
 HEAD_ALIGNMENT = 8
 """16-bit elements to which tensor cores require operands to be aligned (cuBLAS documentation)."""
 MISALIGNED_HEAD = 4
-"""Approximate slow-down of a product without that alignment; assumed."""
+"""Approximate slow-down of a product whose head dimension is not aligned; assumed."""
 WEIGHT_ALIGNMENT = 64
 """16-bit elements, 128 bytes, to which rows of a weight should be aligned (NVIDIA, Matrix
 Multiplication Background User's Guide, on A100; Anthony et al. 2024, arXiv:2401.14489)."""
@@ -43,7 +43,7 @@ class ForwardBackward:
     backward: float
 
 
-def attention_gemms(model: Model, layout: Layout, tokens: float) -> list[GemmShape]:
+def attention_gemm_shapes(model: Model, layout: Layout, tokens: float) -> list[GemmShape]:
     """Return the (m, n, k) shapes of one layer's attention projections on one rank, forward.
 
     ``tokens`` is the number of tokens that the rank processes.
@@ -72,7 +72,7 @@ def attention_gemms(model: Model, layout: Layout, tokens: float) -> list[GemmSha
     return shapes
 
 
-def mlp_gemms(model: Model, layout: Layout, tokens: float, width: float) -> list[GemmShape]:
+def mlp_gemm_shapes(model: Model, layout: Layout, tokens: float, width: float) -> list[GemmShape]:
     """Return the (m, n, k) shapes of an MLP of inner width ``width`` on one rank, forward.
 
     Gate and up projection are one GEMM; ``tokens`` is the number of tokens that the rank processes.
@@ -82,7 +82,7 @@ def mlp_gemms(model: Model, layout: Layout, tokens: float, width: float) -> list
     return [(tokens, columns, model.hidden), (tokens, model.hidden, inner)]
 
 
-def gemm_forward_backward(fit: GemmFit, shapes: list[GemmShape]) -> ForwardBackward:
+def gemm_forward_backward_seconds(fit: GemmFit, shapes: list[GemmShape]) -> ForwardBackward:
     """Return the forward and backward times in seconds of GEMMs with these (m, n, k) shapes.
 
     The backward pass computes the gradients of input and weight.
@@ -96,20 +96,21 @@ def gemm_forward_backward(fit: GemmFit, shapes: list[GemmShape]) -> ForwardBackw
     return ForwardBackward(forward, backward)
 
 
-def unfused_core_seconds(
+def unfused_attention_core_seconds(
     kernels: KernelFit, model: Model, layout: Layout, sequence: int
 ) -> ForwardBackward:
     """Return the forward and backward times in seconds of an attention core without fused kernel.
 
     The times are for one layer and micro-batch. Code older than FlashAttention computes attention
-    this way and writes the scores to memory. The forward pass has two batched products over the
-    full square of scores (the masked half is not skipped), then scaling, mask, softmax and dropout.
-    The backward pass has four products and the traffic of the gradients.
+    this way and writes the scores to memory.
     """
+    # The forward pass has two batched products over the full square of scores (the masked half is
+    # not skipped), then scaling, mask, softmax and dropout. The backward pass has four products and
+    # the traffic of the gradients.
     attention = model.attention
     heads = layout.micro_batch * attention.heads / layout.tp / layout.cp
     scores = heads * sequence * sequence
-    fit = kernels.gemm("bf16").device_only()
+    fit = kernels.gemm_fit("bf16").without_gaps_and_casts()
     rows = heads * sequence
     product = gemm_seconds(fit, rows, sequence, attention.head_dim)
     # The score product and the value product have the same FLOPs; the slower one is taken for both.
@@ -123,7 +124,9 @@ def unfused_core_seconds(
     )
 
 
-def fused_core_seconds(kernels: KernelFit, model: Model, layout: Layout, sequence: int) -> float:
+def fused_attention_core_seconds(
+    kernels: KernelFit, model: Model, layout: Layout, sequence: int
+) -> float:
     """Return the forward time in seconds of one layer's fused attention core for one micro-batch.
 
     The work of a whole sequence is divided evenly over cp ranks. With sliding windows the result is
@@ -150,13 +153,13 @@ def fused_core_seconds(kernels: KernelFit, model: Model, layout: Layout, sequenc
     return share * windowed_seconds(0.0) + (1 - share) * windowed_seconds(float(attention.window))
 
 
-def expert_gemms(model: Model, layout: Layout, tokens: float) -> list[GemmShape]:
-    """Return the (m, n, k) shapes of one layer's routed experts on one rank, forward.
+def expert_gemm_shapes(model: Model, layout: Layout, tokens: float) -> list[GemmShape]:
+    """Return the (m, n, k) shapes of the forward GEMMs of one layer's routed experts on one rank.
 
-    The rows of all experts of the rank form one GEMM. Routing is assumed to be balanced: each rank
-    of the expert group contributes tokens / tp, so that a rank processes top-k times that number.
-    The rows of each expert are padded to whole tiles.
+    The rows of all experts of the rank count as one GEMM. Routing is assumed to be balanced.
     """
+    # Each rank of the expert group contributes tokens / tp, so that a rank processes top-k times
+    # that number.
     experts = model.experts
     assert experts is not None
     local = experts.count / layout.ep
@@ -171,11 +174,12 @@ def expert_gemms(model: Model, layout: Layout, tokens: float) -> list[GemmShape]
 def element_wise_bytes(model: Model, layout: Layout, kind: LayerKind, tokens: float) -> float:
     """Return the bytes that the element-wise kernels of one layer move in the forward pass.
 
-    The mixer and the MLP each have a norm (a read and a write) and a residual addition (two reads
-    and a write). Further terms are the rotation of queries and keys, the activation function (which
-    reads 2 f elements if gated, else f, and writes f, for MLP width f), and a gate on the attention
-    output (two reads and a write). ``Recurrence.streamed_bytes`` has the bytes of recurrent mixers.
+    Recurrent mixers are not included; ``Recurrence.streamed_bytes`` has their bytes.
     """
+    # The mixer and the MLP each have a norm (a read and a write) and a residual addition (two reads
+    # and a write). Further terms are the rotation of queries and keys, the activation function
+    # (which reads 2 f elements if gated, else f, and writes f, for MLP width f), and a gate on the
+    # attention output (two reads and a write).
     t = layout.tp
     attention, experts = model.attention, model.experts
     # Norm and residual move 5 elements of 2 bytes per part; sequence parallelism splits them over

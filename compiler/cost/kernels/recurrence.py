@@ -1,10 +1,10 @@
 """FLOPs and bytes per token of recurrent layers: Gated DeltaNet and Mamba-2.
 
-Both process chunks of tokens: products inside a chunk are matrix work, and each chunk passes a
-state to the next (Yang et al. 2024, arXiv:2412.06464, section 3; Dao and Gu 2024, arXiv:2405.21060,
-section 6). There are many small kernels, so that matrix work and memory traffic add up instead of
-overlapping. Tensor parallelism divides the heads. Context parallelism also divides heads and gives
-a rank all tokens for its heads, which is the same amount of work.
+Both types of layers process chunks of tokens: a chunk needs matrix products, and passes a state to
+the next chunk (Yang et al. 2024, arXiv:2412.06464, section 3; Dao and Gu 2024, arXiv:2405.21060,
+section 6). There are many small kernels, so that the times of matrix products and memory traffic
+add up. Tensor parallelism divides the heads. Context parallelism also divides heads and gives a
+rank all tokens for its heads, which is the same amount of work.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ MAMBA_CHUNK = 128
 MATRIX_SHARE = 0.35
 """Share of the 16-bit matrix peak that products of 64 to 256 rows inside a chunk reach; assumed."""
 MAMBA_PASSES = 56
-"""Passes of a channel of a Mamba layer through memory at full rate in the forward pass. Fitted to
-12 published runs of Nemotron-H and Nemotron 3 Nano on five GPU types. It covers everything that
-Megatron-Core does in the layer: scans, transposes, norm and gate in fp32."""
+"""Number of times that each channel of a Mamba layer moves through memory in the forward pass.
+Fitted to 12 published runs of Nemotron-H and Nemotron 3 Nano on five GPU types. The number covers
+all that Megatron-Core does in the layer: scans, transposes, norm and gate in fp32."""
 BACKWARD_FACTOR = 2.5
 """Backward time divided by forward time. Assumed, because each product has two in the backward pass
 and states are recomputed."""
@@ -32,7 +32,7 @@ and states are recomputed."""
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """Widths, FLOPs and bytes of one layer per token, over all heads."""
+    """Widths, FLOPs and bytes of one recurrent layer, per token and over all heads."""
 
     projected: int
     """Width of the input projection."""
@@ -48,7 +48,7 @@ class Recurrence:
     """Bytes saved for the backward pass, without the input of the layer."""
 
 
-def recurrence(model: Model, kind: LayerKind) -> Recurrence | None:
+def recurrence_of_layer(model: Model, kind: LayerKind) -> Recurrence | None:
     """Return the widths, FLOPs and bytes per token of the recurrent mixer of a layer.
 
     The result is None if the mixer of layers of type ``kind`` is not recurrent.
@@ -64,7 +64,7 @@ def scan_seconds(kernels: KernelFit, part: Recurrence, tokens: float) -> Forward
 
     ``tokens`` is the number of tokens, multiplied by the fraction of the heads that the rank has.
     """
-    fit = kernels.gemm("bf16")
+    fit = kernels.gemm_fit("bf16")
     # Added and not overlapped: the many small kernels run one after the other.
     seconds = part.flops / (MATRIX_SHARE * fit.flops_per_second)
     seconds += part.scanned_bytes / (STREAM_SHARE * fit.bytes_per_second)
@@ -74,13 +74,13 @@ def scan_seconds(kernels: KernelFit, part: Recurrence, tokens: float) -> Forward
 def _gated_delta_net(linear: LinearAttention) -> Recurrence:
     """Return the widths, FLOPs and bytes per token of a Gated DeltaNet mixer.
 
-    The implementation is that of flash-linear-attention. The matrix products inside a chunk of
-    tokens are: the scores of keys and of queries; W = T K and U = T V; scores times values (K:
-    keys, V: values, T: the inverse of a triangular matrix). The products with the state S are W S,
-    Q S and K' U (Q: queries). Queries and keys are repeated for the value heads that share them.
-    The backward pass needs these saved tensors: the projection, the convolved and normed inputs, T,
-    decay and step size per head, and the outputs before and after the norm.
+    The counts are those of the kernels in flash-linear-attention.
     """
+    # K: keys, V: values, Q: queries, T: the inverse of a triangular matrix, S: the state. Products
+    # inside a chunk: the scores of keys and of queries, W = T K, U = T V, scores times values.
+    # Products with the state: W S, Q S, K' U. Queries and keys are repeated for the value heads
+    # that share them. Saved for the backward pass: the projection, the convolved and normed inputs,
+    # T, decay and step size per head, the outputs before and after the norm.
     heads, keys, values = linear.value_heads, linear.key_dim, linear.value_dim
     wide, chunk = heads * keys, LINEAR_CHUNK
     state = heads * keys * values

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parc.compiler.cost.kernels.recurrence import recurrence
+from parc.compiler.cost.kernels.recurrence import recurrence_of_layer
 from parc.compiler.ir import LayerKind, Layout, Model, ProgramMemory
 
 
@@ -26,14 +26,14 @@ class LayerActivations:
     residual: float
     """Inputs of the norms, that is the residual stream, and dropout masks."""
     core_attn: float
-    """Softmax statistics of the fused core, or the attention matrix of an unfused one."""
+    """Softmax statistics of a fused attention core, or attention matrix of an unfused core."""
     attention: float
-    """Inputs and outputs of the projections, or latents and output of latent attention. Includes
-    the output of the norm if it is fused with the projection."""
+    """Inputs and outputs of the projections, or latents and output of latent attention; also the
+    output of the norm if it is fused with the projection."""
     mla_up_proj: float
     """Outputs of the up-projections of latent attention."""
     mlp: float
-    """Dense MLP; its input only if the norm is fused with the MLP."""
+    """Dense MLP; includes the input of the MLP only if the norm is fused with the MLP."""
     moe_act: float
     """Outputs of the experts' activation function."""
     moe: float
@@ -61,8 +61,8 @@ class LayerActivations:
             + self.shared_experts
         )
 
-    def saved_by(self, modules: tuple[str, ...]) -> float:
-        """Return the bytes that need not be stored if ``modules`` are recomputed.
+    def bytes_of_modules(self, modules: tuple[str, ...]) -> float:
+        """Return the activation bytes of ``modules``, which are not stored if they are recomputed.
 
         ``moe`` includes ``moe_act`` and ``shared_experts``.
         """
@@ -83,14 +83,16 @@ def layer_activations(
 ) -> LayerActivations:
     """Return the activation bytes of one layer of type ``kind`` on one rank, by module.
 
-    ``batch`` is (tokens, sequence length), both after division by cp.
+    ``batch`` is (tokens, sequence length), both divided by cp.
     """
     t, tokens = layout.tp, batch[0]
     elements = tokens * model.hidden / (t if layout.sequence_parallel else 1)
     inputs = elements if program.gathers_again else tokens * model.hidden
     mixer, up_projection = _mixer_bytes(model, kind, layout, tokens, program)
     parts = _feed_forward_bytes(model, kind, layout, tokens, program)
-    core = _core_bytes(model, layout, batch, program) if kind.mixer == "attention" else 0.0
+    core = (
+        _attention_core_bytes(model, layout, batch, program) if kind.mixer == "attention" else 0.0
+    )
     # A norm's output is the input that the following linear layer saves.
     norm = program.saved_bytes * program.input_copies * inputs
     # A norm that is fused with a projection counts to the module of the projection.
@@ -121,14 +123,14 @@ def layer_activations(
 def _saved_product_bytes(
     model: Model, layout: Layout, kind: LayerKind, tokens: float, program: ProgramMemory
 ) -> float:
-    """Return the bytes that selective recompute by operator saves in one layer.
+    """Return the bytes of product outputs that selective recompute by operator saves in one layer.
 
-    They are the outputs of the attention core and of every second matrix product. torchtitan
-    numbers the products of a layer in this order: query, key, value (or one fused product), output,
-    gate, up, down. It saves the outputs of those with odd numbers
-    (distributed/activation_checkpoint.py). The output of the last product is not divided by tp,
-    because each rank has a full-size partial sum.
+    torchtitan saves the outputs of every second matrix product
+    (distributed/activation_checkpoint.py).
     """
+    # torchtitan numbers the products of a layer in this order: query, key, value (or one fused
+    # product), output, gate, up, down, and saves the outputs of those with odd numbers. The output
+    # of the last product is not divided by tp, because each rank has a full-size partial sum.
     attention, experts = model.attention, model.experts
     # With fewer key-value heads than ranks, every rank computes a whole head.
     keys = max(attention.kv_heads, layout.tp) * (2 if program.fused_projection else 1)
@@ -140,14 +142,14 @@ def _saved_product_bytes(
     return 2 * tokens * (heads * attention.head_dim / layout.tp + width + last)
 
 
-def _core_bytes(
+def _attention_core_bytes(
     model: Model, layout: Layout, batch: tuple[float, int], program: ProgramMemory
 ) -> float:
-    """Return the bytes that the attention core saves.
+    """Return the bytes that the attention core of one layer saves.
 
-    A fused core saves fp32 softmax statistics. An unfused core saves the attention matrix of 2 a
-    s^2 b / t bytes, with dropout 5 a s^2 b / t (a heads, sequence length s, micro-batch b,
-    tensor-parallel size t).
+    A fused core saves fp32 softmax statistics. An unfused core saves the attention matrix: 2 a s^2
+    b / t bytes, or 5 a s^2 b / t with dropout, for a heads, sequence length s, micro-batch size b
+    and tensor-parallel size t.
     """
     tokens, length = batch
     heads = model.attention.heads / layout.tp
@@ -159,10 +161,9 @@ def _core_bytes(
 def _attention_bytes(
     model: Model, t: int, tokens: float, program: ProgramMemory
 ) -> tuple[float, float]:
-    """Return the activation bytes that attention saves in one layer, as two numbers.
+    """Return the activation bytes of attention, as (projections and output, latent up-projections).
 
-    They are the bytes of projections and attention output, and the bytes of the outputs of latent
-    up-projections. ``t`` is the tensor-parallel size.
+    ``t`` is the tensor-parallel size.
     """
     attention = model.attention
     latent = attention.latent
@@ -188,15 +189,13 @@ def _attention_bytes(
 def _mixer_bytes(
     model: Model, kind: LayerKind, layout: Layout, tokens: float, program: ProgramMemory
 ) -> tuple[float, float]:
-    """Return the activation bytes that the token mixer of a layer saves, as two numbers.
+    """Return the activation bytes of a layer's token mixer, attention or a recurrence.
 
-    They are the bytes of projections and mixer output, and the bytes of the outputs of latent
-    up-projections. The mixer is attention or a recurrence; both divide their heads by the
-    tensor-parallel size.
+    The result is (projections and mixer output, outputs of latent up-projections).
     """
     if kind.mixer == "attention":
         return _attention_bytes(model, layout.tp, tokens, program)
-    part = recurrence(model, kind)
+    part = recurrence_of_layer(model, kind)
     if part is None:
         return 0.0, 0.0
     copy = program.saved_bytes if program.saved_bytes < 2 else 0.0
@@ -210,9 +209,9 @@ FeedForwardBytes = tuple[float, float, float, float, float]
 def _feed_forward_bytes(
     model: Model, kind: LayerKind, layout: Layout, tokens: float, program: ProgramMemory
 ) -> FeedForwardBytes:
-    """Return the activation bytes of a layer's MLP or experts, as ``FeedForwardBytes`` lists them.
+    """Return the activation bytes of a layer's MLP or experts, ordered as ``FeedForwardBytes``.
 
-    They are zero if the layer has neither.
+    All are zero if the layer has neither.
     """
     if kind.routed:
         return _routed_expert_bytes(model, layout, tokens, program)
@@ -239,10 +238,10 @@ def _routed_expert_bytes(
 ) -> FeedForwardBytes:
     """Return the activation bytes of routed and shared experts, ordered as ``FeedForwardBytes``.
 
-    Routing is assumed to be balanced. Each rank of an expert group contributes its own tokens, so
-    that ep does not reduce the bytes. Router weights are applied inside the experts, so that expert
-    outputs are not saved.
+    Routing is assumed to be balanced.
     """
+    # Each rank of an expert group contributes its own tokens, so that ep does not reduce the bytes.
+    # Router weights are applied inside the experts, so that expert outputs are not saved.
     experts = model.experts
     assert experts is not None
     inputs = 2 if model.ffn.gated else 1
@@ -262,17 +261,18 @@ def _routed_expert_bytes(
 
 
 def routing_bytes(count: int) -> int:
-    """Return the bytes per token that routing to ``count`` experts keeps for the backward pass.
+    """Return the bytes per token that routing to ``count`` experts saves for the backward pass.
 
-    They do not include activations of the experts. They are logits and weights in fp32, a routing
-    map of one byte per expert, and 2 x count + 1 row numbers of 4 bytes for the fused permutation
-    (Megatron-LM, moe/token_dispatcher.py; TransformerEngine, permutation.py). All except the logits
-    match Megatron's functional-test records to the byte.
+    Activations of the experts are not included.
     """
+    # Logits and weights in fp32, a routing map of one byte per expert, and 2 x count + 1 row
+    # numbers of 4 bytes for the fused permutation (Megatron-LM, moe/token_dispatcher.py;
+    # TransformerEngine, permutation.py). All except the logits match Megatron's functional-test
+    # records to the byte.
     return 4 * count + 4 * count + count + 4 * (2 * count + 1)
 
 
-def kept_bytes(layer: LayerActivations, layout: Layout, layers: int) -> float:
+def saved_activation_bytes(layer: LayerActivations, layout: Layout, layers: int) -> float:
     """Return the activation bytes that ``layers`` layers of a rank save per micro-batch.
 
     Full recompute saves the input of every block of layers (method ``uniform``), or recomputes the
@@ -284,7 +284,7 @@ def kept_bytes(layer: LayerActivations, layout: Layout, layers: int) -> float:
     if recompute.modules == OPERATORS:
         return layers * layer.operators
     if recompute.granularity == "selective":
-        return layers * (layer.total - layer.saved_by(recompute.modules))
+        return layers * (layer.total - layer.bytes_of_modules(recompute.modules))
     if recompute.granularity == "none":
         return layers * layer.total
     if recompute.method == "block":
@@ -295,17 +295,14 @@ def kept_bytes(layer: LayerActivations, layout: Layout, layers: int) -> float:
 
 
 def backward_working_bytes(layer: LayerActivations, layout: Layout) -> float:
-    """Return the temporary bytes of one layer's backward pass.
-
-    They are the recomputed activations and the gradients (``transient``).
-    """
+    """Return the bytes of recomputed activations and gradients in one layer's backward pass."""
     recompute = layout.recompute
     again = 0.0
     if recompute.modules == OPERATORS:
         # Every second product is saved, so that about half of the layer is recomputed.
         again = layer.total / 2
     elif recompute.granularity == "selective":
-        again = layer.saved_by(recompute.modules)
+        again = layer.bytes_of_modules(recompute.modules)
     elif recompute.granularity == "full":
         depth = (recompute.layers or 1) if recompute.method == "uniform" else 1
         # A block of ``depth`` layers is recomputed at once, so that all its activations exist

@@ -7,13 +7,13 @@ from dataclasses import replace
 from parc.compiler.cost.memory.activations import (
     LayerActivations,
     backward_working_bytes,
-    kept_bytes,
     layer_activations,
+    saved_activation_bytes,
 )
 from parc.compiler.cost.memory.workspaces import (
-    head_buffer_bytes,
     library_workspace_bytes,
-    placeholder_bytes,
+    output_projection_buffer_bytes,
+    placeholder_gradient_bytes,
     residual_stream_bytes,
     stage_buffer_bytes,
 )
@@ -38,20 +38,21 @@ def program_memory(pricing: Pricing, zero_stage: int) -> ProgramMemory:
         """Build the memory model of the framework's program; the caller caches the result."""
         return pricing.framework.program_memory(pricing.problem).for_zero_stage(zero_stage)
 
-    return pricing.memo(("program", not zero_stage), build_program_memory)
+    return pricing.cached(("program", not zero_stage), build_program_memory)
 
 
-def static_bytes(
+def weight_gradient_optimizer_bytes(
     pricing: Pricing, layout: Layout, load: StageContents, program: ProgramMemory
 ) -> tuple[float, float, float]:
     """Return the bytes of (weights, gradients, optimizer state) on one rank of a stage.
 
-    In bf16, Megatron needs 18 bytes per parameter without the distributed optimizer. With it, a
-    dense parameter needs 6 + 12/(dp cp) bytes and an expert parameter 6 + 12/edp, with edp the
-    data-parallel size of the experts (Megatron-LM docs, dist_optimizer.md). The divisors count only
-    ranks that share one copy of the optimizer state: with hybrid sharding or several optimizer
-    instances, dp_shard replaces dp.
+    In bf16, Megatron needs 18 bytes per parameter without the distributed optimizer. With the
+    distributed optimizer, a dense parameter needs 6 + 12/(dp cp) bytes and an expert parameter 6 +
+    12/edp, where edp is the data-parallel size of the experts (Megatron-LM docs,
+    dist_optimizer.md).
     """
+    # Only ranks over which one copy of the optimizer state is sharded divide the bytes: with hybrid
+    # sharding or several optimizer instances, dp_shard replaces dp.
     dense, expert = pricing.stage_parameters(layout, load)
     shards = layout.dp_shard * layout.cp
     expert_shards = max(layout.edp // layout.dp_replicate, 1)
@@ -68,10 +69,7 @@ def static_bytes(
 def layer_activation_terms(
     pricing: Pricing, layout: Layout, kind: LayerKind, program: ProgramMemory
 ) -> LayerActivations:
-    """Return the activation bytes of one layer, by module.
-
-    They are computed once per mesh and micro-batch size.
-    """
+    """Return the activation bytes of one layer of type ``kind``, by module; cached."""
 
     def compute_layer_activations() -> LayerActivations:
         """Compute the activation bytes of one layer by module; the caller caches the result."""
@@ -81,9 +79,9 @@ def layer_activation_terms(
         keys = gathered_key_value_bytes(pricing, layout) if kind.mixer == "attention" else 0.0
         return replace(layer, core_attn=layer.core_attn + keys) if keys else layer
 
-    lane = (layout.tp, layout.cp, layout.cp_comm, layout.etp)
-    mesh = (*lane, layout.sequence_parallel, layout.micro_batch)
-    return pricing.memo(("layer", kind, mesh, program.name), compute_layer_activations)
+    parallel = (layout.tp, layout.cp, layout.cp_comm, layout.etp)
+    mesh = (*parallel, layout.sequence_parallel, layout.micro_batch)
+    return pricing.cached(("layer", kind, mesh, program.name), compute_layer_activations)
 
 
 def _layers_bytes(
@@ -91,7 +89,8 @@ def _layers_bytes(
 ) -> tuple[float, float]:
     """Return (bytes saved per micro-batch, working set of one layer) for layers of one type.
 
-    ``layers`` is (layer type, number of layers).
+    ``layers`` is (layer type, number of layers). The working set is the temporary memory of the
+    layer's backward pass.
     """
 
     def compute_layers_bytes() -> tuple[float, float]:
@@ -100,12 +99,14 @@ def _layers_bytes(
         The caller caches both.
         """
         layer = layer_activation_terms(pricing, layout, layers[0], program)
-        return kept_bytes(layer, layout, layers[1]), backward_working_bytes(layer, layout)
+        return saved_activation_bytes(layer, layout, layers[1]), backward_working_bytes(
+            layer, layout
+        )
 
-    lane = (layout.tp, layout.cp, layout.cp_comm, layout.etp)
-    mesh = (*lane, layout.sequence_parallel, layout.micro_batch)
+    parallel = (layout.tp, layout.cp, layout.cp_comm, layout.etp)
+    mesh = (*parallel, layout.sequence_parallel, layout.micro_batch)
     key = ("layers", layers, mesh, layout.vpp, layout.recompute, program.name)
-    return pricing.memo(key, compute_layers_bytes)
+    return pricing.cached(key, compute_layers_bytes)
 
 
 def activation_bytes(
@@ -126,7 +127,7 @@ def micro_batch_activation_bytes(
 ) -> tuple[float, float]:
     """Return (bytes that one micro-batch saves on a stage, working set of the largest layer)."""
     kept = working = 0.0
-    for layers in load.by_kind(pricing.problem.model).items():
+    for layers in load.layers_by_kind(pricing.problem.model).items():
         own, one = _layers_bytes(pricing, layout, layers, program)
         kept += own
         working = max(working, one)
@@ -141,11 +142,12 @@ def logits_bytes(
 ) -> float:
     """Return the bytes of logits, loss and inputs of the output projection for one micro-batch.
 
-    They are 6TV/t + 4Th/t for T tokens, vocabulary V, hidden size h and tensor-parallel size t. A
-    multi-token-prediction layer adds its softmax and inputs: 4TV/t + 4Th/t. If every rank gathers
-    the logits of the whole vocabulary, the loss needs memory for all of them, and the rank's own
-    logits remain in 16 bit.
+    For Megatron they are 6TV/t + 4Th/t with T tokens, vocabulary V, hidden size h and
+    tensor-parallel size t. A multi-token-prediction layer adds its softmax and inputs: 4TV/t +
+    4Th/t.
     """
+    # If every rank gathers the logits of the whole vocabulary, the loss needs memory for all of
+    # them, and the rank's own logits remain in 16 bit.
     if not load.loss:
         return 0.0
     problem = pricing.problem
@@ -160,20 +162,21 @@ def logits_bytes(
     return tokens * (logit / program.loss_parts * vocab / layout.tp + inputs / shared)
 
 
-def gathered_bytes(
+def gathered_weight_bytes(
     pricing: Pricing, layout: Layout, load: StageContents, program: ProgramMemory
 ) -> float:
     """Return the bytes of gathered weights on one rank under ZeRO-3; 0 at other ZeRO stages.
 
-    They are the largest of three sums: the current and the prefetched layer; one layer and the
-    output projection; the layers that are kept for reuse.
+    The result is the largest of three sums: current and prefetched layer; one layer and the output
+    projection; the layers that stay gathered for reuse.
     """
     split = layout.dp_shard * layout.cp > 1 or layout.offload.parameters != "none"
     if layout.zero_stage < 3 or not split:
         return 0.0
-    if layout.pp > 1 and program.state.gathered:  # all are gathered, and counted as weights
+    # With a pipeline, some programs keep all weights gathered; these count as weights.
+    if layout.pp > 1 and program.state.gathered:
         return 0.0
-    kinds = load.by_kind(pricing.problem.model)
+    kinds = load.layers_by_kind(pricing.problem.model)
     largest = max((sum(pricing.layer_parameters(kind, layout)) for kind in kinds), default=0.0)
     table = pricing.framework.padded_vocab(pricing.problem, layout.tp)
     model, unit = pricing.problem.model, program.unit_bytes
@@ -186,13 +189,14 @@ def gathered_bytes(
     return max(unit * program.gathered_units * largest, unit * largest + head, unit * live)
 
 
-def cast_bytes(
+def low_precision_copy_bytes(
     pricing: Pricing, layout: Layout, load: StageContents, program: ProgramMemory
 ) -> float:
-    """Return the bytes of low-precision copies of a stage's linear weights.
+    """Return the bytes of low-precision copies of the weights of a stage's linear layers.
 
-    The embedding has no copy. The output projection has one only if ``casts_head`` of the program
-    is set. Under ZeRO-3 a layer is quantised when it is gathered, so that no copy stays.
+    The embedding has no copy. The output projection has a copy only if ``casts_head`` of the
+    program is set. Under ZeRO-3 the result is 0, because weights are quantised when they are
+    gathered.
     """
     if not program.state.cast or layout.zero_stage >= 3:
         return 0.0
@@ -217,24 +221,25 @@ def _static_terms(
     def compute_static_terms() -> StaticBytes:
         """Compute the bytes that do not depend on the micro-batch size, for the caller's cache."""
         return (
-            *static_bytes(pricing, layout, load, program),
-            cast_bytes(pricing, layout, load, program),
-            gathered_bytes(pricing, layout, load, program),
-            placeholder_bytes(pricing, layout, load, program),
+            *weight_gradient_optimizer_bytes(pricing, layout, load, program),
+            low_precision_copy_bytes(pricing, layout, load, program),
+            gathered_weight_bytes(pricing, layout, load, program),
+            placeholder_gradient_bytes(pricing, layout, load, program),
         )
 
-    return pricing.memo(("static", mesh, shards, load, program.name), compute_static_terms)
+    return pricing.cached(("static", mesh, shards, load, program.name), compute_static_terms)
 
 
 def _dynamic_terms(
     pricing: Pricing, layout: Layout, load: StageContents, stage: int, program: ProgramMemory
 ) -> tuple[float, float]:
-    """Return the bytes of (activations, logits) at the peak of the step.
+    """Return the bytes of (activations, logits) at the memory peak of the step.
 
-    Logits and the working set of a layer peak at different times, because the backward pass of the
-    loss precedes that of all layers. The optimizer step, which runs after activations and logits
-    are freed, can be a third peak.
+    If the optimizer step needs more memory than both, the difference is added to the activations.
     """
+    # Logits and the working set of a layer peak at different times, because the backward pass of
+    # the loss precedes that of all layers. The optimizer step runs after activations and logits are
+    # freed.
     kept, working = activation_bytes(pricing, layout, load, stage, program)
     logits = logits_bytes(pricing, layout, load, program) if load.loss else 0.0
     step = optimizer_step_bytes(pricing, layout, load, program)
@@ -279,7 +284,7 @@ def stage_memory(
         pricing, layout, load, program
     )
     workspace = library_workspace_bytes(pricing, program) + stage_buffer_bytes(pricing, layout)
-    workspace += kept + load.loss * head_buffer_bytes(pricing, layout, program)
+    workspace += kept + load.loss * output_projection_buffer_bytes(pricing, layout, program)
     activations, logits = _dynamic_terms(pricing, layout, load, stage, program)
     communicators, context = communicator_and_context_bytes(pricing, layout)
     return StageMemory(
@@ -302,7 +307,7 @@ def peak_stage(pricing: Pricing, layout: Layout) -> StageMemory:
     """Return the memory of the pipeline stage with the highest peak; on a tie, of the first one."""
     stages = [
         stage_memory(pricing, layout, each.load, each.first)
-        for each in pricing.classes(layout.split)
+        for each in pricing.equal_stage_groups(layout.split)
     ]
     return max(stages, key=lambda stage: stage.total_bytes)
 
@@ -310,14 +315,14 @@ def peak_stage(pricing: Pricing, layout: Layout) -> StageMemory:
 def peak_bytes(pricing: Pricing, layout: Layout) -> float:
     """Return the memory peak in bytes of the pipeline stage with the highest peak.
 
-    The search calls this function for each candidate, because it is faster than ``peak_stage``.
+    The search uses this function, because it is faster than ``peak_stage``.
     """
     program = program_memory(pricing, layout.zero_stage)
     most = 0.0
-    for each in pricing.classes(layout.split):
+    for each in pricing.equal_stage_groups(layout.split):
         dynamic = sum(_dynamic_terms(pricing, layout, each.load, each.first, program))
         static = sum(_static_terms(pricing, layout, each.load, program))
-        static += each.load.loss * head_buffer_bytes(pricing, layout, program)
+        static += each.load.loss * output_projection_buffer_bytes(pricing, layout, program)
         most = max(most, static + (1 + program.fragmentation) * dynamic)
     # Terms that are equal on all stages are added after the maximum, once per layout.
     stage_buffers = stage_buffer_bytes(pricing, layout)
@@ -329,7 +334,7 @@ def peak_bytes(pricing: Pricing, layout: Layout) -> float:
     )
 
 
-def all_stages(pricing: Pricing, layout: Layout) -> tuple[StageMemory, ...]:
+def memory_of_all_stages(pricing: Pricing, layout: Layout) -> tuple[StageMemory, ...]:
     """Return the memory of one rank of every pipeline stage."""
     model, split = pricing.problem.model, layout.split
     return tuple(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.compiler.cost.kernels.recurrence import recurrence
+from parc.compiler.cost.kernels.recurrence import recurrence_of_layer
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.setup.stages import StageContents
 from parc.compiler.ir import LayerKind, Layout, Model, ProgramMemory
@@ -18,7 +18,7 @@ def residual_stream_bytes(pricing: Pricing, layout: Layout) -> float:
     return 2 * tokens * problem.model.hidden / (layout.tp if layout.sequence_parallel else 1)
 
 
-def stage_buffers(pp: int, vpp: int) -> int:
+def count_stage_buffers(pp: int, vpp: int) -> int:
     """Return how many residual streams of one micro-batch stay allocated between pipeline sends.
 
     They are the input and the output gradient of each of the ``vpp`` virtual stages. Megatron's
@@ -30,40 +30,40 @@ def stage_buffers(pp: int, vpp: int) -> int:
 
 def stage_buffer_bytes(pricing: Pricing, layout: Layout) -> float:
     """Return the bytes of the residual streams that stay allocated between pipeline sends."""
-    return stage_buffers(layout.pp, layout.vpp) * residual_stream_bytes(pricing, layout)
+    return count_stage_buffers(layout.pp, layout.vpp) * residual_stream_bytes(pricing, layout)
 
 
 def library_workspace_bytes(pricing: Pricing, program: ProgramMemory) -> float:
-    """Return the bytes of the workspaces of matrix libraries.
-
-    Routed experts run in additional streams, which need workspaces too.
-    """
+    """Return the bytes of the workspaces of matrix libraries, including those of routed experts."""
     # TransformerEngine runs grouped GEMMs in several streams with one workspace each.
     grouped = program.grouped_workspace_bytes if pricing.problem.model.experts is not None else 0.0
     return program.workspace_bytes + grouped
 
 
-def head_buffer_bytes(pricing: Pricing, layout: Layout, program: ProgramMemory) -> float:
+def output_projection_buffer_bytes(
+    pricing: Pricing, layout: Layout, program: ProgramMemory
+) -> float:
     """Return the bytes of the gathered input of the output projection under sequence parallelism.
 
-    Megatron gathers it into a buffer that it keeps (tensor_parallel/layers.py,
-    get_global_memory_buffer): 2 T h for T tokens and hidden size h. The result is 0 for programs
-    without this buffer.
+    Megatron keeps this buffer of 2 T h bytes for T tokens and hidden size h
+    (tensor_parallel/layers.py, get_global_memory_buffer). The result is 0 for programs without this
+    buffer.
     """
     if not (program.keeps_head_input and layout.sequence_parallel):
         return 0.0
     return residual_stream_bytes(pricing, layout) * layout.tp
 
 
-def placeholder_bytes(
+def placeholder_gradient_bytes(
     pricing: Pricing, layout: Layout, load: StageContents, program: ProgramMemory
 ) -> float:
     """Return the bytes of placeholder gradients, one for each distinct shape of a weight.
 
-    Autograd requires a gradient tensor for a weight even if the GEMM has already added the gradient
-    to the accumulated one. TransformerEngine keeps one such tensor per distinct shape
-    (pytorch/module/base.py, get_dummy_wgrad), as does Megatron's output projection.
+    TransformerEngine keeps them (pytorch/module/base.py, get_dummy_wgrad), as does Megatron's
+    output projection.
     """
+    # Autograd requires a gradient tensor for a weight even if the GEMM has already added the
+    # gradient to the accumulated gradient.
     if not program.placeholder_bytes:
         return 0.0
     model = pricing.problem.model
@@ -84,7 +84,7 @@ def weight_shapes(model: Model, layout: Layout, load: StageContents, vocab: int)
     ``vocab`` is the vocabulary size with the framework's padding.
     """
     shapes: WeightShapes = set()
-    for kind in load.by_kind(model):
+    for kind in load.layers_by_kind(model):
         shapes |= _mixer_weight_shapes(model, kind, layout.tp)
         if kind.routed:
             shapes |= _expert_weight_shapes(model, layout)
@@ -119,7 +119,7 @@ def _mixer_weight_shapes(model: Model, kind: LayerKind, tp: int) -> WeightShapes
     """Return the weight shapes of the token mixer of a layer on one of ``tp`` ranks."""
     if kind.mixer == "attention":
         return _attention_weight_shapes(model, tp)
-    part = recurrence(model, kind)
+    part = recurrence_of_layer(model, kind)
     if part is None:
         return set()
     return {(part.projected // tp, model.hidden), (model.hidden, part.inner // tp)}

@@ -1,22 +1,17 @@
-"""Action tables of the pipeline schedules.
+"""Action tables of the pipeline schedules: the order of forwards and backwards on every rank.
 
-GPipe, 1F1B and interleaved 1F1B.
+Sources of GPipe, 1F1B and interleaved 1F1B: GPipe, arXiv:1811.06965, section 2.3; Narayanan et al.
+2021 (arXiv:2104.04473), section 2.2. The order with groups of micro-batches is that of
+Megatron-Core (pipeline_parallel/schedules.py, get_schedule_table and get_pp_rank_microbatches).
 
-Sources: GPipe, arXiv:1811.06965, section 2.3; 1F1B and interleaving, Narayanan et al. 2021
-(arXiv:2104.04473), section 2.2. The order with groups of micro-batches is that of Megatron-Core
-(pipeline_parallel/schedules.py, get_schedule_table and get_pp_rank_microbatches).
+Source of the zero-bubble schedules, which split the backward pass in two: Qi et al. 2024
+(arXiv:2401.10241), sections 2 and 6. The tables are those of torch.distributed.pipelining
+(InterleavedZeroBubble, ZBVZeroBubble).
 
-Zero-bubble schedules, which split the backward pass in two.
-
-Source: Qi et al. 2024, Zero Bubble Pipeline Parallelism (arXiv:2401.10241), sections 2 and 6; the
-tables are those of torch.distributed.pipelining (InterleavedZeroBubble, ZBVZeroBubble).
-
-DualPipe and DualPipeV, which overlap forwards with backwards.
-
-Sources: DeepSeek-V3 report (arXiv:2412.19437), section 3.2.1, and the program in
-github.com/deepseek-ai/DualPipe. The table of DualPipeV equals that of
-torch.distributed.pipelining. A rank of DualPipe runs the program of DualPipeV on half the ranks,
-with the second copy of the model in place of the second stage.
+Sources of DualPipe and DualPipeV, which overlap forwards with backwards: DeepSeek-V3 report
+(arXiv:2412.19437), section 3.2.1, and the program in github.com/deepseek-ai/DualPipe. The table of
+DualPipeV equals that of torch.distributed.pipelining. A rank of DualPipe runs the program of
+DualPipeV on half the ranks, with the second copy of the model in place of the second stage.
 """
 
 from __future__ import annotations
@@ -24,33 +19,33 @@ from __future__ import annotations
 from collections import deque
 from itertools import chain
 
-from parc.compiler.cost.schedules.formulas import interleaved_warmup
+from parc.compiler.cost.schedules.formulas import interleaved_warmup_forwards
 from parc.compiler.cost.schedules.table import (
     Action,
+    ActionTable,
     Computation,
-    Pair,
+    OverlappedPair,
     PipelineShape,
     RankActions,
-    Table,
     stage_ranks_in_loop,
     stage_ranks_in_v_form,
 )
 
 
-def gpipe(shape: PipelineShape) -> Table:
+def gpipe_table(shape: PipelineShape) -> ActionTable:
     """Return the action table of GPipe: all forwards, then all backwards in the same order."""
     batches = range(shape.micro_batches)
     rows = (
         tuple(Action(rank, "F", i) for i in batches) + tuple(Action(rank, "B", i) for i in batches)
         for rank in range(shape.ranks)
     )
-    return Table(tuple(rows), stage_ranks_in_loop(shape.ranks, 1), shape.ranks)
+    return ActionTable(tuple(rows), stage_ranks_in_loop(shape.ranks, 1), shape.ranks)
 
 
-def one_f_one_b(shape: PipelineShape) -> Table:
+def one_f_one_b_table(shape: PipelineShape) -> ActionTable:
     """Return the action table of 1F1B: warm-up forwards, then one forward and one backward in turn.
 
-    Rank r of p has p - 1 - r warm-up forwards.
+    Rank r of p ranks has p - 1 - r warm-up forwards.
     """
     rows = []
     for rank in range(shape.ranks):
@@ -58,10 +53,10 @@ def one_f_one_b(shape: PipelineShape) -> Table:
         forwards = [Action(rank, "F", i) for i in batches]
         backwards = [Action(rank, "B", i) for i in batches]
         rows.append(alternate_forward_backward(forwards, backwards, shape.ranks - 1 - rank))
-    return Table(tuple(rows), stage_ranks_in_loop(shape.ranks, 1), shape.ranks)
+    return ActionTable(tuple(rows), stage_ranks_in_loop(shape.ranks, 1), shape.ranks)
 
 
-def interleaved(shape: PipelineShape) -> Table:
+def interleaved_table(shape: PipelineShape) -> ActionTable:
     """Return the action table of interleaved 1F1B with ``shape.chunks`` chunks per rank.
 
     A group of ``shape.group_size`` micro-batches passes all chunks before the next group starts.
@@ -73,9 +68,11 @@ def interleaved(shape: PipelineShape) -> Table:
         forwards = [Action(chunk * p + rank, "F", i) for chunk, i in order]
         backwards = [Action(chunk * p + rank, "B", i) for chunk, i in back]
         rows.append(
-            alternate_forward_backward(forwards, backwards, interleaved_warmup(shape, rank))
+            alternate_forward_backward(
+                forwards, backwards, interleaved_warmup_forwards(shape, rank)
+            )
         )
-    return Table(tuple(rows), stage_ranks_in_loop(p, shape.chunks), p * shape.chunks)
+    return ActionTable(tuple(rows), stage_ranks_in_loop(p, shape.chunks), p * shape.chunks)
 
 
 def forward_order(shape: PipelineShape) -> list[tuple[int, int]]:
@@ -106,12 +103,12 @@ def alternate_forward_backward(
     return (*forwards[:warmup], *pairs, *backwards[steady:])
 
 
-def zb_h1(shape: PipelineShape) -> Table:
+def zb_h1_table(shape: PipelineShape) -> ActionTable:
     """Return the action table of schedule ZB-H1, also called ZB1P.
 
-    It needs the memory of 1F1B and fills the cool-down with weight gradients. Rank r of p has (v -
-    1) g + p - 1 - r warm-up forwards, with v chunks per rank and g micro-batches per group, and
-    delays its weight gradients by r steps.
+    ZB-H1 needs the memory of 1F1B and fills the cool-down with weight gradients. With p ranks, v
+    chunks per rank and g micro-batches per group, rank r has (v - 1) g + p - 1 - r warm-up forwards
+    and delays its weight gradients by r steps.
     """
     order, back = forward_order(shape), backward_order(shape)
     p = shape.ranks
@@ -124,17 +121,17 @@ def zb_h1(shape: PipelineShape) -> Table:
         warmup = min((shape.chunks - 1) * shape.group_size + p - 1 - rank, len(forwards))
         steady = _delay_weight_gradients(forwards[warmup:], inputs, weights, rank)
         rows.append((*forwards[:warmup], *steady))
-    return Table(tuple(rows), stage_ranks_in_loop(p, shape.chunks), p * shape.chunks)
+    return ActionTable(tuple(rows), stage_ranks_in_loop(p, shape.chunks), p * shape.chunks)
 
 
 def _delay_weight_gradients(
     forwards: list[Action], inputs: list[Action], weights: list[Action], delay: int
 ) -> RankActions:
-    """Return the actions after the warm-up, with delayed weight gradients.
+    """Return the actions of a rank after the warm-up, with delayed weight gradients.
 
-    Each step has a forward, an input gradient and a weight gradient; the weight gradient of a
-    micro-batch runs ``delay`` steps after its input gradient. Steps have no forward once the
-    forwards end; the remaining weight gradients follow the last step.
+    Each step has a forward (until the forwards end), an input gradient and a weight gradient. The
+    weight gradient of a micro-batch runs ``delay`` steps after its input gradient; the remaining
+    weight gradients follow the last step.
     """
     steps = []
     for k, gradient in enumerate(inputs):
@@ -145,19 +142,18 @@ def _delay_weight_gradients(
     return (*chain.from_iterable(steps), *remaining)
 
 
-def zb_v(shape: PipelineShape) -> Table:
+def zb_v_table(shape: PipelineShape) -> ActionTable:
     """Return the action table of ZB-V, which needs the memory of 1F1B.
 
     Each rank has two stages; a micro-batch passes down the ranks and back up. There is no bubble if
-    forward, input gradient and weight gradient take equally long. On p ranks the order is defined
-    for at least 2p - 1 micro-batches; for fewer, the actions of the missing micro-batches are
-    removed.
+    forward, input gradient and weight gradient take equally long. A step of fewer than 2p - 1
+    micro-batches on p ranks has the order of a step of 2p - 1, without the missing micro-batches.
     """
-    rows = (_zb_v_row(shape, rank) for rank in range(shape.ranks))
-    return Table(tuple(rows), stage_ranks_in_v_form(shape.ranks), 2 * shape.ranks)
+    rows = (_zb_v_actions_of_rank(shape, rank) for rank in range(shape.ranks))
+    return ActionTable(tuple(rows), stage_ranks_in_v_form(shape.ranks), 2 * shape.ranks)
 
 
-def _zb_v_row(shape: PipelineShape, rank: int) -> RankActions:
+def _zb_v_actions_of_rank(shape: PipelineShape, rank: int) -> RankActions:
     """Return the actions of one rank in ZB-V: warm-up, steady state and cool-down."""
     p = shape.ranks
     # torch's ZBVZeroBubble pads short steps in the same way and drops the actions afterwards.
@@ -185,7 +181,7 @@ def _zb_v_row(shape: PipelineShape, rank: int) -> RankActions:
 
 
 class _ActionList:
-    """Actions of one rank so far, with the next micro-batch per computation and stage."""
+    """Growing list of the actions of one rank, with the next micro-batch of each computation."""
 
     def __init__(self, first: int, second: int) -> None:
         """Create an empty list of the actions of two stages.
@@ -210,11 +206,11 @@ class _ActionList:
             self.count[word] += 1
 
 
-def dualpipe_v(shape: PipelineShape) -> Table:
+def dualpipe_v_table(shape: PipelineShape) -> ActionTable:
     """Return the action table of DualPipeV.
 
-    It requires at least twice as many micro-batches as ranks. Each rank has two stages; a
-    micro-batch passes down the ranks and back up.
+    Each rank has two stages; a micro-batch passes down the ranks and back up. There must be at
+    least twice as many micro-batches as ranks.
     """
     p = shape.ranks
     batches = range(shape.micro_batches)
@@ -222,10 +218,10 @@ def dualpipe_v(shape: PipelineShape) -> Table:
         _DualPipeRank(((rank, batches), (2 * p - 1 - rank, batches)), p - 1 - rank).actions(rank)
         for rank in range(p)
     )
-    return Table(tuple(rows), stage_ranks_in_v_form(p), 2 * p)
+    return ActionTable(tuple(rows), stage_ranks_in_v_form(p), 2 * p)
 
 
-def dualpipe(shape: PipelineShape) -> Table:
+def dualpipe_table(shape: PipelineShape) -> ActionTable:
     """Return the action table of DualPipe.
 
     With p ranks and m micro-batches, p and m must be even and m >= 2p. There are two copies of the
@@ -238,26 +234,26 @@ def dualpipe(shape: PipelineShape) -> Table:
     rows = []
     for rank in range(p):
         ends = ((rank, down), (2 * p - 1 - rank, up))
-        # Lane 0 of a rank is the direction whose micro-batches enter at the nearer end.
+        # Stage 0 of a rank has the direction whose micro-batches enter at the nearer end.
         near, far = ends if rank < p // 2 else (ends[1], ends[0])
         depth = min(rank, p - 1 - rank)
         rows.append(_DualPipeRank((near, far), p // 2 - 1 - depth).actions(depth))
-    return Table(tuple(rows), stage_ranks_in_v_form(p), p)
+    return ActionTable(tuple(rows), stage_ranks_in_v_form(p), p)
 
 
 class _DualPipeRank:
     """Actions of one rank in the eight steps of DualPipe's program."""
 
-    def __init__(self, lanes: tuple[tuple[int, range], tuple[int, range]], above: int) -> None:
+    def __init__(self, stages: tuple[tuple[int, range], tuple[int, range]], above: int) -> None:
         """Create an empty list of the actions of one rank.
 
-        ``lanes`` are the two stages of the rank, each with its micro-batches. ``above`` is the
+        ``stages`` has (stage, micro-batches) for the two stages of the rank. ``above`` is the
         distance in ranks from this rank to the rank at which the two directions of the pipeline
         meet.
         """
-        self.lanes = lanes
+        self.stages = stages
         self.above = above
-        self.items: list[Action | Pair] = []
+        self.items: list[Action | OverlappedPair] = []
         self.forwards = [0, 0]
         self.backwards = [0, 0]
         self.weights: deque[Action] = deque()
@@ -275,8 +271,8 @@ class _DualPipeRank:
     def _append_warm_up(self, depth: int) -> None:
         """Append the forwards of the warm-up and the first backwards.
 
-        The order is F0, then F0 F1, then I1 W1 F1: F is a forward, I an input gradient, W a weight
-        gradient, and the digit selects one of the two stages of the rank.
+        Each of the patterns F0, then F0 F1, then I1 W1 F1 is repeated. F is a forward, I an input
+        gradient, W a weight gradient; the digit selects one of the two stages of the rank.
         """
         for _ in range(2 * self.above):
             self.items.append(self._next_forward(0))
@@ -289,18 +285,18 @@ class _DualPipeRank:
     def _append_overlapped_pairs(self, depth: int) -> None:
         """Append overlapped pairs of a forward and a backward until the forwards end.
 
-        A forward of one stage of the rank overlaps with a backward of its other stage. The rank at
-        which the two directions of the pipeline meet runs its first forward and backward one after
-        the other: DualPipe's program does so to shorten the bubble (dualpipe.py, step 4).
+        A forward of one stage of the rank overlaps with a backward of its other stage.
         """
-        steady = len(self.lanes[0][1]) - 2 * (self.above + depth + 1) + depth + 1
+        # The rank at which the two directions of the pipeline meet runs its first forward and
+        # backward one after the other, to shorten the bubble (DualPipe, dualpipe.py, step 4).
+        steady = len(self.stages[0][1]) - 2 * (self.above + depth + 1) + depth + 1
         for k in range(steady):
-            together = Pair(self._next_forward(0), self._next_backward(1))
+            together = OverlappedPair(self._next_forward(0), self._next_backward(1))
             self.items += together if k == 0 and self.above == 0 else [together]
-            self.items.append(Pair(self._next_forward(1), self._next_backward(0)))
+            self.items.append(OverlappedPair(self._next_forward(1), self._next_backward(0)))
         for _ in range(self.above):
             self.items.append(self._next_backward(1))
-            self.items.append(Pair(self._next_forward(1), self._next_backward(0)))
+            self.items.append(OverlappedPair(self._next_forward(1), self._next_backward(0)))
 
     def _append_cool_down(self, depth: int) -> None:
         """Append the last backwards of both stages in turn, then the delayed weight gradients.
@@ -309,39 +305,39 @@ class _DualPipeRank:
         """
         split_from = depth + 1  # of the 2 (depth + 1) backwards, the second half is split
         for k in range(2 * (depth + 1)):
-            lane = 1 - k % 2
+            index = 1 - k % 2
             if k >= split_from:
-                self._append_split_backward(lane)
+                self._append_split_backward(index)
             else:
-                self.items.append(self._next_backward(lane))
+                self.items.append(self._next_backward(index))
         for _ in range(self.above):
             self.items.append(self.weights.popleft())
             self._append_split_backward(0)
         self.items += self.weights
 
-    def _next_forward(self, lane: int) -> Action:
-        """Return the next forward of the rank's stage number ``lane`` (0 or 1)."""
-        return self._next_action(lane, "F", self.forwards)
+    def _next_forward(self, index: int) -> Action:
+        """Return the next forward of the rank's stage number ``index`` (0 or 1)."""
+        return self._next_action(index, "F", self.forwards)
 
-    def _next_backward(self, lane: int) -> Action:
-        """Return the next full backward of the rank's stage number ``lane`` (0 or 1)."""
-        return self._next_action(lane, "B", self.backwards)
+    def _next_backward(self, index: int) -> Action:
+        """Return the next full backward of the rank's stage number ``index`` (0 or 1)."""
+        return self._next_action(index, "B", self.backwards)
 
-    def _append_split_backward(self, lane: int) -> None:
+    def _append_split_backward(self, index: int) -> None:
         """Append the next input gradient of a stage and queue its weight gradient for later.
 
-        ``lane`` is 0 or 1 for the first or the second stage of the rank.
+        ``index`` is 0 or 1 for the first or the second stage of the rank.
         """
-        gradient = self._next_action(lane, "I", self.backwards)
+        gradient = self._next_action(index, "I", self.backwards)
         self.items.append(gradient)
         self.weights.append(Action(gradient.stage, "W", gradient.micro_batch))
 
-    def _next_action(self, lane: int, computation: Computation, count: list[int]) -> Action:
-        """Return the next ``computation`` of the rank's stage number ``lane`` (0 or 1).
+    def _next_action(self, index: int, computation: Computation, count: list[int]) -> Action:
+        """Return the next ``computation`` of the rank's stage number ``index`` (0 or 1).
 
-        ``count`` has the number of micro-batches so far for each of the two stages; it is
-        increased.
+        ``count`` has the number of micro-batches so far of the two stages; that of this stage is
+        increased by one.
         """
-        stage, batches = self.lanes[lane]
-        count[lane] += 1
-        return Action(stage, computation, batches[count[lane] - 1])
+        stage, batches = self.stages[index]
+        count[index] += 1
+        return Action(stage, computation, batches[count[index] - 1])

@@ -1,6 +1,6 @@
-"""Bubble and memory of a pipeline schedule as the layout search estimates them.
+"""Estimates of the bubble and of the chunks in flight of a pipeline schedule, for the search.
 
-Both use the closed formulas of ``formulas.py``, which tests compare with the action tables.
+They use the closed formulas of ``formulas.py``, which tests compare with the action tables.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from parc.compiler.cost.schedules.action_tables import backward_order, forward_o
 from parc.compiler.cost.schedules.formulas import (
     EqualStages,
     chunks_in_flight,
-    interleaved_warmup,
+    interleaved_warmup_forwards,
 )
 from parc.compiler.cost.schedules.registry import SCHEDULES
 from parc.compiler.cost.schedules.simulation import StageSeconds
@@ -21,20 +21,20 @@ from parc.compiler.ir import Schedule
 FULL_BUBBLE: tuple[Schedule, ...] = ("gpipe", "1f1b", "interleaved")
 """Schedules whose bubble is (p - 1) forwards and backwards of a chunk."""
 MAX_GROUPS = 3
-"""Groups of micro-batches that are walked to find the peak in flight. More do not change it,
-because the steady state repeats; tests compare with longer steps."""
+"""Number of groups of micro-batches that are simulated to find the peak in flight. More groups have
+the same peak, because the steady state repeats; tests compare with longer steps."""
 
 
 @cache
 def bubble_relative_to_1f1b(schedule: Schedule, pp: int, repeated: bool) -> float:
-    """Return the idle time of a pipeline rank, in units of the idle time of a 1F1B rank.
+    """Return the idle time of a pipeline rank, divided by that of a rank under 1F1B.
 
-    A 1F1B rank is idle for (p - 1) forwards and backwards of a chunk on p ranks, so that the result
-    is 1 for GPipe, 1F1B and interleaving. Zero-bubble schedules fill part of the bubble with weight
-    gradients; forward, input gradient and weight gradient are assumed to take equally long. If
-    layers are recomputed (``repeated``), the input gradient also includes a forward. The result is
-    valid from 2 p micro-batches on; with fewer micro-batches zero-bubble schedules idle longer.
+    The result is 1 for GPipe, 1F1B and interleaving, and less for zero-bubble schedules. It is
+    valid for at least 2 ``pp`` micro-batches. ``repeated`` is True if layers are recomputed, so
+    that the input gradient includes a forward.
     """
+    # Zero-bubble schedules fill part of the bubble with weight gradients. Forward, input gradient
+    # and weight gradient are assumed to take equally long.
     if schedule in FULL_BUBBLE or pp == 1:
         return 1.0
     # Relative times suffice, because the result is a ratio.
@@ -47,10 +47,10 @@ def bubble_relative_to_1f1b(schedule: Schedule, pp: int, repeated: bool) -> floa
 
 
 def peak_chunks_in_flight(schedule: Schedule, stage: int, shape: PipelineShape) -> int:
-    """Return the largest number of chunks whose activations pipeline rank ``stage`` stores.
+    """Return the peak number of chunks whose activations pipeline rank ``stage`` stores.
 
     Zero-bubble schedules store a chunk until its weight gradient. For ZB-V the result is an upper
-    bound: in steps of few micro-batches the last ranks store fewer (``formulas.zb_v_in_flight``).
+    bound: in steps of few micro-batches the last ranks store fewer chunks.
     """
     if schedule in ("1f1b", "interleaved"):
         return chunks_in_flight(stage, shape.ranks, shape.chunks, shape.micro_batches)
@@ -66,8 +66,9 @@ def micro_batches_in_flight(
 ) -> float:
     """Return the peak number of micro-batches whose activations pipeline rank ``stage`` stores.
 
-    A chunk counts as its fraction of the rank's layers. ``chunks`` are the layers of each chunk if
-    they differ; only 1F1B and interleaving use it, other schedules count chunks as equal.
+    A micro-batch of one chunk counts as the chunk's fraction of the layers of the rank. ``chunks``
+    has the number of layers of each chunk, or is empty if all are equal; schedules other than 1F1B
+    and interleaving ignore ``chunks``.
     """
     if schedule in ("1f1b", "interleaved"):
         return interleaved_micro_batches_in_flight(
@@ -81,8 +82,8 @@ def interleaved_micro_batches_in_flight(
 ) -> float:
     """Return the peak number of micro-batches whose activations an interleaved 1F1B rank stores.
 
-    ``stage`` is the pipeline rank, ``vpp`` the number of chunks per rank (1: plain 1F1B),
-    ``chunks`` the layers of each chunk if they differ.
+    ``stage`` is the pipeline rank, ``vpp`` the number of chunks per rank (1: plain 1F1B).
+    ``chunks`` has the number of layers of each chunk, or is empty if all are equal.
     """
     if vpp == 1 or not sum(chunks):
         return chunks_in_flight(stage, pp, vpp, micro_batches) / vpp
@@ -93,16 +94,16 @@ def interleaved_micro_batches_in_flight(
 
 @lru_cache(maxsize=4096)
 def _peak_layers_in_flight(stage: int, pp: int, micro_batches: int, chunks: tuple[int, ...]) -> int:
-    """Return the largest number of layers whose activations a rank stores at the same time.
+    """Return the peak number of layers whose activations a rank stores at the same time.
 
-    If chunks differ, their order matters: the first chunks of a rank are stored longest, and a last
-    chunk that contains only the loss stores nothing. So the function follows the order of
-    Megatron's interleaved schedule.
+    The function follows the order of chunks in Megatron's interleaved schedule.
     """
+    # If chunks differ, their order matters: the first chunks of a rank are stored longest, and a
+    # last chunk that contains only the loss stores nothing.
     shape = PipelineShape(pp, micro_batches, len(chunks))
     forwards = [chunks[chunk] for chunk, _ in forward_order(shape)]
     backwards = [chunks[chunk] for chunk, _ in backward_order(shape)]
-    warmup = interleaved_warmup(shape, stage)
+    warmup = interleaved_warmup_forwards(shape, stage)
     stored = peak = sum(forwards[:warmup])
     for forward, backward in zip(forwards[warmup:], backwards, strict=False):
         peak = max(peak, stored + forward)

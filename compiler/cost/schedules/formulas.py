@@ -1,9 +1,8 @@
-"""Closed formulas of a pipeline: seconds of a step with equal stages, and chunks in flight.
+"""Closed formulas of pipeline schedules: seconds of a step with equal stages, chunks in flight.
 
-A formula for seconds equals the event simulation, or returns None if none is known for the sizes;
-callers then use the simulation. A chunk in flight is one micro-batch on one stage whose activations
-are stored. ``registry.py`` lists every schedule with its action table, and tests compare all
-formulas with that table.
+The seconds equal those of the event simulation. If no formula is known for the sizes, the result is
+None, and callers use the simulation. A chunk in flight is one micro-batch on one stage whose
+activations are stored. Tests compare all formulas with the action tables of ``registry.py``.
 
 Notation: p ranks, v chunks per rank, m micro-batches, g micro-batches per group, r the pipeline
 rank; F, I, W seconds of one stage (chunk), B = I + W, t = F + B; h seconds of a hop between ranks.
@@ -26,7 +25,8 @@ class EqualStages:
     stage: StageSeconds
     hop_seconds: float = 0.0
     overlap: float = 0.0
-    """As in ``StageCosts``; only DualPipe and DualPipeV overlap forwards with backwards."""
+    """Fraction of the shorter of an overlapped forward and backward that the longer one hides; only
+    DualPipe and DualPipeV overlap them."""
 
     @property
     def pair_seconds(self) -> float:
@@ -34,7 +34,7 @@ class EqualStages:
         stage = self.stage
         return stage.total - self.overlap * min(stage.forward, stage.backward)
 
-    def costs(self, depth: int) -> StageCosts:
+    def simulation_costs(self, depth: int) -> StageCosts:
         """Return the stage times as input of the simulation of a model with ``depth`` stages."""
         return StageCosts((self.stage,) * depth, self.hop_seconds, self.overlap)
 
@@ -43,9 +43,9 @@ def gpipe_seconds(shape: PipelineShape, stages: EqualStages) -> float:
     """Return the time in seconds of a GPipe step: (m + p - 1) t + 2 (p - 1) h.
 
     m: micro-batches; p: ranks; t: forward plus backward seconds of one micro-batch on one stage; h:
-    seconds of one hop between ranks. The bubble is (p - 1) t, GPipe (arXiv:1811.06965), section
-    2.3.
+    seconds of one hop between ranks.
     """
+    # The bubble is (p - 1) t: GPipe (arXiv:1811.06965), section 2.3.
     p, m = shape.ranks, shape.micro_batches
     return (m + p - 1) * stages.stage.total + 2 * (p - 1) * stages.hop_seconds
 
@@ -55,11 +55,10 @@ def one_f_one_b_seconds(shape: PipelineShape, stages: EqualStages) -> float:
 
     m: micro-batches; p: ranks; t: forward plus backward seconds of one micro-batch on one stage; h:
     seconds of one hop between ranks.
-
-    The bubble is (p - 1) t (arXiv:2104.04473, section 2.2). Hops are exposed because a rank has at
-    most p micro-batches in flight: every p micro-batches wait for one round trip over all ranks, so
-    that a micro-batch takes t + 2 h (p - 1) / p in the steady state.
     """
+    # The bubble is (p - 1) t (arXiv:2104.04473, section 2.2). Hops are exposed because a rank has
+    # at most p micro-batches in flight: every p micro-batches wait for one round trip over all
+    # ranks, so that a micro-batch takes t + 2 h (p - 1) / p in the steady state.
     p = shape.ranks
     n = shape.micro_batches + p - 1
     return n * stages.stage.total + 2 * stages.hop_seconds * (n - -(-n // p))
@@ -68,16 +67,15 @@ def one_f_one_b_seconds(shape: PipelineShape, stages: EqualStages) -> float:
 def interleaved_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
     """Return the time in seconds of an interleaved 1F1B step; None if no formula is known.
 
-    For m > p the formula is (m v + p - 1) t + 2 (p - 1) h + (v - 1) (max(0, p h - (g - p) F) +
-    max(0, p h - (l - p) B)); for m <= p it is (p v + m - 1) t + 2 (p v - 1) h. m: micro-batches; p:
-    ranks; v: chunks per rank; g: micro-batches per group; l: micro-batches in the last group; F, B:
-    forward and backward seconds of one chunk, t = F + B; h: seconds of one hop between ranks.
-
-    The bubble, (p - 1) t of a chunk, is that of 1F1B divided by v (arXiv:2104.04473, section 2.2).
-    Groups larger than p hide the hop from the last rank back to the first. No formula is known if a
-    hop takes longer than a chunk's forward or backward, because hops then determine the steady
-    state, or if a group has fewer than p micro-batches.
+    No formula is known if a hop takes longer than the forward or the backward of a chunk, or if a
+    group has fewer micro-batches than there are ranks.
     """
+    # For m > p: (m v + p - 1) t + 2 (p - 1) h + (v - 1) (max(0, p h - (g - p) F) + max(0, p h -
+    # (l - p) B)); for m <= p: (p v + m - 1) t + 2 (p v - 1) h. m: micro-batches; p: ranks; v:
+    # chunks per rank; g: micro-batches per group; l: micro-batches in the last group; F, B: forward
+    # and backward seconds of one chunk, t = F + B; h: seconds of one hop between ranks. The bubble,
+    # (p - 1) t of a chunk, is that of 1F1B divided by v (arXiv:2104.04473, section 2.2). Groups
+    # larger than p hide the hop from the last rank back to the first.
     p, m, v, stage = shape.ranks, shape.micro_batches, shape.chunks, stages.stage
     hop = stages.hop_seconds if p > 1 else 0.0
     # Longer hops determine the steady state, for which no formula is known.
@@ -97,15 +95,14 @@ def interleaved_seconds(shape: PipelineShape, stages: EqualStages) -> float | No
 def zb_h1_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
     """Return the time in seconds of a ZB-H1 step; None if no formula is known.
 
-    The formula is m v t plus the bubble. m: micro-batches; p: ranks; v: chunks per rank; F, I, W:
-    seconds of forward, input gradient and weight gradient of one chunk, t = F + I + W; k = min(m,
-    p). The bubble is max((p-1)(F+I) - (k-1) W, (p-1) F + (p-k) I, (p-k) F + (p-1) I); for m >= p
-    that is (p - 1) max(F + I - W, F, I).
-
-    The published bubble (p - 1)(F + I - W) (arXiv:2401.10241, section 2; DeepSeek's ZB1P) is exact
-    for W <= min(F, I) and too small for longer W. No formula is known if hops take time, or if v >
-    1 and the last group has fewer than p micro-batches.
+    No formula is known if hops between ranks take time, or if a rank has several chunks and the
+    last group has fewer micro-batches than there are ranks.
     """
+    # m v t plus the bubble max((p-1)(F+I) - (k-1) W, (p-1) F + (p-k) I, (p-k) F + (p-1) I); for
+    # m >= p the bubble is (p - 1) max(F + I - W, F, I). m: micro-batches; p: ranks; v: chunks per
+    # rank; F, I, W: seconds of forward, input gradient and weight gradient of one chunk,
+    # t = F + I + W; k = min(m, p). The published bubble (p - 1)(F + I - W) (arXiv:2401.10241,
+    # section 2; DeepSeek's ZB1P) is exact for W <= min(F, I) and too small for longer W.
     p, m, stage = shape.ranks, shape.micro_batches, stages.stage
     last = m % shape.group_size or shape.group_size
     if stages.hop_seconds or (shape.chunks > 1 and last < p):
@@ -122,17 +119,17 @@ def zb_h1_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
 
 
 def zb_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
-    """Return the time in seconds of a ZB-V step; None if hops take time or m < 2 p - 1.
+    """Return the time in seconds of a ZB-V step; None if no formula is known.
 
-    m: micro-batches; p: ranks; F, I, W: seconds of forward, input gradient and weight gradient of
-    one of the two stages of a rank, t = F + I + W. The result is 2 m t plus the longest of eight
-    paths through warm-up and cool-down, which were found by following the critical path of the
-    simulation. For F <= I >= W the bubble is (p - 1) max(I, 2 (I - W)).
-
-    The paper's zero bubble for F = I = W (arXiv:2401.10241, section 6) is counted from the first to
-    the last action of each rank; the step still takes (p - 1) F longer, because the last rank
-    starts that late.
+    No formula is known if hops between ranks take time, or for fewer than 2 p - 1 micro-batches on
+    p ranks.
     """
+    # 2 m t plus the longest of eight paths through warm-up and cool-down, which were found by
+    # following the critical path of the simulation. m: micro-batches; F, I, W: seconds of forward,
+    # input gradient and weight gradient of one of the two stages of a rank, t = F + I + W. For
+    # F <= I >= W the bubble is (p - 1) max(I, 2 (I - W)). The paper counts its zero bubble for
+    # F = I = W (arXiv:2401.10241, section 6) from the first to the last action of each rank; the
+    # step takes (p - 1) F longer, because the last rank starts that late.
     p, m, stage = shape.ranks, shape.micro_batches, stages.stage
     if stages.hop_seconds or m < 2 * p - 1:
         return None
@@ -153,17 +150,16 @@ def zb_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
 
 
 def dualpipe_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
-    """Return the time in seconds of a DualPipeV step; None if hops take time or m < 2 p.
+    """Return the time in seconds of a DualPipeV step; None if no formula is known.
 
-    m: micro-batches; p: ranks; F, I, W: seconds of forward, input gradient and weight gradient of
-    one stage, B = I + W; F&B: an overlapped forward and backward. The result is (2m-p-2) F&B + 2p F
-    + (p+2) I + 3W + (p-1) max(I, W) + max(p F, (p-1) I).
-
-    The published bubble (p - 1)(F&B + B - 3W) (DeepSeek-V3, arXiv:2412.19437, table 2, whose PP is
-    2p) is equal if F = I >= W and F&B = F + B. Otherwise it is too long or too short by a fraction
-    of |F - I| or W - I per rank. There is no formula with hop times, because every overlapped pair
-    waits for a hop.
+    No formula is known if hops between ranks take time, because every overlapped pair waits for a
+    hop, or for fewer than 2 p micro-batches on p ranks.
     """
+    # (2m-p-2) F&B + 2p F + (p+2) I + 3W + (p-1) max(I, W) + max(p F, (p-1) I). m: micro-batches;
+    # F, I, W: seconds of forward, input gradient and weight gradient of one stage, B = I + W; F&B:
+    # an overlapped forward and backward. The published bubble (p - 1)(F&B + B - 3W) (DeepSeek-V3,
+    # arXiv:2412.19437, table 2, whose PP is 2p) is equal if F = I >= W and F&B = F + B. Otherwise
+    # it differs by a fraction of |F - I| or W - I per rank.
     p, m, stage = shape.ranks, shape.micro_batches, stages.stage
     if stages.hop_seconds or m < 2 * p:
         return None
@@ -177,8 +173,8 @@ def dualpipe_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | Non
 def dualpipe_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
     """Return the time in seconds of a DualPipe step; None if ``dualpipe_v_seconds`` returns None.
 
-    The two ends of the pipeline mirror each other, so that the step takes as long as DualPipeV on
-    half the ranks with half the micro-batches.
+    A step takes as long as with DualPipeV on half the ranks with half the micro-batches, because
+    the two ends of the pipeline mirror each other.
     """
     return dualpipe_v_seconds(PipelineShape(shape.ranks // 2, shape.micro_batches // 2), stages)
 
@@ -187,63 +183,61 @@ def chunks_in_flight(stage: int, pp: int, vpp: int, micro_batches: int) -> int:
     """Return the peak number of chunks in flight of (interleaved) 1F1B on pipeline rank ``stage``.
 
     A chunk in flight is one micro-batch on one chunk whose activations are stored. With m
-    micro-batches, p ranks, v chunks per rank and rank r, 1F1B has min(m, p - r) and interleaved
-    1F1B has min(m v, 2 (p - 1 - r) + (v - 1) p + 1). Sizes are passed as integers because the
-    search calls this function often.
+    micro-batches, p ranks and v chunks per rank, rank r has min(m, p - r) of them under 1F1B and
+    min(m v, 2 (p - 1 - r) + (v - 1) p + 1) under interleaved 1F1B.
     """
+    # Sizes are passed as integers because the search calls this function often.
     if vpp == 1:
         return min(micro_batches, pp - stage)
     return min(micro_batches * vpp, 2 * (pp - 1 - stage) + (vpp - 1) * pp + 1)
 
 
-def gpipe_in_flight(shape: PipelineShape, rank: int) -> int:
+def gpipe_chunks_in_flight(shape: PipelineShape, rank: int) -> int:
     """Return the peak number of chunks in flight of GPipe: all micro-batches, on every rank."""
     return shape.micro_batches
 
 
-def one_f_one_b_in_flight(shape: PipelineShape, rank: int) -> int:
-    """Return the peak number of chunks in flight of 1F1B on ``rank``.
+def one_f_one_b_chunks_in_flight(shape: PipelineShape, rank: int) -> int:
+    """Return the peak number of chunks in flight of 1F1B on ``rank``: min(m, p - ``rank``).
 
-    It is the smaller of the number of micro-batches and the number of ranks from ``rank`` to the
-    last.
+    m: micro-batches; p: ranks.
     """
     return min(shape.micro_batches, shape.ranks - rank)
 
 
-def interleaved_warmup(shape: PipelineShape, rank: int) -> int:
-    """Return the number of forwards before the first backward of interleaved 1F1B on ``rank``.
+def interleaved_warmup_forwards(shape: PipelineShape, rank: int) -> int:
+    """Return the number of warm-up forwards of interleaved 1F1B on ``rank`` (r).
 
-    It is min(m v, 2 (p - 1 - r) + (v - 1) g) with m micro-batches, p ranks, v chunks per rank, g
-    micro-batches per group and rank r. The first forward of the steady state is not counted.
+    The number is min(m v, 2 (p - 1 - r) + (v - 1) g) for m micro-batches, p ranks, v chunks per
+    rank and g micro-batches per group. The first forward of the steady state is not counted.
     """
     warmup = 2 * (shape.ranks - 1 - rank) + (shape.chunks - 1) * shape.group_size
     return min(warmup, shape.micro_batches * shape.chunks)
 
 
-def interleaved_in_flight(shape: PipelineShape, rank: int) -> int:
+def interleaved_chunks_in_flight(shape: PipelineShape, rank: int) -> int:
     """Return the peak number of chunks in flight of interleaved 1F1B on ``rank``.
 
-    It is the number of warm-up forwards plus one: min(m v, 2 (p - 1 - r) + (v - 1) g + 1) with m
-    micro-batches, p ranks, v chunks per rank, g micro-batches per group and rank r.
+    The peak is the number of warm-up forwards plus one, but at most all chunks of the step.
     """
-    return min(interleaved_warmup(shape, rank) + 1, shape.micro_batches * shape.chunks)
+    return min(interleaved_warmup_forwards(shape, rank) + 1, shape.micro_batches * shape.chunks)
 
 
-def zb_h1_in_flight(shape: PipelineShape, rank: int) -> int:
-    """Return the peak number of chunks in flight of ZB-H1, the same on all ranks.
+def zb_h1_chunks_in_flight(shape: PipelineShape, rank: int) -> int:
+    """Return the peak number of chunks in flight of ZB-H1, which is the same on all ranks.
 
-    It is min(m v, p + (v - 1) g) with m micro-batches, p ranks, v chunks per rank and g
-    micro-batches per group. A chunk counts until its weight gradient has been computed. After its
-    input gradient a rank stores only part of its activations, so that bytes computed from this
-    number are an upper bound. If chunks counted only until the input gradient, the number would be
-    r lower on rank r.
+    The number is min(m v, p + (v - 1) g) for m micro-batches, p ranks, v chunks per rank and g
+    micro-batches per group. A chunk counts until its weight gradient has been computed.
     """
+    # After the input gradient a rank stores only part of the activations of a chunk, so that bytes
+    # computed from this number are an upper bound. If chunks counted only until the input gradient,
+    # the number would be r lower on rank r.
     return min(
         shape.micro_batches * shape.chunks, shape.ranks + (shape.chunks - 1) * shape.group_size
     )
 
 
-def zb_v_in_flight(shape: PipelineShape, rank: int) -> int:
+def zb_v_chunks_in_flight(shape: PipelineShape, rank: int) -> int:
     """Return the peak number of chunks in flight of ZB-V on ``rank``: min(2 m, 2 p, m + 1 + r).
 
     m: micro-batches; p: ranks; r: ``rank``. A chunk is half of a rank's layers, so that 2 p chunks
@@ -252,18 +246,18 @@ def zb_v_in_flight(shape: PipelineShape, rank: int) -> int:
     return min(2 * shape.micro_batches, 2 * shape.ranks, shape.micro_batches + 1 + rank)
 
 
-def dualpipe_v_in_flight(shape: PipelineShape, rank: int) -> int:
+def dualpipe_v_chunks_in_flight(shape: PipelineShape, rank: int) -> int:
     """Return the peak number of chunks in flight of DualPipeV: 2 p + 1 on each of p ranks.
 
-    It is one more than in ZB-V, because a forward that overlaps with a backward starts before that
-    backward has freed its activations.
+    The peak is one chunk higher than in ZB-V, because a forward starts while the backward that
+    overlaps with it still needs its own activations.
     """
     return 2 * shape.ranks + 1
 
 
-def dualpipe_in_flight(shape: PipelineShape, rank: int) -> int:
+def dualpipe_chunks_in_flight(shape: PipelineShape, rank: int) -> int:
     """Return the peak number of chunks in flight of DualPipe: p + 1 on each of p ranks.
 
-    Both directions together are counted. A rank also stores the parameters of two stages.
+    The chunks of both directions of the pipeline are counted.
     """
     return shape.ranks + 1

@@ -7,27 +7,28 @@ from dataclasses import dataclass
 
 from parc.compiler.cost.schedules import formulas
 from parc.compiler.cost.schedules.action_tables import (
-    dualpipe,
-    dualpipe_v,
-    gpipe,
-    interleaved,
-    one_f_one_b,
-    zb_h1,
-    zb_v,
+    dualpipe_table,
+    dualpipe_v_table,
+    gpipe_table,
+    interleaved_table,
+    one_f_one_b_table,
+    zb_h1_table,
+    zb_v_table,
 )
 from parc.compiler.cost.schedules.formulas import EqualStages
 from parc.compiler.cost.schedules.simulation import simulate
-from parc.compiler.cost.schedules.table import PipelineShape, Table
+from parc.compiler.cost.schedules.table import ActionTable, PipelineShape
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class PipelineSchedule:
     """Pipeline schedule: the order of forwards and backwards on each rank, and its formulas."""
 
     title: str
-    table: Callable[[PipelineShape], Table]
+    table: Callable[[PipelineShape], ActionTable]
     seconds: Callable[[PipelineShape, EqualStages], float | None]
-    """Closed formula of the seconds of a step; returns None if none is known for the sizes."""
+    """Closed formula of the seconds of a step; returns None if no formula is known for the
+    sizes."""
     in_flight: Callable[[PipelineShape, int], int]
     """Peak number of chunks in flight on a rank."""
     size_error: Callable[[PipelineShape], str]
@@ -46,10 +47,10 @@ class Schedule:
         if seconds is not None:
             return seconds
         table = self.table(shape)
-        return simulate(table, stages.costs(table.depth)).makespan_seconds
+        return simulate(table, stages.simulation_costs(table.depth)).makespan_seconds
 
 
-def _size_error(shape: PipelineShape) -> str:
+def _empty_pipeline_error(shape: PipelineShape) -> str:
     """Return an error text if there is no rank or no micro-batch, else an empty text."""
     return (
         ""
@@ -61,15 +62,16 @@ def _size_error(shape: PipelineShape) -> str:
 def _group_size_error(shape: PipelineShape) -> str:
     """Return an error text if a group has fewer micro-batches than there are ranks.
 
-    Source: Megatron-Core, forward_backward_pipelining_with_interleaving. A step with at most as
-    many micro-batches as ranks passes, because torch allows it although Megatron-Core does not.
+    A step with at most as many micro-batches as ranks is accepted.
     """
+    # Megatron-Core rejects small groups (forward_backward_pipelining_with_interleaving). It also
+    # rejects steps with few micro-batches, which torch allows.
     p, m = shape.ranks, shape.micro_batches
     if m > p and shape.group_size < p:
         return f"groups of {shape.group_size} micro-batches are smaller than {p} ranks"
     if m > p and 0 < m % shape.group_size < p:
         return f"the last group has {m % shape.group_size} micro-batches, fewer than {p} ranks"
-    return _size_error(shape)
+    return _empty_pipeline_error(shape)
 
 
 def _interleaved_size_error(shape: PipelineShape) -> str:
@@ -81,7 +83,7 @@ def _interleaved_size_error(shape: PipelineShape) -> str:
 
 def _zb_h1_size_error(shape: PipelineShape) -> str:
     """Return an error text if the sizes are invalid for ZB-H1, else an empty text."""
-    return _size_error(shape) if shape.chunks == 1 else _group_size_error(shape)
+    return _empty_pipeline_error(shape) if shape.chunks == 1 else _group_size_error(shape)
 
 
 def _dualpipe_v_size_error(shape: PipelineShape) -> str:
@@ -91,7 +93,7 @@ def _dualpipe_v_size_error(shape: PipelineShape) -> str:
 
 
 def _dualpipe_size_error(shape: PipelineShape) -> str:
-    """Return an error text if DualPipe.step would fail an assertion, else an empty text."""
+    """Return an error text if the sizes fail an assertion of DualPipe.step, else an empty text."""
     # DualPipe mirrors the two halves of the ranks, and each direction gets half of the
     # micro-batches.
     if shape.ranks % 2 or shape.micro_batches % 2:
@@ -100,45 +102,53 @@ def _dualpipe_size_error(shape: PipelineShape) -> str:
 
 
 SCHEDULES = {
-    "gpipe": Schedule(
-        "GPipe", gpipe, formulas.gpipe_seconds, formulas.gpipe_in_flight, _size_error
+    "gpipe": PipelineSchedule(
+        "GPipe",
+        gpipe_table,
+        formulas.gpipe_seconds,
+        formulas.gpipe_chunks_in_flight,
+        _empty_pipeline_error,
     ),
-    "1f1b": Schedule(
+    "1f1b": PipelineSchedule(
         "1F1B",
-        one_f_one_b,
+        one_f_one_b_table,
         formulas.one_f_one_b_seconds,
-        formulas.one_f_one_b_in_flight,
-        _size_error,
+        formulas.one_f_one_b_chunks_in_flight,
+        _empty_pipeline_error,
     ),
-    "interleaved": Schedule(
+    "interleaved": PipelineSchedule(
         "interleaved 1F1B",
-        interleaved,
+        interleaved_table,
         formulas.interleaved_seconds,
-        formulas.interleaved_in_flight,
+        formulas.interleaved_chunks_in_flight,
         _interleaved_size_error,
     ),
-    "zb-h1": Schedule(
+    "zb-h1": PipelineSchedule(
         "zero bubble H1 (ZB1P)",
-        zb_h1,
+        zb_h1_table,
         formulas.zb_h1_seconds,
-        formulas.zb_h1_in_flight,
+        formulas.zb_h1_chunks_in_flight,
         _zb_h1_size_error,
     ),
-    "zb-v": Schedule(
-        "zero bubble V", zb_v, formulas.zb_v_seconds, formulas.zb_v_in_flight, _size_error
+    "zb-v": PipelineSchedule(
+        "zero bubble V",
+        zb_v_table,
+        formulas.zb_v_seconds,
+        formulas.zb_v_chunks_in_flight,
+        _empty_pipeline_error,
     ),
-    "dualpipe": Schedule(
+    "dualpipe": PipelineSchedule(
         "DualPipe",
-        dualpipe,
+        dualpipe_table,
         formulas.dualpipe_seconds,
-        formulas.dualpipe_in_flight,
+        formulas.dualpipe_chunks_in_flight,
         _dualpipe_size_error,
     ),
-    "dualpipe-v": Schedule(
+    "dualpipe-v": PipelineSchedule(
         "DualPipeV",
-        dualpipe_v,
+        dualpipe_v_table,
         formulas.dualpipe_v_seconds,
-        formulas.dualpipe_v_in_flight,
+        formulas.dualpipe_v_chunks_in_flight,
         _dualpipe_v_size_error,
     ),
 }

@@ -10,11 +10,11 @@ from collections import deque
 from dataclasses import dataclass
 from math import inf
 
-from parc.compiler.cost.schedules.table import Computation, Pair, Table
+from parc.compiler.cost.schedules.table import ActionTable, Computation, OverlappedPair
 
 
-class Deadlock(ValueError):
-    """Ranks wait for each other, so that the action table cannot run to its end."""
+class DeadlockError(ValueError):
+    """Error: ranks wait for each other, so that the action table cannot run to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,10 @@ class StageCosts:
     hop_seconds: float = 0.0
     """Time to send an activation, or its gradient, from one rank to the next."""
     overlap: float = 0.0
-    """Share of the shorter half of a ``Pair`` that the longer one hides; 0: sum, 1: maximum."""
+    """Fraction of the shorter half of an ``OverlappedPair`` that the longer half hides; 0: the pair
+    takes the sum of both times, 1: the maximum."""
 
-    def pair_seconds(self, pair: Pair) -> float:
+    def pair_seconds(self, pair: OverlappedPair) -> float:
         """Return the time in seconds of a forward and a backward that overlap on one rank."""
         depth = len(self.stages)
         forward = self.stages[pair.forward.stage % depth].forward
@@ -64,7 +65,7 @@ class Timeline:
     """Start of each item of the table's rows."""
 
 
-def simulate(table: Table, costs: StageCosts) -> Timeline:
+def simulate(table: ActionTable, costs: StageCosts) -> Timeline:
     """Return the timeline of the step that ``table`` describes.
 
     Args:
@@ -72,7 +73,7 @@ def simulate(table: Table, costs: StageCosts) -> Timeline:
         costs: seconds of ``table.depth`` stages.
 
     Raises:
-        Deadlock: ranks wait for each other, or for an action that is not in the table.
+        DeadlockError: ranks wait for each other, or for an action that the table lacks.
     """
     run = _SimulationState(table, costs)
     # Only ranks whose awaited input has appeared are visited again, so that each action is tried
@@ -80,16 +81,16 @@ def simulate(table: Table, costs: StageCosts) -> Timeline:
     ready = deque(range(len(table.rows)))
     while ready:
         rank = ready.popleft()
-        run.advance(rank)
-        ready.extend(run.unblocked(rank))
+        run.run_until_blocked(rank)
+        ready.extend(run.unblock_neighbours(rank))
     if stuck := [r for r, row in enumerate(table.rows) if len(run.starts[r]) < len(row)]:
-        raise Deadlock(f"deadlock: ranks {stuck} wait for inputs that never arrive")
+        raise DeadlockError(f"deadlock: ranks {stuck} wait for inputs that never arrive")
     return Timeline(max(run.clocks), tuple(run.busy), tuple(map(tuple, run.starts)))
 
 
 @dataclass(frozen=True, slots=True)
 class _ComputationTimes:
-    """Inputs, hops, ends and seconds of one computation; lists by stage, then by micro-batch."""
+    """Times of one type of computation, in lists by stage and then by micro-batch."""
 
     inputs: list[list[float]]
     """Time at which the input leaves its stage; infinite until it has been computed."""
@@ -101,26 +102,26 @@ class _ComputationTimes:
 class _SimulationState:
     """State of a simulation: clock, busy seconds and starts of every rank."""
 
-    def __init__(self, table: Table, costs: StageCosts) -> None:
+    def __init__(self, table: ActionTable, costs: StageCosts) -> None:
         ranks = len(table.rows)
         self.table = table
         self.costs = costs
-        self.lanes = _times_by_computation(table, costs)
+        self.times = _times_by_computation(table, costs)
         self.clocks = [0.0] * ranks
         self.busy = [0.0] * ranks
         self.starts: list[list[float]] = [[] for _ in range(ranks)]
         self.neighbours = _communicating_ranks(table)
         self.waits: list[tuple[list[float], int] | None] = [None] * ranks
 
-    def advance(self, rank: int) -> None:
+    def run_until_blocked(self, rank: int) -> None:
         """Run the actions of ``rank`` until it has finished or an input is missing."""
         clock, busy, starts = self.clocks[rank], self.busy[rank], self.starts[rank]
-        lanes, row = self.lanes, self.table.rows[rank]
+        times, row = self.times, self.table.rows[rank]
         self.waits[rank] = None
         # Local variables instead of attributes for speed: the loop runs once per action.
         for index in range(len(starts), len(row)):
             item = row[index]
-            if isinstance(item, Pair):
+            if isinstance(item, OverlappedPair):
                 stop = self._start_pair(item, rank, clock)
                 if stop is None:
                     break
@@ -128,36 +129,38 @@ class _SimulationState:
             else:
                 # Inlined for speed: the simulation spends most of its time here.
                 stage, computation, micro_batch = item
-                lane = lanes[computation]
-                source = lane.inputs[stage]
-                start = source[micro_batch] + lane.hops[stage]
+                own = times[computation]
+                source = own.inputs[stage]
+                start = source[micro_batch] + own.hops[stage]
                 if start == inf:
                     self.waits[rank] = (source, micro_batch)
                     break
                 start = max(start, clock)
-                lane.ends[stage][micro_batch] = end = start + lane.seconds[stage]
+                own.ends[stage][micro_batch] = end = start + own.seconds[stage]
             starts.append(start)
             busy += end - start
             clock = end
         self.clocks[rank], self.busy[rank] = clock, busy
 
-    def _start_pair(self, pair: Pair, rank: int, clock: float) -> tuple[float, float] | None:
+    def _start_pair(
+        self, pair: OverlappedPair, rank: int, clock: float
+    ) -> tuple[float, float] | None:
         """Return the (start, end) time of ``pair``; None if an input of either half is missing."""
         start = clock
         for action in pair:
-            lane = self.lanes[action.computation]
-            source = lane.inputs[action.stage]
-            start = max(start, source[action.micro_batch] + lane.hops[action.stage])
+            own = self.times[action.computation]
+            source = own.inputs[action.stage]
+            start = max(start, source[action.micro_batch] + own.hops[action.stage])
             if start == inf:
                 self.waits[rank] = (source, action.micro_batch)
                 return None
         end = start + self.costs.pair_seconds(pair)
         for action in pair:
-            self.lanes[action.computation].ends[action.stage][action.micro_batch] = end
+            self.times[action.computation].ends[action.stage][action.micro_batch] = end
         return start, end
 
-    def unblocked(self, rank: int) -> list[int]:
-        """Return the neighbours of ``rank`` whose missing input has been computed by now."""
+    def unblock_neighbours(self, rank: int) -> list[int]:
+        """Return the neighbours of ``rank`` whose missing input is now available."""
         found = []
         for other in self.neighbours[rank]:
             wait = self.waits[other]
@@ -167,14 +170,17 @@ class _SimulationState:
         return found
 
 
-def _times_by_computation(table: Table, costs: StageCosts) -> dict[Computation, _ComputationTimes]:
+def _times_by_computation(
+    table: ActionTable, costs: StageCosts
+) -> dict[Computation, _ComputationTimes]:
     """Return input times, hop times, end times and durations for each type of computation.
 
     The types are F (forward), B (full backward), I (input gradient) and W (weight gradient). A
     forward waits for the previous stage. A backward waits for the next stage, or on the last stage
-    for the forward of the same stage. Lists are shared: the list of end times of one stage is also
-    the list of input times of the stage that waits for it, so that no time is copied.
+    for the forward of the same stage.
     """
+    # Lists are shared: the end times of one stage are the input times of the stage that waits for
+    # it, so that no time is copied.
     stages, depth = len(table.owners), table.depth
     # Every rank runs all micro-batches, so that the first rank shows how many there are.
     count = 1 + max(action.micro_batch for action in table.actions(0))
@@ -202,7 +208,7 @@ def _times_by_computation(table: Table, costs: StageCosts) -> dict[Computation, 
     }
 
 
-def _hop_seconds_after(table: Table, costs: StageCosts, stage: int) -> float:
+def _hop_seconds_after(table: ActionTable, costs: StageCosts, stage: int) -> float:
     """Return the time in seconds to send a message from ``stage`` to the next stage.
 
     The result is 0 if one rank runs both stages.
@@ -211,7 +217,7 @@ def _hop_seconds_after(table: Table, costs: StageCosts, stage: int) -> float:
     return 0.0 if same else costs.hop_seconds
 
 
-def _communicating_ranks(table: Table) -> list[tuple[int, ...]]:
+def _communicating_ranks(table: ActionTable) -> list[tuple[int, ...]]:
     """Return for each rank the ranks with which it exchanges activations or gradients."""
     found: list[set[int]] = [set() for _ in table.rows]
     for stage in range(len(table.owners) - 1):

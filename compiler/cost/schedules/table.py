@@ -18,9 +18,8 @@ W."""
 class Action(NamedTuple):
     """Computation of one micro-batch on one stage.
 
-    ``3F0`` is the forward of micro-batch 0 on stage 3.
-
-    ``str`` prints it as torch.distributed.pipelining does.
+    As text, in the notation of torch.distributed.pipelining, ``3F0`` is the forward of micro-batch
+    0 on stage 3.
     """
 
     stage: int
@@ -32,7 +31,7 @@ class Action(NamedTuple):
         return f"{self.stage}{self.computation}{self.micro_batch}"
 
 
-class Pair(NamedTuple):
+class OverlappedPair(NamedTuple):
     """Forward and full backward that a rank runs at the same time, to hide communication."""
 
     forward: Action
@@ -43,7 +42,7 @@ class Pair(NamedTuple):
         return f"({self.forward};{self.backward})OVERLAP_F_B"
 
 
-RankActions = tuple[Action | Pair, ...]
+RankActions = tuple[Action | OverlappedPair, ...]
 """Actions of one rank, in order."""
 
 
@@ -64,15 +63,15 @@ class PipelineShape:
     def group_size(self) -> int:
         """Return the number of consecutive micro-batches that a rank runs through one chunk (g).
 
-        By default it is the number of ranks; it never exceeds the micro-batches of the step.
+        The default is the number of ranks. The result never exceeds the micro-batches of the step.
         """
         # Megatron-Core's default group (microbatch_group_size_per_vp_stage) is the pipeline size.
         return min(self.group or self.ranks, self.micro_batches)
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """Action table of all ranks."""
+class ActionTable:
+    """Actions of all ranks in one step, in the order in which each rank runs them."""
 
     rows: tuple[RankActions, ...]
     owners: tuple[int, ...]
@@ -84,7 +83,7 @@ class Table:
     def actions(self, rank: int) -> Iterator[Action]:
         """Yield the actions of ``rank`` in order; an overlapped pair yields its forward first."""
         for item in self.rows[rank]:
-            if isinstance(item, Pair):
+            if isinstance(item, OverlappedPair):
                 yield from item
             else:
                 yield item

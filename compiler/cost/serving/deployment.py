@@ -1,4 +1,4 @@
-"""Model on a cluster under one serving layout, with the rates of its kernels and links.
+"""Deployment of a model: a serving layout on a cluster, with the rates of kernels and links.
 
 Collectives of serving are often small: their time needs the latency as well as the bytes over the
 slowest link of the group.
@@ -27,7 +27,7 @@ PCIE_GB_PER_S = 31.5
 LEAST_NETWORK_GB_PER_S = 0.1
 """Lower limit of the network rate, so that a host without network data has a finite time."""
 RAMP_BYTES = 25e6
-"""Messages much shorter than this reach half the rate of long ones."""
+"""Length scale of the ramp: messages much shorter than this reach half the rate of long ones."""
 
 
 def _bytes_with_ramp(nbytes: float) -> float:
@@ -53,9 +53,8 @@ class ServingLinks:
     def from_cluster(cls, cluster: Cluster, row: ServingEfficiency) -> ServingLinks:
         """Return the rates that collectives reach on the links of ``cluster``.
 
-        They are data-sheet rates multiplied by efficiency factors. ``row`` has the factor of the
-        GPU generation for links inside a domain; the factors of PCIe and of the network are
-        constants.
+        These rates are data-sheet rates times efficiency factors. ``row`` has the factor of the GPU
+        generation for links inside a domain; the factors of PCIe and network are constants.
         """
         node = cluster.node
         nvlink = node.link_kind != "pcie" and node.nvlink_domain > 1
@@ -122,7 +121,7 @@ class ServingLinks:
         outside = (size - near) / size * long / rate
         return latency + max(inside, outside)
 
-    def hop_seconds(self, nbytes: float, stride: int) -> float:
+    def message_seconds(self, nbytes: float, stride: int) -> float:
         """Return the time in seconds of one message to a rank ``stride`` ranks away."""
         rate, latency = self._slowest_link(stride + 1)
         return latency + nbytes / rate
@@ -130,7 +129,7 @@ class ServingLinks:
 
 @dataclass(frozen=True)  # without slots, so that the rates below can be cached
 class Deployment:
-    """Model on a cluster under one layout, with the values that are the same in all steps."""
+    """Model on a cluster under one serving layout, with values that do not change between steps."""
 
     model: Model
     cluster: Cluster
@@ -199,7 +198,7 @@ class Deployment:
         return {}
 
 
-def deploy(
+def build_deployment(
     model: Model, cluster: Cluster, setup: ServingSetup, layout: ServingLayout
 ) -> Deployment:
     """Return the deployment of ``model`` on ``cluster`` under ``layout``."""

@@ -26,8 +26,8 @@ import math
 from functools import cache
 from statistics import NormalDist
 
-from parc.compiler.cost.counts.cache import state_bytes
-from parc.compiler.cost.kernels.recurrence import recurrence
+from parc.compiler.cost.counts.cache import recurrent_state_bytes
+from parc.compiler.cost.kernels.recurrence import recurrence_of_layer
 from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.shard import WEIGHT_BYTES
 from parc.compiler.ir import Model
@@ -39,11 +39,10 @@ LSE_BYTES = 4
 
 
 def context_parallel_seconds(deployment: Deployment, decode: float, prefill: float) -> float:
-    """Return the time in seconds of one layer's context-parallel collectives.
+    """Return the time in seconds of the context-parallel collectives (dcp and pcp) of one layer.
 
-    These are the collectives of decode (dcp) and prefill (pcp) context parallelism. ``decode`` and
-    ``prefill`` are the numbers of decoding tokens and of prompt tokens in one rank's part of a
-    step.
+    ``decode`` and ``prefill`` are the numbers of decoding tokens and of prompt tokens in one rank's
+    part of a step.
     """
     layout = deployment.layout
     seconds = 0.0
@@ -62,10 +61,10 @@ def context_parallel_seconds(deployment: Deployment, decode: float, prefill: flo
 
 
 def _decode_context_exchange_seconds(deployment: Deployment, tokens: float) -> float:
-    """Return the time in seconds of one layer's dcp collectives for ``tokens`` tokens per rank.
+    """Return the time in seconds of one layer's collectives of decode context parallelism (dcp).
 
-    dcp is decode context parallelism. Queries and log-sum-exps are gathered, and partial outputs
-    are scattered.
+    Queries and log-sum-exps of ``tokens`` tokens per rank are gathered, and partial outputs are
+    scattered.
     """
     model, layout, links = deployment.model, deployment.layout, deployment.links
     query, output = exchanged_elements_per_head(model)
@@ -75,7 +74,7 @@ def _decode_context_exchange_seconds(deployment: Deployment, tokens: float) -> f
 
 
 def exchanged_elements_per_head(model: Model) -> tuple[int, int]:
-    """Return the elements per head of a query and of an output, as (query, output).
+    """Return the elements per head that decode context parallelism exchanges, as (query, output).
 
     Latent attention exchanges absorbed queries and outputs, which are as wide as the latent vector.
     """
@@ -104,11 +103,11 @@ WORST_IMBALANCE = 2.0
 """Upper limit of the load of the busiest rank, divided by the mean."""
 
 
-def routed_seconds(deployment: Deployment, tokens: float) -> float:
+def expert_seconds(deployment: Deployment, tokens: float) -> float:
     """Return the time in seconds of the shared and routed experts of one layer on one rank.
 
-    ``tokens`` is the number of tokens in one rank's part of a step. Of the experts on a rank, the
-    fraction 1 - (1 - top_k / experts)^n is read, with n tokens in the expert group.
+    ``tokens`` is the number of tokens in one rank's part of a step. The fraction 1 - (1 - top_k /
+    experts)^n of the experts on a rank is read, with n tokens in the expert group.
     """
     experts, part = deployment.model.experts, deployment.shard
     if experts is None:
@@ -120,10 +119,10 @@ def routed_seconds(deployment: Deployment, tokens: float) -> float:
     used: float = 1 - (1 - share) ** group
     touched = part.experts * used
     # The step waits for the rank that reads the most experts.
-    touched = min(touched * _imbalance(touched, ranks, used), part.experts)
+    touched = min(touched * _load_imbalance(touched, ranks, used), part.experts)
     read = touched * part.expert * nbytes / deployment.weight_bytes_per_second(nbytes)
     rows = group * experts.top_k / ranks
-    rows *= _imbalance(rows, ranks)
+    rows *= _load_imbalance(rows, ranks)
     padded = rows + PAD_ROWS * touched
     compute = 2 * padded * part.expert / (deployment.gemm_flops_per_second(nbytes) * GROUPED_SHARE)
     moved = ROUTED_BYTES * rows * deployment.model.hidden / deployment.memory_bytes_per_second
@@ -131,13 +130,14 @@ def routed_seconds(deployment: Deployment, tokens: float) -> float:
     return max(read, compute) + moved + shared
 
 
-def _imbalance(mean: float, ranks: int, used: float = 0.0) -> float:
+def _load_imbalance(mean: float, ranks: int, used: float = 0.0) -> float:
     """Return the load of the busiest of ``ranks`` ranks, divided by the mean, for random routing.
 
-    ``mean`` is the expected count per rank. Counts are assumed normal with variance mean x (1 -
-    used): Poisson, or less if the fraction ``used`` of all candidates is chosen. Their expected
-    maximum is approximated as in Blom (1958).
+    ``mean`` is the expected count per rank; ``used`` is the fraction of all candidates that are
+    chosen, which reduces the variance.
     """
+    # Counts are assumed normal with variance mean x (1 - used); a Poisson count has used = 0. The
+    # expected maximum is approximated as in Blom (1958).
     if ranks == 1 or mean <= 0:
         return 1.0
     return min(1 + _expected_maximum(ranks) * math.sqrt((1 - used) / mean), WORST_IMBALANCE)
@@ -154,17 +154,17 @@ RECURRENT_KERNELS = 6
 parallel), convolution, recurrence, gated norm, output projection."""
 
 
-def recurrent_seconds(deployment: Deployment, decode: float, prefill: float) -> float:
+def recurrent_layer_seconds(deployment: Deployment, decode: float, prefill: float) -> float:
     """Return the time in seconds of one recurrent layer in a step, without its projections.
 
     ``decode`` is the number of decoding requests, ``prefill`` the number of prompt tokens.
     """
     model, layout, rate = deployment.model, deployment.layout, deployment.memory_bytes_per_second
-    state = state_bytes(model, deployment.engine, layout.tp)
+    state = recurrent_state_bytes(model, deployment.engine, layout.tp)
     # The state is read and written once per token.
     seconds = 2 * decode * state / rate
     kinds = (kind for kind in model.kinds if kind.mixer in ("linear", "mamba"))
-    part = next((found for kind in kinds if (found := recurrence(model, kind))), None)
+    part = next((found for kind in kinds if (found := recurrence_of_layer(model, kind))), None)
     if part is None or not prefill:
         return seconds
     tokens = prefill / layout.tp

@@ -16,7 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, lcm
 
-from parc.compiler.cost.counts.cache import cache_bytes_per_token, state_bytes, windowed_layers
+from parc.compiler.cost.counts.cache import (
+    cache_bytes_per_token,
+    count_windowed_layers,
+    recurrent_state_bytes,
+)
 from parc.compiler.cost.serving.shard import (
     KV_BYTES,
     LayerCounts,
@@ -30,23 +34,24 @@ from parc.compiler.ir.serving import ServingLayout, ServingMemory, ServingSetup
 
 @dataclass(frozen=True, slots=True)
 class CacheBlocks:
-    """Block size and layer groups of the cache of a model, on one tensor rank."""
+    """Block size and layer groups of the cache of a model on one tensor-parallel rank."""
 
     tokens: int
     """Tokens per block."""
     page_bytes: float
     """Bytes per block and layer."""
     attention: int
-    """Groups of attention layers; a request occupies one block per group and ``tokens``."""
+    """Number of groups of attention layers; a request occupies one block per group for each
+    ``tokens`` tokens."""
     recurrent: int
-    """Groups of recurrent layers."""
+    """Number of groups of recurrent layers."""
     blocks_per_state: int = 0
     """Maximum number of blocks that a request occupies per group of recurrent layers."""
 
-    def pages(self, model: Model, first: int, layers: int) -> int:
-        """Return the number of pages per cache block on a stage.
+    def pages_per_block(self, model: Model, first: int, layers: int) -> int:
+        """Return the number of pages per cache block on a pipeline stage.
 
-        It is the number of layers that the largest layer group has on the stage. The stage has
+        A block has one page for each layer of the largest layer group on the stage. The stage has
         ``layers`` layers from index ``first`` on.
         """
         stage = LayerCounts.in_range(model, first, layers)
@@ -62,20 +67,20 @@ class CacheBlocks:
 
         ``shards`` ranks share the tokens; each of them stores all recurrent states.
         """
-        return self.attention * ceil(ceil(tokens / shards) / self.tokens) + self.states
+        return self.attention * ceil(ceil(tokens / shards) / self.tokens) + self.blocks_for_states
 
-    def longest(self, blocks: int, shards: int) -> int | None:
+    def longest_request_tokens(self, blocks: int, shards: int) -> int | None:
         """Return the tokens of the longest request that fits into ``blocks`` blocks per rank.
 
         ``shards`` ranks share the tokens of a request. None means that the length is unlimited,
         because only recurrent states are stored.
         """
         if not self.attention:
-            return None if blocks >= self.states else 0
-        return max(blocks - self.states, 0) // self.attention * self.tokens * shards
+            return None if blocks >= self.blocks_for_states else 0
+        return max(blocks - self.blocks_for_states, 0) // self.attention * self.tokens * shards
 
     @property
-    def states(self) -> int:
+    def blocks_for_states(self) -> int:
         """Return the maximum number of blocks that the recurrent states of one request occupy."""
         return self.recurrent * self.blocks_per_state
 
@@ -98,7 +103,7 @@ def cache_blocks(model: Model, setup: ServingSetup, tp: int, block_tokens: int) 
             f"engine {setup.engine.name} declares no states.pages, which the recurrent layers of "
             f"{model.name} need"
         )
-    state = state_bytes(model, setup.engine, tp)
+    state = recurrent_state_bytes(model, setup.engine, tp)
     # Without attention, a block holds one recurrent state, whatever its number of tokens.
     if not layers.attention:
         return CacheBlocks(block_tokens, state, 0, 1, policy.blocks_per_request)
@@ -113,11 +118,10 @@ def cache_blocks(model: Model, setup: ServingSetup, tp: int, block_tokens: int) 
 
 
 def _layer_groups(layers: LayerCounts, policy: StatePageConstants) -> tuple[int, int]:
-    """Return the numbers of layer groups in the cache, as (attention, recurrent).
+    """Return the numbers of layer groups in the cache, as (attention groups, recurrent groups).
 
-    All groups have the same size: the number of layers of the less frequent type. If both types are
-    about equally frequent, the size is the number of layers of the more frequent type. There is
-    then one group per type, and the group of the less frequent type is padded.
+    All groups have equally many layers: as many as there are layers of the less frequent type. If
+    both types are about equally frequent, each type has one group, and the smaller one is padded.
     """
     few, many = sorted((layers.attention, layers.recurrent))
     size = many if many < policy.single_group_below * few else few
@@ -139,20 +143,23 @@ def _cache_bytes_per_token_and_sequence(
 ) -> tuple[float, float]:
     """Return (cache bytes per token, cache bytes per sequence) on one rank of the longest stage.
 
-    If the engine stores recurrent states in cache blocks, each state is padded to a whole block.
-    Blocks are then so long that half of the last attention block, which is empty on average, counts
-    as bytes per sequence. A running request has one state per layer; the states that the prefix
-    cache stores in addition can be evicted.
+    A running request has one recurrent state per layer; further states in the prefix cache are not
+    counted, because the engine can evict them.
     """
+    # If the engine stores recurrent states in cache blocks, each state is padded to a whole block.
+    # Blocks are then so long that half of the last attention block, which is empty on average,
+    # counts as bytes per sequence.
     layers = layers_of_longest_stage(model, layout)
     whole = LayerCounts.in_range(model)
     if not whole.recurrent or setup.engine.states.pages is None:
         attention = layers * whole.attention / model.layers
         recurrent = layers * whole.recurrent / model.layers
-        state = state_bytes(model, setup.engine, layout.tp)
+        state = recurrent_state_bytes(model, setup.engine, layout.tp)
         return attention * kv_bytes_per_layer(model, layout.tp, setup), recurrent * state
     blocks = cache_blocks(model, setup, layout.tp, setup.engine.memory.default_block_tokens)
-    block = blocks.pages(model, 0, model.layers) * layers / model.layers * blocks.page_bytes
+    block = (
+        blocks.pages_per_block(model, 0, model.layers) * layers / model.layers * blocks.page_bytes
+    )
     # On average half of the last attention block is empty; each group of recurrent layers has one
     # block.
     per_sequence = (blocks.attention / 2 + blocks.recurrent) * block
@@ -164,7 +171,9 @@ def kv_bytes_per_layer(model: Model, tp: int, setup: ServingSetup) -> float:
     return cache_bytes_per_token(model.attention, tp, KV_BYTES[setup.kv])
 
 
-def request_bytes(model: Model, layout: ServingLayout, setup: ServingSetup, tokens: float) -> float:
+def request_cache_bytes(
+    model: Model, layout: ServingLayout, setup: ServingSetup, tokens: float
+) -> float:
     """Return the cache bytes of a request of ``tokens`` tokens on one rank.
 
     Layers with a sliding window store at most the tokens of their window.
@@ -174,7 +183,7 @@ def request_bytes(model: Model, layout: ServingLayout, setup: ServingSetup, toke
     per_token /= layout.dcp
     if window is None or window >= tokens:
         return per_token * tokens + per_sequence
-    short = windowed_layers(model) / max(LayerCounts.in_range(model).attention, 1)
+    short = count_windowed_layers(model) / max(LayerCounts.in_range(model).attention, 1)
     return per_token * ((1 - short) * tokens + short * window * layout.dcp) + per_sequence
 
 
@@ -205,14 +214,14 @@ def serving_memory(
     """Return the memory of the fullest rank, if the layers are split evenly into stages."""
     weights = weights_bytes(model, layout, setup)
     overhead = overhead_bytes(model, setup, layout.tp)
-    left = cache_bytes(cluster.gpu.memory_bytes, setup, weights, overhead)
+    left = available_cache_bytes(cluster.gpu.memory_bytes, setup, weights, overhead)
     per_token = kv_bytes_per_token(model, layout, setup)
     tokens = left / per_token if per_token else 0.0
     return ServingMemory(weights, overhead, left, per_token, tokens)
 
 
 def overhead_bytes(model: Model, setup: ServingSetup, tp: int) -> float:
-    """Return the bytes per rank besides weights and cache.
+    """Return the bytes per rank that weights and cache do not include.
 
     They are the temporary tensors of the largest step, CUDA graphs, communication buffers and the
     CUDA context.
@@ -226,6 +235,8 @@ def overhead_bytes(model: Model, setup: ServingSetup, tp: int) -> float:
     return engine.memory.context_bytes + engine.memory.workspace_bytes_per_element * tokens * width
 
 
-def cache_bytes(total: float, setup: ServingSetup, weights: float, overhead: float) -> float:
+def available_cache_bytes(
+    total: float, setup: ServingSetup, weights: float, overhead: float
+) -> float:
     """Return the bytes left for the cache on a device of ``total`` bytes, at least 0."""
     return max(_bytes_left_for_cache(total, setup, weights, overhead), 0.0)

@@ -32,7 +32,10 @@ KV_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
 
 @dataclass(frozen=True, slots=True)
 class MixerElements:
-    """Elements on one rank of the token mixer of a layer (attention, linear attention, Mamba)."""
+    """Weight elements of the token mixer of one layer on one rank.
+
+    The token mixer is attention, linear attention or Mamba.
+    """
 
     projections: float
     """Weights of linear layers, which quantized formats store in fewer bits."""
@@ -66,7 +69,10 @@ class LayerCounts:
 
     @classmethod
     def in_range(cls, model: Model, first: int = 0, layers: int | None = None) -> LayerCounts:
-        """Return the counts of ``layers`` layers from index ``first`` on; the default is all."""
+        """Return the number of layers of each type among ``layers`` layers from index ``first`` on.
+
+        The default is all layers of the model.
+        """
         sums = model.layer_type_sums
         before, after = sums[first], sums[-1 if layers is None else first + layers]
         # No loop over the four counts: a serving search calls this a million times.
@@ -74,7 +80,7 @@ class LayerCounts:
             after[0] - before[0], after[1] - before[1], after[2] - before[2], after[3] - before[3]
         )
 
-    def scaled(self, share: float) -> LayerCounts:
+    def multiplied_by(self, share: float) -> LayerCounts:
         """Return the number of layers of each type, multiplied by ``share``."""
         return LayerCounts(
             self.attention * share, self.recurrent * share, self.dense * share, self.routed * share
@@ -87,13 +93,13 @@ class LayerCounts:
 
     @property
     def residual_blocks(self) -> float:
-        """Return the number of mixers and MLPs; each is spanned by one residual connection."""
+        """Return the number of mixers and MLPs; each has one residual connection."""
         return self.mixers + self.dense + self.routed
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Elements on the fullest rank of a deployment, by part."""
+    """Weight elements on the fullest rank of a deployment, by part of the model."""
 
     layers: LayerCounts
     """Layers of the rank's stage."""
@@ -133,7 +139,7 @@ def build_shard(model: Model, layout: ServingLayout, setup: ServingSetup) -> Sha
     experts = model.experts
     return Shard(
         # Layer types are assumed to be distributed evenly over the stages.
-        layers=LayerCounts.in_range(model).scaled(
+        layers=LayerCounts.in_range(model).multiplied_by(
             layers_of_longest_stage(model, layout) / model.layers
         ),
         attention=attention_elements(model, tp),
@@ -219,12 +225,13 @@ def recurrent_elements(model: Model, tp: int) -> MixerElements:
 
 
 def shard_with_expert_copies(model: Model, layout: ServingLayout, setup: ServingSetup) -> Shard:
-    """Return the number of elements on the fullest rank, with all copies of shared experts.
+    """Return the weight elements on the fullest rank, with all copies of shared experts.
 
-    If experts are distributed over several tensor-parallel groups, each rank sends its part of the
-    tokens to the experts. An engine with ``copies_shared_experts`` (vLLM 0.33,
-    use_sequence_parallel_moe) then runs that part through a whole shared expert per rank.
+    Some engines store whole shared experts on every rank if experts are distributed over several
+    tensor-parallel groups.
     """
+    # Each rank then sends its part of the tokens to the experts, and runs that part through a whole
+    # shared expert (vLLM 0.33, use_sequence_parallel_moe).
     part = build_shard(model, layout, setup)
     # vLLM splits tokens over tp only if experts are distributed and several tensor groups exist.
     splits_tokens = layout.ep > 1 and layout.tp > 1 and layout.dp > 1
@@ -275,7 +282,7 @@ def shard_bytes(model: Model, part: Shard, setup: ServingSetup) -> float:
 
 
 def layers_bytes(model: Model, part: Shard, setup: ServingSetup, layers: LayerCounts) -> float:
-    """Return the bytes of ``layers`` layers, each of the size that it has in ``part``."""
+    """Return the bytes of ``layers`` layers; ``part`` has the elements of a layer of each type."""
     linear, wide = WEIGHT_BYTES[setup.weights], mixer_weight_bytes(model, setup)
     attention, recurrent = part.attention, part.recurrent
     total = layers.attention * (attention.projections * wide + 2 * attention.unquantized)

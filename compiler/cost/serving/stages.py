@@ -1,4 +1,4 @@
-"""Pipeline stages of a serving engine: their layers, their memory, the blocks of their KV cache.
+"""Pipeline stages of a serving engine: layers, memory and KV-cache blocks of each stage.
 
 The cache follows vLLM's planner (v1/core/kv_cache_planning.py): a block stores a number of tokens
 in all layers of the stage, the stage with the fewest blocks determines their number, and the engine
@@ -7,12 +7,12 @@ refuses to start unless one request of the maximum length fits.
 
 from __future__ import annotations
 
-from parc.compiler.cost.counts.cache import round_up_to_blocks, windowed_layers
+from parc.compiler.cost.counts.cache import count_windowed_layers, round_up_to_blocks
 from parc.compiler.cost.counts.params import norm_params
 from parc.compiler.cost.serving.memory import (
     CacheBlocks,
+    available_cache_bytes,
     cache_blocks,
-    cache_bytes,
     kv_bytes_per_layer,
     overhead_bytes,
 )
@@ -34,10 +34,10 @@ MOST_MOVED_LAYERS = 4
 def stage_splits(layers: int, pp: int, extra: ExtraLayers) -> tuple[tuple[int, ...], ...]:
     """Return the splits of ``layers`` layers into ``pp`` stages that are worth evaluating.
 
-    They are the even split, and splits with fewer layers in the first and last stage. The first
-    stage stores the embedding and the last one the output projection, so that moving their layers
-    to the middle leaves more memory for the cache (vllm-project/vllm #6920).
+    They are the even split, and splits with fewer layers in the first and last stage.
     """
+    # The first stage stores the embedding and the last one the output projection, so that moving
+    # layers to the middle leaves more memory for the cache (vllm-project/vllm #6920).
     splits = [split_layers_evenly(layers, pp, extra)]
     for moved in range(1, MOST_MOVED_LAYERS + 1):
         ends = layers // pp - moved
@@ -51,8 +51,8 @@ def stage_splits(layers: int, pp: int, extra: ExtraLayers) -> tuple[tuple[int, .
     return tuple(dict.fromkeys(splits))
 
 
-def service_blocks(problem: ServingProblem, layout: ServingLayout) -> CacheBlocks:
-    """Return the block size and layer groups of the cache for the block length in the spec."""
+def service_cache_blocks(problem: ServingProblem, layout: ServingLayout) -> CacheBlocks:
+    """Return block size and layer groups of the KV cache for the tokens per block in the spec."""
     service = problem.service
     return cache_blocks(problem.model, service.setup, layout.tp, service.block_tokens)
 
@@ -60,7 +60,7 @@ def service_blocks(problem: ServingProblem, layout: ServingLayout) -> CacheBlock
 def stage_layers(problem: ServingProblem, layout: ServingLayout) -> tuple[int, ...]:
     """Return the number of decoder layers of each pipeline stage.
 
-    ``layout.stages`` gives them; if it is empty, the engine's default split does.
+    If ``layout.stages`` is empty, the result is the engine's default split.
     """
     if layout.stages:
         return layout.stages
@@ -73,14 +73,14 @@ def stage_caches(
 ) -> tuple[StageCache, ...]:
     """Return the memory and the cache of one rank of every pipeline stage.
 
-    ``longest`` is the length in tokens of the longest request; None: the length in the spec.
+    ``longest`` is the length of the longest request in tokens; None means the length in the spec.
     """
     model, setup, memory = problem.model, problem.service.setup, problem.cluster.gpu.memory_bytes
     longest = problem.service.longest_request_tokens if longest is None else longest
     # These values are the same on all stages; searches of large clusters need them often.
     whole = shard_with_expert_copies(model, layout, setup)
     overhead = overhead_bytes(model, setup, layout.tp)
-    blocks = service_blocks(problem, layout)
+    blocks = service_cache_blocks(problem, layout)
     request_blocks = blocks.blocks_of_request(longest, layout.dcp)
     outside = _tokens_outside_window(problem, layout, longest)
     outside_bytes = outside * kv_bytes_per_layer(model, layout.tp, setup)
@@ -88,15 +88,15 @@ def stage_caches(
     for stage, layers in enumerate(stage_layers(problem, layout)):
         weights = _stage_weights_bytes(model, setup, whole, layout.pp, (stage, first, layers))
         # A block has one page for each layer of the widest group on this stage.
-        block = blocks.pages(model, first, layers) * blocks.page_bytes
+        block = blocks.pages_per_block(model, first, layers) * blocks.page_bytes
         # vLLM frees the blocks of tokens that are outside the window of a layer.
-        freed = outside_bytes * windowed_layers(model, first, layers) if outside else 0.0
+        freed = outside_bytes * count_windowed_layers(model, first, layers) if outside else 0.0
         cache = StageCache(
             stage=stage,
             layers=layers,
             weights_bytes=weights,
             overhead_bytes=overhead,
-            cache_bytes=cache_bytes(memory, setup, weights, overhead),
+            cache_bytes=available_cache_bytes(memory, setup, weights, overhead),
             block_bytes=block,
             longest_bytes=block * request_blocks - freed,
         )
@@ -106,12 +106,12 @@ def stage_caches(
 
 
 def _tokens_outside_window(problem: ServingProblem, layout: ServingLayout, longest: int) -> int:
-    """Return the number of tokens per rank that a sliding-window layer need not store.
+    """Return how many tokens of a request fewer a rank stores in a layer with a sliding window.
 
-    The tokens are those of a request of ``longest`` tokens. In a layer without a window, each of
-    the decode context-parallel (dcp) ranks stores every dcp-th token; in a layer with a window,
-    each of them stores all tokens of the window.
+    The request has ``longest`` tokens; the comparison is with a layer without a window.
     """
+    # In a layer without a window, each decode context-parallel (dcp) rank stores every dcp-th
+    # token; in a layer with a window, each of them stores all tokens of the window.
     window, block = problem.model.attention.window, problem.service.block_tokens
     if window is None:
         return 0
@@ -124,9 +124,9 @@ def stage_weights_bytes(
 ) -> float:
     """Return the bytes of weights on one rank of a pipeline stage.
 
-    ``place`` is (stage, index of its first layer, its number of layers). The first stage also
-    stores the embedding, the last one the output projection and the final norm. For some model
-    families, engines store the embedding or both matrices on every stage.
+    ``place`` is (stage, index of the first layer of the stage, number of layers of the stage). The
+    first stage also stores the embedding, the last stage the output projection and the final norm.
+    For some model families, engines store the embedding or both matrices on every stage.
     """
     whole = shard_with_expert_copies(model, layout, setup)
     return _stage_weights_bytes(model, setup, whole, layout.pp, place)
@@ -135,7 +135,10 @@ def stage_weights_bytes(
 def _stage_weights_bytes(
     model: Model, setup: ServingSetup, whole: Shard, pp: int, place: tuple[int, int, int]
 ) -> float:
-    """Return the bytes as ``stage_weights_bytes`` does; ``whole`` is the shard of the layout."""
+    """Return the bytes of weights on one rank of a pipeline stage.
+
+    ``whole`` is the shard of the layout; ``place`` is that of ``stage_weights_bytes``.
+    """
     stage, first, layers = place
     matrices = _vocabulary_matrices(model, setup.engine.sharding, stage, pp)
     counts = LayerCounts.in_range(model, first, layers)
@@ -148,8 +151,8 @@ def fullest_stage_memory(
 ) -> ServingMemory:
     """Return the memory of the pipeline stage whose cache stores the fewest tokens.
 
-    ``layout.stages`` must be set. The cache is scaled to the longest stage, so that a request has
-    the same size on every stage.
+    ``layout.stages`` must be set. Cache bytes are scaled to the stage with the most pages per
+    block, so that a request has the same size whichever stage is the fullest.
     """
     overhead = overhead_bytes(model, setup, layout.tp)
     blocks = cache_blocks(model, setup, layout.tp, setup.engine.memory.default_block_tokens)
@@ -157,8 +160,8 @@ def fullest_stage_memory(
     budgets, first, widest = [], 0, 1
     for stage, layers in enumerate(layout.stages):
         weights = _stage_weights_bytes(model, setup, whole, layout.pp, (stage, first, layers))
-        left = cache_bytes(cluster.gpu.memory_bytes, setup, weights, overhead)
-        pages = blocks.pages(model, first, layers)
+        left = available_cache_bytes(cluster.gpu.memory_bytes, setup, weights, overhead)
+        pages = blocks.pages_per_block(model, first, layers)
         # Stages are compared by bytes per page, because all stages have equally many blocks.
         budgets.append((left / pages, weights))
         first, widest = first + layers, max(widest, pages)
@@ -169,10 +172,7 @@ def fullest_stage_memory(
 
 
 def _vocabulary_matrices(model: Model, sharding: ShardingConstants, stage: int, pp: int) -> int:
-    """Return how many vocabulary matrices a stage stores: 0, 1 or 2.
-
-    These are the embedding and the output projection.
-    """
+    """Return the number of vocabulary matrices (embedding, output projection) on a stage."""
     if model.family in sharding.full_vocabulary_families:
         return 1 if model.tied_embeddings else 2
     is_first = stage == 0 or model.family in sharding.full_embedding_families

@@ -15,8 +15,8 @@ from parc.compiler.cost.serving.deployment import Deployment
 from parc.compiler.cost.serving.layer_seconds import (
     RECURRENT_KERNELS,
     context_parallel_seconds,
-    recurrent_seconds,
-    routed_seconds,
+    expert_seconds,
+    recurrent_layer_seconds,
 )
 from parc.compiler.cost.serving.memory import kv_bytes_per_layer
 from parc.compiler.cost.serving.shard import WEIGHT_BYTES, mixer_weight_bytes
@@ -40,8 +40,8 @@ training."""
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """Work of one data-parallel rank in one step; numbers are means and need not be whole."""
+class StepBatch:
+    """Work of one data-parallel rank in one engine step; numbers are means, not always whole."""
 
     decode: float
     """Requests that decode."""
@@ -53,7 +53,7 @@ class Batch:
     """Mean number of keys to which a prompt token attends."""
 
 
-def step_terms(deployment: Deployment, batch: Batch) -> StepTerms:
+def step_terms(deployment: Deployment, batch: StepBatch) -> StepTerms:
     """Return the time in seconds of one engine step of ``batch`` on one pipeline stage, by term.
 
     The terms include the output projection and the work of the host.
@@ -66,10 +66,12 @@ def step_terms(deployment: Deployment, batch: Batch) -> StepTerms:
     own = (verified + batch.prefill) / pcp
     linear = WEIGHT_BYTES[setup.weights]
     mlp = layers.dense * deployment.gemm_seconds(part.mlp, own, linear)
-    mlp += layers.routed * routed_seconds(deployment, own)
+    mlp += layers.routed * expert_seconds(deployment, own)
     attention = layers.attention * _attention_seconds(deployment, batch)
     if layers.recurrent:
-        attention += layers.recurrent * recurrent_seconds(deployment, batch.decode, batch.prefill)
+        attention += layers.recurrent * recurrent_layer_seconds(
+            deployment, batch.decode, batch.prefill
+        )
     # Only the last token of a prompt needs logits; a prompt has about 2 x span tokens.
     heads = verified + batch.prefill / max(batch.span * 2, 1.0)
     host = deployment.engine.scheduling
@@ -98,14 +100,14 @@ def _projection_seconds(deployment: Deployment, tokens: float) -> float:
     )
 
 
-def _attention_seconds(deployment: Deployment, batch: Batch) -> float:
+def _attention_seconds(deployment: Deployment, batch: StepBatch) -> float:
     """Return the time in seconds of the attention core of one layer in a step.
 
-    Decoding requests read the cache; prompts compute attention over their own tokens. Prefill
-    context-parallel (pcp) ranks divide the tokens. Decode context-parallel (dcp) ranks divide the
-    cache of a request but not its FLOPs, because each rank computes the heads of all dcp ranks for
-    its part of the tokens.
+    Decoding requests read the cache; prompts compute attention over their own tokens.
     """
+    # Prefill context-parallel (pcp) ranks divide the tokens. Decode context-parallel (dcp) ranks
+    # divide the cache of a request but not its FLOPs, because each rank computes the heads of all
+    # dcp ranks for its part of the tokens.
     model, layout = deployment.model, deployment.layout
     attention = model.attention
     context = _mean_context(model, batch.context)
@@ -126,8 +128,8 @@ def _attention_seconds(deployment: Deployment, batch: Batch) -> float:
 def _mean_context(model: Model, context: float, ranks: int = 1) -> float:
     """Return the number of keys that a decoding token reads on one rank, averaged over layers.
 
-    ``context`` is the number of cached tokens. In a layer without a window, ``ranks`` ranks divide
-    the keys among them; in a layer with a window, each rank reads all keys of the window.
+    ``context`` is the number of cached tokens. In a layer without a window, each of ``ranks`` ranks
+    reads an equal part of the keys; in a layer with a window, each reads all keys of the window.
     """
     attention = model.attention
     if attention.window is None or attention.window >= context:

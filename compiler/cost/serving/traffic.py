@@ -14,14 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from parc.compiler.cost.serving.deployment import Deployment, deploy
-from parc.compiler.cost.serving.memory import request_bytes, serving_memory
+from parc.compiler.cost.serving.deployment import Deployment, build_deployment
+from parc.compiler.cost.serving.memory import request_cache_bytes, serving_memory
 from parc.compiler.cost.serving.stages import fullest_stage_memory
-from parc.compiler.cost.serving.step import Batch, mean_visible_prompt_keys, step_terms
+from parc.compiler.cost.serving.step import StepBatch, mean_visible_prompt_keys, step_terms
 from parc.compiler.cost.serving.waits import (
-    Queue,
-    closed_queue,
-    open_queue,
+    RequestQueue,
+    closed_loop_queue,
+    poisson_queue,
     seconds_until_prompt_runs,
 )
 from parc.compiler.ir import Cluster, Model
@@ -68,7 +68,7 @@ def estimate_serving(
     model: Model, cluster: Cluster, setup: ServingSetup, layout: ServingLayout, traffic: Traffic
 ) -> ServingEstimate:
     """Return the latency and throughput of ``model`` on ``cluster`` under ``traffic``."""
-    return estimate_deployment(deploy(model, cluster, setup, layout), traffic)
+    return estimate_deployment(build_deployment(model, cluster, setup, layout), traffic)
 
 
 def estimate_deployment(deployment: Deployment, traffic: Traffic) -> ServingEstimate:
@@ -114,13 +114,14 @@ def estimate_deployment(deployment: Deployment, traffic: Traffic) -> ServingEsti
 def _max_running_requests(deployment: Deployment, memory: ServingMemory, traffic: Traffic) -> float:
     """Return the number of requests that one data-parallel rank can run at the same time.
 
-    It is bounded by the cache and by the engine's limit; 0 if not even one whole request fits.
+    The cache and a limit of the engine bound the number. It is 0 if not even one request fits into
+    the cache.
     """
     engine, setup = deployment.engine, deployment.setup
 
     def cache_bytes_of(tokens: float) -> float:
         """Return the cache bytes of a request with ``tokens`` tokens."""
-        return request_bytes(deployment.model, deployment.layout, setup, tokens)
+        return request_cache_bytes(deployment.model, deployment.layout, setup, tokens)
 
     if memory.kv_bytes < cache_bytes_of(traffic.input_tokens + traffic.output_tokens):
         return 0.0
@@ -141,9 +142,9 @@ def _closed_loop_state(
     The data-parallel ranks of an engine run their steps together. A rank without requests runs a
     dummy batch, as in vLLM, which takes as long as a step but yields no tokens.
     """
-    queue = closed_queue(deployment.engine.arrivals, busy, present)
+    queue = closed_loop_queue(deployment.engine.arrivals, busy, present)
 
-    def queue_ahead(_: float) -> Queue:
+    def queue_ahead(_: float) -> RequestQueue:
         return queue
 
     running = present
@@ -169,7 +170,7 @@ def _open_arrival_state(
     """
 
     def state(running: float) -> SteadyState:
-        return _steady_state(deployment, traffic, running, partial(open_queue, rate))
+        return _steady_state(deployment, traffic, running, partial(poisson_queue, rate))
 
     def missing(running: float) -> float:
         """Return by how much Little's law exceeds ``running`` decoding requests."""
@@ -211,16 +212,15 @@ def _steady_state(
     deployment: Deployment,
     traffic: Traffic,
     running: float,
-    queue_ahead: Callable[[float], Queue],
+    queue_ahead: Callable[[float], RequestQueue],
 ) -> SteadyState:
     """Return the steady state with ``running`` decoding requests per data-parallel rank.
 
-    ``queue_ahead`` returns the requests ahead of a new one for the seconds that a prompt adds to
-    steps.
+    ``queue_ahead`` maps the seconds that a prompt adds to steps to the work ahead of a new request.
     """
     setup, engine = deployment.setup, deployment.engine
     context = traffic.input_tokens + traffic.output_tokens / 2
-    decode = _seconds_through_all_stages(deployment, Batch(running, context))
+    decode = _seconds_through_all_stages(deployment, StepBatch(running, context))
     steps = max((traffic.output_tokens - 1) / setup.accepted_tokens, 0.0)
     prefill = _prefill_seconds(deployment, traffic, running, decode.total_seconds)
     queue = queue_ahead(prefill)
@@ -240,8 +240,8 @@ def _prefill_seconds(
 ) -> float:
     """Return the time in seconds that one request's prompt adds to the steps of other requests.
 
-    With prefill on separate GPUs, it is the time of the prompt there. ``decode`` is the time of a
-    step without prompts.
+    With prefill on separate GPUs, the result is the time of the prompt on these GPUs. ``decode`` is
+    the time of a step without prompts.
     """
     setup = deployment.setup
     span = mean_visible_prompt_keys(deployment.model, traffic.input_tokens)
@@ -252,7 +252,7 @@ def _prefill_seconds(
     # Prompts that start in the same step are processed together, up to the token limit of a step.
     chunk = min(max(starts, 1.0) * traffic.input_tokens, limit)
     context = traffic.input_tokens + traffic.output_tokens / 2
-    mixed = _seconds_through_all_stages(deployment, Batch(running, context, chunk, span))
+    mixed = _seconds_through_all_stages(deployment, StepBatch(running, context, chunk, span))
     # Difference between a step with and without prompt tokens, for all chunks of one prompt.
     return (mixed.total_seconds - decode) * traffic.input_tokens / chunk
 
@@ -267,7 +267,7 @@ def _prompt_latency_ratio(deployment: Deployment, traffic: Traffic) -> float:
     return (chunks + deployment.layout.pp - 1) / chunks
 
 
-def _seconds_through_all_stages(deployment: Deployment, batch: Batch) -> StepTerms:
+def _seconds_through_all_stages(deployment: Deployment, batch: StepBatch) -> StepTerms:
     """Return the time in seconds that a token needs to pass all pipeline stages, by term.
 
     Each stage works on 1/pp of the requests. All stages are assumed to be as slow as the last one,
@@ -276,17 +276,19 @@ def _seconds_through_all_stages(deployment: Deployment, batch: Batch) -> StepTer
     layout = deployment.layout
     if layout.pp == 1:
         return step_terms(deployment, batch)
-    share = Batch(batch.decode / layout.pp, batch.context, batch.prefill / layout.pp, batch.span)
+    share = StepBatch(
+        batch.decode / layout.pp, batch.context, batch.prefill / layout.pp, batch.span
+    )
     terms = step_terms(deployment, share)
     nbytes = 2 * (share.decode + share.prefill) * deployment.model.hidden
-    hop = deployment.links.hop_seconds(nbytes / layout.pcp, layout.tp * layout.pcp)
+    hop = deployment.links.message_seconds(nbytes / layout.pcp, layout.tp * layout.pcp)
     return terms.with_added_communication(hop).scaled(layout.pp * PIPELINE_BALANCE)
 
 
 def _infeasible_estimate(deployment: Deployment, memory: ServingMemory) -> ServingEstimate:
     """Return the estimate of a deployment whose cache cannot store one request.
 
-    Its latencies are infinite and its throughput is 0.
+    The latencies are infinite and the throughput is 0.
     """
     forever = float("inf")
     return ServingEstimate(

@@ -23,21 +23,21 @@ BUSIEST = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
-    """State of a data-parallel rank when a request arrives."""
+class RequestQueue:
+    """Work ahead of a request when it arrives at a data-parallel rank."""
 
     prompts: float = 0.0
-    """Prompts that run before the request's own."""
+    """Number of prompts that run before the prompt of the request."""
     arrivals: float = 0.0
-    """Requests that the front end of the engine accepts before it."""
+    """Number of requests that the front end of the engine accepts before this request."""
     steps: float = 0.0
     """Steps until the request is accepted and its first token is returned."""
     present: float = 0.0
     """Requests that are always in the system of the rank; 0 for open arrivals."""
 
 
-def closed_queue(arrivals: ArrivalConstants, ranks: float, present: float) -> Queue:
-    """Return the queue in front of a request if each rank always has ``present`` requests.
+def closed_loop_queue(arrivals: ArrivalConstants, ranks: float, present: float) -> RequestQueue:
+    """Return the work ahead of a request if each rank always has ``present`` requests.
 
     ``ranks`` data-parallel ranks share one front end.
     """
@@ -45,23 +45,25 @@ def closed_queue(arrivals: ArrivalConstants, ranks: float, present: float) -> Qu
     everywhere = max(present * ranks - 1, 0.0)
     # Probability that the engine is busy: 0 without other requests, close to 1 with many.
     busy = everywhere / (everywhere + 1)
-    return Queue(arrivals.wait_share * others, everywhere, arrivals.poll_steps * busy, present)
+    return RequestQueue(
+        arrivals.wait_share * others, everywhere, arrivals.poll_steps * busy, present
+    )
 
 
-def open_queue(rate: float, prefill_seconds: float) -> Queue:
-    """Return the queue in front of a request on a rank with Poisson arrivals.
+def poisson_queue(rate: float, prefill_seconds: float) -> RequestQueue:
+    """Return the work ahead of a request on a rank with Poisson arrivals.
 
-    ``rate`` is in requests per second per data-parallel rank. The number of prompts ahead
-    (``Queue.prompts``) is the mean wait of an M/D/1 queue divided by ``prefill_seconds``: load / (2
-    (1 - load)) with load = rate x prefill_seconds.
+    ``rate`` is in requests per second per data-parallel rank. The number of prompts ahead is the
+    mean wait of an M/D/1 queue divided by ``prefill_seconds``: load / (2 (1 - load)) with load =
+    rate x prefill_seconds.
     """
     load = min(rate * prefill_seconds, BUSIEST)
     # A request arrives on average in the middle of a step.
-    return Queue(prompts=load / (2 * (1 - load)), steps=0.5)
+    return RequestQueue(prompts=load / (2 * (1 - load)), steps=0.5)
 
 
 def seconds_until_prompt_runs(
-    arrivals: ArrivalConstants, queue: Queue, prefill_seconds: float, step_seconds: float
+    arrivals: ArrivalConstants, queue: RequestQueue, prefill_seconds: float, step_seconds: float
 ) -> float:
     """Return the time in seconds from the arrival of a request until its prompt runs.
 

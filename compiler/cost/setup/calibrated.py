@@ -1,7 +1,7 @@
-"""Parameters of the cost model that a user's own measurements may replace, and the replacement.
+"""Parameters of the cost model that measurements of the user can replace.
 
-The name of a calibrated value is that of a field of ``Efficiency`` (``gemm``), or of a term of one
-collective inside a host (``all_reduce.bus_gb_per_s``).
+A calibrated value has the name of a field of ``Efficiency``, such as ``gemm``, or of a constant of
+one collective inside a host, such as ``all_reduce.bus_gb_per_s``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PARAMETERS: dict[str, Parameter] = {
         spread=0.25, low=0.2, high=8.0, seen_in="runs of narrow and of wide models"
     ),
     "layer_seconds": Parameter(
-        spread=0.7, low=1e-6, high=2e-2, seen_in="small models, few tokens a micro-batch"
+        spread=0.7, low=1e-6, high=2e-2, seen_in="small models, few tokens per micro-batch"
     ),
     "tp": Parameter(spread=0.3, low=0.05, high=4.0, seen_in="one model with several tp"),
     "network": Parameter(
@@ -63,7 +63,7 @@ PARAMETERS: dict[str, Parameter] = {
         spread=0.25,
         low=1e-6,
         high=5e-2,
-        seen_in="mixture-of-experts runs, few tokens a micro-batch",
+        seen_in="mixture-of-experts runs, few tokens per micro-batch",
     ),
     "step_seconds": Parameter(spread=0.8, low=1e-4, high=2.0, seen_in="runs with short steps"),
     "straggler": Parameter(
@@ -73,7 +73,8 @@ PARAMETERS: dict[str, Parameter] = {
         spread=0.7, low=0.05, high=8.0, seen_in="one layout with several micro-batch sizes"
     ),
 }
-"""Fitted field of ``Efficiency`` -> its prior; spreads are those of the published runs."""
+"""Fitted field of ``Efficiency`` -> spread and bounds of its prior; the spreads are those between
+published runs."""
 OTHER = Parameter(spread=0.3, low=1e-6, high=1e3, seen_in="more runs of other kinds")
 
 TERMS: dict[str, tuple[float, float]] = {
@@ -94,8 +95,8 @@ def efficiency_for_stack(generation: Generation, stack: KernelStack) -> Efficien
     """Return the efficiency parameters of the software ``stack`` on a GPU generation.
 
     Raises:
-        LookupError: the catalog has none for this combination. ``resolve_problem`` reports this
-            earlier: a catalog file lacks a fact (K08).
+        LookupError: the catalog has no parameters for this combination. ``resolve_problem`` reports
+            such a gap earlier, as an incomplete catalog file (K08).
     """
     row = stack.efficiency_for(generation)
     if row is None:
@@ -125,7 +126,7 @@ def valid_parameter_range(name: str) -> tuple[float, float] | None:
     return parameter.low, parameter.high
 
 
-def prior(name: str, centre: float) -> Prior:
+def parameter_prior(name: str, centre: float) -> Prior:
     """Return the prior of the parameter ``name`` around ``centre``, its value in the catalog."""
     parameter = PARAMETERS.get(name, OTHER)
     inside = min(max(centre, parameter.low), parameter.high)
@@ -133,7 +134,7 @@ def prior(name: str, centre: float) -> Prior:
 
 
 def calibrated_efficiency(row: Efficiency, values: Values) -> Efficiency:
-    """Return ``row`` with its efficiency parameters replaced by the calibrated ``values``."""
+    """Return the efficiency parameters ``row`` with the calibrated ``values`` in their place."""
     # Names with a dot are terms of a collective (``calibrated_kernels``).
     own: dict[str, Any] = {name: value for name, value in values if "." not in name}
     return replace(row, **own) if own else row
@@ -141,7 +142,7 @@ def calibrated_efficiency(row: Efficiency, values: Values) -> Efficiency:
 
 def calibrated_kernels(kernels: KernelFit, problem: Problem) -> KernelFit:
     """Return ``kernels`` with the constants of collectives that were measured on this cluster."""
-    terms = collective_terms(problem.calibration)
+    terms = calibrated_collective_constants(problem.calibration)
     if not terms:
         return kernels
     link = problem.cluster.node.link_gb_per_s
@@ -154,7 +155,7 @@ def calibrated_kernels(kernels: KernelFit, problem: Problem) -> KernelFit:
     return replace(kernels, collectives=collectives)
 
 
-def collective_terms(values: Values) -> Mapping[Operation, dict[str, float]]:
+def calibrated_collective_constants(values: Values) -> Mapping[Operation, dict[str, float]]:
     """Return the calibrated constants of collectives as {operation: {constant: value}}."""
     found: dict[Operation, dict[str, float]] = {}
     for operation in OPERATIONS:

@@ -1,4 +1,4 @@
-"""Bandwidth and latency between the members of a process group, by their NVLink domains."""
+"""Time of messages and collectives of a process group, inside and between NVLink domains."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class GroupSpan:
 
 
 def group_span(axes: tuple[Axis, ...], domain: int) -> GroupSpan:
-    """Return how the process groups over ``axes`` are distributed over NVLink domains.
+    """Return the distribution over NVLink domains of a process group over the mesh axes ``axes``.
 
     Each NVLink domain consists of ``domain`` consecutive ranks.
     """
     size = local = 1
-    # From the innermost axis outwards: an axis adds members to a domain while its stride is within
-    # it.
+    # From the innermost axis outwards: an axis adds members inside a domain as long as its stride
+    # is smaller than the domain.
     for axis in sorted(axes, key=lambda item: item.stride):
         size *= axis.size
         inside = max(1, min(axis.size, domain // axis.stride)) if axis.stride < domain else 1
@@ -45,7 +45,7 @@ def group_span(axes: tuple[Axis, ...], domain: int) -> GroupSpan:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Links of a cluster at the rates that training reaches."""
+    """Links of a cluster with the rates and latencies that collectives of training reach."""
 
     domain: int
     """GPUs of an NVLink domain; GPUs of a host if the node type has no such domain."""
@@ -56,8 +56,8 @@ class Links:
     def from_cluster(cls, cluster: Cluster, kernels: KernelFit, row: Efficiency) -> Links:
         """Return the links of ``cluster`` with the rates that collectives reach on them.
 
-        They are data-sheet rates multiplied by measured efficiency shares. The shares inside an
-        NVLink domain are those of ``kernels``; the share between domains is that of ``row``.
+        These rates are data-sheet rates times measured efficiency factors. ``kernels`` has the
+        factors inside an NVLink domain, ``row`` the factor between domains.
         """
         node = cluster.node
         # The lower limit keeps times finite on a cluster without network data.
@@ -71,7 +71,7 @@ class Links:
             network=Network(rate, row.hop_seconds + cluster.fabric.latency_seconds),
         )
 
-    def seconds(self, operation: Operation, nbytes: float, group: GroupSpan) -> float:
+    def collective_seconds(self, operation: Operation, nbytes: float, group: GroupSpan) -> float:
         """Return the time in seconds of one collective in ``group``.
 
         ``nbytes`` is the size of the whole message, before it is divided among the ranks.
@@ -81,13 +81,13 @@ class Links:
         fit = self.fits[operation]
         return two_level_seconds(fit, self.network, nbytes, group.local, group.domains)
 
-    def hop_seconds(self, nbytes: float, stride: int) -> float:
+    def message_seconds(self, nbytes: float, stride: int) -> float:
         """Return the time in seconds of one message to the rank ``stride`` ranks away."""
         if stride < self.domain:
             return send_seconds(self.fits["all_to_all"], nbytes)
         return nbytes / (self.network.gb_per_s_per_gpu * 1e9) + self.network.hop_seconds
 
-    def gb_per_s(self, group: GroupSpan) -> float:
+    def slowest_link_gb_per_s(self, group: GroupSpan) -> float:
         """Return the rate in GB/s per GPU and direction of the slowest link inside ``group``."""
         if group.domains == 1:
             return self.fits["all_gather"].bus_gb_per_s

@@ -1,4 +1,4 @@
-"""Quantities that evaluate a layout, computed once per problem: links, rates, parameters."""
+"""Part of the cost model that is computed once per problem: links, efficiency factors, caches."""
 
 from __future__ import annotations
 
@@ -21,39 +21,40 @@ published runs of dense models."""
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
-    """Spans over NVLink domains of the communication groups of one layout."""
+class GroupSpans:
+    """Distribution of each process group of one layout over NVLink domains."""
 
     tp: GroupSpan
     cp: GroupSpan
     cp_a2a: GroupSpan
-    """Neighbours that exchange heads for tokens in hierarchical context parallelism; one rank if
-    it has no hierarchy."""
+    """Neighbouring ranks that exchange heads for tokens in hierarchical context parallelism; a
+    single rank without a hierarchy."""
     cp_p2p: GroupSpan
-    """Ring over those neighbours; all of ``cp`` if there is no hierarchy."""
+    """Ring over these groups of neighbours; the whole group ``cp`` without a hierarchy."""
     dp_cp: GroupSpan
     ep: GroupSpan
     etp: GroupSpan
     edp: GroupSpan
     dp_shard_cp: GroupSpan
-    """Ranks that share one dense state: all of dp_cp, or a part of it in hybrid sharding."""
+    """Ranks over which one copy of the state of dense parameters is sharded: the group dp_cp, or
+    a part of it in hybrid sharding."""
     edp_shard: GroupSpan
-    """Ranks that share one state of an expert."""
+    """Ranks over which one copy of the state of expert parameters is sharded."""
     dp_replicate: GroupSpan
-    """Ranks that hold copies of one shard."""
+    """Ranks that store copies of one shard."""
     pp_stride: int
     cp_stride: int
 
 
 def _gemm_factor(row: Efficiency, precision: str) -> float:
-    """Return the time of GEMMs within a training step divided by that of isolated kernels."""
+    """Return the time of GEMMs in a training step, divided by the time of the kernels alone."""
     if precision in ("bf16", "fp16"):
         return row.gemm
     return row.gemm_low * (FOUR_BIT if precision == "nvfp4" else 1.0)
 
 
 class Pricing:
-    """Results that many layouts of one problem share; they are stored and never change."""
+    """Cost model of one problem, with caches for results that many layouts share."""
 
     def __init__(
         self,
@@ -64,7 +65,8 @@ class Pricing:
     ) -> None:
         """Compute the link rates and efficiency factors of the problem's cluster.
 
-        ``row`` replaces the efficiency parameters of the GPU generation for the framework's stack.
+        ``row`` are the efficiency parameters to use; by default, those of the GPU generation for
+        the software stack of the framework.
         """
         self.problem = problem
         self.framework = framework
@@ -73,14 +75,14 @@ class Pricing:
         self.efficiency = calibrated_efficiency(row, problem.calibration)
         self.links = Links.from_cluster(problem.cluster, kernels, self.efficiency)
         self.gemm_factor = _gemm_factor(self.efficiency, problem.job.precision)
-        self.gemm = kernels.gemm(problem.job.precision).device_only()
+        self.gemm = kernels.gemm_fit(problem.job.precision).without_gaps_and_casts()
         # The output projection stays in 16 bit for every precision of the layers.
-        self.head_gemm = kernels.gemm("bf16").device_only()
+        self.head_gemm = kernels.gemm_fit("bf16").without_gaps_and_casts()
         self._memo: dict[Hashable, Any] = {}
         self._classes: dict[int, tuple[PipelineSplit, tuple[EqualStageGroup, ...]]] = {}
 
-    def memo(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """Return the result of ``compute()``, which is called once per ``key``.
+    def cached(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return the result of ``compute()``, which is called only once per ``key``.
 
         The key must contain every quantity that the result depends on.
         """
@@ -90,21 +92,21 @@ class Pricing:
             value = self._memo[key] = compute()
             return value
 
-    def groups(self, layout: Layout) -> Groups:
+    def group_spans(self, layout: Layout) -> GroupSpans:
         """Return how the communication groups of ``layout`` are distributed over NVLink domains."""
         degrees = (layout.tp, layout.cp, layout.dp, layout.pp, layout.ep, layout.etp, layout.order)
         # Without ZeRO the mesh of some frameworks has an axis of replicas in place of shards.
         key = (*degrees, layout.cp_a2a, layout.dp_replicate, layout.zero_stage == 0)
-        return self.memo(("groups", key), lambda: self._compute_groups(layout))
+        return self.cached(("groups", key), lambda: self._compute_group_spans(layout))
 
-    def _compute_groups(self, layout: Layout) -> Groups:
+    def _compute_group_spans(self, layout: Layout) -> GroupSpans:
         """Compute how all communication groups of ``layout`` are spread over NVLink domains.
 
         The method ``groups`` caches the result.
         """
         dense, expert = self.framework.meshes(layout)
         copies = layout.dp_replicate
-        return Groups(
+        return GroupSpans(
             dp_shard_cp=self._shard_span(dense, ("dp_shard", "cp"), ("dp", "cp"), copies),
             edp_shard=self._shard_span(expert, ("dp_shard",), ("dp",), copies),
             dp_replicate=self._replica_span(dense, copies),
@@ -123,11 +125,11 @@ class Pricing:
     def _shard_span(
         self, mesh: Mesh, shard: tuple[str, ...], whole: tuple[str, ...], copies: int
     ) -> GroupSpan:
-        """Return how the ranks that share one sharded state are distributed over NVLink domains.
+        """Return the distribution over NVLink domains of the ranks that shard one copy of a state.
 
-        If ``copies`` is 1, they are all ranks along the mesh axes ``whole``. Otherwise they are the
-        ranks along the axes ``shard``, or, in a mesh without a shard axis, the first 1/copies of
-        the ranks along ``whole``.
+        With a single copy, these are all ranks along the mesh axes ``whole``. With ``copies``
+        copies, they are the ranks along the axes ``shard``; in a mesh without the axis dp_shard,
+        the first 1/copies of the ranks along ``whole``.
         """
         together = self._axes_span(mesh, *whole)
         if copies == 1:
@@ -139,27 +141,24 @@ class Pricing:
         return GroupSpan(size, min(together.local, size))
 
     def _replica_span(self, mesh: Mesh, copies: int) -> GroupSpan:
-        """Return how the ranks that store copies of one shard are spread over NVLink domains."""
+        """Return the distribution over NVLink domains of the ranks that store the same shard."""
         if any(axis.name == "dp_replicate" for axis in mesh.axes):
             return self._axes_span(mesh, "dp_replicate")
         # Copies of one shard are assumed to be in different domains.
         return GroupSpan(copies, 1)
 
     def _axes_span(self, mesh: Mesh, *names: str) -> GroupSpan:
-        """Return how the process groups over the mesh axes ``names`` span NVLink domains.
+        """Return the distribution over NVLink domains of the groups over the mesh axes ``names``.
 
-        Results are cached by the sizes and strides of the axes, because meshes share many of them.
+        Results are cached by the sizes and strides of the axes, because many meshes share them.
         """
         axes = mesh.select_axes(*names)
         key = ("span", *((axis.size, axis.stride) for axis in axes))
-        return self.memo(key, lambda: group_span(axes, self.links.domain))
+        return self.cached(key, lambda: group_span(axes, self.links.domain))
 
-    def classes(self, split: PipelineSplit) -> tuple[EqualStageGroup, ...]:
-        """Return the pipeline ranks of ``split``, grouped by equal layers and other modules.
-
-        Results are cached by the identity of ``split``, because layouts share these objects and
-        hashing one of them is slow.
-        """
+    def equal_stage_groups(self, split: PipelineSplit) -> tuple[EqualStageGroup, ...]:
+        """Return the pipeline ranks of ``split``, grouped by equal layers and other modules."""
+        # Cached by the identity of the split, because hashing it is slow and layouts share splits.
         entry = self._classes.get(id(split))
         # A stored reference to the split keeps its id from being reused by another object.
         if entry is None or entry[0] is not split:
@@ -170,12 +169,12 @@ class Pricing:
     def layer_parameters(self, kind: LayerKind, layout: Layout) -> tuple[float, float]:
         """Return the numbers of (dense, routed-expert) parameters of one layer on one rank."""
         degrees = (layout.tp, layout.etp, layout.ep)
-        return params.kind_params_on_rank(self.problem.model, kind, degrees)
+        return params.layer_kind_params_on_rank(self.problem.model, kind, degrees)
 
     def stage_parameters(self, layout: Layout, load: StageContents) -> tuple[float, float]:
         """Return the numbers of (dense, routed-expert) parameters of a stage on one rank."""
         key = (layout.tp, layout.etp, layout.ep, layout.pp > 1, load)
-        return self.memo(("stage", key), lambda: self._count_stage_parameters(layout, load))
+        return self.cached(("stage", key), lambda: self._count_stage_parameters(layout, load))
 
     def _count_stage_parameters(self, layout: Layout, load: StageContents) -> tuple[float, float]:
         """Compute the numbers of (dense, routed-expert) parameters of a stage on one rank.
@@ -193,7 +192,7 @@ class Pricing:
                 expert += count * layer_expert
         table = self.framework.padded_vocab(self.problem, layout.tp) * model.hidden / layout.tp
         if load.embedding:
-            dense += table + params.position_params(model)
+            dense += table + params.position_table_params(model)
         if load.final_norm:
             dense += params.final_norm_params(model)
         # With one pipeline stage a tied output projection is the embedding itself.

@@ -12,15 +12,14 @@ class StageContents:
     """Contents of one pipeline rank, summed over its virtual stages."""
 
     counts: tuple[int, ...]
-    """Decoder layers by index of the model's kinds."""
+    """Number of decoder layers of each layer type, in the order of ``Model.kinds``."""
     embedding: bool
     mtp_layers: int
     loss: bool
     final_norm: bool
-    """The norm after the last layer: on the stage of the loss, or on that of the last decoder layer
-    if prediction layers follow it."""
+    """True if the rank has the norm after the last decoder layer."""
     chunks: tuple[int, ...] = ()
-    """Layers of each virtual stage with its prediction layers; empty if all are equal."""
+    """Number of layers of each virtual stage, with prediction layers; empty if all are equal."""
 
     @property
     def layers(self) -> int:
@@ -31,7 +30,7 @@ class StageContents:
         """Return the number of decoder layers that send tokens to experts."""
         return sum(n for kind, n in zip(model.kinds, self.counts, strict=True) if kind.routed)
 
-    def by_kind(self, model: Model) -> dict[LayerKind, int]:
+    def layers_by_kind(self, model: Model) -> dict[LayerKind, int]:
         """Return the number of layers per layer type, without types that the stage lacks.
 
         Multi-token-prediction layers count as layers of the type of the last decoder layer.
@@ -57,10 +56,10 @@ class EqualStageGroup:
 
 def stage_contents(model: Model, split: PipelineSplit, stage: int) -> StageContents:
     """Return the layers and other modules of pipeline rank ``stage`` in all its virtual stages."""
-    return chunks_contents(model, split.chunks[stage])
+    return contents_of_chunks(model, split.chunks[stage])
 
 
-def chunks_contents(model: Model, chunks: tuple[ModelChunk, ...]) -> StageContents:
+def contents_of_chunks(model: Model, chunks: tuple[ModelChunk, ...]) -> StageContents:
     """Return the layers and other modules of the virtual stages ``chunks`` together."""
     kinds, pattern = model.kinds, model.layer_kinds
     layers: list[LayerKind] = []
@@ -92,7 +91,10 @@ def _has_final_norm(model: Model, chunk: ModelChunk) -> bool:
 
 
 def group_equal_stages(model: Model, split: PipelineSplit) -> tuple[EqualStageGroup, ...]:
-    """Return groups of pipeline ranks with equal layers and modules, earliest rank first."""
+    """Return the pipeline ranks in groups with equal layers and other modules.
+
+    Groups are in the order of their earliest ranks.
+    """
     seen: dict[StageContents, list[int]] = {}
     for stage in range(len(split.chunks)):
         seen.setdefault(stage_contents(model, split, stage), []).append(stage)

@@ -7,9 +7,9 @@ Variants (``cp_comm``): ring (p2p), gather (all_gather), Ulysses (a2a), and a ri
 from __future__ import annotations
 
 from parc.compiler.cost.kernels.attention import BACKWARD_FACTOR
-from parc.compiler.cost.kernels.recurrence import recurrence
+from parc.compiler.cost.kernels.recurrence import recurrence_of_layer
 from parc.compiler.cost.setup.links import GroupSpan
-from parc.compiler.cost.setup.pricing import Groups, Pricing
+from parc.compiler.cost.setup.pricing import GroupSpans, Pricing
 from parc.compiler.ir import LayerKind, Layout
 
 MERGE_BYTES = 10
@@ -20,7 +20,7 @@ STEP_SECONDS = 2e-5
 
 
 def key_value_bytes(pricing: Pricing, layout: Layout) -> float:
-    """Return the bytes of keys and values of one micro-batch for a rank's own tokens, in 16 bit."""
+    """Return the 16-bit bytes of the keys and values of a rank's own tokens per micro-batch."""
     attention = pricing.problem.model.attention
     if attention.latent is None:
         width = max(attention.kv_heads, layout.tp) * attention.head_dim / layout.tp
@@ -32,7 +32,7 @@ def key_value_bytes(pricing: Pricing, layout: Layout) -> float:
 
 
 def query_output_bytes(pricing: Pricing, layout: Layout) -> float:
-    """Return the bytes of queries and attention outputs of one micro-batch on a rank, in 16 bit."""
+    """Return the 16-bit bytes of the queries and attention outputs on a rank per micro-batch."""
     attention = pricing.problem.model.attention
     width = 2 * attention.heads * attention.head_dim
     if attention.latent is not None:
@@ -51,7 +51,7 @@ def gathered_key_value_bytes(pricing: Pricing, layout: Layout) -> float:
     return (layout.cp - 1) * key_value_bytes(pricing, layout)
 
 
-def gather_seconds(pricing: Pricing, layout: Layout, groups: Groups) -> float:
+def all_gather_exchange_seconds(pricing: Pricing, layout: Layout, groups: GroupSpans) -> float:
     """Return the exposed seconds of all-gather context parallelism per layer and micro-batch.
 
     All keys and values are gathered before the attention core, and their gradients are scattered
@@ -59,11 +59,11 @@ def gather_seconds(pricing: Pricing, layout: Layout, groups: Groups) -> float:
     """
     nbytes = layout.cp * key_value_bytes(pricing, layout)
     links = pricing.links
-    gather = links.seconds("all_gather", nbytes, groups.cp)
-    return gather + links.seconds("reduce_scatter", nbytes, groups.cp)
+    gather = links.collective_seconds("all_gather", nbytes, groups.cp)
+    return gather + links.collective_seconds("reduce_scatter", nbytes, groups.cp)
 
 
-def ulysses_seconds(pricing: Pricing, layout: Layout, group: GroupSpan) -> float:
+def ulysses_exchange_seconds(pricing: Pricing, layout: Layout, group: GroupSpan) -> float:
     """Return the exposed seconds of Ulysses context parallelism per layer and micro-batch.
 
     Queries, keys and values pass through all-to-alls before the attention core, and the attention
@@ -73,18 +73,20 @@ def ulysses_seconds(pricing: Pricing, layout: Layout, group: GroupSpan) -> float
     """
     nbytes = key_value_bytes(pricing, layout) + query_output_bytes(pricing, layout)
     # Forward and backward send the same bytes.
-    return 2 * pricing.links.seconds("all_to_all", nbytes, group)
+    return 2 * pricing.links.collective_seconds("all_to_all", nbytes, group)
 
 
-def ring_exchange_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: float) -> float:
+def ring_exchange_seconds(
+    pricing: Pricing, layout: Layout, groups: GroupSpans, core: float
+) -> float:
     """Return the exposed seconds of ring context parallelism per layer and micro-batch.
 
-    A ring of c ranks has c - 1 steps. In each step a rank sends keys and values to the next rank;
-    the backward pass sends twice the bytes of the forward pass. These transfers overlap with the
-    attention core, which needs ``core`` seconds forward. Each step also launches kernels and adds
-    its part of the output to the fp32 sum: once in the forward pass, about twice in the backward
-    pass.
+    In each step of the ring, a rank sends keys and values to the next rank. These transfers overlap
+    with the attention core, whose forward pass needs ``core`` seconds.
     """
+    # A ring of c ranks has c - 1 steps. The backward pass sends twice the bytes of the forward
+    # pass. Each step also launches kernels and adds its part of the output to the fp32 sum: once in
+    # the forward pass, about twice in the backward pass.
     job, attention = pricing.problem.job, pricing.problem.model.attention
     tokens = layout.tokens(job.sequence_length)
     steps = groups.cp_p2p.size - 1
@@ -92,67 +94,68 @@ def ring_exchange_seconds(pricing: Pricing, layout: Layout, groups: Groups, core
     heads = attention.heads * attention.head_dim / layout.tp
     rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
     merge = steps * (MERGE_BYTES * tokens * heads / rate + STEP_SECONDS)
-    hop = pricing.links.hop_seconds(key_value_bytes(pricing, layout), groups.cp_stride)
+    hop = pricing.links.message_seconds(key_value_bytes(pricing, layout), groups.cp_stride)
     # The first term is the forward pass. Backward, keys and values and their gradients are sent.
     exposed = max(0.0, steps * hop - core) + max(0.0, 2 * steps * hop - BACKWARD_FACTOR * core)
     return exposed + 3 * merge
 
 
-def exchange_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: float) -> float:
+def attention_exchange_seconds(
+    pricing: Pricing, layout: Layout, groups: GroupSpans, core: float
+) -> float:
     """Return the exposed time in seconds of context parallelism in one attention layer.
 
-    The time is per micro-batch; it is 0 if cp is 1. ``core`` is the forward time of the attention
-    core in seconds. In the hierarchical variant (``a2a+p2p``), neighbouring ranks exchange heads
-    for tokens by all-to-all. Each rank then has the tokens of all its neighbours for its part of
-    the heads. The ring over the groups of neighbours therefore sends as many bytes per step as a
-    ring over all ranks, in fewer steps (TransformerEngine,
-    attention/dot_product_attention/context_parallel.py, AttnFuncWithCPAndKVP2P).
+    The time is per micro-batch, and 0 if cp is 1. ``core`` is the forward time of the attention
+    core in seconds.
     """
+    # In the hierarchical variant (a2a+p2p), neighbouring ranks exchange heads for tokens by
+    # all-to-all, so that each rank has the tokens of all its neighbours for its part of the heads.
+    # The ring over the groups of neighbours sends as many bytes per step as a ring over all ranks,
+    # in fewer steps (TransformerEngine, attention/dot_product_attention/context_parallel.py,
+    # AttnFuncWithCPAndKVP2P).
     if layout.cp == 1:
         return 0.0
     if layout.cp_comm == "all_gather":
-        return gather_seconds(pricing, layout, groups)
+        return all_gather_exchange_seconds(pricing, layout, groups)
     if layout.cp_comm == "a2a":
-        return ulysses_seconds(pricing, layout, groups.cp)
+        return ulysses_exchange_seconds(pricing, layout, groups.cp)
     ring = ring_exchange_seconds(pricing, layout, groups, core)
-    return ring + ulysses_seconds(pricing, layout, groups.cp_a2a)
+    return ring + ulysses_exchange_seconds(pricing, layout, groups.cp_a2a)
 
 
 def mixer_exchange_seconds(pricing: Pricing, layout: Layout, kind: LayerKind, core: float) -> float:
     """Return the exposed time in seconds of context parallelism in one layer of type ``kind``.
 
     The time is per micro-batch. ``core`` is the forward time of the layer's attention core in
-    seconds. Recurrent layers exchange heads for tokens.
+    seconds. In recurrent layers, ranks exchange heads for tokens by all-to-all.
     """
     if layout.cp == 1 or kind.mixer == "none":
         return 0.0
-    groups = pricing.groups(layout)
+    groups = pricing.group_spans(layout)
     if kind.mixer == "attention":
-        return exchange_seconds(pricing, layout, groups, core)
-    nbytes = recurrence_bytes(pricing, layout, kind)
-    return 2 * pricing.links.seconds("all_to_all", nbytes, groups.cp)
+        return attention_exchange_seconds(pricing, layout, groups, core)
+    nbytes = recurrence_exchange_bytes(pricing, layout, kind)
+    return 2 * pricing.links.collective_seconds("all_to_all", nbytes, groups.cp)
 
 
-def recurrence_bytes(pricing: Pricing, layout: Layout, kind: LayerKind) -> float:
-    """Return the 16-bit bytes that a rank exchanges for a recurrent layer in the forward pass.
-
-    They are the outputs of the input projection and the inputs of the output projection
-    (Megatron-Core, ssm/mamba_context_parallel.py; ssm/gated_delta_net, tensor_a2a_cp2hp).
-    """
-    part = recurrence(pricing.problem.model, kind)
+def recurrence_exchange_bytes(pricing: Pricing, layout: Layout, kind: LayerKind) -> float:
+    """Return the 16-bit bytes that a rank exchanges for a recurrent layer in the forward pass."""
+    # Outputs of the input projection and inputs of the output projection (Megatron-Core,
+    # ssm/mamba_context_parallel.py; ssm/gated_delta_net, tensor_a2a_cp2hp).
+    part = recurrence_of_layer(pricing.problem.model, kind)
     width = part.projected + part.inner if part else 0
     return 2 * layout.tokens(pricing.problem.job.sequence_length) * width / layout.tp
 
 
-def context_bytes(pricing: Pricing, layout: Layout, kind: LayerKind) -> dict[str, float]:
-    """Return the bytes that a rank sends per layer and micro-batch, as {mesh axis: bytes}.
+def context_exchange_bytes(pricing: Pricing, layout: Layout, kind: LayerKind) -> dict[str, float]:
+    """Return {mesh axis: bytes that a rank sends for context parallelism} of one layer.
 
-    Both the forward and the backward pass are counted.
+    The bytes are per micro-batch, forward and backward pass together.
     """
     if kind.mixer == "none":
         return {}
     if kind.mixer != "attention":
-        swapped = 2 * recurrence_bytes(pricing, layout, kind)
+        swapped = 2 * recurrence_exchange_bytes(pricing, layout, kind)
         return {"cp": swapped * (layout.cp - 1) / layout.cp}
     # Factors: an exchange happens forward and backward (2); a ring sends gradients too (1 + 2 = 3).
     keys, peers = key_value_bytes(pricing, layout), layout.cp - 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.compiler.cost.kernels.collective_time import Operation
-from parc.compiler.cost.kernels.gemm import overlap
+from parc.compiler.cost.kernels.gemm import overlapped_seconds
 from parc.compiler.cost.setup.links import GroupSpan
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.offload import gradient_offload_seconds, weight_fetch_seconds
@@ -23,32 +23,30 @@ ALWAYS_EXPOSED = 0.05
 def accumulate_seconds(pricing: Pricing, layout: Layout, parameters: float) -> float:
     """Return the time in seconds to add one micro-batch's gradients to the sum of the step.
 
-    ``parameters`` is the number of gradients. The time is that of reading and writing the sum. With
-    fused accumulation, the GEMM itself adds to the sum, so that one write is already part of the
-    GEMM's time. Versions of Megatron-LM that predate sequence parallelism start a separate kernel.
-    With sharded gradients (ZeRO 2, 3) the result is 0, because they are reduced first and their sum
-    is small.
+    ``parameters`` is the number of gradients. The result is 0 with sharded gradients (ZeRO 2, 3).
     """
+    # Sharded gradients are reduced first, so that their sum is small.
     if layout.zero_stage > 1:
         return 0.0
     row = pricing.efficiency
-    # Stacks from before FlashAttention (``unfused``) and sequence parallelism used a separate
-    # kernel.
+    # The time is that of reading and writing the sum. With fused accumulation the GEMM adds to the
+    # sum, so that one write is already part of its time. Stacks from before FlashAttention
+    # (``unfused``) and sequence parallelism used a separate kernel.
     separate = row.unfused and not layout.sequence_parallel
     nbytes = SEPARATE_BYTES if separate else 2 * pricing.problem.job.gradient_bytes - 2
     rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
     return row.accumulate * nbytes * parameters / rate
 
 
-def dp_bytes(pricing: Pricing, layout: Layout) -> tuple[float, float]:
-    """Return the bytes that a shard group transfers per step, as (dense, routed experts).
+def data_parallel_bytes(pricing: Pricing, layout: Layout) -> tuple[float, float]:
+    """Return the bytes of gradients and weights exchanged per step, as (dense, routed experts).
 
-    A shard group is the ranks that share one copy of the sharded state; the numbers are those of
-    the largest pipeline stage. Without ZeRO, an all-reduce moves twice the gradients. ZeRO-1
-    scatters gradients and gathers 16-bit parameters. ZeRO-2 does so with every micro-batch, unless
-    gradients stay unsharded in a pipeline. ZeRO-3 also gathers parameters for the backward pass,
-    and scatters 16-bit gradients.
+    The bytes are those of the data-parallel group of the largest pipeline stage; with hybrid
+    sharding, of the ranks over which one copy of the state is sharded.
     """
+    # Without ZeRO, an all-reduce moves twice the gradients. ZeRO-1 scatters gradients and gathers
+    # 16-bit parameters. ZeRO-2 does so with every micro-batch, unless gradients stay unsharded in a
+    # pipeline. ZeRO-3 also gathers parameters for the backward pass, and scatters 16-bit gradients.
     grad = pricing.problem.job.gradient_bytes
     # Bytes per parameter at ZeRO stage 0, 1, 2, 3; stage 3 moves 2 bytes three times.
     factor = (2 * grad, grad + 2.0, grad + 2.0, 6.0)[layout.zero_stage]
@@ -61,11 +59,11 @@ def dp_bytes(pricing: Pricing, layout: Layout) -> tuple[float, float]:
 
 
 def replica_bytes(pricing: Pricing, layout: Layout) -> float:
-    """Return the bytes that a rank sends per step to the other copies of its shard."""
+    """Return the bytes of gradients that a rank sends per step to the other copies of its shard."""
     copies = layout.dp_replicate
     if copies == 1 or not layout.zero_stage:
         return 0.0
-    groups, (dense, expert) = pricing.groups(layout), largest_stage_parameters(pricing, layout)
+    groups, (dense, expert) = pricing.group_spans(layout), largest_stage_parameters(pricing, layout)
     part = dense / groups.dp_shard_cp.size + expert / groups.edp_shard.size
     repeated = exchanges_per_micro_batch(pricing, layout)
     repeated = repeated and not reduces_replicas_once(pricing, layout)
@@ -76,7 +74,10 @@ def replica_bytes(pricing: Pricing, layout: Layout) -> float:
 
 def largest_stage_parameters(pricing: Pricing, layout: Layout) -> tuple[float, float]:
     """Return the numbers of (dense, routed-expert) parameters of the largest pipeline stage."""
-    loads = [pricing.stage_parameters(layout, each.load) for each in pricing.classes(layout.split)]
+    loads = [
+        pricing.stage_parameters(layout, each.load)
+        for each in pricing.equal_stage_groups(layout.split)
+    ]
     return max(loads, key=sum)
 
 
@@ -87,9 +88,9 @@ def keeps_unsharded_gradients(pricing: Pricing, layout: Layout) -> bool:
 
 
 def exchanges_per_micro_batch(pricing: Pricing, layout: Layout) -> bool:
-    """Return True if weights are gathered or gradients scattered with every micro-batch.
+    """Return True if every micro-batch gathers weights or scatters gradients.
 
-    If False, this happens once per step.
+    The result is False if that happens only once per step.
     """
     return layout.zero_stage == 3 or (
         layout.zero_stage == 2 and not keeps_unsharded_gradients(pricing, layout)
@@ -99,7 +100,7 @@ def exchanges_per_micro_batch(pricing: Pricing, layout: Layout) -> bool:
 def reduces_replicas_once(pricing: Pricing, layout: Layout) -> bool:
     """Return True if the copies of a hybrid shard all-reduce their gradients only once per step.
 
-    In that case every micro-batch scatters gradients inside a copy.
+    Every micro-batch then scatters gradients only among the ranks of one copy.
     """
     if layout.dp_replicate == 1 or not exchanges_per_micro_batch(pricing, layout):
         return False
@@ -107,21 +108,21 @@ def reduces_replicas_once(pricing: Pricing, layout: Layout) -> bool:
     return once and not keeps_unsharded_gradients(pricing, layout)
 
 
-def _reduce_seconds(pricing: Pricing, layout: Layout) -> float:
+def _gradient_reduce_seconds(pricing: Pricing, layout: Layout) -> float:
     """Return the time in seconds to reduce gradients and gather parameters once.
 
     Overlap with computation is not subtracted.
     """
     grad = pricing.problem.job.gradient_bytes
-    groups, links = pricing.groups(layout), pricing.links
+    groups, links = pricing.group_spans(layout), pricing.links
     dense, expert = largest_stage_parameters(pricing, layout)
     if not layout.zero_stage:
-        seconds = links.seconds("all_reduce", grad * dense, groups.dp_cp)
-        return seconds + links.seconds("all_reduce", grad * expert, groups.edp)
+        seconds = links.collective_seconds("all_reduce", grad * dense, groups.dp_cp)
+        return seconds + links.collective_seconds("all_reduce", grad * expert, groups.edp)
     seconds = 0.0
     for parameters, group in ((dense, groups.dp_shard_cp), (expert, groups.edp_shard)):
-        seconds += links.seconds("reduce_scatter", grad * parameters, group)
-        seconds += links.seconds("all_gather", 2.0 * parameters, group)
+        seconds += links.collective_seconds("reduce_scatter", grad * parameters, group)
+        seconds += links.collective_seconds("all_gather", 2.0 * parameters, group)
     return seconds + _repeated_replica_seconds(pricing, layout)
 
 
@@ -133,9 +134,9 @@ def replica_all_reduce_seconds(pricing: Pricing, layout: Layout) -> float:
     if layout.dp_replicate == 1:
         return 0.0
     grad = pricing.problem.job.gradient_bytes
-    groups, (dense, expert) = pricing.groups(layout), largest_stage_parameters(pricing, layout)
+    groups, (dense, expert) = pricing.group_spans(layout), largest_stage_parameters(pricing, layout)
     part = dense / groups.dp_shard_cp.size + expert / groups.edp_shard.size
-    return pricing.links.seconds("all_reduce", grad * part, groups.dp_replicate)
+    return pricing.links.collective_seconds("all_reduce", grad * part, groups.dp_replicate)
 
 
 def _repeated_replica_seconds(pricing: Pricing, layout: Layout) -> float:
@@ -157,15 +158,14 @@ def final_reduce_seconds(pricing: Pricing, layout: Layout) -> float:
     """
     if layout.zero_stage < 3 or not keeps_unsharded_gradients(pricing, layout):
         return 0.0
-    return _scatter_seconds(pricing, layout) + replica_all_reduce_seconds(pricing, layout)
+    return _gradient_scatter_seconds(pricing, layout) + replica_all_reduce_seconds(pricing, layout)
 
 
-def dp_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float, float]:
-    """Return the times in seconds of data-parallel traffic, in three parts.
+def data_parallel_round_seconds(pricing: Pricing, layout: Layout) -> tuple[float, float, float]:
+    """Return (seconds of one round, always exposed seconds, extra seconds of the last round).
 
-    The parts are: one round without overlap; the part of a round that is always exposed; the extra
-    time of the last round. A round is one exchange of gradients and weights between replicas, per
-    micro-batch if ``exchanges_per_micro_batch``, else per step.
+    A round is one exchange of gradients and weights between replicas, without overlap. It happens
+    with every micro-batch if ``exchanges_per_micro_batch``, else once per step.
     """
     last = (
         replica_all_reduce_seconds(pricing, layout)
@@ -176,11 +176,9 @@ def dp_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float, float]:
 
 
 def _traffic_per_round(pricing: Pricing, layout: Layout) -> tuple[float, float]:
-    """Return the times in seconds of one round of data-parallel traffic, in two parts.
+    """Return (seconds of one round of data-parallel traffic, always exposed seconds of the round).
 
-    The parts are: the round without overlap; the part of it that is always exposed. A round is one
-    exchange of gradients and weights between replicas, per micro-batch if
-    ``exchanges_per_micro_batch``, else per step.
+    A round is one exchange of gradients and weights between replicas, without overlap.
     """
     parameters = largest_stage_parameters(pricing, layout)
     offloaded = gradient_offload_seconds(pricing, layout, parameters)
@@ -188,9 +186,9 @@ def _traffic_per_round(pricing: Pricing, layout: Layout) -> tuple[float, float]:
         seconds, least = _zero3_traffic(pricing, layout)
         return seconds + 2 * weight_fetch_seconds(pricing, layout, parameters) + offloaded, least
     if gathers_weights_once(pricing, layout):
-        seconds = dp_collective_seconds(pricing, layout, "reduce_scatter") + offloaded
+        seconds = weight_collective_seconds(pricing, layout, "reduce_scatter") + offloaded
     else:
-        seconds = _reduce_seconds(pricing, layout) + offloaded
+        seconds = _gradient_reduce_seconds(pricing, layout) + offloaded
     return seconds, seconds * ALWAYS_EXPOSED
 
 
@@ -200,31 +198,30 @@ def gathers_weights_once(pricing: Pricing, layout: Layout) -> bool:
     return layout.zero_stage == 2 and exchange.gathers_once_at_stage_2
 
 
-def dp_collective_seconds(pricing: Pricing, layout: Layout, operation: Operation) -> float:
+def weight_collective_seconds(pricing: Pricing, layout: Layout, operation: Operation) -> float:
     """Return the time in seconds of one collective over the largest stage's 16-bit parameters."""
-    groups, parts = pricing.groups(layout), largest_stage_parameters(pricing, layout)
+    groups, parts = pricing.group_spans(layout), largest_stage_parameters(pricing, layout)
     return sum(
-        pricing.links.seconds(operation, 2.0 * parameters, group)
+        pricing.links.collective_seconds(operation, 2.0 * parameters, group)
         for parameters, group in zip(parts, (groups.dp_cp, groups.edp), strict=True)
     )
 
 
 def _zero3_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
-    """Return the times in seconds of ZeRO-3's traffic per micro-batch, in two parts.
+    """Return (seconds of ZeRO-3's traffic per micro-batch, always exposed seconds of the traffic).
 
-    The parts are: the traffic without overlap; the part of it that is always exposed. Weights are
-    gathered for forward and backward, and gradients are scattered. The transfer of a unit overlaps
-    with the computation of its neighbour; the gather of the first unit is exposed. If gradients
-    stay unsharded in a pipeline, weights stay gathered from a backward pass to the next forward
-    pass, so that each micro-batch needs only one gather.
+    Weights are gathered for the forward and for the backward pass, and gradients are scattered. The
+    transfer of a unit overlaps with the computation of another unit, except the first gather.
     """
-    groups, links = pricing.groups(layout), pricing.links
+    # If gradients stay unsharded in a pipeline, weights stay gathered from a backward pass to the
+    # next forward pass, so that each micro-batch needs only one gather.
+    groups, links = pricing.group_spans(layout), pricing.links
     dense, expert = largest_stage_parameters(pricing, layout)
     # ZeRO++ (arXiv:2306.10209): 8-bit weights, a gather inside the host for the backward pass
     plus = layout.zero_plus
     weight = 1.0 if plus.quantized_weights else 2.0
-    gather = links.seconds("all_gather", weight * dense, groups.dp_shard_cp)
-    gather += links.seconds("all_gather", weight * expert, groups.edp_shard)
+    gather = links.collective_seconds("all_gather", weight * dense, groups.dp_shard_cp)
+    gather += links.collective_seconds("all_gather", weight * expert, groups.edp_shard)
     # Every layer is one unit of FSDP, so that the first unit is one layer.
     first = gather / pricing.problem.model.layers
     if keeps_unsharded_gradients(pricing, layout):
@@ -233,39 +230,38 @@ def _zero3_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
     if plus.hpz > 1:
         # hpZ keeps a second copy of the weights inside the host and gathers from it.
         near = GroupSpan(plus.hpz, min(plus.hpz, links.domain))
-        again = links.seconds("all_gather", weight * (dense + expert), near)
-    scatter = _scatter_seconds(pricing, layout) + _repeated_replica_seconds(pricing, layout)
+        again = links.collective_seconds("all_gather", weight * (dense + expert), near)
+    scatter = _gradient_scatter_seconds(pricing, layout) + _repeated_replica_seconds(
+        pricing, layout
+    )
     return gather + again + scatter + first, first
 
 
-def _scatter_seconds(pricing: Pricing, layout: Layout) -> float:
+def _gradient_scatter_seconds(pricing: Pricing, layout: Layout) -> float:
     """Return the time in seconds to scatter the gradients of the largest stage.
 
-    Gradients have 16 bit, or 4 bit with ZeRO++.
+    Gradients have 16 bit, or 4 bit with the quantized gradients of ZeRO++.
     """
-    groups, links = pricing.groups(layout), pricing.links
+    groups, links = pricing.group_spans(layout), pricing.links
     dense, expert = largest_stage_parameters(pricing, layout)
     each = 0.5 if layout.zero_plus.quantized_gradients else 2.0
-    seconds = links.seconds("reduce_scatter", each * dense, groups.dp_shard_cp)
-    return seconds + links.seconds("reduce_scatter", each * expert, groups.edp_shard)
+    seconds = links.collective_seconds("reduce_scatter", each * dense, groups.dp_shard_cp)
+    return seconds + links.collective_seconds("reduce_scatter", each * expert, groups.edp_shard)
 
 
 def gradient_overlap_fraction(pricing: Pricing) -> float:
-    """Return the fraction of a micro-batch's time with which gradient traffic can overlap.
-
-    It is 0 for Megatron and DeepSpeed pipelines of 2021 and 2022, which reduced gradients after the
-    backward pass.
-    """
+    """Return the fraction of a micro-batch's time that can overlap with gradient traffic."""
+    # Megatron and DeepSpeed pipelines of 2021 and 2022 reduced gradients after the backward pass.
     return 0.0 if pricing.efficiency.unfused else pricing.efficiency.dp_overlap
 
 
 def exposed_seconds(traffic: float, least: float, window: float) -> float:
     """Return the exposed time in seconds of traffic that overlaps with computation.
 
-    ``traffic`` is the duration of the traffic, ``window`` that of the computation, in seconds. The
-    result is at least ``least``.
+    ``traffic`` and ``window`` are the seconds of the traffic and of the computation. The result is
+    at least ``least``.
     """
-    return max(overlap(traffic, window, OVERLAP_NORM) - window, least)
+    return max(overlapped_seconds(traffic, window, OVERLAP_NORM) - window, least)
 
 
 def exposed_seconds_of_rounds(
@@ -273,7 +269,8 @@ def exposed_seconds_of_rounds(
 ) -> float:
     """Return the exposed time in seconds of ``rounds`` rounds of gradient traffic.
 
-    ``traffic`` is the result of ``dp_traffic``; each round has ``window`` seconds of computation.
+    ``traffic`` is the result of ``data_parallel_round_seconds``. Each round can overlap with
+    ``window`` seconds of computation.
     """
     seconds, least, last = traffic
     each = exposed_seconds(seconds, least, window)

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 
 from parc.compiler.cost.counts.flops import layer_flops
 from parc.compiler.cost.kernels.attention import BACKWARD_FACTOR
-from parc.compiler.cost.kernels.gemm import overlap
+from parc.compiler.cost.kernels.gemm import overlapped_seconds
 from parc.compiler.cost.kernels.layer_kernels import (
     ForwardBackward,
     GemmShape,
-    attention_gemms,
+    attention_gemm_shapes,
     element_wise_bytes,
-    fused_core_seconds,
-    gemm_forward_backward,
-    mlp_gemms,
-    unfused_core_seconds,
+    fused_attention_core_seconds,
+    gemm_forward_backward_seconds,
+    mlp_gemm_shapes,
+    unfused_attention_core_seconds,
 )
-from parc.compiler.cost.kernels.recurrence import recurrence, scan_seconds
+from parc.compiler.cost.kernels.recurrence import recurrence_of_layer, scan_seconds
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.context_exchange import mixer_exchange_seconds
 from parc.compiler.cost.step.gradients import accumulate_seconds
@@ -27,9 +27,9 @@ from parc.compiler.cost.step.routed_experts import (
     routed_launch_seconds,
 )
 from parc.compiler.cost.step.tensor_exchange import (
-    dense_exchanges,
-    expert_exchanges,
-    forward_backward_seconds,
+    collective_forward_backward_seconds,
+    dense_collectives,
+    expert_collectives,
 )
 from parc.compiler.ir import LayerKind, Layout
 
@@ -41,8 +41,8 @@ TP_BACKWARD = 0.5
 """Exposed share of the backward collectives of sequence parallelism; assumed, after the collectives
 that Megatron-LM overlaps with GEMMs."""
 WEIGHT_GRADIENTS = 0.25
-"""Share of a layer's backward GEMMs with which such a collective overlaps: the weight gradients of
-the first projections of attention and MLP, about half of their backward pass."""
+"""Share of a layer's backward GEMMs that overlap with tensor-parallel collectives: the weight
+gradients of the first projections of attention and MLP, about half of their backward pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +79,10 @@ class LayerTime:
     def forward_pass(self) -> float:
         """Return the time in seconds of the forward pass with its exposed communication.
 
-        It includes half of the time of dispatch and combine, and a third of the context-parallel
-        time, because a ring sends twice as many bytes in the backward pass as in the forward pass.
+        The result includes half of the time of dispatch and combine, and a third of the
+        context-parallel time.
         """
+        # A ring sends twice as many bytes in the backward pass as in the forward pass.
         return self.forward + self.tp_forward + self.cp / 3 + self.ep / 2
 
 
@@ -89,10 +90,13 @@ def layer_time(pricing: Pricing, layout: Layout, kind: LayerKind) -> LayerTime:
     """Return the time in seconds of one layer of type ``kind`` for one micro-batch, by term."""
     job, model, row = pricing.problem.job, pricing.problem.model, pricing.efficiency
     tokens = layout.tokens(job.sequence_length)
-    passes = [_gemm_pass(pricing, shape) for shape in _gemm_shapes(pricing, layout, kind, tokens)]
+    passes = [
+        _cached_gemm_seconds(pricing, shape)
+        for shape in _gemm_shapes(pricing, layout, kind, tokens)
+    ]
     gemms = ForwardBackward(sum(one.forward for one in passes), sum(one.backward for one in passes))
     core, scan = (
-        _core_seconds(pricing, layout, kind),
+        _attention_core_seconds(pricing, layout, kind),
         _recurrence_seconds(pricing, layout, kind, tokens),
     )
     rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
@@ -107,9 +111,9 @@ def layer_time(pricing: Pricing, layout: Layout, kind: LayerKind) -> LayerTime:
         forward, backward = forward + own.forward, backward + own.backward
         launch = routed_launch_seconds(pricing)
     # If the device is faster than the host can launch kernels, the launches determine the time.
-    groups = pricing.groups(layout)
-    forward = overlap(forward, launch, LAUNCH_NORM)
-    backward = overlap(backward, 2 * launch, LAUNCH_NORM)
+    groups = pricing.group_spans(layout)
+    forward = overlapped_seconds(forward, launch, LAUNCH_NORM)
+    backward = overlapped_seconds(backward, 2 * launch, LAUNCH_NORM)
     tp = _exposed_tp_seconds(pricing, layout, kind, WEIGHT_GRADIENTS * gemms.backward)
     return LayerTime(
         forward=forward,
@@ -122,12 +126,12 @@ def layer_time(pricing: Pricing, layout: Layout, kind: LayerKind) -> LayerTime:
     )
 
 
-def _gemm_pass(pricing: Pricing, shape: GemmShape) -> ForwardBackward:
-    """Return the forward and backward times in seconds of one GEMM.
-
-    The result is memoized because layers and layouts share shapes.
-    """
-    return pricing.memo(("gemm", shape), lambda: gemm_forward_backward(pricing.gemm, [shape]))
+def _cached_gemm_seconds(pricing: Pricing, shape: GemmShape) -> ForwardBackward:
+    """Return the forward and backward times in seconds of one GEMM, from the cache if possible."""
+    # Many layers and layouts have GEMMs of the same shape.
+    return pricing.cached(
+        ("gemm", shape), lambda: gemm_forward_backward_seconds(pricing.gemm, [shape])
+    )
 
 
 def _gemm_shapes(
@@ -135,16 +139,16 @@ def _gemm_shapes(
 ) -> list[GemmShape]:
     """Return the (m, n, k) shapes of a layer's forward GEMMs, without routed experts."""
     model, shapes = pricing.problem.model, []
-    part = recurrence(model, kind)
+    part = recurrence_of_layer(model, kind)
     if kind.mixer == "attention":
-        shapes += attention_gemms(model, layout, tokens)
+        shapes += attention_gemm_shapes(model, layout, tokens)
     elif part is not None:
         inner = part.inner / layout.tp
         shapes = [(tokens, part.projected / layout.tp, model.hidden), (tokens, model.hidden, inner)]
     width = model.ffn.size if kind.mlp == "dense" else 0
     if kind.routed and model.experts is not None:
         width = model.experts.shared_size
-    return shapes + mlp_gemms(model, layout, tokens, width) if width else shapes
+    return shapes + mlp_gemm_shapes(model, layout, tokens, width) if width else shapes
 
 
 def _recurrence_seconds(
@@ -152,10 +156,10 @@ def _recurrence_seconds(
 ) -> ForwardBackward:
     """Return the forward and backward times in seconds of a recurrence, without its projections.
 
-    They include the chunks, convolution, norms and gate, and are zero for layers without
-    recurrence.
+    The times include the products of chunks, convolution, norms and gate. They are zero for layers
+    without recurrence.
     """
-    part = recurrence(pricing.problem.model, kind)
+    part = recurrence_of_layer(pricing.problem.model, kind)
     if part is None:
         return ZERO
     own = tokens / layout.tp
@@ -165,7 +169,7 @@ def _recurrence_seconds(
     return ForwardBackward(scan.forward + stream, scan.backward + 2 * stream)
 
 
-def _core_seconds(pricing: Pricing, layout: Layout, kind: LayerKind) -> ForwardBackward:
+def _attention_core_seconds(pricing: Pricing, layout: Layout, kind: LayerKind) -> ForwardBackward:
     """Return the forward and backward times in seconds of a layer's attention core.
 
     Both are zero for layers without attention.
@@ -173,10 +177,10 @@ def _core_seconds(pricing: Pricing, layout: Layout, kind: LayerKind) -> ForwardB
     if kind.mixer != "attention":
         return ZERO
     key = ("core", layout.tp, layout.cp, layout.micro_batch)
-    return pricing.memo(key, lambda: _compute_core_seconds(pricing, layout))
+    return pricing.cached(key, lambda: _compute_attention_core_seconds(pricing, layout))
 
 
-def _compute_core_seconds(pricing: Pricing, layout: Layout) -> ForwardBackward:
+def _compute_attention_core_seconds(pricing: Pricing, layout: Layout) -> ForwardBackward:
     """Compute the forward and backward times in seconds of the attention core.
 
     The software stack determines whether the core is fused.
@@ -184,9 +188,9 @@ def _compute_core_seconds(pricing: Pricing, layout: Layout) -> ForwardBackward:
     model, sequence = pricing.problem.model, pricing.problem.job.sequence_length
     row = pricing.efficiency
     if row.unfused:
-        core = unfused_core_seconds(pricing.kernels, model, layout, sequence)
+        core = unfused_attention_core_seconds(pricing.kernels, model, layout, sequence)
         return ForwardBackward(row.attention * core.forward, row.attention * core.backward)
-    forward = row.attention * fused_core_seconds(pricing.kernels, model, layout, sequence)
+    forward = row.attention * fused_attention_core_seconds(pricing.kernels, model, layout, sequence)
     return ForwardBackward(forward, BACKWARD_FACTOR * forward)
 
 
@@ -195,19 +199,21 @@ def _exposed_tp_seconds(
 ) -> ForwardBackward:
     """Return the exposed forward and backward times in seconds of tensor-parallel collectives.
 
-    Half of the backward collectives with sequence parallelism, and all of them without it, can
-    overlap with GEMMs of ``window`` seconds. Forward collectives, and collectives of experts (etp >
-    1), are exposed.
+    Backward collectives overlap with GEMMs of ``window`` seconds: up to half of the collectives
+    with sequence parallelism, all of them without it. Forward collectives, and collectives of
+    experts with etp > 1, are exposed.
     """
     if layout.tp == 1:
         return ZERO
-    groups = pricing.groups(layout)
-    dense = dense_exchanges(pricing, layout, kind)
-    forward, backward = forward_backward_seconds(pricing, dense, groups.tp)
+    groups = pricing.group_spans(layout)
+    dense = dense_collectives(pricing, layout, kind)
+    forward, backward = collective_forward_backward_seconds(pricing, dense, groups.tp)
     share = TP_BACKWARD if layout.sequence_parallel else 0.0
     # Overlap is limited by the GEMMs behind which it happens, and by what the framework overlaps.
     backward = max(share * backward, backward - window)
-    expert = forward_backward_seconds(pricing, expert_exchanges(pricing, layout, kind), groups.etp)
+    expert = collective_forward_backward_seconds(
+        pricing, expert_collectives(pricing, layout, kind), groups.etp
+    )
     return ForwardBackward(forward + expert[0], backward + expert[1])
 
 
@@ -220,7 +226,7 @@ def output_head_seconds(pricing: Pricing, layout: Layout) -> float:
     tokens = layout.tokens(job.sequence_length)
     vocab = pricing.framework.padded_vocab(pricing.problem, layout.tp) / layout.tp
     # Rows of the padded vocabulary are computed too.
-    gemm = gemm_forward_backward(pricing.head_gemm, [(tokens, vocab, model.hidden)])
+    gemm = gemm_forward_backward_seconds(pricing.head_gemm, [(tokens, vocab, model.hidden)])
     # The loss reads and writes 18 bytes per logit, forward and backward.
     moved = row.stream * 18 * tokens * vocab / (pricing.problem.cluster.gpu.memory_gb_per_s * 1e9)
     added = accumulate_seconds(pricing, layout, vocab * model.hidden)
@@ -238,20 +244,24 @@ def recompute_seconds(pricing: Pricing, layout: Layout, layer: LayerTime, kind: 
     if recompute.granularity == "none":
         return 0.0
     if recompute.granularity == "full":
-        return layer.forward_pass * _recomputed_layer_share(pricing, layout)
+        return layer.forward_pass * _recomputed_layer_fraction(pricing, layout)
     key = ("shares", recompute.modules, kind)
     # The fractions depend only on the model, so that all layouts share them.
-    share = pricing.memo(key, lambda: _recomputed_share(pricing, recompute.modules, kind))
+    share = pricing.cached(
+        key, lambda: _recomputed_module_fraction(pricing, recompute.modules, kind)
+    )
     again = layer.forward * share + (layer.core if "core_attn" in recompute.modules else 0.0)
     return again + (layer.ep / 2 if "moe" in recompute.modules else 0.0)
 
 
-def _recomputed_share(pricing: Pricing, modules: tuple[str, ...], kind: LayerKind) -> float:
+def _recomputed_module_fraction(
+    pricing: Pricing, modules: tuple[str, ...], kind: LayerKind
+) -> float:
     """Return the fraction of a layer's forward computation that ``modules`` need."""
-    return sum(_module_share(pricing, name, kind) for name in modules)
+    return sum(_module_fraction(pricing, name, kind) for name in modules)
 
 
-def _recomputed_layer_share(pricing: Pricing, layout: Layout) -> float:
+def _recomputed_layer_fraction(pricing: Pricing, layout: Layout) -> float:
     """Return the fraction of layers that are recomputed.
 
     The block method recomputes the first ``layers`` of each chunk; other methods recompute all
@@ -264,13 +274,13 @@ def _recomputed_layer_share(pricing: Pricing, layout: Layout) -> float:
     return min(1.0, recompute.layers / chunk)
 
 
-def _module_share(pricing: Pricing, module: str, kind: LayerKind) -> float:
+def _module_fraction(pricing: Pricing, module: str, kind: LayerKind) -> float:
     """Return the fraction of a layer's forward computation that ``module`` needs, by FLOPs.
 
-    Modules without matrix products count 3 %. ``mlp_in`` is an MLP without its last product, which
-    a compiler removes from the recomputation because no gradient needs it; ``attn_out`` is the
-    output projection.
+    Modules without matrix products count 3 %.
     """
+    # ``mlp_in`` is an MLP without its last product, which a compiler removes from the recomputation
+    # because no gradient needs it; ``attn_out`` is the output projection.
     job, model = pricing.problem.job, pricing.problem.model
     flops = layer_flops(model, kind, 1.0, job.sequence_length)
     total = flops.total or 1.0

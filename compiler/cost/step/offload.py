@@ -29,7 +29,7 @@ def host_bytes_per_second(problem: Problem, device: str = "cpu") -> float:
 def shard_parameters(layout: Layout, stage_parameters: tuple[float, float]) -> float:
     """Return the number of parameters whose optimizer state one rank stores.
 
-    ``stage_parameters`` are the (dense, routed-expert) parameters of its pipeline stage.
+    ``stage_parameters`` has the (dense, routed-expert) parameters of the rank's pipeline stage.
     """
     if not layout.zero_stage:
         return sum(stage_parameters)
@@ -39,7 +39,7 @@ def shard_parameters(layout: Layout, stage_parameters: tuple[float, float]) -> f
 
 
 def host_bytes(pricing: Pricing, layout: Layout, stage_parameters: tuple[float, float]) -> float:
-    """Return the bytes of offloaded state in the memory of one host; 0 if none is offloaded."""
+    """Return the bytes of offloaded state in the memory of one host; 0 without offloading."""
     offload, parameters = layout.offload, shard_parameters(layout, stage_parameters)
     each = HOST_STATE_BYTES * (offload.optimizer == "cpu") + 2.0 * (offload.parameters == "cpu")
     if offload.optimizer == "nvme":
@@ -76,8 +76,8 @@ def offloaded_update_seconds(
 ) -> float:
     """Return the time in seconds of an offloaded optimizer step.
 
-    It is the sum of the times of Adam on the CPU cores of the host, of transferring the state from
-    and to NVMe, and of sending the new weights to the GPU.
+    The result is the sum of three times: Adam on the CPU cores of the host, transfer of the state
+    from and to NVMe, and transfer of the new weights to the GPU.
     """
     # No overlap of transfers and updates is assumed.
     parameters, problem = shard_parameters(layout, stage_parameters), pricing.problem

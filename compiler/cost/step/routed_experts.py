@@ -5,11 +5,11 @@ from __future__ import annotations
 from parc.compiler.cost.kernels.collective_time import collective_seconds
 from parc.compiler.cost.kernels.layer_kernels import (
     ForwardBackward,
-    expert_gemms,
-    gemm_forward_backward,
+    expert_gemm_shapes,
+    gemm_forward_backward_seconds,
 )
 from parc.compiler.cost.setup.links import GroupSpan, Links
-from parc.compiler.cost.setup.pricing import Groups, Pricing
+from parc.compiler.cost.setup.pricing import GroupSpans, Pricing
 from parc.compiler.ir import Experts, Layout
 from parc.compiler.ir.problem import Job
 
@@ -65,8 +65,10 @@ def _grouped_gemm_seconds(pricing: Pricing, layout: Layout, tokens: float) -> Fo
 
     The result is cached, and layers of equal shapes share it.
     """
-    shapes = expert_gemms(pricing.problem.model, layout, tokens)
-    return pricing.memo(("grouped", *shapes), lambda: gemm_forward_backward(pricing.gemm, shapes))
+    shapes = expert_gemm_shapes(pricing.problem.model, layout, tokens)
+    return pricing.cached(
+        ("grouped", *shapes), lambda: gemm_forward_backward_seconds(pricing.gemm, shapes)
+    )
 
 
 def routed_traffic_bytes(pricing: Pricing, layout: Layout, tokens: float) -> ForwardBackward:
@@ -91,15 +93,15 @@ def routed_traffic_bytes(pricing: Pricing, layout: Layout, tokens: float) -> For
 
 
 def routed_launch_seconds(pricing: Pricing) -> float:
-    """Return the seconds in which the host launches the forward kernels of one routed layer.
+    """Return the time in seconds of the host to launch the forward kernels of one routed layer.
 
-    The backward pass needs twice as long.
+    The launches of the backward pass take twice as long.
     """
     low = LOW_LAUNCH if pricing.problem.job.is_low_precision else 1.0
     return pricing.efficiency.routed_seconds * low
 
 
-def dispatch_seconds(pricing: Pricing, layout: Layout, groups: Groups, compute: float) -> float:
+def dispatch_seconds(pricing: Pricing, layout: Layout, groups: GroupSpans, compute: float) -> float:
     """Return the exposed time in seconds of dispatch and combine in one routed layer.
 
     There are four transfers per micro-batch: dispatch and combine, forward and backward.
@@ -114,7 +116,9 @@ def dispatch_seconds(pricing: Pricing, layout: Layout, groups: Groups, compute: 
         transfer = single_copy_dispatch_seconds(pricing.links, nbytes, groups.ep, model.experts)
     else:
         # An all-to-all sends one copy of a token per selected expert.
-        transfer = pricing.links.seconds("all_to_all", nbytes * model.experts.top_k, groups.ep)
+        transfer = pricing.links.collective_seconds(
+            "all_to_all", nbytes * model.experts.top_k, groups.ep
+        )
     # Dispatch and combine move the same bytes, and the backward pass repeats both.
     whole = 4 * pricing.efficiency.ep * transfer
     if not job.moe_overlap:
@@ -127,9 +131,9 @@ def single_copy_dispatch_seconds(
 ) -> float:
     """Return the time in seconds of a dispatch that sends each token once per NVLink domain.
 
-    Inside a domain the token is forwarded to the ranks of its experts. Transfers between domains
-    and inside a domain are pipelined. ``nbytes`` is the size of one copy of all tokens of a rank.
-    DeepEP and HybridEP work this way (github.com/deepseek-ai/DeepEP).
+    Inside a domain the token is forwarded to the ranks of its experts, as in DeepEP and HybridEP
+    (github.com/deepseek-ai/DeepEP). Transfers between domains and inside a domain are pipelined.
+    ``nbytes`` is the size of one copy of all tokens of a rank.
     """
     # A token with several experts on one rank is sent there once.
     ranks = expected_distinct_parts(experts, group.size)
@@ -143,7 +147,10 @@ def single_copy_dispatch_seconds(
 
 
 def token_copies_sent(job: Job, experts: Experts, group: GroupSpan) -> float:
-    """Return how many copies of a token a rank sends over the slowest links of ``group``."""
+    """Return the mean number of copies of a token that a rank sends over the slowest links.
+
+    ``group`` is the expert-parallel group.
+    """
     if not job.deduplicates_dispatch:
         return experts.top_k * (group.size - 1) / group.size
     if group.domains > 1:
@@ -152,9 +159,9 @@ def token_copies_sent(job: Job, experts: Experts, group: GroupSpan) -> float:
 
 
 def _remote_domains(experts: Experts, group: GroupSpan) -> float:
-    """Return the expected number of remote NVLink domains to which a token is sent.
+    """Return the expected number of other NVLink domains to which a token is sent.
 
-    Group-limited routing bounds the number of domains by ``group_top_k``.
+    With group-limited routing, a token is sent to at most ``group_top_k`` domains.
     """
     domains = expected_distinct_parts(experts, group.domains)
     if experts.groups > 1:

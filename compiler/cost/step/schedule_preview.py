@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from parc.compiler.cost.schedules.registry import SCHEDULES
 from parc.compiler.cost.schedules.simulation import StageCosts, StageSeconds, Timeline, simulate
-from parc.compiler.cost.schedules.table import PipelineShape, Table
+from parc.compiler.cost.schedules.table import ActionTable, PipelineShape
 from parc.compiler.cost.setup.pricing import Pricing
-from parc.compiler.cost.setup.stages import chunks_contents
+from parc.compiler.cost.setup.stages import contents_of_chunks
 from parc.compiler.cost.step.layer_time import output_head_seconds
 from parc.compiler.cost.step.step_time import (
-    hop_seconds,
-    shared_layer_time,
+    cached_layer_time,
+    stage_boundary_seconds,
     stage_time,
 )
 from parc.compiler.ir import Layout, ModelChunk
@@ -22,10 +22,10 @@ MOST_ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
-    """Simulated step, shortened in its steady state."""
+class SchedulePreview:
+    """Simulation of a step that was shortened in its steady state."""
 
-    table: Table
+    table: ActionTable
     timeline: Timeline
     costs: StageCosts
     micro_batches: int
@@ -34,12 +34,11 @@ class Preview:
     """Micro-batches of the steady state that were left out: a multiple of the pipeline size."""
 
 
-def preview(pricing: Pricing, layout: Layout) -> Preview:
+def preview_schedule(pricing: Pricing, layout: Layout) -> SchedulePreview:
     """Return the simulation of the schedule of ``layout`` with the estimated seconds of each chunk.
 
-    Steps of many micro-batches are shortened by whole rounds of ``pp`` micro-batches, because every
-    schedule repeats itself after a round in its steady state. They are not shortened if the
-    schedule would be invalid for the smaller number.
+    Steps of many micro-batches are shortened, unless the schedule would be invalid for the smaller
+    number of micro-batches.
     """
     whole = layout.micro_batches(pricing.problem.job.global_batch)
     # The steady state repeats every ``pp`` micro-batches, so that only whole rounds are left out.
@@ -52,14 +51,12 @@ def preview(pricing: Pricing, layout: Layout) -> Preview:
     table = schedule.table(shape)
     costs = _stage_costs(pricing, layout, table)
     left_out = whole - shape.micro_batches
-    return Preview(table, simulate(table, costs), costs, shape.micro_batches, left_out)
+    return SchedulePreview(table, simulate(table, costs), costs, shape.micro_batches, left_out)
 
 
-def _stage_costs(pricing: Pricing, layout: Layout, table: Table) -> StageCosts:
-    """Return the times in seconds of all stages of ``table`` for the simulation.
-
-    The n-th stage of a rank is its n-th chunk.
-    """
+def _stage_costs(pricing: Pricing, layout: Layout, table: ActionTable) -> StageCosts:
+    """Return the times in seconds of all stages of ``table`` for the simulation."""
+    # The n-th stage of a rank is its n-th chunk.
     next_chunk = [0] * layout.pp
     stages = []
     for owner in table.owners[: table.depth]:
@@ -67,18 +64,18 @@ def _stage_costs(pricing: Pricing, layout: Layout, table: Table) -> StageCosts:
             _chunk_seconds(pricing, layout, layout.split.chunks[owner][next_chunk[owner]])
         )
         next_chunk[owner] += 1
-    return StageCosts(tuple(stages), hop_seconds(pricing, layout))
+    return StageCosts(tuple(stages), stage_boundary_seconds(pricing, layout))
 
 
 def _chunk_seconds(pricing: Pricing, layout: Layout, chunk: ModelChunk) -> StageSeconds:
-    """Return the time in seconds of a chunk: forward, input gradient, weight gradient.
+    """Return the times in seconds of forward, input gradient and weight gradient of a chunk.
 
-    Recomputation counts as part of the input gradient; the remaining time of the backward pass is
-    divided equally between the two gradients.
+    Recomputation is part of the input gradient; the remaining time of the backward pass is divided
+    equally between the two gradients.
     """
-    load = chunks_contents(pricing.problem.model, (chunk,))
-    counts = load.by_kind(pricing.problem.model)
-    layers = {kind: shared_layer_time(pricing, layout, kind) for kind in counts}
+    load = contents_of_chunks(pricing.problem.model, (chunk,))
+    counts = load.layers_by_kind(pricing.problem.model)
+    layers = {kind: cached_layer_time(pricing, layout, kind) for kind in counts}
     whole = stage_time(pricing, layout, load, layers)
     forward = sum(count * layers[kind].forward_pass for kind, count in counts.items())
     heads = int(load.loss) + load.mtp_layers

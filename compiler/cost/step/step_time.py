@@ -9,14 +9,14 @@ from parc.compiler.cost.schedules.estimates import bubble_relative_to_1f1b
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.setup.stages import StageContents
 from parc.compiler.cost.step.gradients import (
-    dp_collective_seconds,
-    dp_traffic,
+    data_parallel_round_seconds,
     exchanges_per_micro_batch,
     exposed_seconds_of_rounds,
     final_reduce_seconds,
     gathers_weights_once,
     gradient_overlap_fraction,
     largest_stage_parameters,
+    weight_collective_seconds,
 )
 from parc.compiler.cost.step.layer_time import (
     LayerTime,
@@ -51,13 +51,13 @@ class StageTime:
 def stage_time(
     pricing: Pricing, layout: Layout, load: StageContents, layers: dict[LayerKind, LayerTime]
 ) -> StageTime:
-    """Return the time in seconds of one micro-batch on a pipeline rank.
+    """Return the time in seconds of one micro-batch on a pipeline rank, by term.
 
     ``load`` has the layers and other modules of the rank; ``layers`` has the time of one layer of
     each type.
     """
     compute = recompute = tp = cp = ep = 0.0
-    for kind, count in load.by_kind(pricing.problem.model).items():
+    for kind, count in load.layers_by_kind(pricing.problem.model).items():
         layer = layers[kind]
         compute += count * layer.compute
         recompute += count * recompute_seconds(pricing, layout, layer, kind)
@@ -81,15 +81,15 @@ def step_time(pricing: Pricing, layout: Layout) -> StepTime:
     is that of Narayanan et al. 2021 (arXiv:2104.04473), section 2.2, generalized to unequal stages.
     """
     micro_batches = layout.micro_batches(pricing.problem.job.global_batch)
-    classes = pricing.classes(layout.split)
+    classes = pricing.equal_stage_groups(layout.split)
     model = pricing.problem.model
-    kinds = {kind for item in classes for kind in item.load.by_kind(model)}
-    layers = {kind: shared_layer_time(pricing, layout, kind) for kind in sorted(kinds)}
+    kinds = {kind for item in classes for kind in item.load.layers_by_kind(model)}
+    layers = {kind: cached_layer_time(pricing, layout, kind) for kind in sorted(kinds)}
     # Stages with equal contents are evaluated once, because pipelines have few distinct ones.
     times = [(stage_time(pricing, layout, item.load, layers), item.count) for item in classes]
     slowest = max((item for item, _ in times), key=lambda item: item.total)
     whole = sum(item.total * count for item, count in times)
-    hop = hop_seconds(pricing, layout)
+    hop = stage_boundary_seconds(pricing, layout)
     wait = straggler_factor(pricing, layout)
     return StepTime(
         # Every micro-batch waits for the slowest stage; the bubble is added separately.
@@ -99,14 +99,14 @@ def step_time(pricing: Pricing, layout: Layout) -> StepTime:
         cp_seconds=micro_batches * slowest.cp,
         ep_seconds=micro_batches * slowest.ep,
         pp_seconds=hop * exposed_hops(layout.pp, layout.vpp, micro_batches),
-        bubble_seconds=bubble_share(layout) * (whole - slowest.total) / layout.vpp,
+        bubble_seconds=bubble_fraction_of_1f1b(layout) * (whole - slowest.total) / layout.vpp,
         dp_seconds=_dp_seconds(pricing, layout, slowest),
         optimizer_seconds=optimizer_seconds(pricing, layout),
     )
 
 
-def bubble_share(layout: Layout) -> float:
-    """Return the bubble of the schedule of ``layout``, as a fraction of the bubble of 1F1B."""
+def bubble_fraction_of_1f1b(layout: Layout) -> float:
+    """Return the bubble of the layout's schedule, as a fraction of the bubble of 1F1B."""
     return bubble_relative_to_1f1b(
         layout.schedule, layout.pp, layout.recompute.granularity == "full"
     )
@@ -122,50 +122,50 @@ def straggler_factor(pricing: Pricing, layout: Layout) -> float:
     return 1 + pricing.efficiency.straggler * log2(hosts) if hosts > 1 else 1.0
 
 
-def shared_layer_time(pricing: Pricing, layout: Layout, kind: LayerKind) -> LayerTime:
+def cached_layer_time(pricing: Pricing, layout: Layout, kind: LayerKind) -> LayerTime:
     """Return the times of one layer by term, computed once for all layouts with equal inputs.
 
     The key of the cache lists every quantity of the layout that the result depends on.
     """
-    groups = pricing.groups(layout)
-    lane = (layout.tp, layout.cp, layout.cp_comm, layout.cp_a2a, layout.micro_batch)
+    groups = pricing.group_spans(layout)
+    context = (layout.tp, layout.cp, layout.cp_comm, layout.cp_a2a, layout.micro_batch)
     state = (layout.sequence_parallel, layout.zero_stage)
     experts = (layout.ep, layout.etp, groups.ep, groups.etp) if kind.routed else ()
-    key = ("time", kind, lane, state, groups.tp, groups.cp_stride, experts)
-    return pricing.memo(key, lambda: layer_time(pricing, layout, kind))
+    key = ("time", kind, context, state, groups.tp, groups.cp_stride, experts)
+    return pricing.cached(key, lambda: layer_time(pricing, layout, kind))
 
 
-def hop_bytes(pricing: Pricing, layout: Layout) -> float:
+def stage_boundary_bytes(pricing: Pricing, layout: Layout) -> float:
     """Return the bytes that a rank sends per micro-batch from one pipeline stage to the next.
 
-    They are 2 T h for T tokens and hidden size h. Sequence parallelism divides them by tp. Versions
-    of Megatron that predate sequence parallelism, and DeepSpeed's pipeline, also send 1/tp from
-    each rank, and gather the parts on arrival (Narayanan et al. 2021, section 4.1).
+    They are 2 T h for T tokens and hidden size h, divided by tp with sequence parallelism.
     """
+    # Versions of Megatron that predate sequence parallelism, and DeepSpeed's pipeline, also send
+    # 1/tp from each rank, and gather the parts on arrival (Narayanan et al. 2021, section 4.1).
     job, model = pricing.problem.job, pricing.problem.model
     nbytes = 2 * layout.tokens(job.sequence_length) * model.hidden
     return nbytes / (layout.tp if layout.sequence_parallel or pricing.efficiency.unfused else 1)
 
 
-def hop_seconds(pricing: Pricing, layout: Layout) -> float:
+def stage_boundary_seconds(pricing: Pricing, layout: Layout) -> float:
     """Return the exposed time in seconds to send one activation to the next pipeline stage."""
     if layout.pp == 1:
         return 0.0
-    groups, nbytes = pricing.groups(layout), hop_bytes(pricing, layout)
-    seconds = pricing.links.hop_seconds(nbytes, groups.pp_stride)
+    groups, nbytes = pricing.group_spans(layout), stage_boundary_bytes(pricing, layout)
+    seconds = pricing.links.message_seconds(nbytes, groups.pp_stride)
     if pricing.efficiency.unfused and not layout.sequence_parallel:
-        seconds += pricing.links.seconds("all_gather", nbytes * layout.tp, groups.tp)
+        seconds += pricing.links.collective_seconds("all_gather", nbytes * layout.tp, groups.tp)
     return pricing.efficiency.pp * seconds
 
 
 def exposed_hops(pp: int, vpp: int, micro_batches: int) -> float:
     """Return the number of hops between stages on the critical path of a step.
 
-    The number equals that of the simulation if hops are short. In 1F1B a rank has at most ``pp``
-    micro-batches in flight, so that every ``pp`` micro-batches wait for one round trip over all
-    ranks. Interleaving hides hops except while the pipeline fills and drains: in each direction one
-    micro-batch passes all chunks of all ranks.
+    The number equals that of the simulation if hops are short.
     """
+    # In 1F1B a rank has at most ``pp`` micro-batches in flight, so that every ``pp`` micro-batches
+    # wait for one round trip over all ranks. Interleaving hides hops except while the pipeline
+    # fills and drains: in each direction one micro-batch passes all chunks of all ranks.
     if vpp > 1:
         return 2.0 * (pp * vpp - 1)
     # Same formula as in ``one_f_one_b_seconds``, without the computation.
@@ -178,20 +178,21 @@ def _dp_seconds(pricing: Pricing, layout: Layout, slowest: StageTime) -> float:
     count = layout.micro_batches(pricing.problem.job.global_batch)
     rounds = count if exchanges_per_micro_batch(pricing, layout) else 1
     window = gradient_overlap_fraction(pricing) * slowest.total
-    exposed = exposed_seconds_of_rounds(dp_traffic(pricing, layout), window, rounds)
+    exposed = exposed_seconds_of_rounds(
+        data_parallel_round_seconds(pricing, layout), window, rounds
+    )
     return exposed + final_reduce_seconds(pricing, layout)
 
 
 def optimizer_seconds(pricing: Pricing, layout: Layout) -> float:
     """Return the time in seconds of the optimizer and of other work that happens once per step.
 
-    Adam updates the shard at memory bandwidth. An offloaded optimizer needs the time of the CPU
-    cores and of the transfers (``offload.offloaded_update_seconds``).
+    Adam reads and writes the shard at memory bandwidth, unless the optimizer is offloaded.
     """
     parameters, row = largest_stage_parameters(pricing, layout), pricing.efficiency
     seconds = row.step_seconds
     if gathers_weights_once(pricing, layout):
-        seconds += dp_collective_seconds(pricing, layout, "all_gather")
+        seconds += weight_collective_seconds(pricing, layout, "all_gather")
     if layout.offload.optimizer != "none":
         return seconds + offloaded_update_seconds(pricing, layout, parameters)
     rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9

@@ -22,7 +22,8 @@ RENDERERS: dict[Format, str] = {
 def render(sinks: Sequence[Sink], style: Format = "text", *, color: bool = False) -> str:
     """Return the diagnostics of all ``sinks``, one sink per spec, in the output format ``style``.
 
-    The result ends in a newline. Without diagnostics, it is empty in the formats text and github.
+    The result ends in a newline. If there are no diagnostics, the formats text and github give an
+    empty result.
     """
     renderer = cast(Callable[[Sequence[Sink], bool], str], import_module(RENDERERS[style]).render)
     return renderer(sinks, color)

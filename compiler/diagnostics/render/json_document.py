@@ -21,9 +21,9 @@ def render(sinks: Sequence[Sink], color: bool) -> str:
 
 
 def document(sinks: Sequence[Sink]) -> dict[str, Any]:
-    """Return the JSON document as a mapping, to which commands add keys.
+    """Return the JSON document as a mapping to which commands can add keys.
 
-    Its form is ``{"format": 1, "diagnostics": [...], "summary": {...}}``.
+    The mapping is ``{"format": 1, "diagnostics": [...], "summary": {...}}``.
     """
     found = [(sink, item) for sink in sinks for item in sink.diagnostics]
     counts = Counter(item.severity for _, item in found)

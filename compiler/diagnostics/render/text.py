@@ -32,15 +32,17 @@ ZERO_WIDTH_JOINERS = "\u200c\u200d"
 MAX_COLUMNS = 120
 """Maximum number of columns of a source line; a longer line is cut around the marked part."""
 MAX_CHARACTERS = 1000
-"""Maximum number of characters of a source line to measure before, in and after the marked part."""
+"""Maximum number of characters of a source line that are measured before, inside and after the
+marked part."""
 MAX_WORD = 60
-"""Maximum number of characters to print of a file of which only marked words may be printed."""
+"""Maximum number of characters to print of a marked word, in files of which only marked words may
+be printed."""
 LEADING_COLUMNS = 30
 """Number of columns to keep before the marked part if a line is cut."""
 
 
 def make_printable(text: str) -> str:
-    """Return ``text`` with escapes for line breaks and characters that control a terminal."""
+    """Return ``text`` with line breaks and terminal control characters replaced by escapes."""
     return "".join(_escape_character(character) for character in text)
 
 
@@ -50,7 +52,7 @@ def display_width(text: str) -> int:
 
 
 def cut_excerpt(line: str, column: int, length: int) -> tuple[str, int, int]:
-    """Return the part of a source line to print, with the place of the marker below it.
+    """Return the part of a source line to print, and the position of the marker below it.
 
     Args:
         line: source line.
@@ -80,10 +82,11 @@ def cut_excerpt(line: str, column: int, length: int) -> tuple[str, int, int]:
 
 
 def cut_word(line: str, column: int, length: int) -> tuple[str, int, int]:
-    """Return only the marked word of a source line, with the place of the marker below it.
+    """Return only the marked word of a source line, and the position of the marker below it.
 
-    The arguments and the result are those of ``cut_excerpt``. Other text of the line is replaced by
-    dots. A mark of one character is a position without a word, so no text is printed.
+    The arguments and the result are those of ``cut_excerpt``. All other text of the line is
+    replaced by dots. If only one character is marked, it is a position and not a word, so no text
+    is shown.
     """
     start = max(column - 1, 0)
     found = line[start : start + min(length, MAX_WORD)].split(maxsplit=1) if length > 1 else []
@@ -124,7 +127,8 @@ def _column_count(character: str) -> int:
 
 
 MAX_LINE_GAP = 10
-"""Maximum distance of two source lines without ``...`` between them."""
+"""Maximum distance of two printed source lines; if they are further apart, ``...`` is printed
+between them."""
 PATH_COLUMN = 26
 """Width of the column with the position, including two spaces; the spec path follows."""
 TARGET_COLUMN = 33
@@ -183,7 +187,7 @@ def _make_painter(color: bool) -> Paint:
 
 def _diagnostic_lines(found: Diagnostic, positions: SpecPositions, paint: Paint) -> Iterator[str]:
     """Yield the printed lines of one diagnostic."""
-    marks = _marks(found)
+    marks = _source_marks(found)
     here = [mark for mark in marks if found.span and mark.span.file == found.span.file]
     gutter = max((len(str(mark.span.line)) for mark in here), default=1)
     pad = " " * gutter
@@ -200,8 +204,8 @@ def _diagnostic_lines(found: Diagnostic, positions: SpecPositions, paint: Paint)
     yield from _note_lines(found, pad)
 
 
-def _marks(found: Diagnostic) -> list[Mark]:
-    """Return the marks of the problem and its causes, in the order of the source."""
+def _source_marks(found: Diagnostic) -> list[Mark]:
+    """Return the marks of the problem and of its causes, in the order of the source text."""
     marks = [
         Mark(cause.span, cause.text, "-")
         for cause in found.finding.causes

@@ -90,10 +90,11 @@ def ranks_by_box(
 ) -> list[int]:
     """Return all node ranks, ordered such that the node ranks of each box are consecutive.
 
-    Args: axis_sizes: number of node ranks along each node axis, the fastest axis first. nested:
-    shape of the boxes of each level, counted in boxes of the level before, the smallest boxes
-    first. outward: indexes of the node axes, in the order in which the largest boxes follow each
-    other.
+    Args:
+        axis_sizes: number of node ranks along each node axis, the fastest axis first.
+        nested: shape of the boxes of each level, counted in boxes of the level before, the
+            smallest boxes first.
+        outward: indexes of the node axes, in the order in which the largest boxes repeat.
     """
     strides = [prod(axis_sizes[:index]) for index in range(len(axis_sizes))]
     left = list(axis_sizes)

@@ -19,10 +19,12 @@ def pack_node_ranks(
 ) -> list[int]:
     """Return the site (set of equivalent hosts) of every node rank.
 
-    Args: sites: sites to fill, with at least as many hosts as ``ranks``. ranks: node ranks in an
-    order in which neighbors should share a switch. sizes: node ranks per block for each level of
-    ``bin_levels``; 0 at a level if blocks need not stay together there. largest_first: True to fill
-    the switches with the most hosts first; otherwise in tree order.
+    Args:
+        sites: sites to fill, with at least as many hosts as ``ranks``.
+        ranks: node ranks in an order in which neighbors should share a switch.
+        sizes: node ranks per block for each level of ``bin_levels``; 0 at a level if blocks need
+            not stay together there.
+        largest_first: True to fill the switches with the most hosts first; otherwise in tree order.
     """
     free = list(sites.sizes)
     place = [0] * len(ranks)

@@ -102,9 +102,11 @@ class GridView:
 
         A phase is the traffic of one parallel axis.
 
-        Args: contained: more than 0 and less than the node ranks of the job. weights: cost of one
-        message of each phase over the uplink of the switch, in exposed seconds or bytes. floors:
-        least cost of each phase, in the same unit.
+        Args:
+            contained: more than 0 and less than the node ranks of the job.
+            weights: cost of one message of each phase over the uplink of the switch, in exposed
+                seconds or bytes.
+            floors: least cost of each phase, in the same unit.
         """
         # Phases outside this grid cost at least their own floor.
         others = sum(floors) - sum(floors[one] for one in self.flows)

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from parc.backends.registry import framework_of
 from parc.compiler.cost.schedules.registry import SCHEDULES
-from parc.compiler.cost.schedules.table import Action, Pair
-from parc.compiler.cost.step.schedule_preview import Preview, preview
+from parc.compiler.cost.schedules.table import Action, OverlappedPair
+from parc.compiler.cost.step.schedule_preview import SchedulePreview, preview_schedule
 from parc.compiler.ir import Plan
 from parc.compiler.report.formatting import percent, seconds
 from parc.compiler.report.page.figure import Canvas, Figure, text_css_class, tick_distance
@@ -62,7 +62,7 @@ def timeline_chart(plan: Plan) -> TimelineChart | None:
         return None
     # The plan has only the totals of the step, so the schedule is simulated again for the figure.
     pricing = pricing_for(plan.problem, framework_of(plan.problem))
-    shown = preview(pricing, plan.layout)
+    shown = preview_schedule(pricing, plan.layout)
     ranks = _ranks_to_draw(shown)
     makespan = shown.timeline.makespan_seconds
     broken = shown.left_out > 0
@@ -85,7 +85,7 @@ def timeline_chart(plan: Plan) -> TimelineChart | None:
     )
 
 
-def _timeline_caption(plan: Plan, shown: Preview, rows: int) -> str:
+def _timeline_caption(plan: Plan, shown: SchedulePreview, rows: int) -> str:
     """Return the caption: the schedule, its bubble, and what the figure leaves out."""
     layout, time = plan.layout, plan.estimate.time
     whole = shown.micro_batches + shown.left_out
@@ -106,7 +106,7 @@ def _timeline_caption(plan: Plan, shown: Preview, rows: int) -> str:
     return text
 
 
-def _ranks_to_draw(shown: Preview) -> list[int]:
+def _ranks_to_draw(shown: SchedulePreview) -> list[int]:
     """Return the pipeline ranks to draw.
 
     These are all ranks, or an evenly spaced sample that includes the first and the last rank. The
@@ -120,7 +120,7 @@ def _ranks_to_draw(shown: Preview) -> list[int]:
     return sorted({round(index * (count - 1) / (most - 1)) for index in range(most)})
 
 
-def _gap_seconds(shown: Preview) -> float:
+def _gap_seconds(shown: SchedulePreview) -> float:
     """Return the time of the gap in the time axis.
 
     An action of pipeline rank 0 starts at this time, which is near the middle of the step.
@@ -131,7 +131,7 @@ def _gap_seconds(shown: Preview) -> float:
 
 
 def _draw_rank(
-    canvas: Canvas, shown: Preview, axis: _TimeAxis, at: tuple[int, float, float]
+    canvas: Canvas, shown: SchedulePreview, axis: _TimeAxis, at: tuple[int, float, float]
 ) -> None:
     """Draw the actions of one pipeline rank on a background in the colour of idle time.
 
@@ -144,7 +144,7 @@ def _draw_rank(
     )
     canvas.draw_box("idle", LEFT, y, end - LEFT, high)
     for item, start in zip(shown.table.rows[rank], shown.timeline.start_seconds[rank], strict=True):
-        actions = item if isinstance(item, Pair) else (item,)
+        actions = item if isinstance(item, OverlappedPair) else (item,)
         # The two actions of a pair run at the same time, so each gets half of the height.
         tall = high / len(actions)
         for part, action in enumerate(actions):
@@ -157,7 +157,10 @@ def _draw_rank(
 
 
 def _draw_action(
-    canvas: Canvas, shown: Preview, axis: _TimeAxis, at: tuple[Action, float, float, float, float]
+    canvas: Canvas,
+    shown: SchedulePreview,
+    axis: _TimeAxis,
+    at: tuple[Action, float, float, float, float],
 ) -> None:
     """Draw one action as a box, with the number of its micro-batch if the number fits.
 
@@ -181,8 +184,8 @@ def _draw_action(
         )
 
 
-def _action_seconds(shown: Preview, item: Action | Pair) -> float:
-    if isinstance(item, Pair):
+def _action_seconds(shown: SchedulePreview, item: Action | OverlappedPair) -> float:
+    if isinstance(item, OverlappedPair):
         return shown.costs.pair_seconds(item)
     stage = shown.costs.stages[item.stage % shown.table.depth]
     return {
@@ -193,7 +196,7 @@ def _action_seconds(shown: Preview, item: Action | Pair) -> float:
     }[item.computation]
 
 
-def _action_css_class(shown: Preview, action: Action) -> str:
+def _action_css_class(shown: SchedulePreview, action: Action) -> str:
     """Return the CSS class of an action: a letter for its kind, and 0 or 1.
 
     The digit is 1 for the second half of a rank's model chunks, which get a different shade.
@@ -203,7 +206,7 @@ def _action_css_class(shown: Preview, action: Action) -> str:
     return f"{INKS[action.computation]}{int(later and split)}"
 
 
-def _timeline_legend(shown: Preview) -> tuple[tuple[str, str], ...]:
+def _timeline_legend(shown: SchedulePreview) -> tuple[tuple[str, str], ...]:
     kinds = {action.computation for action in shown.table.actions(0)}
     split = shown.table.depth > len(shown.table.rows)
     entries = []

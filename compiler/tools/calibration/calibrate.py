@@ -11,7 +11,7 @@ from parc.backends.registry import framework_of
 from parc.compiler.cost.setup.calibrated import (
     OTHER,
     PARAMETERS,
-    collective_terms,
+    calibrated_collective_constants,
     efficiency_for_stack,
     hardware_class,
 )
@@ -57,7 +57,7 @@ class Calibration:
 
         It contains no dates or paths, so that equal measurements give an identical file.
         """
-        terms = collective_terms(self.links.fitted_values)
+        terms = calibrated_collective_constants(self.links.fitted_values)
         values = {name: rounded(value) for name, value in sorted(self.fit.fitted_values.items())}
         return {
             "calibration": 1,

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from parc.compiler.cost.fitting import Prior, fit
+from parc.compiler.cost.fitting import Prior, fit_parameters
 from parc.compiler.cost.kernels.collective_time import (
     CollectiveFit,
     Network,
@@ -24,7 +24,11 @@ from parc.compiler.cost.kernels.collective_time import (
     send_seconds,
     two_level_seconds,
 )
-from parc.compiler.cost.setup.calibrated import Values, numeric_efficiency_parameters, prior
+from parc.compiler.cost.setup.calibrated import (
+    Values,
+    numeric_efficiency_parameters,
+    parameter_prior,
+)
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.ir import Cluster, Efficiency
 from parc.compiler.resolve.resolve_kernels import kernel_fit_of_cluster
@@ -251,7 +255,7 @@ class _LinkFitter:
         operation = _modeled_operation(timings)
         before = self.shipped[operation]
         priors = dict.fromkeys(LINK_TERMS, LINK_PRIOR)
-        best = fit(
+        best = fit_parameters(
             lambda values: self._predict_seconds(
                 timings, _scale_collective_fit(before, values), {}
             ),
@@ -276,7 +280,8 @@ class _LinkFitter:
         Return each output with the predictions before and after the fit.
         """
         priors = {
-            name: replace(prior(name, self.start[name]), spread=1.0) for name in NETWORK_TERMS
+            name: replace(parameter_prior(name, self.start[name]), spread=1.0)
+            for name in NETWORK_TERMS
         }
 
         def predict(values: Mapping[str, float]) -> list[float]:
@@ -288,7 +293,7 @@ class _LinkFitter:
 
         measured = [seconds for one in outputs for seconds in one.seconds]
         start = {name: each.centre for name, each in priors.items()}
-        found.update(fit(predict, measured, start, priors).parameters)
+        found.update(fit_parameters(predict, measured, start, priors).parameters)
         return [
             MeasuredCollective(
                 one,

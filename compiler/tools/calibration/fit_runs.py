@@ -12,13 +12,20 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from parc.backends.registry import framework_of
-from parc.compiler.cost.fitting import Fitted, Prior, Tangent, extrapolate, fit, tangents
+from parc.compiler.cost.fitting import (
+    FitResult,
+    Prior,
+    Tangent,
+    extrapolate,
+    fit_parameters,
+    tangents,
+)
 from parc.compiler.cost.setup.calibrated import (
     Values,
     efficiency_for_stack,
     hardware_class,
     numeric_efficiency_parameters,
-    prior,
+    parameter_prior,
 )
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.resolve.resolve_kernels import pricing_for
@@ -88,17 +95,17 @@ def fit_runs(
     cluster, stack = runs[0].problem.cluster, framework_of(runs[0].problem).stack
     hardware = hardware_class(cluster.gpu, stack)
     start = numeric_efficiency_parameters(efficiency_for_stack(cluster.generation, stack))
-    priors = {name: prior(name, value) for name, value in start.items()}
+    priors = {name: parameter_prior(name, value) for name, value in start.items()}
     for name, value in network.items():
-        priors[name] = replace(prior(name, value), spread=MEASURED_SPREAD)
+        priors[name] = replace(parameter_prior(name, value), spread=MEASURED_SPREAD)
     fitting = _RunsFitter(runs, collectives, {name: each.centre for name, each in priors.items()})
     # The first fit only finds the parameters without information; the second leaves them out.
     first = fitting.fit(priors)
-    uninformed = set(first.unidentified(priors, UNINFORMED_SHARE)) - set(network)
+    uninformed = set(first.unidentified_parameters(priors, UNINFORMED_SHARE)) - set(network)
     kept = {name: each for name, each in priors.items() if name not in uninformed}
-    final = fitting.fit(kept) if kept else Fitted({}, {}, 0.0, 0)
+    final = fitting.fit(kept) if kept else FitResult({}, {}, 0.0, 0)
     # What nccl-tests measured directly counts as identified, whatever the runs show.
-    known = set(network) | (set(kept) - set(final.unidentified(kept, IDENTIFIED_SHARE)))
+    known = set(network) | (set(kept) - set(final.unidentified_parameters(kept, IDENTIFIED_SHARE)))
     parameters = (
         FittedParameter(
             name,
@@ -139,10 +146,10 @@ class _RunsFitter:
         values = tuple(sorted({**self.fixed, **parameters, **dict(self.collectives)}.items()))
         return tuple(predicted_seconds(run, values) for run in self.runs)
 
-    def fit(self, priors: Mapping[str, Prior]) -> Fitted:
+    def fit(self, priors: Mapping[str, Prior]) -> FitResult:
         """Fit the parameters in ``priors`` to the measured times of all runs."""
         start = {name: each.centre for name, each in priors.items()}
-        return fit(self.predict_seconds, self.measured, start, priors)
+        return fit_parameters(self.predict_seconds, self.measured, start, priors)
 
     def predict_left_out(
         self, parameters: Mapping[str, float], priors: Mapping[str, Prior]
@@ -183,7 +190,7 @@ class _RunsFitter:
             return [every[index] for index in others]
 
         # The start is the fit to all runs, so a few rounds are enough.
-        found = fit(predict, measured, parameters, priors, rounds=8)
+        found = fit_parameters(predict, measured, parameters, priors, rounds=8)
         return extrapolate(lines, parameters, found.parameters)
 
 

@@ -25,7 +25,7 @@ from typing import Any, Literal
 from parc.compiler.diagnostics import Finding
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.tools.importers.shell_words import Word
-from parc.compiler.topology.readers.reader_state import Reading
+from parc.compiler.topology.readers.reader_state import LONGEST_TEXT, Reading
 
 TORCHRUN = {
     *("--nnodes", "--nproc-per-node", "--node-rank", "--master-addr", "--master-port"),
@@ -124,6 +124,7 @@ def _set_field_of_flag(flag: Flag, row: FlagField, reading: Reading) -> None:
         return
     if any(word.dynamic for word in flag.values[: None if row.kind == "texts" else 1]):
         message = f"{flag.name} {flag.values[0].text[:40]} is computed at run time"
+        note_left_out(flag, reading)
         reading.report(
             "I04", Finding(message, help=f"set {row.path} in the spec"), flag.values[0].span
         )
@@ -133,6 +134,7 @@ def _set_field_of_flag(flag: Flag, row: FlagField, reading: Reading) -> None:
         return
     value = _parse_value(flag.values[0].text, row)
     if value is None and row.words is not None:
+        note_left_out(flag, reading)
         message = f"not carried over: {flag.name} {flag.values[0].text[:40]}"
         finding = Finding(
             message, help=f"valid values of {row.path}: {', '.join(map(str, row.words.values()))}"
@@ -152,6 +154,12 @@ def _set_field_of_flag(flag: Flag, row: FlagField, reading: Reading) -> None:
         reading.report_error("I02", message, flag.values[0].span)
         return
     set_spec_field(reading, row.path, value, flag)
+
+
+def note_left_out(flag: Flag, reading: Reading) -> None:
+    """List a flag in the notes whose value was reported, but not carried over."""
+    values = " ".join(value.text for value in flag.values)[:LONGEST_TEXT]
+    reading.notes.append(f"not carried over, line {flag.word.span.line}: {flag.name} {values}")
 
 
 def _parse_value(text: str, row: FlagField) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from parc.compiler.tools.importers.flags import (
@@ -43,6 +44,10 @@ _SRUN_SWITCHES = {
 """Flags of srun (and of its plugin pyxis) without a separate word for a value (srun(1))."""
 
 
+_GAP = re.compile(r"[$`<>]")
+"""Matches a value that only the shell has, or a gap in a template: ``<mounts>``."""
+
+
 def is_program(word: Word) -> bool:
     """Return True if ``word`` names a Python program."""
     return word.text.endswith(".py") and not word.is_flag and "=" not in word.text
@@ -78,8 +83,8 @@ def read_launchers(words: list[Word], launch: int, reading: Reading) -> None:
         _read_torchrun_flags(statement[after:], reading)
         programs += [word for word in statement[after:] if is_program(word) and not word.dynamic]
     # A launch line may get its program from a variable that an earlier statement sets.
-    known = [word.text for word in programs if word.statement <= launch]
-    started = [word.text for word in programs if word.statement == launch]
+    known = [word.text.strip() for word in programs if word.statement <= launch]
+    started = [word.text.strip() for word in programs if word.statement == launch]
     for name in (started or known[-1:])[:1]:
         reading.spec.setdefault("launch", {})["program"] = name
 
@@ -131,7 +136,7 @@ def read_srun_flag(flag: Flag, reading: Reading) -> None:
     reading.account(flag.word.span)
     if flag.name in _SRUN_SET or flag.name.startswith("$"):
         return
-    if flag.name == "--container-image" and value and "$" not in value:
+    if flag.name == "--container-image" and value and not _GAP.search(value):
         set_spec_field(reading, "launch.slurm.container_image", value, flag)
     elif flag.name == "--container-mounts" and value:
         read_mounts(flag, value, reading)
@@ -144,9 +149,9 @@ def read_mounts(flag: Flag, text: str, reading: Reading) -> None:
     mounts = [one for one in text.split(",") if one]
     for mount in mounts:
         # The batch script of PARC mounts the output folder in addition to the user's folders.
-        if ("$" in mount or "`" in mount) and "PARC_DIR" not in mount:
+        if _GAP.search(mount) and "PARC_DIR" not in mount:
             reading.leave_out(f"--container-mounts {mount}", flag.word.span)
-    known = [mount for mount in mounts if not ("$" in mount or "`" in mount)]
+    known = [mount for mount in mounts if not _GAP.search(mount)]
     if known:
         set_spec_field(reading, "launch.slurm.container_mounts", known, flag)
 

@@ -14,7 +14,10 @@ from typing import Any
 from parc import __version__
 from parc.backends.registry import built_in_backends, framework
 from parc.compiler.catalog.library import Library
-from parc.compiler.cost.setup.calibrated import collective_terms, efficiency_for_stack
+from parc.compiler.cost.setup.calibrated import (
+    calibrated_collective_constants,
+    efficiency_for_stack,
+)
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.ir import Cluster
 from parc.compiler.report.formatting import rounded
@@ -80,7 +83,9 @@ def read_outputs(files: list[tuple[str, str]], sink: Sink) -> Fragment | None:
         "parameters": {name: rounded(value) for name, value in sorted(found.network.items())},
         "collectives": {
             operation: {name: rounded(value) for name, value in sorted(terms.items())}
-            for operation, terms in sorted(collective_terms(found.fitted_values).items())
+            for operation, terms in sorted(
+                calibrated_collective_constants(found.fitted_values).items()
+            )
         },
     }
     notes = (

@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
+from itertools import groupby
 
 from parc.backends.registry import all_declared
+from parc.backends.shared.launch_rules import SET_BY_LAUNCHER, SET_BY_SHELL
 from parc.compiler.diagnostics import Span
 from parc.compiler.tools.importers.formats import importable_launches
 from parc.compiler.tools.importers.launch_commands import (
@@ -35,6 +37,7 @@ from parc.compiler.tools.importers.shell_words import (
     is_script,
     shell_words,
     source_text,
+    split_last_values,
     statements,
 )
 from parc.compiler.topology.readers.reader_state import Reading
@@ -86,6 +89,10 @@ _CONTAINER = re.compile(
     r"--container-image\b|^\s*[^#\n]*\b(?:singularity|apptainer|docker|podman|enroot|shifter)\s",
     re.M,
 )
+_CONFIG = re.compile(r"(?:\s*#.*\n)*\s*\{")
+"""Matches a config in JSON, which may start with comments."""
+_RESERVED = SET_BY_LAUNCHER | SET_BY_SHELL
+"""Variables that ``launch.env`` must not contain."""
 _USED = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
@@ -104,7 +111,8 @@ def read_environment(words: list[Word], reading: Reading, carried: Collection[in
             continue
         if is_inherited(word):
             environment[name] = {"from": "environment"}
-        elif word.dynamic or value.startswith("<"):  # "<path>" is a gap in a template
+        # "<path>" is a gap in a template.
+        elif word.dynamic or value.startswith("<") or name in _RESERVED:
             command = source_text(reading.text, word)[0]
             reading.leave_out(f"export {command}", word.span, f"set launch.env.{name}")
         else:
@@ -127,13 +135,14 @@ def exported_variables(words: list[Word], text: str) -> dict[str, Word]:
             exported |= _exported_variables(statement[1:], values)
             values |= exported
         elif len(prefix) < len(statement) and not _is_substitution(prefix):
-            # Assignments before a command are exported to this command only.
-            exported |= prefix
+            # Assignments before a command are exported to this command only, such as IFS to read.
+            exported |= {} if statement[len(prefix)].text in _QUIET else prefix
         else:
             values |= prefix
             # An assignment to an exported variable changes the exported value.
             exported |= {name: word for name, word in prefix.items() if name in exported}
-    return exported
+    # A value that starts with a blank is a launch command: CMD="$LAUNCHER train.py".
+    return {name: word for name, word in exported.items() if "= " not in word.text[: len(name) + 2]}
 
 
 def _is_substitution(prefix: Mapping[str, Word]) -> bool:
@@ -184,7 +193,7 @@ def other_commands(text: str, name: str, run: Collection[str] = ()) -> list[tupl
 
     ``run`` are the entries of ``launch.setup`` that they do run.
     """
-    if is_own_script(text) or text.lstrip().startswith("{"):
+    if is_own_script(text) or _CONFIG.match(text):
         return []
     words = shell_words(text, name)
     lines = [one for one in carried_commands(words, text) if one.text in run]
@@ -251,6 +260,17 @@ def _begins(before: str) -> bool:
     return not text or text.endswith(ends)
 
 
+def launch_words(reading: Reading) -> list[Word]:
+    """Return the words of a script; report values of variables that the script replaces later."""
+    words, replaced = split_last_values(shell_words(reading.text, reading.file))
+    for _, group in groupby(replaced, key=lambda word: (word.variable, word.statement)):
+        value = list(group)
+        text = " ".join(word.text for word in value)
+        name = value[0].variable.rstrip("+")
+        reading.leave_out(f'{name}="{text}"', value[0].span, "PARC uses the last value")
+    return words
+
+
 def launch_statement(words: list[Word]) -> int:
     """Return the number of the statement that starts the ranks; -1 if there is none.
 
@@ -266,7 +286,7 @@ def launch_statement(words: list[Word]) -> int:
 
 def launch_command(text: str, name: str) -> tuple[str, int]:
     """Return (the command that starts the ranks, its line); ``("", 1)`` if a script has none."""
-    words = [] if text.lstrip().startswith("{") else shell_words(text, name)
+    words = [] if _CONFIG.match(text) else shell_words(text, name)
     launch = launch_statement(words)
     first = next((word for word in words if word.statement == launch), None)
     if first is None or first.text.endswith(":"):  # a key of YAML

@@ -24,6 +24,11 @@ SET_BY_LAUNCHERS = re.compile(
     r"GPUS_PER_NODE|NPROC_PER_NODE|PROC_PER_NODE|HOSTFILE|PARC_DIR|PARC_HOSTS)"
 )
 """Variables about hosts and ranks, which PARC's launch scripts set themselves."""
+_SET_LATER = re.compile(
+    r"OMP_NUM_THREADS|PYTHONUNBUFFERED|(?:CUDA|HIP|ROCR)_VISIBLE_DEVICES|"
+    r"CUDA_DEVICE_MAX_CONNECTIONS|(?:TORCH_NCCL|NCCL|GLOO|NVTE|PYTORCH|VLLM|SLURM|SRUN)_.*"
+)
+"""Variables that the launch script may set after ``launch.setup``."""
 _PREPARING = frozenset(
     (
         *("module", "ml", "source", ".", "conda", "mamba", "micromamba", "spack", "ulimit"),
@@ -162,7 +167,7 @@ def _with_values(command: str, known: _Variables, once: bool) -> str | None:
     if re.search(r"[`<>|]|\$\(\(", rest) or (once and "$(" in rest):
         return None
     own = set(re.findall(r"([A-Za-z_]\w*)=", command)) if command.startswith("export") else set()
-    if any(SET_BY_LAUNCHERS.fullmatch(name) for name in own):
+    if any(SET_BY_LAUNCHERS.fullmatch(name) or _SET_LATER.fullmatch(name) for name in own):
         return None
     unknown = False
 

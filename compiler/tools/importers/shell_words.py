@@ -66,6 +66,11 @@ class Word:
     span: Span
     statement: int
     """Index of the command, or of the array assignment, that contains the word."""
+    variable: str = ""
+    """Name of the variable whose quoted value contains the word: ``ARGS`` in ``ARGS="--tp 2"``.
+
+    ``ARGS+`` if the value contains the earlier value: ``ARGS="$ARGS --pp 2"``.
+    """
 
     @property
     def dynamic(self) -> bool:
@@ -87,6 +92,7 @@ class _WordScanner:
         self._starts = [0, *(match.end() for match in re.finditer("\n", text))]
         self._statement = 0
         self._message = -1
+        self._variable = ""
         self._skipped = {
             one.start("body"): one.end() for one in here_documents(text) if not is_script(one)
         }
@@ -116,7 +122,10 @@ class _WordScanner:
             if kind in ("single", "double") and is_command and _COMMAND.search(text):
                 at = self._end_of_joined_parts(at, end) if kind == "double" else at
                 quoted = kind == "single" or self._text[at - 1] == '"'
+                outer = self._variable
+                self._variable = outer or _assigned_name("".join(pieces), text)
                 self.scan(match.start() + 1, at - quoted, depth + 1)
+                self._variable = outer
                 began = began if pieces else match.start()
                 continue
             if kind in ("plain", "other", "single", "double"):
@@ -164,7 +173,15 @@ class _WordScanner:
         first = not self.words or self.words[-1].statement != self._statement
         if text in _MESSAGES and (first or self.words[-1].text in _BEFORE_COMMANDS):
             self._message = self._statement
-        self.words.append(Word(text, span, self._statement))
+        self.words.append(Word(text, span, self._statement, self._variable))
+
+
+def _assigned_name(before: str, value: str) -> str:
+    """Return ``Word.variable`` of the words in ``value``, a quoted text after ``before``."""
+    match = _ASSIGNMENT.fullmatch(before)
+    if match is None:
+        return ""
+    return match[1] + "+" * bool(re.search(rf"\$\{{?{match[1]}\b", value))
 
 
 def _remove_quotes(kind: str, text: str) -> str:
@@ -189,7 +206,7 @@ def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[Word]:
         if name not in kept and not UNKNOWN_VALUE.search(value):
             values[name] = _default_or_value(name, value)
     expanded = ((_expand_word(word.text, values, kept), word) for word in scanner.words)
-    return [Word(text, word.span, word.statement) for text, word in expanded if text]
+    return [replace(word, text=text) for text, word in expanded if text]
 
 
 def here_documents(text: str) -> Iterator[re.Match[str]]:
@@ -201,6 +218,30 @@ def is_script(here: re.Match[str]) -> bool:
     """Return True if a shell runs the text of a here-document."""
     line = here.string[here.string.rfind("\n", 0, here.start()) + 1 : here.start("body")]
     return here["body"].startswith("#!") or _BECOMES_SCRIPT.search(line) is not None
+
+
+def split_last_values(words: list[Word]) -> tuple[list[Word], list[Word]]:
+    """Return (words that the script uses, words of quoted values that it replaces later).
+
+    In ``ARGS="--tp 2"`` and then ``ARGS="--tp 4"``, the second value counts, as for plain values.
+    """
+    last: dict[str, int] = {}
+    start = 0
+    for at, word in enumerate(words):
+        if word.variable and (at == 0 or words[at - 1].variable != word.variable):
+            start = at
+        match = _ASSIGNMENT.fullmatch(word.text)
+        if match is None or word.variable:
+            continue
+        # The word ARGS= follows the words of its quoted value.
+        before = words[at - 1].variable if at and not match[2] else ""
+        if before.rstrip("+") != match[1]:
+            last[match[1]] = at
+        elif not before.endswith("+"):
+            last[match[1]] = start
+    used = [at >= last.get(word.variable.rstrip("+"), 0) for at, word in enumerate(words)]
+    pairs = list(zip(words, used, strict=True))
+    return [word for word, is_used in pairs if is_used], [word for word, u in pairs if not u]
 
 
 def unexpanded_ranges(text: str) -> list[tuple[int, int]]:

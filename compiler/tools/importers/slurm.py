@@ -20,7 +20,7 @@ from parc.compiler.tools.importers.launch_commands import (
     framework_words,
     read_mounts,
 )
-from parc.compiler.tools.importers.script_commands import read_script, report_rest
+from parc.compiler.tools.importers.script_commands import launch_words, read_script, report_rest
 from parc.compiler.tools.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
@@ -91,13 +91,18 @@ def read_sbatch(text: str, name: str, sink: Sink) -> Fragment | None:
     if mail:
         # Slurm sends no mail without --mail-type; the spec has another default.
         mail.setdefault("type", "NONE")
-    words = shell_words(text, name)
+    words = launch_words(reading)
     read_script(words, reading)
     lines = [one.launch_lines for one in importers() if one.launch_lines is not None]
     launch = next((one for one in lines if one.recognizes(words)), None)
     if launch is not None:
         launch.read(framework_words(words), reading)
     report_rest(words, reading, launch is not None)
+    slurm = reading.spec.get("launch", {}).get("slurm", {})
+    if "container_mounts" in slurm and "container_image" not in slurm:
+        mounts = ",".join(slurm.pop("container_mounts"))
+        span = reading.spans["launch.slurm.container_mounts"]
+        reading.leave_out(f"--container-mounts {mounts}", span, "set launch.slurm.container_image")
     if not reading.spec and not reading.hosts and reading.is_valid:
         reading.report_error(
             "I02", "this file contains no #SBATCH line and no known launch line", reading.span()
@@ -113,8 +118,7 @@ def _read_directive(line: Line, start: int, reading: Reading) -> None:
         for word in words
     ]
     if not moved or not moved[0].is_flag:
-        reading.report("I04", "this directive contains no option", reading.span(line.number))
-        return
+        reading.leave_out(line.text, reading.span(line.number), "this directive contains no option")
     for index, word in enumerate(moved):
         if word.is_flag:
             option, equals, rest = word.text.partition("=")
@@ -201,11 +205,11 @@ def _read_gpus(flag: Flag, text: str, reading: Reading) -> None:
 
 def _read_signal(flag: Flag, text: str, reading: Reading) -> None:
     # sbatch(1): --signal=[{R|B}:]<sig_num>[@sig_time]. The spec has a field for the time only.
-    match = re.fullmatch(r"(?:[BR]{1,2}:)?\w{1,12}@([0-9]{1,6})", text)
+    match = re.fullmatch(r"(?:[BR]{1,2}:)?(\w{1,12})@([0-9]{1,6})", text)
     if match:
-        set_spec_field(reading, "launch.slurm.signal", f"{match[1]}s", flag)
-    else:
-        _report_ignored(flag, reading)
+        set_spec_field(reading, "launch.slurm.signal", f"{match[2]}s", flag)
+    if match is None or match[1] not in ("USR1", "SIGUSR1", "10"):
+        reading.leave_out(f"--signal {text}", flag.word.span, "PARC sends USR1")
 
 
 _SPECIAL: dict[str, Callable[[Flag, str, Reading], None]] = {

@@ -65,7 +65,7 @@ class Node:
         return found if found is None or found.check_type(dict) else None
 
     def items(self, key: str | None = None, *, required: bool = True) -> list[Node]:
-        """Return the entries of the list at ``key``; without ``key``, of this node itself.
+        """Return the entries of the list at ``key``; without ``key``, the entries of this list.
 
         Reports a value that is no list, or an absent list if ``required`` (I02).
         """
@@ -128,7 +128,7 @@ class Document:
             self._searched += len(self.reading.text)
             if self._searched > MOST_SEARCHED:
                 return self.reading.span()
-            return _span_at(self.reading, *_find_in_json(self.reading.text, path))
+            return _span_at_offset(self.reading, *_find_in_json(self.reading.text, path))
         for length in range(len(path), -1, -1):
             where = ""
             for part in path[:length]:
@@ -208,7 +208,7 @@ def _unquote(word: str) -> str:
         return word
 
 
-def _span_at(reading: Reading, offset: int, length: int) -> Span:
+def _span_at_offset(reading: Reading, offset: int, length: int) -> Span:
     line = reading.text.count("\n", 0, offset) + 1
     column = offset - (reading.text.rfind("\n", 0, offset) + 1) + 1
     return reading.span(line, column, length)

@@ -151,8 +151,8 @@ def _zone_names(
 ) -> dict[str, str]:
     """Return, for each host, the name of its zone, a set of connected switches.
 
-    A zone is named after one of its switches in ``here`` (the switches of one tier), or after one
-    of its leaf switches if it has none in ``here``: the first of them in natural order.
+    The name is that of the first switch, in natural order, of the zone's switches in ``here`` (the
+    switches of one tier). A zone without switches in ``here`` is named after a leaf switch.
     """
     names: dict[str, str] = {}
     for switches in (here, sorted(set(home.values()))):
@@ -197,7 +197,7 @@ def _set_nics(graph: FabricGraph, leaves: dict[str, set[str]], reading: Reading)
 
 
 def _set_oversubscription(graph: FabricGraph, tier: dict[str, int], reading: Reading) -> None:
-    """Set the oversubscription of every tier: the largest ratio of down to up rate of a switch."""
+    """Set the oversubscription of every tier: the largest ratio of downlinks to uplinks."""
     down: Counter[str] = Counter()
     up: Counter[str] = Counter()
     for cable, gbps in graph.cables.items():
@@ -288,7 +288,7 @@ def _read_block_line(line: Line, device: str, graph: FabricGraph, reading: Readi
     if found:
         span = reading.span(line.number, line.text.index(found[2]) + 1, len(found[2]))
         if found[1] == "Switch":
-            graph.switches[found[2]] = switch_name(found[3] or "", found[2])
+            graph.switches[found[2]] = switch_name_from_comment(found[3] or "", found[2])
         elif found[1] == "Ca":
             _add_adapter(found[2], found[3] or "", graph)
         graph.spans.setdefault(found[2], span)
@@ -310,7 +310,7 @@ def _read_block_line(line: Line, device: str, graph: FabricGraph, reading: Readi
     return device
 
 
-def switch_name(comment: str, guid: str) -> str:
+def switch_name_from_comment(comment: str, guid: str) -> str:
     """Return the name of a switch from its comment, such as leaf1 for ``MF0;leaf1:MQM9700/U1``.
 
     A comment of another form is the name itself. The name is the GUID if the comment is empty.
@@ -354,7 +354,7 @@ def _read_cable(line: Line, graph: FabricGraph, reading: Reading) -> None:
         guid = end[2]
         graph.spans.setdefault(guid, reading.span(line.number, end.start(2) + 1, len(guid)))
         if end[1] == "SW":
-            graph.switches[guid] = switch_name(end[3], guid)
+            graph.switches[guid] = switch_name_from_comment(end[3], guid)
         else:
             _add_adapter(guid, end[3], graph)
     one, other = ((end[2], end[4]) for end in ends)

@@ -126,7 +126,10 @@ def _cells_of_line(text: str) -> list[str]:
 def _add_row(
     line: Line, words: list[str], columns: tuple[str, ...], known: tuple[Cells, Reading]
 ) -> None:
-    """Add the cells of a row to ``known``; report a row that is shorter than the header (I01)."""
+    """Add the cells of a row to the table; report a row that is shorter than the header (I01).
+
+    ``known`` is (cells of the table, state of the file).
+    """
     cells, reading = known
     wanted = [name for name in columns if not _TITLE.match(name)]
     if len(words) <= len(wanted):
@@ -222,7 +225,7 @@ def _add_link_notes(
 
 
 def _numa_and_nics(matrix: LinkMatrix, reading: Reading) -> dict[str, object]:
-    """Return the spec fields for the NUMA node and the NIC of every GPU, and for all these NICs.
+    """Return the fields ``gpu_numa``, ``nics``, ``nic_names`` and ``gpu_nics`` of the node type.
 
     GPUs that are equally near to several NICs are distributed evenly over these NICs.
     """

@@ -1,7 +1,7 @@
 """Reader of Slurm's list of hosts: ``scontrol show nodes --json`` or ``sinfo --json``.
 
-In Slurm 22.05, both print ``nodes``, and the state of a host is one word. Since 23.02, the state is
-a list of words, and ``sinfo`` prints ``sinfo``: groups of hosts with equal entries.
+In Slurm 22.05, both print a list ``nodes``, and the state of a host is one word. Since 23.02, the
+state is a list of words, and ``sinfo --json`` prints a list ``sinfo`` of groups of equal hosts.
 """
 
 from __future__ import annotations

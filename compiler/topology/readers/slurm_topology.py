@@ -48,12 +48,12 @@ Entry = dict[str, KeyValue]
 
 def read_slurm_topology(text: str, name: str, sink: Sink) -> Fragment | None:
     """Read a Slurm topology: racks from leaf switches or blocks, tiers from higher switches."""
-    if is_yaml(text):
+    if is_yaml_or_json(text):
         return read_topology_yaml(text, name, sink)
     return read_topology_conf(Reading(text, name, sink), {})
 
 
-def is_yaml(text: str) -> bool:
+def is_yaml_or_json(text: str) -> bool:
     """Return True if the first line of ``text`` after comments starts YAML or JSON."""
     lines = (line.strip() for line in text.splitlines())
     first = next((line for line in lines if line and not line.startswith("#")), "")

@@ -95,7 +95,7 @@ def _read_model(root: Node, reading: Reading) -> None:
 
 
 def _with_leaves(switches: dict[str, Switch]) -> dict[str, Switch]:
-    """Add entries for the switches that a topograph model lists only as children of others."""
+    """Add entries for switches that a topograph model lists only as children of other switches."""
     for switch in list(switches.values()):
         for child in switch.children:
             switches.setdefault(child, Switch(child, switch.span))

@@ -67,7 +67,7 @@ def test_megatron_builds_as_many_parameters_as_parc_counts() -> None:
     verdicts = megatron_verdicts(cases)
     different = {}
     for name, plan in plans.items():
-        own, model = params.total(plan.problem.model, mtp=True), plan.problem.model
+        own, model = params.total_params(plan.problem.model, mtp=True), plan.problem.model
         padding = (-model.vocab % 128) * model.hidden * (1 if model.tied_embeddings else 2)
         if verdicts[name].get("parameters") != own + padding:
             different[name] = (own + padding, verdicts[name].get("parameters"), verdicts[name])

@@ -34,7 +34,7 @@ def test_active_parameters_equal_published_numbers(name, expected):
     if experts is not None:
         idle = experts.count - experts.top_k
         passed_by = experts.layers * idle * params.expert_params(model)
-    assert params.total(model) - passed_by == expected
+    assert params.total_params(model) - passed_by == expected
 
 
 def test_attention_of_deepseek_v3_has_the_published_size():
@@ -43,8 +43,8 @@ def test_attention_of_deepseek_v3_has_the_published_size():
 
 def test_a_prediction_layer_is_part_of_the_total_only_on_request():
     plain, trained = model_of("deepseek-v3"), model_of("deepseek-v3", mtp_layers=1)
-    assert params.total(trained) == params.total(plain)
-    added = params.total(trained, mtp=True) - params.total(plain)
+    assert params.total_params(trained) == params.total_params(plain)
+    added = params.total_params(trained, mtp=True) - params.total_params(plain)
     assert added == params.mtp_params(plain)
     # One block, 2 x 7168 -> 7168, and three norms of 7168.
     assert (
@@ -80,9 +80,11 @@ def test_parameters_per_rank_equal_what_megatron_builds(row):
     parts = [params.layer_params_on_rank(model, layer, tp, etp, ep) for layer in layers]
     held = sum(part[0] for part in parts)
     if first:
-        held += params.embedding_params(model, vocab) // tp + params.position_params(model)
+        held += params.embedding_params(model, vocab) // tp + params.position_table_params(model)
     if last:
-        held += params.final_norm_params(model) + params.head_params(model, vocab) // tp
+        held += (
+            params.final_norm_params(model) + params.output_projection_params(model, vocab) // tp
+        )
     assert (held, sum(part[1] for part in parts)) == (dense, expert)
 
 
@@ -126,9 +128,9 @@ def test_the_total_is_the_sum_of_its_parts(name):
     layers = sum(
         sum(params.layer_params_on_rank(model, layer, 1, 1, 1)) for layer in range(model.layers)
     )
-    ends = params.embedding_params(model) + params.position_params(model)
-    ends += params.final_norm_params(model) + params.head_params(model)
-    assert params.total(model) == layers + ends
+    ends = params.embedding_params(model) + params.position_table_params(model)
+    ends += params.final_norm_params(model) + params.output_projection_params(model)
+    assert params.total_params(model) == layers + ends
 
 
 def test_a_router_bias_counts_only_if_it_is_trained():
@@ -136,4 +138,4 @@ def test_a_router_bias_counts_only_if_it_is_trained():
     experts = model.experts
     assert experts is not None
     trained = replace(model, experts=replace(experts, router_bias="parameter"))
-    assert params.total(trained) == 671_026_419_200
+    assert params.total_params(trained) == 671_026_419_200

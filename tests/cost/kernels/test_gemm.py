@@ -45,7 +45,7 @@ PLAIN = GemmFit(
 def test_a_large_square_gemm_is_near_the_published_rate(
     gpu: str, tflops: float, within: float
 ) -> None:
-    seconds = gemm_seconds(kernel_fit_of_gpu(gpu).gemm("bf16"), 8192, 8192, 8192)
+    seconds = gemm_seconds(kernel_fit_of_gpu(gpu).gemm_fit("bf16"), 8192, 8192, 8192)
     assert 2 * 8192**3 / seconds / 1e12 == pytest.approx(tflops, rel=within)
 
 
@@ -61,7 +61,7 @@ def test_no_gemm_is_faster_than_the_peak_of_the_data_sheet(
 def test_doubling_a_dimension_hardly_ever_reduces_time(
     case: tuple[str, str], m: int, n: int, k: int
 ) -> None:
-    fit = kernel_fit_of_gpu(case[0]).gemms[case[1]].device_only()
+    fit = kernel_fit_of_gpu(case[0]).gemms[case[1]].without_gaps_and_casts()
     # splitting a deeper K among idle SMs may pay on its own: by less than a tenth
     assert gemm_seconds(fit, 2 * m, 2 * n, 2 * k) >= gemm_seconds(fit, m, n, k) * 0.9
 
@@ -86,7 +86,7 @@ def test_a_gemm_with_few_tiles_and_large_k_is_split() -> None:
 
 
 def test_a_gemm_of_few_rows_reads_its_weights_once_at_memory_bandwidth() -> None:
-    fit = kernel_fit_of_gpu("h100-sxm-80gb").gemm("bf16")
+    fit = kernel_fit_of_gpu("h100-sxm-80gb").gemm_fit("bf16")
     weights_bytes = 2 * 16_384 * 16_384
     assert gemm_seconds(fit, 1, 16_384, 16_384) == pytest.approx(
         weights_bytes / fit.bytes_per_second / 0.9, rel=0.15
@@ -94,18 +94,20 @@ def test_a_gemm_of_few_rows_reads_its_weights_once_at_memory_bandwidth() -> None
 
 
 def test_a_small_gemm_takes_at_least_its_launch() -> None:
-    assert 1e-6 < gemm_seconds(kernel_fit_of_gpu("h100-sxm-80gb").gemm("bf16"), 1, 32, 32) < 5e-6
+    assert (
+        1e-6 < gemm_seconds(kernel_fit_of_gpu("h100-sxm-80gb").gemm_fit("bf16"), 1, 32, 32) < 5e-6
+    )
 
 
 def test_host_floors_and_casts_can_be_removed_from_a_fit() -> None:
-    fit = kernel_fit_of_gpu("b200-180gb").gemm("fp8_block")
+    fit = kernel_fit_of_gpu("b200-180gb").gemm_fit("fp8_block")
     assert gemm_seconds(fit, 64, 4096, 4096) > 1e-4
-    assert gemm_seconds(fit.device_only(), 64, 4096, 4096) < 5e-5
+    assert gemm_seconds(fit.without_gaps_and_casts(), 64, 4096, 4096) < 5e-5
 
 
 @pytest.mark.parametrize(("shape", "field"), [((8, 4096, 4096), "short"), ((8, 64, 64), "narrow")])
 def test_the_host_floor_depends_on_the_shape(shape: tuple[int, int, int], field: str) -> None:
-    fit = kernel_fit_of_gpu("h100-sxm-80gb").gemm("fp8_block")
+    fit = kernel_fit_of_gpu("h100-sxm-80gb").gemm_fit("fp8_block")
     assert fit.floors is not None
     assert gemm_seconds(fit, *shape) == pytest.approx(getattr(fit.floors, field), rel=0.05)
 
@@ -113,7 +115,7 @@ def test_the_host_floor_depends_on_the_shape(shape: tuple[int, int, int], field:
 def test_lower_precision_is_faster_if_arithmetic_is_the_limit() -> None:
     fits = kernel_fit_of_gpu("gb200-186gb")
     times = [
-        gemm_seconds(fits.gemm(precision), 16_384, 16_384, 16_384)
+        gemm_seconds(fits.gemm_fit(precision), 16_384, 16_384, 16_384)
         for precision in ("nvfp4", "fp8", "bf16")
     ]
     assert times == sorted(times)

@@ -7,7 +7,7 @@ from parc.compiler.catalog.library import Library
 from parc.compiler.cost.kernels.attention import AttentionShape, prefill_seconds
 from parc.compiler.cost.kernels.gemm import gemm_seconds
 from parc.compiler.cost.kernels.grouped_gemm import ExpertShape, grouped_gemm_seconds
-from parc.compiler.cost.kernels.hardware_fit import SECTIONS, kernel_fit
+from parc.compiler.cost.kernels.hardware_fit import SECTIONS, build_kernel_fit
 from parc.compiler.ir import Gpu
 from parc.compiler.resolve.resolve_kernels import kernel_fit_of_gpu
 from tests.generations import generation
@@ -27,9 +27,11 @@ def test_kernel_entries_and_gpus_of_the_catalog_correspond() -> None:
 @pytest.mark.parametrize("name", GPUS)
 def test_every_gpu_has_a_time_for_every_kernel(name: str) -> None:
     fit = kernel_fit_of_gpu(name)
-    assert gemm_seconds(fit.gemm("bf16"), 4096, 4096, 4096) > 0
+    assert gemm_seconds(fit.gemm_fit("bf16"), 4096, 4096, 4096) > 0
     assert prefill_seconds(fit.prefill, AttentionShape(1, 4096, 32, 8, 128)) > 0
-    assert grouped_gemm_seconds(fit.experts("fp8"), ExpertShape(4096, 2, 4096, 14_336, 8)) > 0
+    assert (
+        grouped_gemm_seconds(fit.grouped_gemm_fit("fp8"), ExpertShape(4096, 2, 4096, 14_336, 8)) > 0
+    )
 
 
 @pytest.mark.parametrize("name", GPUS)
@@ -62,9 +64,9 @@ def test_sections_without_measurements_are_marked_as_assumed() -> None:
 
 def test_a_gpu_outside_the_catalog_is_scaled_from_its_generation() -> None:
     like = kernel_fit_of_gpu(generation("hopper").kernels_like)
-    fit = kernel_fit(UNKNOWN, read, generation("hopper").kernels_like)
+    fit = build_kernel_fit(UNKNOWN, read, generation("hopper").kernels_like)
     assert not fit.fitted
-    assert fit.gemm("bf16") == like.gemm("bf16")
+    assert fit.gemm_fit("bf16") == like.gemm_fit("bf16")
     assert set(fit.gemms) == {"bf16"}
 
 
@@ -74,10 +76,10 @@ def test_an_unknown_gpu_name_raises_a_key_error() -> None:
 
 
 def test_changed_data_sheet_numbers_change_the_times() -> None:
-    slow = kernel_fit(replace(UNKNOWN, peak_tflops=(("bf16", 494.7),)), read, "h100-sxm-80gb")
-    fast = kernel_fit(UNKNOWN, read, "h100-sxm-80gb")
-    ratio = gemm_seconds(slow.gemm("bf16"), *[16_384] * 3) / gemm_seconds(
-        fast.gemm("bf16"), *[16_384] * 3
+    slow = build_kernel_fit(replace(UNKNOWN, peak_tflops=(("bf16", 494.7),)), read, "h100-sxm-80gb")
+    fast = build_kernel_fit(UNKNOWN, read, "h100-sxm-80gb")
+    ratio = gemm_seconds(slow.gemm_fit("bf16"), *[16_384] * 3) / gemm_seconds(
+        fast.gemm_fit("bf16"), *[16_384] * 3
     )
     assert ratio == pytest.approx(2.0, rel=0.1)
 
@@ -97,4 +99,4 @@ def test_a_missing_precision_uses_the_nearest_wider_one(
     gpu: str, precision: str, stands_for: str
 ) -> None:
     fit = kernel_fit_of_gpu(gpu)
-    assert fit.gemm(precision) is fit.gemms[stands_for]
+    assert fit.gemm_fit(precision) is fit.gemms[stands_for]

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from parc.backends.registry import framework
 from parc.compiler.cost.counts import params
 from parc.compiler.cost.counts.flops import layer_flops, model_flops
-from parc.compiler.cost.kernels.recurrence import recurrence
+from parc.compiler.cost.kernels.recurrence import recurrence_of_layer
 from parc.compiler.cost.memory.peak import layer_activation_terms, program_memory
 from parc.compiler.cost.memory.workspaces import weight_shapes
 from parc.compiler.cost.serving.shard import LayerCounts
 from parc.compiler.cost.setup.pricing import Pricing
-from parc.compiler.cost.setup.stages import chunks_contents
+from parc.compiler.cost.setup.stages import contents_of_chunks
 from parc.compiler.cost.step.context_exchange import (
-    context_bytes,
+    context_exchange_bytes,
     mixer_exchange_seconds,
-    recurrence_bytes,
+    recurrence_exchange_bytes,
 )
 from parc.compiler.cost.step.layer_time import layer_time
 from parc.compiler.ir import LayerKind, Layout, Model, ModelChunk
@@ -70,7 +70,7 @@ def test_layer_kinds_follow_the_attention_interval_or_the_letters_of_a_pattern()
 def test_parameters_equal_those_of_the_published_weights(
     facts: dict[str, object], total: int
 ) -> None:
-    assert params.total(model_of(facts)) == total
+    assert params.total_params(model_of(facts)) == total
 
 
 @pytest.mark.parametrize(("facts", "kind"), KINDS)
@@ -136,14 +136,16 @@ def test_context_ranks_exchange_inputs_and_outputs_of_a_recurrence(
     facts: dict[str, object], kind: LayerKind
 ) -> None:
     pricing, layout = priced(facts, cp=4)
-    part = recurrence(pricing.problem.model, kind)
+    part = recurrence_of_layer(pricing.problem.model, kind)
     assert part is not None
-    assert recurrence_bytes(pricing, layout, kind) == 2 * 1024 * (part.projected + part.inner)
-    moved = context_bytes(pricing, layout, kind)
-    assert moved == {"cp": 2 * recurrence_bytes(pricing, layout, kind) * 3 / 4}
+    assert recurrence_exchange_bytes(pricing, layout, kind) == 2 * 1024 * (
+        part.projected + part.inner
+    )
+    moved = context_exchange_bytes(pricing, layout, kind)
+    assert moved == {"cp": 2 * recurrence_exchange_bytes(pricing, layout, kind) * 3 / 4}
     assert mixer_exchange_seconds(pricing, layout, kind, core=1.0) > 0
     assert mixer_exchange_seconds(pricing, layout, LayerKind("none", "experts"), core=1.0) == 0
-    assert context_bytes(pricing, layout, LayerKind("none", "experts")) == {}
+    assert context_exchange_bytes(pricing, layout, LayerKind("none", "experts")) == {}
 
 
 def chunk(first: int, layers: int) -> ModelChunk:
@@ -165,8 +167,8 @@ def test_stages_contain_the_layer_kinds_of_their_range(pattern: str, cuts: list[
     model = model_of(facts)
     edges = sorted({0, model.layers, *(min(cut, model.layers) for cut in cuts)})
     for first, stop in pairwise(edges):
-        load = chunks_contents(model, (chunk(first, stop - first),))
-        assert load.by_kind(model) == letters(model, first, stop)
+        load = contents_of_chunks(model, (chunk(first, stop - first),))
+        assert load.layers_by_kind(model) == letters(model, first, stop)
         assert load.routed_layers(model) == pattern[first:stop].count("E")
 
 
@@ -177,8 +179,8 @@ def test_weight_shapes_of_a_recurrence_are_its_projections(
     pricing, layout = priced(facts)
     model = pricing.problem.model
     only = tuple(int(one == kind) for one in model.kinds)
-    load = replace(chunks_contents(model, (chunk(0, 1),)), counts=only)
-    part = recurrence(model, kind)
+    load = replace(contents_of_chunks(model, (chunk(0, 1),)), counts=only)
+    part = recurrence_of_layer(model, kind)
     assert part is not None
     shapes = weight_shapes(model, replace(layout, ep=1, etp=1), load, 0)
     assert {(part.projected, model.hidden), (model.hidden, part.inner)} <= shapes

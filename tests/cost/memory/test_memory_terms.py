@@ -11,10 +11,10 @@ from parc.backends.registry import framework
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.counts.cache import (
     cache_bytes_per_token,
+    count_windowed_layers,
     round_up_to_blocks,
-    windowed_layers,
 )
-from parc.compiler.cost.memory.activations import kept_bytes, layer_activations
+from parc.compiler.cost.memory.activations import layer_activations, saved_activation_bytes
 from parc.compiler.cost.memory.peak import peak_bytes, peak_stage
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
@@ -96,7 +96,9 @@ def test_activations_equal_figure_1_of_korthikanti(  # noqa: PLR0913 - columns o
     layout = _layout(tp=8, sequence_parallel=selective, recompute=recompute)
     program = replace(PLAIN, fused_attention=False, attention_dropout=True, hidden_dropout=True)
     layer = layer_activations(shape, layout, DENSE, (2048 * micro_batch, 2048), program)
-    assert kept_bytes(layer, layout, layers) / 2**30 == pytest.approx(paper_gib, rel=0.01)
+    assert saved_activation_bytes(layer, layout, layers) / 2**30 == pytest.approx(
+        paper_gib, rel=0.01
+    )
 
 
 def _layout(**parts: object) -> Layout:
@@ -109,8 +111,8 @@ def test_full_recompute_saves_layer_inputs_and_block_recompute_also_unrecomputed
     layer = layer_activations(model("llama-3-8b"), layout, DENSE, (8192.0, 8192), PLAIN)
     uniform = replace(layout, recompute=Recompute("full", (), "uniform", 4))
     block = replace(layout, recompute=Recompute("full", (), "block", 3))
-    assert kept_bytes(layer, uniform, 16) == 4 * layer.checkpoint
-    assert kept_bytes(layer, block, 16) == 3 * layer.checkpoint + 13 * layer.total
+    assert saved_activation_bytes(layer, uniform, 16) == 4 * layer.checkpoint
+    assert saved_activation_bytes(layer, block, 16) == 3 * layer.checkpoint + 13 * layer.total
 
 
 def test_more_recompute_never_needs_more_memory(plan: Plan) -> None:
@@ -181,7 +183,7 @@ def test_cache_bytes_per_token_equal_published_values() -> None:
 
 def test_a_window_limits_the_cache_and_blocks_round_it_up() -> None:
     gemma = model("gemma-3-27b")
-    short = windowed_layers(gemma)
+    short = count_windowed_layers(gemma)
     assert short == gemma.layers - gemma.layers // 6
     assert round_up_to_blocks(17, 16) == 32
-    assert windowed_layers(model("llama-3-8b")) == 0
+    assert count_windowed_layers(model("llama-3-8b")) == 0

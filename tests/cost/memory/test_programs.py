@@ -14,9 +14,9 @@ from parc.backends.shared.torch.memory import emitted_decoder_memory, fsdp2_memo
 from parc.backends.torchtitan.memory import torchtitan_memory
 from parc.compiler.cost.memory.activations import layer_activations
 from parc.compiler.cost.memory.peak import (
-    cast_bytes,
-    gathered_bytes,
+    gathered_weight_bytes,
     logits_bytes,
+    low_precision_copy_bytes,
     optimizer_step_bytes,
     peak_bytes,
     peak_stage,
@@ -119,10 +119,11 @@ def test_the_root_gathers_embedding_and_head_together(plan: Plan) -> None:
     )
     table = plan.problem.model.vocab * plan.problem.model.hidden
     one, both = (
-        gathered_bytes(pricing, layout, load, r) for r in (fsdp2_memory(), emitted_decoder_memory())
+        gathered_weight_bytes(pricing, layout, load, r)
+        for r in (fsdp2_memory(), emitted_decoder_memory())
     )
     assert both - one == 2 * table
-    assert gathered_bytes(pricing, layout, load, torchtitan_memory()) - one == 4 * table
+    assert gathered_weight_bytes(pricing, layout, load, torchtitan_memory()) - one == 4 * table
 
 
 def test_autocast_stores_casts_of_all_weights_except_the_embedding(plan: Plan) -> None:
@@ -133,10 +134,10 @@ def test_autocast_stores_casts_of_all_weights_except_the_embedding(plan: Plan) -
     )
     table = plan.problem.model.vocab * plan.problem.model.hidden
     dense, _ = pricing.stage_parameters(layout, load)
-    assert cast_bytes(pricing, layout, load, emitted_decoder_memory().for_zero_stage(0)) == 2 * (
-        dense - table
-    )
-    assert cast_bytes(pricing, layout, load, emitted_decoder_memory()) == 0.0
+    assert low_precision_copy_bytes(
+        pricing, layout, load, emitted_decoder_memory().for_zero_stage(0)
+    ) == 2 * (dense - table)
+    assert low_precision_copy_bytes(pricing, layout, load, emitted_decoder_memory()) == 0.0
 
 
 PROGRAMS = {

@@ -10,20 +10,20 @@ import pytest
 from parc.compiler.cost.memory.peak import peak_stage
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.context_exchange import (
-    gather_seconds,
+    all_gather_exchange_seconds,
     gathered_key_value_bytes,
     key_value_bytes,
-    ulysses_seconds,
+    ulysses_exchange_seconds,
 )
 from parc.compiler.cost.step.gradients import (
-    dp_traffic,
+    data_parallel_round_seconds,
     exposed_seconds,
     exposed_seconds_of_rounds,
     replica_all_reduce_seconds,
     replica_bytes,
 )
 from parc.compiler.cost.step.step_time import step_time
-from parc.compiler.evaluate.estimate_layout import axis_traffic
+from parc.compiler.evaluate.estimate_layout import traffic_by_axis
 from parc.compiler.ir import ContextComm, Layout
 from tests.every_layout import enumerate_layouts
 from tests.search.search_reference import pricing_of
@@ -63,7 +63,7 @@ def test_state_bytes_depend_on_shards_and_zero_stage() -> None:
 
 def traffic(layout: dict[str, Any]) -> dict[str, float]:
     pricing, made = priced("fsdp", layout)
-    return {row.axis: row.bytes_per_rank for row in axis_traffic(pricing, made)}
+    return {row.axis: row.bytes_per_rank for row in traffic_by_axis(pricing, made)}
 
 
 def test_hybrid_sharding_sends_weights_inside_a_shard_and_gradients_across_shards() -> None:
@@ -80,9 +80,9 @@ def test_hybrid_sharding_sends_weights_inside_a_shard_and_gradients_across_shard
 
 def test_a_shard_inside_a_host_uses_the_network_only_for_gradients() -> None:
     pricing, made = priced("fsdp", {"zero_stage": 3, "dp_shard": 8})
-    levels = {row.axis: row.level for row in axis_traffic(pricing, made)}
+    levels = {row.axis: row.level for row in traffic_by_axis(pricing, made)}
     assert levels == {"dp_shard_cp": "nvlink", "dp_replicate": "fabric"}
-    seconds, _, last = dp_traffic(pricing, made)
+    seconds, _, last = data_parallel_round_seconds(pricing, made)
     assert last == replica_all_reduce_seconds(pricing, made) > seconds
 
 
@@ -90,7 +90,7 @@ def test_replicas_reduce_once_per_step_if_configured_and_else_per_micro_batch() 
     seconds = {}
     for name in ("fsdp", "torchtitan"):
         pricing, made = priced(name, {"zero_stage": 3, "dp_shard": 8})
-        seconds[name] = dp_traffic(pricing, made)
+        seconds[name] = data_parallel_round_seconds(pricing, made)
         rounds = made.micro_batches(64) if name == "torchtitan" else 1
         assert replica_bytes(pricing, made) == pytest.approx(rounds * 8 * 8030261248 / 8 * 3 / 4)
     inner, least, last = seconds["fsdp"]
@@ -124,9 +124,9 @@ def test_gathered_keys_are_saved_but_keys_of_ring_and_ulysses_are_not() -> None:
 
 def test_every_context_exchange_has_a_different_time() -> None:
     pricing, layout = exchange("all_gather")
-    groups = pricing.groups(layout)
-    assert gather_seconds(pricing, layout, groups) > 0
-    assert ulysses_seconds(pricing, layout, groups.cp) > 0
+    groups = pricing.group_spans(layout)
+    assert all_gather_exchange_seconds(pricing, layout, groups) > 0
+    assert ulysses_exchange_seconds(pricing, layout, groups.cp) > 0
     comms: tuple[ContextComm, ...] = ("p2p", "all_gather", "a2a")
     seconds = {step_time(*exchange(comm)).cp_seconds for comm in comms}
     assert len(seconds) == 3

@@ -12,7 +12,11 @@ from parc.backends.shared.torch.memory import fsdp2_memory
 from parc.compiler.cost.counts.params import layer_params_on_rank, norm_params_per_layer
 from parc.compiler.cost.memory.activations import layer_activations, routing_bytes
 from parc.compiler.cost.memory.peak import peak_stage, program_memory
-from parc.compiler.cost.memory.workspaces import head_buffer_bytes, placeholder_bytes, weight_shapes
+from parc.compiler.cost.memory.workspaces import (
+    output_projection_buffer_bytes,
+    placeholder_gradient_bytes,
+    weight_shapes,
+)
 from parc.compiler.cost.setup.stages import StageContents, stage_contents
 from parc.compiler.ir import ROUTED, Plan
 from parc.compiler.resolve.resolve_kernels import pricing_for
@@ -60,9 +64,9 @@ def test_only_fused_gradients_have_placeholders(plan: Plan) -> None:
     pricing = pricing_for(plan.problem, framework("megatron"))
     load = stage_contents(plan.problem.model, plan.layout.split, 0)
     bf16 = megatron_memory("bf16", generation("hopper"))
-    held = placeholder_bytes(pricing, plan.layout, load, bf16)
+    held = placeholder_gradient_bytes(pricing, plan.layout, load, bf16)
     assert held == 2 * (3072 * 4096 + 4096 * 2048 + 14336 * 4096 + 4096 * 7168)
-    assert placeholder_bytes(pricing, plan.layout, load, fsdp2_memory()) == 0.0
+    assert placeholder_gradient_bytes(pricing, plan.layout, load, fsdp2_memory()) == 0.0
 
 
 def test_the_gathered_input_of_the_head_stays_allocated_with_sequence_parallelism(
@@ -71,9 +75,9 @@ def test_the_gathered_input_of_the_head_stays_allocated_with_sequence_parallelis
     pricing = pricing_for(plan.problem, framework("megatron"))
     program = program_memory(pricing, 1)
     parallel, plain = (replace(plan.layout, sequence_parallel=flag) for flag in (True, False))
-    assert head_buffer_bytes(pricing, parallel, program) == 2 * 8192 * 4096
-    assert head_buffer_bytes(pricing, plain, program) == 0.0
-    assert head_buffer_bytes(pricing, parallel, fsdp2_memory()) == 0.0
+    assert output_projection_buffer_bytes(pricing, parallel, program) == 2 * 8192 * 4096
+    assert output_projection_buffer_bytes(pricing, plain, program) == 0.0
+    assert output_projection_buffer_bytes(pricing, parallel, fsdp2_memory()) == 0.0
     assert peak_stage(pricing, parallel).workspace_bytes > 2 * 8192 * 4096
 
 

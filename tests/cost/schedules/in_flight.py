@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from parc.compiler.cost.schedules.table import Computation, Table
+from parc.compiler.cost.schedules.table import ActionTable, Computation
 
 
-def peak_in_flight(table: Table, until: Computation = "W") -> tuple[int, ...]:
+def peak_in_flight(table: ActionTable, until: Computation = "W") -> tuple[int, ...]:
     """Return per rank the largest number of chunks whose activations are stored at once.
 
     Args:

@@ -28,7 +28,7 @@ def test_the_idle_share_equals_the_simulation(schedule: Schedule, pp: int, repea
     stage = StageSeconds(1.0, 2.0 if repeated else 1.0, 1.0)
     shape = PipelineShape(pp, 4 * pp, CHUNKS[schedule])
     table = SCHEDULES[schedule].table(shape)
-    makespan = simulate(table, EqualStages(stage).costs(table.depth)).makespan_seconds
+    makespan = simulate(table, EqualStages(stage).simulation_costs(table.depth)).makespan_seconds
     idle = makespan - shape.micro_batches * shape.chunks * stage.total
     assert bubble_relative_to_1f1b(schedule, pp, repeated) * (
         pp - 1

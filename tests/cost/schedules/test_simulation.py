@@ -8,18 +8,18 @@ import pytest
 
 from parc.compiler.cost.schedules.registry import SCHEDULES
 from parc.compiler.cost.schedules.simulation import (
-    Deadlock,
+    DeadlockError,
     StageCosts,
     StageSeconds,
     simulate,
 )
-from parc.compiler.cost.schedules.table import Action, Pair, PipelineShape, Table
+from parc.compiler.cost.schedules.table import Action, ActionTable, OverlappedPair, PipelineShape
 from tests.cost.schedules.in_flight import peak_in_flight
 
 ONE = StageSeconds(1.0, 1.0, 1.0)
 
 
-def even(table: Table, hop: float = 0.0) -> StageCosts:
+def even(table: ActionTable, hop: float = 0.0) -> StageCosts:
     return StageCosts((ONE,) * table.depth, hop)
 
 
@@ -62,8 +62,8 @@ def test_the_weight_gradient_needs_no_input_and_the_input_gradient_is_sent_at_on
 
 @pytest.mark.parametrize(("overlap", "seconds"), [(0.0, 7.0), (0.5, 6.0), (1.0, 5.0)])
 def test_a_pair_hides_a_share_of_its_shorter_half(overlap: float, seconds: float) -> None:
-    pair = Pair(Action(0, "F", 1), Action(0, "B", 0))
-    table = Table(((Action(0, "F", 0), pair, Action(0, "B", 1)),), (0,), 1)
+    pair = OverlappedPair(Action(0, "F", 1), Action(0, "B", 0))
+    table = ActionTable(((Action(0, "F", 0), pair, Action(0, "B", 1)),), (0,), 1)
     costs = StageCosts((StageSeconds(2.0, 3.0, 2.0),), overlap=overlap)
     seen = simulate(table, costs)
     assert costs.pair_seconds(pair) == seconds
@@ -71,20 +71,20 @@ def test_a_pair_hides_a_share_of_its_shorter_half(overlap: float, seconds: float
 
 
 def test_a_pair_starts_when_both_halves_have_their_input() -> None:
-    pair = Pair(Action(1, "F", 1), Action(1, "B", 0))
+    pair = OverlappedPair(Action(1, "F", 1), Action(1, "B", 0))
     rows = (
         (Action(0, "F", 0), Action(0, "F", 1), Action(0, "B", 0), Action(0, "B", 1)),
         (Action(1, "F", 0), pair, Action(1, "B", 1)),
     )
-    table = Table(rows, (0, 1), 2)
+    table = ActionTable(rows, (0, 1), 2)
     seen = simulate(table, StageCosts((StageSeconds(4.0, 1.0, 1.0), ONE)))
     assert seen.start_seconds[1] == (4.0, 8.0, 11.0)
 
 
 def test_a_deadlock_names_the_ranks_that_wait() -> None:
     backward_first = (Action(0, "B", 0), Action(0, "F", 0))
-    table = Table((backward_first, (Action(1, "F", 0), Action(1, "B", 0))), (0, 1), 2)
-    with pytest.raises(Deadlock, match=r"\[0, 1\]"):
+    table = ActionTable((backward_first, (Action(1, "F", 0), Action(1, "B", 0))), (0, 1), 2)
+    with pytest.raises(DeadlockError, match=r"\[0, 1\]"):
         simulate(table, even(table))
 
 

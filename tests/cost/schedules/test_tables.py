@@ -10,7 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from parc.compiler.cost.schedules.registry import SCHEDULES
-from parc.compiler.cost.schedules.table import Action, Pair, PipelineShape, Table
+from parc.compiler.cost.schedules.table import Action, ActionTable, OverlappedPair, PipelineShape
 
 TEXT = (Path(__file__).parent / "cases" / "schedule_tables.yaml").read_text("utf-8")
 CASES = YAML(typ="safe", pure=True).load(TEXT)
@@ -40,7 +40,7 @@ def test_every_schedule_has_a_recorded_table() -> None:
     assert {case["given"]["schedule"] for case in CASES} == set(SCHEDULES)
 
 
-def flaws(table: Table, micro_batches: int) -> list[str]:
+def flaws(table: ActionTable, micro_batches: int) -> list[str]:
     """Return the actions that are missing, repeated, on the wrong rank or before their input."""
     found = []
     done: Counter[tuple[int, str, int]] = Counter()
@@ -85,8 +85,8 @@ def test_mirrored_ranks_of_dualpipe_run_mirrored_actions() -> None:
 
     for rank in range(3):
         image = tuple(
-            Pair(mirrored(item.forward), mirrored(item.backward))
-            if isinstance(item, Pair)
+            OverlappedPair(mirrored(item.forward), mirrored(item.backward))
+            if isinstance(item, OverlappedPair)
             else mirrored(item)
             for item in table.rows[rank]
         )

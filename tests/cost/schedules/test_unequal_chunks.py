@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parc.compiler.cost.schedules.action_tables import interleaved
+from parc.compiler.cost.schedules.action_tables import interleaved_table
 from parc.compiler.cost.schedules.estimates import interleaved_micro_batches_in_flight
 from parc.compiler.cost.schedules.formulas import chunks_in_flight
 from parc.compiler.cost.schedules.table import PipelineShape
@@ -19,7 +19,7 @@ SHAPES = st.tuples(
 def layers_at_the_peak(pp: int, layers: list[int], micro_batches: int, rank: int) -> int:
     """Return the largest number of stored layers, counted along the actions of a rank."""
     stored = peak = 0
-    for action in interleaved(PipelineShape(pp, micro_batches, len(layers))).actions(rank):
+    for action in interleaved_table(PipelineShape(pp, micro_batches, len(layers))).actions(rank):
         stored += layers[action.stage // pp] * (1 if action.computation == "F" else -1)
         peak = max(peak, stored)
     return peak

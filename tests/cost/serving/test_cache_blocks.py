@@ -13,10 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.accuracy.engines import ENGINES
-from parc.compiler.cost.counts.cache import state_bytes, windowed_layers
-from parc.compiler.cost.serving.memory import cache_blocks, request_bytes
+from parc.compiler.cost.counts.cache import count_windowed_layers, recurrent_state_bytes
+from parc.compiler.cost.serving.memory import cache_blocks, request_cache_bytes
 from parc.compiler.cost.serving.shard import weights_bytes
-from parc.compiler.cost.serving.stages import service_blocks, stage_caches, stage_weights_bytes
+from parc.compiler.cost.serving.stages import (
+    service_cache_blocks,
+    stage_caches,
+    stage_weights_bytes,
+)
 from parc.compiler.ir import Model, ServingLayout
 from parc.compiler.ir.serving import ServingSetup
 from tests.cost.serving.serving_cases import VLLM, vllm_setup
@@ -79,7 +83,7 @@ def test_weights_and_blocks_are_those_of_vllms_classes_and_planner(
     planned: tuple[int, int, int, float],
 ) -> None:
     cut = cache_blocks(found, setup, layout.tp, 16)
-    pages = cut.pages(found, 0, found.layers)
+    pages = cut.pages_per_block(found, 0, found.layers)
     blocks = int(20 * GIB // (pages * cut.page_bytes))
     requests = blocks / cut.blocks_of_request(8192, layout.dcp)
     assert weights_bytes(found, layout, setup) / GIB == pytest.approx(gib, rel=1e-6)
@@ -95,7 +99,7 @@ def test_a_longer_block_is_asked_for_in_multiples() -> None:
 @given(tokens=st.integers(1, 262_144), blocks=st.integers(1, 10_000), tp=st.sampled_from([1, 2, 8]))
 def test_the_longest_request_that_fits_is_the_longest(tokens: int, blocks: int, tp: int) -> None:
     cut = cache_blocks(NANO, BF16, tp, 16)
-    longest = cut.longest(blocks, 1)
+    longest = cut.longest_request_tokens(blocks, 1)
     assert longest is not None
     assert (tokens <= longest) == (cut.blocks_of_request(tokens, 1) <= blocks)
 
@@ -104,39 +108,42 @@ def test_layers_without_keys_hold_any_length() -> None:
     found = model_of(NEMOTRON_NANO, layers=6, pattern="MEMEME")
     cut = cache_blocks(found, BF16, 1, 16)
     assert (cut.attention, cut.recurrent) == (0, 1)
-    assert cut.longest(cut.states, 1) is None
-    assert cut.longest(cut.states - 1, 1) == 0
+    assert cut.longest_request_tokens(cut.blocks_for_states, 1) is None
+    assert cut.longest_request_tokens(cut.blocks_for_states - 1, 1) == 0
     tree = spec({**NEMOTRON_NANO, "layers": 6, "pattern": "MEMEME"}, "hgx-h100", job=LOCAL)
     assert plan_of(tree).limits.max_model_len == 262_144
 
 
 def test_a_plain_model_has_blocks_of_its_tokens_alone() -> None:
-    cut = service_blocks(problem_of(spec("llama-3.1-70b", "hgx-h200")), TP8)
-    assert (cut.tokens, cut.attention, cut.recurrent, cut.states) == (16, 1, 0, 0)
+    cut = service_cache_blocks(problem_of(spec("llama-3.1-70b", "hgx-h200")), TP8)
+    assert (cut.tokens, cut.attention, cut.recurrent, cut.blocks_for_states) == (16, 1, 0, 0)
     assert cut.blocks_of_request(33, 1) == 3
 
 
 @pytest.mark.parametrize("found", [NEXT, NANO, QWEN35, H56])
 def test_a_state_is_split_with_the_heads(found: Model) -> None:
-    whole, split = (state_bytes(found, VLLM, tp) for tp in (1, 8))
+    whole, split = (recurrent_state_bytes(found, VLLM, tp) for tp in (1, 8))
     assert split == whole / 8
 
 
 def test_a_window_is_that_of_attention_layers() -> None:
     found = model_of(NEMOTRON_NANO, window=1024)
-    assert windowed_layers(found) == 6
-    short, long = (request_bytes(found, TP1, BF16, tokens) for tokens in (2048, 65_536))
+    assert count_windowed_layers(found) == 6
+    short, long = (request_cache_bytes(found, TP1, BF16, tokens) for tokens in (2048, 65_536))
     assert short == long
 
 
 def test_one_group_of_mamba_heads_is_copied_to_every_rank() -> None:
     found = model_of(NEMOTRON_NANO, mamba={**NEMOTRON_NANO["mamba"], "groups": 1})
     tail = (4096 / 8 + 2 * 128) * 3 * 2
-    assert state_bytes(found, VLLM, 8) == 4096 * 128 / 8 * 4 + tail
+    assert recurrent_state_bytes(found, VLLM, 8) == 4096 * 128 / 8 * 4 + tail
 
 
 def test_engines_keep_states_in_fp32_where_nothing_says_otherwise() -> None:
-    narrow, wide = state_bytes(NEXT, VLLM, 1), state_bytes(NEXT, ENGINES["sglang"], 1)
+    narrow, wide = (
+        recurrent_state_bytes(NEXT, VLLM, 1),
+        recurrent_state_bytes(NEXT, ENGINES["sglang"], 1),
+    )
     assert wide - narrow == 32 * 128 * 128 * 2
 
 
@@ -144,7 +151,7 @@ def test_stages_hold_keys_and_states_of_their_own_layers() -> None:
     problem = problem_of(spec(H56_FACTS, "hgx-h200", job=LOCAL))
     layout = ServingLayout(tp=2, pp=4)
     stages = stage_caches(problem, layout, 4096)
-    cut = service_blocks(problem, layout)
+    cut = service_cache_blocks(problem, layout)
     assert [stage.layers for stage in stages] == [29, 30, 30, 29]
     # 2, 3, 3 and 2 of ten attention layers; 13, 14, 13 and 14 of 54 Mamba layers in six groups
     assert [stage.block_bytes / cut.page_bytes for stage in stages] == [3, 3, 3, 3]
@@ -156,7 +163,7 @@ def test_stages_hold_keys_and_states_of_their_own_layers() -> None:
 
 
 def test_a_request_takes_its_states_beside_its_tokens() -> None:
-    one, two, four = (request_bytes(NEXT, TP1, BF16, tokens) for tokens in (1000, 2000, 4000))
+    one, two, four = (request_cache_bytes(NEXT, TP1, BF16, tokens) for tokens in (1000, 2000, 4000))
     assert four - two == pytest.approx(2 * (two - one))
     assert one > 2 * (two - one)
 

@@ -8,10 +8,10 @@ from math import isinf
 
 import pytest
 
-from parc.compiler.cost.counts.cache import state_bytes
-from parc.compiler.cost.serving.deployment import deploy
+from parc.compiler.cost.counts.cache import recurrent_state_bytes
+from parc.compiler.cost.serving.deployment import build_deployment
 from parc.compiler.cost.serving.shard import LayerCounts
-from parc.compiler.cost.serving.step import Batch, step_terms
+from parc.compiler.cost.serving.step import StepBatch, step_terms
 from parc.compiler.cost.serving.traffic import estimate_serving
 from parc.compiler.ir import Model
 from parc.compiler.ir.serving import (
@@ -151,8 +151,8 @@ NANO = model_of(NEMOTRON_NANO, family="nemotron_h")
 
 def decode(found: Model, context: float, running: float = 64) -> StepTerms:
     """A decode step of one H200."""
-    deployment = deploy(found, cluster(H200), vllm_setup(), ServingLayout())
-    return step_terms(deployment, Batch(running, context))
+    deployment = build_deployment(found, cluster(H200), vllm_setup(), ServingLayout())
+    return step_terms(deployment, StepBatch(running, context))
 
 
 @pytest.mark.parametrize("found", [NEXT, NANO])
@@ -161,9 +161,11 @@ def test_the_context_costs_in_attention_layers_alone(found: Model) -> None:
     assert longer - long == pytest.approx(long - short)
     layers = LayerCounts.from_kinds(found.layer_kinds)
     token = 2 * found.attention.kv_heads * found.attention.head_dim * 2
-    rate = deploy(found, cluster(H200), vllm_setup(), ServingLayout()).memory_bytes_per_second
+    rate = build_deployment(
+        found, cluster(H200), vllm_setup(), ServingLayout()
+    ).memory_bytes_per_second
     assert long - short == pytest.approx(layers.attention * 64 * 4096 * token / rate)
-    states = layers.recurrent * 64 * 2 * state_bytes(found, VLLM, 1)
+    states = layers.recurrent * 64 * 2 * recurrent_state_bytes(found, VLLM, 1)
     assert short == pytest.approx(states / rate)
 
 
@@ -181,9 +183,9 @@ def test_recurrent_layers_make_long_prompts_cheaper_than_attention_would(found: 
 
 def test_a_stage_of_a_pattern_pays_for_the_layers_that_it_has() -> None:
     whole, half = (
-        deploy(NANO, cluster(H200), vllm_setup(), ServingLayout(pp=pp)).shard.layers
+        build_deployment(NANO, cluster(H200), vllm_setup(), ServingLayout(pp=pp)).shard.layers
         for pp in (1, 2)
     )
     assert (whole.attention, whole.recurrent, whole.dense, whole.routed) == (6, 23, 0, 23)
     assert (whole.mixers, whole.residual_blocks) == (29, 52)
-    assert half == whole.scaled(0.5)
+    assert half == whole.multiplied_by(0.5)

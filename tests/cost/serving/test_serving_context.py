@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from parc.compiler.cost.serving.deployment import Deployment, deploy
+from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.layer_seconds import (
     cached_elements_per_token,
     context_parallel_seconds,
     exchanged_elements_per_head,
 )
-from parc.compiler.cost.serving.memory import request_bytes, serving_memory
-from parc.compiler.cost.serving.step import Batch, step_terms
+from parc.compiler.cost.serving.memory import request_cache_bytes, serving_memory
+from parc.compiler.cost.serving.step import StepBatch, step_terms
 from parc.compiler.cost.serving.traffic import estimate_serving
 from parc.compiler.ir.serving import ServingEstimate, ServingLayout, Traffic
 from tests.cost.serving.serving_cases import cluster, model, vllm_setup
@@ -23,7 +23,7 @@ LATENT, GROUPED = "deepseek-v3", "qwen3-235b-a22b"
 
 
 def deployed(name: str, layout: ServingLayout) -> Deployment:
-    return deploy(model(name), cluster("hgx-h200", 4), SETUP, layout)
+    return build_deployment(model(name), cluster("hgx-h200", 4), SETUP, layout)
 
 
 def served(name: str, layout: ServingLayout, traffic: Traffic) -> ServingEstimate:
@@ -45,17 +45,18 @@ def test_ranks_that_share_a_cache_hold_so_many_times_the_tokens(name: str, dcp: 
 def test_a_window_is_whole_on_every_rank() -> None:
     name, tokens = "gpt-oss-120b", 100_000
     whole, half = (
-        request_bytes(model(name), ServingLayout(tp=16, dcp=dcp), SETUP, tokens) for dcp in (1, 2)
+        request_cache_bytes(model(name), ServingLayout(tp=16, dcp=dcp), SETUP, tokens)
+        for dcp in (1, 2)
     )
     attention = model(name).attention
     assert attention.window is not None
-    windows = request_bytes(model(name), ServingLayout(tp=16), SETUP, attention.window) / 2
+    windows = request_cache_bytes(model(name), ServingLayout(tp=16), SETUP, attention.window) / 2
     assert half == pytest.approx(windows + (whole - windows) / 2)
 
 
 def test_sharing_a_cache_shortens_reads_and_adds_three_collectives_a_layer() -> None:
     # One key-value head a rank, and as many bytes: decoding reads, it does not compute.
-    batch = Batch(decode=64, context=50_000)
+    batch = StepBatch(decode=64, context=50_000)
     plain = step_terms(deployed(GROUPED, ServingLayout(tp=8, ep=8)), batch)
     shared = step_terms(deployed(GROUPED, ServingLayout(tp=8, ep=8, dcp=2)), batch)
     assert shared.attention == pytest.approx(plain.attention / 2)
@@ -78,12 +79,12 @@ def test_full_caches_are_where_sharing_one_pays() -> None:
 
 def test_ranks_that_share_prompts_compute_less_each_and_hold_as_much() -> None:
     layouts = [ServingLayout(tp=4, pcp=pcp, ep=4 * pcp) for pcp in (1, 2)]
-    chunk = Batch(decode=4, context=4000, prefill=8000, span=4000)
+    chunk = StepBatch(decode=4, context=4000, prefill=8000, span=4000)
     one, two = (step_terms(deployed(LATENT, layout), chunk) for layout in layouts)
     assert two.projections == pytest.approx(one.projections / 2)
     assert two.attention == pytest.approx(one.attention / 2)
     assert two.total_seconds < 0.8 * one.total_seconds
-    held = [request_bytes(model(LATENT), layout, SETUP, 1000) for layout in layouts]
+    held = [request_cache_bytes(model(LATENT), layout, SETUP, 1000) for layout in layouts]
     assert held[0] == held[1]
 
 

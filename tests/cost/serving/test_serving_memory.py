@@ -11,7 +11,11 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.accuracy.engines import ENGINES
-from parc.compiler.cost.serving.memory import kv_bytes_per_token, request_bytes, serving_memory
+from parc.compiler.cost.serving.memory import (
+    kv_bytes_per_token,
+    request_cache_bytes,
+    serving_memory,
+)
 from parc.compiler.cost.serving.shard import build_shard, shard_elements, weights_bytes
 from parc.compiler.ir.serving import ServingLayout, ServingSetup
 from tests.cost.serving.serving_cases import cluster, model, vllm_setup
@@ -92,10 +96,10 @@ def test_4_bit_weights_take_their_scales_along() -> None:
 
 def test_windowed_layers_keep_their_window_alone() -> None:
     found = model("gemma-3-27b")  # 5 of 6 layers see 1,024 tokens
-    short, long = (request_bytes(found, TP8, BF16, tokens) for tokens in (1024, 102_400))
+    short, long = (request_cache_bytes(found, TP8, BF16, tokens) for tokens in (1024, 102_400))
     assert short < long < 20 * short
     full = kv_bytes_per_token(found, TP8, BF16)
-    assert request_bytes(found, TP8, BF16, 1024) == full * 1024
+    assert request_cache_bytes(found, TP8, BF16, 1024) == full * 1024
 
 
 @pytest.mark.parametrize("engine", ENGINES)

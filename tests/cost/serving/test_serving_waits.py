@@ -10,9 +10,9 @@ import pytest
 from benchmarks.accuracy.engines import ENGINES
 from parc.compiler.cost.serving.traffic import estimate_serving
 from parc.compiler.cost.serving.waits import (
-    Queue,
-    closed_queue,
-    open_queue,
+    RequestQueue,
+    closed_loop_queue,
+    poisson_queue,
     seconds_until_prompt_runs,
 )
 from parc.compiler.ir.serving import (
@@ -62,13 +62,13 @@ def test_prompts_are_served_no_faster_than_they_can_be_computed() -> None:
 
 
 def test_the_queue_of_open_arrivals_is_that_of_one_server_with_constant_service() -> None:
-    assert open_queue(0.0, 1.0).prompts == 0
-    assert open_queue(0.5, 1.0).prompts == pytest.approx(0.5)
-    assert open_queue(100.0, 1.0).prompts == pytest.approx(0.95 / 0.1)
+    assert poisson_queue(0.0, 1.0).prompts == 0
+    assert poisson_queue(0.5, 1.0).prompts == pytest.approx(0.5)
+    assert poisson_queue(100.0, 1.0).prompts == pytest.approx(0.95 / 0.1)
 
 
 def test_a_front_end_serves_all_data_parallel_ranks() -> None:
-    one, four = (closed_queue(ENGINES["vllm"].arrivals, dp, 8.0) for dp in (1, 4))
+    one, four = (closed_loop_queue(ENGINES["vllm"].arrivals, dp, 8.0) for dp in (1, 4))
     assert (one.arrivals, four.arrivals) == (7.0, 31.0)
     assert one.prompts == four.prompts
 
@@ -81,7 +81,7 @@ def test_every_wait_has_its_price() -> None:
         poll_steps=0.0,
         wait_share=0.0,
     )
-    queue = Queue(prompts=3, arrivals=4, steps=5)
+    queue = RequestQueue(prompts=3, arrivals=4, steps=5)
     assert (
         seconds_until_prompt_runs(arrivals, queue, 10.0, 100.0)
         == 1.0 + 4 * 0.5 + 5 * 100.0 + 3 * 10.0

@@ -41,20 +41,24 @@ def test_members_that_share_an_nvlink_domain_are_counted(
 
 
 def test_a_ring_between_domains_uses_the_nics_of_all_its_local_members() -> None:
-    alone = LINKS.seconds("all_gather", 1e9, GroupSpan(4, 1))
+    alone = LINKS.collective_seconds("all_gather", 1e9, GroupSpan(4, 1))
     assert alone == pytest.approx(3 / 4 / 40)
-    four = LINKS.seconds("all_gather", 1e9, GroupSpan(16, 4))
+    four = LINKS.collective_seconds("all_gather", 1e9, GroupSpan(16, 4))
     assert four == pytest.approx(max(3 / 4 / 300, 15 / 16 / 160))
 
 
 def test_an_all_to_all_is_limited_by_the_bytes_that_leave_the_domain() -> None:
-    assert LINKS.seconds("all_to_all", 1e9, GroupSpan(8, 8)) == pytest.approx(7 / 8 / 300)
-    assert LINKS.seconds("all_to_all", 1e9, GroupSpan(64, 8)) == pytest.approx(56 / 64 / 40)
+    assert LINKS.collective_seconds("all_to_all", 1e9, GroupSpan(8, 8)) == pytest.approx(
+        7 / 8 / 300
+    )
+    assert LINKS.collective_seconds("all_to_all", 1e9, GroupSpan(64, 8)) == pytest.approx(
+        56 / 64 / 40
+    )
 
 
 def test_a_hop_uses_the_link_inside_a_domain_and_the_nic_across_domains() -> None:
-    assert LINKS.hop_seconds(1e9, 4) == pytest.approx(1 / 300)
-    assert LINKS.hop_seconds(1e9, 64) == pytest.approx(1 / 40)
+    assert LINKS.message_seconds(1e9, 4) == pytest.approx(1 / 300)
+    assert LINKS.message_seconds(1e9, 64) == pytest.approx(1 / 40)
 
 
 @pytest.mark.parametrize(

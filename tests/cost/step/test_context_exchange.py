@@ -9,12 +9,12 @@ import pytest
 from parc.compiler.cost.setup.links import GroupSpan
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.context_exchange import (
-    context_bytes,
-    exchange_seconds,
+    attention_exchange_seconds,
+    context_exchange_bytes,
     key_value_bytes,
     query_output_bytes,
     ring_exchange_seconds,
-    ulysses_seconds,
+    ulysses_exchange_seconds,
 )
 from parc.compiler.ir import DENSE, ContextComm, Layout
 from tests.every_layout import enumerate_layouts
@@ -43,7 +43,7 @@ def test_a_hierarchy_exchanges_heads_among_neighbours_and_keys_in_a_ring() -> No
     keys, queries = key_value_bytes(pricing, layout), query_output_bytes(pricing, layout)
     # 4 of 8 key-value heads of 128 dims, K and V, 16 bit; 32 of 64 heads, Q and O; 4096 tokens
     assert (keys, queries) == (4096 * 4 * 128 * 4, 4096 * 32 * 128 * 4)
-    assert context_bytes(pricing, layout, DENSE) == {
+    assert context_exchange_bytes(pricing, layout, DENSE) == {
         "cp_a2a": 2 * (keys + queries) * 3 / 4,
         "cp_p2p": 3 * 3 * keys,
     }
@@ -51,28 +51,32 @@ def test_a_hierarchy_exchanges_heads_among_neighbours_and_keys_in_a_ring() -> No
 
 def test_the_exchange_among_neighbours_stays_in_the_domain() -> None:
     pricing, layout = priced("a2a+p2p", 4)
-    groups = pricing.groups(layout)
+    groups = pricing.group_spans(layout)
     assert (groups.cp_a2a, groups.cp_p2p) == (GroupSpan(4, 4), GroupSpan(4, 1))
     assert groups.cp == GroupSpan(16, 4)
     pricing, layout = priced("p2p")
-    assert pricing.groups(layout).cp_p2p == groups.cp
+    assert pricing.group_spans(layout).cp_p2p == groups.cp
 
 
 def test_time_of_a_hierarchy_is_a_shorter_ring_plus_an_exchange_of_neighbours() -> None:
     pricing, layout = priced("a2a+p2p", 4)
-    groups, core = pricing.groups(layout), 1e-4
+    groups, core = pricing.group_spans(layout), 1e-4
     ring = ring_exchange_seconds(pricing, layout, groups, core)
-    swaps = ulysses_seconds(pricing, layout, groups.cp_a2a)
-    assert exchange_seconds(pricing, layout, groups, core) == ring + swaps
-    whole = exchange_seconds(*priced("p2p"), pricing.groups(priced("p2p")[1]), core)
+    swaps = ulysses_exchange_seconds(pricing, layout, groups.cp_a2a)
+    assert attention_exchange_seconds(pricing, layout, groups, core) == ring + swaps
+    whole = attention_exchange_seconds(*priced("p2p"), pricing.group_spans(priced("p2p")[1]), core)
     assert 0 < swaps < ring < whole
 
 
 def test_a_hierarchy_of_all_ranks_is_ulysses_and_of_one_rank_a_ring() -> None:
     pricing, layout = priced("a2a+p2p", 4)
     ring = replace(layout, cp_comm="p2p", cp_a2a=1)
-    moved = context_bytes(pricing, layout, DENSE)
-    swaps = context_bytes(pricing, replace(layout, cp=4, cp_comm="a2a", cp_a2a=1), DENSE)["cp"]
+    moved = context_exchange_bytes(pricing, layout, DENSE)
+    swaps = context_exchange_bytes(pricing, replace(layout, cp=4, cp_comm="a2a", cp_a2a=1), DENSE)[
+        "cp"
+    ]
     # Four times the tokens a rank, so four times the bytes.
     assert moved["cp_a2a"] == swaps / 4
-    assert moved["cp_p2p"] / context_bytes(pricing, ring, DENSE)["cp"] == pytest.approx(3 / 15)
+    assert moved["cp_p2p"] / context_exchange_bytes(pricing, ring, DENSE)["cp"] == pytest.approx(
+        3 / 15
+    )

@@ -65,7 +65,7 @@ def layout(pricing: Pricing, ep: int) -> Layout:
 def exposed(pricing: Pricing, ep: int) -> float:
     """Return the seconds of dispatch and combine of one layer without computation to overlap."""
     one = layout(pricing, ep)
-    return dispatch_seconds(pricing, one, pricing.groups(one), 0.0)
+    return dispatch_seconds(pricing, one, pricing.group_spans(one), 0.0)
 
 
 @pytest.mark.parametrize(("count", "top_k", "parts"), [(8, 2, 4), (12, 3, 3), (6, 6, 2), (9, 1, 3)])
@@ -119,7 +119,7 @@ def test_without_expert_parallelism_dispatch_takes_no_time() -> None:
 def test_overlap_hides_a_share_that_is_limited_by_the_computation() -> None:
     pricing = priced(moe_overlap=True)
     one = layout(pricing, 16)
-    groups, whole = pricing.groups(one), exposed(priced(), 16)
+    groups, whole = pricing.group_spans(one), exposed(priced(), 16)
     assert dispatch_seconds(pricing, one, groups, 0.0) == pytest.approx(whole)
     assert dispatch_seconds(pricing, one, groups, whole / 5) == pytest.approx(0.9 * whole)
     assert dispatch_seconds(pricing, one, groups, 100 * whole) == pytest.approx(0.55 * whole)

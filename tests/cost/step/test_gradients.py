@@ -19,7 +19,11 @@ from parc.compiler.cost.step.gradients import (
     gradient_overlap_fraction,
 )
 from parc.compiler.cost.step.layer_time import layer_time, recompute_seconds
-from parc.compiler.cost.step.step_time import exposed_hops, hop_bytes, hop_seconds
+from parc.compiler.cost.step.step_time import (
+    exposed_hops,
+    stage_boundary_bytes,
+    stage_boundary_seconds,
+)
 from parc.compiler.ir import DENSE, Layout, Plan, Recompute
 from parc.compiler.resolve.resolve_kernels import pricing_for
 from tests.cost.memory.test_static_memory import plan_of
@@ -140,11 +144,17 @@ def test_stacks_without_sequence_parallelism_send_parts_and_gather_them_on_arriv
 ) -> None:
     layout = without_sequence_parallel(plan)
     old, new = priced(plan, "ampere/unfused"), priced(plan)
-    assert hop_bytes(old, layout) == hop_bytes(new, layout) / layout.tp
-    sent = old.links.hop_seconds(hop_bytes(old, layout), old.groups(layout).pp_stride)
-    gathered = old.links.seconds("all_gather", hop_bytes(new, layout), old.groups(layout).tp)
-    assert hop_seconds(old, layout) == pytest.approx(old.efficiency.pp * (sent + gathered))
-    assert hop_bytes(old, plan.layout) == hop_bytes(new, plan.layout)
+    assert stage_boundary_bytes(old, layout) == stage_boundary_bytes(new, layout) / layout.tp
+    sent = old.links.message_seconds(
+        stage_boundary_bytes(old, layout), old.group_spans(layout).pp_stride
+    )
+    gathered = old.links.collective_seconds(
+        "all_gather", stage_boundary_bytes(new, layout), old.group_spans(layout).tp
+    )
+    assert stage_boundary_seconds(old, layout) == pytest.approx(
+        old.efficiency.pp * (sent + gathered)
+    )
+    assert stage_boundary_bytes(old, plan.layout) == stage_boundary_bytes(new, plan.layout)
 
 
 def test_a_hardware_class_without_runs_is_derived_from_its_neighbours() -> None:
@@ -163,13 +173,13 @@ def test_collectives_longer_than_the_weight_gradients_are_exposed_more(plan: Pla
     slow = priced(plan)
     slow.links = replace(slow.links, domain=1)
     far = layer_time(slow, plan.layout, DENSE).tp
-    groups = pricing.groups(plan.layout).tp
-    spread = slow.groups(plan.layout).tp
+    groups = pricing.group_spans(plan.layout).tp
+    spread = slow.group_spans(plan.layout).tp
     assert (groups.domains, spread.domains) == (1, 2)
     nbytes = 2 * 8192 * plan.problem.model.hidden
-    ratio = slow.links.seconds("all_gather", nbytes, spread) / pricing.links.seconds(
-        "all_gather", nbytes, groups
-    )
+    ratio = slow.links.collective_seconds(
+        "all_gather", nbytes, spread
+    ) / pricing.links.collective_seconds("all_gather", nbytes, groups)
     assert far > 1.1 * ratio * near
 
 

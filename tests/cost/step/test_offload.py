@@ -7,9 +7,14 @@ from typing import Any
 
 import pytest
 
-from parc.compiler.cost.memory.peak import peak_bytes, program_memory, stage_memory, static_bytes
+from parc.compiler.cost.memory.peak import (
+    peak_bytes,
+    program_memory,
+    stage_memory,
+    weight_gradient_optimizer_bytes,
+)
 from parc.compiler.cost.setup.pricing import Pricing
-from parc.compiler.cost.step.gradients import dp_traffic, largest_stage_parameters
+from parc.compiler.cost.step.gradients import data_parallel_round_seconds, largest_stage_parameters
 from parc.compiler.cost.step.offload import (
     gradient_offload_seconds,
     host_bytes,
@@ -80,7 +85,7 @@ def test_more_offload_saves_memory_and_adds_time() -> None:
     assert len(set(memory)) == 3
     assert optimizer_seconds(PRICING, LAYOUT) < optimizer_seconds(PRICING, CPU)
     assert optimizer_seconds(PRICING, CPU) < optimizer_seconds(PRICING, NVME)
-    traffic = [dp_traffic(PRICING, one)[0] for one in order]
+    traffic = [data_parallel_round_seconds(PRICING, one)[0] for one in order]
     assert traffic == sorted(traffic)
 
 
@@ -108,23 +113,25 @@ def test_bytes_per_parameter_that_stay_on_the_gpu_follow_the_offload(
 
 def test_zero_plus_plus_saves_traffic_and_its_second_copy_needs_memory() -> None:
     """Source: ZeRO++, table 1. Traffic of 3M becomes 0.75M: 0.5 forward, 0 backward, 0.25."""
-    plain = dp_traffic(PRICING, LAYOUT)[0]
+    plain = data_parallel_round_seconds(PRICING, LAYOUT)[0]
     near = replace(LAYOUT, zero_plus=ZeroPlus(16, False, False))
     narrow = replace(LAYOUT, zero_plus=ZeroPlus(1, True, False))
     both = replace(LAYOUT, zero_plus=ZeroPlus(16, True, True))
-    assert dp_traffic(PRICING, near)[0] < plain
-    assert dp_traffic(PRICING, narrow)[0] < plain
-    assert dp_traffic(PRICING, both)[0] < 0.45 * plain
-    (stage,) = PRICING.classes(near.split)
+    assert data_parallel_round_seconds(PRICING, near)[0] < plain
+    assert data_parallel_round_seconds(PRICING, narrow)[0] < plain
+    assert data_parallel_round_seconds(PRICING, both)[0] < 0.45 * plain
+    (stage,) = PRICING.equal_stage_groups(near.split)
     program = program_memory(PRICING, LAYOUT.zero_stage)
-    before = static_bytes(PRICING, LAYOUT, stage.load, program)[0]
-    after = static_bytes(PRICING, near, stage.load, program)[0]
+    before = weight_gradient_optimizer_bytes(PRICING, LAYOUT, stage.load, program)[0]
+    after = weight_gradient_optimizer_bytes(PRICING, near, stage.load, program)[0]
     assert after - before == pytest.approx(2 * sum(largest_stage_parameters(PRICING, LAYOUT)) / 16)
 
 
 def test_stage_2_gathers_its_weights_once_per_step() -> None:
     two, one = replace(LAYOUT, zero_stage=2), replace(LAYOUT, zero_stage=1)
-    assert dp_traffic(PRICING, two)[0] < dp_traffic(PRICING, one)[0]
+    assert (
+        data_parallel_round_seconds(PRICING, two)[0] < data_parallel_round_seconds(PRICING, one)[0]
+    )
     assert optimizer_seconds(PRICING, two) > optimizer_seconds(PRICING, one)
 
 
@@ -134,7 +141,7 @@ def test_deepspeed_keeps_a_billion_parameters_gathered() -> None:
         layout=SPEC["layout"] | {"offload": "cpu"},
         cluster={"node": "dgx-a100", "nodes": 4},
     )
-    (stage,) = pricing.classes(layout.split)
+    (stage,) = pricing.equal_stage_groups(layout.split)
     memory = stage_memory(pricing, layout, stage.load, 0)
     assert memory.gathered_bytes >= 2e9
     assert memory.optimizer_bytes == memory.gradients_bytes == 0

@@ -7,8 +7,8 @@ import pytest
 from parc.backends.registry import framework
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step import schedule_preview
-from parc.compiler.cost.step.schedule_preview import Preview, preview
-from parc.compiler.cost.step.step_time import hop_seconds
+from parc.compiler.cost.step.schedule_preview import SchedulePreview, preview_schedule
+from parc.compiler.cost.step.step_time import stage_boundary_seconds
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Plan
 from parc.compiler.pipeline import plan_spec
@@ -37,7 +37,7 @@ def planned(name: str) -> tuple[Plan, Pricing]:
     return plan, pricing_for(plan.problem, framework(plan.problem.framework))
 
 
-def busiest(shown: Preview, pp: int) -> float:
+def busiest(shown: SchedulePreview, pp: int) -> float:
     """Return the seconds of one micro-batch on the slowest rank."""
     owned = list(zip(shown.table.owners, shown.costs.stages, strict=True))
     return max(sum(one.total for owner, one in owned if owner == rank) for rank in range(pp))
@@ -48,15 +48,15 @@ def test_a_shortened_step_lacks_only_its_steady_state(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan, pricing = planned(name)
-    short = preview(pricing, plan.layout)
+    short = preview_schedule(pricing, plan.layout)
     monkeypatch.setattr(schedule_preview, "MOST_ROUNDS", 1_000)
-    whole = preview(pricing, plan.layout)
+    whole = preview_schedule(pricing, plan.layout)
     assert whole.left_out == 0
     assert short.left_out == whole.micro_batches - short.micro_batches > 0
     assert short.left_out % plan.layout.pp == 0
     between = whole.timeline.makespan_seconds - short.timeline.makespan_seconds
     steady = short.left_out * busiest(short, plan.layout.pp)
-    hops = 2 * short.left_out * hop_seconds(pricing, plan.layout)
+    hops = 2 * short.left_out * stage_boundary_seconds(pricing, plan.layout)
     assert steady <= between * (1 + 1e-9)
     assert between <= steady + hops + 1e-9
 
@@ -67,7 +67,7 @@ def test_the_simulated_step_takes_the_estimated_time(
 ) -> None:
     plan, pricing = planned(name)
     monkeypatch.setattr(schedule_preview, "MOST_ROUNDS", 1_000)
-    simulated = preview(pricing, plan.layout).timeline.makespan_seconds
+    simulated = preview_schedule(pricing, plan.layout).timeline.makespan_seconds
     time = plan.estimate.time
     expected = time.total_seconds - time.dp_seconds - time.optimizer_seconds
     assert simulated == pytest.approx(expected, rel=0.05)
@@ -75,7 +75,7 @@ def test_the_simulated_step_takes_the_estimated_time(
 
 def test_forward_and_backward_of_a_chunk_are_its_share_of_the_stage() -> None:
     plan, pricing = planned("1f1b")
-    stages = preview(pricing, plan.layout).costs.stages
+    stages = preview_schedule(pricing, plan.layout).costs.stages
     assert len(stages) == plan.layout.pp
     for stage in stages:
         assert 0 < stage.forward < stage.backward

@@ -10,13 +10,13 @@ from parc.backends.registry import framework
 from parc.compiler.cost.setup.links import GroupSpan
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.tensor_exchange import (
-    dense_exchanges,
-    expert_exchanges,
-    forward_backward_seconds,
-    message_bytes,
+    collective_forward_backward_seconds,
+    dense_collectives,
+    expert_collectives,
+    hidden_state_bytes,
     sent_bytes,
 )
-from parc.compiler.evaluate.estimate_layout import axis_traffic
+from parc.compiler.evaluate.estimate_layout import traffic_by_axis
 from parc.compiler.ir import DENSE, Layout
 from parc.compiler.resolve.resolve_kernels import pricing_for
 from tests.cost.memory.test_static_memory import plan_of
@@ -43,7 +43,7 @@ def case(model: str, **layout: object) -> tuple[Pricing, Layout]:
 def traffic(pricing: Pricing, layout: Layout) -> dict[str, float]:
     """Return the bytes per micro-batch by axis."""
     count = layout.micro_batches(pricing.problem.job.global_batch)
-    return {row.axis: row.bytes_per_rank / count for row in axis_traffic(pricing, layout)}
+    return {row.axis: row.bytes_per_rank / count for row in traffic_by_axis(pricing, layout)}
 
 
 @pytest.mark.parametrize(("sequence_parallel", "messages"), [(True, 5), (False, 4)])
@@ -51,8 +51,8 @@ def test_a_layer_part_sends_five_messages_or_two_all_reduces(
     sequence_parallel: bool, messages: int
 ) -> None:
     pricing, layout = case("llama-3-8b", sequence_parallel=sequence_parallel)
-    sent = 2 * 32 * messages * message_bytes(pricing, layout) * (TP - 1) / TP
-    assert message_bytes(pricing, layout) == 2 * 4096 * 4096
+    sent = 2 * 32 * messages * hidden_state_bytes(pricing, layout) * (TP - 1) / TP
+    assert hidden_state_bytes(pricing, layout) == 2 * 4096 * 4096
     assert traffic(pricing, layout)["tp"] == pytest.approx(sent)
 
 
@@ -60,8 +60,8 @@ def test_a_layer_part_sends_five_messages_or_two_all_reduces(
 def test_bytes_over_bandwidth_are_the_time_without_latency(sequence_parallel: bool) -> None:
     pricing, layout = case("llama-3-8b", sequence_parallel=sequence_parallel)
     pricing.links = LINKS  # 300 GB/s, no latency
-    exchanges = dense_exchanges(pricing, layout, DENSE)
-    assert sum(forward_backward_seconds(pricing, exchanges, GROUP)) == pytest.approx(
+    exchanges = dense_collectives(pricing, layout, DENSE)
+    assert sum(collective_forward_backward_seconds(pricing, exchanges, GROUP)) == pytest.approx(
         sent_bytes(exchanges, TP) / 300e9
     )
 
@@ -71,13 +71,15 @@ def test_tensor_parallel_experts_have_a_separate_axis() -> None:
     kind = pricing.problem.model.last_kind
     assert layout.etp == TP
     assert kind.routed
-    visits = message_bytes(pricing, layout) * pricing.problem.model.experts.top_k
+    visits = hidden_state_bytes(pricing, layout) * pricing.problem.model.experts.top_k
     found = traffic(pricing, layout)
     assert found["etp"] == pytest.approx(32 * 4 * visits * (TP - 1) / TP)
-    assert found["tp"] == pytest.approx(32 * 5 * message_bytes(pricing, layout) * (TP - 1) / TP)
+    assert found["tp"] == pytest.approx(
+        32 * 5 * hidden_state_bytes(pricing, layout) * (TP - 1) / TP
+    )
 
 
 def test_a_single_tensor_rank_sends_no_bytes() -> None:
     pricing, layout = case("llama-3-8b", tp=1)
-    assert dense_exchanges(pricing, layout, DENSE) == ()
-    assert expert_exchanges(pricing, layout, DENSE) == ()
+    assert dense_collectives(pricing, layout, DENSE) == ()
+    assert expert_collectives(pricing, layout, DENSE) == ()

@@ -18,16 +18,16 @@ COMMON_FACTORS = (2, 3)
 """Prime factors of most model dimensions and batch sizes. A number of GPUs with other prime factors
 needs parallel sizes that seldom divide a model or a batch."""
 MAX_GPUS = 8_192
-"""Largest number of GPUs for which the hint is computed, because a further search takes time."""
+"""Largest number of GPUs for which the hint is computed, because a second search takes time."""
 MAX_DP_TRIALS = 6
 """Number of dp values that are tried, starting above dp of the plan."""
 
 
-def advise_idle(pricing: Pricing, plan: Plan, sink: Sink) -> None:
+def advise_idle_gpus(pricing: Pricing, plan: Plan, sink: Sink) -> None:
     """Report that a layout with idle GPUs would have a step at least 5 % shorter (G04).
 
-    The search uses all GPUs unless the spec fixes dp. On 63 hosts, it may then have to choose a
-    pipeline of 63 stages, although 56 hosts with 7 stages are faster.
+    Unless the spec fixes dp, the search uses all GPUs. On 63 hosts, this can lead to a pipeline of
+    63 stages, although 7 stages on 56 hosts would be faster.
     """
     problem = plan.problem
     pinned = problem.pins.dp or problem.pins.pp or problem.goals.maximize == "fewest-gpus"
@@ -66,13 +66,13 @@ def _has_only_common_factors(gpus: int) -> bool:
 
 
 def _larger_dp_values(plan: Plan) -> list[int]:
-    """Return the next values above dp of the plan that divide the global batch."""
+    """Return the first values larger than dp of the plan that divide the global batch."""
     batch, gpus = plan.problem.job.global_batch, plan.problem.cluster.gpus
     return [dp for dp in divisors(batch) if plan.layout.dp < dp <= gpus][:MAX_DP_TRIALS]
 
 
 def _best_with_dp(pricing: Pricing, plan: Plan, dp: int) -> Candidate | None:
-    """Return the best layout with data-parallel size ``dp``; None if no layout is valid."""
+    """Return the best layout whose data-parallel size is ``dp``; None if no layout is valid."""
     problem = replace(plan.problem, pins=replace(plan.problem.pins, dp=dp))
     # A separate sink, because findings about a hypothetical layout must not be reported.
     search = search_layouts(pricing_for(problem, pricing.framework), Sink())

@@ -15,10 +15,11 @@ from parc.compiler.resolve.resolve_kernels import pricing_for
 DISPATCH_LIBRARIES: tuple[Dispatcher, ...] = ("hybridep", "deepep")
 """Dispatchers that ``auto`` never chooses, because users must install them on every host."""
 MIN_GAIN = 0.05
-"""Smallest fraction of the step time for which installing a library pays off (heuristic)."""
+"""Smallest fraction of the step time that makes the installation of a library worthwhile
+(heuristic)."""
 
 
-def advise_dispatch(pricing: Pricing, plan: Plan, sink: Sink) -> None:
+def advise_dispatch_library(pricing: Pricing, plan: Plan, sink: Sink) -> None:
     """Report that DeepEP or HybridEP would make the step at least 5 % shorter (M16)."""
     problem, layout = plan.problem, plan.layout
     # The user decided on an explicit dispatcher, so no hint is given.

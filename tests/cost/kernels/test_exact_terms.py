@@ -1,0 +1,248 @@
+"""Formulas of kernels and collectives by hand, with fits that leave one term each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import log2
+
+import pytest
+
+from parc.compiler.catalog.library import Library
+from parc.compiler.cost.counts import params
+from parc.compiler.cost.kernels.attention import AttentionShape, DecodeFit, decode_seconds
+from parc.compiler.cost.kernels.collective_time import (
+    OPERATIONS,
+    CollectiveFit,
+    Network,
+    Operation,
+    collective_seconds,
+    two_level_seconds,
+)
+from parc.compiler.cost.kernels.gemm import Cast, HostFloors
+from parc.compiler.cost.kernels.layer_kernels import attention_gemms, expert_gemms, mlp_gemms
+from parc.compiler.cost.serving.deployment import RAMP_BYTES, ServingLinks
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Layout, Model
+from parc.compiler.resolve.resolve_model import resolve_model
+from tests.cost.kernels.test_gemm import PLAIN as PLAIN_GEMM
+
+WIRE = CollectiveFit(
+    operation="all_gather",
+    link_gb_per_s=1.0,
+    latency_seconds=0.0,
+    rank_seconds=0.0,
+    bus_gb_per_s=1e-9,
+    copy=0.0,
+    ramp_seconds=0.0,
+    ramp_bytes=1.0,
+)
+"""Link of one byte per second without latency."""
+LATENCY = replace(WIRE, bus_gb_per_s=1e30, latency_seconds=1.0, rank_seconds=0.5)
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 7, 8, 9, 16, 72])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_collective_sends_its_share_once_and_an_all_reduce_twice(
+    operation: Operation, ranks: int
+) -> None:
+    fit = replace(WIRE, operation=operation)
+    once = (ranks - 1) / ranks
+    factor = 2 * once if operation == "all_reduce" else once
+    assert collective_seconds(fit, 100.0, ranks) == pytest.approx(100 * factor)
+    with_copy = collective_seconds(replace(fit, copy=0.25), 100.0, ranks)
+    assert with_copy == pytest.approx(100 * (factor + 0.25 / ranks))
+    in_switch = collective_seconds(replace(fit, switch_factor=0.5), 100.0, ranks)
+    assert in_switch == pytest.approx(100 * factor * (0.5 if ranks >= 8 else 1))
+    crowded = collective_seconds(replace(fit, crowding=2.0), 100.0, ranks)
+    assert crowded == pytest.approx(100 * factor * ranks**2 / 4)
+
+
+@pytest.mark.parametrize("ranks", [2, 7, 8, 9, 16, 72])
+def test_latency_grows_with_the_ranks_and_above_eight_with_their_logarithm(ranks: int) -> None:
+    steps = ranks - 1 if ranks <= 8 else 7 + 2 * log2(ranks / 8)
+    assert collective_seconds(LATENCY, 1.0, ranks) == pytest.approx(1 + 0.5 * steps)
+    ramped = replace(LATENCY, ramp_seconds=3.0, ramp_bytes=10.0)
+    assert collective_seconds(ramped, 5.0, ranks) == pytest.approx(2 + 0.5 * steps)
+
+
+@pytest.mark.parametrize(("domains", "hops"), [(2, 1), (3, 2), (8, 6), (64, 12)])
+@pytest.mark.parametrize("local", [1, 4])
+def test_domains_add_the_hops_of_a_ring_or_of_a_tree(domains: int, hops: int, local: int) -> None:
+    network = Network(gb_per_s_per_gpu=1e30, hop_seconds=10.0)
+    inside = 1.0 if local == 1 else 1 + 0.5 * 3
+    seconds = two_level_seconds(LATENCY, network, 1.0, local, domains)
+    assert seconds == pytest.approx(inside + 10 * hops)
+    both = replace(LATENCY, operation="all_reduce")
+    seconds = two_level_seconds(both, network, 1.0, local, domains)
+    assert seconds == pytest.approx(inside + 20 * hops)
+
+
+def test_traffic_between_domains_is_divided_by_the_ranks_of_a_domain_but_not_in_an_all_to_all() -> (
+    None
+):
+    network = Network(gb_per_s_per_gpu=1e-9, hop_seconds=0.0)
+    fast = replace(WIRE, bus_gb_per_s=1e30)
+    assert two_level_seconds(fast, network, 64.0, 4, 2) == pytest.approx(64 / 4 * 7 / 8)
+    exchange = replace(fast, operation="all_to_all")
+    assert two_level_seconds(exchange, network, 64.0, 4, 2) == pytest.approx(64 / 2)
+
+
+DECODE = DecodeFit(
+    sms=100,
+    flops_per_second=1e30,
+    bytes_per_second=1.0,
+    memory_share=0.5,
+    head_factor=1.0,
+    row_seconds=0.0,
+    launch_seconds=0.0,
+    norm=8.0,
+    combine_seconds=0.0,
+    serial_seconds=0.0,
+)
+"""GPU with a memory of one byte per second, of which half is reached, and no other limit."""
+SHAPE = AttentionShape(batch=3, tokens=1000, heads=32, kv_heads=8, head_dim=128)
+
+
+def test_decode_streams_keys_and_values_of_all_tokens_and_one_query_and_output() -> None:
+    two_bytes = 2 * (2 * 8 * 1000 + 2 * 32) * 128 * 3
+    assert decode_seconds(DECODE, SHAPE) == pytest.approx(two_bytes / 0.5)
+
+
+def test_decode_multiplies_queries_by_keys_and_scores_by_values() -> None:
+    fit = replace(DECODE, bytes_per_second=1e30, flops_per_second=1.0, head_factor=7.0)
+    assert decode_seconds(fit, SHAPE) == pytest.approx(7 * 2 * 2 * 3 * 32 * 1000 * 128)
+
+
+def test_decode_splits_a_context_over_idle_multiprocessors() -> None:
+    serial = replace(DECODE, bytes_per_second=1e30, serial_seconds=1.0, combine_seconds=1e9)
+    # 100 SMs for 24 rows: 4 pieces of 250 tokens; 104 rows are not split.
+    assert decode_seconds(serial, SHAPE) == pytest.approx(250 * 128 + 1e9)
+    assert decode_seconds(serial, SHAPE._replace(batch=13)) == pytest.approx(1000 * 128)
+    # No piece is shorter than 128 tokens: 250 tokens are 2 pieces, 128 tokens are one.
+    assert decode_seconds(serial, SHAPE._replace(tokens=250)) == pytest.approx(125 * 128 + 1e9)
+    assert decode_seconds(serial, SHAPE._replace(tokens=128)) == pytest.approx(128 * 128)
+    # 33 query heads per KV head need three matrix instructions of 16 rows.
+    wide = SHAPE._replace(heads=8 * 33)
+    assert decode_seconds(serial, wide) == pytest.approx(3 * 250 * 128 + 1e9)
+
+
+def test_decode_adds_launch_and_the_fixed_time_of_its_rows() -> None:
+    fit = replace(DECODE, bytes_per_second=1e30, launch_seconds=5.0, row_seconds=50.0)
+    assert decode_seconds(fit, SHAPE) == pytest.approx(5 + 24 * 50 / 100)
+
+
+def test_the_device_time_of_a_gemm_has_neither_casts_nor_launch_gaps() -> None:
+    fit = replace(PLAIN_GEMM, cast=Cast(1, 1, 1, 1), floors=HostFloors(1, 1, 1))
+    assert fit.device_only() == PLAIN_GEMM
+
+
+MODELS = (
+    "llama-3-8b",
+    "gpt2-small",
+    "deepseek-v3",
+    "deepseek-v2-lite",
+    "gpt-oss-20b",
+    "mixtral-8x7b",
+)
+
+
+def model_of(name: str) -> Model:
+    model = resolve_model(name, Library(None), Sink())
+    assert model is not None
+    return model
+
+
+TOKENS = 4096.0
+
+
+def layout_of(tp: int) -> Layout:
+    ones = dict.fromkeys(Layout.__dataclass_fields__, 1)
+    return replace(Layout(**ones), tp=tp, etp=tp, sequence_parallel=tp > 1)
+
+
+def weights_of(shapes: list[tuple[float, float, float]], tp: int) -> float:
+    """Return the number of weights of all ranks that multiply a token."""
+    return sum(m * n * k for m, n, k in shapes) * tp / TOKENS
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_gemms_of_a_layer_have_all_its_matrices(name: str, tp: int) -> None:
+    model = model_of(name)
+    attention = model.attention
+    if any(kind.mixer == "attention" for kind in model.kinds):
+        found = weights_of(attention_gemms(model, layout_of(tp), TOKENS), tp)
+        counted = params.attention_params(model)
+        # Biases, norms and sinks are vectors.
+        latent = attention.latent
+        longest = 2 * (attention.heads + attention.kv_heads) * attention.head_dim + model.hidden
+        longest += latent.kv_lora_rank + (latent.q_lora_rank or 0) if latent else 0
+        assert 0 <= counted - found <= 2 * longest
+    if model.dense_layers and model.ffn.size:
+        found = weights_of(mlp_gemms(model, layout_of(tp), TOKENS, model.ffn.size), tp)
+        plain = replace(model, ffn=replace(model.ffn, bias=False))
+        assert found == params.dense_mlp_params(plain)
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3", "deepseek-v2-lite", "mixtral-8x7b"])
+def test_the_gemms_of_routed_experts_pad_every_expert_to_whole_tiles(name: str) -> None:
+    model = model_of(name)
+    experts = model.experts
+    assert experts is not None
+    plain = replace(model, ffn=replace(model.ffn, bias=False))
+    (rows, columns, hidden), (same_rows, out, inner) = expert_gemms(model, layout_of(1), TOKENS)
+    assert rows == same_rows
+    routed = experts.top_k * TOKENS
+    assert routed <= rows < routed + experts.count * 128
+    assert rows % (experts.count * 128) == 0
+    assert columns * hidden + out * inner == params.expert_params(plain)
+
+
+LINKS = ServingLinks(
+    domain=4,
+    host=8,
+    link_gb_per_s=4e-9,
+    pcie_gb_per_s=2e-9,
+    network_gb_per_s=1e-9,
+    link_seconds=1000.0,
+    network_seconds=3000.0,
+)
+"""Domains of 4 GPUs at 4 bytes per second, hosts of 8 at 2, and a network of 1."""
+LONG = 1e18
+"""Message against which latencies and the ramp are negligible."""
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "rate"),
+    [
+        *((2, 1, 4), (4, 1, 4), (2, 3, 4)),
+        *((2, 4, 2), (5, 1, 2), (8, 1, 2), (2, 7, 2)),
+        *((2, 8, 1), (9, 1, 1), (3, 4, 1)),
+    ],
+)
+def test_a_group_uses_the_slowest_link_between_its_first_and_last_rank(
+    size: int, stride: int, rate: int
+) -> None:
+    once = (size - 1) / size * LONG / rate
+    assert LINKS.gather_seconds(LONG, size, stride) == pytest.approx(once)
+    if stride == 1:
+        assert LINKS.all_reduce_seconds(LONG, size) == pytest.approx(2 * once)
+    if size == 2:
+        assert LINKS.hop_seconds(LONG, stride) == pytest.approx(LONG / rate)
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"), [(2, 1 / 2 / 4), (4, 3 / 4 / 4), (8, 4 / 8 / 2), (16, 12 / 16)]
+)
+def test_an_all_to_all_overlaps_traffic_inside_and_outside_a_domain(
+    size: int, expected: float
+) -> None:
+    assert LINKS.all_to_all_seconds(LONG, size) == pytest.approx(LONG * expected)
+
+
+def test_a_group_of_one_takes_no_time_and_a_short_message_half_of_the_rate() -> None:
+    assert LINKS.gather_seconds(LONG, 1) == 0.0
+    assert LINKS.all_reduce_seconds(LONG, 1) == 0.0
+    assert LINKS.all_to_all_seconds(LONG, 1) == 0.0
+    short = RAMP_BYTES / 1e6
+    assert LINKS.gather_seconds(short, 2) - 1000 == pytest.approx(2 * short / 2 / 4, rel=1e-5)

@@ -1,0 +1,91 @@
+"""Edges of the search: simplicity of layouts, stage splits of last resort, ties of services."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from parc.compiler.evaluate import evaluate_service
+from parc.compiler.evaluate.evaluate_service import TIE, rank_services
+from parc.compiler.search.enumerate_layouts import LayoutPoint, floor_split
+from parc.compiler.search.rank_layouts import simplicity
+from tests.search.serving_specs import plan_of, spec
+
+ONE = LayoutPoint(*(1,) * 8, 0)
+
+
+@pytest.mark.parametrize("axis", ["tp", "cp", "pp", "ep"])
+def test_an_axis_in_use_is_less_simple_than_a_higher_recompute_or_another_axis(axis: str) -> None:
+    used = ONE._replace(**{axis: 2})
+    assert simplicity(0, ONE, 2) < simplicity(0, used, 0)
+    for other in {"tp", "cp", "pp", "ep"} - {axis}:
+        assert simplicity(0, used, 2) < simplicity(0, used._replace(**{other: 2}), 0)
+        # Two axes of 2 are less simple than one of 4.
+        wide = used._replace(**{axis: 4})
+        assert simplicity(0, wide, 2) < simplicity(0, used._replace(**{other: 2}), 0)
+
+
+@pytest.mark.parametrize(("layers", "pp", "vpp"), [(8, 1, 1), (9, 4, 1), (17, 4, 2), (32, 2, 4)])
+def test_a_split_of_last_resort_has_one_embedding_one_loss_and_consecutive_chunks(
+    layers: int, pp: int, vpp: int
+) -> None:
+    split = floor_split(layers, pp, vpp)
+    places = {
+        (virtual, stage): chunk
+        for stage, chunks in enumerate(split.chunks)
+        for virtual, chunk in enumerate(chunks)
+    }
+    assert [place for place, chunk in places.items() if chunk.embedding] == [(0, 0)]
+    assert [place for place, chunk in places.items() if chunk.loss] == [(vpp - 1, pp - 1)]
+    # The chunks in the order in which a micro-batch passes them.
+    ordered = [places[place] for place in sorted(places)]
+    assert [chunk.first_layer for chunk in ordered] == [
+        number * (layers // (pp * vpp)) for number in range(pp * vpp)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "tied"),
+    [
+        (1.0, 1.0, True),
+        (1 + TIE / 2, 1 + TIE / 2, True),
+        (1 + 2 * TIE, 1.0, False),
+        (1.0, 1 + 2 * TIE, False),
+    ],
+)
+def test_services_tie_within_3_percent_of_both_objectives(
+    first: float, second: float, tied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_of(spec("llama-3.1-8b", "hgx-h100"))
+    best = plan.estimate
+    simple = replace(best, layout=replace(best.layout, tp=1, pp=1, dp=1, replicas=1))
+    complex_ = replace(best, layout=replace(best.layout, tp=8, pp=1, dp=1, replicas=1))
+    values = {8: (1.0, 1.0), 1: (first, second)}
+    monkeypatch.setattr(evaluate_service, "objective", lambda _, found: values[found.layout.tp])
+    assert [found.layout.tp for found in rank_services(plan.problem, [complex_, simple])] == (
+        [1, 8] if tied else [8, 1]
+    )
+
+
+def test_fewer_gpus_win_even_if_the_difference_is_below_3_percent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = plan_of(spec("llama-3.1-8b", "hgx-h100", goals={"maximize": "fewest-gpus"}))
+    found = [replace(plan.estimate, layout=replace(plan.layout, tp=tp)) for tp in (1, 8)]
+    values = {8: (1000.0, 1.0), 1: (1001.0, 1.0)}
+    monkeypatch.setattr(evaluate_service, "objective", lambda _, found: values[found.layout.tp])
+    assert [one.layout.tp for one in rank_services(plan.problem, found)] == [8, 1]
+
+
+def test_an_engine_on_a_part_of_a_host_occupies_its_gpus_and_a_larger_one_whole_hosts() -> None:
+    plan = plan_of(spec("llama-3.1-8b", "hgx-h100", 4))
+    for layout, gpus in (
+        (replace(plan.layout, tp=2, pp=1, dp=1, replicas=1), 2),
+        (replace(plan.layout, tp=2, pp=1, dp=1, replicas=4), 8),
+        (replace(plan.layout, tp=2, pp=1, dp=1, replicas=6), 16),
+        (replace(plan.layout, tp=8, pp=2, dp=1, replicas=1), 16),
+        # 12 GPUs spread evenly need 3 hosts, because tensor groups of 4 are not split.
+        (replace(plan.layout, tp=4, pp=3, dp=1, replicas=1), 24),
+    ):
+        assert evaluate_service._occupied_gpus(plan.problem, layout) == gpus
