@@ -335,7 +335,7 @@ def any_text_cell(texts: Sequence[str]) -> Cell:
 
 
 def _within_rounding(value: float) -> tuple[float, float, float]:
-    """Return the values that a number in plan.json can stand for: it has six digits there."""
+    """Return the values that a number may have had before plan.json rounded it to six digits."""
     return value, value * (1 - 1e-5), value * (1 + 1e-5)
 
 
