@@ -8,7 +8,7 @@ import pytest
 
 from parc.compiler.evaluate import evaluate_service
 from parc.compiler.evaluate.evaluate_service import TIE, rank_services
-from parc.compiler.search.enumerate_layouts import LayoutPoint, floor_split
+from parc.compiler.search.enumerate_layouts import LayoutPoint, truncated_split
 from parc.compiler.search.rank_layouts import simplicity
 from tests.search.serving_specs import plan_of, spec
 
@@ -30,7 +30,7 @@ def test_an_axis_in_use_is_less_simple_than_a_higher_recompute_or_another_axis(a
 def test_a_split_of_last_resort_has_one_embedding_one_loss_and_consecutive_chunks(
     layers: int, pp: int, vpp: int
 ) -> None:
-    split = floor_split(layers, pp, vpp)
+    split = truncated_split(layers, pp, vpp)
     places = {
         (virtual, stage): chunk
         for stage, chunks in enumerate(split.chunks)
@@ -62,7 +62,9 @@ def test_services_tie_within_3_percent_of_both_objectives(
     simple = replace(best, layout=replace(best.layout, tp=1, pp=1, dp=1, replicas=1))
     complex_ = replace(best, layout=replace(best.layout, tp=8, pp=1, dp=1, replicas=1))
     values = {8: (1.0, 1.0), 1: (first, second)}
-    monkeypatch.setattr(evaluate_service, "objective", lambda _, found: values[found.layout.tp])
+    monkeypatch.setattr(
+        evaluate_service, "objective_value", lambda _, found: values[found.layout.tp]
+    )
     assert [found.layout.tp for found in rank_services(plan.problem, [complex_, simple])] == (
         [1, 8] if tied else [8, 1]
     )
@@ -74,7 +76,9 @@ def test_fewer_gpus_win_even_if_the_difference_is_below_3_percent(
     plan = plan_of(spec("llama-3.1-8b", "hgx-h100", goals={"maximize": "fewest-gpus"}))
     found = [replace(plan.estimate, layout=replace(plan.layout, tp=tp)) for tp in (1, 8)]
     values = {8: (1000.0, 1.0), 1: (1001.0, 1.0)}
-    monkeypatch.setattr(evaluate_service, "objective", lambda _, found: values[found.layout.tp])
+    monkeypatch.setattr(
+        evaluate_service, "objective_value", lambda _, found: values[found.layout.tp]
+    )
     assert [one.layout.tp for one in rank_services(plan.problem, found)] == [8, 1]
 
 

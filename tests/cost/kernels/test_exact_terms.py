@@ -18,8 +18,12 @@ from parc.compiler.cost.kernels.collective_time import (
     collective_seconds,
     two_level_seconds,
 )
-from parc.compiler.cost.kernels.gemm import Cast, HostFloors
-from parc.compiler.cost.kernels.layer_kernels import attention_gemms, expert_gemms, mlp_gemms
+from parc.compiler.cost.kernels.gemm import CastFit, HostLaunchFloors
+from parc.compiler.cost.kernels.layer_kernels import (
+    attention_gemm_shapes,
+    expert_gemm_shapes,
+    mlp_gemm_shapes,
+)
 from parc.compiler.cost.serving.deployment import RAMP_BYTES, ServingLinks
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Layout, Model
@@ -132,8 +136,8 @@ def test_decode_adds_launch_and_the_fixed_time_of_its_rows() -> None:
 
 
 def test_the_device_time_of_a_gemm_has_neither_casts_nor_launch_gaps() -> None:
-    fit = replace(PLAIN_GEMM, cast=Cast(1, 1, 1, 1), floors=HostFloors(1, 1, 1))
-    assert fit.device_only() == PLAIN_GEMM
+    fit = replace(PLAIN_GEMM, cast=CastFit(1, 1, 1, 1), floors=HostLaunchFloors(1, 1, 1))
+    assert fit.without_gaps_and_casts() == PLAIN_GEMM
 
 
 MODELS = (
@@ -171,7 +175,7 @@ def test_the_gemms_of_a_layer_have_all_its_matrices(name: str, tp: int) -> None:
     model = model_of(name)
     attention = model.attention
     if any(kind.mixer == "attention" for kind in model.kinds):
-        found = weights_of(attention_gemms(model, layout_of(tp), TOKENS), tp)
+        found = weights_of(attention_gemm_shapes(model, layout_of(tp), TOKENS), tp)
         counted = params.attention_params(model)
         # Biases, norms and sinks are vectors.
         latent = attention.latent
@@ -179,7 +183,7 @@ def test_the_gemms_of_a_layer_have_all_its_matrices(name: str, tp: int) -> None:
         longest += latent.kv_lora_rank + (latent.q_lora_rank or 0) if latent else 0
         assert 0 <= counted - found <= 2 * longest
     if model.dense_layers and model.ffn.size:
-        found = weights_of(mlp_gemms(model, layout_of(tp), TOKENS, model.ffn.size), tp)
+        found = weights_of(mlp_gemm_shapes(model, layout_of(tp), TOKENS, model.ffn.size), tp)
         plain = replace(model, ffn=replace(model.ffn, bias=False))
         assert found == params.dense_mlp_params(plain)
 
@@ -190,7 +194,9 @@ def test_the_gemms_of_routed_experts_pad_every_expert_to_whole_tiles(name: str) 
     experts = model.experts
     assert experts is not None
     plain = replace(model, ffn=replace(model.ffn, bias=False))
-    (rows, columns, hidden), (same_rows, out, inner) = expert_gemms(model, layout_of(1), TOKENS)
+    (rows, columns, hidden), (same_rows, out, inner) = expert_gemm_shapes(
+        model, layout_of(1), TOKENS
+    )
     assert rows == same_rows
     routed = experts.top_k * TOKENS
     assert routed <= rows < routed + experts.count * 128
@@ -228,7 +234,7 @@ def test_a_group_uses_the_slowest_link_between_its_first_and_last_rank(
     if stride == 1:
         assert LINKS.all_reduce_seconds(LONG, size) == pytest.approx(2 * once)
     if size == 2:
-        assert LINKS.hop_seconds(LONG, stride) == pytest.approx(LONG / rate)
+        assert LINKS.message_seconds(LONG, stride) == pytest.approx(LONG / rate)
 
 
 @pytest.mark.parametrize(
