@@ -17,7 +17,7 @@ from parc.compiler.tools.importers.launch_commands import (
     srun_flags,
 )
 from parc.compiler.tools.importers.shell_words import (
-    HERE_DOCUMENT,
+    HereDocuments,
     Word,
     shell_words,
     statements,
@@ -26,7 +26,11 @@ from parc.compiler.topology.readers.reader_state import Reading
 
 _STARTERS = ("srun", "mpirun", "mpiexec", "pdsh", "python", "python3")
 """Programs that run a program on all hosts, and the interpreter."""
-ARRAY = re.compile(r"^\s*(?:(?:local|declare|export|readonly)\s+(?:-\w+\s+)?)?(\w+)\+?=\(", re.M)
+# Blanks without line breaks: otherwise each of thousands of empty lines would be scanned to the end
+# of all of them.
+ARRAY = re.compile(
+    r"^[ \t]*(?:(?:local|declare|export|readonly)[ \t]+(?:-\w+[ \t]+)?)?(\w+)\+?=\(", re.M
+)
 """Matches an assignment to an array; the group is its name."""
 _QUIET = frozenset(
     (
@@ -227,9 +231,12 @@ def _starters() -> frozenset[str]:
 def _here_document_lines(text: str) -> set[int]:
     """Return the numbers of the lines inside here-documents."""
     found: set[int] = set()
-    for match in HERE_DOCUMENT.finditer(text):
-        first = text.count("\n", 0, match.start()) + 2
-        found.update(range(first, first + match[0].count("\n")))
+    line, counted = 1, 0
+    for start, end in HereDocuments(text).ranges():
+        line += text.count("\n", counted, start)
+        last = line + text.count("\n", start, end)
+        found.update(range(line + 1, last + 1))
+        line, counted = last, end
     return found
 
 

@@ -7,7 +7,7 @@ the shell would compute at run time stays as written.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -29,10 +29,8 @@ _PIECE = re.compile(
     |(?P<other>[\s\S])""",
     re.VERBOSE,
 )
-# A here-document ends at the line that contains only its end word, indented or not.
-HERE_DOCUMENT = re.compile(
-    r"<<-?[ \t]*(['\"]?)(?P<end_word>\w{1,40})\1[^\n]*\n[\s\S]*?^[ \t]*(?P=end_word)$", re.M
-)
+_HERE_DOCUMENT = re.compile(r"(?<!<)<<-?[ \t]*(['\"]?)(\w{1,40})\1(?!\w)[^\n]*\n")
+_END_WORD = re.compile(r"^[ \t]*(\w{1,40})$", re.M)
 _COMMAND = re.compile(r"\s--?[A-Za-z]")
 """Matches a flag inside quoted text, which shows that the text is a command or a part of one."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,63})=(.*)", re.DOTALL)
@@ -153,23 +151,63 @@ def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[Word]:
     return [Word(text, word.span, word.statement) for text, word in expanded if text]
 
 
+class HereDocuments:
+    """Here-documents of a text.
+
+    A here-document ends at the line that contains only its end word, indented or not. The lines
+    that can end one are indexed, because a search per start of a here-document would take minutes
+    for a text with thousands of starts and no end.
+    """
+
+    def __init__(self, text: str) -> None:
+        """Index the lines of ``text`` that consist of one word."""
+        self._text = text
+        self._ends: dict[str, list[int]] = {}
+        for match in _END_WORD.finditer(text) if "<<" in text else ():
+            self._ends.setdefault(match[1], []).append(match.end())
+
+    def end(self, at: int) -> int | None:
+        """Return the end offset of the here-document that starts at ``at``; None if none does."""
+        match = _HERE_DOCUMENT.match(self._text, at)
+        return None if match is None else self._end_of(match)
+
+    def ranges(self) -> Iterator[tuple[int, int]]:
+        """Yield (start, end) offsets of all here-documents."""
+        at = 0
+        while match := _HERE_DOCUMENT.search(self._text, at):
+            end = self._end_of(match)
+            if end is not None:
+                yield match.start(), end
+            at = match.end() - 1 if end is None else end
+
+    def _end_of(self, match: re.Match[str]) -> int | None:
+        ends = self._ends.get(match[2], [])
+        index = bisect_left(ends, match.end())
+        return ends[index] if index < len(ends) else None
+
+
 def unexpanded_ranges(text: str) -> list[tuple[int, int]]:
     """Return (start, end) offsets of the single-quoted texts, comments and here-documents.
 
     The shell expands no variables in them, except in here-documents with an unquoted delimiter.
     """
     found: list[tuple[int, int]] = []
+    documents = HereDocuments(text)
     at, blank = 0, True
     while at < len(text):
-        here = HERE_DOCUMENT.match(text, at)
-        match = here or _PIECE.match(text, at)
+        here = documents.end(at)
+        if here is not None:
+            found.append((at, here))
+            at, blank = here, False
+            continue
+        match = _PIECE.match(text, at)
         assert match is not None
         start, at = match.start(), match.end()
-        if here is None and blank and match[0].startswith("#"):
+        if blank and match[0].startswith("#"):
             line_end = text.find("\n", start)
             at = len(text) if line_end < 0 else line_end
             found.append((start, at))
-        elif here is not None or match.lastgroup == "single":
+        elif match.lastgroup == "single":
             found.append((start, at))
         blank = match.lastgroup in ("blank", "end", "open")
     return found
