@@ -30,11 +30,10 @@ from parc.compiler.tools.importers.setup_commands import (
 )
 from parc.compiler.tools.importers.shell_words import (
     UNKNOWN_VALUE,
+    HereDocuments,
     Word,
     assignments,
     branch_lines,
-    here_documents,
-    is_script,
     shell_words,
     source_text,
     split_last_values,
@@ -42,7 +41,11 @@ from parc.compiler.tools.importers.shell_words import (
 )
 from parc.compiler.topology.readers.reader_state import Reading
 
-ARRAY = re.compile(r"^\s*(?:(?:local|declare|export|readonly)\s+(?:-\w+\s+)?)?(\w+)\+?=\(", re.M)
+# Blanks without line breaks: otherwise each of thousands of empty lines would be scanned to the end
+# of all of them.
+ARRAY = re.compile(
+    r"^[ \t]*(?:(?:local|declare|export|readonly)[ \t]+(?:-\w+[ \t]+)?)?(\w+)\+?=\(", re.M
+)
 """Matches an assignment to an array; the group is its name."""
 _QUIET = frozenset(
     (
@@ -226,11 +229,10 @@ def _other_commands(
         if command and _begins(source[: first.span.column - 1]):
             seen.add((line, command))
             yield first.span, command
-    for here in here_documents(text):
-        start = text.rfind("\n", 0, here.start()) + 1
-        command = text[start : here.start("body")].strip()
-        if not is_script(here) and (">" in command or not command.startswith(("cat", "echo"))):
-            yield Span(name, text.count("\n", 0, start) + 1, 1, len(command)), command
+    for here in HereDocuments(text):
+        command = here.command.strip()
+        if not here.is_script and (">" in command or not command.startswith(("cat", "echo"))):
+            yield Span(name, text.count("\n", 0, here.start) + 1, 1, len(command)), command
 
 
 def _is_quiet(first: str, line: str) -> bool:
