@@ -29,8 +29,9 @@ from parc.compiler.tools.importers.flags import (
 )
 from parc.compiler.tools.importers.formats import Importers, LaunchLines
 from parc.compiler.tools.importers.launch_commands import framework_words
-from parc.compiler.tools.importers.script_commands import launch_words, read_script, report_rest
+from parc.compiler.tools.importers.script_commands import launch_words, read_script
 from parc.compiler.tools.importers.shell_words import Word
+from parc.compiler.tools.importers.unread_parts import report_rest
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reader_state import Reading
 from parc.compiler.topology.readers.registry import Format

@@ -13,7 +13,7 @@ from parc.backends.shared.extra_arguments import known_flags
 from parc.compiler.tools.importers.flags import LAUNCHER, import_table, written_flags
 from parc.compiler.tools.importers.formats import Settings
 from parc.compiler.tools.importers.launch_commands import framework_words
-from parc.compiler.tools.importers.shell_words import shell_words, split_last_values
+from parc.compiler.tools.importers.script_commands import used_words
 
 DEFAULTS = {
     "--tensor-model-parallel-size": "1",
@@ -49,7 +49,7 @@ DEFAULTS = {
 
 def read_settings(text: str, name: str) -> Mapping[str, str]:
     """Return flag -> values, joined by spaces, of the Megatron flags in ``text``."""
-    words = framework_words(split_last_values(shell_words(text, name))[0])
+    words = framework_words(used_words(text, name)[0])
     flags = written_flags(words, import_table(PACKAGE).rows)
     known = known_flags(PACKAGE)
     if not any(flag.name in known for flag in flags):
