@@ -184,3 +184,10 @@ def test_a_value_that_only_the_shell_has_stays_unknown() -> None:
 def test_the_program_of_the_launch_is_not_that_of_an_earlier_command() -> None:
     spec, _ = imported(SCRIPTS["batch"].format("python prepare.py --workers 8"))
     assert spec["launch"]["program"] == "pretrain_gpt.py"
+
+
+def test_a_flag_that_many_programs_have_does_not_decide_the_framework() -> None:
+    command = "vllm serve org/model --seed 7 --port 9001 --tensor-parallel-size 2\n"
+    spec, _ = imported("#!/bin/bash\n#SBATCH --nodes=1\nsrun " + command)
+    assert (spec["job"]["kind"], spec["launch"]["port"]) == ("serve", 9001)
+    assert diff_launch("run.sh", command, "out", {}).framework == "vllm"

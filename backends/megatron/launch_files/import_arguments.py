@@ -18,7 +18,7 @@ from parc.backends.megatron.launch_files.import_rest import (
     report_differences,
     take_extra_arguments,
 )
-from parc.backends.megatron.launch_files.settings import SETTINGS
+from parc.backends.megatron.launch_files.settings import SETTINGS, SIGNS
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.flags import (
     LAUNCHER,
@@ -258,8 +258,8 @@ _EVERY_LAYER = re.compile(r"'?(?:\(?\[1\]\*[0-9]{1,4}\)?|1)'?")
 
 
 def starts_megatron(words: list[Word]) -> bool:
-    """Return True if ``words`` contain a flag of Megatron."""
-    return not TABLE.rows.keys().isdisjoint(word.text.partition("=")[0] for word in words)
+    """Return True if ``words`` contain a flag that only Megatron has."""
+    return not SIGNS.isdisjoint(word.text.partition("=")[0] for word in words)
 
 
 IMPORTERS = Importers(
