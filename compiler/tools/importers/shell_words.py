@@ -46,6 +46,7 @@ _MESSAGES = frozenset(
 _BEFORE_COMMANDS = frozenset(("if", "elif", "while", "until", "then", "else", "do", "!", "{"))
 _COMMAND = re.compile(r"\s(?:--?[A-Za-z]|[^\s'\"=]+\.py\b)")
 """Matches a flag or a program in quoted text, so that the text is a command or a part of one."""
+_FLAG = re.compile(r"\s*--[A-Za-z]")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,63})=(.*)", re.DOTALL)
 UNKNOWN_VALUE = re.compile(r"\$(?:$|[0-9@*#?])")
 """Matches a value that only the shell has: the start of ``$(command)``, or an argument ``$1``."""
@@ -114,8 +115,7 @@ class _WordScanner:
                 line_end = self._text.find("\n", match.start(), end)
                 at = end if line_end < 0 else line_end
                 continue
-            is_command = depth < DEEPEST and self._message != self._statement
-            if kind in ("single", "double") and is_command and _COMMAND.search(text):
+            if kind in ("single", "double") and self._is_command(pieces, text, depth):
                 at = self._end_of_joined_parts(at, end) if kind == "double" else at
                 quoted = kind == "single" or self._text[at - 1] == '"'
                 outer = self._variable
@@ -137,6 +137,13 @@ class _WordScanner:
                 self._statement += 1
         self._append_word(pieces, began)
         self._statement += 1
+
+    def _is_command(self, pieces: list[str], text: str, depth: int) -> bool:
+        """Return True if the quoted ``text`` after ``pieces`` is a command or a part of one."""
+        if depth >= DEEPEST or self._message == self._statement:
+            return False
+        arguments = _ASSIGNMENT.fullmatch("".join(pieces)) and _FLAG.match(text[1:])
+        return bool(arguments or _COMMAND.search(text))
 
     def _end_of_joined_parts(self, at: int, end: int) -> int:
         """Return the end of the shell word that continues at ``at`` after a double-quoted part.
@@ -264,10 +271,13 @@ class HereDocuments:
         return HereDocument(match.start(), line, match.end(), ends[index], is_script)
 
 
-def split_last_values(words: list[Word]) -> tuple[list[Word], list[Word]]:
-    """Return (words that the script uses, words of quoted values that it replaces later).
+def split_last_values(
+    words: list[Word], names: Collection[str] | None
+) -> tuple[list[Word], list[Word]]:
+    """Return (words that the script uses, words of quoted values that it does not use).
 
-    In ``ARGS="--tp 2"`` and then ``ARGS="--tp 4"``, the second value counts, as for plain values.
+    It does not use values of variables that are not in ``names``, and values that it replaces. In
+    ``ARGS="--tp 2"`` and then ``ARGS="--tp 4"``, the second value counts, as for plain values.
     """
     last: dict[str, int] = {}
     start = 0
@@ -283,7 +293,11 @@ def split_last_values(words: list[Word]) -> tuple[list[Word], list[Word]]:
             last[match[1]] = at
         elif not before.endswith("+"):
             last[match[1]] = start
-    used = [at >= last.get(word.variable.rstrip("+"), 0) for at, word in enumerate(words)]
+    used = []
+    for at, word in enumerate(words):
+        name = word.variable.rstrip("+")
+        read = not name or names is None or name in names
+        used.append(read and at >= last.get(name, 0))
     pairs = list(zip(words, used, strict=True))
     return [word for word, is_used in pairs if is_used], [word for word, u in pairs if not u]
 
