@@ -201,15 +201,22 @@ def yaml_behaviour(text: str) -> object:
 
 
 def python_behaviour(text: str) -> object:
-    """Return the syntax tree of a Python program without docstrings."""
+    """Return the syntax tree of a Python program without texts that are statements."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return ("not Python", text)
     for node in ast.walk(tree):
-        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node) is not None:
-            del node.body[0]
+        if isinstance(node, _DOCUMENTED):
+            node.body = [one for one in node.body if not _is_text(one)]
     return ast.dump(tree)
+
+
+def _is_text(node: ast.stmt) -> bool:
+    """Return True for a docstring, or another text without effect."""
+    if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Constant):
+        return False
+    return isinstance(node.value.value, str)
 
 
 @dataclass
