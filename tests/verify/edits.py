@@ -168,7 +168,12 @@ def shell_behaviour(text: str) -> object:
     printed = _COMMENT.sub("", run.stdout).split("\n")
     lines = [line.strip() for line in printed if line.strip()]
     # The order of directives and of neighbouring exports has no effect; the last of a name wins.
-    return (text.split("\n", 1)[0], _last_of_names(directives), list(_joined_exports(lines)))
+    first = text.split("\n", 1)[0]
+    return (
+        first if first.startswith("#!") else "",
+        _last_of_names(directives),
+        list(_joined_exports(lines)),
+    )
 
 
 def _last_of_names(lines: list[str]) -> dict[str, str]:
