@@ -50,7 +50,7 @@ class GroupSpans:
 
 
 def _gemm_factor(row: Efficiency, precision: str) -> float:
-    """Return the time of GEMMs in a training step, divided by the time of the kernels alone."""
+    """Return the time of GEMMs in a training step, divided by that of isolated kernels."""
     if precision in ("bf16", "fp16"):
         return row.gemm
     return row.gemm_low * (FOUR_BIT if precision == "nvfp4" else 1.0)
