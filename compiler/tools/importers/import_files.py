@@ -19,8 +19,8 @@ from parc.compiler.tools.importers.nccl_tests import read_nccl_tests, read_outpu
 from parc.compiler.tools.importers.parc_plan import read_parc_plan
 from parc.compiler.tools.importers.script_commands import launch_command
 from parc.compiler.tools.importers.slurm import read_sbatch, read_squeue
+from parc.compiler.topology.readers.cluster_section import merge_fragments
 from parc.compiler.topology.readers.fragment import Fragment
-from parc.compiler.topology.readers.racks import merge_fragments
 from parc.compiler.topology.readers.registry import FORMATS, Format, detect_format
 
 INVALID = re.compile(
