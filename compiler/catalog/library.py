@@ -52,7 +52,7 @@ class OutsideRootError(OSError):
 
     def __init__(self, path: str, folder: str) -> None:
         """Store the path that the spec contains, and a description of the allowed folder."""
-        super().__init__(errno.EACCES, f"it is outside {folder}", path)
+        super().__init__(errno.EACCES, f"the file is outside {folder}", path)
         self.folder = folder
 
 
@@ -89,7 +89,7 @@ class Library:
         try:
             return self._read_bytes(path).decode("utf-8-sig")
         except ValueError as error:  # not UTF-8, or a NUL in the path
-            raise OSError(errno.EILSEQ, "it is not a UTF-8 text file", path) from error
+            raise OSError(errno.EILSEQ, "the file is not a UTF-8 text", path) from error
 
     def _read_bytes(self, path: str) -> bytes:
         # Symbolic links are resolved before the check, and the checked path itself is opened. The
@@ -99,7 +99,7 @@ class Library:
             own = self._root == self._folder
             raise OutsideRootError(path, "the folder of the spec" if own else f"{self._root}")
         if full.exists() and not full.is_file():  # a pipe would block, a device never ends
-            raise OSError(errno.EINVAL, "it is not a regular file", path)
+            raise OSError(errno.EINVAL, "the path is not a regular file", path)
         with full.open("rb") as file:
             data = file.read(LIMIT_BYTES + 1)
         if len(data) > LIMIT_BYTES:
@@ -230,7 +230,9 @@ def read_user_file(
         sink.report("I11", finding, at=at)
     except OSError as error:
         reason = error.strerror or str(error)
-        finding = Finding(f"{path[:200]} cannot be read: {reason}", "the spec names the file here")
+        finding = Finding(
+            f"{path[:200]} cannot be read: {reason}", "the spec refers to the file here"
+        )
         sink.report(code, finding, at=at)
     return None
 

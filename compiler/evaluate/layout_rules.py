@@ -53,7 +53,8 @@ def _explain_missing_hosts(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"{world} ranks do not fill {cluster.nodes} hosts of {gpus} GPUs evenly",
         label=label,
-        help=f"{product} = {world} must be a multiple of {gpus}, or use fewer GPUs of every host",
+        help=f"{product} = {world} ranks must fill the GPUs of whole hosts, or use the same number "
+        "of GPUs on every host",
         fix=_fix_for_all_gpus(cluster.gpus, model),
         causes=(Cause("cluster", f"the cluster has {cluster.gpus} usable GPUs"),),
     )

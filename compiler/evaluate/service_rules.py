@@ -51,7 +51,7 @@ def _explain_split_groups(problem: ServingProblem, layout: ServingLayout) -> Fin
             if needed
             else "another number of GPUs"
         ),
-        help="each host must contain whole groups, or each group must fill whole hosts",
+        help="each host must contain whole tensor groups, or each group must fill whole hosts",
         fix="layout.pp: auto",
         causes=(Cause("cluster.node", f"each host has {host} GPUs"),),
     )
@@ -86,10 +86,10 @@ def _explain_no_cache(problem: ServingProblem, layout: ServingLayout) -> Finding
     return Finding(
         # The words of vLLM, so that a search for its error message finds this rule.
         "No available memory for the cache blocks: weights and activations fill the device",
-        label=f"{_format_gib(stage.weights_bytes)} weights + "
-        f"{_format_gib(stage.overhead_bytes)} activations and graphs = "
+        label=f"{_format_gib(stage.weights_bytes)} GiB weights + "
+        f"{_format_gib(stage.overhead_bytes)} GiB activations and graphs = "
         f"{_format_gib(needed)} GiB; usable: {_format_gib(gpu.memory_bytes * share)} GiB "
-        f"({_format_gib(gpu.memory_bytes)} x {share:.2f})",
+        f"({_format_gib(gpu.memory_bytes)} GiB x {share:.2f})",
         help="increase tp, pp or ep, use weights of fewer bits, or reduce max_num_batched_tokens",
         causes=(
             Cause("model", f"{problem.model.name} is split over {layout.engine_gpus} GPUs"),

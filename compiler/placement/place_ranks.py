@@ -28,6 +28,7 @@ from parc.compiler.ir import (
 )
 from parc.compiler.ir.placement import HEURISTIC_GAP, relative_excess
 from parc.compiler.placement.build_placement_problem import TIE, build_placement_problem
+from parc.compiler.placement.order.equivalent_hosts import Sites
 from parc.compiler.placement.order.placement_problem import Cost, PlacementProblem
 from parc.compiler.placement.order.search_orders import (
     ALL_ORDERS,
@@ -40,7 +41,6 @@ from parc.compiler.placement.order.search_orders import (
     meets_byte_bounds,
     search_orders,
 )
-from parc.compiler.placement.order.sites import Sites
 from parc.compiler.topology.arrange import (
     NAMES,
     NodeNumbering,
@@ -245,9 +245,9 @@ def build_proof(cost: Cost, least: Cost, tie_seconds: float) -> PlacementProof:
         total_bytes=cost.total_bytes,
         bytes_gap=_bytes_gap(cost, least),
     )
-    if not proof.gap and meets_byte_bounds(cost, least):
+    if not proof.exposed_gap and meets_byte_bounds(cost, least):
         return replace(proof, quality="optimal")
-    return replace(proof, quality="bounded") if proof.gap <= HEURISTIC_GAP else proof
+    return replace(proof, quality="bounded") if proof.exposed_gap <= HEURISTIC_GAP else proof
 
 
 def _bytes_gap(cost: Cost, least: Cost) -> float | None:

@@ -84,7 +84,7 @@ def spec_as_json(spec: TaskSpec) -> str:
 def spec_digest(spec: TaskSpec, resolved: Sequence[object]) -> str:
     """Return the SHA-256 digest of the keys that the spec sets and of the objects in ``resolved``.
 
-    The objects, such as the model and the cluster, are those that names in the spec refer to. The
+    These are the objects, such as the model and the cluster, to which names in the spec refer. The
     digest does not depend on how host lists are written.
     """
     # Keys that are not set do not count, so that a new key of PARC keeps the digests of old specs.

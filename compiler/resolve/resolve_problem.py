@@ -306,7 +306,7 @@ def check_gradient_precision(precision: Precision, gradients: str, sink: Sink) -
         return
     finding = Finding(
         "a job with precision fp16 cannot sum gradients in bf16",
-        label="the loss is scaled for gradients in fp16",
+        label="loss scaling assumes gradients in fp16",
         help="with fp16, set gradient_precision to fp32: gradients are stored in 16 bits and "
         "summed in fp32",
         fix="job.gradient_precision: fp32",

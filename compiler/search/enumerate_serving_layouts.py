@@ -26,7 +26,7 @@ def enumerate_serving_layouts(problem: ServingProblem, engine: Engine) -> Iterat
 
 
 def _enumerate_meshes(problem: ServingProblem) -> Iterator[ServingLayout]:
-    """Yield a layout for each combination of tp, pcp, pp and dp that the GPUs are enough for.
+    """Yield a layout for each combination of tp, pcp, pp and dp for which the GPUs are sufficient.
 
     The sizes of all other axes are those of the spec, or 1 if the spec does not fix them.
     """

@@ -87,7 +87,7 @@ def _sends(of: Layout, axis: str, size: float, each: int) -> list[tuple[int, int
 
 def _zones(on: Cluster, host: Host) -> Zones:
     """Return the switches above a host, then its NVLink domain."""
-    path = host.path
+    path = host.switch_path
     return (*((level, *path[level:]) for level in range(len(path))), ("domain", host.nvlink_domain))
 
 

@@ -236,7 +236,7 @@ def _shorten_recompute(layout: dict[str, Any]) -> None:
 
 
 def _report_underived(flags: list[Flag], reading: Reading) -> None:
-    """Report the flags that only other values turn into a field, if these are missing (I04)."""
+    """Report flags that set a field only together with other flags, if those are missing (I04)."""
     experts = reading.spec.get("model", {}).get("experts", {})
     layout = reading.spec.get("layout", {})
     found = {

@@ -85,12 +85,12 @@ def _check_section_types(tree: Mapping[str, Any], file: str) -> None:
     for section, value in tree.items():
         kind, words = wanted[section]
         if not isinstance(value, kind):
-            raise FamilyError(file, section, f"must be {words}")
+            raise FamilyError(file, f"{section} must be {words}")
     for section in _NESTED_FIELDS:
         for field, key in tree.get(section, {}).items():
             wanted_type, words = _OTHER_TYPES.get(field, (str, "be a config key"))
             if not isinstance(key, wanted_type):
-                raise FamilyError(file, f"{section}.{field}", f"must {words}")
+                raise FamilyError(file, f"{section}.{field} must {words}")
 
 
 def _check_section_keys(tree: Mapping[str, Any], file: str) -> None:
@@ -101,13 +101,11 @@ def _check_section_keys(tree: Mapping[str, Any], file: str) -> None:
     extra = "ffn" if "layer_pattern" in tree else "layers"
     _check_needed_keys(file, "keys", keys, (*_NEEDED_FIELDS, extra))
     if "ffn" not in keys and "ffn" not in constants:
-        raise FamilyError(file, "keys.ffn", "is missing")
+        raise FamilyError(file, "keys.ffn is missing")
     for field, names in keys.items():
         listed = names if isinstance(names, list) else [names]
         if not listed or not all(isinstance(name, str) for name in listed):
-            raise FamilyError(
-                file, f"keys.{field}", "must be a config key or a list of config keys"
-            )
+            raise FamilyError(file, f"keys.{field} must be a config key or a list of config keys")
 
 
 def _check_readers(tree: Mapping[str, Any], file: str) -> None:
@@ -137,7 +135,7 @@ def _check_constants(tree: Mapping[str, Any], file: str) -> None:
     for key, branches in tree.get("switches", {}).items():
         name = f"switches.{key}"
         if not isinstance(branches, dict):
-            raise FamilyError(file, name, "must be a mapping")
+            raise FamilyError(file, f"{name} must be a mapping")
         _check_key_names(file, name, branches, ("set", "unset"))
         for branch, fields in branches.items():
             _check_model_fields(file, f"{name}.{branch}", fields)
@@ -150,17 +148,17 @@ def _check_model_fields(file: str, key: str, fields: Any) -> None:
     from parc.compiler.spec.model_spec import ModelSpec
 
     if isinstance(fields, dict) and None in fields.values():
-        raise FamilyError(file, key, "must not be null")
+        raise FamilyError(file, f"{key} must not contain null")
     try:
         # The spec model checks names and values, so that no second list of fields is needed here.
         ModelSpec.model_validate(fields)
     except ValidationError as error:
-        raise FamilyError(file, key, f"is invalid: {error.errors()[0]['msg']}") from error
+        raise FamilyError(file, f"{key} is invalid: {error.errors()[0]['msg']}") from error
 
 
 def _check_key_names(file: str, key: str, mapping: Any, valid: Collection[str]) -> None:
     if not isinstance(mapping, Mapping):
-        raise FamilyError(file, key, "must be a mapping")
+        raise FamilyError(file, f"{key} must be a mapping")
     for name in mapping:
         _check_valid_name(
             file, f"{key}.{name}".lstrip("."), name, valid, known="is not a valid key"
@@ -174,7 +172,7 @@ def _check_valid_name(
         # If no valid name is similar, list all of them.
         near = get_close_matches(str(name)[:80], sorted(valid), n=4, cutoff=0.6) or sorted(valid)
         problem = known or f"is {name!r}"
-        raise FamilyError(file, key, f"{problem}; valid values: {', '.join(near)}")
+        raise FamilyError(file, f"{key} {problem}; valid values: {', '.join(near)}")
 
 
 def _check_needed_keys(
@@ -182,4 +180,4 @@ def _check_needed_keys(
 ) -> None:
     for name in needed:
         if name not in mapping:
-            raise FamilyError(file, f"{key}.{name}".lstrip("."), "is missing")
+            raise FamilyError(file, f"{f'{key}.{name}'.lstrip('.')} is missing")

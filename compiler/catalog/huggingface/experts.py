@@ -128,7 +128,7 @@ def _check_expert_layer_interval(keys: ConfigKeys, key: str, every_key: str, lay
     expected = range(every - 1, layers, every)
     complete = isinstance(listed, list) and len(listed) == len(expected)
     if listed not in (None, []) and not (complete and all(map(eq, listed, expected))):
-        message = f"{key} must list every n-th layer, and n is {every_key} = {every}"
+        message = f"{key} must list every n-th layer, with n = {every_key} = {every}"
         keys.add_note("K02", key, message)
 
 

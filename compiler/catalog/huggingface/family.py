@@ -10,14 +10,12 @@ from typing import Any
 class FamilyError(Exception):
     """Error: a family file is incomplete or invalid."""
 
-    def __init__(self, file: str, key: str, problem: str) -> None:
+    def __init__(self, file: str, problem: str) -> None:
         """Build a message such as ``families/x.yaml: keys.ffn is missing``.
 
-        ``key`` is the dotted key in ``file``; ``problem`` is the end of the sentence: is missing.
+        ``problem`` is the part after the name of the family file.
         """
-        super().__init__(f"{file}: {key} {problem}" if key else f"{file} {problem}")
-        self.file = file
-        self.key = key
+        super().__init__(f"{file}: {problem}")
 
 
 @dataclass(frozen=True, slots=True)

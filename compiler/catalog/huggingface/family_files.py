@@ -102,14 +102,14 @@ class FamilyFiles:
         tree = dict(self._parse_file_once(name))
         bases = [(key, str(tree.pop(key))) for key in ("extends", "form") if key in tree]
         if len(bases) > 1:
-            raise FamilyError(file, "form", "cannot be combined with extends")
+            raise FamilyError(file, "form cannot be combined with extends")
         for key, base in bases:
             target = f"{'families' if key == 'extends' else 'forms'}/{base}"
             if target in path or self._find_file(target) is None:
                 raise FamilyError(
                     file,
-                    key,
-                    f"is {base}, but {target}.yaml does not exist, or refers back to this file",
+                    f"{key} is {base}, but {target}.yaml does not exist, or refers back to this "
+                    "file",
                 )
             below, _ = self._merge_with_base(target, (*path, name, target))
             tree = _merge_sections(below, tree)
@@ -123,9 +123,9 @@ class FamilyFiles:
                 tree = parse_table(path.read_text("utf-8")) if path else {}
             except Exception as error:  # ruamel raises many types
                 reason = str(error).splitlines()[0][:100]
-                raise FamilyError(f"{name}.yaml", "", f"cannot be read: {reason}") from error
+                raise FamilyError(f"{name}.yaml", f"the file cannot be read: {reason}") from error
             if not isinstance(tree, dict):
-                raise FamilyError(f"{name}.yaml", "", "must be a mapping")
+                raise FamilyError(f"{name}.yaml", "the file must be a mapping")
             self._trees[name] = tree
         return self._trees[name]
 

@@ -103,10 +103,10 @@ def mixer_params(model: Model, kind: LayerKind, tp: int = 1) -> int:
 def _linear_attention_params(hidden: int, linear: LinearAttention, tp: int) -> int:
     """Return the number of parameters of one linear-attention mixer on one of ``tp`` ranks.
 
-    They are the projections, the convolution, and one decay and one step size per head, without the
-    norm of the head outputs. In Megatron-Core 0.19 (ssm/gated_delta_net), neither projections nor
-    convolution have a bias.
+    The projections, the convolution, and one decay and one step size per head are counted, but not
+    the norm of the head outputs.
     """
+    # In Megatron-Core 0.19 (ssm/gated_delta_net), projections and convolution have no bias.
     convolution = linear.conv_channels * linear.conv_size
     projections = hidden * (linear.projected + linear.inner)
     return (projections + convolution + 2 * linear.value_heads) // tp
@@ -115,9 +115,8 @@ def _linear_attention_params(hidden: int, linear: LinearAttention, tp: int) -> i
 def _mamba_params(hidden: int, mamba: Mamba, tp: int) -> int:
     """Return the number of parameters of one Mamba mixer on one of ``tp`` ranks.
 
-    They are the projections, the convolution with its bias, one decay, step size and skip weight
-    per head, and the inner norm (Megatron-Core 0.19, ssm/mamba_mixer.py). All of them are split
-    over tp.
+    The projections, the convolution with its bias, the inner norm, and one decay, one step size and
+    one skip weight per head are counted (Megatron-Core 0.19, ssm/mamba_mixer.py).
     """
     convolution = mamba.conv_channels * (mamba.conv_size + 1)
     projections = hidden * (mamba.projected + mamba.inner)
@@ -248,7 +247,7 @@ def mtp_params_on_rank(model: Model, tp: int, etp: int, ep: int) -> tuple[int, i
 
     A multi-token-prediction layer consists of a layer like the last decoder layer, two norms on its
     inputs, a norm on its output, and a projection from 2 x hidden to hidden (DeepSeek-V3,
-    arXiv:2412.19437, section 2.2). Embedding and output projection are those of the model.
+    arXiv:2412.19437, section 2.2).
     """
     dense, expert = layer_params_on_rank(model, model.layers - 1, tp, etp, ep)
     # eh_proj of Megatron-Core is column-parallel (multi_token_prediction.py).

@@ -65,7 +65,7 @@ def collective_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
     """
     if ranks <= 1 or nbytes <= 0.0:
         return 0.0
-    return _fixed_seconds(fit, nbytes, ranks) + _wire_seconds(fit, nbytes, ranks)
+    return _latency_seconds(fit, nbytes, ranks) + _transfer_seconds(fit, nbytes, ranks)
 
 
 def two_level_seconds(
@@ -94,8 +94,8 @@ def two_level_seconds(
     wire = outside / (network.gb_per_s_per_gpu * 1e9)
     fixed = fit.latency_seconds
     if local > 1:
-        wire = max(wire, _wire_seconds(fit, inside, local))
-        fixed = _fixed_seconds(fit, inside, local)
+        wire = max(wire, _transfer_seconds(fit, inside, local))
+        fixed = _latency_seconds(fit, inside, local)
     hops = passes * min(domains - 1.0, 2.0 * log2(domains))
     return fixed + hops * network.hop_seconds + wire
 
@@ -114,7 +114,7 @@ def ring_passes(operation: Operation) -> int:
     return 2 if operation == "all_reduce" else 1
 
 
-def _fixed_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
+def _latency_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
     """Return the latency in seconds of a collective among ``ranks`` ranks.
 
     The latency grows with the message size, because NCCL uses another protocol for large messages.
@@ -127,7 +127,7 @@ def _fixed_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
     return fit.latency_seconds + fit.rank_seconds * steps + ramp
 
 
-def _wire_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
+def _transfer_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
     """Return the time in seconds in which a collective transfers its bytes, without latency."""
     factor = (ring_passes(fit.operation) * (ranks - 1) + fit.copy) / ranks
     # From eight ranks on, the NVLink switch can do the reduction.

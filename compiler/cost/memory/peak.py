@@ -210,7 +210,7 @@ def low_precision_copy_bytes(
     return program.state.cast * max(dense + expert - tables * table, 0.0)
 
 
-def _static_terms(
+def _cached_static_bytes(
     pricing: Pricing, layout: Layout, load: StageContents, program: ProgramMemory
 ) -> StaticBytes:
     """Return the bytes that do not depend on the micro-batch size, ordered as ``StaticBytes``."""
@@ -218,7 +218,7 @@ def _static_terms(
     kept = (layout.zero_stage, layout.offload, layout.zero_plus.hpz)
     shards = (layout.dp_replicate, layout.dp_shard, *kept)
 
-    def compute_static_terms() -> StaticBytes:
+    def compute_static_bytes() -> StaticBytes:
         """Compute the bytes that do not depend on the micro-batch size, for the caller's cache."""
         return (
             *weight_gradient_optimizer_bytes(pricing, layout, load, program),
@@ -227,10 +227,10 @@ def _static_terms(
             placeholder_gradient_bytes(pricing, layout, load, program),
         )
 
-    return pricing.cached(("static", mesh, shards, load, program.name), compute_static_terms)
+    return pricing.cached(("static", mesh, shards, load, program.name), compute_static_bytes)
 
 
-def _dynamic_terms(
+def _activation_and_logits_bytes(
     pricing: Pricing, layout: Layout, load: StageContents, stage: int, program: ProgramMemory
 ) -> tuple[float, float]:
     """Return the bytes of (activations, logits) at the memory peak of the step.
@@ -280,12 +280,12 @@ def stage_memory(
     ``program`` is the memory model of the training program; by default that of the framework.
     """
     program = program or program_memory(pricing, layout.zero_stage)
-    weights, gradients, optimizer, casts, gathered, kept = _static_terms(
+    weights, gradients, optimizer, casts, gathered, kept = _cached_static_bytes(
         pricing, layout, load, program
     )
     workspace = library_workspace_bytes(pricing, program) + stage_buffer_bytes(pricing, layout)
     workspace += kept + load.loss * output_projection_buffer_bytes(pricing, layout, program)
-    activations, logits = _dynamic_terms(pricing, layout, load, stage, program)
+    activations, logits = _activation_and_logits_bytes(pricing, layout, load, stage, program)
     communicators, context = communicator_and_context_bytes(pricing, layout)
     return StageMemory(
         stage=stage,
@@ -320,8 +320,8 @@ def peak_bytes(pricing: Pricing, layout: Layout) -> float:
     program = program_memory(pricing, layout.zero_stage)
     most = 0.0
     for each in pricing.equal_stage_groups(layout.split):
-        dynamic = sum(_dynamic_terms(pricing, layout, each.load, each.first, program))
-        static = sum(_static_terms(pricing, layout, each.load, program))
+        dynamic = sum(_activation_and_logits_bytes(pricing, layout, each.load, each.first, program))
+        static = sum(_cached_static_bytes(pricing, layout, each.load, program))
         static += each.load.loss * output_projection_buffer_bytes(pricing, layout, program)
         most = max(most, static + (1 + program.fragmentation) * dynamic)
     # Terms that are equal on all stages are added after the maximum, once per layout.

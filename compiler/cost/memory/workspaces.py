@@ -19,17 +19,18 @@ def residual_stream_bytes(pricing: Pricing, layout: Layout) -> float:
 
 
 def count_stage_buffers(pp: int, vpp: int) -> int:
-    """Return how many residual streams of one micro-batch stay allocated between pipeline sends.
+    """Return the number of buffers that stay allocated between the sends of a pipeline rank.
 
-    They are the input and the output gradient of each of the ``vpp`` virtual stages. Megatron's
-    functional-test records confirm the count, to the byte for vpp = 3 and 8.
+    They store the input and the output gradient of each of the ``vpp`` virtual stages. Each has the
+    size of the residual stream of one micro-batch.
     """
+    # Megatron's functional-test records confirm the number, to the byte for vpp = 3 and 8.
     # Without pipeline parallelism nothing is sent, so that no buffer stays.
     return 2 * vpp if pp > 1 else 0
 
 
 def stage_buffer_bytes(pricing: Pricing, layout: Layout) -> float:
-    """Return the bytes of the residual streams that stay allocated between pipeline sends."""
+    """Return the bytes of the buffers that stay allocated between the sends of a pipeline rank."""
     return count_stage_buffers(layout.pp, layout.vpp) * residual_stream_bytes(pricing, layout)
 
 

@@ -45,7 +45,7 @@ class MixerElements:
 
 @dataclass(frozen=True, slots=True)
 class LayerCounts:
-    """Numbers of layers by type; means over stages need not be whole."""
+    """Numbers of layers by type; not whole numbers if they are means over stages."""
 
     attention: float
     """Layers that store keys and values of every token."""
@@ -182,7 +182,7 @@ def _shared_expert_elements(model: Model) -> float:
 
 
 def attention_elements(model: Model, tp: int) -> MixerElements:
-    """Return the number of attention elements of one layer on one of ``tp`` ranks."""
+    """Return the number of attention weights of one layer on one of ``tp`` ranks."""
     attention, hidden = model.attention, model.hidden
     latent = attention.latent
     if latent is None:
@@ -203,13 +203,13 @@ def attention_elements(model: Model, tp: int) -> MixerElements:
 
 
 def recurrent_elements(model: Model, tp: int) -> MixerElements:
-    """Return the number of elements of one layer's recurrent mixer on one of ``tp`` ranks.
+    """Return the number of weights of one layer's recurrent mixer on one of ``tp`` ranks.
 
-    The recurrent mixer is linear attention or Mamba; the result is zero without one. Decay and step
-    size of linear attention stay in 16 bit because their projection is too narrow for blocks of
-    scales (vLLM 0.33, layers/mamba/gdn). Vectors with one fp32 number per head count as two 16-bit
-    elements per number.
+    The recurrent mixer is linear attention or Mamba; the result is zero without one.
     """
+    # Decay and step size of linear attention stay in 16 bit because their projection is too narrow
+    # for blocks of scales (vLLM 0.33, layers/mamba/gdn). Vectors with one fp32 number per head
+    # count as two 16-bit elements per number.
     hidden, linear, mamba = model.hidden, model.linear, model.mamba
     if linear is not None:
         narrow = 2 * linear.value_heads

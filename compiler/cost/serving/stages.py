@@ -106,9 +106,9 @@ def stage_caches(
 
 
 def _tokens_outside_window(problem: ServingProblem, layout: ServingLayout, longest: int) -> int:
-    """Return how many tokens of a request fewer a rank stores in a layer with a sliding window.
+    """Return the number of tokens of a request that a layer with a sliding window does not store.
 
-    The request has ``longest`` tokens; the comparison is with a layer without a window.
+    The number is per rank, for a request of ``longest`` tokens.
     """
     # In a layer without a window, each decode context-parallel (dcp) rank stores every dcp-th
     # token; in a layer with a window, each of them stores all tokens of the window.

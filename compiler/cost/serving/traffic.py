@@ -169,25 +169,26 @@ def _open_arrival_state(
     follows from Little's law and is at most ``slots``.
     """
 
-    def state(running: float) -> SteadyState:
+    def state_with(running: float) -> SteadyState:
         return _steady_state(deployment, traffic, running, partial(poisson_queue, rate))
 
-    def missing(running: float) -> float:
-        """Return by how much Little's law exceeds ``running`` decoding requests."""
-        found = state(running)
+    def missing_requests(running: float) -> float:
+        """Return the decoding requests that Little's law gives, minus ``running``."""
+        found = state_with(running)
         return min(rate * (found.request_seconds - found.first_seconds), slots) - running
 
-    steady = state(_smallest_root(missing, LEAST_RUNNING, slots))
+    steady = state_with(_smallest_root(missing_requests, LEAST_RUNNING, slots))
     return steady, min(rate * steady.request_seconds, OVERLOAD * slots)
 
 
 def _smallest_root(function: Callable[[float], float], low: float, high: float) -> float:
-    """Return the smallest root of ``function`` from ``low`` to ``high``, or the nearest end.
+    """Return the smallest root of ``function`` between ``low`` and ``high``.
 
-    The secant through two points left of the smallest root of a convex function never passes that
-    root. Steps grow longer with more requests, and the longer of two terms counts, so Little's law
-    is nearly convex; if the secant passes the root nevertheless, the interval is narrowed.
+    Without a root, the result is ``low`` if the function is negative there, else ``high``.
     """
+    # The secant through two points left of the smallest root of a convex function never passes that
+    # root. Little's law is nearly convex, because steps grow longer with more requests and the
+    # longer of two terms counts. If the secant passes the root, the interval is narrowed.
     before = function(low)
     if before <= 0:
         return low
@@ -201,7 +202,7 @@ def _smallest_root(function: Callable[[float], float], low: float, high: float) 
             left, before = point, value
         else:
             high = point
-        # Without a fall there is no root ahead but the upper end.
+        # If the function does not fall, the next candidate is the upper end.
         ahead = point - value / slope if slope < 0 else high
         point = ahead if left < ahead < high or value > 0 else (left + high) / 2
         point = min(point, high)

@@ -17,7 +17,7 @@ from parc.compiler.ir import Axis, Cluster, Efficiency
 
 @dataclass(frozen=True, slots=True)
 class GroupSpan:
-    """Distribution of a group's ``size`` members: ``local`` of them share each NVLink domain."""
+    """Distribution of the ``size`` ranks of a process group: ``local`` ranks per NVLink domain."""
 
     size: int
     local: int

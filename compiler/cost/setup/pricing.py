@@ -93,16 +93,16 @@ class Pricing:
             return value
 
     def group_spans(self, layout: Layout) -> GroupSpans:
-        """Return how the communication groups of ``layout`` are distributed over NVLink domains."""
+        """Return the distribution of all process groups of ``layout`` over NVLink domains."""
         degrees = (layout.tp, layout.cp, layout.dp, layout.pp, layout.ep, layout.etp, layout.order)
         # Without ZeRO the mesh of some frameworks has an axis of replicas in place of shards.
         key = (*degrees, layout.cp_a2a, layout.dp_replicate, layout.zero_stage == 0)
         return self.cached(("groups", key), lambda: self._compute_group_spans(layout))
 
     def _compute_group_spans(self, layout: Layout) -> GroupSpans:
-        """Compute how all communication groups of ``layout`` are spread over NVLink domains.
+        """Compute the distribution of all process groups of ``layout`` over NVLink domains.
 
-        The method ``groups`` caches the result.
+        The method ``group_spans`` caches the result.
         """
         dense, expert = self.framework.device_meshes(layout)
         copies = layout.dp_replicate
@@ -179,10 +179,11 @@ class Pricing:
     def _count_stage_parameters(self, layout: Layout, load: StageContents) -> tuple[float, float]:
         """Compute the numbers of (dense, routed-expert) parameters of a stage on one rank.
 
-        The first stage adds the embedding, the last one the final norm and the output projection (a
-        copy of the embedding if they are tied and pp > 1). Any other stage with
-        multi-token-prediction layers keeps a copy of the embedding, as in Megatron-Core.
+        The first stage includes the embedding; the last stage includes the final norm and the
+        output projection.
         """
+        # With tied embeddings and pp > 1, the last stage stores a copy of the embedding. Any other
+        # stage with multi-token-prediction layers also stores a copy, as in Megatron-Core.
         model = self.problem.model
         dense = expert = 0.0
         for kind, count in zip(model.kinds, load.counts, strict=True):

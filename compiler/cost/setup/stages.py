@@ -45,8 +45,7 @@ class StageContents:
 class EqualStageGroup:
     """Group of ``count`` pipeline ranks with equal contents; ``first`` is the earliest of them.
 
-    The earliest of equal ranks has the most micro-batches in flight, so that it has the memory
-    peak.
+    The earliest rank has the memory peak, because it has the most micro-batches in flight.
     """
 
     load: StageContents

@@ -83,7 +83,7 @@ def collective_forward_backward_seconds(
 
 
 def sent_bytes(exchanges: tuple[LayerCollective, ...], ranks: int) -> float:
-    """Return the bytes that one of ``ranks`` ranks sends for these collectives, as rings.
+    """Return the bytes that one of ``ranks`` ranks sends if each collective runs as a ring.
 
     The bytes of the forward and of the backward pass are added.
     """

@@ -90,12 +90,12 @@ def read_launchers(words: list[Word], launch: int, reading: Reading) -> None:
 
 
 def _is_container_flag(flag: Flag) -> bool:
-    """Return True for a flag of pyxis, which may stand in an array of arguments for srun."""
+    """Return True for a flag of pyxis, which an array of arguments for srun can contain."""
     return flag.name.startswith("--container-")
 
 
 def report_unread_flags(words: list[Word], reading: Reading) -> None:
-    """Report each flag that no reader accounted for, except flags of reported commands."""
+    """Report each flag that was not read, except flags in commands that are reported as a whole."""
     for statement in statements(words):
         first = statement[0]
         if (first.span.line, first.span.column) in reading.accounted or first.text.endswith("$"):

@@ -178,8 +178,8 @@ def is_own_script(text: str) -> bool:
 def carried_commands(words: list[Word], text: str) -> list[SetupLine]:
     """Return the commands of a script that become ``launch.setup``.
 
-    With a container there are none: such a script prepares the host, and ``launch.setup`` runs in
-    the container.
+    If the job runs in a container, the result is empty: the commands of the script prepare the
+    host, but ``launch.setup`` runs in the container.
     """
     if _CONTAINER.search(text):
         return []
@@ -191,7 +191,7 @@ def carried_commands(words: list[Word], text: str) -> list[SetupLine]:
 def other_commands(text: str, name: str, run: Collection[str] = ()) -> list[tuple[int, str]]:
     """Return (line, command) of every command that PARC's launch scripts do not run.
 
-    ``run`` are the entries of ``launch.setup`` that they do run.
+    ``run`` contains the entries of ``launch.setup``, which PARC's launch scripts do run.
     """
     if is_own_script(text) or _CONFIG.match(text):
         return []
@@ -244,7 +244,7 @@ def _is_quiet(first: str, line: str) -> bool:
 
 
 def _writes_file(first: str, line: str) -> bool:
-    """Return True if a command that only prints writes a file, such as a config."""
+    """Return True if a command such as ``echo`` prints to a file, or if ``sed`` changes one."""
     return first in _PRINTING and (_REDIRECTION.search(line) is not None or "sed -i" in line)
 
 
@@ -295,9 +295,9 @@ def launch_command(text: str, name: str) -> tuple[str, int]:
 
 
 def report_rest(words: list[Word], reading: Reading, known: bool = True) -> None:
-    """Report each flag of a script that no reader accounted for, and settings of some runs only.
+    """Report each flag of a script that was not read, and settings that apply only to some runs.
 
-    ``known`` is False if no backend recognizes the launch; its program is reported then.
+    ``known`` is False if no backend recognizes the launch; in that case its program is reported.
     """
     if is_own_script(reading.text):
         return
@@ -316,7 +316,7 @@ def report_rest(words: list[Word], reading: Reading, known: bool = True) -> None
 
 
 def _report_other_values(words: list[Word], reading: Reading) -> None:
-    """Report the values of variables that the script sets again, such as one per model size."""
+    """Report variables that the script sets to several values, such as one per model size."""
     values: dict[str, list[tuple[str, Word]]] = {}
     for word in words:
         for name, value in assignments([word]):
@@ -334,7 +334,7 @@ def _report_other_values(words: list[Word], reading: Reading) -> None:
 
 
 def _note_conditional_flags(words: list[Word], reading: Reading) -> None:
-    """Note the flags inside branches, which the fragment contains for every run."""
+    """Add a note on flags inside branches, because the fragment contains them for every run."""
     inside = branch_lines(reading.text)
     args = set(reading.spec.get("launch", {}).get("args", ()))
     set_at = {(span.line, span.column) for span in reading.spans.values()}
@@ -356,7 +356,7 @@ def _starts_ranks(word: Word) -> bool:
 
 
 def _is_launcher(word: Word) -> bool:
-    """Return True for a launcher of all ranks."""
+    """Return True if ``word`` names a program that starts all ranks."""
     return word.text.rpartition("/")[2] in _launchers()
 
 

@@ -109,7 +109,7 @@ def _carried_text(
 ) -> str | None:
     """Return the entry of ``launch.setup`` for the command that starts with ``first``.
 
-    None if the command depends on another one, or on values that are unknown.
+    The result is None if the command depends on another command, or on unknown values.
     """
     command, before, after = source_text(text, first)
     start = text.split("\n")[first.span.line - 1][first.span.column - 1 :]

@@ -177,7 +177,11 @@ class _WordScanner:
 
 
 def _assigned_name(before: str, value: str) -> str:
-    """Return ``Word.variable`` of the words in ``value``, a quoted text after ``before``."""
+    """Return the variable to which the quoted text ``value`` is assigned; empty if there is none.
+
+    ``before`` is the text before the quotes. A ``+`` follows the name if ``value`` contains the
+    variable, so that the text is appended to it.
+    """
     match = _ASSIGNMENT.fullmatch(before)
     if match is None:
         return ""
@@ -285,10 +289,10 @@ def branch_lines(text: str) -> frozenset[int]:
 
 
 def source_text(text: str, word: Word) -> tuple[str, str, str]:
-    """Return the command that starts with ``word`` as the script ``text`` has it.
+    """Return (command that starts with ``word``, separator before it, separator after it).
 
-    The second and third item are the separators before and after it on its lines, such as ``&&``;
-    empty at the start and at the end of a line.
+    The command is a part of the script ``text``. A separator, such as ``&&``, is empty at the start
+    or the end of a line.
     """
     lines = text.split("\n")
     start = sum(len(line) + 1 for line in lines[: word.span.line - 1]) + word.span.column - 1

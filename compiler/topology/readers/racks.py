@@ -66,8 +66,8 @@ def _merge_host(known: LocatedHost, host: LocatedHost, sink: Sink) -> LocatedHos
     if len(paths) > 1 or len(domains) > 1:
         finding = Finding(
             f"two files have different switches or domains for host {host.name}",
-            label=f"here below {location_text(host)}",
-            causes=(Cause("", f"here below {location_text(known)}", known.span),),
+            label=f"listed below {location_text(host)}",
+            causes=(Cause("", f"listed below {location_text(known)}", known.span),),
         )
         sink.report("I03", finding, span=host.span)
     return LocatedHost(

@@ -121,8 +121,8 @@ class Reading:
             return
         finding = Finding(
             f"host {host.name} is listed below two different switches or NVLink domains",
-            label=f"here below {location_text(host)}",
-            causes=(Cause("", f"here below {location_text(known)}", known.span),),
+            label=f"listed below {location_text(host)}",
+            causes=(Cause("", f"listed below {location_text(known)}", known.span),),
         )
         self.report_error("I03", finding, host.span)
 
