@@ -148,7 +148,7 @@ def _node_ranks_per_engine(plan: Mapping[str, Any]) -> list[list[Any]]:
     """Return the node rank of every rank, as one list per engine.
 
     Raises:
-        Malformed: the plan contains anything else.
+        Malformed: the plan does not contain such lists.
     """
     engines = plan.get("engines")
     if not isinstance(engines, list) or not all(isinstance(one, list) for one in engines):
