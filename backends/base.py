@@ -1,8 +1,8 @@
 """Protocols that backends implement.
 
-A backend emits the files of one target. A framework is a backend whose rank order and rules bind
-the layout of training jobs; an engine is the counterpart for serving jobs. The protocols of both
-combine smaller protocols, so that each can be read, implemented and tested separately.
+A backend emits the files of one target. A framework is a backend whose rank order and rules
+determine the layout of training jobs; an engine is the counterpart for serving jobs. The protocols
+of both combine smaller protocols, so that each can be read, implemented and tested separately.
 ``backends/plugins.py`` checks that a plugin has all members.
 """
 
@@ -82,7 +82,7 @@ class Backend(Protocol):
         """Report the parts of ``plan`` that the target cannot express or would ignore."""
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
-        """Return the files of the target without writing them; paths include its folder."""
+        """Return the files of the target without writing them; their paths include its folder."""
 
 
 class LayoutRules(Protocol):
@@ -92,21 +92,21 @@ class LayoutRules(Protocol):
     """Supported strategies: name in ``backends/shared/strategies`` -> the setting in words or
     flags. PARC rejects layouts that use any other strategy (E08)."""
 
-    def variants(self, problem: Problem) -> tuple[LayoutVariant, ...]:
-        """Return the settings other than parallel sizes that the search tries, simplest first.
+    def layout_variants(self, problem: Problem) -> tuple[LayoutVariant, ...]:
+        """Return the values of all layout fields except parallel sizes that the search tries.
 
-        There is at least one variant. Settings that the spec fixes are the same in all of them. The
-        search combines every variant with every choice of parallel sizes.
+        The simplest variant is first, and there is at least one. Values that the spec fixes are the
+        same in all variants. The search combines every variant with every choice of parallel sizes.
         """
 
-    def recomputes(self, problem: Problem) -> tuple[Recompute, ...]:
-        """Return the levels of activation recomputation for the search, from none to full."""
+    def recompute_settings(self, problem: Problem) -> tuple[Recompute, ...]:
+        """Return the activation recomputation settings that the search tries, from none to full."""
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
         """Return the rules that every layout of ``problem`` must satisfy."""
 
-    def splits(self, problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
-        """Return the decoder layers of every model chunk, or None if no valid split exists.
+    def find_split(self, problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
+        """Return the split of the decoder layers into model chunks; None if no split is valid.
 
         There are ``pp`` pipeline stages, each with ``vpp`` chunks. If the spec sets the layers of a
         stage, the split contains them.
@@ -115,26 +115,27 @@ class LayoutRules(Protocol):
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
         """Return (diagnostic code, spec path, finding) that explain why the layers cannot be split.
 
-        Called only if ``splits`` returns None for ``pp`` stages of ``vpp`` chunks.
+        PARC calls this method only if ``find_split`` returns None for ``pp`` stages of ``vpp``
+        chunks.
         """
 
 
 class ProcessGroups(Protocol):
     """Rank orders and process groups of a framework."""
 
-    def orders(self, problem: Problem) -> tuple[str, ...]:
-        """Return the rank orders that the framework supports, its default first.
+    def rank_orders(self, problem: Problem) -> tuple[str, ...]:
+        """Return the rank orders that the framework supports; the default order is first.
 
         An order lists the axes from the fastest-varying to the slowest, such as ``tp-cp-ep-dp-pp``.
         """
 
-    def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
-        """Return the dense and the expert mesh from which the framework builds its groups."""
+    def device_meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
+        """Return (dense mesh, expert mesh), from which the framework builds its process groups."""
 
-    def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
+    def group_families(self, layout: Layout) -> tuple[GroupFamily, ...]:
         """Return the families of process groups that the framework creates.
 
-        A family contains the groups along the same axes. Families that are columns of the rank map
+        A family contains all groups along the same axes. Families that are columns of the rank map
         come first, in the order of the columns.
         """
 
@@ -149,7 +150,7 @@ class Launch(Protocol):
         """Return (name, value) of every environment variable that the ranks need."""
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
-        """Return the command that starts the program with the files that ``emit`` returns."""
+        """Return the command that starts the program; it reads the files that ``emit`` returns."""
 
 
 class CostTraits(Protocol):
@@ -165,11 +166,11 @@ class CostTraits(Protocol):
         """Return the memory model of the program that trains the model of ``problem``."""
 
     def padded_vocab(self, problem: Problem, tp: int) -> int:
-        """Return the rows of the embedding after the framework has padded the vocabulary."""
+        """Return the number of embedding rows after the framework has padded the vocabulary."""
 
 
 class Framework(Backend, LayoutRules, ProcessGroups, Launch, CostTraits, Protocol):
-    """A backend whose rank order and rules bind the layout of training jobs."""
+    """A backend whose rank order and rules determine the layout of training jobs."""
 
     default_version: str
     """Version that is used if the spec sets none: the newest released one."""
@@ -187,7 +188,7 @@ class ServingBackend(Protocol):
         """Report the parts of ``plan`` that the target cannot express or would ignore."""
 
     def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
-        """Return the files of the target without writing them; paths include its folder."""
+        """Return the files of the target without writing them; their paths include its folder."""
 
 
 class ServingRules(Protocol):
@@ -199,10 +200,10 @@ class ServingRules(Protocol):
     def rules(self, problem: ServingProblem) -> tuple[ServingRule, ...]:
         """Return the rules that every layout of ``problem`` must satisfy."""
 
-    def expert_degrees(self, layout: ServingLayout) -> tuple[int, ...]:
+    def expert_parallel_sizes(self, layout: ServingLayout) -> tuple[int, ...]:
         """Return the valid expert parallel sizes, given the other parallel sizes in ``layout``."""
 
-    def cache_degrees(self, model: Model, layout: ServingLayout) -> tuple[int, ...]:
+    def decode_context_sizes(self, model: Model, layout: ServingLayout) -> tuple[int, ...]:
         """Return the valid decode context parallel sizes, given the other sizes in ``layout``."""
 
 
@@ -220,18 +221,17 @@ class EngineTraits(Protocol):
         ``backends/engine_constants.py``.
 
         Raises:
-            UndeclaredConstantsError: the table of constants is incomplete, which PARC reports as
-                V32.
+            UndeclaredConstantsError: the table of constants is incomplete (reported as V32).
         """
 
     def default_batch(self, gpu: Gpu) -> tuple[int, int]:
-        """Return the engine's defaults: (concurrent requests, tokens per step) on ``gpu``."""
+        """Return the engine's default limits on ``gpu``: (concurrent requests, tokens per step)."""
 
     def context_tokens(self, model: Model) -> int:
         """Return the context length, in tokens, that the engine reads from the model's config."""
 
     def check_formats(self, service: Service, gpu: Gpu, sink: Sink) -> None:
-        """Report number formats that the engine does not support; runs before the search."""
+        """Report number formats that the engine does not support; called before the search."""
 
 
 class ServingGroups(Protocol):
@@ -244,15 +244,17 @@ class ServingGroups(Protocol):
         those of size 1. PARC reports any other mesh as V33.
         """
 
-    def families(self, problem: ServingProblem, layout: ServingLayout) -> tuple[GroupFamily, ...]:
-        """Return the families of process groups, with columns of the rank map first."""
+    def group_families(
+        self, problem: ServingProblem, layout: ServingLayout
+    ) -> tuple[GroupFamily, ...]:
+        """Return the families of process groups; those with a column in the rank map come first."""
 
 
 class ServingLaunch(Protocol):
     """Script, environment and commands with which the processes of an engine start."""
 
     ray_entry: RayEntry | None
-    """Way to run the engine under Ray; None if it cannot be pinned to hosts there."""
+    """Way to run the engine under Ray; None if Ray cannot start each rank on its planned host."""
     host_script: str
     """Emitted script that launchers run on each host. They set ``NODE_RANK``, and ``PARC_HOSTS``
     if only they have the host names: by node rank, separated by spaces."""
@@ -260,7 +262,7 @@ class ServingLaunch(Protocol):
     """Path of the API server that answers with status 200 once the engine serves: ``/health``."""
 
     def command(self, plan: ServingPlan, executor: str) -> tuple[str, ...]:
-        """Return the words of the command that starts one engine over its hosts.
+        """Return the words of the command that starts one engine on all hosts of the engine.
 
         ``executor`` is the engine's name for the mechanism that starts its workers, such as ``mp``
         or ``ray``.
@@ -271,7 +273,7 @@ class ServingLaunch(Protocol):
 
 
 class Engine(ServingBackend, EngineTraits, ServingRules, ServingGroups, ServingLaunch, Protocol):
-    """A serving backend whose rank order and rules bind the layout of serving jobs."""
+    """A serving backend whose rank order and rules determine the layout of serving jobs."""
 
     default_version: str
     """Version that is used if the spec sets none: the newest released one."""

@@ -12,17 +12,17 @@ JobKind = Literal["train", "serve"]
 
 
 @dataclass(frozen=True, slots=True)
-class Front:
-    """A backend that starts the program of a framework which another backend provides.
+class WrappedFramework:
+    """A framework whose program another backend, the wrapper, can start.
 
-    The other framework still binds the layout and emits its own files; the front only starts its
-    program.
+    The wrapper declares it. The framework still determines the layout and emits its own files. For
+    example, Accelerate wraps DeepSpeed.
     """
 
     framework: str
-    """Name of the framework that the front starts."""
+    """Name of the wrapped framework."""
     backend: str
-    """Module with ``BACKEND``: the ``Framework``, limited to what the front supports."""
+    """Module with ``BACKEND``: the ``Framework``, limited to what the wrapper supports."""
     verifier: str = ""
     """Module with ``VERIFIER``, which replaces the framework's own if both emit files."""
 
@@ -49,7 +49,7 @@ class Declaration:
     serving: str = ""
     """Module with ``BACKEND``, a ``ServingBackend`` or ``Engine``; empty: no serving jobs."""
     binds_layout: bool = False
-    """True for a framework or an engine: its rank order and rules bind the layout."""
+    """True for a framework or an engine: its rank order and rules determine the layout."""
     default_for: tuple[JobKind, ...] = ()
     """Jobs for which it is emitted if the spec has no ``emit``; only built-in backends have any,
     because installing a package must not change the output of existing specs."""
@@ -64,8 +64,8 @@ class Declaration:
     whether the framework's checkpoints load into another layout; empty: unknown."""
     launchers: tuple[str, ...] = ()
     """Programs and modules that start all processes of a host, which a launch script may name."""
-    fronts: tuple[Front, ...] = ()
-    """Other backends' frameworks that this one can start."""
+    wrapped_frameworks: tuple[WrappedFramework, ...] = ()
+    """Frameworks of other backends whose programs this backend can start."""
     launch_fields: tuple[str, ...] = LAUNCH
     """Fields below ``launch`` of the spec that reach its files; a section stands for all of its
     fields. If a spec sets a field that no target uses, PARC warns (E13)."""

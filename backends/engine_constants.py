@@ -1,4 +1,4 @@
-"""Read the table of constants that a serving engine declares, usually ``constants.yaml``."""
+"""Reader of the table of constants that a serving engine declares, usually ``constants.yaml``."""
 
 from __future__ import annotations
 
@@ -33,15 +33,13 @@ def load_engine_constants(engine: str, package: str) -> EngineConstants:
 
 
 def build_engine_constants(engine: str, tree: Mapping[str, Any], file: str) -> EngineConstants:
-    """Convert ``tree``, the parsed table of constants, to the constants of ``engine``.
-
-    Error messages name ``file``.
+    """Return the constants of ``engine``, converted from ``tree``, the parsed file ``file``.
 
     Raises:
         UndeclaredConstantsError: ``tree`` lacks a key, or has a value of the wrong type.
     """
     named = {"name": engine, **tree}
-    missing = list(_missing_keys(EngineConstants, named))
+    missing = list(_missing_constants(EngineConstants, named))
     if missing:
         raise UndeclaredConstantsError(f"{file} lacks {', '.join(missing)}")
     try:
@@ -51,10 +49,10 @@ def build_engine_constants(engine: str, tree: Mapping[str, Any], file: str) -> E
     return found
 
 
-def _missing_keys(kind: type, tree: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """Yield the dotted path of every field of the dataclass ``kind`` that ``tree`` lacks.
+def _missing_constants(kind: type, tree: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """Yield the dotted path of every field of the dataclass ``kind`` that is not in ``tree``.
 
-    Nested dataclasses are searched too; ``path`` is the prefix of the keys found in them.
+    Nested dataclasses are searched too; ``path`` is the prefix of their fields.
     """
     hints = get_type_hints(kind)
     for field in fields(kind):
@@ -66,4 +64,4 @@ def _missing_keys(kind: type, tree: Mapping[str, Any], path: str = "") -> Iterat
         if field.name not in tree:
             yield name
         elif isinstance(nested, type) and isinstance(value, Mapping):
-            yield from _missing_keys(nested, value, f"{name}.")
+            yield from _missing_constants(nested, value, f"{name}.")

@@ -42,7 +42,7 @@ class PluginProblem:
     fix: str
 
     def finding(self) -> Finding:
-        """Return the finding that reports this problem as X23."""
+        """Return the finding X23 with this problem."""
         return Finding(
             f"the backend plugin {self.name!a:.70} cannot be used: {self.message}",
             label="an installed plugin with a defect",
@@ -57,9 +57,9 @@ def plugin_names() -> tuple[str, ...]:
 
 @cache
 def load_plugin(name: str) -> Declaration | PluginProblem | None:
-    """Load the plugin ``name`` and return its checked declaration, or the problem with it.
+    """Load the plugin ``name``; return its declaration, or the problem if it cannot be used.
 
-    Returns None if no installed package registers that name.
+    Return None if no installed package registers that name.
     """
     found = entry_points().get(name, ())
     if not found:
@@ -70,7 +70,7 @@ def load_plugin(name: str) -> Declaration | PluginProblem | None:
         both = " and ".join(map(_distribution_name, found))
         return PluginProblem(name, f"{both} register this name", "uninstall one of them")
     try:
-        message = _find_defect(name, declared := found[0].load())
+        message = _find_plugin_defect(name, declared := found[0].load())
     except Exception as error:  # the plugin's code may raise anything
         message = f"{type(error).__name__}: {error}"
     if message:
@@ -112,12 +112,12 @@ def entry_points() -> dict[str, tuple[EntryPoint, ...]]:
 
 
 def _distribution_name(one: EntryPoint) -> str:
-    """Return the name and version of the package that registers the entry point."""
+    """Return the name and version of the package that registers the entry point ``one``."""
     return f"{one.dist.name} {one.dist.version}" if one.dist else one.value
 
 
-def _find_defect(name: str, declared: object) -> str:
-    """Return the first defect of a loaded entry point, or an empty text if it is usable."""
+def _find_plugin_defect(name: str, declared: object) -> str:
+    """Return the first defect of a loaded entry point; empty if the plugin is usable."""
     if not isinstance(declared, Declaration):
         return f"it is a {type(declared).__name__}, must be a parc.backends.declaration.Declaration"
     if declared.name != name:
@@ -133,8 +133,8 @@ def _find_defect(name: str, declared: object) -> str:
 
 
 def _missing_members(declared: Declaration) -> Iterator[str]:
-    """Yield one text for each declared module without its object, or whose object lacks members."""
-    for module, attribute, protocol in _declared_objects(declared):
+    """Yield one text per declared module that has no required object or an incomplete one."""
+    for module, attribute, protocol in _declared_backends_and_verifiers(declared):
         target = getattr(declared.module(module), attribute, None)
         lacking = [one for one in protocol_members(protocol) if not hasattr(target, one)]
         if target is None:
@@ -143,15 +143,17 @@ def _missing_members(declared: Declaration) -> Iterator[str]:
             yield f"{attribute} of {module} lacks {', '.join(lacking)} of {protocol.__name__}"
         elif attribute == BACKEND and (target.name != declared.name or not target.versions):
             yield f"BACKEND of {module} needs the name {declared.name!r} and at least one version"
-    for module, name, needed in _declared_readers(declared):
+    for module, name, needed in _declared_linter_and_importers(declared):
         reader = getattr(declared.module(module), name, None)
         lacking = [one for one in needed if not hasattr(reader, one)]
         if lacking:
             yield f"{name} of {module} lacks {', '.join(lacking)}"
 
 
-def _declared_readers(declared: Declaration) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Yield (module, object, required members) of the declared linter and importers."""
+def _declared_linter_and_importers(
+    declared: Declaration,
+) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Yield (module, object name, required members) of the declared linter and importers."""
     if declared.linter:
         yield declared.linter, "LINTER", ("recognizes", "lint")
     for module in declared.importers:
@@ -160,8 +162,8 @@ def _declared_readers(declared: Declaration) -> Iterator[tuple[str, str, tuple[s
         yield declared.checkpoints, "compare_checkpoints", ("__call__",)
 
 
-def _declared_objects(declared: Declaration) -> Iterator[tuple[str, str, type[Any]]]:
-    """Yield (module, object, protocol) of the declared backends and verifiers."""
+def _declared_backends_and_verifiers(declared: Declaration) -> Iterator[tuple[str, str, type[Any]]]:
+    """Yield (module, object name, protocol) of the declared backends and verifiers."""
     binds = declared.binds_layout
     if declared.training:
         yield declared.training, BACKEND, Framework if binds else Backend

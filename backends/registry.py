@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Literal, cast
 
 from parc.backends.base import Backend, Engine, Framework, ServingBackend
-from parc.backends.declaration import LAUNCH, Declaration, Front, JobKind
+from parc.backends.declaration import LAUNCH, Declaration, JobKind, WrappedFramework
 from parc.backends.plugins import PluginProblem, load_plugin, plugin_names
 from parc.backends.verifier import Verifier
 from parc.compiler.diagnostics.table_yaml import parse_table
@@ -66,7 +66,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         launchers=("accelerate",),
         binds_layout=True,
         verifier=".verify",
-        fronts=(Front("deepspeed", ".plugin", ".verify_plugin"),),
+        wrapped_frameworks=(WrappedFramework("deepspeed", ".plugin", ".verify_plugin"),),
         launch_fields=(),
     ),
     Declaration(
@@ -134,7 +134,7 @@ BUILT_IN: tuple[Declaration, ...] = (
     ),
 )
 """Frameworks and engines first, in the order of the README's matrix. If a spec emits no framework,
-the first one binds the layout of its kind of job."""
+the first one determines the layout of its kind of job."""
 
 _BY_NAME = {one.name: one for one in BUILT_IN}
 
@@ -142,7 +142,7 @@ _BY_NAME = {one.name: one for one in BUILT_IN}
 def find_declaration(name: str) -> Declaration | PluginProblem | None:
     """Return the declaration of the backend ``name``; None if the name is unknown.
 
-    If the name is that of a plugin that cannot be used, return the problem with the plugin.
+    For a plugin that cannot be used, return the problem with the plugin.
     """
     # Built-in names win, so that no plugin can replace a built-in backend.
     return _BY_NAME.get(name) or load_plugin(name)
@@ -160,8 +160,8 @@ def declaration(name: str) -> Declaration:
     return found
 
 
-def all_names() -> tuple[str, ...]:
-    """Return the names of all built-in and installed backends, sorted, even if unusable."""
+def all_backend_names() -> tuple[str, ...]:
+    """Return the sorted names of all built-in backends and plugins, usable or not."""
     return tuple(sorted({*_BY_NAME, *plugin_names()}))
 
 
@@ -172,10 +172,10 @@ def built_in_backends(role: Role) -> tuple[Declaration, ...]:
 
 def installed_backends(role: Role) -> tuple[Declaration, ...]:
     """Return the declarations of all usable backends with ``role``: built-in ones, then plugins."""
-    return tuple(one for one in all_declared() if has_role(one, role))
+    return tuple(one for one in all_declarations() if has_role(one, role))
 
 
-def all_declared() -> tuple[Declaration, ...]:
+def all_declarations() -> tuple[Declaration, ...]:
     """Return the declarations of all usable backends: built-in ones, then plugins by name."""
     found = [load_plugin(name) for name in plugin_names() if name not in _BY_NAME]
     return (*BUILT_IN, *(one for one in found if isinstance(one, Declaration)))
@@ -184,8 +184,8 @@ def all_declared() -> tuple[Declaration, ...]:
 def has_role(one: Declaration, role: Role) -> bool:
     """Return True if the backend ``one`` has ``role``.
 
-    The roles "train" and "serve" mean that the backend emits files for such jobs; "framework" and
-    "engine" mean that it also determines their layout.
+    The roles "train" and "serve" mean that the backend emits files for training or serving jobs;
+    "framework" and "engine" mean that it also determines the layout of these jobs.
     """
     roles = {
         "train": bool(one.training),
@@ -243,9 +243,10 @@ def engine(name: str) -> Engine:
 
 
 def fields_without_effect(name: str) -> dict[str, str]:
-    """Return spec field -> reason of the fields that the backend ``name`` cannot use.
+    """Return spec field -> reason why the backend ``name`` cannot use the field.
 
-    They are the rows of ``without_effect.yaml`` in its package, if it has that file.
+    The file ``without_effect.yaml`` in the backend's package contains these rows; the result is
+    empty if there is no such file.
 
     Raises:
         KeyError: no usable backend has that name.
@@ -258,7 +259,7 @@ def fields_without_effect(name: str) -> dict[str, str]:
 
 
 def versions_of(name: str) -> tuple[tuple[str, ...], str]:
-    """Return (supported versions, default version) of the target ``name``, oldest version first.
+    """Return (supported versions, default version) of the target ``name``; the oldest is first.
 
     Raises:
         KeyError: no backend has that name.
@@ -271,7 +272,7 @@ def versions_of(name: str) -> tuple[tuple[str, ...], str]:
 
 
 def verifier(name: str) -> Verifier | None:
-    """Return the verifier of the backend ``name``, or None if it declares none.
+    """Return the verifier of the backend ``name``; None if the backend declares none.
 
     Raises:
         KeyError: no backend has that name.
@@ -280,62 +281,63 @@ def verifier(name: str) -> Verifier | None:
     return cast(Verifier, found.module(found.verifier).VERIFIER) if found.verifier else None
 
 
-def front_verifiers(name: str) -> dict[str, Verifier]:
-    """Return framework -> verifier of the files that ``name`` emits together with that framework.
+def wrapped_framework_verifiers(name: str) -> dict[str, Verifier]:
+    """Return framework -> verifier, for the frameworks that the backend ``name`` wraps.
 
-    ``name`` is a backend that can start the program of other frameworks, as Accelerate starts
-    DeepSpeed's.
+    The verifier checks the files that both backends emit together, such as those of Accelerate and
+    DeepSpeed.
     """
     found = declaration(name)
-    verified = ((one.framework, one.verifier) for one in found.fronts if one.verifier)
+    verified = ((one.framework, one.verifier) for one in found.wrapped_frameworks if one.verifier)
     return {one: cast(Verifier, found.module(module).VERIFIER) for one, module in verified}
 
 
-def built_in_fronts() -> tuple[tuple[str, str], ...]:
-    """Return all built-in pairs (backend, framework) in which the backend starts the framework.
-
-    Accelerate and DeepSpeed are such a pair.
-    """
-    return tuple((one.name, front.framework) for one in BUILT_IN for front in one.fronts)
-
-
-def front_of(problem: Problem) -> str:
-    """Return the backend in ``emit`` that starts the framework's program; empty if none does."""
-    return next((one for one in problem.emit if _find_front(one, problem.framework)), "")
+def built_in_wrappers() -> tuple[tuple[str, str], ...]:
+    """Return all built-in pairs (wrapper, wrapped framework), such as Accelerate and DeepSpeed."""
+    return tuple(
+        (one.name, wrapped.framework) for one in BUILT_IN for wrapped in one.wrapped_frameworks
+    )
 
 
-def behind_front(front: str, name: str) -> Framework:
-    """Return the framework ``name``, limited to what the backend that starts it supports.
+def wrapper_of(problem: Problem) -> str:
+    """Return the backend in ``emit`` that wraps the job's framework; empty if none does."""
+    return next(
+        (one for one in problem.emit if _find_wrapped_framework(one, problem.framework)), ""
+    )
 
-    That backend is ``front``.
+
+def wrapped_framework(wrapper: str, name: str) -> Framework:
+    """Return the framework ``name``, limited to what the backend ``wrapper`` supports.
 
     Raises:
-        KeyError: ``front`` cannot start that framework.
+        KeyError: ``wrapper`` cannot start the program of that framework.
     """
-    found = _find_front(front, name)
+    found = _find_wrapped_framework(wrapper, name)
     if found is None:
-        raise KeyError((front, name))
-    return cast(Framework, _load_backend(front, found.backend))
+        raise KeyError((wrapper, name))
+    return cast(Framework, _load_backend(wrapper, found.backend))
 
 
 def framework_of(problem: Problem) -> Framework:
     """Return the framework that determines the layout of ``problem``.
 
-    If another backend starts the framework's program, the result is limited to what that backend
-    supports.
+    If another backend, a wrapper, starts the framework's program, the result is limited to what the
+    wrapper supports.
     """
-    name, front = problem.framework, front_of(problem)
-    return behind_front(front, name) if front else framework(name)
+    name, wrapper = problem.framework, wrapper_of(problem)
+    return wrapped_framework(wrapper, name) if wrapper else framework(name)
 
 
-def can_start(front: str, name: str) -> bool:
-    """Return True if the backend ``front`` can start the program of the framework ``name``."""
-    return _find_front(front, name) is not None
+def can_wrap(wrapper: str, name: str) -> bool:
+    """Return True if the backend ``wrapper`` can start the program of the framework ``name``."""
+    return _find_wrapped_framework(wrapper, name) is not None
 
 
-def _find_front(front: str, name: str) -> Front | None:
-    """Return the declaration that ``front`` can start the framework ``name``, or None."""
-    return next((one for one in declaration(front).fronts if one.framework == name), None)
+def _find_wrapped_framework(wrapper: str, name: str) -> WrappedFramework | None:
+    """Return the entry for the framework ``name`` in the declaration of ``wrapper``, or None."""
+    return next(
+        (one for one in declaration(wrapper).wrapped_frameworks if one.framework == name), None
+    )
 
 
 def _load_backend(name: str, module: str) -> object:

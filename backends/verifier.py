@@ -65,7 +65,7 @@ class JobShape:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Numbers of nodes, ranks per node and all ranks, under the names in ``LauncherNumber``."""
+        """Numbers of nodes, ranks per node and all ranks, keyed as ``LauncherNumber.count``."""
         nodes, ranks = len(self.hosts), self.ranks_per_node
         return {"nodes": nodes, "ranks_per_node": ranks, "world": nodes * ranks}
 
@@ -161,29 +161,30 @@ class Verifier(Protocol):
     def decisions(self, artifacts: Mapping[str, str]) -> Iterable[Decision]:
         """Yield the settings that the target reads from its files in ``artifacts``.
 
-        If the target does not recognize a setting, or the plan never sets it, the setting has the
-        path of the spec field that would allow it (``problem.launch.args``), so that an added line
-        is always reported.
+        A setting that the target does not recognize, or that the plan never sets, has the path of
+        the spec field that would allow it (``problem.launch.args``). An added line is therefore
+        always reported.
         """
         return ()
 
     def embedded_files(self, artifacts: Mapping[str, str]) -> Mapping[str, str]:
-        """Return path in the output folder -> text of the files that other files contain.
+        """Return path -> text of the files that the target's files contain, such as in a ConfigMap.
 
-        They are verified like files of the folder, for example those in a ConfigMap.
+        Paths are relative to the output folder. Embedded files are verified like files of the
+        folder.
         """
         return {}
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report contradictions in the files of the target, and changed program text (A18)."""
+        """Report contradictions in the files of the target, and changed text of programs (A18)."""
         return None
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
-        """Report host names (A02) and numbers (A07) that differ from the rank map."""
+        """Report host names (A02) and numbers (A07) that differ from those of the rank map."""
         return None
 
     def visible_devices(self, artifacts: Mapping[str, str]) -> list[str] | None:
-        """Return the GPU indices that a launch script exports, by local rank, or None."""
+        """Return the GPU indices that a launch script exports, by local rank; None if none."""
         return None
 
 
@@ -200,8 +201,8 @@ class FrameworkVerifier(Verifier, Protocol):
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
         """Report contradictions in the files of the framework.
 
-        These are missing layers (A08), lost samples (A09), and sizes that differ between files
-        (A05).
+        Contradictions are missing layers (A08), lost samples (A09), and sizes that differ between
+        files (A05).
         """
 
     def derive_groups(
@@ -212,27 +213,27 @@ class FrameworkVerifier(Verifier, Protocol):
     def program_start(
         self, plan: Mapping[str, Any], artifacts: Mapping[str, str]
     ) -> ProgramStart | None:
-        """Return the way in which a launch script must start the program of ``plan``.
+        """Return how a launch script must start the program of ``plan``, the tree of ``plan.json``.
 
-        ``plan`` is the tree of ``plan.json``. None, the default, means that it is unknown; then the
-        commands of launch scripts are not compared.
+        None, the default, means that this is unknown; then the commands of launch scripts are not
+        compared.
         """
         return None
 
 
-class FrontableVerifier(FrameworkVerifier, Protocol):
-    """Verifier of a framework that another backend can start (``Declaration.fronts``)."""
+class WrappableVerifier(FrameworkVerifier, Protocol):
+    """Verifier of a framework that another backend can wrap (``WrappedFramework``)."""
 
-    def behind_front(
+    def verifier_when_wrapped(
         self, file: str, read_world: Callable[[str], int], launcher: tuple[LauncherNumber, ...]
     ) -> FrameworkVerifier:
-        """Return the verifier for jobs in which another backend (the front) starts this framework.
+        """Return the verifier for jobs in which another backend, the wrapper, starts the program.
 
         Args:
-            file: configuration file of the front.
+            file: configuration file of the wrapper.
             read_world: function that returns the number of ranks in the text of that file; it may
                 raise ``Malformed``.
-            launcher: numbers in the front's launch command.
+            launcher: numbers in the wrapper's launch command.
         """
 
 
@@ -266,12 +267,12 @@ class EngineVerifier(Verifier, Protocol):
         environment: Mapping[str, str],
         plan: Mapping[str, Any],
     ) -> Iterable[Decision]:
-        """Yield the settings of a command of the engine that another target starts.
+        """Yield the settings in a command with which another target starts the engine.
 
         Args:
             file: file with the command.
             words: the command without the name of its program.
-            environment: variables with which it is started.
+            environment: environment variables of the command.
             plan: tree of ``plan.json``.
         """
         return ()
@@ -285,4 +286,4 @@ class EngineVerifier(Verifier, Protocol):
     def derive_ranks(
         self, artifacts: Mapping[str, str], sink: Sink
     ) -> dict[tuple[int, int], DerivedRank]:
-        """Return (node rank, GPU index) -> the rank that ``file`` starts on that GPU."""
+        """Return (node rank, GPU index) -> rank, for the ranks that ``file`` starts."""

@@ -56,7 +56,7 @@ def measure_gaps(cases: int) -> None:
         placement = placed(case)
         seconds.append(time.process_time() - start)
         exposed = {one.name: one.exposed_seconds for one in placement.alternatives}
-        gaps.append(placement.proof.gap)
+        gaps.append(placement.proof.exposed_gap)
         bytes_.append(placement.proof.bytes_gap)
         quality[_quality_words(placement.proof)] += 1
         gains.append(exposed["name order"] / max(placement.proof.exposed_seconds, 1e-12))
@@ -76,7 +76,7 @@ def measure_gaps(cases: int) -> None:
 
 
 def _quality_words(proof: PlacementProof) -> str:
-    if proof.quality == "optimal" or proof.gap:
+    if proof.quality == "optimal" or proof.exposed_gap:
         return proof.quality
     return "minimal exposed time (proved)"
 

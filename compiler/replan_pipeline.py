@@ -20,7 +20,7 @@ from parc.compiler.ir import (
 )
 from parc.compiler.pipeline import Watch, check_plan, ignore_pass_end, plan_job, resolve_spec
 from parc.compiler.placement.fixed_hosts import evaluate_placement, plan_on_hosts
-from parc.compiler.placement.replan_hosts import Replanned, replan_hosts
+from parc.compiler.placement.replan_hosts import ReplannedTraining, replan_hosts
 from parc.compiler.placement.replan_service import ReplannedService, replan_service
 from parc.compiler.placement.restore_cluster import restore_cluster
 from parc.compiler.report.json.locked_plan import LockUnreadable, locked_plan
@@ -28,7 +28,7 @@ from parc.compiler.resolve.resolve_kernels import pricing_for
 from parc.compiler.spec.reading.source import Source
 from parc.compiler.topology.hostlist import HostlistError, expand
 
-AnyReplanned = Replanned | ReplannedService
+AnyReplanned = ReplannedTraining | ReplannedService
 NO_UNAVAILABLE_HOSTS = "cluster.unavailable=[]"
 """Override of the spec that makes unavailable hosts usable again."""
 
@@ -171,7 +171,7 @@ def _recheck_locked_plan(
     else:
         compiled = _check_kept_plan(plan, sink)
         after("check")
-    if isinstance(found, Replanned) and isinstance(compiled, Plan):
+    if isinstance(found, ReplannedTraining) and isinstance(compiled, Plan):
         return replace(found, plan=compiled)
     if isinstance(found, ReplannedService) and isinstance(compiled, ServingPlan):
         return replace(found, plan=compiled)

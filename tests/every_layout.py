@@ -14,5 +14,5 @@ def enumerate_layouts(problem: Problem, framework: Framework) -> Iterator[tuple[
 
     The context-parallel exchange is the variant's, or a ring if the variant leaves it open.
     """
-    for variant in framework.variants(problem):
+    for variant in framework.layout_variants(problem):
         yield from sibling_layouts(LayoutSpace.for_variant(problem, framework, variant))

@@ -196,7 +196,7 @@ def test_other_launchers_start_its_script(parc: Parc, tmp_path: Path) -> None:
     (out / SCRIPT).unlink()
     assert "PARC-A03" in parc("verify", out).stdout
     refused = parc("compile", spec, "-o", tmp_path / "ray", "--emit", "minserve,ray")
-    assert "minserve cannot be pinned to hosts under Ray" in refused.stdout
+    assert "under Ray, the ranks of minserve cannot be bound to the planned hosts" in refused.stdout
 
 
 def test_an_engine_without_constants_is_refused(site: Path, tmp_path: Path) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from parc.backends.accelerate.files import emit
+from parc.backends.accelerate.files import accelerate_files
 from parc.backends.accelerate.launch import environment, launch_command
 from parc.backends.accelerate.memory import accelerate_memory
-from parc.backends.accelerate.rules import rules
+from parc.backends.accelerate.rules import accelerate_rules
 from parc.backends.base import LaunchCommand
 from parc.backends.shared.torch.framework import TorchFramework
 from parc.compiler.ir import (
@@ -38,7 +38,7 @@ class Accelerate(TorchFramework):
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
         """Return the rules that a layout must satisfy under Accelerate."""
-        return rules(problem)
+        return accelerate_rules(problem)
 
     def program_memory(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of the emitted transformers Llama, under FSDP2 or DDP."""
@@ -56,8 +56,8 @@ class Accelerate(TorchFramework):
         return launch_command(plan)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
-        """Return ``config.yaml`` and ``job.json``, plus ``train.py`` if the user has no program."""
-        return emit(plan)
+        """Return ``config.yaml``, ``job.json`` and, if the spec has no program, ``train.py``."""
+        return accelerate_files(plan)
 
 
 BACKEND = Accelerate()

@@ -16,7 +16,7 @@ CP_STRATEGIES = {"p2p": "alltoall", "all_gather": "allgather"}
 
 
 def uses_deepspeed(problem: Problem) -> bool:
-    """Return True if Accelerate starts DeepSpeed, which then decides the layout."""
+    """Return True if Accelerate starts DeepSpeed, whose backend then determines the layout."""
     return problem.framework == "deepspeed"
 
 
@@ -33,7 +33,7 @@ def distributed_type(problem: Problem, layout: Layout) -> str:
 
 
 def mixed_precision(problem: Problem, layout: Layout) -> str | None:
-    """Return the number format of the training job; None if DeepSpeed runs it.
+    """Return the number format of the training job; None if DeepSpeed runs the job.
 
     Accelerate stops with an error if both its own config and DeepSpeed's config set the format.
     """
@@ -43,16 +43,17 @@ def mixed_precision(problem: Problem, layout: Layout) -> str | None:
 def deepspeed_file(problem: Problem, layout: Layout) -> str | None:
     """Return the path of DeepSpeed's config in the output folder; None without DeepSpeed.
 
-    ``launch.sh`` passes the absolute path on the command line, because Accelerate resolves this one
-    from the current folder.
+    Accelerate resolves this path from the current folder, so ``launch.sh`` also passes the absolute
+    path on the command line.
     """
     return "deepspeed/ds_config.json" if uses_deepspeed(problem) else None
 
 
 def deepspeed_launcher(problem: Problem, layout: Layout) -> str | None:
-    """Return "standard", the DeepSpeed launcher that keeps the rank order; None without DeepSpeed.
+    """Return "standard", the launcher with which DeepSpeed keeps the rank order; else None.
 
-    With it, Accelerate starts torchrun with a static rendezvous on every host.
+    With this launcher, Accelerate starts torchrun with a static rendezvous on every host. None
+    without DeepSpeed.
     """
     return "standard" if uses_deepspeed(problem) else None
 
@@ -73,15 +74,15 @@ def rank_count(problem: Problem, layout: Layout) -> int:
 
 
 def fsdp_version(problem: Problem, layout: Layout) -> int | None:
-    """Return 2 with FSDP, because FSDP1 does not support a ParallelismConfig; None without FSDP."""
+    """Return 2 with FSDP, else None; FSDP1 does not support a ParallelismConfig."""
     # accelerate's commands/launch.py requires version 2 if a ParallelismConfig is used.
     return 2 if uses_fsdp2(problem, layout) else None
 
 
 def reshard_after_forward(problem: Problem, layout: Layout) -> bool | None:
-    """Return True if FSDP2 frees gathered weights after the forward pass, which ZeRO-3 needs.
+    """Return True if FSDP2 frees gathered weights after the forward pass (ZeRO-3).
 
-    False for ZeRO-2, which keeps the weights until the backward pass. None without FSDP2.
+    False for ZeRO-2, which keeps the weights until the backward pass; None without FSDP2.
     """
     return layout.zero_stage == 3 if uses_fsdp2(problem, layout) else None
 
@@ -95,7 +96,7 @@ def auto_wrap_policy(problem: Problem, layout: Layout) -> str | None:
 
 
 def state_dict_type(problem: Problem, layout: Layout) -> str | None:
-    """Return the checkpoint format in which every rank writes its own file; None without FSDP2."""
+    """Return the checkpoint format in which every rank writes one file; None without FSDP2."""
     return "SHARDED_STATE_DICT" if uses_fsdp2(problem, layout) else None
 
 
@@ -107,7 +108,8 @@ def activation_checkpointing(problem: Problem, layout: Layout) -> bool | None:
 def gradient_checkpointing(problem: Problem, layout: Layout) -> bool:
     """Return True if train.py itself must turn on recomputation.
 
-    This is the case with DeepSpeed, because Accelerate's DeepSpeed plugin has no setting for it.
+    This is the case with DeepSpeed, because Accelerate's DeepSpeed plugin has no setting for
+    recomputation.
     """
     return uses_deepspeed(problem) and layout.recompute.granularity == "full"
 
@@ -139,7 +141,7 @@ def cp_size(problem: Problem, layout: Layout) -> int | None:
 
 
 def cp_comm_strategy(problem: Problem, layout: Layout) -> str | None:
-    """Return how context-parallel ranks exchange keys and values, in Accelerate's words.
+    """Return Accelerate's name of the exchange of keys and values between context-parallel ranks.
 
     None if cp is 1 or FSDP2 is not used.
     """

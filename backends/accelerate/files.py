@@ -1,4 +1,4 @@
-"""Files of the accelerate backend."""
+"""Emission of the files of Accelerate: config.yaml, job.json and a training program."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ DERIVED = public_functions(torch_program, derived)
 """Functions that fields.yaml names."""
 
 
-def emit(plan: Plan) -> tuple[Artifact, ...]:
-    """Return ``config.yaml`` and ``job.json``, plus a program if the user has none.
+def accelerate_files(plan: Plan) -> tuple[Artifact, ...]:
+    """Return ``config.yaml`` and ``job.json``, and a program if the spec does not name one.
 
     The program is ``train.py`` and ``learning_rate.py``. It builds the model from the sizes in
     ``job.json``.
     """
-    tree = nested_settings(plan)
+    tree = settings_by_section(plan)
     job = dict(tree["job"])
     files = [Artifact(f"{FOLDER}/config.yaml", yaml_text(tree["config"]))]
     if not plan.problem.launch.program:
@@ -35,8 +35,11 @@ def emit(plan: Plan) -> tuple[Artifact, ...]:
     return (*files, Artifact(f"{FOLDER}/job.json", text))
 
 
-def nested_settings(plan: Plan) -> dict[str, Any]:
-    """Return the nested settings of both files, by the sections config, job and model."""
+def settings_by_section(plan: Plan) -> dict[str, Any]:
+    """Return the nested settings of ``config.yaml`` and ``job.json``.
+
+    The top-level keys are the sections config, job and model.
+    """
     problem = plan.problem
     table = field_table("parc.backends.accelerate")
     version = problem.version("accelerate")
@@ -46,7 +49,7 @@ def nested_settings(plan: Plan) -> dict[str, Any]:
 def yaml_text(tree: Mapping[str, Any], indent: str = "") -> str:
     """Return nested mappings of scalars as YAML text, sorted by key.
 
-    Strings are written without quotes. This is safe because all of them are constants or names,
+    Strings are written without quotes. This is safe because all strings are constants or names,
     which are valid plain scalars.
     """
     lines = []

@@ -9,7 +9,10 @@ from parc.compiler.ir import ProgramMemory
 
 
 def accelerate_memory() -> ProgramMemory:
-    """Return the memory model under FSDP2; its field ``replicated`` is the model under DDP."""
+    """Return the memory model of the emitted program under FSDP2.
+
+    The field ``replicated`` contains the memory model under DDP.
+    """
     program = replace(
         _with_transformers_decoder(emitted_decoder_memory()), name="accelerate", replicated=None
     )
@@ -17,7 +20,10 @@ def accelerate_memory() -> ProgramMemory:
 
 
 def deepspeed_plugin_memory(deepspeed: ProgramMemory) -> ProgramMemory:
-    """Return the memory model under DeepSpeed, derived from that of DeepSpeed's own program."""
+    """Return the memory model under DeepSpeed, started by Accelerate.
+
+    ``deepspeed`` is the memory model of the program that PARC emits for DeepSpeed itself.
+    """
     return replace(
         _with_transformers_decoder(deepspeed), name="accelerate deepspeed", repeats_keys=False
     )
@@ -26,7 +32,7 @@ def deepspeed_plugin_memory(deepspeed: ProgramMemory) -> ProgramMemory:
 def _with_transformers_decoder(program: ProgramMemory) -> ProgramMemory:
     """Return ``program`` with the activations that the decoder of transformers saves.
 
-    A norm saves an fp32 copy of its input and a 16-bit result. The 16-bit logits are freed before
-    the backward pass of the loss, because no operator reads them again.
+    A norm saves its input as an fp32 copy and its result in 16 bits. The 16-bit logits are freed
+    before the backward pass of the loss, because no operator reads them again.
     """
     return replace(program, norm_copies=3.0, loss_bytes=12.0, head_input_bytes=8.0)

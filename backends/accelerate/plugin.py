@@ -47,7 +47,7 @@ class DeepSpeedPlugin:
     strategies = STRATEGIES
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
-        """Return DeepSpeed's rules, plus one that rejects models which Accelerate cannot build.
+        """Return DeepSpeed's rules, and a rule on the models that Accelerate's program can build.
 
         DeepSpeed's rules about its own training program and expert layers are left out, because
         Accelerate uses neither.
@@ -61,7 +61,7 @@ class DeepSpeedPlugin:
         )
 
     def program_memory(self, problem: Problem) -> ProgramMemory:
-        """Return the memory model of the transformers Llama under DeepSpeed."""
+        """Return the memory model of the transformers Llama, trained with DeepSpeed."""
         return deepspeed_plugin_memory(framework("deepspeed").program_memory(problem))
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
@@ -73,7 +73,7 @@ class DeepSpeedPlugin:
         return launch_command(plan)
 
     def __getattr__(self, name: str) -> Any:
-        """Return the member ``name`` of DeepSpeed's backend, such as ``orders`` or ``meshes``."""
+        """Return the member ``name`` of DeepSpeed's backend, such as ``rank_orders``."""
         return getattr(framework("deepspeed"), name)
 
 

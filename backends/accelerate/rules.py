@@ -5,7 +5,7 @@ Source: accelerate 1.15.0, parallelism_config.py and utils/dataclasses.py.
 
 from __future__ import annotations
 
-from parc.backends.shared.common_rules import CONTEXT_CHUNKS, always_violated
+from parc.backends.shared.common_rules import CONTEXT_CHUNKS, always_violated_rule
 from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
     STAGE_PINS,
@@ -26,7 +26,7 @@ from parc.compiler.ir.rule import Rule
 NAME = "accelerate"
 
 
-def rules(problem: Problem) -> tuple[Rule, ...]:
+def accelerate_rules(problem: Problem) -> tuple[Rule, ...]:
     """Return the rules that a layout must satisfy for Accelerate to run ``problem``."""
     found = [
         *torch_rules(problem, NAME),
@@ -45,10 +45,10 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
 
 
 def model_rules(problem: Problem) -> tuple[Rule, ...]:
-    """Return a rule that rejects the model (E10) if the emitted program cannot build it.
+    """Return a rule that rejects the model (E10), or nothing if the emitted program can build it.
 
-    Returns no rule if the program can build the model or is not used. The rule applies with FSDP2
-    and with DeepSpeed.
+    Nothing is returned either if the spec names another program. The rule applies with FSDP2 and
+    with DeepSpeed.
     """
     model = problem.model
     # LlamaForCausalLM supports tied embeddings (tie_word_embeddings), but biases only on all four
@@ -58,7 +58,7 @@ def model_rules(problem: Problem) -> tuple[Rule, ...]:
     if problem.launch.program or not lacks:
         return ()
     finding = explain_unsupported_model(model.name, lacks, NAME)
-    return (always_violated("E10", ("model", "launch.program"), finding),)
+    return (always_violated_rule("E10", ("model", "launch.program"), finding),)
 
 
 def _violates_tp_cp_without_fsdp2(problem: Problem, layout: Layout) -> bool:
@@ -92,7 +92,10 @@ def _explain_single_rank_shard(problem: Problem, layout: Layout) -> Finding:
 
 
 def _required_gradient_precision(problem: Problem, layout: Layout) -> str | None:
-    """Return the format in which Accelerate reduces gradients; None if the program sets it."""
+    """Return the only number format in which Accelerate reduces gradients.
+
+    None if the program chooses the format.
+    """
     # DDP trains fp32 weights under autocast.
     if layout.zero_stage == 0:
         return "fp32"
@@ -126,7 +129,7 @@ def _violates_ddp_recompute(problem: Problem, layout: Layout) -> bool:
 def _explain_ddp_recompute(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="Accelerate supports recompute only with FSDP",
-        label="zero_stage 0 writes no fsdp_config, the section with the recompute setting",
+        label="with zero_stage 0, config.yaml has no fsdp_config, the section for recompute",
         help="valid: recompute none with zero_stage 0; any recompute with zero_stage 2 or 3",
         fix="layout.recompute: none",
         targets=(NAME,),

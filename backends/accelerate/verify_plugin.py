@@ -23,8 +23,8 @@ from parc.backends.verifier import (
     Decision,
     DerivedGroups,
     FrameworkVerifier,
-    FrontableVerifier,
     ProgramStart,
+    WrappableVerifier,
 )
 from parc.compiler.diagnostics import Sink
 
@@ -67,5 +67,7 @@ class PluginVerifier(FrameworkVerifier):
 
 
 VERIFIER = PluginVerifier(
-    cast(FrontableVerifier, verifier("deepspeed")).behind_front(CONFIG, read_world, LAUNCHER)
+    cast(WrappableVerifier, verifier("deepspeed")).verifier_when_wrapped(
+        CONFIG, read_world, LAUNCHER
+    )
 )

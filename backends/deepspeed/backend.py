@@ -7,7 +7,7 @@ from parc.backends.deepspeed import files, memory, meshes, split, variants
 from parc.backends.deepspeed.advice import report_advice
 from parc.backends.deepspeed.rules.all_rules import deepspeed_rules
 from parc.backends.deepspeed.supported import DEFAULT, STRATEGIES, VERSIONS
-from parc.backends.registry import front_of
+from parc.backends.registry import wrapper_of
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     Artifact,
@@ -42,34 +42,34 @@ class DeepSpeed:
         """Return an empty path, because PARC emits a training program for DeepSpeed."""
         return ""
 
-    def orders(self, problem: Problem) -> tuple[str, ...]:
+    def rank_orders(self, problem: Problem) -> tuple[str, ...]:
         """Return DeepSpeed's only rank order, in which tp varies fastest and pp slowest."""
         return (meshes.ORDER,)
 
-    def variants(self, problem: Problem) -> tuple[LayoutVariant, ...]:
+    def layout_variants(self, problem: Problem) -> tuple[LayoutVariant, ...]:
         """Return the combinations of ZeRO stage and offload that the search tries.
 
         Offload to host memory is a last resort.
         """
-        return variants.variants(problem)
+        return variants.deepspeed_variants(problem)
 
-    def recomputes(self, problem: Problem) -> tuple[Recompute, ...]:
+    def recompute_settings(self, problem: Problem) -> tuple[Recompute, ...]:
         """Return the recompute settings that the search tries: no layer or all layers."""
-        return variants.recomputes(problem)
+        return variants.deepspeed_recompute_settings(problem)
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
         """Return the rules that a layout must satisfy to be valid for DeepSpeed."""
         return deepspeed_rules(problem)
 
-    def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
+    def device_meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         """Return DeepSpeed's two device meshes: (mesh of the dense layers, mesh of the experts)."""
-        return meshes.meshes(layout)
+        return meshes.deepspeed_meshes(layout)
 
-    def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
+    def group_families(self, layout: Layout) -> tuple[GroupFamily, ...]:
         """Return the families of process groups that DeepSpeed creates."""
         return meshes.FAMILIES
 
-    def splits(self, problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
+    def find_split(self, problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
         """Return the layers of each pipeline stage.
 
         None if DeepSpeed cannot run this combination of ``pp`` and ``vpp``.
@@ -110,7 +110,7 @@ class DeepSpeed:
 
         If Accelerate starts DeepSpeed, return only ds_config.json.
         """
-        if front_of(plan.problem):
+        if wrapper_of(plan.problem):
             return (files.config_file(plan),)
         return (
             files.config_file(plan),

@@ -5,7 +5,7 @@ A function that returns None leaves the key out.
 
 from __future__ import annotations
 
-from parc.backends.registry import front_of
+from parc.backends.registry import wrapper_of
 from parc.compiler.ir import Layout, Problem
 
 AIO_BLOCK_BYTES = 1 << 20
@@ -48,7 +48,7 @@ def print_interval(problem: Problem, layout: Layout) -> int | None:
 
     Accelerate sets the key ``steps_per_print`` itself.
     """
-    return None if front_of(problem) == "accelerate" else 1
+    return None if wrapper_of(problem) == "accelerate" else 1
 
 
 def bf16_enabled(problem: Problem, layout: Layout) -> bool | None:
@@ -203,6 +203,10 @@ def partition_activations(problem: Problem, layout: Layout) -> bool | None:
     """
     # The key that DeepSpeed reads is partition_activations; its help text has
     # partitioned_activations, which is silently ignored.
-    if layout.pp > 1 or layout.recompute.granularity == "none" or front_of(problem) == "accelerate":
+    if (
+        layout.pp > 1
+        or layout.recompute.granularity == "none"
+        or wrapper_of(problem) == "accelerate"
+    ):
         return None
     return False

@@ -35,7 +35,7 @@ def known_keys() -> dict[str, dict[str, str]]:
 
 
 @cache
-def keys_of(section: str, version: str) -> tuple[str, ...]:
+def keys_in_section(section: str, version: str) -> tuple[str, ...]:
     """Return the sorted keys that DeepSpeed ``version`` reads in ``section``.
 
     ``section`` is "" for the top level of the file.
@@ -54,7 +54,7 @@ def check_config_key(section: str, key: str, value: Any, version: str) -> Findin
     Unknown keys are accepted if they may belong to the user's program. Keys whose value is ``auto``
     are never rejected, because DeepSpeed first removes them from a section.
     """
-    names = keys_of(section, version)
+    names = keys_in_section(section, version)
     # Free-form sections, such as the parameters of an optimizer, have no rows and are not checked.
     if not names or key in names:
         return None
@@ -62,7 +62,7 @@ def check_config_key(section: str, key: str, value: Any, version: str) -> Findin
     near = next(iter(get_close_matches(key, names, 1, TYPO)), "")
     hint = f"did you mean {near}?" if near else ""
     label = f"known {_format_version_range(row)}" if row is not None else "unknown key"
-    if row is not None and _reaches_version(row, "refused_since", version):
+    if row is not None and _is_since_version(row, "refused_since", version):
         message = f"DeepSpeed {version} rejects the key {key!r}, which older versions support"
         return Finding(message, label, fix=f"remove {key}")
     # Such sections are pydantic models with extra=forbid: zero_optimization, bf16, fp16,
@@ -79,11 +79,11 @@ def check_config_key(section: str, key: str, value: Any, version: str) -> Findin
 
 
 def _rejects_unknown_keys(section: str, version: str) -> bool:
-    return _reaches_version(known_keys().get(section, {}), "closed_since", version)
+    return _is_since_version(known_keys().get(section, {}), "closed_since", version)
 
 
-def _reaches_version(row: dict[str, str], column: str, version: str) -> bool:
-    """Return True if ``version`` is the version in ``row[column]`` or a later one.
+def _is_since_version(row: dict[str, str], column: str, version: str) -> bool:
+    """Return True if ``version`` is at least the version in ``row[column]``.
 
     Return False if ``row`` does not have this column.
     """

@@ -15,7 +15,7 @@ ORDER = DEFAULT_ORDER
 """DeepSpeed's only rank order, fastest axis first."""
 
 
-def meshes(layout: Layout) -> tuple[Mesh, Mesh]:
+def deepspeed_meshes(layout: Layout) -> tuple[Mesh, Mesh]:
     """Return the mesh of the dense layers and the mesh of the experts, fastest axis first.
 
     The dense axes are tp, cp, dp and pp. If ``dp_replicate`` is above 1, the two axes dp_shard and

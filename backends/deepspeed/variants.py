@@ -20,7 +20,7 @@ LAST_RESORTS = (
 """Variants with offload, tried only if no layout fits with all state in GPU memory."""
 
 
-def variants(problem: Problem) -> tuple[LayoutVariant, ...]:
+def deepspeed_variants(problem: Problem) -> tuple[LayoutVariant, ...]:
     """Return the variants with ZeRO stages 1 to 3, then those that also offload to host memory.
 
     The variants with offload are left out if the spec sets ``layout.offload``.
@@ -29,7 +29,7 @@ def variants(problem: Problem) -> tuple[LayoutVariant, ...]:
     return apply_pins(problem, offered)
 
 
-def recomputes(problem: Problem) -> tuple[Recompute, ...]:
+def deepspeed_recompute_settings(problem: Problem) -> tuple[Recompute, ...]:
     """Return the two recompute settings of DeepSpeed: no layer and all layers.
 
     DeepSpeed cannot recompute selected modules.

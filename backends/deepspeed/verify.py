@@ -26,10 +26,10 @@ from parc.backends.verifier import (
     DerivedGroups,
     FileDependencies,
     FrameworkVerifier,
-    FrontableVerifier,
     JobShape,
     LauncherNumber,
     ProgramStart,
+    WrappableVerifier,
 )
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.verify.emitted_settings import json_settings
@@ -59,7 +59,7 @@ ORDER = "tp-cp-ep-dp-pp"
 AXES = ("pipe", "data", "sequence", "model", "expert", "expert_model")
 
 
-class DeepSpeedVerifier(FrontableVerifier):
+class DeepSpeedVerifier(WrappableVerifier):
     """Verifier that derives DeepSpeed's process groups from the topology in ``train.json``."""
 
     file = CONFIG
@@ -137,7 +137,7 @@ class DeepSpeedVerifier(FrontableVerifier):
         if SCRIPT in artifacts:
             verify_rendezvous(SCRIPT, artifacts[SCRIPT], job.hosts, sink)
 
-    def behind_front(
+    def verifier_when_wrapped(
         self, file: str, read_world: Callable[[str], int], launcher: tuple[LauncherNumber, ...]
     ) -> FrameworkVerifier:
         """Return the verifier for jobs in which another framework (Accelerate) starts DeepSpeed.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from parc.backends.base import LaunchCommand
-from parc.backends.fsdp.files import FOLDER, emit
-from parc.backends.fsdp.rules import rules
+from parc.backends.fsdp.files import FOLDER, fsdp_files
+from parc.backends.fsdp.rules import fsdp_rules
 from parc.backends.shared.render import shell_word
 from parc.backends.shared.torch.framework import TorchFramework
 from parc.compiler.ir import Artifact, Plan, Problem
@@ -32,7 +32,7 @@ class Fsdp(TorchFramework):
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
         """Return the rules that a layout must satisfy under PyTorch's own parallelism."""
-        return rules(problem)
+        return fsdp_rules(problem)
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
         """Return the command that runs the emitted train.py, or the user's program."""
@@ -46,7 +46,7 @@ class Fsdp(TorchFramework):
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
         """Return ``fsdp/config.json`` and the Python files that read it."""
-        return emit(plan)
+        return fsdp_files(plan)
 
 
 BACKEND = Fsdp()

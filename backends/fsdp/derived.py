@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.torch.mesh import replicate_and_shard
+from parc.backends.shared.torch.mesh import replicate_and_shard_sizes
 from parc.compiler.ir import Layout, Problem
 
 
 def wrapper_name(problem: Problem, layout: Layout) -> str:
-    """Return "ddp", "fsdp" or "hsdp": the wrapper that ``parallelize.apply`` uses."""
-    replicate, _ = replicate_and_shard(layout)
+    """Return the name of the wrapper that ``parallelize.apply`` uses: "ddp", "fsdp" or "hsdp"."""
+    replicate, _ = replicate_and_shard_sizes(layout)
     # DDP cannot wrap the DTensor parameters of tensor parallelism, so tp > 1 uses fully_shard even
     # without sharding.
     if layout.zero_stage == 0 and layout.tp == 1:

@@ -17,8 +17,8 @@ DERIVED = public_functions(torch_program, derived)
 """Functions that fields.yaml names."""
 
 
-def emit(plan: Plan) -> tuple[Artifact, ...]:
-    """Return ``config.json``, ``parallelize.py`` and, unless the user has one, a complete program.
+def fsdp_files(plan: Plan) -> tuple[Artifact, ...]:
+    """Return ``config.json`` and ``parallelize.py``, and a program if the spec does not name one.
 
     The program is ``model.py``, ``train.py`` and ``learning_rate.py``.
     """
@@ -32,8 +32,8 @@ def emit(plan: Plan) -> tuple[Artifact, ...]:
 def config_json(plan: Plan) -> str:
     """Return the text of ``fsdp/config.json``.
 
-    The file contains the sizes of the model only if model.py is emitted, because no other program
-    reads them.
+    The file contains the sizes of the model only if PARC emits model.py, the only program that
+    reads the sizes.
     """
     problem = plan.problem
     version = problem.version("fsdp")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.common_rules import SEQUENCE_SHARD, always_violated
+from parc.backends.shared.common_rules import SEQUENCE_SHARD, always_violated_rule
 from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
     STAGE_PINS,
@@ -23,7 +23,7 @@ from parc.compiler.ir.rule import Rule
 NAME = "fsdp"
 
 
-def rules(problem: Problem) -> tuple[Rule, ...]:
+def fsdp_rules(problem: Problem) -> tuple[Rule, ...]:
     """Return the rules that a layout must satisfy for the emitted program to train ``problem``."""
     found = [
         *torch_rules(problem, NAME),
@@ -37,7 +37,7 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
     lacks = unsupported_model_features(problem.model)
     if lacks and not problem.launch.program:
         finding = explain_unsupported_model(problem.model.name, lacks, NAME)
-        found.append(always_violated("E10", ("model", "launch.program"), finding))
+        found.append(always_violated_rule("E10", ("model", "launch.program"), finding))
     return tuple(found)
 
 

@@ -26,10 +26,10 @@ def training_objects(plan: Plan) -> list[dict[str, Any]]:
     job, name = plan.problem.launch.kubernetes, dns_label(plan.problem.name)
     metadata = {"namespace": job.namespace} if job.namespace else {}
     files, config = mounted_files(plan), f"{name}-plan"
-    return [config_map(config, metadata, files), _jobset(plan, name, metadata, config)]
+    return [config_map(config, metadata, files), _build_jobset(plan, name, metadata, config)]
 
 
-def _jobset(plan: Plan, name: str, metadata: dict[str, Any], config: str) -> dict[str, Any]:
+def _build_jobset(plan: Plan, name: str, metadata: dict[str, Any], config: str) -> dict[str, Any]:
     """Return the JobSet ``name``, whose pods mount the ConfigMap ``config``."""
     problem, hosts = plan.problem, plan.placement.hosts
     job, cluster = problem.launch.kubernetes, problem.cluster

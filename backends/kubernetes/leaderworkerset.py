@@ -41,8 +41,8 @@ def serving_objects(plan: ServingPlan) -> list[dict[str, Any]]:
     config = f"{name}-plan"
     return [
         config_map(config, metadata, serving_files(plan)),
-        _leader_worker_set(plan, name, metadata, config),
-        _service(plan, name, metadata),
+        _build_leader_worker_set(plan, name, metadata, config),
+        _build_service(plan, name, metadata),
     ]
 
 
@@ -58,7 +58,7 @@ def pod_names(plan: ServingPlan) -> tuple[str, ...]:
     )
 
 
-def _leader_worker_set(
+def _build_leader_worker_set(
     plan: ServingPlan, name: str, metadata: dict[str, Any], config: str
 ) -> dict[str, Any]:
     """Return the LeaderWorkerSet ``name``, whose pods mount the ConfigMap ``config``."""
@@ -122,7 +122,7 @@ def _leader_pod_spec(plan: ServingPlan, spec: dict[str, Any]) -> dict[str, Any]:
     return {**spec, "containers": [{**container, **probe}]}
 
 
-def _service(plan: ServingPlan, name: str, metadata: dict[str, Any]) -> dict[str, Any]:
+def _build_service(plan: ServingPlan, name: str, metadata: dict[str, Any]) -> dict[str, Any]:
     """Return the Service that sends requests to the API servers.
 
     With the engine's internal load balancer only the leaders run an API server; with any other load

@@ -159,7 +159,7 @@ def _check_host_names(task: Task, hosts: int, sink: Sink) -> None:
         return
     finding = Finding(
         f"the plan names {hosts} hosts, but Kubernetes chooses the hosts of the pods",
-        label="no manifest contains these names, so the rank map may not hold",
+        label="no manifest contains these names, so ranks may run on other hosts than planned",
         help="set cluster.nodes and nodes_per_rack; or label these hosts, and select the label "
         "with launch.kubernetes.node_selector",
         targets=TARGETS,

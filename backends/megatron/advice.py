@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from parc.backends.megatron.capabilities import has_separate_norms
 from parc.backends.megatron.programs import VOCAB_MULTIPLE, padded_vocab, tokenizer_vocab_size
-from parc.backends.megatron.rules.sequence import unused_sequence_parallel
+from parc.backends.megatron.rules.sequence import explain_unused_sequence_parallel
 from parc.backends.megatron.stages.split import SplitPins, model_depth
 from parc.backends.shared.valid_values import nearest_multiples
 from parc.compiler.diagnostics import Cause, Finding, Sink
@@ -47,7 +47,7 @@ def _warn_copied_kv_heads(problem: Problem, layout: Layout, sink: Sink) -> None:
 
 def _warn_unused_sequence_parallel(problem: Problem, layout: Layout, sink: Sink) -> None:
     if problem.pins.sequence_parallel and layout.tp == 1:
-        sink.report("S01", unused_sequence_parallel(), at="layout.sequence_parallel")
+        sink.report("S01", explain_unused_sequence_parallel(), at="layout.sequence_parallel")
 
 
 def _warn_useless_recompute(problem: Problem, layout: Layout, sink: Sink) -> None:

@@ -54,18 +54,18 @@ class Megatron:
         """Return the file name of Megatron's program that builds ``model``."""
         return programs.default_program(model, version)
 
-    def orders(self, problem: Problem) -> tuple[str, ...]:
+    def rank_orders(self, problem: Problem) -> tuple[str, ...]:
         """Return the two rank orders that Megatron's flags can select, the default order first."""
         return meshes.ORDERS
 
-    def variants(self, problem: Problem) -> tuple[LayoutVariant, ...]:
+    def layout_variants(self, problem: Problem) -> tuple[LayoutVariant, ...]:
         """Return one variant: Megatron's distributed optimizer over all replicas.
 
         With ``cp_comm`` None, PARC chooses the fastest exchange of context parallelism.
         """
         return apply_pins(problem, (LayoutVariant(cp_comm=None),))
 
-    def recomputes(self, problem: Problem) -> tuple[Recompute, ...]:
+    def recompute_settings(self, problem: Problem) -> tuple[Recompute, ...]:
         """Return the recompute settings to try: none, cheap modules, costly modules, all layers."""
         return recompute_levels(problem.model)
 
@@ -73,15 +73,15 @@ class Megatron:
         """Return the rules that a layout must satisfy to be valid for Megatron."""
         return megatron_rules(problem)
 
-    def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
+    def device_meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         """Return Megatron's two device meshes: (mesh of the dense layers, mesh of the experts)."""
-        return meshes.meshes(layout)
+        return meshes.megatron_meshes(layout)
 
-    def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
+    def group_families(self, layout: Layout) -> tuple[GroupFamily, ...]:
         """Return the families of process groups that Megatron creates for ``layout``."""
-        return meshes.families(layout)
+        return meshes.megatron_group_families(layout)
 
-    def splits(self, problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
+    def find_split(self, problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
         """Return the layers of each of the pp x vpp model chunks; None if no split exists."""
         return split.find_split(problem, pp, vpp)
 

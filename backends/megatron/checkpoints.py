@@ -51,8 +51,8 @@ def compare_checkpoints(old: Side, new: Side) -> Checkpoint:
                 f"format torch stores one file per rank, but {describe_change(one)}"
                 for one in fixed
             ]
-            return Checkpoint("does not load", (*reasons, *_vocab_note(old, new)))
-    notes = [*_vocab_note(old, new)]
+            return Checkpoint("does not load", (*reasons, *_note_vocab_change(old, new)))
+    notes = [*_note_vocab_change(old, new)]
     moved = [change for change in mesh if change.name in (*MESH, "split")]
     if any(change.name in ("tp", "pp") for change in moved):
         notes.append("random generator states are not restored, because tp or pp differs")
@@ -69,7 +69,7 @@ def compare_checkpoints(old: Side, new: Side) -> Checkpoint:
         notes.insert(
             0, "torch_dist reshards " + ", ".join(describe_change(change) for change in mesh)
         )
-    return Checkpoint("loads", (*notes, *_schedule_note(old, new)))
+    return Checkpoint("loads", (*notes, *_note_schedule_change(old, new)))
 
 
 def _changed_parallel_sizes(old: Side, new: Side) -> tuple[Change, ...]:
@@ -103,14 +103,14 @@ def _padded_vocab(side: Side) -> int:
     return int(-(-vocab // step) * step)
 
 
-def _vocab_note(old: Side, new: Side) -> tuple[str, ...]:
+def _note_vocab_change(old: Side, new: Side) -> tuple[str, ...]:
     before, after = _padded_vocab(old), _padded_vocab(new)
     if before == after:
         return ()
     return (f"padded vocabulary: {before} -> {after} rows (only torch_dist can load it)",)
 
 
-def _schedule_note(old: Side, new: Side) -> tuple[str, ...]:
+def _note_schedule_change(old: Side, new: Side) -> tuple[str, ...]:
     """Return a note if a changed flag of the learning-rate schedule would stop Megatron.
 
     The check is an assertion in OptimizerParamScheduler.load_state_dict.

@@ -1,7 +1,7 @@
 """Memory model of Megatron-Core with TransformerEngine and the flags that PARC emits.
 
-Sources: Megatron-LM docs, dist_optimizer.md (bf16 6 + 12/d bytes per parameter, fp16 4 + 16/d); its
-functional-test records for workspaces and cached casts.
+Sources: Megatron-LM docs, dist_optimizer.md (bf16 6 + 12/d bytes per parameter, fp16 4 + 16/d);
+Megatron-LM's functional-test records for workspaces and cached casts.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ ORDERS = (DEFAULT_ORDER, "tp-cp-ep-pp-dp")
 second; other orders have no flag."""
 
 
-def meshes(layout: Layout) -> tuple[Mesh, Mesh]:
+def megatron_meshes(layout: Layout) -> tuple[Mesh, Mesh]:
     """Return (mesh of attention, dense layers and embeddings; mesh of the experts).
 
     The first mesh has the axes tp, cp, dp and pp. With hierarchical context parallelism, two axes
@@ -49,6 +49,6 @@ HIERARCHY: tuple[GroupFamily, ...] = (
 """Types of process groups that ``--hierarchical-context-parallel-sizes`` adds."""
 
 
-def families(layout: Layout) -> tuple[GroupFamily, ...]:
+def megatron_group_families(layout: Layout) -> tuple[GroupFamily, ...]:
     """Return the families of process groups that Megatron creates for ``layout``."""
     return FAMILIES + HIERARCHY if layout.cp_a2a > 1 else FAMILIES

@@ -37,7 +37,7 @@ def default_program(model: Model, version: str) -> str:
 
 
 def check_program(plan: Plan, sink: Sink) -> None:
-    """Report that the plan runs a program of Megatron that cannot build its model (E10)."""
+    """Report a program of Megatron in ``launch.program`` that cannot build the model (E10)."""
     problem = plan.problem
     finding = explain_wrong_program(
         problem.launch.program, problem.model, problem.version("megatron")
@@ -47,10 +47,10 @@ def check_program(plan: Plan, sink: Sink) -> None:
 
 
 def explain_wrong_program(program: str, model: Model, version: str) -> Finding | None:
-    """Return the finding: ``program``, one of Megatron's own, does not build ``model``.
+    """Return the finding: Megatron's own program ``program`` does not build ``model``.
 
-    ``program`` is a path. None if the program builds the model, or if it is the user's own program,
-    which may build any model.
+    ``program`` is a path. Return None if the program builds the model, or if it is the user's own
+    program, which may build any model.
     """
     # Users start Megatron's programs by any path, so only the file name is compared.
     name = program.rpartition("/")[2]

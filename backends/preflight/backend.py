@@ -21,20 +21,20 @@ class Preflight:
     """The ``format`` of expected.json."""
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report nothing, because the program can check every placement."""
+        """Report nothing, because the emitted program can check every placement."""
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
-        """Return ``check_ranks.py``, and ``expected.json`` with the placement that it expects."""
+        """Return ``check_ranks.py``, and ``expected.json`` with the planned placement."""
         return (
             Artifact(PROGRAM, render("preflight", "check_ranks.py.j2", {}), True),
-            Artifact(EXPECTED, _expected_json(plan)),
+            Artifact(EXPECTED, _expected_placement_json(plan)),
         )
 
 
-def _expected_json(plan: Plan) -> str:
-    """Return the text of ``expected.json``: hosts by node rank, rank counts, and groups as spans.
+def _expected_placement_json(plan: Plan) -> str:
+    """Return the text of ``expected.json``: hosts by node rank, rank counts, process groups.
 
-    The list of hosts is empty if the cluster's hosts have no names.
+    The groups are described by spans. The list of hosts is empty if the hosts have no names.
     """
     placement = plan.placement
     groups = {

@@ -23,19 +23,19 @@ class Rankmap:
         """Return ``rankmap.csv``, ``rankmap.json`` and ``rankmap.md`` of a training job."""
         from parc.backends.rankmap.training_page import render_training_page
 
-        return (*_csv_and_json(plan), Artifact("rankmap.md", render_training_page(plan)))
+        return (*_csv_and_json_files(plan), Artifact("rankmap.md", render_training_page(plan)))
 
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
         """Report nothing, because every placement can be written as a rank map."""
 
     def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
-        """Return the three files for a serving job; the column ``replica`` numbers the engines."""
+        """Return the three files of a serving job; their column ``replica`` numbers the engines."""
         from parc.backends.rankmap.serving_page import render_serving_page
 
-        return (*_csv_and_json(plan), Artifact("rankmap.md", render_serving_page(plan)))
+        return (*_csv_and_json_files(plan), Artifact("rankmap.md", render_serving_page(plan)))
 
 
-def _csv_and_json(plan: AnyPlan) -> tuple[Artifact, ...]:
+def _csv_and_json_files(plan: AnyPlan) -> tuple[Artifact, ...]:
     """Return ``rankmap.csv`` and ``rankmap.json``, the files that programs read."""
     # Imported here because ``parc check`` evaluates rules but writes no rank map.
     from parc.backends.rankmap.rankmap_csv import rankmap_csv

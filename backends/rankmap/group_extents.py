@@ -36,10 +36,10 @@ class GroupExtent:
 
 
 def group_extents(placement: Placement, routed: bool) -> Iterator[GroupExtent]:
-    """Yield, per family of groups, how many groups stay in a host, NVLink domain or rack.
+    """Yield one ``GroupExtent`` per family of process groups with two or more ranks per group.
 
-    Only families whose groups have two or more ranks are listed. Families of the expert mesh are
-    included only if ``routed``, that is, if the model has routed experts.
+    Families of the expert mesh are included only if ``routed`` is true, that is, if the model has
+    routed experts.
     """
     # With cp 1, dp-cp equals dp and dp-shard-cp equals dp-shard: do not list them twice.
     no_context_parallel = placement.dense.group_size("cp") == 1
@@ -52,10 +52,10 @@ def group_extents(placement: Placement, routed: bool) -> Iterator[GroupExtent]:
         mesh = placement.mesh(family.mesh)
         groups = node_groups(mesh, family.axes, placement.ranks_per_node)
         if groups.size > 1:
-            yield _family_span(family.name, groups, placement)
+            yield _measure_group_extent(family.name, groups, placement)
 
 
-def _family_span(name: str, groups: NodeGroups, placement: Placement) -> GroupExtent:
+def _measure_group_extent(name: str, groups: NodeGroups, placement: Placement) -> GroupExtent:
     """Return how many groups of the family ``name`` stay in a host, NVLink domain or rack."""
     # No group leaves its host, so the hosts need not be visited.
     if not groups.visits:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.rankmap.table_cells import clip_list, elide_rows, fold_numbers, table_cell
+from parc.backends.rankmap.table_cells import clip_list, fold_numbers, shorten_rows, table_cell
 from parc.compiler.ir import Placement
 from parc.compiler.topology.hostlist import compress
 
@@ -15,12 +15,12 @@ def rack_rows(placement: Placement) -> list[tuple[str, ...]]:
     for node, host in enumerate(placement.hosts):
         nodes.setdefault(host.rack, []).append(node)
     gap = ("...", "", f"{len(nodes) - MAX_RACKS + 1} more racks", "", "")
-    kept = elide_rows(list(nodes), MAX_RACKS, "")
+    kept = shorten_rows(list(nodes), MAX_RACKS, "")
     return [_rack_row(placement, rack, nodes[rack]) if rack in nodes else gap for rack in kept]
 
 
 def _rack_row(placement: Placement, rack: str, nodes: list[int]) -> tuple[str, ...]:
-    """Return the cells for ``rack``, whose hosts have the node ranks ``nodes``."""
+    """Return the table cells of the row for ``rack``, whose hosts have the node ranks ``nodes``."""
     names = compress(placement.hosts[node].name for node in nodes)
     pipeline, each = placement.dense.axis_by_name("pp"), placement.ranks_per_node
     stages = {

@@ -57,12 +57,12 @@ def _rank_rows(placement: Placement) -> list[str]:
 
 
 def _repeat_per_rank(cells: Iterable[str], each: int) -> Iterator[str]:
-    """Repeat the cell of every host ``each`` times, once per rank on that host."""
+    """Return the cell of every host ``each`` times, once per rank on the host."""
     return chain.from_iterable(map(repeat, cells, repeat(each)))
 
 
 def _quote_cells(texts: Sequence[str]) -> Sequence[str]:
-    """Return ``texts``, with CSV quotes if any contains a separator, quote or line break."""
+    """Return the cells ``texts``, in CSV quotes if one of them needs quotes."""
     # One search over all names is much faster than one per name, and names seldom need quotes.
     if _QUOTED.search("".join(texts)) is None:
         return texts
@@ -70,7 +70,7 @@ def _quote_cells(texts: Sequence[str]) -> Sequence[str]:
 
 
 def _quote_cell(text: str) -> str:
-    """Return ``text`` with CSV quotes if it needs them."""
+    """Return the cell ``text``, in CSV quotes if it contains a separator, quote or line break."""
     written = io.StringIO()
     # The second, empty cell stops the writer from quoting an empty text; its comma is removed
     # below.

@@ -22,18 +22,18 @@ def rankmap_json(plan: AnyPlan) -> str:
     placement, problem = plan.placement, plan.problem
     expert = [(EXPERT_NAMES.get(axis.name, axis.name), axis) for axis in placement.expert.axes]
     meshes = {
-        "dense": [_axis_object(axis.name, axis.size, axis.stride) for axis in placement.dense.axes]
+        "dense": [_axis_as_json(axis.name, axis.size, axis.stride) for axis in placement.dense.axes]
     }
     if not placement.has_one_mesh:
-        meshes["expert"] = [_axis_object(name, axis.size, axis.stride) for name, axis in expert]
+        meshes["expert"] = [_axis_as_json(name, axis.size, axis.stride) for name, axis in expert]
     parts = {
         "format": str(FORMAT),
         "framework": _dumps(problem.framework),
-        "groups": _object_of_values(group_spans_by_family(placement)),
-        "hosts": _array_of_json(map(_host_json, placement.hosts)),
-        "meshes": _object_of_values(meshes),
+        "groups": _json_object(group_spans_by_family(placement)),
+        "hosts": _join_json_array(map(_host_json, placement.hosts)),
+        "meshes": _json_object(meshes),
         "order": _dumps(placement.order),
-        "ranks": _object_of_json(_coordinate_columns(placement)),
+        "ranks": _join_json_object(_coordinate_columns(placement)),
         "ranks_per_node": str(placement.ranks_per_node),
         "sizes": _dumps(_axis_sizes(placement)),
         "version": _dumps(problem.version(problem.framework)),
@@ -55,7 +55,7 @@ def _axis_sizes(placement: Placement) -> dict[str, int]:
     return sizes | {EXPERT_NAMES.get(axis.name, axis.name): axis.size for axis in axes}
 
 
-def _axis_object(name: str, size: int, stride: int) -> dict[str, Any]:
+def _axis_as_json(name: str, size: int, stride: int) -> dict[str, Any]:
     """Return one axis of a mesh as a JSON object."""
     return {"axis": name, "size": size, "stride": stride}
 
@@ -76,19 +76,19 @@ def _coordinate_columns(placement: Placement) -> dict[str, str]:
     }
 
 
-def _object_of_values(items: Mapping[str, Any]) -> str:
-    """Return the JSON text of an object with one entry per line."""
-    return _object_of_json({key: _dumps(value) for key, value in items.items()})
+def _json_object(items: Mapping[str, Any]) -> str:
+    """Return ``items`` as JSON text of an object, one entry per line."""
+    return _join_json_object({key: _dumps(value) for key, value in items.items()})
 
 
-def _object_of_json(items: Mapping[str, str]) -> str:
-    """Return the JSON text of an object whose values are JSON text already."""
+def _join_json_object(items: Mapping[str, str]) -> str:
+    """Return the JSON text of an object, one entry per line; the values are JSON text already."""
     lines = (f'"{key}": {text}' for key, text in sorted(items.items()))
     return "{\n" + ",\n".join(lines) + "\n}"
 
 
-def _array_of_json(items: Iterable[str]) -> str:
-    """Return the JSON text of an array whose items are JSON text already, one item per line."""
+def _join_json_array(items: Iterable[str]) -> str:
+    """Return the JSON text of an array, one item per line; the items are JSON text already."""
     return "[\n" + ",\n".join(items) + "\n]"
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from parc.backends.rankmap.group_extents import group_extents
 from parc.backends.rankmap.rack_table import rack_rows
-from parc.backends.rankmap.table_cells import clip_list, elide_rows, fold_numbers, table_cell
-from parc.backends.rankmap.training_page import SAMPLE_RANKS, group_cells, rank_formula
+from parc.backends.rankmap.table_cells import clip_list, fold_numbers, shorten_rows, table_cell
+from parc.backends.rankmap.training_page import SAMPLE_RANKS, process_group_cells, rank_formula
 from parc.backends.shared.render import render
 from parc.compiler.ir import ServingPlan
 from parc.compiler.topology.hostlist import compress
@@ -37,7 +37,7 @@ def render_serving_page(plan: ServingPlan) -> str:
         "engines": _engine_rows(plan),
         "stages": _stage_rows(plan),
         "racks": rack_rows(placement),
-        "spans": [group_cells(span) for span in group_extents(placement, False)],
+        "spans": [process_group_cells(span) for span in group_extents(placement, False)],
         "columns": tuple(placement.rank_map_columns),
         "sample": _sample_rank_rows(plan),
     }
@@ -64,7 +64,7 @@ def _engine_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
             )
         )
     gap = ("...", f"{len(rows) - MAX_ENGINES + 1} more engines", "", "", "")
-    return elide_rows(rows, MAX_ENGINES, gap)
+    return shorten_rows(rows, MAX_ENGINES, gap)
 
 
 def _stage_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
@@ -86,7 +86,7 @@ def _stage_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
             )
         )
     gap = ("...", f"{len(rows) - MAX_STAGES + 1} more stages", "", "", "")
-    return elide_rows(rows, MAX_STAGES, gap)
+    return shorten_rows(rows, MAX_STAGES, gap)
 
 
 def _sample_rank_rows(plan: ServingPlan) -> list[tuple[str, ...]]:

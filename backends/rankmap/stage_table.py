@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from parc.backends.rankmap.table_cells import clip_list, elide_rows, fold_numbers, fold_ranges
+from parc.backends.rankmap.table_cells import clip_list, fold_numbers, fold_ranges, shorten_rows
 from parc.compiler.ir import Layout, Placement, Plan
 from parc.compiler.topology.hostlist import compress
 
@@ -22,7 +22,7 @@ def stage_rows(plan: Plan) -> list[tuple[str, ...]]:
         alike = groupby(range(layout.pp), key=lambda stage: _stage_content(layout, stage))
         stages = [tuple(group) for _, group in alike]
     left = len(stages) - MAX_STAGES + 1
-    kept = elide_rows(stages, MAX_STAGES, ())
+    kept = shorten_rows(stages, MAX_STAGES, ())
     gap = ("...", f"{left} more rows", "", "", "")
     return [_stage_row(plan, group) if group else gap for group in kept]
 
@@ -39,7 +39,7 @@ def _stage_content(layout: Layout, stage: int) -> tuple[int, int, bool, bool]:
 
 
 def _stage_row(plan: Plan, stages: tuple[int, ...]) -> tuple[str, ...]:
-    """Return the cells for ``stages``, which are consecutive and have the same content."""
+    """Return the table cells of the row for ``stages``, consecutive stages with equal content."""
     placement = plan.placement
     first, last = (
         _stage_rank_ranges(placement, stages[0]),
@@ -74,7 +74,7 @@ def _stage_rank_ranges(placement: Placement, stage: int) -> list[tuple[int, int]
 
 
 def _describe_layers(layout: Layout, stages: tuple[int, ...]) -> str:
-    """Return the content of ``stages``: ``0-19 + loss`` for one stage, ``3 each`` for several."""
+    """Return the layers of ``stages`` as text, such as ``0-19 + loss`` or ``3 each``."""
     chunks = layout.split.chunks[stages[0]]
     layers, mtp, embedding, loss = _stage_content(layout, stages[0])
     if len(stages) > 1:

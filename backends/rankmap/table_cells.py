@@ -15,7 +15,7 @@ def table_cell(text: str, width: int) -> str:
 
 
 def clip_list(text: str, width: int) -> str:
-    """Return a comma-separated list of at most ``width`` characters, cut after a whole item.
+    """Return the comma-separated list ``text``, cut after a whole item to ``width`` characters.
 
     A cut list reads ``a,b, ...`` or ``a[1-2,5,...]``.
     """
@@ -38,7 +38,7 @@ def fold_numbers(numbers: Iterable[int]) -> str:
 
 
 def fold_ranges(pairs: Iterable[tuple[int, int]]) -> str:
-    """Return ascending (first, last) pairs as ranges, merging pairs that are adjacent."""
+    """Return the ascending (first, last) pairs as text, with adjacent ranges merged."""
     parts: list[list[int]] = []
     for low, high in pairs:
         if parts and low == parts[-1][1] + 1:
@@ -48,10 +48,10 @@ def fold_ranges(pairs: Iterable[tuple[int, int]]) -> str:
     return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
 
 
-def elide_rows(rows: Sequence[Row], most: int, gap: Row) -> list[Row]:
-    """Return at most ``most`` rows.
+def shorten_rows(rows: Sequence[Row], most: int, gap: Row) -> list[Row]:
+    """Return ``rows``, shortened to at most ``most`` rows.
 
-    If there are more, return the first ones, then ``gap``, then the last one.
+    If rows are left out, the result is the first rows, then ``gap``, then the last row.
     """
     if len(rows) <= most:
         return list(rows)

@@ -28,7 +28,7 @@ def render_training_page(plan: Plan) -> str:
         "expert": _format_parallel_sizes(plan, ("etp", "ep", "pp", "edp")),
         "routed": routed,
         "order": placement.order,
-        "gpu": gpu_formula(plan),
+        "gpu": gpu_index_formula(plan),
         "dense_formula": rank_formula(placement.dense, {}),
         "expert_formula": rank_formula(
             placement.expert, {"tp": "etp", "dp": "edp", "dp_shard": "edp_shard"}
@@ -37,10 +37,10 @@ def render_training_page(plan: Plan) -> str:
         "named": problem.cluster.named,
         "stages": stage_rows(plan),
         "racks": rack_rows(placement),
-        "spans": [group_cells(span) for span in group_extents(placement, routed)],
-        "alternatives": [_host_order_row(one) for one in placement.alternatives],
+        "spans": [process_group_cells(span) for span in group_extents(placement, routed)],
+        "alternatives": [_host_order_cells(one) for one in placement.alternatives],
         "proof": plan.placement.proof.summary if plan.placement.alternatives else "",
-        "bounds": format_bounds(plan.placement.proof),
+        "bounds": format_host_order_bounds(plan.placement.proof),
         "columns": tuple(placement.rank_map_columns),
         "sample": _sample_rank_rows(plan),
     }
@@ -68,29 +68,29 @@ def _format_parallel_sizes(plan: Plan, names: tuple[str, ...]) -> str:
     return ", ".join(f"{name} {getattr(plan.layout, name)}" for name in names)
 
 
-def group_cells(span: GroupExtent) -> tuple[str, ...]:
-    """Return the cells of one row of the table of process groups."""
+def process_group_cells(span: GroupExtent) -> tuple[str, ...]:
+    """Return the cells of the row for ``span`` in the table of process groups."""
     counts = (span.host, span.domain, span.rack, span.across)
     shown = tuple(str(count) if count else "-" for count in counts)
     return (span.name, f"{span.count} x {span.size}", *shown, str(span.most_racks))
 
 
-def _host_order_row(one: PlacementAlternative) -> tuple[str, str, str, str]:
+def _host_order_cells(one: PlacementAlternative) -> tuple[str, str, str, str]:
     """Return (order, uplink traffic, exposed time, mark of the chosen order) as text."""
     choice = "**chosen**" if one.chosen else ""
     return (one.name, format_bytes(one.uplink_bytes), format_duration(one.exposed_seconds), choice)
 
 
-def gpu_formula(plan: Plan) -> str:
-    """Return the formula of the GPU index of a rank."""
+def gpu_index_formula(plan: Plan) -> str:
+    """Return the formula that computes the GPU index of a rank, such as ``GPU = rank % 8``."""
     each, devices = plan.placement.ranks_per_node, plan.placement.devices
     if not devices:
         return f"GPU = `rank % {each}`"
     return f"GPU = item `rank % {each}` of {', '.join(map(str, devices))}"
 
 
-def format_bounds(proof: PlacementProof) -> tuple[str, str]:
-    """Return exposed time and uplink traffic of the host order, each with its lower bound."""
+def format_host_order_bounds(proof: PlacementProof) -> tuple[str, str]:
+    """Return (exposed time, uplink traffic) of the host order, each with its lower bound."""
     exposed, least = format_duration(proof.exposed_seconds), format_duration(proof.bound_seconds)
     return (
         f"exposed on shared links: {exposed} per step (lower bound {least})",

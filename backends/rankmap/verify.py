@@ -51,7 +51,7 @@ class RankmapVerifier(Verifier):
             yield from read_document_settings(artifacts[DOCUMENT], serving)
 
     def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
-        """Report groups and sizes that contradict the meshes, and rows of the page (A06)."""
+        """Report groups and sizes that contradict the meshes, and wrong lines of the page (A06)."""
         if DOCUMENT not in artifacts:
             return
         verify_groups_and_sizes(artifacts[DOCUMENT], sink)

@@ -15,16 +15,16 @@ from parc.backends.rankmap.verify_page_tables import (
     RANK,
     Cell,
     PageFacts,
+    byte_texts,
+    duration_texts,
     engine_rows,
-    exact,
+    exact_cell,
     group_rows,
     order_rows,
     plain_cell,
     rack_rows,
     rank_rows,
     serving_stage_rows,
-    shown_bytes,
-    shown_duration,
     stage_rows,
 )
 from parc.compiler.diagnostics import Sink, Span
@@ -69,7 +69,7 @@ def verify_page(text: str, facts: PageFacts, columns: Sequence[str], sink: Sink)
     try:
         expected = list(_page_lines(facts, columns))
     except (TypeError, KeyError, AttributeError, ValueError, IndexError, ArithmeticError):
-        message = f"{PAGE} cannot be compared: {DOCUMENT} or {PLAN} has a value of another type"
+        message = f"{PAGE} cannot be compared: {DOCUMENT} or {PLAN} has a value of the wrong type"
         sink.report("A06", message, span=Span(PAGE, 1, 1))
         return
     numbered = enumerate(text.split("\n"), start=1)
@@ -77,14 +77,14 @@ def verify_page(text: str, facts: PageFacts, columns: Sequence[str], sink: Sink)
     last = found[-1][0] if found else 1
     for here, line in zip_longest(found, expected):
         number, content = here or (last, "")
-        message = _difference(content, line)
+        message = _describe_difference(content, line)
         if message:
             sink.report("A06", message, span=Span(PAGE, number, 1))
             return
 
 
-def _difference(found: str, expected: PageLine | None) -> str:
-    """Return the difference of a line in words; empty if the line is the expected one."""
+def _describe_difference(found: str, expected: PageLine | None) -> str:
+    """Return a sentence on how the line ``found`` differs; empty if it is the expected line."""
     if expected is None:
         return f"{PAGE} has a line that the plan does not need: {found:.60}"
     is_row = found.startswith("|")
@@ -109,36 +109,38 @@ def _difference(found: str, expected: PageLine | None) -> str:
 def _page_lines(facts: PageFacts, columns: Sequence[str]) -> Iterator[PageLine]:
     plan, world = facts.plan, facts.tree["world"]
     problem = plan["problem"]
-    yield _sentence(f"# Rank map of {plain_cell(problem['name'], 80)}")
-    counts = f"{world} ranks on {len(facts.hosts)} hosts ({facts.each} per host)"
-    yield _sentence(f"{counts}, for {facts.tree['framework']} {facts.tree['version']}.")
+    yield _sentence_line(f"# Rank map of {plain_cell(problem['name'], 80)}")
+    counts = f"{world} ranks on {len(facts.hosts)} hosts ({facts.ranks_per_host} per host)"
+    yield _sentence_line(f"{counts}, for {facts.tree['framework']} {facts.tree['version']}.")
     serving = "service" in problem
-    yield from map(_sentence, _serving_head(facts) if serving else _training_head(facts))
+    yield from map(_sentence_line, _serving_head(facts) if serving else _training_head(facts))
     if serving:
-        yield from _table("Engines", engine_rows(facts))
-        yield from _table("Stages, per rank", serving_stage_rows(facts))
+        yield from _table_lines("Engines", engine_rows(facts))
+        yield from _table_lines("Stages, per rank", serving_stage_rows(facts))
     else:
-        yield from _table("Stages", stage_rows(facts))
-    yield from _table("Racks", rack_rows(facts))
-    yield from _table(GROUPS, group_rows(facts))
+        yield from _table_lines("Stages", stage_rows(facts))
+    yield from _table_lines("Racks", rack_rows(facts))
+    yield from _table_lines(GROUPS, group_rows(facts))
     ranks = min(SAMPLE, world)
     if not serving:
-        yield from _table("Order of hosts", order_rows(facts))
-        yield from _proof(plan["placement"])
-        ranks = min(ranks, 2 * facts.each)
+        yield from _table_lines("Order of hosts", order_rows(facts))
+        yield from _proof_lines(plan["placement"])
+        ranks = min(ranks, 2 * facts.ranks_per_host)
     names = " | ".join((*RANK, *columns))
-    yield from _table("First ranks", rank_rows(facts, ranks, columns), names)
+    yield from _table_lines("First ranks", rank_rows(facts, ranks, columns), names)
 
 
-def _sentence(text: str, other: Iterable[str] = ()) -> PageLine:
+def _sentence_line(text: str, other: Iterable[str] = ()) -> PageLine:
     return PageLine((Cell(text, lambda found: found == text or found in other),))
 
 
-def _table(title: str, rows: Iterable[Sequence[Cell]], columns: str = "") -> Iterator[PageLine]:
-    """Yield the title, the head and the rows of a table."""
+def _table_lines(
+    title: str, rows: Iterable[Sequence[Cell]], columns: str = ""
+) -> Iterator[PageLine]:
+    """Yield the lines that a table must have: title, head and rows."""
     names = tuple(name.strip() for name in (columns or TABLES[title]).split("|"))
-    yield _sentence(f"## {title}")
-    for row in (map(exact, names), map(exact, ["---"] * len(names)), *rows):
+    yield _sentence_line(f"## {title}")
+    for row in (map(exact_cell, names), map(exact_cell, ["---"] * len(names)), *rows):
         yield PageLine(tuple(row), title, names)
 
 
@@ -149,13 +151,13 @@ def _training_head(facts: PageFacts) -> Iterator[str]:
     expert = meshes.get("expert") or [
         {**axis, "axis": names.get(axis["axis"], axis["axis"])} for axis in meshes["dense"]
     ]
-    dense = _sizes(layout, ("tp", "cp", "pp", "vpp", "dp"))
-    yield f"- dense: {dense}; rank = {_formula(meshes['dense'])}"
+    dense = _format_sizes(layout, ("tp", "cp", "pp", "vpp", "dp"))
+    yield f"- dense: {dense}; rank = {_rank_formula(meshes['dense'])}"
     if plan["problem"]["model"]["experts"] is not None:
-        sizes = _sizes(layout, ("etp", "ep", "pp", "edp"))
-        yield f"- experts: {sizes}; rank = {_formula(expert)}"
+        sizes = _format_sizes(layout, ("etp", "ep", "pp", "edp"))
+        yield f"- experts: {sizes}; rank = {_rank_formula(expert)}"
     devices = plan["placement"].get("devices")
-    index = f"`rank % {facts.each}`"
+    index = f"`rank % {facts.ranks_per_host}`"
     gpu = f"item {index} of {', '.join(map(str, devices))}" if devices else index
     yield f"- order: {facts.tree['order']}; {_host_formula(facts)}, GPU = {gpu}"
     if plan["problem"]["cluster"]["named"]:
@@ -174,9 +176,9 @@ def _serving_head(facts: PageFacts) -> Iterator[str]:
     layout, problem = facts.plan["layout"], facts.plan["problem"]
     degrees = ("tp", "pcp", "pp", "dp", "ep", "dcp", "replicas")
     shown = [name for name in degrees if layout[name] > 1 or name in ("tp", "pp")]
-    formula = _formula(facts.tree["meshes"]["dense"], {"cp": "pcp"})
-    yield f"- degrees: {_sizes(layout, shown)}; rank = {formula}"
-    yield f"- {_host_formula(facts)}, GPU = `rank % {facts.each}`"
+    formula = _rank_formula(facts.tree["meshes"]["dense"], {"cp": "pcp"})
+    yield f"- degrees: {_format_sizes(layout, shown)}; rank = {formula}"
+    yield f"- {_host_formula(facts)}, GPU = `rank % {facts.ranks_per_host}`"
     if problem["model"]["experts"] is not None:
         yield (
             "- experts: all ranks of one stage of an engine form one `ep` group, ordered by dp "
@@ -187,15 +189,15 @@ def _serving_head(facts: PageFacts) -> Iterator[str]:
 
 
 def _host_formula(facts: PageFacts) -> str:
-    return f"host = line `rank // {facts.each}` of the hostfile"
+    return f"host = line `rank // {facts.ranks_per_host}` of the hostfile"
 
 
-def _sizes(layout: Mapping[str, Any], names: Iterable[str]) -> str:
+def _format_sizes(layout: Mapping[str, Any], names: Iterable[str]) -> str:
     return ", ".join(f"{name} {layout[name]}" for name in names)
 
 
-def _formula(mesh: Sequence[Mapping[str, Any]], names: Mapping[str, str] | None = None) -> str:
-    """Return the rank as a nested sum over the axes, the fastest first."""
+def _rank_formula(mesh: Sequence[Mapping[str, Any]], names: Mapping[str, str] | None = None) -> str:
+    """Return the formula of the rank as text: a nested sum over the axes, the fastest first."""
     axes = [axis for axis in mesh if axis["size"] > 1] or [mesh[0]]
     text = ""
     for axis in reversed(axes):
@@ -205,11 +207,11 @@ def _formula(mesh: Sequence[Mapping[str, Any]], names: Mapping[str, str] | None 
     return text
 
 
-def _proof(placement: Mapping[str, Any]) -> Iterator[PageLine]:
-    """Yield the sentences below the table of host orders."""
+def _proof_lines(placement: Mapping[str, Any]) -> Iterator[PageLine]:
+    """Yield the lines below the table of host orders, which state how good the order is."""
     default, proof = "Slurm's default is name order.", placement["proof"]
     if not placement["alternatives"]:
-        yield _sentence(default)
+        yield _sentence_line(default)
         return
     # plan.json rounds the numbers from which the distance to the bound follows.
     chosen = f"{default} The chosen order is "
@@ -226,10 +228,10 @@ def _proof(placement: Mapping[str, Any]) -> Iterator[PageLine]:
         )
     )
     exposed, bound = (
-        shown_duration(proof["exposed_seconds"]),
-        shown_duration(proof["bound_seconds"]),
+        duration_texts(proof["exposed_seconds"]),
+        duration_texts(proof["bound_seconds"]),
     )
-    yield _sentence(
+    yield _sentence_line(
         f"- exposed on shared links: {exposed[0]} per step (lower bound {bound[0]})",
         [
             f"- exposed on shared links: {one} per step (lower bound {other})"
@@ -237,5 +239,5 @@ def _proof(placement: Mapping[str, Any]) -> Iterator[PageLine]:
             for other in bound
         ],
     )
-    traffic = [f"- busiest uplink: {one} per step" for one in shown_bytes(proof["uplink_bytes"])]
-    yield _sentence(traffic[0], traffic)
+    traffic = [f"- busiest uplink: {one} per step" for one in byte_texts(proof["uplink_bytes"])]
+    yield _sentence_line(traffic[0], traffic)

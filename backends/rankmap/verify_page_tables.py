@@ -45,7 +45,7 @@ class PageFacts:
     plan: Mapping[str, Any]
 
     @cached_property
-    def each(self) -> int:
+    def ranks_per_host(self) -> int:
         """Number of ranks per host."""
         return int(self.tree["ranks_per_node"])
 
@@ -71,8 +71,8 @@ class PageFacts:
         return list(ranks["pp"]) if "pp" in ranks else [0] * self.tree["world"]
 
 
-def exact(text: str) -> Cell:
-    """Return a cell with exactly this text."""
+def exact_cell(text: str) -> Cell:
+    """Return a cell whose text must be ``text``."""
     return Cell(text, lambda found: found == text)
 
 
@@ -82,8 +82,8 @@ def plain_cell(text: str, width: int) -> str:
     return plain if len(plain) <= width else f"{plain[: width - 3]}..."
 
 
-def number_list(numbers: Iterable[int]) -> Cell:
-    """Return a cell with ascending ranges; the page cuts long lists after a whole item."""
+def ranges_cell(numbers: Iterable[int]) -> Cell:
+    """Return a cell whose text must list ``numbers`` as ranges; the page may cut a long list."""
     parts: list[list[int]] = []
     for number in sorted(set(numbers)):
         if parts and number == parts[-1][1] + 1:
@@ -99,8 +99,8 @@ def _is_cut(found: str, full: str) -> bool:
     return found == full or (head != found and full.startswith(f"{head},"))
 
 
-def host_list(names: Sequence[str]) -> Cell:
-    """Return a cell with the names of hosts in any notation; the page cuts long lists."""
+def hosts_cell(names: Sequence[str]) -> Cell:
+    """Return a cell whose text must list the hosts ``names``; the page may cut a long list."""
     wanted = sorted(set(names))
     shown = ",".join(wanted[:3]) + (",..." if len(wanted) > 3 else "")
     return Cell(shown, lambda found: _lists_hosts(found, wanted))
@@ -116,14 +116,18 @@ def _lists_hosts(found: str, names: list[str]) -> bool:
     return sorted(listed) == names if head == found else {*listed} < {*names}
 
 
-def _shortened(rows: list[Row], kind: str, gap: str, column: int = 1) -> list[Row]:
-    """Return the rows, and the number of others in ``column`` instead of the middle ones."""
+def _without_middle_rows(rows: list[Row], kind: str, gap: str, column: int = 1) -> list[Row]:
+    """Return the rows that the page shows.
+
+    If there are too many, those in the middle are replaced by one row, whose cell in ``column``
+    states their number.
+    """
     most = MOST[kind]
     if len(rows) <= most:
         return rows
     texts = ["..."] + [""] * (len(rows[0]) - 1)
     texts[column] = f"{len(rows) - most + 1} more {gap}"
-    return [*rows[: most - 2], list(map(exact, texts)), rows[-1]]
+    return [*rows[: most - 2], list(map(exact_cell, texts)), rows[-1]]
 
 
 def stage_rows(facts: PageFacts) -> list[Row]:
@@ -134,27 +138,30 @@ def stage_rows(facts: PageFacts) -> list[Row]:
         ranks.setdefault(stage, []).append(rank)
     runs = [[stage] for stage in range(len(chunks))]
     if len(chunks) > MOST["stages"]:
-        runs = [list(run) for _, run in groupby(range(len(chunks)), lambda at: _parts(chunks[at]))]
+        runs = [
+            list(run)
+            for _, run in groupby(range(len(chunks)), lambda at: _stage_contents(chunks[at]))
+        ]
     rows: list[Row] = []
     for run in runs:
         members = [rank for stage in run for rank in ranks[stage]]
         # Several stages show only their first and their last rank.
         single, ends = len(run) == 1, f"{min(members)}-{max(members)}"
-        nodes = {rank // facts.each for rank in members}
+        nodes = {rank // facts.ranks_per_host for rank in members}
         rows.append(
             [
-                number_list(run),
-                number_list(members) if single else exact(ends),
-                number_list(nodes),
-                host_list([facts.hosts[node] for node in nodes]),
-                _layers([chunks[stage] for stage in run]),
+                ranges_cell(run),
+                ranges_cell(members) if single else exact_cell(ends),
+                ranges_cell(nodes),
+                hosts_cell([facts.hosts[node] for node in nodes]),
+                _layers_cell([chunks[stage] for stage in run]),
             ]
         )
-    return _shortened(rows, "stages", "rows")
+    return _without_middle_rows(rows, "stages", "rows")
 
 
-def _parts(chunks: Sequence[Mapping[str, Any]]) -> tuple[int, int, bool, bool]:
-    """Return the numbers of layers and MTP layers of a stage, and if it embeds and has the loss."""
+def _stage_contents(chunks: Sequence[Mapping[str, Any]]) -> tuple[int, int, bool, bool]:
+    """Return (layers, MTP layers, True with the embedding, True with the loss) of a stage."""
     return (
         sum(one["layers"] for one in chunks),
         sum(one["mtp_layers"] for one in chunks),
@@ -163,18 +170,18 @@ def _parts(chunks: Sequence[Mapping[str, Any]]) -> tuple[int, int, bool, bool]:
     )
 
 
-def _layers(stages: Sequence[Sequence[Mapping[str, Any]]]) -> Cell:
-    layers, mtp, embedding, loss = _parts(stages[0])
+def _layers_cell(stages: Sequence[Sequence[Mapping[str, Any]]]) -> Cell:
+    layers, mtp, embedding, loss = _stage_contents(stages[0])
     extras = [*(["embedding"] if embedding else []), *(["loss"] if loss else [])]
     rest = "".join(f" + {one}" for one in (*extras, *([f"{mtp} MTP"] if mtp else [])))
     if len(stages) > 1:
-        return exact(f"{layers} each{rest}")
+        return exact_cell(f"{layers} each{rest}")
     owned = [
         layer
         for one in stages[0]
         for layer in range(one["first_layer"], one["first_layer"] + one["layers"])
     ]
-    listed = number_list(owned) if owned else exact("none")
+    listed = ranges_cell(owned) if owned else exact_cell("none")
     return Cell(
         f"{listed.text}{rest}",
         lambda found: found.endswith(rest) and listed.matches(found[: len(found) - len(rest)]),
@@ -190,14 +197,17 @@ def serving_stage_rows(facts: PageFacts) -> list[Row]:
         sizes = (one["weights_bytes"], one["cache_bytes"])
         rows.append(
             [
-                exact(str(one["stage"])),
-                exact(f"{first}-{last}"),
-                *(one_of([f"{near / GIB:.2f}" for near in _nearby(size)]) for size in sizes),
-                exact(f"{one['blocks']:,}"),
+                exact_cell(str(one["stage"])),
+                exact_cell(f"{first}-{last}"),
+                *(
+                    any_text_cell([f"{near / GIB:.2f}" for near in _within_rounding(size)])
+                    for size in sizes
+                ),
+                exact_cell(f"{one['blocks']:,}"),
             ]
         )
         first = last + 1
-    return _shortened(rows, "stages", "stages")
+    return _without_middle_rows(rows, "stages", "stages")
 
 
 def engine_rows(facts: PageFacts) -> list[Row]:
@@ -207,18 +217,18 @@ def engine_rows(facts: PageFacts) -> list[Row]:
         ranks.setdefault(replica, []).append(rank)
     rows: list[Row] = []
     for replica, members in sorted(ranks.items()):
-        nodes = {rank // facts.each for rank in members}
-        local = [rank % facts.each for rank in members]
+        nodes = {rank // facts.ranks_per_host for rank in members}
+        local = [rank % facts.ranks_per_host for rank in members]
         rows.append(
             [
-                exact(str(replica)),
-                exact(f"{min(members)}-{max(members)}"),
-                number_list(nodes),
-                host_list([facts.hosts[node] for node in nodes]),
-                exact(f"{min(local)}-{max(local)}"),
+                exact_cell(str(replica)),
+                exact_cell(f"{min(members)}-{max(members)}"),
+                ranges_cell(nodes),
+                hosts_cell([facts.hosts[node] for node in nodes]),
+                exact_cell(f"{min(local)}-{max(local)}"),
             ]
         )
-    return _shortened(rows, "engines", "engines")
+    return _without_middle_rows(rows, "engines", "engines")
 
 
 def rack_rows(facts: PageFacts) -> list[Row]:
@@ -226,18 +236,18 @@ def rack_rows(facts: PageFacts) -> list[Row]:
     nodes: dict[str, list[int]] = {}
     for node, rack in enumerate(facts.racks):
         nodes.setdefault(rack, []).append(node)
-    each, stages = facts.each, facts.stages
+    each, stages = facts.ranks_per_host, facts.stages
     rows: list[Row] = [
         [
-            exact(plain_cell(rack, 24)),
-            exact(str(len(inside))),
-            host_list([facts.hosts[node] for node in inside]),
-            number_list(inside),
-            number_list(one for node in inside for one in stages[node * each : node * each + each]),
+            exact_cell(plain_cell(rack, 24)),
+            exact_cell(str(len(inside))),
+            hosts_cell([facts.hosts[node] for node in inside]),
+            ranges_cell(inside),
+            ranges_cell(one for node in inside for one in stages[node * each : node * each + each]),
         ]
         for rack, inside in nodes.items()
     ]
-    return _shortened(rows, "racks", "racks", column=2)
+    return _without_middle_rows(rows, "racks", "racks", column=2)
 
 
 def group_rows(facts: PageFacts) -> list[Row]:
@@ -252,18 +262,24 @@ def group_rows(facts: PageFacts) -> list[Row]:
             continue
         if group["mesh"] == "expert" and not routed:
             continue
-        *counts, most = _extent(facts, group)
+        *counts, most = _count_groups_by_extent(facts, group)
         texts = [str(count) if count else "-" for count in counts]
         sizes = f"{group['count']} x {group['size']}"
-        rows.append(list(map(exact, (name, sizes, *texts, str(most)))))
+        rows.append(list(map(exact_cell, (name, sizes, *texts, str(most)))))
     return rows
 
 
-def _extent(facts: PageFacts, group: Mapping[str, Any]) -> tuple[int, int, int, int, int]:
-    """Return the groups within a host, an NVLink domain, a rack and several racks; most racks."""
+def _count_groups_by_extent(
+    facts: PageFacts, group: Mapping[str, Any]
+) -> tuple[int, int, int, int, int]:
+    """Return the numbers of groups by the smallest unit that contains them, and the most racks.
+
+    The units are a host, an NVLink domain, a rack, and several racks. The last item is the largest
+    number of racks that one group spans.
+    """
     members = span_offsets(group["within"], group["size"]) or []
     bases = span_offsets(group["across"], group["count"]) or []
-    each, most = facts.each, 1
+    each, most = facts.ranks_per_host, 1
     largest = max(member % each for member in members)
     offsets = {member // each for member in members}
     counts, levels = [0, 0, 0, 0], dict[int, int]()
@@ -292,10 +308,10 @@ def order_rows(facts: PageFacts) -> list[Row]:
     """Return the rows of the host orders that the placement compared."""
     return [
         [
-            exact(one["name"]),
-            one_of(shown_bytes(one["uplink_bytes"])),
-            one_of(shown_duration(one["exposed_seconds"])),
-            exact("**chosen**" if one["chosen"] else ""),
+            exact_cell(one["name"]),
+            any_text_cell(byte_texts(one["uplink_bytes"])),
+            any_text_cell(duration_texts(one["exposed_seconds"])),
+            exact_cell("**chosen**" if one["chosen"] else ""),
         ]
         for one in facts.plan["placement"]["alternatives"]
     ]
@@ -303,33 +319,36 @@ def order_rows(facts: PageFacts) -> list[Row]:
 
 def rank_rows(facts: PageFacts, count: int, columns: Sequence[str]) -> list[Row]:
     """Return the rows of the first ``count`` ranks."""
-    devices = facts.plan["placement"].get("devices") or range(facts.each)
+    devices = facts.plan["placement"].get("devices") or range(facts.ranks_per_host)
     rows: list[Row] = []
     for rank in range(count):
-        node, slot = divmod(rank, facts.each)
+        node, slot = divmod(rank, facts.ranks_per_host)
         places = (str(facts.tree["ranks"][name][rank]) for name in columns)
         host = plain_cell(facts.hosts[node], 40)
-        rows.append(list(map(exact, (str(rank), host, str(devices[slot]), *places))))
+        rows.append(list(map(exact_cell, (str(rank), host, str(devices[slot]), *places))))
     return rows
 
 
-def one_of(texts: Sequence[str]) -> Cell:
-    """Return a cell with the first text, or another one that differs by rounding."""
+def any_text_cell(texts: Sequence[str]) -> Cell:
+    """Return a cell whose text must be one of ``texts``, which differ only by rounding."""
     return Cell(texts[0], lambda found: found in texts)
 
 
-def _nearby(value: float) -> tuple[float, float, float]:
-    """Return a number and its neighbors, because plan.json has six digits."""
+def _within_rounding(value: float) -> tuple[float, float, float]:
+    """Return the values that a number may have had before plan.json rounded it to six digits."""
     return value, value * (1 - 1e-5), value * (1 + 1e-5)
 
 
-def shown_duration(seconds: float) -> list[str]:
-    """Return a duration as the page may show it."""
-    return [f"{one * 1e3:.3g} ms" if one < 1 else f"{one:.3g} s" for one in _nearby(seconds)]
-
-
-def shown_bytes(size: float) -> list[str]:
-    """Return a number of bytes as the page may show it."""
+def duration_texts(seconds: float) -> list[str]:
+    """Return the texts that the page may show for a duration, depending on rounding."""
     return [
-        f"{one / 1e9:.3g} GB" if one < 1e12 else f"{one / 1e12:.3g} TB" for one in _nearby(size)
+        f"{one * 1e3:.3g} ms" if one < 1 else f"{one:.3g} s" for one in _within_rounding(seconds)
+    ]
+
+
+def byte_texts(size: float) -> list[str]:
+    """Return the texts that the page may show for a number of bytes, depending on rounding."""
+    return [
+        f"{one / 1e9:.3g} GB" if one < 1e12 else f"{one / 1e12:.3g} TB"
+        for one in _within_rounding(size)
     ]

@@ -20,16 +20,16 @@ class Ray:
     """Ray releases; all 2.x releases support the placement groups that PARC uses."""
 
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
-        """Report a plan whose ranks Ray cannot pin to their hosts (V15).
+        """Report a plan whose ranks Ray cannot place on the planned hosts (V15).
 
-        This is the case for engines without ``ray_entry``, and for dp above 1, because the engine
-        itself creates the placement groups of data-parallel ranks.
+        Ray cannot place the ranks of engines without ``ray_entry``, nor data-parallel ranks,
+        because the engine itself creates their placement groups.
         """
-        _check_environment(plan, sink)
+        _check_setup_and_environment(plan, sink)
         dp, name = plan.layout.dp, plan.problem.framework
         if engine(name).ray_entry is None:
             finding = Finding(
-                f"{name} cannot be pinned to hosts under Ray",
+                f"under Ray, the ranks of {name} cannot be bound to the planned hosts",
                 label=f"the backend {name} declares no ray_entry",
                 help=f"use another target that can start {name}",
                 targets=TARGETS,
@@ -43,9 +43,10 @@ class Ray:
         has_alternative = free and any(other.layout.dp == 1 for other in plan.search.ranked)
         without = [name for name in plan.problem.emit if name != "ray"]
         finding = Finding(
-            f"{dp} data-parallel ranks cannot be pinned to hosts under Ray",
-            label=f"{name} creates their placement groups itself, in an order that Ray chooses",
-            help=f"the launch script of the {name} target pins them",
+            f"under Ray, {dp} data-parallel ranks cannot be bound to the planned hosts",
+            label=f"{name} creates the placement groups itself, in an order that Ray chooses",
+            help=f"without Ray, the launch script of the target {name} starts each rank on its "
+            "planned host",
             fix="layout.dp: 1" if has_alternative else f"emit: [{', '.join(without)}]",
             causes=(Cause("layout.dp", f"dp {dp}"),),
             targets=TARGETS,
@@ -75,8 +76,8 @@ class Ray:
         return (Artifact("ray/serve.py", render("ray", "serve.py.j2", values), True),)
 
 
-def _check_environment(plan: ServingPlan, sink: Sink) -> None:
-    """Report set-up commands and inherited variables, which Ray's workers do not get (L30)."""
+def _check_setup_and_environment(plan: ServingPlan, sink: Sink) -> None:
+    """Report set-up commands and inherited variables, which Ray's workers would not get (L30)."""
     launch = plan.problem.launch
     help_text = "prepare the environment before `ray start` on each host, or remove the target ray"
     if launch.setup:
@@ -84,7 +85,7 @@ def _check_environment(plan: ServingPlan, sink: Sink) -> None:
         finding = Finding(text, help=help_text, targets=TARGETS)
         sink.report("L30", finding, at="launch.setup")
     for name in launch.env_inherited:
-        text = f"ray/serve.py cannot take {name} from the environment of another host"
+        text = f"ray/serve.py cannot pass {name} from the environment of one host to another"
         finding = Finding(text, help=help_text, targets=TARGETS)
         sink.report("L30", finding, at=f"launch.env.{name}")
 

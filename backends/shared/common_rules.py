@@ -18,13 +18,13 @@ from parc.compiler.ir import Experts, Layout, Problem
 from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 
-def always_violated(code: str, paths: tuple[str, ...], finding: Finding) -> Rule:
+def always_violated_rule(code: str, paths: tuple[str, ...], finding: Finding) -> Rule:
     """Return a rule that every layout violates, for a spec that the framework cannot express."""
     return Rule(code, paths, lambda problem, layout: True, lambda problem, layout: finding, ())
 
 
 def experts_of(problem: Problem) -> Experts:
-    """Return the experts of the model; only rules for models with experts call this function.
+    """Return the experts of the model of ``problem``.
 
     Raises:
         ValueError: the model has no experts.

@@ -150,10 +150,12 @@ def _setting_value(row: FieldRow, problem: Problem, layout: Layout, derived: Der
     if row.derived:
         return derived[row.derived](problem, layout)
     root, _, path = row.fields[0].partition(".")
-    return field_at(layout, path) if root == "layout" else field_at(problem, row.fields[0])
+    return (
+        value_at_path(layout, path) if root == "layout" else value_at_path(problem, row.fields[0])
+    )
 
 
-def field_at(value: Any, path: str) -> Any:
+def value_at_path(value: Any, path: str) -> Any:
     """Return the value at a dotted path below ``value``; None if an object on the path is None."""
     for name in path.split("."):
         value = None if value is None else getattr(value, name)

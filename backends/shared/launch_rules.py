@@ -132,8 +132,8 @@ def _check_interface(plan: AnyPlan, sink: Sink) -> None:
 def _check_variable(plan: AnyPlan, sink: Sink, name: str, value: str) -> None:
     """Report a variable of ``launch.env`` that must not be set there.
 
-    The launcher (L14) or the shell (L18) sets it, NCCL tunes it better (N14), or its name is
-    invalid (L18).
+    Such a variable is set by the launcher (L14) or the shell (L18), disables NCCL's tuning (N14),
+    or has an invalid name (L18).
     """
     if not VARIABLE_NAME.fullmatch(name):
         text = f"{name!r} is not a valid name of an environment variable"
@@ -217,7 +217,7 @@ def check_device_connections(plan: Plan, sink: Sink) -> None:
 
 
 def check_user_shell(plan: AnyPlan, sink: Sink) -> None:
-    """Report set-up commands (L29), faults in them (L30), and unexpanded variables (L31)."""
+    """Report set-up commands (L29), invalid set-up commands (L30), unexpanded variables (L31)."""
     launch = plan.problem.launch
     for index, line in enumerate(launch.setup):
         problem = find_setup_problem(line)
@@ -272,7 +272,7 @@ def _mask_quotes(line: str) -> str:
 
 
 def _check_expansion(name: str, value: str, sink: Sink) -> None:
-    """Report a variable in a value of ``launch.env``, because no shell expands it (L31)."""
+    """Report a value of ``launch.env`` with a shell variable, which no shell expands (L31)."""
     found = _EXPANSION.search(value)
     if found is None:
         return

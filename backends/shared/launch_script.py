@@ -51,5 +51,5 @@ def launch_command_of(plan: Plan) -> LaunchCommand:
 
 
 def hosts_file_text(plan: AnyPlan) -> str:
-    """Return the text of a hosts file, with one name per line; line n+1 is node rank n."""
+    """Return the text of a hosts file: one host name per line, in the order of node ranks."""
     return "".join(f"{host.name}\n" for host in plan.placement.hosts)

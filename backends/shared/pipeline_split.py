@@ -49,7 +49,7 @@ def _assemble_split(
     return PipelineSplit("even" if even else "counted", False, False, "", chunks)
 
 
-def single_stage(model: Model, pp: int, vpp: int) -> PipelineSplit | None:
+def single_stage_split(model: Model, pp: int, vpp: int) -> PipelineSplit | None:
     """Return the split with all layers on a single stage; None if ``pp`` or ``vpp`` is above 1."""
     return looped_split(model, (model.layers,), 1) if pp == vpp == 1 else None
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from parc.backends.declaration import Declaration
-from parc.backends.registry import behind_front, find_declaration
+from parc.backends.registry import find_declaration, wrapped_framework
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import NO_ZERO_PLUS, Layout, Pins, Problem, ServingLayout, ServingProblem
 from parc.compiler.ir.rule import Rule
@@ -141,7 +141,7 @@ context parallelism and without a pipeline, so that no spec requests them by the
 def strategy_rules(framework: str, supported: Mapping[str, str]) -> tuple[Rule, ...]:
     """Return one rule (E08) per parallelism strategy that ``framework`` does not support.
 
-    The keys of ``supported`` are the names of the strategies that it supports.
+    The keys of ``supported`` are the names of the strategies that the framework supports.
     """
     return tuple(_unsupported_rules(framework, supported))
 
@@ -249,6 +249,8 @@ def _supported_with_other_framework(framework: str, strategy: Strategy) -> str:
     found = find_declaration(framework)
     if not isinstance(found, Declaration):  # a pair such as "accelerate + deepspeed"
         return ""
-    started = (front.framework for front in found.fronts)
-    names = [name for name in started if strategy.name in behind_front(framework, name).strategies]
+    wrapped = (one.framework for one in found.wrapped_frameworks)
+    names = [
+        name for name in wrapped if strategy.name in wrapped_framework(framework, name).strategies
+    ]
     return "".join(f"; with {name} it supports {strategy.title}" for name in names)

@@ -10,7 +10,7 @@ MAMBA_GROUPS = "groups of Mamba heads"
 def tp_sizes_within_domain(problem: Problem) -> list[int]:
     """Return all tensor parallel sizes up to the GPUs of one NVLink domain, or of one host.
 
-    A size in the result need not divide the dimensions of the model.
+    The result includes sizes that do not divide the dimensions of the model.
     """
     return list(range(1, max(problem.cluster.node.nvlink_domain, problem.cluster.node.gpus) + 1))
 

@@ -64,10 +64,10 @@ def extra_directive(text: str) -> str:
 
 
 def _segment_value(plan: AnyPlan, version: tuple[int, ...]) -> str | None:
-    """Return the value of ``--segment``, the number of hosts per segment; None to omit it.
+    """Return the value of ``--segment``, the number of hosts per segment; None to omit the option.
 
-    It is omitted if segments have no effect or the version of Slurm cannot combine them with named
-    hosts.
+    The option is omitted if segments have no effect, or if this version of Slurm does not accept it
+    together with named hosts.
     """
     named, size = plan.problem.cluster.named, hosts_per_segment(plan)
     # A segment of one host has no effect, except that Slurm then accepts any host list.
@@ -100,7 +100,7 @@ def _directive_values(plan: AnyPlan) -> dict[str, str | None]:
         "gpus-per-node": str(plan.placement.ranks_per_node),
         # 0 requests all memory of each host; --exclusive does not include it.
         "mem": "0",
-        "nodelist": nodelist(plan) or slurm.nodelist,
+        "nodelist": planned_nodelist(plan) or slurm.nodelist,
         "exclude": slurm.exclude,
         "constraint": slurm.constraint,
         "array": slurm.array,
@@ -124,7 +124,7 @@ def _directive_values(plan: AnyPlan) -> dict[str, str | None]:
     }
 
 
-def nodelist(plan: AnyPlan) -> str | None:
+def planned_nodelist(plan: AnyPlan) -> str | None:
     """Return the hosts of the plan as a Slurm host list; None if they have no names."""
     if not plan.problem.cluster.named:
         return None

@@ -8,7 +8,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\u0085\u2028\u2029]")
 
 
-def breaks_directive(text: str) -> bool:
+def contains_control_character(text: str) -> bool:
     """Return True if ``text`` contains a control character, which cannot be quoted for sbatch."""
     return _CONTROL.search(text) is not None
 
@@ -23,7 +23,7 @@ def sbatch_directive(flag: str, value: str) -> str:
     Raises:
         ValueError: ``value`` contains a control character; the rules reject such plans earlier.
     """
-    if breaks_directive(value):
+    if contains_control_character(value):
         raise ValueError(f"control character in --{flag}: {value!r}")
     if not _PLAIN.fullmatch(value):
         value = '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

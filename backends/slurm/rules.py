@@ -12,7 +12,7 @@ from parc.backends.registry import engine
 from parc.backends.shared.rack_runs import nvlink_spans_hosts
 from parc.backends.shared.versions import parse_version
 from parc.backends.slurm.directives import NODELIST_WITH_SEGMENT_SINCE
-from parc.backends.slurm.quoting import breaks_directive
+from parc.backends.slurm.quoting import contains_control_character
 from parc.backends.slurm.rules_directives import check_directives
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import AnyPlan
@@ -58,7 +58,7 @@ def time_limit_seconds(text: str) -> int | None:
 def check_slurm(plan: AnyPlan, sink: Sink) -> None:
     """Report every problem with the settings in ``launch.slurm``."""
     _check_directive_values(plan, sink)
-    _check_time(plan, sink)
+    _check_time_limit(plan, sink)
     _check_log_dir(plan, sink)
     _check_container(plan, sink)
     _check_nvlink_domains(plan, sink)
@@ -88,7 +88,7 @@ def _check_directive_values(plan: AnyPlan, sink: Sink) -> None:
         if value is not None:
             words[f"launch.slurm.{field.replace('mail_', 'mail.')}"] = value
     for path, word in words.items():
-        if breaks_directive(word):
+        if contains_control_character(word):
             text = f"{path} is {word!r}, but a #SBATCH line cannot contain control characters"
             finding = Finding(text, fix=f"put {path} on one line", targets=TARGETS)
             sink.report("L16", finding, at=path)
@@ -102,7 +102,7 @@ def _check_directive_values(plan: AnyPlan, sink: Sink) -> None:
         sink.report("L15", Finding(text, help=help_text, targets=TARGETS), at="name")
 
 
-def _check_time(plan: AnyPlan, sink: Sink) -> None:
+def _check_time_limit(plan: AnyPlan, sink: Sink) -> None:
     """Report a time limit that Slurm cannot parse (L17) and an invalid warning time (L19)."""
     slurm = plan.problem.launch.slurm
     seconds = None
@@ -112,7 +112,7 @@ def _check_time(plan: AnyPlan, sink: Sink) -> None:
         if seconds is None:
             text = f"Slurm cannot read the time limit {limit!r}"
             help_text = "valid forms: minutes, H:MM:SS, D-HH or D-HH:MM:SS, quoted"
-            finding = Finding(text, help=help_text, fix=_suggest_time(limit), targets=TARGETS)
+            finding = Finding(text, help=help_text, fix=_suggest_time_limit(limit), targets=TARGETS)
             sink.report("L17", finding, at="launch.slurm.time_limit")
     # The warning must come after the start of the job, so it is shorter than the time limit.
     longest = SIGNAL_SECONDS_LIMIT if not seconds else min(SIGNAL_SECONDS_LIMIT, seconds - 1)
@@ -125,7 +125,7 @@ def _check_time(plan: AnyPlan, sink: Sink) -> None:
         sink.report("L19", finding, at="launch.slurm.signal")
 
 
-def _suggest_time(limit: str) -> str:
+def _suggest_time_limit(limit: str) -> str:
     """Return the fix that sets ``limit``, such as 48h or 2 days, in Slurm's format.
 
     Return "" if the meaning of ``limit`` is unclear. The new limit is never shorter: seconds are
@@ -147,7 +147,9 @@ def _check_log_dir(plan: AnyPlan, sink: Sink) -> None:
     path = PurePosixPath(log_dir)
     # Backslash and % are special in file name patterns of Slurm; ~ is not expanded in quotes.
     special = [char for char in "\\%~" if char in log_dir]
-    if log_dir.strip() and not (path.is_absolute() or special or breaks_directive(log_dir)):
+    if log_dir.strip() and not (
+        path.is_absolute() or special or contains_control_character(log_dir)
+    ):
         return
     text = f"logs cannot be written to {log_dir!r}"
     help_text = "use a folder relative to the submission folder, without backslash, % and ~"
@@ -171,7 +173,7 @@ def _check_container(plan: AnyPlan, sink: Sink) -> None:
             finding = Finding(text, help=help_text, targets=TARGETS)
             sink.report("L22", finding, at=f"{at}[{index}]")
     image = slurm.container_image
-    if image is not None and (not image.strip() or breaks_directive(image)):
+    if image is not None and (not image.strip() or contains_control_character(image)):
         text = f"{image!r} is not a valid container image"
         finding = Finding(
             text, help="set the path of an image file, or IMAGE[:TAG]", targets=TARGETS

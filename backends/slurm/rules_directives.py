@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from parc.backends.slurm.directives import directive_table
-from parc.backends.slurm.quoting import breaks_directive
+from parc.backends.slurm.quoting import contains_control_character
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import AnyPlan
 from parc.compiler.topology.hostlist import HostlistError, expand
@@ -51,7 +51,7 @@ def check_directives(plan: AnyPlan, sink: Sink) -> None:
 def _find_directive_fault(entry: str) -> tuple[str, str] | None:
     """Return (problem, help) for an entry of ``launch.slurm.extra``; None if the entry is valid."""
     shown = f"{entry!r:.{_SHOWN}}"
-    if breaks_directive(entry):
+    if contains_control_character(entry):
         return f"{shown} has a control character", "put the directive on one line"
     found = _OPTION.fullmatch(entry)
     if found is None:
@@ -84,7 +84,7 @@ def _check_hosts(plan: AnyPlan, sink: Sink) -> None:
     lists: dict[str, list[str]] = {}
     for field in ("exclude", "nodelist"):
         text = getattr(slurm, field)
-        if text is None or breaks_directive(text) or not text.strip():
+        if text is None or contains_control_character(text) or not text.strip():
             continue
         try:
             lists[field] = expand(text)

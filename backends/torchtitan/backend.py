@@ -8,7 +8,7 @@ from parc.backends.shared.torch.framework import TorchFramework
 from parc.backends.torchtitan.flavors import report_changed_flavor
 from parc.backends.torchtitan.memory import torchtitan_memory
 from parc.backends.torchtitan.module_file import FOLDER, MODULE, module_file
-from parc.backends.torchtitan.rules import OPERATORS, rules
+from parc.backends.torchtitan.rules import OPERATORS, torchtitan_rules
 from parc.backends.torchtitan.split import find_split, why_no_split
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
@@ -57,21 +57,24 @@ class Torchtitan(TorchFramework):
         *("dp", "dp-shard-cp", "dp-cp"),
     )
 
-    def recomputes(self, problem: Problem) -> tuple[Recompute, ...]:
-        """Return the levels of recomputation: none, selective (by operator), and full."""
+    def recompute_settings(self, problem: Problem) -> tuple[Recompute, ...]:
+        """Return the recompute settings: none, selective (single operators), and full."""
         selective = Recompute.selective(OPERATORS)
         return (NO_RECOMPUTE, selective, Recompute("full", (), "uniform", 1))
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
         """Return the rules that a layout must satisfy under torchtitan."""
-        return rules(problem)
+        return torchtitan_rules(problem)
 
     def program_memory(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of torchtitan's trainer."""
         return torchtitan_memory()
 
-    def splits(self, problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
-        """Return an even split that counts embedding and head as one layer each, or None."""
+    def find_split(self, problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
+        """Return the split of the layers, in which embedding and head count as one layer each.
+
+        None if no split is valid.
+        """
         return find_split(problem, pp, vpp)
 
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
@@ -93,7 +96,7 @@ class Torchtitan(TorchFramework):
         return LaunchCommand(program="", module="torchtitan.train", args=args, setup=(path,))
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report changes of the model that a registered flavor hides."""
+        """Report changes of the model that torchtitan ignores in favor of a registered model."""
         super().check(plan, sink)
         report_changed_flavor(plan.problem.model, sink)
 

@@ -24,10 +24,10 @@ def hf_assets_path(problem: Problem, layout: Layout) -> str:
 
 
 def local_batch_size(problem: Problem, layout: Layout) -> int:
-    """Return ``local_batch_size``: the sequences that one data-parallel rank processes at once.
+    """Return the number of sequences per call of the model on one data-parallel rank.
 
     With a pipeline, these are all sequences of a step, which the pipeline splits into
-    micro-batches; without a pipeline, one micro-batch.
+    micro-batches; without a pipeline, they are one micro-batch.
     """
     if layout.pp == 1:
         return layout.micro_batch
@@ -50,7 +50,7 @@ def reduce_dtype(problem: Problem, layout: Layout) -> str:
 
 
 def disable_cuda_graphs(problem: Problem, layout: Layout) -> bool:
-    """Return True if CUDA graphs must be disabled, that is, if pp or ep is above 1.
+    """Return True if pp or ep is above 1, because CUDA graphs must then be disabled.
 
     CUDA graphs support neither pipelines nor the all-to-all of experts.
     """
@@ -60,7 +60,7 @@ def disable_cuda_graphs(problem: Problem, layout: Layout) -> bool:
 def max_norm(problem: Problem, layout: Layout) -> float:
     """Return the maximum gradient norm; infinity disables clipping.
 
-    0 would not: torchtitan would scale all gradients to 0.
+    The value 0 would not disable clipping: torchtitan would scale all gradients to 0.
     """
     return problem.job.gradient_clipping or float("inf")
 
@@ -71,7 +71,7 @@ def adam_betas(problem: Problem, layout: Layout) -> tuple[float, float]:
 
 
 def decay_ratio(problem: Problem, layout: Layout) -> float | None:
-    """Return the fraction of the schedule in which the learning rate decays.
+    """Return the fraction of the run's steps in which the learning rate decays.
 
     None means all steps after the warm-up.
     """
@@ -108,9 +108,9 @@ def checkpoint_folder(problem: Problem, layout: Layout) -> str | None:
 
 
 def reshard_after_forward(problem: Problem, layout: Layout) -> str:
-    """Return "always" for ZeRO-3 and "never" for ZeRO-2, torchtitan's words for resharding.
+    """Return "always" or "never", the time at which torchtitan frees gathered weights.
 
-    ZeRO-2 keeps the gathered weights after the forward pass.
+    "always" is after each forward pass (ZeRO-3); with "never", the weights stay gathered (ZeRO-2).
     """
     return "always" if layout.zero_stage == 3 else "never"
 
@@ -126,13 +126,13 @@ def rope_max_positions(problem: Problem, layout: Layout) -> int:
 
 
 def rope_scaling(problem: Problem, layout: Layout) -> str:
-    """Return the type of rotary scaling; torchtitan calls that of Llama 3 "llama"."""
+    """Return torchtitan's name for the type of rotary scaling, such as "llama" for Llama 3."""
     kind = problem.model.position.scaling
     return "llama" if kind == "llama3" else kind
 
 
 def rope_factor(problem: Problem, layout: Layout) -> float | None:
-    """Return the factor by which Llama 3's scaling stretches long wavelengths; None without it."""
+    """Return the factor by which Llama 3's scaling stretches long wavelengths, else None."""
     position = problem.model.position
     return position.scaling_factor if position.scaling == "llama3" else None
 

@@ -28,14 +28,20 @@ class Flavor:
 
 @cache
 def _flavor_table() -> dict[str, dict[str, Any]]:
-    """Read ``flavors.yaml``: model family -> module, longest sequence, and registered models."""
+    """Return the table ``flavors.yaml``: model family -> module, longest sequence, and flavors.
+
+    A flavor is a model that torchtitan registers under a name.
+    """
     text = (files("parc.backends.torchtitan") / "flavors.yaml").read_text("utf-8")
     tree: dict[str, dict[str, Any]] = parse_table(text)
     return tree
 
 
-def find_flavor(model: Model) -> Flavor | None:
-    """Return the registered model of the same family with the same sizes as ``model``, or None."""
+def find_registered_flavor(model: Model) -> Flavor | None:
+    """Return torchtitan's registered model of the same family and with the same sizes as ``model``.
+
+    None if there is no such model.
+    """
     entry = _flavor_table().get(model.family)
     if entry is None or model.mtp_layers or model.left_out or any(hybrid_model_features(model)):
         return None
@@ -66,8 +72,8 @@ def _model_sizes(model: Model) -> dict[str, int | bool]:
 
 
 def missing_model_features(model: Model) -> tuple[str, ...]:
-    """Return descriptions of the features of ``model`` that torchtitan lacks; empty if none."""
-    if find_flavor(model) is not None:
+    """Return descriptions of the features of ``model`` that torchtitan does not support."""
+    if find_registered_flavor(model) is not None:
         return ()
     found = [part for part in unsupported_model_features(model) if part != "tied embeddings"]
     if model.attention.qkv_bias:
@@ -86,8 +92,11 @@ FIXED_BY_FLAVOR = (
 
 
 def report_changed_flavor(model: Model, sink: Sink) -> None:
-    """Report changes of a catalog model that torchtitan ignores, because it has a flavor (E14)."""
-    if find_flavor(model) is None or not sink.positions.is_path_in_spec("model.base"):
+    """Report changed fields of ``model`` that torchtitan ignores, because it has a flavor (E14).
+
+    The flavor, a registered model with the same sizes, already defines these fields.
+    """
+    if find_registered_flavor(model) is None or not sink.positions.is_path_in_spec("model.base"):
         return
     for path in (f"model.{name}" for name in FIXED_BY_FLAVOR):
         if sink.positions.is_path_in_spec(path):
@@ -102,16 +111,17 @@ def report_changed_flavor(model: Model, sink: Sink) -> None:
 
 
 def explain_unknown_model(model: Model) -> Finding:
-    """Return the finding that torchtitan cannot build ``model``.
+    """Return the finding: torchtitan cannot build ``model``.
 
-    It is not in torchtitan's registry, and a decoder built from sizes lacks some of its features.
+    The model is not in torchtitan's registry, and torchtitan's decoder, built from sizes, does not
+    have all features of the model.
     """
     names = [
         f"{family}: {', '.join(entry['flavors'])}" for family, entry in _flavor_table().items()
     ]
     # Without its prediction layers the model may be supported: suggest that edit rather than
     # another framework.
-    mtp = model.mtp_layers and not missing_model_features(_without_prediction(model))
+    mtp = model.mtp_layers and not missing_model_features(_without_mtp_layers(model))
     return Finding(
         message=f"torchtitan has no model with the sizes of {model.name}",
         label=f"a decoder built from sizes has no {', no '.join(missing_model_features(model))}",
@@ -121,7 +131,7 @@ def explain_unknown_model(model: Model) -> Finding:
     )
 
 
-def _without_prediction(model: Model) -> Model:
+def _without_mtp_layers(model: Model) -> Model:
     """Return ``model`` without its multi-token prediction layers."""
     from dataclasses import replace
 

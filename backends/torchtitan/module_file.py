@@ -9,7 +9,7 @@ from parc.backends.shared.field_table import field_table, nest_settings, public_
 from parc.backends.shared.render import render
 from parc.backends.shared.torch import program as torch_program
 from parc.backends.torchtitan import derived
-from parc.backends.torchtitan.flavors import find_flavor
+from parc.backends.torchtitan.flavors import find_registered_flavor
 from parc.compiler.ir import Artifact, PipelineSplit, Plan, Recompute
 
 FOLDER = "torchtitan"
@@ -31,16 +31,16 @@ DERIVED = public_functions(torch_program, derived)
 
 
 def module_file(plan: Plan) -> Artifact:
-    """Return ``torchtitan/parc_titan.py``.
+    """Return the file ``torchtitan/parc_titan.py``.
 
-    The module uses a model from torchtitan's registry if one has the same sizes, and otherwise
-    builds a decoder from the sizes.
+    The module in the file uses a model from torchtitan's registry if a registered model has the
+    same sizes, and otherwise builds a decoder from the sizes.
     """
     problem, layout = plan.problem, plan.layout
     version = problem.version("torchtitan")
     table = field_table("parc.backends.torchtitan")
     tree = nest_settings(table.settings(problem, layout, version, DERIVED))
-    flavor = find_flavor(problem.model)
+    flavor = find_registered_flavor(problem.model)
     values: dict[str, Any] = {
         section: keyword_arguments(tree.get(section, {})) for section in SECTIONS
     }

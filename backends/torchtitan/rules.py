@@ -8,10 +8,10 @@ from __future__ import annotations
 from parc.backends.shared.common_rules import (
     CONTEXT_CHUNKS,
     EXPERT_COUNT,
-    always_violated,
+    always_violated_rule,
     decay_rule,
 )
-from parc.backends.shared.torch.mesh import replicate_and_shard
+from parc.backends.shared.torch.mesh import replicate_and_shard_sizes
 from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
     fp32_gradients_rule,
@@ -30,7 +30,7 @@ from parc.backends.shared.valid_values import (
 from parc.backends.torchtitan.flavors import (
     Flavor,
     explain_unknown_model,
-    find_flavor,
+    find_registered_flavor,
     missing_model_features,
 )
 from parc.backends.torchtitan.rules_pipeline import pipeline_rules
@@ -41,7 +41,7 @@ from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 NAME = "torchtitan"
 
 
-def rules(problem: Problem) -> tuple[Rule, ...]:
+def torchtitan_rules(problem: Problem) -> tuple[Rule, ...]:
     """Return the rules that a layout must satisfy for torchtitan to train ``problem``."""
     found = [
         *torch_rules(problem, NAME),
@@ -59,17 +59,19 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
     if problem.model.experts is not None:
         found += [EXPERT_COUNT, _EXPERT_MESH, _EXPERT_TENSOR]
     if missing_model_features(problem.model):
-        found.append(always_violated("E12", ("model",), explain_unknown_model(problem.model)))
-    flavor = find_flavor(problem.model)
+        found.append(always_violated_rule("E12", ("model",), explain_unknown_model(problem.model)))
+    flavor = find_registered_flavor(problem.model)
     if flavor is not None and problem.job.sequence_length > flavor.positions:
         found.append(
-            always_violated("S12", ("job.sequence_length",), _explain_too_long(problem, flavor))
+            always_violated_rule(
+                "S12", ("job.sequence_length",), _explain_too_long_sequence(problem, flavor)
+            )
         )
     return tuple(found)
 
 
-def _explain_too_long(problem: Problem, flavor: Flavor) -> Finding:
-    """Return the finding that a sequence is longer than the rotary table of ``flavor``."""
+def _explain_too_long_sequence(problem: Problem, flavor: Flavor) -> Finding:
+    """Return the finding: the sequences of the job are longer than ``flavor`` supports."""
     length, most = problem.job.sequence_length, flavor.positions
     return Finding(
         message=f"torchtitan's {flavor.module} {flavor.name} supports up to {most} tokens",
@@ -139,7 +141,7 @@ def _explain_sequence_length(problem: Problem, layout: Layout) -> Finding:
 def _ranks_per_stage_and_replica(layout: Layout) -> int:
     """Return the number of ranks of one stage and one replica: dp_shard x cp x tp."""
     # torchtitan folds cp and tp into the expert mesh, but never dp_replicate or pp.
-    return replicate_and_shard(layout)[1] * layout.cp * layout.tp
+    return replicate_and_shard_sizes(layout)[1] * layout.cp * layout.tp
 
 
 def _violates_expert_mesh(problem: Problem, layout: Layout) -> bool:

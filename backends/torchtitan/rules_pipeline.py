@@ -15,9 +15,9 @@ SCHEDULE_READS = ("schedule", "pp", "vpp", "micro_batch", "dp_replicate", "dp_sh
 def pipeline_rules(problem: Problem) -> tuple[Rule, ...]:
     """Return the pipeline rules that apply to ``problem``.
 
-    The rules that the layers must be divisible into stages and chunks (P02, P04) are added only if
-    the spec sets pp, vpp or the layers of the first or last stage. Otherwise the search has already
-    skipped every pp and vpp without a valid split.
+    The rules on how layers are split into stages and chunks (P02, P04) apply only if the spec sets
+    pp, vpp or the layers of the first or last stage. Otherwise the search has already skipped every
+    pp and vpp without a valid split.
     """
     pins = problem.pins
     found = [interleaving_rule({"1f1b": ""}), _CHUNKS, _COUNT, _TIED]
@@ -30,20 +30,20 @@ def pipeline_rules(problem: Problem) -> tuple[Rule, ...]:
 
 
 def _split_rule(code: str, fields: tuple[str, ...]) -> Rule:
-    """Return the rule ``code``: the layers cannot be split, and ``code`` is the reason.
+    """Return the rule ``code``, violated if no split exists and ``code`` is the reason.
 
-    A layout violates the rule if no split exists and ``why_no_split`` returns ``code``.
+    ``why_no_split`` returns the reason.
     """
 
-    def violates(problem: Problem, layout: Layout) -> bool:
+    def has_no_split_for_this_reason(problem: Problem, layout: Layout) -> bool:
         if find_split(problem, layout.pp, layout.vpp) is not None:
             return False
         return why_no_split(problem, layout.pp, layout.vpp)[0] == code
 
-    def explain(problem: Problem, layout: Layout) -> Finding:
+    def explain_split(problem: Problem, layout: Layout) -> Finding:
         return why_no_split(problem, layout.pp, layout.vpp)[2]
 
-    return Rule(code, fields, violates, explain, ("pp", "vpp"))
+    return Rule(code, fields, has_no_split_for_this_reason, explain_split, ("pp", "vpp"))
 
 
 def _has_too_few_chunks(problem: Problem, layout: Layout) -> bool:
@@ -69,11 +69,11 @@ def min_micro_batches(layout: Layout) -> int:
     return {"1f1b": layout.pp, "dualpipe-v": 2 * layout.pp}.get(layout.schedule, 1)
 
 
-def schedule_rounds(layout: Layout, count: int) -> int:
-    """Return the number of rounds of the schedule; it must divide ``count``, the micro-batches.
+def rounds_of_schedule(layout: Layout, count: int) -> int:
+    """Return the number of rounds of the schedule, which must divide the number of micro-batches.
 
-    Interleaved schedules run max(1, count // pp) rounds of equal size
-    (torch/distributed/pipelining/schedules.py, number_of_rounds).
+    ``count`` is the number of micro-batches. Interleaved schedules run max(1, count // pp) rounds
+    of equal size (torch/distributed/pipelining/schedules.py, number_of_rounds).
     """
     if layout.schedule in ("interleaved", "zb-h1"):
         return max(1, count // layout.pp)
@@ -84,7 +84,7 @@ def _violates_micro_batch_count(problem: Problem, layout: Layout) -> bool:
     if layout.pp == 1:
         return False
     count = layout.micro_batches(problem.job.global_batch)
-    return count < min_micro_batches(layout) or count % schedule_rounds(layout, count) != 0
+    return count < min_micro_batches(layout) or count % rounds_of_schedule(layout, count) != 0
 
 
 def _explain_micro_batch_count(problem: Problem, layout: Layout) -> Finding:
@@ -96,7 +96,7 @@ def _explain_micro_batch_count(problem: Problem, layout: Layout) -> Finding:
     good = sorted({max(below, least) * step, above * step})
     label = f"{count} micro-batches, must be {least} or more"
     if count >= least:
-        group = schedule_rounds(layout, count)
+        group = rounds_of_schedule(layout, count)
         label = f"{count} % {group} = {count % group}, must be 0"
     return Finding(
         message=f"schedule {layout.schedule} over pp={layout.pp} cannot run {count} micro-batches",

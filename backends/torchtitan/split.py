@@ -1,4 +1,4 @@
-"""Split the layers evenly into virtual stages; embedding and head count as one layer each.
+"""Even split of the layers into virtual stages; embedding and head count as one layer each.
 
 torchtitan splits in the same way (distributed/pipeline_parallel.py,
 _generate_llm_fqn_per_model_part). PARC emits the result explicitly, so that a changed default of
@@ -17,14 +17,14 @@ V_SCHEDULES = ("zb-v", "dualpipe-v")
 
 
 def find_split(problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
-    """Return the pipeline split, or None if it would be invalid.
+    """Return the pipeline split; None if no split is valid.
 
-    It is invalid if a stage would be empty, or if the spec sets the layers of the first or last
+    No split is valid if a stage would be empty, or if the spec sets the layers of the first or last
     stage and vpp is above 1.
     """
     if vpp > 1 and (problem.pins.first_stage_layers or problem.pins.last_stage_layers):
         return None
-    counts = layer_counts(problem, pp * vpp)
+    counts = layers_per_virtual_stage(problem, pp * vpp)
     if counts is None:
         return None
     if problem.pins.schedule in V_SCHEDULES and vpp == 2 and pp > 1:
@@ -32,7 +32,7 @@ def find_split(problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
     return looped_split(problem.model, counts, pp)
 
 
-def layer_counts(problem: Problem, stages: int) -> tuple[int, ...] | None:
+def layers_per_virtual_stage(problem: Problem, stages: int) -> tuple[int, ...] | None:
     """Return the layers per virtual stage, or None if a stage would be empty."""
     layers, pins = problem.model.layers, problem.pins
     first, last = pins.first_stage_layers, pins.last_stage_layers
@@ -68,7 +68,8 @@ def why_no_split(problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding
         at = "layout.first_stage_layers" if pins.first_stage_layers else "layout.last_stage_layers"
         given = (pins.first_stage_layers or 0) + (pins.last_stage_layers or 0)
         finding = Finding(
-            message=f"{given} layers on the end stages leave {layers - given} of {layers} layers",
+            message=f"the spec puts {given} of {layers} layers on the first or last stage, "
+            f"which leaves {layers - given} layers for the other stages",
             label=f"no valid split over pp {pp} x vpp {vpp} = {pp * vpp} stages",
             help="every stage needs a layer, every layer needs a stage, and vpp must be 1",
             fix=f"{at}: auto",

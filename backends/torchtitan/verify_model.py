@@ -136,15 +136,15 @@ def _registry_model_settings(settings: EmittedSettings) -> Iterator[Decision]:
         found["tied_embeddings"] = False
     else:
         yield settings.unexpected_setting("spec.flavor")
-    found |= _features(key, found)
+    found |= _other_features(key, found)
     for field, value in found.items():
         # The features without a value, such as a window, are those that a model does not have.
         if value is not None or field not in FIELDS:
             yield settings.decide(f"problem.model.{field}", value, "spec.flavor")
 
 
-def _features(key: tuple[str, str], sizes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return field -> value of the features of a registered model that are no sizes."""
+def _other_features(key: tuple[str, str], sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the features of a registered model that are not sizes, by field of the model."""
     if not sizes:
         return {}
     llama = {path.removeprefix("problem.model."): value for path, value in LLAMA.items()}

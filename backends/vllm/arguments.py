@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from parc.backends.shared.field_table import field_at, flag_table, public_functions
+from parc.backends.shared.field_table import flag_table, public_functions, value_at_path
 from parc.backends.vllm import derived
 from parc.compiler.ir import ServingPlan
 
@@ -48,7 +48,7 @@ def _iterate_arguments(plan: ServingPlan) -> Iterator[Argument]:
     for row in flag_table(PACKAGE).rows:
         if row.group == HOSTS or not row.exists_in(version):
             continue
-        value = DERIVED[row.derived](plan) if row.derived else field_at(plan, row.fields[0])
+        value = DERIVED[row.derived](plan) if row.derived else value_at_path(plan, row.fields[0])
         # 0 and "" are values: only None and False omit a flag.
         if value is None or value is False:
             continue
@@ -58,8 +58,8 @@ def _iterate_arguments(plan: ServingPlan) -> Iterator[Argument]:
 def engine_command_words(plan: ServingPlan, executor: str) -> tuple[str, ...]:
     """Return the checkpoint and all flags of the command that starts an engine.
 
-    ``executor`` is vLLM's name for the mechanism that starts the workers, such as ``ray``; it
-    replaces the executor of the plan.
+    ``executor`` is vLLM's name for the mechanism that starts the workers, such as ``ray``; this
+    value replaces the executor of the plan.
     """
     own = [one for one in shared_arguments(plan) if one.flag != EXECUTOR]
     words = [word for one in own for word in one.words]

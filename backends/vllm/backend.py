@@ -69,14 +69,14 @@ class Vllm:
         """Report weight and cache formats for which vLLM has no kernels on ``gpu``."""
         check_formats(service, gpu, sink)
 
-    def expert_degrees(self, layout: ServingLayout) -> tuple[int, ...]:
+    def expert_parallel_sizes(self, layout: ServingLayout) -> tuple[int, ...]:
         """Return the only valid expert parallel sizes: 1 and the number of ranks per stage.
 
         vLLM derives the size from tp, pcp and dp (config/parallel.py).
         """
         return tuple(sorted({1, layout.tp * layout.pcp * layout.dp}))
 
-    def cache_degrees(self, model: Model, layout: ServingLayout) -> tuple[int, ...]:
+    def decode_context_sizes(self, model: Model, layout: ServingLayout) -> tuple[int, ...]:
         """Return the valid decode context parallel sizes (dcp).
 
         Decode context parallelism splits the KV cache over ranks that would otherwise store copies
@@ -113,7 +113,9 @@ class Vllm:
             )
         )
 
-    def families(self, problem: ServingProblem, layout: ServingLayout) -> tuple[GroupFamily, ...]:
+    def group_families(
+        self, problem: ServingProblem, layout: ServingLayout
+    ) -> tuple[GroupFamily, ...]:
         """Return the process groups of ``initialize_model_parallel``.
 
         The group ``ep`` exists only for models with experts and contains all ranks of a pipeline

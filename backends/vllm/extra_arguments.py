@@ -48,7 +48,9 @@ def check_launch_args(plan: ServingPlan, planned: tuple[Argument, ...], sink: Si
     """
     written, stray = parse_extra_arguments(plan.problem.launch.args, known_flags(PACKAGE))
     extras = tuple(replace(extra, flag=normalize_flag(extra.flag)) for extra in written)
-    report_extra_arguments(extras, stray, lambda extra: _check_flag(extra, planned), sink, TARGETS)
+    report_extra_arguments(
+        extras, stray, lambda extra: _find_flag_fault(extra, planned), sink, TARGETS
+    )
     if any(extra.flag == UNCHUNKED for extra in extras):
         _check_unchunked_prompts(plan, sink)
     _check_api_server_count(plan, extras, sink)
@@ -76,7 +78,9 @@ def _check_api_server_count(
     sink.report("F03", finding, at=f"launch.args[{found.at}]")
 
 
-def _check_flag(extra: ExtraArgument, planned: tuple[Argument, ...]) -> tuple[str, Finding] | None:
+def _find_flag_fault(
+    extra: ExtraArgument, planned: tuple[Argument, ...]
+) -> tuple[str, Finding] | None:
     """Return (diagnostic code, finding) if the flag is invalid, else None."""
     # vLLM's parser accepts one field of a JSON option after a dot.
     name = extra.flag.partition(".")[0]  # --eplb-config.window_size 100

@@ -34,7 +34,7 @@ def _has_stage_without_experts(problem: ServingProblem, layout: ServingLayout) -
     return bool(has_routed) and any("E" not in part for part in _pattern_per_stage(problem, layout))
 
 
-def _explain_stages(problem: ServingProblem, layout: ServingLayout) -> Finding:
+def _explain_empty_stages(problem: ServingProblem, layout: ServingLayout) -> Finding:
     layers, pp = problem.model.layers, layout.pp
     if layout.pp <= layers:
         return _explain_stage_without_experts(problem, layout)
@@ -53,21 +53,21 @@ def _explain_stage_without_experts(problem: ServingProblem, layout: ServingLayou
     parts = enumerate(_pattern_per_stage(problem, layout))
     number, part = next((number, part) for number, part in parts if "E" not in part)
     return Finding(
-        f"stage {number} has no routed layer, which vLLM's class for this pattern requires",
+        f"stage {number} has no layer with experts, which vLLM requires for layer patterns",
         label=f"this stage has layers {part} of {problem.model.pattern}",
         help="vLLM fails with: assert example_moe is not None",
         fix="layout.pp: 1",
-        causes=(Cause("model.pattern", "E in the pattern is a routed layer"),),
+        causes=(Cause("model.pattern", "E in the pattern is a layer with experts"),),
         targets=TARGETS,
     )
 
 
-def _has_wrong_stage_pins(problem: ServingProblem, layout: ServingLayout) -> bool:
+def _has_invalid_stage_layers(problem: ServingProblem, layout: ServingLayout) -> bool:
     pinned = problem.pins.stages
     return pinned is not None and (len(pinned) != layout.pp or sum(pinned) != problem.model.layers)
 
 
-def _explain_stage_pins(problem: ServingProblem, layout: ServingLayout) -> Finding:
+def _explain_invalid_stage_layers(problem: ServingProblem, layout: ServingLayout) -> Finding:
     pinned, layers = problem.pins.stages or (), problem.model.layers
     cause = (Cause("model.layers", f"the model has {layers} layers"),)
     if len(pinned) != layout.pp:
@@ -127,7 +127,7 @@ def _find_grouped_query_fault(
 ) -> tuple[str, str] | None:
     """Return (vLLM's message, numbers) if dcp is invalid with grouped queries, else None.
 
-    Only ranks with copies of the same key-value head can split its cache.
+    Only ranks with copies of the same key-value head can split the cache of this head.
     """
     attention, tp, dcp = problem.model.attention, layout.tp, layout.dcp
     if attention.latent is not None:
@@ -188,8 +188,10 @@ def _explain_hybrid_balancing(problem: ServingProblem, layout: ServingLayout) ->
 
 
 AXIS_RULES: tuple[ServingRule, ...] = (
-    ServingRule("V27", ("layout.pp", "model"), _has_empty_stages, _explain_stages),
-    ServingRule("P01", ("layout.stage_layers",), _has_wrong_stage_pins, _explain_stage_pins),
+    ServingRule("V27", ("layout.pp", "model"), _has_empty_stages, _explain_empty_stages),
+    ServingRule(
+        "P01", ("layout.stage_layers",), _has_invalid_stage_layers, _explain_invalid_stage_layers
+    ),
     ServingRule(
         "V12",
         ("layout.dcp", "layout.pcp", "layout.tp"),

@@ -73,7 +73,10 @@ def _splits_vocabulary_unevenly(problem: ServingProblem, layout: ServingLayout) 
 def _split_tensors(
     problem: ServingProblem, layout: ServingLayout
 ) -> Iterator[tuple[str, str, int, int]]:
-    """Yield (spec path, name, width, ranks) of each split tensor; ``ranks`` share the width."""
+    """Yield (spec path, name, width, ranks) of each tensor that is split over several ranks.
+
+    ``ranks`` is the number of ranks that share the width.
+    """
     model = problem.model
     if model.ffn.size and model.dense_layers:
         yield "model.ffn", "MLP", model.ffn.size, layout.tp
@@ -83,13 +86,13 @@ def _split_tensors(
             yield "model.experts.shared_size", "shared expert", model.experts.shared_size, layout.tp
 
 
-def _scaled_tensors(
+def _quantized_tensors(
     problem: ServingProblem, layout: ServingLayout
 ) -> Iterator[tuple[str, str, int, int]]:
     """Yield (spec path, name, width, ranks) of each split tensor with quantized weights.
 
-    A number of ``ranks`` share the width. Attention is not included, because each of its heads
-    consists of whole blocks, groups of weights with a common scale.
+    ``ranks`` is the number of ranks that share the width. Attention is not included, because each
+    of its heads consists of whole blocks, which are groups of weights with a common scale.
     """
     yield from _split_tensors(problem, layout)
     linear = problem.model.linear
@@ -107,7 +110,7 @@ def _cuts_scale_blocks(problem: ServingProblem, layout: ServingLayout) -> bool:
     block = problem.service.setup.block_size
     return block > 1 and any(
         width % ranks == 0 and ranks > 1 and width // ranks % block
-        for _, _, width, ranks in _scaled_tensors(problem, layout)
+        for _, _, width, ranks in _quantized_tensors(problem, layout)
     )
 
 
@@ -217,7 +220,7 @@ def _explain_uneven_widths(problem: ServingProblem, layout: ServingLayout) -> Fi
 def _explain_cut_scale_blocks(problem: ServingProblem, layout: ServingLayout) -> Finding:
     block = problem.service.setup.block_size
     path, tensor, width, ranks = next(
-        part for part in _scaled_tensors(problem, layout) if part[2] // part[3] % block
+        part for part in _quantized_tensors(problem, layout) if part[2] // part[3] % block
     )
     share = width // ranks
     valid, fix = _valid_tp(

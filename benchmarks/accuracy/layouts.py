@@ -52,7 +52,7 @@ def layout_of(
         zero_stage=1 if run.zero is None else run.zero,
         recompute=NO_RECOMPUTE,
         split=split,
-        order=framework.orders(problem)[0],
+        order=framework.rank_orders(problem)[0],
         cp_comm="p2p",
         cp_a2a=1,
         offload=NO_OFFLOAD,
@@ -70,10 +70,10 @@ def _split(run: Run, problem: Problem, framework: Framework) -> tuple[int, Pipel
     counted = Pins(count_embedding=True, count_loss=True)
     # 94 or 126 layers fit 4 or 8 stages only if embedding and output projection count as layers
     for variant in (problem, replace(problem, pins=counted)):
-        split = framework.splits(variant, run.pp, vpp)
+        split = framework.find_split(variant, run.pp, vpp)
         if split is not None:
             return vpp, split
-    split = framework.splits(problem, run.pp, 1) if vpp > 1 else None
+    split = framework.find_split(problem, run.pp, 1) if vpp > 1 else None
     return 1, split or near_even_split(problem.model.layers, run.pp)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from parc.compiler.catalog.library import CatalogEntry, Library, look_up_entry
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.ir.generation import Efficiency, Generation, ServingEfficiency
+from parc.compiler.ir.gpu_generation import Efficiency, Generation, ServingEfficiency
 
 KIND = "generations"
 PRIOR = "prior"

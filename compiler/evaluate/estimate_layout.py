@@ -133,7 +133,7 @@ def _data_exchange_bytes(pricing: Pricing, layout: Layout) -> dict[str, float]:
     """
     groups = pricing.group_spans(layout)
     dense, expert = data_parallel_bytes(pricing, layout)
-    axes = {axis.name for axis in pricing.framework.meshes(layout)[0].axes}
+    axes = {axis.name for axis in pricing.framework.device_meshes(layout)[0].axes}
     hybrid = layout.dp_replicate > 1 and layout.zero_stage > 0 and "dp_shard" in axes
     names = ("dp_shard_cp", "edp_shard") if hybrid else ("dp_cp", "edp")
     volumes = {}

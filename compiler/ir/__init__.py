@@ -2,7 +2,7 @@
 
 from parc.compiler.ir.cluster import Cluster, Fabric, Gpu, Host, NodeType, Rack, SwitchTier
 from parc.compiler.ir.estimate import AxisTraffic, Estimate, StageMemory, StepTime
-from parc.compiler.ir.generation import Efficiency, Generation, KernelStack, ServingEfficiency
+from parc.compiler.ir.gpu_generation import Efficiency, Generation, KernelStack, ServingEfficiency
 from parc.compiler.ir.layout import (
     NO_OFFLOAD,
     NO_RECOMPUTE,

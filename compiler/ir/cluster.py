@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from parc.compiler.ir.generation import Generation
+from parc.compiler.ir.gpu_generation import Generation
 from parc.compiler.ir.serialize import NOT_SERIALIZED
 
 CHANGED_SUFFIX = " (changed)"
@@ -69,7 +69,7 @@ class Fabric:
 class SwitchTier:
     """Tier of switches, such as leaf or spine.
 
-    In a cluster, ``Host.path[i]`` names the switch of tier ``Cluster.levels[i]`` above the host.
+    ``Host.switch_path[i]`` names the switch of tier ``Cluster.levels[i]`` above a host.
     """
 
     name: str
@@ -136,7 +136,7 @@ class Host:
     all hosts of a cluster."""
 
     @property
-    def path(self) -> tuple[str, ...]:
+    def switch_path(self) -> tuple[str, ...]:
         """Names of all switches above the host, one per tier, from the leaf switch upwards."""
         return (self.rack, *self.above)
 
@@ -173,12 +173,12 @@ class Cluster:
     wired_hosts: tuple[tuple[tuple[str, ...], int], ...] = field(
         default=(), metadata=NOT_SERIALIZED
     )
-    """(``Host.path``, number of hosts) per leaf switch. All connected hosts count, usable or not,
-    because draining a host does not narrow the uplinks of the switch."""
+    """(``Host.switch_path``, number of hosts) per leaf switch. All connected hosts count, usable or
+    not, because draining a host does not narrow the uplinks of the switch."""
 
     @property
     def levels(self) -> tuple[SwitchTier, ...]:
-        """Tiers of switches from the leaf tier upwards, one per name in ``Host.path``.
+        """Tiers of switches from the leaf tier upwards, one per name in ``Host.switch_path``.
 
         If two hosts have no common switch in the last tier, an unnamed core network connects them.
         """

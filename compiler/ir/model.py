@@ -297,10 +297,10 @@ class Model:
 
     @cached_property
     def layer_type_sums(self) -> tuple[tuple[int, int, int, int], ...]:
-        """Number of (attention, recurrent, dense, routed) layers before decoder layer 0, 1, 2, ...
+        """Numbers of (attention, recurrent, dense, routed) layers before each decoder layer.
 
-        The last entry counts all layers. The difference of two entries counts a range of layers
-        without a loop, because a serving search counts the layers of many stage splits.
+        The last entry counts all layers. The difference of two entries counts the layers between
+        them, so that a serving search can count the layers of many stage splits quickly.
         """
         sums = [(0, 0, 0, 0)]
         for kind in self.layer_kinds:
@@ -326,7 +326,7 @@ class Model:
         return self.layer_type_sums[-1][2]
 
     def recurrent_mixer(self, kind: LayerKind) -> LinearAttention | Mamba | None:
-        """Return the dimensions of the linear attention or Mamba layer ``kind``; otherwise None."""
+        """Return the dimensions of a linear-attention or Mamba layer; None for other layers."""
         return {"linear": self.linear, "mamba": self.mamba}.get(kind.mixer)
 
     def fused_norms(self, kind: LayerKind) -> tuple[bool, bool]:

@@ -81,9 +81,9 @@ class Mesh:
     def groups(self, *names: str) -> list[list[int]]:
         """Return the process groups that span the axes ``names``, each as a list of ranks.
 
-        The order of ``names`` has no effect. Inside a group, the rank of the fastest mesh axis
-        varies first; the groups are ordered in the same way along the remaining axes. The result
-        equals that of Megatron's ``RankGenerator.get_ranks`` (megatron/core/parallel_state.py).
+        The order of ``names`` has no effect. The ranks of a group are sorted with the fastest mesh
+        axis first, and so are the groups along the remaining axes. The result equals that of
+        Megatron's ``RankGenerator.get_ranks`` (megatron/core/parallel_state.py).
         """
         inside = self.select_axes(*names)
         members = _ranks_along(inside)
@@ -147,7 +147,7 @@ class PlacementProof:
     the order sends some."""
 
     @property
-    def gap(self) -> float:
+    def exposed_gap(self) -> float:
         """Excess of the exposed time over ``bound_seconds + tie_seconds``, relative to this sum.
 
         The value is 0.0 if there is no excess.
@@ -163,9 +163,9 @@ class PlacementProof:
         """
         if self.quality == "optimal":
             return "optimal (proved)"
-        if self.gap:
+        if self.exposed_gap:
             return (
-                f"{_within_percent(self.gap)} of the bound"
+                f"{_within_percent(self.exposed_gap)} of the bound"
                 if self.quality == "bounded"
                 else "heuristic"
             )

@@ -7,9 +7,12 @@ from functools import lru_cache
 from math import inf, prod
 
 from parc.compiler.ir import Cluster, Estimate, Layout, Mesh, PlacementPolicy
+from parc.compiler.placement.order.equivalent_hosts import (
+    group_hosts_into_sites,
+    sort_hosts_by_switch,
+)
 from parc.compiler.placement.order.orders_from_boxes import node_axes_within, node_axis_sizes
 from parc.compiler.placement.order.placement_problem import PlacementProblem
-from parc.compiler.placement.order.sites import group_hosts_into_sites, sort_hosts_by_switch
 from parc.compiler.placement.order.switch_cuts import CutModel, cut_model_of
 from parc.compiler.topology.node_groups import node_groups, ranks_per_node
 from parc.compiler.topology.uplinks import Flow, Pattern, build_flow
@@ -74,7 +77,7 @@ def build_placement_problem(
     """
     hosts = sort_hosts_by_switch(cluster)
     per_node = ranks_per_node(cluster.node.gpus, layout.world)
-    flows = _flows(meshes, per_node, layout, estimate)
+    flows = _flows_with_cut_models(meshes, per_node, layout, estimate)
     return PlacementProblem(
         nodes=meshes[0].world // per_node,
         flows=tuple(one for _, one, _ in flows),
@@ -93,13 +96,13 @@ def traffic_flows(
     meshes: tuple[Mesh, Mesh], per_node: int, layout: Layout, estimate: Estimate
 ) -> Iterator[tuple[str, Flow]]:
     """Yield (parallel axis, its messages) for each axis with traffic between hosts."""
-    for axis, one, _ in _flows(meshes, per_node, layout, estimate):
+    for axis, one, _ in _flows_with_cut_models(meshes, per_node, layout, estimate):
         yield axis, one
 
 
 # A plan is placed, checked and shown in a report with the same flows; one entry serves all of them.
 @lru_cache(maxsize=1)
-def _flows(
+def _flows_with_cut_models(
     meshes: tuple[Mesh, Mesh], per_node: int, layout: Layout, estimate: Estimate
 ) -> tuple[tuple[str, Flow, CutModel], ...]:
     """Return (parallel axis, messages, cut model) for each axis with traffic between hosts.
@@ -108,7 +111,7 @@ def _flows(
     (``order/switch_cuts.py``).
     """
     found = []
-    exposure = _exposure(estimate)
+    exposure = _exposed_fractions(estimate)
     node_sizes = node_axis_sizes(meshes, per_node)
     by_name = {"dense": meshes[0], "expert": meshes[1]}
     for traffic in estimate.traffic:
@@ -134,7 +137,7 @@ def _flows(
     return tuple(found)
 
 
-def _exposure(estimate: Estimate) -> dict[str, float]:
+def _exposed_fractions(estimate: Estimate) -> dict[str, float]:
     """Return (parallel axis -> exposed fraction of its communication time, at most 1)."""
     # Several axes may share a term, so their full times are added before the term is divided.
     full = dict.fromkeys(TERMS.values(), 0.0)

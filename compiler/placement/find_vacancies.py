@@ -41,7 +41,7 @@ class Move:
 def find_vacancies(
     plan: AnyPlan, drained: Iterable[str], suggest_smaller: Callable[[int], str], sink: Sink
 ) -> Vacancies | None:
-    """Return the node ranks whose hosts are drained, and the free hosts that can replace the hosts.
+    """Return the node ranks on drained hosts, and the free hosts that can replace these hosts.
 
     None after an error: the cluster has no host of a given name (H03), or too few free hosts (T11).
     ``suggest_smaller`` returns the help text of T11 for a number of hosts: the largest plan that
@@ -104,7 +104,7 @@ def _check_names(
 
 
 def _report_too_few(plan: AnyPlan, lost: list[str], free: int, suggestion: str, sink: Sink) -> None:
-    """Report that fewer hosts are free than drained hosts must be replaced (T11)."""
+    """Report that there are too few free hosts to replace the drained ones (T11)."""
     placement = plan.placement
     world, spare = placement.dense.world, len(plan.problem.cluster.spare)
     finding = Finding(

@@ -24,7 +24,7 @@ from parc.compiler.ir import (
     Search,
 )
 from parc.compiler.placement.build_placement_problem import TIE, build_placement_problem
-from parc.compiler.placement.order.bound import TimeBound
+from parc.compiler.placement.order.lower_bounds import TimeBound
 from parc.compiler.placement.order.search_orders import lower_bounds
 from parc.compiler.placement.place_ranks import build_proof
 from parc.compiler.placement.try_other_rank_order import PlacedLayout
@@ -33,7 +33,7 @@ from parc.compiler.topology.node_groups import ranks_per_node
 
 
 def plan_on_hosts(pricing: Pricing, layout: Layout, hosts: Sequence[str]) -> Plan | None:
-    """Return the plan that runs ``layout`` on ``hosts``, one host per node rank, in this order.
+    """Return the plan that runs ``layout`` on ``hosts``, which are listed by node rank.
 
     No other order of the hosts is evaluated. None if the plan is not valid for this problem: the
     layout breaks a rule, the number of hosts does not match the layout, or a host is not usable.
@@ -44,17 +44,19 @@ def plan_on_hosts(pricing: Pricing, layout: Layout, hosts: Sequence[str]) -> Pla
     each = ranks_per_node(cluster.node.gpus, layout.world)
     if len(hosts) * each != layout.world or len(set(hosts)) != len(hosts):
         return None
-    if any(name not in known for name in hosts) or layout.order not in framework.orders(problem):
+    if any(name not in known for name in hosts) or layout.order not in framework.rank_orders(
+        problem
+    ):
         return None
     if any(rule.broken(problem, layout) for rule in all_rules(problem, framework)):
         return None
     estimate = estimate_layout(pricing, layout)
-    dense, expert = framework.meshes(layout)
+    dense, expert = framework.device_meshes(layout)
     placement = Placement(
         order=layout.order,
         dense=dense,
         expert=expert,
-        families=framework.families(layout),
+        families=framework.group_families(layout),
         hosts=tuple(known[name] for name in hosts),
         ranks_per_node=each,
         alternatives=(),

@@ -16,7 +16,7 @@ from parc.compiler.placement.place_service import place_service
 def serving_plan_on_hosts(
     problem: ServingProblem, engine: Engine, layout: ServingLayout, hosts: Sequence[str]
 ) -> ServingPlan | None:
-    """Return the serving plan that runs ``layout`` on ``hosts``, one host per node rank.
+    """Return the serving plan that runs ``layout`` on ``hosts``, which are listed by node rank.
 
     None if the layout breaks a rule of the problem, if its pipeline stages do not contain every
     layer of the model exactly once, or if a host is not usable.

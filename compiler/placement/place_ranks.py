@@ -28,6 +28,7 @@ from parc.compiler.ir import (
 )
 from parc.compiler.ir.placement import HEURISTIC_GAP, relative_excess
 from parc.compiler.placement.build_placement_problem import TIE, build_placement_problem
+from parc.compiler.placement.order.equivalent_hosts import Sites
 from parc.compiler.placement.order.placement_problem import Cost, PlacementProblem
 from parc.compiler.placement.order.search_orders import (
     ALL_ORDERS,
@@ -40,7 +41,6 @@ from parc.compiler.placement.order.search_orders import (
     meets_byte_bounds,
     search_orders,
 )
-from parc.compiler.placement.order.sites import Sites
 from parc.compiler.topology.arrange_hosts import (
     NAMES,
     NodeNumbering,
@@ -54,10 +54,10 @@ from parc.compiler.topology.node_groups import ranks_per_node
 class RankOrder(Protocol):
     """Protocol of the parts of a framework that placement needs: meshes and process groups."""
 
-    def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
+    def device_meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         """Return the dense and the expert mesh of ``layout``, in this order."""
 
-    def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
+    def group_families(self, layout: Layout) -> tuple[GroupFamily, ...]:
         """Return the families of process groups (tp, dp, ...) that the framework creates."""
 
 
@@ -107,7 +107,7 @@ def place_ranks(
             more.
     """
     cluster = problem.cluster
-    meshes = framework.meshes(layout)
+    meshes = framework.device_meshes(layout)
     per_node = ranks_per_node(cluster.node.gpus, layout.world)
     nodes = layout.world // per_node
     if nodes > cluster.nodes:
@@ -130,7 +130,7 @@ def place_ranks(
         order=layout.order,
         dense=meshes[0],
         expert=meshes[1],
-        families=framework.families(layout),
+        families=framework.group_families(layout),
         hosts=chosen.hosts,
         ranks_per_node=per_node,
         alternatives=tuple(_alternative_row(one, one is chosen) for one in orders),
@@ -245,9 +245,9 @@ def build_proof(cost: Cost, least: Cost, tie_seconds: float) -> PlacementProof:
         total_bytes=cost.total_bytes,
         bytes_gap=_bytes_gap(cost, least),
     )
-    if not proof.gap and meets_byte_bounds(cost, least):
+    if not proof.exposed_gap and meets_byte_bounds(cost, least):
         return replace(proof, quality="optimal")
-    return replace(proof, quality="bounded") if proof.gap <= HEURISTIC_GAP else proof
+    return replace(proof, quality="bounded") if proof.exposed_gap <= HEURISTIC_GAP else proof
 
 
 def _bytes_gap(cost: Cost, least: Cost) -> float | None:

@@ -43,7 +43,7 @@ def place_service(
         order="-".join(axis.name for axis in mesh.axes if axis.name != "replica"),
         dense=mesh,
         expert=mesh,
-        families=engine.families(problem, layout),
+        families=engine.group_families(problem, layout),
         hosts=tuple(kept) if len(kept) == nodes else _choose_hosts(problem.cluster, layout, nodes),
         ranks_per_node=per_node,
         alternatives=(),

@@ -22,8 +22,8 @@ seldom better."""
 
 
 @dataclass(frozen=True, slots=True)
-class Replanned:
-    """Plan whose drained hosts were replaced, with its moves and the cost before and after."""
+class ReplannedTraining:
+    """Training plan after a replan, with its moves and the cost before and after."""
 
     plan: Plan
     drained: tuple[str, ...]
@@ -36,7 +36,7 @@ class Replanned:
     and spare ones, because only costs over the same links can be compared."""
 
 
-def replan_hosts(plan: Plan, drained: Iterable[str], sink: Sink) -> Replanned | None:
+def replan_hosts(plan: Plan, drained: Iterable[str], sink: Sink) -> ReplannedTraining | None:
     """Return the plan with every drained host replaced by an idle or spare host.
 
     A free host with the same leaf switch and NVLink domain is preferred, because then no link
@@ -53,12 +53,12 @@ def replan_hosts(plan: Plan, drained: Iterable[str], sink: Sink) -> Replanned | 
     taken = {hosts[node].name for node in found.lost}
     problem = replace(plan.problem, cluster=drained_cluster(cluster, set(found.drained), taken))
     placement = replace(plan.placement, hosts=hosts, alternatives=(), proof=NO_PLACEMENT_PROOF)
-    return Replanned(
+    return ReplannedTraining(
         plan=replace(plan, problem=problem, placement=placement),
         drained=found.drained,
         moves=list_moves(plan, found.lost, hosts),
-        before=_cost(links, old),
-        after=_cost(links, hosts),
+        before=_cost_of_hosts(links, old),
+        after=_cost_of_hosts(links, hosts),
     )
 
 
@@ -70,7 +70,7 @@ def _placement_problem(plan: Plan, cluster: Cluster) -> PlacementProblem:
     return build_placement_problem(cluster, meshes, plan.layout, plan.estimate, policy)
 
 
-def _cost(problem: PlacementProblem, hosts: Iterable[Host]) -> Cost:
+def _cost_of_hosts(problem: PlacementProblem, hosts: Iterable[Host]) -> Cost:
     """Return the cost of an order of hosts, given by node rank."""
     site = problem.sites.site_by_host
     return problem.cost([site[host.name] for host in hosts])

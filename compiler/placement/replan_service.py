@@ -28,7 +28,7 @@ class EngineSpread:
 
 @dataclass(frozen=True, slots=True)
 class ReplannedService:
-    """Serving plan whose drained hosts were replaced, with its moves and the engines concerned."""
+    """Serving plan after a replan, with its moves and the engines that were moved."""
 
     plan: ServingPlan
     drained: tuple[str, ...]
@@ -107,8 +107,8 @@ def _count_spread(plan: ServingPlan, hosts: Sequence[Host]) -> EngineSpread:
         engine = hosts[start : start + each]
         if node.nvlink_domain > node.gpus:
             domains += len({host.nvlink_domain for host in engine}) - 1
-        for level in range(len(engine[0].path)):
-            switches += len({host.path[level:] for host in engine}) - 1
+        for level in range(len(engine[0].switch_path)):
+            switches += len({host.switch_path[level:] for host in engine}) - 1
     return EngineSpread(domains, switches)
 
 

@@ -85,7 +85,7 @@ def _valid_other_orders(pricing: Pricing, layout: Layout, placement: Placement) 
     aligned = layout.tp * layout.cp % placement.ranks_per_node == 0
     if problem.pins.order or aligned or layout.pp == 1 or layout.dp == 1:
         return []
-    others = (order for order in framework.orders(problem) if order != layout.order)
+    others = (order for order in framework.rank_orders(problem) if order != layout.order)
     layouts = [replace(layout, order=order) for order in others]
     rules = all_rules(problem, framework)
     return [one for one in layouts if not any(rule.broken(problem, one) for rule in rules)]

@@ -96,7 +96,7 @@ def _check_heads(facts: ModelSpec) -> list[Found]:
         finding = Finding(
             f"hidden size {hidden} is not divisible by {heads} heads, and head_dim is not set",
             label=f"{hidden} % {heads} = {hidden % heads}, must be 0",
-            help="set model.head_dim if it is not hidden / heads",
+            help="set model.head_dim to the width of one head",
             causes=(Cause("model.heads", "the number of heads"),),
         )
         found.append(("D07", "model.hidden", finding))

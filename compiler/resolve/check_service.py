@@ -33,8 +33,9 @@ def report_training_keys(spec: ServingSpec, sink: Sink) -> None:
     for path in sorted(written & TRAINING_KEYS):
         finding = Finding(
             f"{path} has no effect on a serving job",
-            label="only for job.kind pretrain and finetune",
-            help="a serving job starts its engine, which declares the constants of the estimate",
+            label="this key is only for job.kind pretrain and finetune",
+            help="a serving job starts the program of its engine, whose backend declares the "
+            "constants of the cost model",
             fix=f"remove {path}",
             causes=(Cause("job.kind", "the kind of job is set here"),),
         )

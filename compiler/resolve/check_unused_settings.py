@@ -45,10 +45,10 @@ def paths_of_set_fields(model: BaseModel, above: str = "") -> Iterator[str]:
 
 def _check_launch(spec: AnySpec, targets: Targets, sink: Sink) -> None:
     """Report launch settings that no target uses (E13), in one finding per section."""
-    from parc.backends.registry import Role, can_start, declaration, installed_backends
+    from parc.backends.registry import Role, can_wrap, declaration, installed_backends
 
     # A framework that another target starts emits no launch script.
-    behind = [targets.framework] * any(can_start(one, targets.framework) for one in targets.emit)
+    behind = [targets.framework] * any(can_wrap(one, targets.framework) for one in targets.emit)
     found = [declaration(name).launch_fields for name in targets.emit if name not in behind]
     used = {field for fields in found for field in fields}
     unused: dict[str, list[str]] = {}

@@ -61,7 +61,7 @@ def resolve_cluster(spec: str | ClusterSpec, library: Library, sink: Sink) -> Cl
         unavailable=tuple(hosts.unavailable),
         named=hosts.named,
         upper=upper,
-        wired_hosts=tuple(Counter(host.path for host in members).items()),
+        wired_hosts=tuple(Counter(host.switch_path for host in members).items()),
     )
 
 

@@ -54,19 +54,24 @@ def resolve_hardware(spec: ClusterSpec, library: Library, sink: Sink, at: str) -
     node_spec = _facts_of_component("nodes", spec.node, NodeSpec, library, (sink, f"{at}.node"))
     if node_spec is None:
         return None
-    gpu = _resolve_gpu(spec.gpu or node_spec.gpu, library, sink, _path_of_part(at, "gpu", spec.gpu))
+    gpu = _resolve_gpu(
+        spec.gpu or node_spec.gpu, library, sink, _path_of_hardware_part(at, "gpu", spec.gpu)
+    )
     fabric = _resolve_fabric(
-        spec.fabric or node_spec.fabric, library, sink, _path_of_part(at, "fabric", spec.fabric)
+        spec.fabric or node_spec.fabric,
+        library,
+        sink,
+        _path_of_hardware_part(at, "fabric", spec.fabric),
     )
     node = _resolve_node(node_spec, sink, f"{at}.node")
     if gpu is None or node is None or fabric is None:
         return None
     consistent = check_node(gpu[0], node, sink, f"{at}.node")
-    consistent &= check_rails(node, fabric, sink, _path_of_part(at, "fabric", spec.fabric))
+    consistent &= check_rails(node, fabric, sink, _path_of_hardware_part(at, "fabric", spec.fabric))
     return Hardware(*gpu, node, fabric) if consistent else None
 
 
-def _path_of_part(at: str, key: str, written: object) -> str:
+def _path_of_hardware_part(at: str, key: str, written: object) -> str:
     """Return the spec path at which the hardware part ``key``, such as the GPU, is set.
 
     ``written`` is the value of the cluster's own key, and ``at`` is the path of the cluster. If

@@ -247,7 +247,7 @@ def _hosts_of_racks(spec: ClusterSpec, sink: Sink, at: str) -> SpecHosts | None:
     names: dict[str, str] = {}
     for index, rack in enumerate(spec.racks or ()):
         path = f"{at}.racks[{index}]"
-        _check_labels(rack, names, sink, path)
+        _check_rack_names(rack, names, sink, path)
         read = expand_host_lists(rack.nodes, sink, f"{path}.nodes")
         hosts.complete &= len(read) == (1 if isinstance(rack.nodes, str) else len(rack.nodes))
         found = add_unique_hosts(read, hosts.paths, sink)
@@ -265,8 +265,8 @@ def _nvlink_domains_of_hosts(
 ) -> dict[str, str]:
     """Return (host name -> NVLink domain) for the hosts in ``nvlink_domains`` of a rack.
 
-    Reported are an invalid domain name (H08), a repeated host (H02) and a host of another rack
-    (H03).
+    An invalid domain name (H08), a repeated host (H02) and a host of another rack (H03) are
+    reported.
     """
     found: dict[str, str] = {}
     if rack.nvlink_domains is None:
@@ -281,7 +281,7 @@ def _nvlink_domains_of_hosts(
     paths: dict[str, str] = {}
     for domain, lists in rack.nvlink_domains.items():
         at = join_path(f"{path}.nvlink_domains", domain)
-        _check_label("nvlink_domain", domain, sink, at)
+        _check_name("nvlink_domain", domain, sink, at)
         members = add_unique_hosts(expand_host_lists(lists, sink, at), paths, sink)
         foreign = [name for name in members if name not in known]
         if foreign:
@@ -292,7 +292,7 @@ def _nvlink_domains_of_hosts(
     return found
 
 
-def _check_label(key: str, label: str, sink: Sink, at: str) -> None:
+def _check_name(key: str, label: str, sink: Sink, at: str) -> None:
     """Report a name of a rack, NVLink domain or switch that is not valid (H08)."""
     if not _VALID_LABEL.fullmatch(label):
         valid = (
@@ -303,18 +303,18 @@ def _check_label(key: str, label: str, sink: Sink, at: str) -> None:
         sink.report("H08", finding, at=at)
 
 
-def _check_labels(rack: RackSpec, names: dict[str, str], sink: Sink, path: str) -> None:
+def _check_rack_names(rack: RackSpec, names: dict[str, str], sink: Sink, path: str) -> None:
     """Report invalid names in a rack, and a rack name that another rack already has (H08).
 
-    Checked are the names of the rack, its NVLink domains and its switches. Emitted scripts contain
-    these names, so only characters that need no quoting are valid.
+    The names are those of the rack, of its NVLink domains and of its switches. Emitted scripts
+    contain these names, so only characters that need no quoting are valid.
     """
     labels = (("name", rack.name), ("nvlink_domain", rack.nvlink_domain))
     for key, label in labels:
         if label is not None:
-            _check_label(key, label, sink, f"{path}.{key}")
+            _check_name(key, label, sink, f"{path}.{key}")
     for index, switch in enumerate(rack.above or ()):
-        _check_label("switch", switch, sink, f"{path}.above[{index}]")
+        _check_name("switch", switch, sink, f"{path}.above[{index}]")
     if rack.name in names:
         cause = Cause(names[rack.name], "the first rack with this name")
         finding = Finding(f"two racks have the name {rack.name[:64]!r}", causes=(cause,))

@@ -86,7 +86,7 @@ def _merge_changes(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, A
 
 
 def _validate_facts(tree: dict[str, Any], sink: Sink, at: str) -> ModelSpec | None:
-    """Return ``tree`` as a ``ModelSpec``; None after an error, if a value is invalid (K03)."""
+    """Return ``tree`` as a ``ModelSpec``; None after an error: a value is invalid (K03)."""
     try:
         # Strict validation accepts lists for tuples only if the input is JSON.
         return ModelSpec.model_validate_json(json.dumps(tree))

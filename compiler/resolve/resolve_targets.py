@@ -57,7 +57,7 @@ def _find_framework(training: bool, emit: tuple[str, ...], sink: Sink) -> str:
     from parc.backends.registry import (
         Role,
         built_in_backends,
-        can_start,
+        can_wrap,
         find_declaration,
         has_role,
     )
@@ -69,8 +69,8 @@ def _find_framework(training: bool, emit: tuple[str, ...], sink: Sink) -> str:
             _report_wrong_kind(training, name, emit, sink)
     role: Role = "framework" if training else "engine"
     binding = [name for name, one in declared.items() if has_role(one, role)]
-    fronts = {front for front in binding for name in binding if can_start(front, name)}
-    binding = [name for name in binding if name not in fronts]
+    wrappers = {one for one in binding for name in binding if can_wrap(one, name)}
+    binding = [name for name in binding if name not in wrappers]
     for name in binding[1:]:
         finding = Finding(
             f"{binding[0]} and {name} cannot share one plan, because their rank orders differ",
@@ -130,7 +130,7 @@ def _check_target_name(name: str, path: str, sink: Sink) -> bool:
     Otherwise it is reported as an unknown backend (X16) or a defective plugin (X23).
     """
     from parc.backends.declaration import Declaration
-    from parc.backends.registry import all_names, find_declaration
+    from parc.backends.registry import all_backend_names, find_declaration
 
     found = find_declaration(name)
     if isinstance(found, Declaration):
@@ -138,7 +138,7 @@ def _check_target_name(name: str, path: str, sink: Sink) -> bool:
     if found is not None:
         sink.report("X23", found.finding(), at=path)
         return False
-    valid = all_names()
+    valid = all_backend_names()
     near = did_you_mean(name, valid)
     finding = Finding(
         f"unknown target {name[:60]}",

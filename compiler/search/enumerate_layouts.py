@@ -203,7 +203,7 @@ def stage_choices(
         if not uneven and not _fills_chunks_evenly(layers, pp * vpp):
             continue
         # None means that the framework cannot express a split of these layers over pp x vpp chunks.
-        split = framework.splits(problem, pp, vpp)
+        split = framework.find_split(problem, pp, vpp)
         if split is None and (pinned or problem.pins.pp):
             split = truncated_split(problem.model.layers, pp, vpp)
         whole = split is not None and (split.form in ("even", "counted") or problem.model.pattern)
@@ -262,4 +262,8 @@ def micro_batch_choices(problem: Problem, dp: int) -> tuple[int, ...]:
 
 def recompute_levels(problem: Problem, framework: Framework) -> tuple[Recompute, ...]:
     """Return the recompute level of the spec, or all levels of the framework from none to full."""
-    return (problem.pins.recompute,) if problem.pins.recompute else framework.recomputes(problem)
+    return (
+        (problem.pins.recompute,)
+        if problem.pins.recompute
+        else framework.recompute_settings(problem)
+    )

@@ -26,7 +26,7 @@ def enumerate_serving_layouts(problem: ServingProblem, engine: Engine) -> Iterat
 
 
 def _enumerate_meshes(problem: ServingProblem) -> Iterator[ServingLayout]:
-    """Yield a layout for each combination of tp, pcp, pp and dp that the GPUs are enough for.
+    """Yield a layout for each combination of tp, pcp, pp and dp for which the GPUs are sufficient.
 
     The sizes of all other axes are those of the spec, or 1 if the spec does not fix them.
     """
@@ -122,7 +122,7 @@ def _with_decode_context_sizes(
     The sizes are all those that the engine supports unless the spec fixes dcp.
     """
     pinned = problem.pins.dcp
-    valid = engine.cache_degrees(problem.model, layout) if pinned is None else (pinned,)
+    valid = engine.decode_context_sizes(problem.model, layout) if pinned is None else (pinned,)
     for dcp in _sizes_within_limits(problem, "dcp", list(valid)):
         yield layout if dcp == layout.dcp else replace(layout, dcp=dcp)
 
@@ -132,7 +132,7 @@ def _with_expert_parallel_sizes(
 ) -> Iterator[ServingLayout]:
     """Yield a copy of the layout ``plain`` for each expert-parallel size that the spec allows."""
     pins = problem.pins
-    valid = engine.expert_degrees(plain)
+    valid = engine.expert_parallel_sizes(plain)
     if pins.ep == "off":
         degrees: tuple[int, ...] = (1,)
     elif isinstance(pins.ep, int):

@@ -181,7 +181,7 @@ def _enumerate_layouts(
 ) -> Iterator[Layout]:
     """Return an iterator over all layouts of ``problem``, valid or not."""
     fastest = fastest_exchange(pricing_for(problem, framework), rules)
-    variants = framework.variants(problem)
+    variants = framework.layout_variants(problem)
     spaces = (LayoutSpace.for_variant(problem, framework, one, fastest) for one in variants)
     return chain.from_iterable(chain.from_iterable(map(sibling_layouts, spaces)))
 
@@ -212,7 +212,7 @@ def explain_invalid(
     shown = [rule for rule in broken[closest] if rule.code in always] or broken[closest]
     violations: list[_Violation] = []
     pinned = _fixed_settings(problem)
-    if framework.splits(problem, closest.pp, closest.vpp) is None:
+    if framework.find_split(problem, closest.pp, closest.vpp) is None:
         # The split of this layout comes from truncated_split, because the framework has none. So
         # the framework explains why, and the rules that truncated_split violates are not reported.
         code, path, finding = framework.why_no_split(problem, closest.pp, closest.vpp)

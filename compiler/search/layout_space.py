@@ -59,7 +59,7 @@ class LayoutSpace:
         comm = variant.cp_comm or "p2p"
         constants = {
             "sequence_parallel": sequence_parallel,
-            "order": pins.order or framework.orders(problem)[0],
+            "order": pins.order or framework.rank_orders(problem)[0],
             "zero_stage": variant.zero_stage,
             "cp_comm": comm,
             "cp_a2a": 1,

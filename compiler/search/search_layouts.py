@@ -34,7 +34,7 @@ def search_layouts(pricing: Pricing, sink: Sink) -> Search | None:
     """
     problem, limit_bytes = pricing.problem, memory_limit_bytes(pricing)
     rules = all_rules(problem, pricing.framework)
-    variants = pricing.framework.variants(problem)
+    variants = pricing.framework.layout_variants(problem)
     fastest = fastest_exchange(pricing, rules)
     spaces = [
         LayoutSpace.for_variant(problem, pricing.framework, variant, fastest)
@@ -91,7 +91,7 @@ def _fallback_candidate(
     layout, smallest = min(found, key=lambda one: peak_bytes(pricing, one[0]))
     if peak_stage(pricing, layout).low_bytes <= limit_bytes:
         return smallest
-    explain_oversized(pricing, layout, limit_bytes, dropped, sink)
+    explain_oversized(pricing, layout, dropped, sink)
     return None
 
 

@@ -104,10 +104,10 @@ def _describe_member(member: Any) -> str:
         return f"a mapping of names to {describe_expected(value)}"
     if model_of(bare):
         return "a mapping"
-    return _WORDS.get(bare, "a number") + _bounds(member)
+    return _WORDS.get(bare, "a number") + _describe_bounds(member)
 
 
-def _bounds(member: Any) -> str:
+def _describe_bounds(member: Any) -> str:
     """Return the bounds of a number type in words, such as `` of at least 1``.
 
     Bounds that only keep the arithmetic finite are left out.
@@ -123,12 +123,12 @@ def _bounds(member: Any) -> str:
 
 
 def _numeric_bounds(member: Any) -> Iterator[tuple[str, Any]]:
-    for item in _metadata(member):
+    for item in _annotated_metadata(member):
         for name in ("ge", "gt", "le", "lt"):
             yield name, getattr(item, name, None)
 
 
-def _metadata(member: Any) -> Iterator[Any]:
+def _annotated_metadata(member: Any) -> Iterator[Any]:
     """Yield the metadata of an Annotated type.
 
     A pydantic FieldInfo is replaced by the metadata inside it.
@@ -139,7 +139,7 @@ def _metadata(member: Any) -> Iterator[Any]:
 
 def _quantity_of_member(member: Any) -> Quantity | None:
     # pydantic keeps the Quantity of Percent, Seconds and others as metadata of Annotated.
-    return next((item for item in _metadata(member) if isinstance(item, Quantity)), None)
+    return next((item for item in _annotated_metadata(member) if isinstance(item, Quantity)), None)
 
 
 def is_percentage(annotation: Any) -> bool:

@@ -174,8 +174,8 @@ class ClusterSpec(StrictModel):
     topology_format: TopologyFormat | None = None
     """Format of the topology file. If absent, PARC detects the format from the content."""
     levels: tuple[LevelSpec, ...] | None = None
-    """Tiers of switches, from the leaf tier upwards. If absent, PARC derives the tiers from racks
-    or topology."""
+    """Tiers of switches, the leaf tier first. If absent, PARC derives the tiers from racks or
+    topology."""
     spare: str | tuple[str, ...] = ()
     """Host lists of the hosts that stay idle as replacements for failed hosts."""
     unavailable: str | tuple[str, ...] = ()

@@ -58,9 +58,9 @@ def withdraw_failed_fixes(
     """Try the fixes of the errors in ``sink``, and remove those that do not work.
 
     A fix does not work if its error remains, or if it causes a new error at a value that it sets.
-    ``attempt`` returns the findings of the same spec with additional overrides. Not tried are fixes
-    without a form that can be applied, fixes of the sections ``tried`` (spec paths), and all fixes
-    after the first ``MAX_TRIALS``.
+    ``attempt`` returns the findings of the same spec with additional overrides. A fix is not tried,
+    and stays, if it has no form that can be applied, if it edits one of the sections ``tried``
+    (spec paths), or if it comes after the first ``MAX_TRIALS`` fixes.
     """
     errors = [found for found in sink.diagnostics if found.severity == "error"]
     trials = [

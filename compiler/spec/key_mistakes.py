@@ -110,7 +110,7 @@ EXAMPLES: dict[str, str] = {
 """Spec path of a missing key -> example line, shown as the fix."""
 
 
-def unknown_key(location: ErrorLocation, positions: SpecPositions) -> Finding:
+def unknown_key_finding(location: ErrorLocation, positions: SpecPositions) -> Finding:
     """Return the finding for an unknown key (X01), with the most likely intended key.
 
     ``location.annotation`` is the pydantic model that does not have the key. ``positions`` are the
@@ -205,7 +205,7 @@ def _explain_wrong_job_kind(location: ErrorLocation) -> Finding | None:
     )
 
 
-def missing_key(location: ErrorLocation) -> Finding:
+def missing_key_finding(location: ErrorLocation) -> Finding:
     """Return the finding for a missing required key (X08).
 
     ``location.annotation`` is the type of the missing key.

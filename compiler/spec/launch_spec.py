@@ -94,7 +94,7 @@ class KubernetesSpec(StrictModel):
     node_selector: dict[str, str] = Field(default_factory=dict)
     """Labels that a Kubernetes node must have to run a pod of the job."""
     claims: dict[str, str] = Field(default_factory=dict)
-    """Mapping from the name of a PersistentVolumeClaim to the path at which it is mounted."""
+    """Mapping from the name of each PersistentVolumeClaim to the path at which it is mounted."""
     host_network: bool = False
     """Use the network of the host instead of the pod network."""
     shared_memory: str = "64Gi"

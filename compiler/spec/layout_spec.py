@@ -23,8 +23,9 @@ class RecomputeSpec(StrictModel):
     """Modules to recompute, only valid with granularity: selective. Valid values: core_attn, mlp,
     moe, moe_act, layernorm, mla_up_proj, shared_experts."""
     method: Literal["uniform", "block"] | None = None
-    """Layers to recompute, only valid with granularity: full. uniform recomputes all layers in
-    blocks; block recomputes only the first layers of each model chunk."""
+    """Layers whose activations are recomputed. uniform divides all layers into blocks and
+    recomputes each block; block recomputes only the first layers of each model chunk. Only valid
+    with granularity: full."""
     layers: Count | None = None
     """Number of layers per block (method: uniform), or of recomputed layers per model chunk
     (method: block). Only valid with granularity: full."""

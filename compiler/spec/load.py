@@ -69,7 +69,7 @@ def _root_model(tree: dict[str, Any]) -> type[TaskSpec]:
 
 
 def salvage_sections(source: Source, overrides: Sequence[str]) -> dict[str, Any]:
-    """Return those of the sections ``model`` and ``cluster`` of an invalid spec that are valid.
+    """Return the sections ``model`` and ``cluster`` of an invalid spec, without invalid ones.
 
     The caller resolves these sections, so that the same run also reports mistakes that only the
     catalog shows. This function reports no findings.

@@ -19,7 +19,7 @@ from parc.compiler.spec.annotations import (
     locate_error,
     plain_types,
 )
-from parc.compiler.spec.key_mistakes import missing_key, unknown_key
+from parc.compiler.spec.key_mistakes import missing_key_finding, unknown_key_finding
 from parc.compiler.spec.reading.scalars import plain_scalar
 from parc.compiler.spec.similar_names import did_you_mean
 
@@ -50,7 +50,9 @@ def _report_mistake(error: ErrorDetails, location: ErrorLocation, sink: Sink) ->
     # a missing key has no position, so the finding points at the mapping around it
     span = sink.positions.values.get(location.parent) if kind == "missing" else None
     if kind == "extra_forbidden":
-        sink.report("X01", unknown_key(location, sink.positions), at=location.path, key=True)
+        sink.report(
+            "X01", unknown_key_finding(location, sink.positions), at=location.path, key=True
+        )
     elif location.path == "parc":
         sink.report(
             "X13",
@@ -59,7 +61,7 @@ def _report_mistake(error: ErrorDetails, location: ErrorLocation, sink: Sink) ->
             span=span,
         )
     elif kind == "missing":
-        sink.report("X08", missing_key(location), at=location.path, span=span)
+        sink.report("X08", missing_key_finding(location), at=location.path, span=span)
     elif kind == "quantity":
         sink.report("X07", _wrong_quantity_finding(location, error), at=location.path)
     elif kind == "string_too_long":
@@ -252,7 +254,7 @@ def _wrong_layer_pattern_finding(location: ErrorLocation) -> Finding:
 def _wrong_spec_version_finding(location: ErrorLocation, *, missing: bool) -> Finding:
     written = "is missing" if missing else f"is {_describe_value(location.value)}"
     return Finding(
-        f"key parc, the version of the spec language, {written}; the only valid version is 1",
+        f"the version of the spec language (key parc) {written}; the only valid version is 1",
         help="every spec must set the version of the spec language",
         fix="parc: 1",
     )

@@ -185,9 +185,10 @@ def _json_default(info: FieldInfo) -> Any:
 
 
 def _model_of_field(annotation: Any) -> tuple[type[BaseModel] | None, str]:
-    """Return (pydantic model of a field, ``[]`` if the field is a list of that model).
+    """Return (pydantic model, suffix of the spec path) of a field.
 
-    The model is None if the field has a plain value, and the text is empty if the field is no list.
+    The suffix is ``[]`` if the field is a list of that model, and otherwise empty. The model is
+    None if the field has a plain value.
     """
     model = model_of(annotation)
     if model is not None:

@@ -56,7 +56,7 @@ class Quantity:
             )
         else:
             number = Decimal(str(value))
-        return self._checked_range(number)
+        return self._check_range(number)
 
     def _parse_with_unit(self, text: str) -> Decimal:
         match = _WORDS.fullmatch(text.strip())
@@ -68,7 +68,7 @@ class Quantity:
         # Decimal arithmetic is exact, so 16.1M tokens is recognized as a whole number.
         return Decimal(number) * Decimal(self.factors[unit])
 
-    def _checked_range(self, number: Decimal) -> float:
+    def _check_range(self, number: Decimal) -> float:
         if number > Decimal(str(self.high)):
             raise self._quantity_error(f"is more than {self.high:g} {self.base}".rstrip())
         if number < self.low or (self.above and number == self.low):

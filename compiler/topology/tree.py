@@ -69,8 +69,8 @@ def common_switch_level(one: Host, other: Host) -> int:
     Level 0 is the leaf switch; it is also the result if both hosts are the same. The result is
     ``len(Cluster.levels)`` if the hosts have no common switch.
     """
-    depth = len(one.path)
-    same = (level for level in range(depth) if one.path[level:] == other.path[level:])
+    depth = len(one.switch_path)
+    same = (level for level in range(depth) if one.switch_path[level:] == other.switch_path[level:])
     return next(same, depth)
 
 
@@ -82,7 +82,7 @@ def number_switches(hosts: Iterable[Host], level: int) -> tuple[int, ...]:
     """
     # The key is the whole path upward, because two pods may each have a switch called leaf1.
     numbers: dict[tuple[str, ...], int] = {}
-    return tuple(numbers.setdefault(host.path[level:], len(numbers)) for host in hosts)
+    return tuple(numbers.setdefault(host.switch_path[level:], len(numbers)) for host in hosts)
 
 
 def count_hosts_below_switches(cluster: Cluster, level: int) -> dict[tuple[str, ...], int]:
@@ -93,7 +93,7 @@ def count_hosts_below_switches(cluster: Cluster, level: int) -> dict[tuple[str, 
     usable: dict[tuple[str, ...], int] = {}
     for rack in cluster.racks:
         for host in rack.hosts:
-            usable[host.path] = usable.get(host.path, 0) + 1
+            usable[host.switch_path] = usable.get(host.switch_path, 0) + 1
     connected = dict(cluster.wired_hosts)
     found: dict[tuple[str, ...], int] = {}
     for path in connected | usable:

@@ -26,7 +26,7 @@ class EmittedSettings:
     """Settings of one file by dotted path: ``optimizer.params.lr``; a list is a single value."""
 
     def __init__(self, file: str, tree: Mapping[str, Any], lines: Mapping[str, int]) -> None:
-        """Store the leaves of ``tree``; ``lines`` contains the line per dotted path."""
+        """Store the settings in ``tree`` by dotted path; ``lines`` has the line of each path."""
         self.file = file
         self.values = dict(_flatten_settings(tree, ""))
         self.lines = lines
@@ -70,7 +70,7 @@ class EmittedSettings:
         setting: str = "",
         accepts: Callable[[Any], bool] | None = None,
     ) -> Decision:
-        """Return the decision that ``path`` of the plan has ``value``, because of ``setting``."""
+        """Return ``value`` as the value of ``path`` in the plan that follows from ``setting``."""
         return Decision(path, value, self.file, self.line(setting), self.text(setting), accepts)
 
     def read(self, path: str, setting: str, default: Any = None) -> Decision:

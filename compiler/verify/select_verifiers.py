@@ -10,8 +10,8 @@ from parc.backends.registry import (
     BUILT_IN,
     declaration,
     find_declaration,
-    front_verifiers,
     verifier,
+    wrapped_framework_verifiers,
 )
 from parc.backends.verifier import EngineVerifier, FrameworkVerifier, Verifier
 from parc.compiler.diagnostics import Finding, Sink, Span
@@ -58,9 +58,9 @@ def framework_verifier(
         for name, one in verifiers.items()
         if declaration(name).is_framework and cast(FrameworkVerifier, one).file in artifacts
     }
-    # The front's own verifier cannot derive the groups, which the framework behind it builds.
-    for front in frameworks:
-        for name, one in front_verifiers(front).items():
+    # The wrapper's own verifier cannot derive the groups, which the wrapped framework builds.
+    for wrapper in frameworks:
+        for name, one in wrapped_framework_verifiers(wrapper).items():
             if name in frameworks:
                 return cast(FrameworkVerifier, one)
     return next(iter(frameworks.values()), None)

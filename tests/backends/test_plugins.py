@@ -180,7 +180,7 @@ def test_installed_packages_are_scanned_only_for_names_that_are_not_built_in() -
     program = (
         "import sys\n"
         "from parc.backends import registry\n"
-        "registry.backend('megatron'), registry.built_in_fronts()\n"
+        "registry.backend('megatron'), registry.built_in_wrappers()\n"
         "registry.default_targets('train')\n"
         "assert registry.find_declaration('slurm') is not None\n"
         "assert 'importlib.metadata' not in sys.modules\n"

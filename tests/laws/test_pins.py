@@ -57,7 +57,7 @@ SMALL = (
     *("llama-3-70b-128k", "llama-3-70b-accelerate-zero3", "llama-65b-pipeline"),
     *("llama-3-70b-torchtitan", "deepseek-v3-serve"),
 )
-"""Examples that cover context parallelism, a front, both pipelines in torch, and a service."""
+"""Examples that cover context parallelism, a wrapper, both pipelines in torch, and a service."""
 CHOSEN = EXAMPLES if os.environ.get("PARC_FIELDS") == "all" else SMALL
 
 

@@ -67,7 +67,7 @@ def test_equal_problems_get_equal_placements(of: Layout, sizes: list[int]) -> No
 @QUICK
 @given(layouts())
 def test_meshes_have_the_groups_of_the_rank_generator(of: Layout) -> None:
-    dense, expert = MegatronOrder().meshes(of)
+    dense, expert = MegatronOrder().device_meshes(of)
     degrees = Degrees(
         of.order,
         {"tp": of.tp, "cp": of.cp, "ep": 1, "dp": of.dp, "pp": of.pp},
@@ -86,7 +86,7 @@ def test_meshes_have_the_groups_of_the_rank_generator(of: Layout) -> None:
 def test_groups_by_host_visit_the_hosts_of_their_ranks(
     of: Layout, gpus: int, axes: tuple[str, ...]
 ) -> None:
-    mesh: Mesh = MegatronOrder().meshes(of)[0]
+    mesh: Mesh = MegatronOrder().device_meshes(of)[0]
     each = ranks_per_node(gpus, of.world)
     coarse = node_groups(mesh, axes, each)
     exact = sorted(tuple(rank // each for rank in group) for group in mesh.groups(*axes))

@@ -66,7 +66,7 @@ def _sends(of: Layout, axis: str, size: float, each: int) -> list[tuple[int, int
     if not size:
         return []
     which, names, pattern = AXES[axis]
-    mesh = MegatronOrder().meshes(of)[which]
+    mesh = MegatronOrder().device_meshes(of)[which]
     found: dict[tuple[int, int], float] = defaultdict(float)
     for group in mesh.groups(*names):
         at = [rank // each for rank in group]
@@ -87,7 +87,7 @@ def _sends(of: Layout, axis: str, size: float, each: int) -> list[tuple[int, int
 
 def _zones(on: Cluster, host: Host) -> Zones:
     """Return the switches above a host, then its NVLink domain."""
-    path = host.path
+    path = host.switch_path
     return (*((level, *path[level:]) for level in range(len(path))), ("domain", host.nvlink_domain))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from parc.backends.megatron.meshes import families, meshes
+from parc.backends.megatron.meshes import megatron_group_families, megatron_meshes
 from parc.compiler.ir import (
     NO_OFFLOAD,
     NO_RECOMPUTE,
@@ -50,11 +50,11 @@ FABRIC = Fabric("infiniband-ndr", "infiniband", 2e-6, 2.0, "test", 0)
 class MegatronOrder:
     """Meshes of Megatron, for tests that need no other part of a framework."""
 
-    def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
-        return meshes(layout)
+    def device_meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
+        return megatron_meshes(layout)
 
-    def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
-        return families(layout)
+    def group_families(self, layout: Layout) -> tuple[GroupFamily, ...]:
+        return megatron_group_families(layout)
 
 
 def racks(*sizes: int, domain: int = 1) -> tuple[Rack, ...]:

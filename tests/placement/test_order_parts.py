@@ -12,16 +12,19 @@ import pytest
 from parc.compiler.ir import Mesh
 from parc.compiler.placement.build_placement_problem import build_placement_problem
 from parc.compiler.placement.order.enumerate_orders import enumerate_orders
-from parc.compiler.placement.order.loads import LinkLoads
+from parc.compiler.placement.order.equivalent_hosts import (
+    group_hosts_into_sites,
+    sort_hosts_by_switch,
+)
+from parc.compiler.placement.order.link_loads import LinkLoads
 from parc.compiler.placement.order.node_messages import messages_by_node
 from parc.compiler.placement.order.orders_from_boxes import (
     box_shapes,
     node_axis_sizes,
     ranks_by_box,
 )
-from parc.compiler.placement.order.packing import bin_levels, pack_node_ranks
+from parc.compiler.placement.order.packing import bins_by_level, pack_node_ranks
 from parc.compiler.placement.order.placement_problem import PlacementProblem
-from parc.compiler.placement.order.sites import group_hosts_into_sites, sort_hosts_by_switch
 from parc.compiler.placement.order.swaps import _is_better
 from parc.compiler.placement.order.switch_cuts import smallest_grid_cuts
 from tests.placement.placement_plans import NVL72, MegatronOrder, cluster, layout
@@ -30,7 +33,7 @@ from tests.placement.random_clusters import in_pods, irregular
 
 def random_problem(seed: int) -> PlacementProblem:
     on, of, costs = irregular(seed, 7)
-    return build_placement_problem(on, MegatronOrder().meshes(of), of, costs)
+    return build_placement_problem(on, MegatronOrder().device_meshes(of), of, costs)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(2, 3), (3, 3), (2, 5), (4, 3)])
@@ -53,7 +56,7 @@ def _lines_cut(chosen: tuple[tuple[int, int], ...], rows: int, columns: int) -> 
 
 
 def test_the_axes_of_both_meshes_split_the_node_axes() -> None:
-    meshes = MegatronOrder().meshes(layout(tp=8, cp=2, dp=64, pp=4, ep=64, etp=1))
+    meshes = MegatronOrder().device_meshes(layout(tp=8, cp=2, dp=64, pp=4, ep=64, etp=1))
     assert node_axis_sizes(meshes, 8) == (2, 4, 16, 4)
     assert prod(node_axis_sizes(meshes, 8)) == 512
 
@@ -74,7 +77,7 @@ def test_packing_fills_no_site_beyond_its_hosts(sizes: list[int], largest_first:
     sites = group_hosts_into_sites(on, sort_hosts_by_switch(on))
     place = pack_node_ranks(sites, list(range(36)), sizes, largest_first)
     for site, used in Counter(place).items():
-        assert used <= sites.sizes[site]
+        assert used <= sites.hosts_per_site[site]
 
 
 def test_whole_blocks_share_a_switch_if_they_fit() -> None:
@@ -88,10 +91,10 @@ def test_whole_blocks_share_a_switch_if_they_fit() -> None:
 def test_sites_have_their_domains_and_the_uplinks_above() -> None:
     on = in_pods(cluster(18, 18, 9, node=NVL72), 2, 2.0)
     sites = group_hosts_into_sites(on, sort_hosts_by_switch(on))
-    assert sites.sizes == (18, 18, 9)
+    assert sites.hosts_per_site == (18, 18, 9)
     assert sites.multi_host_domains
     assert [tier.name for tier in sites.tiers] == ["leaf", "pod"]
-    assert len(bin_levels(sites)) == 3
+    assert len(bins_by_level(sites)) == 3
     # Oversubscription 2 at the leaf and 2 at the pod: a quarter of what its NICs send.
     assert sites.tiers[1].bytes_per_s == (36 * 4 * 50e9 / 4, 9 * 4 * 50e9 / 4)
 

@@ -10,7 +10,7 @@ import pytest
 
 from parc.compiler.ir import Cluster, Host, Placement, Rack
 from parc.compiler.placement.build_placement_problem import build_placement_problem
-from parc.compiler.placement.order.bound import TimeBound
+from parc.compiler.placement.order.lower_bounds import TimeBound
 from parc.compiler.placement.order.search_orders import THOROUGH, lower_bounds
 from tests.placement.brute_force import Cost, best_cost, every_cost
 from tests.placement.placement_plans import (
@@ -47,7 +47,7 @@ def test_small_jobs_are_placed_as_well_as_by_brute_force(start: int) -> None:
 def assert_proof_holds(case: Case, found: list[Cost], seed: int) -> None:
     """Check that no order beats a bound, and that ``optimal`` is true without enumeration."""
     on, of, costs = case
-    problem = build_placement_problem(on, MegatronOrder().meshes(of), of, costs)
+    problem = build_placement_problem(on, MegatronOrder().device_meshes(of), of, costs)
     least = lower_bounds(TimeBound(problem))
     small = 1 - 1e-9
     bounds = (least.exposed_seconds, least.busiest_weighted, least.total_weighted)
@@ -57,13 +57,13 @@ def assert_proof_holds(case: Case, found: list[Cost], seed: int) -> None:
     best = best_cost(found, proof.tie_seconds)
     if proof.quality == "optimal":
         assert (proof.uplink_bytes, proof.total_bytes) == pytest.approx(best[3:]), seed
-    if not proof.gap:
+    if not proof.exposed_gap:
         assert proof.exposed_seconds * small <= min(found)[0] + proof.tie_seconds, seed
 
 
 def test_irregular_clusters_are_placed_near_the_bound() -> None:
     proofs = [placed(irregular(seed, 8)).proof for seed in range(30)]
-    gaps = [one.gap for one in proofs]
+    gaps = [one.exposed_gap for one in proofs]
     assert min(one.exposed_seconds - one.bound_seconds for one in proofs) >= 0
     assert median(gaps) <= 0.05
 
@@ -150,7 +150,7 @@ def test_data_parallel_rings_of_nine_hosts_stay_in_racks_of_nine_hosts() -> None
         {placement.host_of(rank).rack for rank in group} for group in placement.dense.groups("dp")
     ]
     assert all(len(found) == 1 for found in racks)
-    assert placement.proof.gap < 0.05
+    assert placement.proof.exposed_gap < 0.05
 
 
 def two_racks(oversubscription: float, compute_seconds: float) -> Placement:

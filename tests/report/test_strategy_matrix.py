@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from parc.backends.base import Framework
-from parc.backends.registry import behind_front, built_in_backends, built_in_fronts, framework
+from parc.backends.registry import (
+    built_in_backends,
+    built_in_wrappers,
+    framework,
+    wrapped_framework,
+)
 from parc.backends.shared.strategies import STRATEGIES, strategy_rules
 from parc.compiler.report.text.backend_tables import (
     replace_strategy_matrix,
@@ -30,7 +35,7 @@ def test_a_text_without_the_block_is_an_error() -> None:
 
 TARGETS = (
     *(framework(one.name) for one in built_in_backends("framework")),
-    *(behind_front(*pair) for pair in built_in_fronts()),
+    *(wrapped_framework(*pair) for pair in built_in_wrappers()),
 )
 
 

@@ -49,7 +49,7 @@ def test_racks_and_tiers_are_read_from_the_file(tmp_path: Path) -> None:
     cluster, reported = resolve(tmp_path, TREE)
     assert reported == []
     assert cluster is not None
-    assert [(host.name, host.path) for host in cluster.hosts] == [
+    assert [(host.name, host.switch_path) for host in cluster.hosts] == [
         ("n1", ("leaf1", "core")),
         ("n3", ("leaf1", "core")),
         ("n2", ("leaf2", "core")),

@@ -58,7 +58,7 @@ def first_then_last_resorts(pricing: Pricing, rows: list[Row]) -> Iterator[tuple
     for last in (False, True):
         if last and rows:
             return
-        for variant in framework.variants(problem):
+        for variant in framework.layout_variants(problem):
             if variant.last_resort is last:
                 yield from sibling_layouts(
                     LayoutSpace.for_variant(problem, framework, variant, fastest)
@@ -70,7 +70,7 @@ def rank(pricing: Pricing, rows: list[Row]) -> list[Row]:
     few = pricing.problem.goals.maximize == "fewest-gpus"
     limit = memory_limit_bytes(pricing)
     variants = [
-        (one.zero_stage, one.offload) for one in pricing.framework.variants(pricing.problem)
+        (one.zero_stage, one.offload) for one in pricing.framework.layout_variants(pricing.problem)
     ]
 
     def simple(layout: Layout) -> tuple[int, ...]:

@@ -198,6 +198,6 @@ def test_a_fragment_resolves_to_hosts_under_their_switches(fabric: Fabric) -> No
     )
     cluster = resolve_cluster(spec, Library(), sink)
     assert cluster is not None, sink.diagnostics
-    assert [(host.name, host.path) for host in cluster.hosts] == [
+    assert [(host.name, host.switch_path) for host in cluster.hosts] == [
         (host, (leaf, pod, "core")) for leaf, pod, hosts in fabric.leaves for host in hosts
     ]

@@ -44,9 +44,9 @@ def resolved(given: dict[str, Any]) -> Cluster:
 
 def test_the_path_of_a_host_has_a_switch_per_level_the_leaf_first() -> None:
     cluster = resolved(PODS)
-    assert cluster.hosts[0].path == ("leaf1", "pod1", "core")
+    assert cluster.hosts[0].switch_path == ("leaf1", "pod1", "core")
     assert [level.name for level in cluster.levels] == ["leaf", "pod", "core"]
-    assert all(len(host.path) == len(cluster.levels) for host in cluster.hosts)
+    assert all(len(host.switch_path) == len(cluster.levels) for host in cluster.hosts)
     assert [level.oversubscription for level in cluster.levels] == [1.0, 7.0, 1.0]
     assert cluster.levels[1].latency_seconds == 5e-6
     assert cluster.levels[2].latency_seconds == cluster.fabric.latency_seconds
@@ -56,7 +56,7 @@ def test_a_cluster_of_racks_has_only_the_leaf_level() -> None:
     cluster = resolved({"node": "dgx-h100", "nodes": 4, "nodes_per_rack": 2})
     assert cluster.upper == ()
     assert [level.name for level in cluster.levels] == ["leaf"]
-    assert cluster.hosts[3].path == ("rack02",)
+    assert cluster.hosts[3].switch_path == ("rack02",)
     assert common_switch_level(cluster.hosts[0], cluster.hosts[3]) == 1
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parc.backends.deepspeed.meshes import FAMILIES, meshes
+from parc.backends.deepspeed.meshes import FAMILIES, deepspeed_meshes
 from parc.backends.deepspeed.verify_groups import Topology, derive_groups
 from tests.backends.deepspeed.boundaries import EMITTED, ROUTED
 from tests.compiled import Files, changed, files_of, verification_codes
@@ -96,7 +96,7 @@ def test_the_topology_and_the_meshes_give_the_same_groups(
     dp = replicas * ep
     topology = Topology(pp, dp, cp, tp, ep, tp)
     of = layout(tp=tp, cp=cp, pp=pp, dp=dp, ep=ep, etp=tp)
-    planned = dict(zip(("dense", "expert"), meshes(of), strict=True))
+    planned = dict(zip(("dense", "expert"), deepspeed_meshes(of), strict=True))
     derived = derive_groups(topology)
     assert derived.keys() == {family.name for family in FAMILIES}
     for family in FAMILIES:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from parc.backends.deepspeed.known_keys import check_config_key, keys_of
+from parc.backends.deepspeed.known_keys import check_config_key, keys_in_section
 from parc.backends.deepspeed.launch_files.import_config import BATCH
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.tools.lint.linter import ConfigLinter
@@ -42,7 +42,7 @@ def lint_deepspeed(text: str, name: str, options: LintOptions, sink: ScriptSink)
     if zero is not None:
         _check_zero_stage(zero, sink)
     # DeepSpeed 0.19.8 removed amp; X01 reports the key there, so R16 would only repeat it.
-    _check_precision(root, "amp" in keys_of("", options.version), sink)
+    _check_precision(root, "amp" in keys_in_section("", options.version), sink)
     _check_batch(root, options.gpus, sink)
 
 

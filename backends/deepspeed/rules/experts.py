@@ -35,7 +35,7 @@ def _explain_expert_groups(problem: Problem, layout: Layout) -> Finding:
         )
     return Finding(
         message=f"dp={dp} is not divisible by ep={ep}",
-        label=f"{dp} % {ep} = {dp % ep}, must be 0: ep groups split dp groups",
+        label=f"{dp} % {ep} = {dp % ep}, must be 0: a dp group consists of whole ep groups",
         help=f"valid ep: {format_values(good)}",
         fix=format_setting("layout.ep", nearest_value(good, ep)),
         causes=(Cause("layout.pp", f"pp {layout.pp}"), Cause("layout.tp", f"tp {layout.tp}")),

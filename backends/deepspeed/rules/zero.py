@@ -101,7 +101,9 @@ def _explain_hpz(problem: Problem, layout: Layout) -> Finding:
     hpz, world = layout.zero_plus.hpz, layout.world
     gpus = problem.cluster.node.gpus
     if layout.tp > 1:
-        label = f"{hpz} consecutive ranks would store {layout.tp} tensor-parallel parts"
+        label = (
+            f"{hpz} consecutive ranks store {layout.tp} different tensor-parallel parts of weights"
+        )
         return Finding(
             message="deepspeed cannot combine hpz (ZeRO++) and tensor parallelism",
             label=label,

@@ -48,8 +48,8 @@ def query_groups(problem: Problem) -> int | None:
 def query_key_norm(problem: Problem) -> bool:
     """Return True for a model with query-key norms, or with latent attention.
 
-    Megatron has one flag for norms of queries and keys and for norms of latent attention's
-    compressed states.
+    Megatron has one flag for both kinds of norms: those of queries and keys, and those of the
+    compressed states of latent attention.
     """
     return problem.model.attention.qk_norm == "head" or has_latent(problem)
 

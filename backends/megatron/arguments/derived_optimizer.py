@@ -42,13 +42,10 @@ def warmup_steps(problem: Problem, layout: Layout) -> int | None:
 
 
 def adam_epsilon(problem: Problem, layout: Layout) -> float | None:
-    """Return Adam's epsilon, which is added to the root of the second moment.
-
-    None if it equals Megatron's default.
-    """
+    """Return Adam's epsilon, which is added to the denominator; None for Megatron's default."""
     return problem.job.adam_epsilon if problem.job.adam_epsilon != EPSILON else None
 
 
 def seed(problem: Problem, layout: Layout) -> int | None:
-    """Return the seed of weights, dropout and data order; None if it equals Megatron's default."""
+    """Return the seed of weights, dropout and data order; None for Megatron's default."""
     return problem.job.seed if problem.job.seed != SEED else None

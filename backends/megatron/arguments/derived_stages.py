@@ -28,9 +28,9 @@ def hybrid_pattern(problem: Problem, layout: Layout) -> str | None:
 
 
 def virtual_stages(problem: Problem, layout: Layout) -> int | None:
-    """Return the number of model chunks per pipeline rank.
+    """Return the number of model chunks per pipeline rank; None to omit the flag.
 
-    None if it is 1, or if a layout string or a layer pattern determines it.
+    The flag is omitted if the number is 1, or if a layout string or a layer pattern determines it.
     """
     # Megatron accepts at most one of its three flags for virtual stages.
     implied = layout.split.form == "string" or problem.model.pattern

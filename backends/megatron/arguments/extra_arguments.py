@@ -65,7 +65,7 @@ def check_extra_arguments(
     own = {argument.flag: argument for argument in planned}
     rows = {row.setting: row for row in flag_table(PACKAGE).rows if not row.free}
 
-    def check(extra: ExtraArgument) -> tuple[str, Finding] | None:
+    def check_extra_argument(extra: ExtraArgument) -> tuple[str, Finding] | None:
         # Some removed flags still parse in 0.17 and fail later, so the list of removed flags is
         # checked as well.
         if extra.flag not in spellings or extra.flag in removed_flags():
@@ -75,7 +75,7 @@ def check_extra_arguments(
         fault = find_value_fault(extra, known_flags(PACKAGE)[extra.flag])
         return None if fault is None else ("F03", fault)
 
-    report_extra_arguments(*parse_extra_arguments(args), check, sink)
+    report_extra_arguments(*parse_extra_arguments(args), check_extra_argument, sink)
 
 
 def explain_unknown_flag(flag: str, spellings: list[str], version: str) -> Finding:
@@ -116,7 +116,7 @@ def _explain_removed_flag(flag: str, version: str) -> Finding:
     )
 
 
-def spec_fields(row: FieldRow) -> tuple[str, ...]:
+def spec_fields_of_flag(row: FieldRow) -> tuple[str, ...]:
     """Return the spec fields that determine the flag in ``row``.
 
     All fields of the model are combined into one name, ``model``.
@@ -128,7 +128,7 @@ def spec_fields(row: FieldRow) -> tuple[str, ...]:
 def _explain_planned_flag(
     extra: ExtraArgument, row: FieldRow, argument: Argument | None
 ) -> Finding:
-    names = spec_fields(row)
+    names = spec_fields_of_flag(row)
     fields = " or ".join(names)
     plain = not row.derived and names != ("model",) and len(extra.values) == 1
     planned = " ".join((argument.flag, *argument.values)) if argument else ""

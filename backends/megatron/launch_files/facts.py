@@ -218,7 +218,7 @@ def _full_and_known_layout(
         micro_batch=pins.micro_batch or 1,
         schedule="interleaved" if vpp > 1 else "1f1b",
         sequence_parallel=bool(pins.sequence_parallel),
-        recompute=pins.recompute or FRAMEWORK.recomputes(problem)[0],
+        recompute=pins.recompute or FRAMEWORK.recompute_settings(problem)[0],
         split=split,
         order=pins.order or ORDERS[0],
         cp_comm=pins.cp_comm or "p2p",

@@ -221,7 +221,7 @@ def flag_rows() -> frozenset[str]:
 
 
 def _report_dynamic_flags(stated: Mapping[str, Flag], reading: Reading) -> None:
-    """Report the flags whose values only the shell has, unless a field of the spec reads them."""
+    """Report flags with values known only at run time, unless a field of the spec reads them."""
     for name in stated.keys() & flag_rows() - import_table(PACKAGE).rows.keys():
         flag = stated[name]
         if _is_dynamic(own_values(flag)):

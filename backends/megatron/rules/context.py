@@ -94,7 +94,7 @@ def _explain_exchanged_heads(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _supported_exchanges(problem: Problem) -> tuple[ContextComm, ...]:
+def _supported_cp_comm(problem: Problem) -> tuple[ContextComm, ...]:
     """Return the values of ``cp_comm`` that this attention supports; () means all values.
 
     In latent attention, keys are wider than values; before Transformer Engine 2.16, only ring
@@ -108,7 +108,7 @@ def _supported_exchanges(problem: Problem) -> tuple[ContextComm, ...]:
     return ("p2p", HIERARCHY) if attention.latent is not None else ()
 
 
-def _attention_feature(problem: Problem) -> str:
+def _feature_restricting_cp_comm(problem: Problem) -> str:
     """Return the attention feature that restricts ``cp_comm``, such as "attention sinks"."""
     attention = problem.model.attention
     if attention.sinks:
@@ -118,12 +118,12 @@ def _attention_feature(problem: Problem) -> str:
 
 
 def _violates_exchange_kind(problem: Problem, layout: Layout) -> bool:
-    supported = _supported_exchanges(problem)
+    supported = _supported_cp_comm(problem)
     return layout.cp > 1 and bool(supported) and layout.cp_comm not in supported
 
 
 def _explain_exchange_kind(problem: Problem, layout: Layout) -> Finding:
-    supported, what = _supported_exchanges(problem), _attention_feature(problem)
+    supported, what = _supported_cp_comm(problem), _feature_restricting_cp_comm(problem)
     return Finding(
         message=f"cp_comm {layout.cp_comm} does not support {what}",
         label=f"cp_comm {layout.cp_comm} with {what} fails in the first forward pass",

@@ -44,7 +44,7 @@ def _explain_dispatcher(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _overlap_conflict(problem: Problem, layout: Layout) -> tuple[str, str]:
+def _find_overlap_conflict(problem: Problem, layout: Layout) -> tuple[str, str]:
     """Return (setting that prevents overlapped dispatch, valid settings).
 
     Both are "" if no setting prevents it.
@@ -69,11 +69,11 @@ def _overlap_conflict(problem: Problem, layout: Layout) -> tuple[str, str]:
 def _violates_dispatch_overlap(problem: Problem, layout: Layout) -> bool:
     if not problem.job.moe_overlap or layout.ep == 1:
         return False
-    return bool(_overlap_conflict(problem, layout)[0])
+    return bool(_find_overlap_conflict(problem, layout)[0])
 
 
 def _explain_dispatch_overlap(problem: Problem, layout: Layout) -> Finding:
-    conflict, valid_settings = _overlap_conflict(problem, layout)
+    conflict, valid_settings = _find_overlap_conflict(problem, layout)
     return Finding(
         message=f"token dispatch cannot overlap with computation: the plan has {conflict}",
         label=f"moe_overlap with ep {layout.ep} and {conflict}",

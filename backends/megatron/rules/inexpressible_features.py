@@ -18,7 +18,7 @@ from parc.backends.megatron.rules.inexpressible_positions import (
     inexpressible_positions,
     inexpressible_routers,
 )
-from parc.backends.shared.common_rules import always_violated
+from parc.backends.shared.common_rules import always_violated_rule
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Model, Problem
 from parc.compiler.ir.rule import Rule
@@ -153,4 +153,6 @@ def inexpressible_feature_rules(problem: Problem) -> tuple[Rule, ...]:
         *inexpressible_features(problem.model, problem.version("megatron")),
         *unsupported_mtp_layers(problem),
     ]
-    return tuple(always_violated(code, (path, "model"), finding) for code, path, finding in found)
+    return tuple(
+        always_violated_rule(code, (path, "model"), finding) for code, path, finding in found
+    )

@@ -118,17 +118,17 @@ def _explain_syntax_error(text: str, at: int) -> str:
 
 def format_layout_string(stages: tuple[Stage, ...]) -> str:
     """Return a short layout string with repeats for ``stages``, the inverse of ``parse``."""
-    words = [_stage_text(stage) for stage in stages[:-1]]
+    words = [_format_stage(stage) for stage in stages[:-1]]
     text = ""
     for word, run in groupby(words):
         times = len(list(run))
         comma = "," if text.endswith(tuple("0123456789")) else ""
         text += comma + (f"{word}|" if times == 1 else f"({word}|)*{times}")
     comma = "," if text.endswith(tuple("0123456789")) else ""
-    return text + comma + _stage_text(stages[-1])
+    return text + comma + _format_stage(stages[-1])
 
 
-def _stage_text(stage: Stage) -> str:
+def _format_stage(stage: Stage) -> str:
     """Return the text of one stage, without the bar at its end."""
     word = "E" if stage.embedding else ""
     for letter, count in (("t", stage.layers), ("m", stage.mtp_layers)):

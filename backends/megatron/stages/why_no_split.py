@@ -163,8 +163,11 @@ def _explain_counted_ends(problem: Problem, pp: int, vpp: int, pins: SplitPins) 
     total = layers + bool(pins.embedding) + bool(pins.loss)
     good = filter_valid(divisors(total), lambda n: n > 1 and total % (n * vpp) == 0)
     at = "layout.count_embedding" if pins.embedding else "layout.count_loss"
+    counted = (("embedding", pins.embedding), ("loss", pins.loss))
+    ends = " and the ".join(name for name, is_counted in counted if is_counted)
     finding = Finding(
-        message=f"{total} counted layers are not divisible by pp={pp} x vpp={vpp}",
+        message=f"the {layers} layers and the {ends} count as {total} layers, "
+        f"which are not divisible by pp={pp} x vpp={vpp}",
         label=f"{total} % ({pp} * {vpp}) = {total % (pp * vpp)}, must be 0",
         help=f"valid pp: {format_values(good)}",
         fix=f"remove {at}, so that PARC chooses the split",

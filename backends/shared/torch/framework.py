@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from parc.backends.shared.pipeline_split import explain_no_pipeline, single_stage
+from parc.backends.shared.pipeline_split import explain_no_pipeline, single_stage_split
 from parc.backends.shared.render import render
 from parc.backends.shared.torch import memory as torch_memory
 from parc.backends.shared.torch import mesh as torch_mesh
@@ -50,29 +50,29 @@ class TorchFramework:
         """Return "", because ``emit`` writes a program."""
         return ""
 
-    def orders(self, problem: Problem) -> tuple[str, ...]:
+    def rank_orders(self, problem: Problem) -> tuple[str, ...]:
         """Return the only rank order, that of ``init_device_mesh``."""
         return (torch_mesh.ORDER,)
 
-    def variants(self, problem: Problem) -> tuple[LayoutVariant, ...]:
+    def layout_variants(self, problem: Problem) -> tuple[LayoutVariant, ...]:
         """Return the sharding variants: FSDP, hybrid sharding, ZeRO-2 and DDP."""
         return torch_variants(problem, (3, 2, 0), self.cp_comm)
 
-    def recomputes(self, problem: Problem) -> tuple[Recompute, ...]:
+    def recompute_settings(self, problem: Problem) -> tuple[Recompute, ...]:
         """Return the two levels of recomputation: none, and every layer separately."""
         return (NO_RECOMPUTE, Recompute("full", (), "uniform", 1))
 
-    def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
+    def device_meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         """Return the dense and the expert device mesh."""
         return torch_mesh.dense_and_expert_mesh(layout)
 
-    def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
+    def group_families(self, layout: Layout) -> tuple[GroupFamily, ...]:
         """Return the families of process groups, each along one or several mesh axes."""
         return torch_mesh.families_named(*self.axes)
 
-    def splits(self, problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
+    def find_split(self, problem: Problem, pp: int, vpp: int) -> PipelineSplit | None:
         """Return a single stage with all layers; None if ``pp`` or ``vpp`` is above 1."""
-        return single_stage(problem.model, pp, vpp)
+        return single_stage_split(problem.model, pp, vpp)
 
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
         """Return (diagnostic code, spec path, finding): this framework has no pipelines."""

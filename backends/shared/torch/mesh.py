@@ -13,7 +13,7 @@ ORDER = "tp-cp-ep-dp-pp"
 """The only rank order of these frameworks, fastest axis first."""
 
 
-def replicate_and_shard(layout: Layout) -> tuple[int, int]:
+def replicate_and_shard_sizes(layout: Layout) -> tuple[int, int]:
     """Return (dp_replicate, dp_shard) as torch defines them.
 
     At ZeRO stage 0 all data-parallel ranks are replicas, and dp_shard is 1.
@@ -29,7 +29,7 @@ def dense_and_expert_mesh(layout: Layout) -> tuple[Mesh, Mesh]:
     tp is 1 in the expert mesh, whatever the dense layers use, because torchtitan never splits a
     single expert.
     """
-    replicate, shard = replicate_and_shard(layout)
+    replicate, shard = replicate_and_shard_sizes(layout)
     # Fastest axis first: init_device_mesh lists the axes the other way round.
     dense = (("tp", layout.tp), ("cp", layout.cp), ("dp_shard", shard))
     inner = shard * layout.cp * layout.tp

@@ -5,18 +5,18 @@ Each ``fields.yaml`` refers to them by name.
 
 from __future__ import annotations
 
-from parc.backends.shared.torch.mesh import replicate_and_shard
+from parc.backends.shared.torch.mesh import replicate_and_shard_sizes
 from parc.compiler.ir import Layout, Problem
 
 
 def dp_replicate(problem: Problem, layout: Layout) -> int:
     """Return the number of replicas of the sharded model."""
-    return replicate_and_shard(layout)[0]
+    return replicate_and_shard_sizes(layout)[0]
 
 
 def dp_shard(problem: Problem, layout: Layout) -> int:
     """Return the number of ranks over which one replica is sharded."""
-    return replicate_and_shard(layout)[1]
+    return replicate_and_shard_sizes(layout)[1]
 
 
 def gradient_accumulation_steps(problem: Problem, layout: Layout) -> int:

@@ -9,7 +9,7 @@ from parc.backends.shared.common_rules import (
     GPU_COUNT,
     HEADS,
     NO_EXPERTS,
-    always_violated,
+    always_violated_rule,
 )
 from parc.backends.shared.torch.mesh import ORDER
 from parc.backends.shared.valid_degrees import mixer_head_counts, tp_sizes_within_domain
@@ -37,7 +37,7 @@ def torch_rules(problem: Problem, framework: str) -> tuple[Rule, ...]:
     rules += [precision_rule(framework), rank_order_rule(framework)]
     if problem.job.deduplicates_dispatch or problem.job.moe_overlap:
         at = "job.moe_dispatcher" if problem.job.deduplicates_dispatch else "job.moe_overlap"
-        rules.append(always_violated("E11", (at,), _explain_dispatch(framework, at)))
+        rules.append(always_violated_rule("E11", (at,), _explain_dispatch(framework, at)))
     return tuple(rules)
 
 
@@ -214,7 +214,7 @@ def unsupported_pin_rules(
     """
     pinned = (name for name in names if getattr(problem.pins, name) not in (None, False))
     return tuple(
-        always_violated("E11", (f"layout.{name}",), _explain_unsupported_pin(framework, name))
+        always_violated_rule("E11", (f"layout.{name}",), _explain_unsupported_pin(framework, name))
         for name in pinned
     )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from parc.backends.registry import all_declared
+from parc.backends.registry import all_declarations
 from parc.compiler.cli import command_steps, options
 from parc.compiler.cli.exit_codes import UNREADABLE
 from parc.compiler.diagnostics.render import Format
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option(
     "--framework",
-    type=click.Choice(["auto", *(one.name for one in all_declared() if one.linter), "none"]),
+    type=click.Choice(["auto", *(one.name for one in all_declarations() if one.linter), "none"]),
     default="auto",
     show_default=True,
     help="Framework that the file starts; auto: detect it; none: check only the launch lines.",

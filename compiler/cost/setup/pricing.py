@@ -107,7 +107,7 @@ class Pricing:
 
         The method ``group_spans`` caches the result.
         """
-        dense, expert = self.framework.meshes(layout)
+        dense, expert = self.framework.device_meshes(layout)
         copies = layout.dp_replicate
         return GroupSpans(
             dp_shard_cp=self._shard_span(dense, ("dp_shard", "cp"), ("dp", "cp"), copies),

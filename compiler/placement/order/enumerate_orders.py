@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parc.compiler.placement.order.sites import Sites
+from parc.compiler.placement.order.equivalent_hosts import Sites
 
 Branch = tuple[int, ...]
 """Path in the switch tree from the widest tier down to a switch, an NVLink domain or a site."""
@@ -19,7 +19,7 @@ def enumerate_orders(nodes: int, sites: Sites) -> Iterator[list[int]]:
     """
     symmetry = _symmetry_breaker(sites)
     place: list[int] = [0] * nodes
-    free = list(sites.sizes)
+    free = list(sites.hosts_per_site)
     used: dict[Branch, int] = {}
 
     def is_canonical(site: int) -> bool:
@@ -82,7 +82,7 @@ def _symmetry_breaker(sites: Sites) -> _SymmetryBreaker:
     form: dict[Branch, list[tuple[int, ...]]] = {}
     spanning = _spanning_domains(sites)
     for site, path in enumerate(sites.tree_paths):
-        size = (sites.sizes[site], path[-2] if path[-2] in spanning else -1)
+        size = (sites.hosts_per_site[site], path[-2] if path[-2] in spanning else -1)
         for depth in range(1, len(path) + 1):
             inner = tuple(
                 _index_within_parent(sites, path, level) for level in range(depth, len(path))

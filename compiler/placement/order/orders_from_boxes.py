@@ -21,7 +21,7 @@ from math import prod
 
 from parc.compiler.ir.placement import Axis, Mesh
 from parc.compiler.placement.order.node_messages import NodeMessages
-from parc.compiler.placement.order.packing import bin_levels, pack_node_ranks
+from parc.compiler.placement.order.packing import bins_by_level, pack_node_ranks
 from parc.compiler.placement.order.placement_problem import PlacementProblem
 
 BoxShape = tuple[int, ...]
@@ -131,7 +131,7 @@ class BoxOrder:
     """Order of hosts that is built from nested boxes of node ranks."""
 
     nested: tuple[BoxShape, ...]
-    """Box shape for each level of ``packing.bin_levels``, the narrowest level first."""
+    """Box shape for each level of ``packing.bins_by_level``, the narrowest level first."""
     place: tuple[int, ...]
     """Site (set of equivalent hosts) of every node rank."""
 
@@ -168,7 +168,7 @@ def _beam_search(
     """
     axis_sizes = problem.node_axis_sizes
     kept: list[tuple[BoxShape, ...]] = [()]
-    for level in range(len(bin_levels(problem.sites))):
+    for level in range(len(bins_by_level(problem.sites))):
         capacity = _hosts_of_largest_switch(problem, level)
         steps = SAMPLES * (capacity + problem.nodes // 8) * max(len(messages), 1) * len(kept)
         # The more work a shape takes, the fewer shapes are scored.
@@ -194,7 +194,9 @@ def _largest_shapes(found: list[BoxShape], most: int) -> list[BoxShape]:
 def _hosts_of_largest_switch(problem: PlacementProblem, level: int) -> int:
     """Return the number of hosts below the largest switch (or NVLink domain) of ``level``."""
     hosts: dict[int, int] = {}
-    for number, size in zip(bin_levels(problem.sites)[level], problem.sites.sizes, strict=True):
+    for number, size in zip(
+        bins_by_level(problem.sites)[level], problem.sites.hosts_per_site, strict=True
+    ):
         hosts[number] = hosts.get(number, 0) + size
     return max(hosts.values())
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from parc.compiler.placement.order.sites import SINGLE_HOST, Sites
+from parc.compiler.placement.order.equivalent_hosts import SINGLE_HOST, Sites
 
 Bins = list[list[int]]
 """Sites (sets of equivalent hosts) of every switch or NVLink domain."""
@@ -22,21 +22,21 @@ def pack_node_ranks(
     Args:
         sites: sites to fill, with at least as many hosts as ``ranks``.
         ranks: node ranks in an order in which neighbors should share a switch.
-        sizes: node ranks per block for each level of ``bin_levels``; 0 at a level if blocks need
+        sizes: node ranks per block for each level of ``bins_by_level``; 0 at a level if blocks need
             not stay together there.
         largest_first: True to fill the switches with the most hosts first; otherwise in tree order.
     """
-    free = list(sites.sizes)
+    free = list(sites.hosts_per_site)
     place = [0] * len(ranks)
     order = list(range(len(free)))
     if largest_first:
         order = _sort_by_capacity(sites, order)
-    packer = _Packer(bin_levels(sites), free, place)
+    packer = _Packer(bins_by_level(sites), free, place)
     packer.fill(ranks, order, list(sizes))
     return place
 
 
-def bin_levels(sites: Sites) -> list[tuple[int, ...]]:
+def bins_by_level(sites: Sites) -> list[tuple[int, ...]]:
     """Return, for each level, the number of the bin that contains each site.
 
     A site is a set of equivalent hosts. A bin is an NVLink domain or a switch. The first level is
@@ -59,7 +59,7 @@ def _sort_by_capacity(sites: Sites, order: list[int]) -> list[int]:
     capacities: list[dict[int, int]] = []
     for numbers in zip(*sites.tree_paths, strict=True):
         hosts: dict[int, int] = {}
-        for number, size in zip(numbers, sites.sizes, strict=True):
+        for number, size in zip(numbers, sites.hosts_per_site, strict=True):
             hosts[number] = hosts.get(number, 0) + size
         capacities.append(hosts)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from parc.compiler.ir.cluster import Host
-from parc.compiler.placement.order.sites import SINGLE_HOST, Sites
+from parc.compiler.placement.order.equivalent_hosts import SINGLE_HOST, Sites
 from parc.compiler.placement.order.switch_cuts import CutModel
 from parc.compiler.topology.uplinks import Flow, messages_leaving_zones, zone_egress_by_node
 

@@ -14,9 +14,9 @@ from functools import cached_property
 from itertools import islice
 from math import prod
 
-from parc.compiler.placement.order.bound import ByteBound, TimeBound
 from parc.compiler.placement.order.enumerate_orders import enumerate_orders
-from parc.compiler.placement.order.loads import LinkLoads
+from parc.compiler.placement.order.link_loads import LinkLoads
+from parc.compiler.placement.order.lower_bounds import ByteBound, TimeBound
 from parc.compiler.placement.order.node_messages import NodeMessages, messages_by_node
 from parc.compiler.placement.order.orders_from_boxes import BoxShape, build_orders_from_boxes
 from parc.compiler.placement.order.placement_problem import Cost, PlacementProblem, round_cost
@@ -84,7 +84,7 @@ class SearchResult:
 
 
 def lower_bounds(bound: TimeBound) -> Cost:
-    """Return a lower bound for each part of the cost; no order may meet all of them at once."""
+    """Return a lower bound for each part of the cost; a single order may not meet all of them."""
     bytes_ = ByteBound(bound)
     return Cost(bound.exposed_seconds, bytes_.busiest_weighted, bytes_.total_weighted)
 
@@ -180,7 +180,7 @@ class _OrderSearch:
     def all_orders(self) -> list[EvaluatedOrder]:
         """Return all orders of hosts with their cost; empty if the budget is too small for all."""
         problem, most = self._problem, self._budget.max_orders
-        if problem.nodes > MOST_NODES or len(problem.sites.sizes) > MOST_SITES:
+        if problem.nodes > MOST_NODES or len(problem.sites.hosts_per_site) > MOST_SITES:
             return []
         # One more than allowed, to detect that there are too many.
         places = islice(enumerate_orders(problem.nodes, problem.sites), most + 1)
@@ -252,9 +252,9 @@ class _OrderSearch:
     def _swap_budget(self) -> tuple[int, int]:
         """Return (number of orders to improve, number of swaps to try for each order).
 
-        Counting the loads of an order at first takes about as much work as counting all messages at
-        all levels four times. A swap evaluates the partners of two node ranks and the load of every
-        switch, for every phase (traffic of one parallel axis).
+        The first count of the loads of an order takes about as much work as counting all messages
+        at all levels four times. A swap evaluates the partners of two node ranks and the load of
+        every switch, for every phase (traffic of one parallel axis).
         """
         problem, budget = self._problem, self._budget
         tiers, wide = problem.sites.tiers, problem.sites.multi_host_domains

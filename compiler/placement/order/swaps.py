@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain, combinations
 
-from parc.compiler.placement.order.loads import LinkLoads, RemotePartners, Score
+from parc.compiler.placement.order.link_loads import LinkLoads, RemotePartners, Score
 
 MOST_TRIED = 40
 """Limit on the node ranks on either side of the busiest link that are exchanged first. The pairs

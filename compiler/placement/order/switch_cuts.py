@@ -109,7 +109,7 @@ class GridView:
             floors: least cost of each phase, in the same unit.
         """
         # Phases outside this grid cost at least their own floor.
-        others = sum(floors) - sum(floors[one] for one in self.flows)
+        others = sum(floors) - sum(floors[one] for one in self.phases)
         price = [
             weight * model.least_messages
             for weight, model in zip(weights, self.models, strict=True)
@@ -130,7 +130,7 @@ class GridView:
         return others + best
 
     @property
-    def flows(self) -> list[int]:
+    def phases(self) -> list[int]:
         """Return the indexes of the phases whose process groups are part of this grid.
 
         The groups are the lines, slices, rows or columns of the grid.

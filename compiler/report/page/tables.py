@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from parc.backends.rankmap.group_extents import group_extents
-from parc.backends.rankmap.training_page import group_cells
+from parc.backends.rankmap.training_page import process_group_cells
 from parc.compiler.cost.serving.terms import SERVING_TERMS
 from parc.compiler.cost.step.terms import TERMS
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan, StageMemory, StepTime
@@ -119,7 +119,9 @@ def process_group_table(plan: AnyPlan) -> HtmlTable:
         "several racks",
         "max racks",
     )
-    return html_table(head, (group_cells(span) for span in group_extents(plan.placement, routed)))
+    return html_table(
+        head, (process_group_cells(span) for span in group_extents(plan.placement, routed))
+    )
 
 
 def best_candidate_table(plan: AnyPlan) -> HtmlTable:

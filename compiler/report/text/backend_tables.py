@@ -17,8 +17,7 @@ from parc.backends.declaration import Declaration
 from parc.backends.plugins import shadowed_plugins
 from parc.backends.registry import (
     BUILT_IN,
-    all_names,
-    behind_front,
+    all_backend_names,
     built_in_backends,
     engine,
     find_declaration,
@@ -26,6 +25,7 @@ from parc.backends.registry import (
     has_role,
     installed_backends,
     versions_of,
+    wrapped_framework,
 )
 from parc.backends.shared.strategies import STRATEGIES
 from parc.compiler.diagnostics import Sink
@@ -38,13 +38,14 @@ def backend_records(sink: Sink) -> list[dict[str, Any]]:
     Records are sorted by name. Plugins with a defect are reported as X23 (plugin cannot be used).
     """
     records = []
-    for name in all_names():
+    for name in all_backend_names():
         found = find_declaration(name)
         if isinstance(found, Declaration):
             records.append(_backend_record(found))
         elif found is not None:
             sink.report("X23", found.finding())
-    # A plugin with the name of a built-in backend is never loaded, so it is not in all_names().
+    # A plugin with the name of a built-in backend is never loaded, so all_backend_names() lists the
+    # built-in one.
     for problem in shadowed_plugins(tuple(one.name for one in BUILT_IN)):
         sink.report("X23", problem.finding())
     return records
@@ -95,9 +96,11 @@ def strategies_by_target(plugins: bool = False) -> dict[str, dict[str, str]]:
     """
     declared = installed_backends if plugins else built_in_backends
     frameworks = declared("framework")
-    fronts = ((one.name, front.framework) for one in frameworks for front in one.fronts)
+    pairs = (
+        (one.name, wrapped.framework) for one in frameworks for wrapped in one.wrapped_frameworks
+    )
     targets = [framework(one.name) for one in frameworks]
-    targets += [behind_front(*pair) for pair in fronts]
+    targets += [wrapped_framework(*pair) for pair in pairs]
     found = {target.name: dict(target.strategies) for target in targets}
     return found | {one.name: dict(engine(one.name).strategies) for one in declared("engine")}
 

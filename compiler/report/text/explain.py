@@ -113,7 +113,7 @@ def _effect_lines(path: str) -> list[str]:
     They list the targets and job types for which the field has no effect, and, for a field of
     ``launch``, the targets that use it.
     """
-    from parc.backends.registry import all_declared, fields_without_effect
+    from parc.backends.registry import all_declarations, fields_without_effect
     from parc.compiler.resolve.check_unused_settings import is_path_in_fields
     from parc.compiler.spec.fields_without_effect import LABELS, UNUSED_IN_SERVICES
 
@@ -121,14 +121,16 @@ def _effect_lines(path: str) -> list[str]:
     if path in UNUSED_IN_SERVICES:
         lines.append(f"effect: none in serving jobs: {UNUSED_IN_SERVICES[path]}")
     targets: dict[str, list[str]] = {}
-    for one in all_declared():
+    for one in all_declarations():
         reason = fields_without_effect(one.name).get(path)
         if reason is not None:
             targets.setdefault(reason, []).append(one.name)
     lines += [f"effect: none with {', '.join(names)}: {why}" for why, names in targets.items()]
     section, _, field = path.partition(".")
     if section == "launch" and field:
-        users = [one.name for one in all_declared() if is_path_in_fields(field, one.launch_fields)]
+        users = [
+            one.name for one in all_declarations() if is_path_in_fields(field, one.launch_fields)
+        ]
         lines += [f"effect: only with {', '.join(users)}"] if users else []
     return lines
 

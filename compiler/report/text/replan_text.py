@@ -6,13 +6,13 @@ from typing import Any
 
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.placement.find_vacancies import Move
-from parc.compiler.placement.replan_hosts import Replanned
+from parc.compiler.placement.replan_hosts import ReplannedTraining
 from parc.compiler.placement.replan_service import ReplannedService
 from parc.compiler.report.formatting import percent, plural, quantity, round_tree, seconds
 from parc.compiler.topology.hostlist import compress
 from parc.compiler.topology.tree import common_switch_level
 
-AnyReplanned = Replanned | ReplannedService
+AnyReplanned = ReplannedTraining | ReplannedService
 SHOWN = 16
 """Largest number of moves, and of replicas, that are listed; further ones are only counted."""
 
@@ -31,11 +31,13 @@ def replan_text(found: AnyReplanned, origin: str) -> str:
     ]
     if len(found.moves) > SHOWN:
         rows.append(("", f"and {len(found.moves) - SHOWN} more hosts"))
-    rows += _link_load_lines(found) if isinstance(found, Replanned) else _engine_lines(found)
+    rows += (
+        _link_load_lines(found) if isinstance(found, ReplannedTraining) else _engine_lines(found)
+    )
     return "".join(f"{name:<9} {text}\n" for name, text in rows)
 
 
-def _link_load_lines(found: Replanned) -> list[tuple[str, str]]:
+def _link_load_lines(found: ReplannedTraining) -> list[tuple[str, str]]:
     before, after = found.before, found.after
     return [
         (
@@ -92,7 +94,7 @@ def replan_document(found: AnyReplanned, origin: str) -> dict[str, Any]:
         "before": as_json(found.before),
         "after": as_json(found.after),
     }
-    if isinstance(found, Replanned):
+    if isinstance(found, ReplannedTraining):
         document["placement"] = as_json(found.plan.placement.proof)
     else:
         document["replicas"] = list(found.engines)

@@ -277,7 +277,7 @@ def _start_position(event: Any) -> tuple[int, int]:
 
 
 def _merged_mappings(value: Any, event: Any) -> list[dict[str, Any]]:
-    """Return the mappings that the merge key ``<<`` merges: one mapping, or a list of them."""
+    """Return the mappings in the value of a merge key ``<<``: one mapping, or several in a list."""
     sources = value if isinstance(value, list) else [value]
     if all(isinstance(source, dict) for source in sources):
         return sources

@@ -323,7 +323,7 @@ def _layout_from_pins(problem: Problem, target: Framework) -> Layout:
     """Return the layout that the spec sets, with defaults for missing fields, valid or not."""
     pins = problem.pins
     tp, cp, pp, vpp = pins.tp or 1, pins.cp or 1, pins.pp or 1, pins.vpp or 1
-    split = target.splits(problem, pp, vpp) or truncated_split(problem.model.layers, pp, vpp)
+    split = target.find_split(problem, pp, vpp) or truncated_split(problem.model.layers, pp, vpp)
     on = pins.sequence_parallel
     return Layout(
         tp=tp,
@@ -340,7 +340,7 @@ def _layout_from_pins(problem: Problem, target: Framework) -> Layout:
         zero_stage=1 if pins.zero_stage is None else pins.zero_stage,
         recompute=pins.recompute or NO_RECOMPUTE,
         split=split,
-        order=pins.order or target.orders(problem)[0],
+        order=pins.order or target.rank_orders(problem)[0],
         cp_comm=pins.cp_comm or "p2p",
         cp_a2a=pins.cp_a2a or 1,
         offload=pins.offload or NO_OFFLOAD,

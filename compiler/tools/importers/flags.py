@@ -157,7 +157,7 @@ def _set_field_of_flag(flag: Flag, row: FlagField, reading: Reading) -> None:
 
 
 def note_left_out(flag: Flag, reading: Reading) -> None:
-    """List a flag in the notes whose value was reported, but not carried over."""
+    """Add a note that ``flag``, whose value is reported elsewhere, was not imported."""
     values = " ".join(value.text for value in flag.values)[:LONGEST_TEXT]
     reading.notes.append(f"not carried over, line {flag.word.span.line}: {flag.name} {values}")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from parc.backends.registry import all_declared
+from parc.backends.registry import all_declarations
 from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.topology.readers.reader_state import Reading
 from parc.compiler.topology.readers.registry import Format
@@ -51,7 +51,9 @@ class Importers:
 @cache
 def importers() -> tuple[Importers, ...]:
     """Return the import formats of all backends that declare some."""
-    return tuple(one.module(module).IMPORTERS for one in all_declared() for module in one.importers)
+    return tuple(
+        one.module(module).IMPORTERS for one in all_declarations() for module in one.importers
+    )
 
 
 def importable_launches() -> str:

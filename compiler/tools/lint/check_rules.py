@@ -34,6 +34,8 @@ from parc.compiler.ir.rule import Rule
 from parc.compiler.ir.serving_plan import ServingRule
 from parc.compiler.search.enumerate_layouts import truncated_split
 from parc.compiler.search.explain_invalid import CONSERVATION
+from parc.compiler.tools.lint.check_estimate import CODES as ESTIMATED
+from parc.compiler.tools.lint.check_estimate import estimated_checks
 from parc.compiler.tools.lint.options import SkippedRule, describe_missing_fact
 from parc.compiler.tools.lint.partial_ir import (
     build_partial,
@@ -68,11 +70,13 @@ def check_layout(
     framework: Framework,
     sink: ScriptSink,
     exempt: Collection[str],
+    unmodeled: str = "",
 ) -> tuple[list[SkippedRule], set[str]]:
     """Report the rules that a training layout breaks; return (skipped rules, broken codes).
 
     Two sets of rules are not checked: those with a code in ``exempt``, and those about strategies
     that a framework cannot express (codes E), because the flags of the launch file express them.
+    Rules about memory are skipped if ``unmodeled`` is a flag whose effect on memory is unknown.
     """
     broken: set[str] = set()
     _check_split(facts, framework, broken, sink)
@@ -86,7 +90,19 @@ def check_layout(
     if not broken:  # `parc check` builds no plan of an invalid layout either
         plan = partial_training_plan(facts, framework)
         skipped += check_partial_plan(plan, PLACEMENT_CHECKS, sink)
+        plan = with_values(plan, problem=facts.known_problem)
+        skipped += _check_estimate(plan, framework, sink, unmodeled)
     return skipped, broken
+
+
+def _check_estimate(
+    plan: Plan, framework: Framework, sink: ScriptSink, unmodeled: str
+) -> list[SkippedRule]:
+    """Report a layout that does not fit into memory; return the skipped rules."""
+    if unmodeled:
+        return [SkippedRule(code, f"the effect of {unmodeled} on memory", "") for code in ESTIMATED]
+    priced, checks, skipped = estimated_checks(plan, framework, sink)
+    return skipped + check_partial_plan(priced, checks, sink)
 
 
 def check_service(
@@ -145,7 +161,7 @@ def partial_training_plan(facts: LaunchFacts[Problem, Layout], framework: Framew
     if sized and is_known(problem.cluster, "racks"):
         hosts = problem.cluster.hosts
         per_node = ranks_per_node(facts.problem.cluster.node.gpus, layout.world)
-        dense, expert = framework.meshes(layout)
+        dense, expert = framework.device_meshes(layout)
         known["placement"] = build_partial(
             Placement,
             order=layout.order,
@@ -173,7 +189,7 @@ def split_or_even(
         given: True if a flag requests a split. Without such a flag, a framework splits evenly or
             stops.
     """
-    found = framework.splits(problem, pp, vpp)
+    found = framework.find_split(problem, pp, vpp)
     if found is None or (not given and found.form != "even"):
         return truncated_split(problem.model.layers, pp, vpp)
     return found
@@ -189,7 +205,7 @@ def _check_split(
     problem, layout = facts.problem, facts.known_layout
     if not is_known(layout, "split") or not is_known(layout, "vpp"):
         return
-    if framework.splits(problem, layout.pp, layout.vpp) is None:
+    if framework.find_split(problem, layout.pp, layout.vpp) is None:
         # The stand-in split breaks the conservation rules by construction: report the reason only.
         code, path, finding = framework.why_no_split(problem, layout.pp, layout.vpp)
         sink.report(code, finding, at=path)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from parc.backends.registry import all_declared
+from parc.backends.registry import all_declarations
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.tools.importers.flags import whole_number
 from parc.compiler.tools.importers.shell_words import (
@@ -151,7 +151,7 @@ def _launcher_values(script: Script, names: tuple[str, ...]) -> Iterator[int | N
 @cache
 def _launchers() -> frozenset[str]:
     """Return the launchers that backends declare: programs that start all processes of a host."""
-    return frozenset(name for one in all_declared() for name in one.launchers)
+    return frozenset(name for one in all_declarations() for name in one.launchers)
 
 
 def starts_a_job(script: Script) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from parc.backends.registry import all_declared
+from parc.backends.registry import all_declarations
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.script import Script, ScriptSink
 
@@ -37,5 +37,5 @@ Linter = ScriptLinter | ConfigLinter
 @cache
 def linters() -> dict[str, Linter]:
     """Return the linter of each backend that declares one, by the name of the backend."""
-    declared = [one for one in all_declared() if one.linter]
+    declared = [one for one in all_declarations() if one.linter]
     return {one.name: one.module(one.linter).LINTER for one in declared}

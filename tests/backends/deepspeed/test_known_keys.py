@@ -5,7 +5,12 @@ from typing import Any
 import pytest
 
 from parc.backends.deepspeed.key_table import DS_CONFIG
-from parc.backends.deepspeed.known_keys import PACKAGE, check_config_key, keys_of, known_keys
+from parc.backends.deepspeed.known_keys import (
+    PACKAGE,
+    check_config_key,
+    keys_in_section,
+    known_keys,
+)
 from parc.backends.deepspeed.supported import DEFAULT, VERSIONS
 from parc.backends.shared.field_table import flag_table
 
@@ -22,7 +27,7 @@ def test_deepspeed_reads_every_key_that_parc_writes(version: str) -> None:
         section, _, key = row.setting.rpartition(".")
         if row.exists_in(version) and not section.endswith(".params"):
             assert check_config_key(section, key, 1, version) is None, row.setting
-            assert section == "" or keys_of(section, version), row.setting
+            assert section == "" or keys_in_section(section, version), row.setting
 
 
 CASES: tuple[tuple[str, str, Any, str, str], ...] = (

@@ -11,7 +11,7 @@ import pytest
 from parc.backends.megatron.arguments.args_file import args_file
 from parc.backends.megatron.arguments.arguments import PACKAGE
 from parc.backends.megatron.arguments.environment import environment
-from parc.backends.megatron.arguments.extra_arguments import spec_fields
+from parc.backends.megatron.arguments.extra_arguments import spec_fields_of_flag
 from parc.backends.shared.field_table import flag_table
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import AnyPlan
@@ -55,6 +55,11 @@ def test_a_hostile_value_is_one_inert_word(value: str) -> None:
     argv = emitted(DENSE, {"job.data": [value], "job.checkpoint_dir": "/ckpt"})
     assert argv[argv.index("--data-path") + 1] == value
     assert "--mock-data" not in argv
+
+
+def test_a_value_with_a_dash_stays_joined_to_its_flag() -> None:
+    argv = emitted(DENSE, {"launch.args": ["--wandb-project=--a b"]})
+    assert argv[-1] == "--wandb-project=--a b"
 
 
 def test_a_layout_string_survives_the_shell() -> None:
@@ -151,7 +156,7 @@ def test_free_flags_affect_neither_model_nor_layout_except_custom_layers() -> No
 
 
 def test_a_flag_of_the_plan_is_rejected_with_the_spec_field_that_determines_it() -> None:
-    named = {name for row in flag_table(PACKAGE).rows for name in spec_fields(row)}
+    named = {name for row in flag_table(PACKAGE).rows for name in spec_fields_of_flag(row)}
     assert named <= {"model", *all_fields()}
     _, sink = plan(DENSE, {"launch.args": ["--clip-grad", "0.5"]})
     found = next(d for d in sink.diagnostics if d.code == "PARC-F02")

@@ -184,9 +184,9 @@ def test_deepspeed_builds_the_groups_of_large_layouts(pp: int, dp: int, tp: int,
     ranks = (0, 1, world // 3, world - 1)
     case = {"config": config, "world": world, "pp": pp, "mp": tp, "ep": ep, "groups": True}
     verdicts = deepspeed_verdicts([case | {"rank": rank} for rank in ranks])
-    from parc.backends.deepspeed.meshes import meshes
+    from parc.backends.deepspeed.meshes import deepspeed_meshes
 
-    dense, expert = meshes(of)
+    dense, expert = deepspeed_meshes(of)
     for rank, verdict in zip(ranks, verdicts, strict=True):
         groups = {"pipe": (dense, "pp"), "data": (dense, "dp"), "model": (dense, "tp")}
         if ep > 1:

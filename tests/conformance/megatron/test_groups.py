@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from parc.backends.megatron.meshes import FAMILIES, ORDERS, meshes
+from parc.backends.megatron.meshes import FAMILIES, ORDERS, megatron_meshes
 from parc.compiler.ir import Layout, Mesh, Problem
 from tests.compiled import planned
 from tests.conformance.megatron.cases import case_of, megatron_verdicts
@@ -33,7 +33,7 @@ def digest(mesh: Mesh, axes: tuple[str, ...]) -> str:
 
 
 def own_digests(layout: Layout) -> dict[str, str]:
-    laid = dict(zip(("dense", "expert"), meshes(layout), strict=True))
+    laid = dict(zip(("dense", "expert"), megatron_meshes(layout), strict=True))
     return {one.name: digest(laid[one.mesh], one.axes) for one in FAMILIES}
 
 

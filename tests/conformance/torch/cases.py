@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 from typing import Any, cast
 
-from parc.backends.accelerate.files import emit as accelerate_files
+from parc.backends.accelerate.files import accelerate_files as accelerate_files
 from parc.backends.registry import backend, framework_of
 from parc.backends.torchtitan.module_file import module_file
 from parc.compiler.ir import Layout, Plan, Problem

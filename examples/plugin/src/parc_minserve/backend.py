@@ -61,12 +61,12 @@ class Minserve:
             finding = Finding(message, help="use a quantized checkpoint", fix="job.quantize: false")
             sink.report("E11", finding, at="job.quantize")
 
-    def expert_degrees(self, layout: ServingLayout) -> tuple[int, ...]:
+    def expert_parallel_sizes(self, layout: ServingLayout) -> tuple[int, ...]:
         """Return 1: every rank stores a part of each expert."""
         del layout
         return (1,)
 
-    def cache_degrees(self, model: Model, layout: ServingLayout) -> tuple[int, ...]:
+    def decode_context_sizes(self, model: Model, layout: ServingLayout) -> tuple[int, ...]:
         """Return 1: ranks do not share the cache of a request."""
         del model, layout
         return (1,)
@@ -81,7 +81,9 @@ class Minserve:
         sizes = {"tp": layout.tp, "cp": layout.pcp, "pp": layout.pp, "dp": layout.dp}
         return Mesh.from_sizes((*sizes.items(), ("replica", layout.replicas)))
 
-    def families(self, problem: ServingProblem, layout: ServingLayout) -> tuple[GroupFamily, ...]:
+    def group_families(
+        self, problem: ServingProblem, layout: ServingLayout
+    ) -> tuple[GroupFamily, ...]:
         """Return the groups of Minserve, each of which is a column of the rank map."""
         del problem, layout
         return tuple(

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from parc.backends.shared.field_table import field_at, flag_table
+from parc.backends.shared.field_table import flag_table, value_at_path
 from parc.compiler.ir import Artifact, ServingPlan
 
 PATH = "minserve/serve.sh"
@@ -72,7 +72,7 @@ def processes(plan: ServingPlan) -> Iterator[Process]:
 def flags(plan: ServingPlan) -> tuple[tuple[str, str], ...]:
     """Return (flag, value) per flag that all processes share, in the order of ``flags.yaml``."""
     rows = (row for row in flag_table(__package__ or "").rows if row.group != PROCESSES)
-    return tuple((row.setting, str(field_at(plan, row.fields[0]))) for row in rows)
+    return tuple((row.setting, str(value_at_path(plan, row.fields[0]))) for row in rows)
 
 
 def serve_script(plan: ServingPlan, environment: tuple[tuple[str, str, str], ...]) -> Artifact:

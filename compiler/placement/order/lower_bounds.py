@@ -37,7 +37,7 @@ class TimeBound:
     @cached_property
     def exposed_seconds(self) -> float:
         """Return the lower bound on the exposed communication seconds per step."""
-        found = sum(self._exposed_floors)
+        found = sum(self._least_exposed_seconds)
         for level in self.levels:
             # A level that is too expensive is left out; without it the bound is
             # weaker but valid.
@@ -58,13 +58,13 @@ class TimeBound:
                 zip(problem.cut_models, problem.flows, strict=True)
             ):
                 if model.size:
-                    single = _SingleFlow(model, flow, level.host_bytes_per_s)
+                    single = _SinglePhaseBound(model, flow, level.host_bytes_per_s)
                     floors[index] = max(floors[index], level.least_seconds(single, floors[index]))
                     floors[index] = max(floors[index], single.cut_group_seconds(level))
         return tuple(floors)
 
     @cached_property
-    def _exposed_floors(self) -> tuple[float, ...]:
+    def _least_exposed_seconds(self) -> tuple[float, ...]:
         """Return the least exposed seconds per step of each phase, each bounded separately."""
         flows = self.problem.flows
         return tuple(
@@ -92,12 +92,12 @@ class TimeBound:
             for site, domain in enumerate(sites.domains):
                 # ~site is negative, so it cannot be equal to the number of a
                 # domain.
-                hosts[domain if domain >= 0 else ~site] += sites.sizes[site]
+                hosts[domain if domain >= 0 else ~site] += sites.hosts_per_site[site]
             pairs = [(count, count * sites.nic_bytes_per_s) for count in hosts.values()]
             levels.append(SwitchLevel(nodes, tuple(pairs), sites.nic_bytes_per_s))
         for tier in sites.tiers:
             beneath = [0] * len(tier.bytes_per_s)
-            for zone, size in zip(tier.zones, sites.sizes, strict=True):
+            for zone, size in zip(tier.zones, sites.hosts_per_site, strict=True):
                 beneath[zone] += size
             levels.append(SwitchLevel(nodes, tuple(zip(beneath, tier.bytes_per_s, strict=True))))
         return tuple(levels)
@@ -107,7 +107,7 @@ class TimeBound:
 
         ``rate`` is the rate of the uplink of the switch in bytes/s.
         """
-        floors = self._exposed_floors
+        floors = self._least_exposed_seconds
         base = sum(floors)
         # A switch with no node rank or with all of them cuts no group.
         if contained in (0, self.problem.nodes):
@@ -117,7 +117,7 @@ class TimeBound:
 
 
 @dataclass(frozen=True, slots=True)
-class _SingleFlow:
+class _SinglePhaseBound:
     """Least time for which one phase keeps the uplink of a switch busy, without other phases."""
 
     model: CutModel
@@ -130,8 +130,8 @@ class _SingleFlow:
         """Return the least seconds of the phase if ``contained`` node ranks are below the switch.
 
         A phase is the traffic of one parallel axis. An NVLink domain has no uplink: its messages
-        leave over the NICs of its hosts. Messages are not split between hosts, so some host sends
-        at least the mean, round_cost up.
+        leave over the NICs of its hosts. Messages are not split between hosts, so at least one host
+        sends the mean number of messages, rounded up.
         """
         if not contained:
             return 0.0
@@ -287,7 +287,7 @@ class _SwitchBytes:
         ]
         found = sum(single)
         for view in self.time_bound.grid_views:
-            others = sum(sent for flow, sent in enumerate(single) if flow not in view.flows)
+            others = sum(sent for flow, sent in enumerate(single) if flow not in view.phases)
             found = max(
                 found, others + view.least_cost(contained, self.units, (0.0,) * len(single))
             )

@@ -117,7 +117,7 @@ class LinkLoads:
         swaps can use them.
         """
         self.problem, self.place = problem, list(place)
-        free = Counter(dict(enumerate(problem.sites.sizes)))
+        free = Counter(dict(enumerate(problem.sites.hosts_per_site)))
         free.subtract(self.place)
         self.place += [site for site, count in sorted(free.items()) for _ in range(count)]
         self._flows = [_extend_by_idle_hosts(flow, len(self.place)) for flow in flows]

@@ -43,7 +43,7 @@ class Sites:
     """Rate of all NICs of one host, one direction; inf if hosts have no NICs."""
 
     @cached_property
-    def sizes(self) -> tuple[int, ...]:
+    def hosts_per_site(self) -> tuple[int, ...]:
         """Return the number of hosts of every site (set of equivalent hosts)."""
         return tuple(map(len, self.hosts))
 
@@ -76,7 +76,7 @@ def sort_hosts_by_switch(cluster: Cluster) -> list[Host]:
     """
     leaves: dict[tuple[str, ...], list[Host]] = {}
     for host in cluster.hosts:
-        leaves.setdefault(host.path, []).append(host)
+        leaves.setdefault(host.switch_path, []).append(host)
     paths = sorted(leaves, key=lambda path: list(map(natural_key, reversed(path))))
     return [host for path in paths for host in _leaf_order(leaves[path])]
 
@@ -103,7 +103,7 @@ def group_hosts_into_sites(cluster: Cluster, hosts: Sequence[Host]) -> Sites:
     members: dict[tuple[tuple[str, ...], str | None], list[Host]] = {}
     for host in hosts:
         domain = host.nvlink_domain if domain_hosts[host.nvlink_domain] > 1 else None
-        members.setdefault((host.path, domain), []).append(host)
+        members.setdefault((host.switch_path, domain), []).append(host)
     domains: dict[str, int] = {}
     numbers = [
         SINGLE_HOST if name is None else domains.setdefault(name, len(domains))
@@ -121,7 +121,7 @@ def _tiers(cluster: Cluster, groups: tuple[tuple[Host, ...], ...]) -> tuple[Tier
     for level, tier in enumerate(cluster.levels):
         numbers: dict[tuple[str, ...], int] = {}
         # The whole path identifies a switch, because two pods may each have a leaf1.
-        zones = [numbers.setdefault(hosts[0].path[level:], len(numbers)) for hosts in groups]
+        zones = [numbers.setdefault(hosts[0].switch_path[level:], len(numbers)) for hosts in groups]
         beneath = [0] * len(numbers)
         for switch, count in count_hosts_below_switches(cluster, level).items():
             if switch in numbers:
