@@ -33,6 +33,7 @@ from parc.backends.kubernetes.verify_yaml import (
     valid_count,
 )
 from parc.backends.registry import verifier
+from parc.backends.shared.verify_known_lines import read_script
 from parc.backends.verifier import (
     Decision,
     EngineVerifier,
@@ -42,7 +43,6 @@ from parc.backends.verifier import (
 )
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.verify.read_emitted import Malformed
-from parc.compiler.verify.shell_lines import command_lines
 from parc.compiler.verify.verify_decisions import PLAN, read_plan
 from parc.compiler.verify.verify_program import SHOWN, report_change
 
@@ -115,7 +115,7 @@ def _job_object(file: str, text: str) -> Document:
     documents = read_documents(file, text)
     kinds = [one.value_at("kind") for one in documents]
     if kinds != KINDS[file]:
-        message = f"its objects are {', '.join(map(str, kinds))}, must be {', '.join(KINDS[file])}"
+        message = f"the objects are {', '.join(map(str, kinds))}, must be {', '.join(KINDS[file])}"
         raise Malformed(file, 1, message)
     return documents[1]
 
@@ -187,8 +187,12 @@ def _verify_config_files(file: str, artifacts: Mapping[str, str], sink: Sink) ->
 
 
 def _commands_or_text(path: str, text: str) -> Any:
-    """Return the commands of a shell script; the whole text of any other file."""
-    return [line.text for line in command_lines(text)] if path.endswith(".sh") else text
+    """Return the commands and exports of a shell script; the whole text of any other file."""
+    if not path.endswith(".sh"):
+        return text
+    script = read_script(text)
+    exports = {name: value for name, (value, _) in script.exports.items()}
+    return [line.text for line in script.lines], exports
 
 
 def _verify_endpoint(

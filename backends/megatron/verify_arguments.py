@@ -17,7 +17,7 @@ from parc.compiler.verify.read_emitted import LARGEST, Malformed
 ARGUMENTS = "megatron/args.sh"
 _BLANK_OR_WORD = re.compile(r"""[ \t\n]+|#[^\n]*|((?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+)""")
 """Pattern of white space, a comment, or a bash word with its quotes."""
-_COMMENTS = re.compile(r"^\s*#[^\n]*$", re.MULTILINE)
+_COMMENTS = re.compile(r"^[ \t]*#[^\n]*$", re.MULTILINE)
 _LITERAL = re.compile(r"""'[^']*'|"[^"\\$`!]*"|\\.""")
 """Quoted text that bash does not expand."""
 _EXPANDED = re.compile(r"[$`;&|<>()*?\[\]{}~!]")

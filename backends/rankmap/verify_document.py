@@ -101,13 +101,15 @@ def verify_groups_and_sizes(text: str, sink: Sink) -> None:
     """Report sizes and groups that do not follow from the meshes (A06)."""
     tree = read_document(text)
     meshes = tree.get("meshes")
+    listed = meshes.items() if isinstance(meshes, dict) else ()
     found = {
-        name: {axis.get("axis"): (axis.get("size"), axis.get("stride")) for axis in mesh}
-        for name, mesh in (meshes.items() if isinstance(meshes, dict) else ())
-        if isinstance(mesh, list) and all(isinstance(axis, dict) for axis in mesh)
+        name: {axis["axis"]: (axis["size"], axis["stride"]) for axis in mesh}
+        for name, mesh in listed
+        if isinstance(mesh, list) and all(map(_is_axis, mesh))
     }
-    if "dense" not in found:
-        sink.report("A06", "meshes has no mesh dense", span=Span(DOCUMENT, 1, 1))
+    if "dense" not in found or len(found) < len(listed):
+        message = "meshes has no mesh dense, or an axis without a name, a size or a stride"
+        sink.report("A06", message, span=Span(DOCUMENT, 1, 1))
         return
     # Without routed experts, both kinds of layers share one mesh, and groups of experts use it.
     found.setdefault("expert", found["dense"])
@@ -116,6 +118,14 @@ def verify_groups_and_sizes(text: str, sink: Sink) -> None:
         if not isinstance(group, dict) or not _matches_axes(group, found):
             message = f"groups.{name} does not follow from its axes and its mesh"
             sink.report("A06", message, span=Span(DOCUMENT, _line_of_group(text, name), 1))
+
+
+def _is_axis(axis: Any) -> bool:
+    return (
+        isinstance(axis, dict)
+        and isinstance(axis.get("axis"), str)
+        and all(type(axis.get(name)) is int for name in ("size", "stride"))
+    )
 
 
 def _verify_sizes(sizes: Mapping[str, Any], axes: Mapping[Any, Any], sink: Sink) -> None:

@@ -15,6 +15,7 @@ from importlib.resources import files
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.diagnostics.sink import MOST_PER_CODE
 
 COUNTS: dict[object, tuple[int, float]] = {
     "?": (0, 1),
@@ -76,7 +77,7 @@ def report_extra_arguments(
     """Report the faults in ``launch.args``, as findings for ``targets``.
 
     Faults are words that belong to no flag (``stray``, F01), flags that ``check`` rejects, and
-    repeated flags (F02).
+    repeated flags (F02). After MOST_PER_CODE rejected flags, the flags that follow are not checked.
     """
     for at, word in enumerate(stray):
         finding = Finding(
@@ -84,7 +85,11 @@ def report_extra_arguments(
         )
         sink.report("F01", finding, at=f"launch.args[{at}]")
     seen: set[str] = set()
+    rejected = 0
     for extra in extras:
+        # To explain a flag takes a millisecond, because all known flags are compared with it.
+        if rejected > MOST_PER_CODE:
+            return
         found = check(extra)
         if found is None and extra.flag in seen:
             found = (
@@ -93,6 +98,7 @@ def report_extra_arguments(
             )
         seen.add(extra.flag)
         if found is not None:
+            rejected += 1
             code, finding = found
             sink.report(code, replace(finding, targets=targets), at=f"launch.args[{extra.at}]")
 

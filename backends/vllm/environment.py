@@ -6,7 +6,7 @@ from parc.backends.shared.launch_environment import drop_inherited_variables
 from parc.backends.shared.network import Variable, network_environment
 from parc.backends.vllm.defaults import default_stages
 from parc.compiler.ir import ServingPlan
-from parc.compiler.topology.arrange import engine_hosts
+from parc.compiler.topology.arrange_hosts import engine_hosts
 
 PARTITION = "VLLM_PP_LAYER_PARTITION"
 ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from parc.backends.vllm.defaults import DP_RPC_PORT, SUPERVISOR_PORT
 from parc.compiler.ir import ServingPlan
-from parc.compiler.topology.arrange import engine_hosts
+from parc.compiler.topology.arrange_hosts import engine_hosts
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from parc.backends.vllm.rules_tensor_parallel import divisors_up_to
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir.serving import ServingLayout
 from parc.compiler.ir.serving_plan import ServingProblem, ServingRule
-from parc.compiler.topology.arrange import engine_hosts
+from parc.compiler.topology.arrange_hosts import engine_hosts
 
 TARGETS = ("vllm",)
 

@@ -31,7 +31,7 @@ from parc.backends.megatron.memory import megatron_fp8_memory, megatron_memory
 from parc.backends.shared.torch.memory import emitted_decoder_memory, fsdp2_memory
 from parc.backends.torchtitan.memory import torchtitan_memory
 from parc.compiler.catalog.library import Library
-from parc.compiler.cost.setup.calibrated import PARAMETERS
+from parc.compiler.cost.setup.calibrated_parameters import PARAMETERS
 from parc.compiler.cost.step.terms import TERMS
 from parc.compiler.ir import Efficiency, Generation
 

@@ -2,10 +2,11 @@
 
 python -m benchmarks.accuracy.serving_waits [--data FOLDER]
 
-The fitted constants (WAIT_PRIORS, per engine) are those of ``compiler/cost/serving/waits.py``; the
-other parts of a prediction stay fixed. Each row is also predicted by a fit without any row of its
-source, so that no figure depends on the particularities of one benchmark. Rows do not state how
-requests arrive. For rows that state a concurrency the fit assumes a closed loop that starts full.
+The fitted constants (WAIT_PRIORS, per engine) are those of
+``compiler/cost/serving/request_waits.py``; the other parts of a prediction stay fixed. Each row is
+also predicted by a fit without any row of its source, so that no figure depends on the
+particularities of one benchmark. Rows do not state how requests arrive. For rows that state a
+concurrency the fit assumes a closed loop that starts full.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from benchmarks.accuracy.engines import ENGINES
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.serving_predictions import ServingPrediction, predict_serving, read_serving
 from parc.compiler.cost.fitting import FitResult, Prior, fit_parameters
-from parc.compiler.cost.serving.waits import (
+from parc.compiler.cost.serving.request_waits import (
     RequestQueue,
     closed_loop_queue,
     poisson_queue,

@@ -8,7 +8,7 @@ from parc.compiler.cost.serving.stages import stage_layers, stage_splits
 from parc.compiler.cost.serving.traffic import estimate_serving
 from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem
 from parc.compiler.ir.problem import is_size_allowed
-from parc.compiler.topology.arrange import replica_counts, service_hosts
+from parc.compiler.topology.arrange_hosts import replica_counts, service_hosts
 
 TIE = 0.03
 """Relative difference up to which two estimates count as equal, so that the simpler layout wins."""

@@ -11,7 +11,7 @@ from parc.compiler.cost.serving.stages import service_cache_blocks, stage_caches
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import ServingLayout, ServingProblem
 from parc.compiler.ir.serving_plan import EngineLimits, ServingRule, StageCache
-from parc.compiler.topology.arrange import engine_hosts, replica_counts, service_hosts
+from parc.compiler.topology.arrange_hosts import engine_hosts, replica_counts, service_hosts
 
 GIB = 2**30
 SHOWN_COUNTS = 6

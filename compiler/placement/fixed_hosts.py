@@ -28,7 +28,7 @@ from parc.compiler.placement.order.lower_bounds import TimeBound
 from parc.compiler.placement.order.search_orders import lower_bounds
 from parc.compiler.placement.place_ranks import build_proof
 from parc.compiler.placement.try_other_rank_order import PlacedLayout
-from parc.compiler.topology.arrange import gpu_order
+from parc.compiler.topology.arrange_hosts import gpu_order
 from parc.compiler.topology.node_groups import ranks_per_node
 
 

@@ -41,7 +41,7 @@ from parc.compiler.placement.order.search_orders import (
     meets_byte_bounds,
     search_orders,
 )
-from parc.compiler.topology.arrange import (
+from parc.compiler.topology.arrange_hosts import (
     NAMES,
     NodeNumbering,
     gpu_order,
@@ -97,7 +97,7 @@ def place_ranks(
     - bytes over all uplinks, with the same weights,
     - exposed seconds without the tolerance,
     - number of hosts that are not in name order,
-    - position among the named orders of ``topology/arrange.py``.
+    - position among the named orders of ``topology/arrange_hosts.py``.
 
     If ``layout.placement`` of the spec is not auto, the first criterion is dropped; ``names``
     always keeps the name order. The order in which the spec lists the hosts has no effect.

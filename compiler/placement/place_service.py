@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from parc.backends.base import Engine
 from parc.compiler.ir import Cluster, Host, LockedPlan, Placement, ServingLayout, ServingProblem
-from parc.compiler.topology.arrange import (
+from parc.compiler.topology.arrange_hosts import (
     NAMES,
     NodeNumbering,
     engine_hosts,

@@ -10,7 +10,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Host, ServingPlan
 from parc.compiler.placement.find_vacancies import Move, Vacancies, find_vacancies, list_moves
 from parc.compiler.placement.restore_cluster import drained_cluster
-from parc.compiler.topology.arrange import engine_hosts, replica_counts
+from parc.compiler.topology.arrange_hosts import engine_hosts, replica_counts
 from parc.compiler.topology.hostlist import natural_key
 from parc.compiler.topology.tree import common_switch_level
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from parc.compiler.catalog.library import Library, read_user_file, register_user_file_lines
 from parc.compiler.cost.kernels.collective_time import OPERATIONS
-from parc.compiler.cost.setup.calibrated import (
+from parc.compiler.cost.setup.calibrated_parameters import (
     PARAMETERS,
     Values,
     hardware_class,

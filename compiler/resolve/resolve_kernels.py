@@ -8,7 +8,7 @@ from typing import Any
 from parc.backends.base import Framework
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.kernels.hardware_fit import KernelFit, build_kernel_fit
-from parc.compiler.cost.setup.calibrated import calibrated_kernels
+from parc.compiler.cost.setup.calibrated_parameters import calibrated_kernels
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.ir import Cluster, Efficiency, Gpu, Problem
 

@@ -1,4 +1,4 @@
-"""Resolve the section ``launch:`` of a spec, and compute the digest that identifies the spec."""
+"""Resolve section ``launch:`` of a spec, check words of commands, compute the digest of a spec."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Cluster, Generation, KubernetesJob, Launch, SlurmJob
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.resolve.resolve_targets import Targets
@@ -54,6 +55,33 @@ def resolve_launch(spec: LaunchSpec, targets: Targets, program: str = "") -> Lau
         ),
         kubernetes=resolve_kubernetes(spec.kubernetes),
     )
+
+
+COMMAND_WORDS = (
+    *("job.checkpoint", "job.checkpoint_dir", "job.data", "job.load_dir"),
+    *("job.tokenizer", "job.tokenizer_model", "launch.program"),
+)
+"""Fields whose texts are separate words of a command, which can follow a flag."""
+
+
+def check_command_words(spec: TaskSpec, sink: Sink) -> None:
+    """Report texts that start with a dash (X24), because programs read such a word as a flag."""
+    for path in COMMAND_WORDS:
+        section, _, name = path.partition(".")
+        value = getattr(getattr(spec, section), name, None)
+        texts = {path: value} if isinstance(value, str) else _entries(path, value or ())
+        for at, text in texts.items():
+            if text.startswith("-"):
+                finding = Finding(
+                    f"{at} is {text[:60]!r}, which a program reads as a flag",
+                    label="starts with a dash",
+                    help="write a path as ./-NAME; flags belong in launch.args",
+                )
+                sink.report("X24", finding, at=at)
+
+
+def _entries(path: str, texts: Sequence[str]) -> dict[str, str]:
+    return {f"{path}[{index}]": text for index, text in enumerate(texts)}
 
 
 def resolve_kubernetes(spec: KubernetesSpec) -> KubernetesJob:

@@ -26,7 +26,12 @@ from parc.compiler.ir import (
 )
 from parc.compiler.resolve.check_unused_settings import check_unused_settings
 from parc.compiler.resolve.resolve_calibration import Calibration, check_calibration_stack
-from parc.compiler.resolve.resolve_launch import resolve_launch, spec_as_json, spec_digest
+from parc.compiler.resolve.resolve_launch import (
+    check_command_words,
+    resolve_launch,
+    spec_as_json,
+    spec_digest,
+)
 from parc.compiler.resolve.resolve_learning_rate import resolve_learning_rate
 from parc.compiler.resolve.resolve_targets import Targets, resolve_targets
 from parc.compiler.spec.job_spec import BatchInTokens, GoalsSpec, JobSpec
@@ -71,6 +76,7 @@ def resolve_problem(
     ):
         return None
     program = _default_program(targets, model)
+    check_command_words(spec, sink)
     check_unused_settings(spec, targets, sink, program)
     return Problem(
         name=spec.name,

@@ -22,7 +22,12 @@ from parc.compiler.ir.serving_plan import (
 )
 from parc.compiler.resolve.check_service import check_service, report_training_keys
 from parc.compiler.resolve.check_unused_settings import check_unused_settings
-from parc.compiler.resolve.resolve_launch import resolve_launch, spec_as_json, spec_digest
+from parc.compiler.resolve.resolve_launch import (
+    check_command_words,
+    resolve_launch,
+    spec_as_json,
+    spec_digest,
+)
 from parc.compiler.resolve.resolve_targets import resolve_targets
 from parc.compiler.spec.layout_spec import AxisLimit
 from parc.compiler.spec.service_spec import (
@@ -61,6 +66,7 @@ def resolve_service(
         block_tokens=job.block_tokens,
     )
     check_service(service, engine, cluster.gpu, sink)
+    check_command_words(spec, sink)
     check_unused_settings(spec, targets, sink)
     return ServingProblem(
         name=spec.name,

@@ -50,7 +50,7 @@ def resolve_topology(spec: ClusterSpec, library: Library, sink: Sink) -> Topolog
     fragment = _read_topology_file(spec, spec.topology, library, sink)
     if fragment is None:
         return None
-    from parc.compiler.topology.readers.racks import cluster_section
+    from parc.compiler.topology.readers.cluster_section import cluster_section
 
     cluster, spans = cluster_section(fragment, sink)
     if sink.failed():

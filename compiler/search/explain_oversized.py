@@ -9,6 +9,7 @@ from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.terms import TERMS
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.codes import code_title
+from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.ir import Layout, StageMemory
 
 GIB = 2**30
@@ -18,14 +19,19 @@ OVERSIZED = "R17"
 
 
 def explain_oversized(
-    pricing: Pricing, layout: Layout, limit_bytes: float, dropped: Mapping[str, int], sink: Sink
+    pricing: Pricing,
+    layout: Layout,
+    dropped: Mapping[str, int],
+    sink: Sink,
+    *,
+    which: str = "the smallest layout",
 ) -> None:
     """Report that no layout fits into memory (R17), and how much memory ``layout`` needs.
 
-    ``layout`` is the layout that needs the least memory. ``dropped`` contains, for each diagnostic
-    code, the number of layouts that were rejected for this reason.
+    ``dropped`` contains, for each diagnostic code, the number of layouts that were rejected for
+    this reason. ``which`` names ``layout`` in the finding.
     """
-    problem = pricing.problem
+    problem, limit_bytes = pricing.problem, memory_limit_bytes(pricing)
     fullest = max(
         (
             stage_memory(pricing, layout, kind.load, kind.first)
@@ -37,7 +43,7 @@ def explain_oversized(
     degrees = f"tp {layout.tp}, cp {layout.cp}, pp {layout.pp}, ep {layout.ep}, dp {layout.dp}"
     finding = Finding(
         message=(
-            f"{problem.model.name} does not fit into memory: the smallest layout needs "
+            f"{problem.model.name} does not fit into memory: {which} needs "
             f"{need / GIB:.1f} GiB per GPU on pipeline stage {fullest.stage}, "
             f"the limit is {limit_bytes / GIB:.1f} GiB"
         ),

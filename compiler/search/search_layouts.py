@@ -91,7 +91,7 @@ def _fallback_candidate(
     layout, smallest = min(found, key=lambda one: peak_bytes(pricing, one[0]))
     if peak_stage(pricing, layout).low_bytes <= limit_bytes:
         return smallest
-    explain_oversized(pricing, layout, limit_bytes, dropped, sink)
+    explain_oversized(pricing, layout, dropped, sink)
     return None
 
 

@@ -18,7 +18,7 @@ from parc.compiler.tools.importers.script_commands import (
     other_commands,
     starts_program,
 )
-from parc.compiler.tools.importers.setup_commands import SET_BY_LAUNCHERS
+from parc.compiler.tools.importers.setup_commands import SET_BY_LAUNCHERS, is_inherited
 from parc.compiler.tools.importers.shell_words import shell_words
 from parc.compiler.tools.lint.launch_lines import directive_options
 from parc.compiler.tools.lint.script import read_script
@@ -30,6 +30,8 @@ _LONG = {
     **{"-w": "--nodelist", "-x": "--exclude", "-C": "--constraint", "-o": "--output"},
     **{"-e": "--error"},
 }
+_INHERITED = re.compile(r'^for name in ([^\n;]+); do\n +export "\$name"$', re.M)
+"""Matches the loop of a launch script over the variables that it takes from its environment."""
 _LAUNCH_FILES = (".sh", ".sbatch", ".json", ".yaml")
 """Endings of emitted files that a launch uses."""
 
@@ -125,6 +127,9 @@ def diff_launch(old: str, text: str, new: str, files: Mapping[str, str]) -> Laun
     emitted = {
         key: value for path in scripts for key, value in _environment(scripts[path], path).items()
     }
+    for script in scripts.values():
+        for names in _INHERITED.findall(script):
+            emitted |= {name: f"${name}" for name in names.split()}
     requested = _directives(text, old)
     written = {
         key: value for path in scripts for key, value in _directives(scripts[path], path).items()
@@ -186,7 +191,7 @@ def _is_equal(first: str, second: str) -> bool:
 
 def _environment(text: str, name: str) -> dict[str, str]:
     return {
-        key: word.text.partition("=")[2]
+        key: f"${key}" if is_inherited(word) else word.text.partition("=")[2]
         for key, word in exported_variables(shell_words(text, name), text).items()
         if not SET_BY_LAUNCHERS.fullmatch(key) and not re.search(r"\$[0-9]", word.text)
     }

@@ -6,8 +6,9 @@ framework's arithmetic. They share no code with the emitters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, TypeVar
 
 from parc.backends.registry import declaration
@@ -96,7 +97,7 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
         _check_launcher_contents(folder)
         _verify_decisions(folder)
         if TABLE in artifacts:
-            _report_malformed(lambda: _verify_rank_map(folder), sink)
+            _report_malformed(lambda: _verify_rank_map(folder), sink, folder)
     report_unverified_targets(artifacts, names, sink)
     for file, user in sorted(missing.items()):
         verb = "lists" if user == LOCK else "needs"
@@ -147,7 +148,7 @@ def _check_contents(folder: _EmittedFolder) -> bool:
         return True
     # A separate sink shows whether a file was unreadable; other findings do not stop the checks.
     failed = Sink(sink.positions)
-    _report_malformed(lambda: framework.check_contents(artifacts, sink), failed)
+    _report_malformed(lambda: framework.check_contents(artifacts, sink), failed, folder)
     sink.extend(failed)
     return not failed.diagnostics
 
@@ -157,7 +158,7 @@ def _check_launcher_contents(folder: _EmittedFolder) -> None:
     artifacts, sink = folder.artifacts, folder.sink
 
     def report_contents(one: Verifier) -> None:
-        _report_malformed(lambda: one.check_contents(artifacts, sink), sink)
+        _report_malformed(lambda: one.check_contents(artifacts, sink), sink, folder)
 
     for name, one in folder.verifiers.items():
         if not declaration(name).is_framework:
@@ -178,7 +179,7 @@ def _verify_decisions(folder: _EmittedFolder) -> None:
 
     def report_settings(one: Verifier) -> None:
         _report_malformed(
-            lambda: verify_decisions(plan, one.decisions(artifacts), sink, artifacts), sink
+            lambda: verify_decisions(plan, one.decisions(artifacts), sink, artifacts), sink, folder
         )
 
     # The combination of a wrapper and its framework replaces the framework's own verifier.
@@ -194,17 +195,36 @@ def _has_engine_file(folder: _EmittedFolder) -> bool:
     return folder.engine is not None and folder.engine.file in folder.artifacts
 
 
-def _report_malformed(run: Callable[[], T], sink: Sink) -> T | None:
-    """Return the result of ``run``; None after reporting a file that cannot be read (A04).
+def _report_malformed(
+    run: Callable[[], T], sink: Sink, folder: _EmittedFolder | None = None
+) -> T | None:
+    """Return the result of ``run``; None if a file cannot be read, which is reported (A04).
 
-    ``run`` raises Malformed for such a file.
+    A verifier may compute with values of ``plan.json`` and other documents, which have the expected
+    types as long as PARC wrote them. Its errors are reported at the first file of ``folder`` whose
+    text is not the written one.
     """
     try:
         return run()
     except Malformed as error:
-        span = Span(error.file, error.line, 1)
-        sink.report("A04", f"{error.file} cannot be read: {error.message}", span=span)
-        return None
+        file, line, message = error.file, error.line, error.message
+    except (TypeError, KeyError, AttributeError, ValueError, IndexError, ArithmeticError):
+        edited = next(_edited_files(folder), None) if folder is not None else None
+        if edited is None:
+            raise
+        file, line, message = edited, 1, "a value is missing or has another type"
+    sink.report("A04", f"{file} cannot be read: {message}", span=Span(file, line, 1))
+    return None
+
+
+def _edited_files(folder: _EmittedFolder) -> Iterator[str]:
+    """Yield the files whose digest is not that of the lock, ``plan.json`` first."""
+    digests = folder.lock.get("files", {}) if folder.lock is not None else {}
+    for file in sorted(folder.artifacts, key=lambda one: (one != PLAN, one)):
+        text = folder.artifacts[file].encode("utf-8", "surrogatepass")
+        known = digests.get(file) if digests else ""
+        if known is not None and known != sha256(text).hexdigest():
+            yield file
 
 
 def _verify_rank_map(folder: _EmittedFolder) -> None:
@@ -261,7 +281,9 @@ def _derive_groups(folder: _EmittedFolder, world: int, sink: Sink) -> DerivedGro
     framework = folder.framework
     if framework is None:
         return None
-    return _report_malformed(lambda: framework.derive_groups(folder.artifacts, world, sink), sink)
+    return _report_malformed(
+        lambda: framework.derive_groups(folder.artifacts, world, sink), sink, folder
+    )
 
 
 def _verify_serving(folder: _EmittedFolder, table: Table) -> None:
@@ -281,7 +303,9 @@ def _verify_serving(folder: _EmittedFolder, table: Table) -> None:
     if folder.document is not None:
         verify_serving_document(folder.document, table, engine, sink)
     if engine.file in folder.artifacts:
-        derived = _report_malformed(lambda: engine.derive_ranks(folder.artifacts, sink), sink)
+        derived = _report_malformed(
+            lambda: engine.derive_ranks(folder.artifacts, sink), sink, folder
+        )
         if derived is not None:
             verify_engine_ranks(derived, table, engine, sink)
 
@@ -292,7 +316,9 @@ def _verify_launch(folder: _EmittedFolder, hosts: list[str], ranks_per_node: int
     job = JobShape(hosts, ranks_per_node, folder.document, launcher)
 
     def report_unreadable(one: Verifier) -> None:
-        _report_malformed(lambda: one.check_launch(folder.artifacts, job, folder.sink), folder.sink)
+        _report_malformed(
+            lambda: one.check_launch(folder.artifacts, job, folder.sink), folder.sink, folder
+        )
 
     for one in folder.verifiers.values():
         report_unreadable(one)

@@ -30,6 +30,7 @@ def findings(text, tmp_path):
         ({"model_type": "glm_moe_dsa"}, "indexer"),
         ({"model_type": "gptj"}, "bias of the output projection"),
         ({"model_type": "brand_new"}, "not supported"),
+        ({"model_type": "x" * 300}, "not supported"),
         ({"model_type": "gemma4", "text_config": {"model_type": "gemma4_text"}}, "several models"),
         (LLAMA | {"num_local_experts": 8}, "num_local_experts"),
         (LLAMA | {"attention_k_eq_v": True}, "attention_k_eq_v"),

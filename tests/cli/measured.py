@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from parc.compiler.cost.setup.calibrated import Values
+from parc.compiler.cost.setup.calibrated_parameters import Values
 from parc.compiler.diagnostics import Sink
 from parc.compiler.spec.reading.source import Source
 from parc.compiler.tools.calibration.fit_runs import predicted_seconds

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from parc.compiler.cost.setup.calibrated import numeric_efficiency_parameters
+from parc.compiler.cost.setup.calibrated_parameters import numeric_efficiency_parameters
 from parc.compiler.tools.calibration.calibration_report import HEAD
 from tests.cli.measured import HEADER, RUNS, nccl_text, write_runs, write_text
 from tests.cli.specs import SPEC, parc

@@ -75,3 +75,10 @@ def test_many_findings_on_a_line_of_a_megabyte_are_printed_in_seconds(style: str
         text = render([report(HEAD + line)], style)
     assert text.count("PARC-H02") >= MOST_PER_CODE
     assert len(text) < 1_000_000
+
+
+def test_thousands_of_unknown_flags_are_reported_in_seconds() -> None:
+    args = ", ".join(f"--flag-{number}" for number in range(20_000))
+    with time_limit(5):
+        found = report(f"{HEAD}cluster: {{node: dgx-h100, nodes: 1}}\nlaunch: {{args: [{args}]}}\n")
+    assert {one.code for one in found.diagnostics} == {"PARC-F01", "PARC-I12"}

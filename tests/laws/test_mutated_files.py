@@ -95,6 +95,14 @@ def test_deeply_nested_json_is_reported(start: str) -> None:
     assert lint_text(text, "file", LintOptions())[0].failed()
 
 
+@pytest.mark.parametrize("piece", ["\n", "<<E\n", "$(", "(", '"', "A+=(x)\n"])
+def test_a_repeated_piece_of_a_script_is_read_in_linear_time(piece: str) -> None:
+    text = scripts.SBATCH + piece * (60_000 // len(piece)) + "\n"
+    with time_limit(3):
+        lint_text(text, "file", LintOptions())
+        import_files("sbatch", [(text, "file")], Sink())
+
+
 def test_a_file_of_thousands_of_hosts_is_read_in_seconds() -> None:
     rows = [f'{{"InstanceId": "i-{one}", "NetworkNodes": ["a", "b"]}}' for one in range(5000)]
     text = '{"Instances": [' + ",\n".join(rows) + "]}"

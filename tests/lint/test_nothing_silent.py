@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from parc.compiler.tools.lint.launch_lines import read_job_size
@@ -105,8 +107,52 @@ def test_lint_reports_what_check_reports_about_the_layout_of_a_training_job(
     found, skipped = lint_text(args + start, "run.sh", LintOptions(cluster=cluster))
     linted = {one.code.removeprefix("PARC-") for one in found.diagnostics}
     checked = {one.code.removeprefix("PARC-") for one in sink.diagnostics}
-    # G02, M16 and G04 need an estimate, which no launch file contains.
-    assert linted == checked - {one.code for one in skipped} - {"G02", "M16", "G04"}
+    # M16 and G04 compare with other layouts, which only a search evaluates.
+    assert linted == checked - {one.code for one in skipped} - {"M16", "G04"}
+
+
+def memory_codes(layout: dict[str, Any], *flags: str) -> tuple[Any, ...]:
+    """Return the codes about memory that check and lint report, and those that lint skips."""
+    spec: Any = {
+        "parc": 1,
+        "name": "x",
+        "model": "llama-3.1-8b",
+        "cluster": {"node": "dgx-h100", "nodes": 4},
+        "job": {"sequence_length": 8192, "global_batch": 64, "learning_rate": 1e-4},
+        "layout": {"pp": 1, "cp": 1, "zero_stage": 0, "vpp": 1, **layout},
+        "emit": ["megatron"],
+    }
+    codes = {"R17", "G02", "R15"}
+    plan, sink = training_plan(spec)
+    checked = {one.code.removeprefix("PARC-") for one in sink.diagnostics} & codes
+    # A layout that does not fit has no plan, so the flags are those of GPUs with more memory.
+    plan = plan or training_plan(spec | {"cluster": {"node": "dgx-b300", "nodes": 4}})[0]
+    assert plan is not None
+    args = emitted(plan)["megatron/args.sh"].replace("\n)", f"\n{' '.join(flags)}\n)")
+    start = 'torchrun --nproc-per-node 8 --nnodes 4 pretrain_gpt.py "${MEGATRON_ARGS[@]}"\n'
+    found, skipped = lint_text(args + start, "run.sh", LintOptions(cluster="dgx-h100"))
+    linted = {one.code.removeprefix("PARC-") for one in found.diagnostics} & codes
+    return checked, linted, {one.code for one in skipped} & codes
+
+
+@pytest.mark.parametrize(
+    ("layout", "expected"),
+    [
+        ({"tp": 8, "micro_batch": 1, "recompute": "full"}, set()),
+        ({"tp": 1, "micro_batch": 1, "recompute": "full"}, {"R17"}),
+        ({"tp": 4, "micro_batch": 4, "recompute": "selective"}, {"G02"}),
+    ],
+)
+def test_lint_reports_what_check_reports_about_memory(
+    layout: dict[str, Any], expected: set[str]
+) -> None:
+    assert memory_codes(layout) == (expected, expected, set())
+
+
+def test_memory_is_not_checked_if_a_flag_changes_it_in_an_unknown_way() -> None:
+    layout = {"tp": 1, "micro_batch": 1, "recompute": "full"}
+    checked, linted, skipped = memory_codes(layout, "--optimizer-cpu-offload")
+    assert (checked, linted, skipped) == ({"R17"}, set(), {"R17", "G02", "R15"})
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from parc.backends.registry import engine
 from parc.compiler.ir import ServingLayout
-from parc.compiler.topology.arrange import engine_hosts, replica_counts, service_hosts
+from parc.compiler.topology.arrange_hosts import engine_hosts, replica_counts, service_hosts
 from tests.search.serving_specs import plan_of, spec
 
 degree = st.sampled_from([1, 2, 3, 4, 6, 8, 16])

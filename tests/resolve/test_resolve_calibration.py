@@ -10,7 +10,7 @@ import pytest
 from parc.backends.registry import framework
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.kernels.collective_time import OPERATIONS, CollectiveFit
-from parc.compiler.cost.setup.calibrated import (
+from parc.compiler.cost.setup.calibrated_parameters import (
     PARAMETERS,
     TERMS,
     numeric_efficiency_parameters,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from parc.compiler.ir import Mesh
-from parc.compiler.topology.arrange import gpu_order
+from parc.compiler.topology.arrange_hosts import gpu_order
 from tests.placement.placement_plans import NODE
 
 PCIE = replace(NODE, nvlink_domain=1, link_kind="pcie", gpu_numa=(0, 1) * 4)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from parc.compiler.topology.readers import ibnetdiscover
-from parc.compiler.topology.readers.racks import LONGEST_LABEL
+from parc.compiler.topology.readers.cluster_section import LONGEST_LABEL
 from tests.topology.reading import finding_lines, read
 
 RATES = {

@@ -16,7 +16,7 @@ from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.tools.importers.import_files import read_files
 from parc.compiler.topology.hostlist import compress_in_order
-from parc.compiler.topology.readers.racks import cluster_section
+from parc.compiler.topology.readers.cluster_section import cluster_section
 from parc.compiler.topology.readers.registry import detect_format
 
 

@@ -168,7 +168,12 @@ def shell_behaviour(text: str) -> object:
     printed = _COMMENT.sub("", run.stdout).split("\n")
     lines = [line.strip() for line in printed if line.strip()]
     # The order of directives and of neighbouring exports has no effect; the last of a name wins.
-    return (text.split("\n", 1)[0], _last_of_names(directives), list(_joined_exports(lines)))
+    first = text.split("\n", 1)[0]
+    return (
+        first if first.startswith("#!") else "",
+        _last_of_names(directives),
+        list(_joined_exports(lines)),
+    )
 
 
 def _last_of_names(lines: list[str]) -> dict[str, str]:
@@ -201,15 +206,22 @@ def yaml_behaviour(text: str) -> object:
 
 
 def python_behaviour(text: str) -> object:
-    """Return the syntax tree of a Python program without docstrings."""
+    """Return the syntax tree of a Python program without texts that are statements."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return ("not Python", text)
     for node in ast.walk(tree):
-        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node) is not None:
-            del node.body[0]
+        if isinstance(node, _DOCUMENTED):
+            node.body = [one for one in node.body if not _is_text(one)]
     return ast.dump(tree)
+
+
+def _is_text(node: ast.stmt) -> bool:
+    """Return True for a docstring, or another text without effect."""
+    if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Constant):
+        return False
+    return isinstance(node.value.value, str)
 
 
 @dataclass

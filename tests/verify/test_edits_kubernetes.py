@@ -145,6 +145,12 @@ def test_a_difference_is_explained(name: str, old: str, new: str, code: str, mes
     assert any(one.startswith(f"PARC-{code} {message}") for one in found), found
 
 
+def test_an_export_that_a_script_of_a_config_map_repeats_is_accepted() -> None:
+    files, file = files_of("queue")
+    line = "    export TORCH_NCCL_ASYNC_ERROR_HANDLING=1\n"
+    assert findings(swapped(file, line, line * 2)(files)) == []
+
+
 def test_a_service_that_reaches_one_of_eight_engines_is_reported() -> None:
     tree = spec(
         "llama-3.1-8b",

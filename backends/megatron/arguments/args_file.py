@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from parc.backends.megatron.arguments.arguments import Argument, planned_arguments
-from parc.backends.shared.extra_arguments import parse_extra_arguments
+from parc.backends.shared.extra_arguments import ExtraArgument, parse_extra_arguments
 from parc.backends.shared.render import render
 from parc.compiler.ir import Artifact, Plan
 
@@ -39,5 +39,13 @@ def _lines_by_group(
         for group, rows in groupby(kept, key=lambda argument: argument.group)
     ]
     lines: list[tuple[str, ...]] = [(word,) for word in stray]
-    lines += [(item.flag, *item.values) for item in extras]
+    lines += [_words(item) for item in extras]
     return [*groups, ("extra", lines)] if lines else groups
+
+
+def _words(extra: ExtraArgument) -> tuple[str, ...]:
+    """Return the words of a flag that the user adds."""
+    # argparse reads a separate word with a leading dash as another flag.
+    if len(extra.values) == 1 and extra.values[0].startswith("-"):
+        return (f"{extra.flag}={extra.values[0]}",)
+    return (extra.flag, *extra.values)

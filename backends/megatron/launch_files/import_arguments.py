@@ -18,7 +18,7 @@ from parc.backends.megatron.launch_files.import_rest import (
     report_differences,
     take_extra_arguments,
 )
-from parc.backends.megatron.launch_files.settings import SETTINGS
+from parc.backends.megatron.launch_files.settings import SETTINGS, SIGNS
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.flags import (
     LAUNCHER,
@@ -29,8 +29,9 @@ from parc.compiler.tools.importers.flags import (
 )
 from parc.compiler.tools.importers.formats import Importers, LaunchLines
 from parc.compiler.tools.importers.launch_commands import framework_words
-from parc.compiler.tools.importers.script_commands import launch_words, read_script, report_rest
+from parc.compiler.tools.importers.script_commands import launch_words, read_script
 from parc.compiler.tools.importers.shell_words import Word
+from parc.compiler.tools.importers.unread_parts import report_rest
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reader_state import Reading
 from parc.compiler.topology.readers.registry import Format
@@ -257,8 +258,8 @@ _EVERY_LAYER = re.compile(r"'?(?:\(?\[1\]\*[0-9]{1,4}\)?|1)'?")
 
 
 def starts_megatron(words: list[Word]) -> bool:
-    """Return True if ``words`` contain a flag of Megatron."""
-    return not TABLE.rows.keys().isdisjoint(word.text.partition("=")[0] for word in words)
+    """Return True if ``words`` contain a flag that only Megatron has."""
+    return not SIGNS.isdisjoint(word.text.partition("=")[0] for word in words)
 
 
 IMPORTERS = Importers(

@@ -41,6 +41,15 @@ TYPO = 0.93
 
 The value is high because programs add their own flags.
 """
+MEMORY = (
+    *("--activation-offload-fraction", "--cpu-offloading-num-layers", "--offload-modules"),
+    *("--fine-grained-activation-offloading", "--optimizer-cpu-offload", "--optimizer"),
+    *("--exp-avg-dtype", "--exp-avg-sq-dtype", "--main-grads-dtype", "--main-params-dtype"),
+    *("--use-precision-aware-optimizer", "--fp4-param-gather", "--fp8-param-gather"),
+    *("--use-megatron-fsdp", "--use-torch-fsdp2", "--distribute-saved-activations"),
+    *("--moe-expert-capacity-factor", "--moe-pad-expert-input-to-capacity"),
+)
+"""Flags that change the memory of a rank, and that no field of a spec sets."""
 OF_DENSE_MODELS = ("M01", "D10")
 """Codes of rules on dense models, which are skipped if the model may have experts."""
 
@@ -102,7 +111,7 @@ def lint_megatron(script: Script, options: LintOptions, sink: ScriptSink) -> lis
     unread = "letters.text" in given and "model.pattern" not in given
     sure = known("model.pattern") and not unread and "letters.text" not in launch.unsure
     _check_program(script, facts, sure, sink)
-    skipped = _check_layout(facts, sink)
+    skipped = _check_layout(facts, sink, next((one for one in written if one in MEMORY), ""))
     lint_environment(script, facts.known_problem, facts.known_layout, sink)
     return skipped
 
@@ -208,13 +217,14 @@ def _check_program(script: Script, facts: Facts, known: bool, sink: Sink) -> Non
             sink.report("E10", replace(finding, causes=()), span=word.span)
 
 
-def _check_layout(facts: Facts, sink: ScriptSink) -> list[SkippedRule]:
+def _check_layout(facts: Facts, sink: ScriptSink, unmodeled: str) -> list[SkippedRule]:
     """Check all layout rules; return the rules that need a fact which the script does not contain.
 
-    If no rule is violated, report advice on performance as well.
+    If no rule is violated, report advice on performance as well. ``unmodeled`` is a flag whose
+    effect on memory is unknown, or empty.
     """
     exempt = OF_DENSE_MODELS if facts.guessed_experts else ()
-    skipped, broken = check_layout(facts, FRAMEWORK, sink, exempt)
+    skipped, broken = check_layout(facts, FRAMEWORK, sink, exempt, unmodeled)
     for advice in () if broken else ADVICE:
         find_missing_fact(partial(advice, facts.known_problem, facts.known_layout, sink))
     return skipped

@@ -9,11 +9,10 @@ from collections.abc import Mapping
 
 from parc.backends.megatron.arguments.arguments import PACKAGE
 from parc.backends.megatron.launch_files.import_rest import own_values
-from parc.backends.shared.extra_arguments import known_flags
 from parc.compiler.tools.importers.flags import LAUNCHER, import_table, written_flags
 from parc.compiler.tools.importers.formats import Settings
 from parc.compiler.tools.importers.launch_commands import framework_words
-from parc.compiler.tools.importers.shell_words import shell_words, split_last_values
+from parc.compiler.tools.importers.script_commands import used_words
 
 DEFAULTS = {
     "--tensor-model-parallel-size": "1",
@@ -47,12 +46,18 @@ DEFAULTS = {
 """Flag -> value that Megatron uses without the flag."""
 
 
+SIGNS = frozenset(import_table(PACKAGE).rows) - {
+    *("--seed", "--lr", "--weight-decay", "--load", "--save", "--bf16", "--fp16", "--data-path"),
+    *("--tokenizer-model", "--tokenizer-type", "--finetune", "--adam-beta1", "--adam-beta2"),
+}
+"""Flags that show a launch of Megatron; other programs have the excluded ones as well."""
+
+
 def read_settings(text: str, name: str) -> Mapping[str, str]:
     """Return flag -> values, joined by spaces, of the Megatron flags in ``text``."""
-    words = framework_words(split_last_values(shell_words(text, name))[0])
+    words = framework_words(used_words(text, name)[0])
     flags = written_flags(words, import_table(PACKAGE).rows)
-    known = known_flags(PACKAGE)
-    if not any(flag.name in known for flag in flags):
+    if SIGNS.isdisjoint(flag.name for flag in flags):
         return {}
     found = {
         flag.name: " ".join(own_values(flag))

@@ -36,9 +36,9 @@ from parc.compiler.tools.importers.script_commands import (
     launch_words,
     read_environment,
     read_script,
-    report_rest,
 )
 from parc.compiler.tools.importers.shell_words import Word, shell_words, statements
+from parc.compiler.tools.importers.unread_parts import report_rest
 from parc.compiler.tools.lint.complete_facts import catalog_name
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reader_state import Reading

@@ -17,7 +17,8 @@ from typing import Any
 from parc.compiler.catalog.huggingface.family import Family, FamilyError
 from parc.compiler.diagnostics.table_yaml import parse_table
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+# Short enough for a file name.
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 _PACKAGE = "parc.compiler.catalog.huggingface"
 
 

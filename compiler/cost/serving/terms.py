@@ -60,7 +60,7 @@ SERVING_TERMS: dict[str, Term] = {
         Term(
             "overhead_bytes",
             "bytes",
-            "memory per rank besides weights and cache",
+            "memory per rank other than weights and cache",
             "context, communicators and graphs + workspace bytes per element x "
             "max_num_batched_tokens x (6 hidden + 4 width / tp)",
             _STEP,

@@ -4,7 +4,7 @@ A running request yields one token per step. In steady state each step processes
 and, in chunks, the prompts of the B / output requests that start in it (Sarathi-Serve,
 arXiv:2403.02310), so TPOT = decode step + B / output x the seconds that one prompt adds to steps. B
 follows from Little's law and is bounded by the KV cache. TTFT is the time of a request's own
-prompt, the delay before it (``waits.py``), and the wait for a slot.
+prompt, the delay before it (``request_waits.py``), and the wait for a slot.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from functools import partial
 
 from parc.compiler.cost.serving.deployment import Deployment, build_deployment
 from parc.compiler.cost.serving.memory import request_cache_bytes, serving_memory
-from parc.compiler.cost.serving.stages import fullest_stage_memory
-from parc.compiler.cost.serving.step import StepBatch, mean_visible_prompt_keys, step_terms
-from parc.compiler.cost.serving.waits import (
+from parc.compiler.cost.serving.request_waits import (
     RequestQueue,
     closed_loop_queue,
     poisson_queue,
     seconds_until_prompt_runs,
 )
+from parc.compiler.cost.serving.stages import fullest_stage_memory
+from parc.compiler.cost.serving.step import StepBatch, mean_visible_prompt_keys, step_terms
 from parc.compiler.ir import Cluster, Model
 from parc.compiler.ir.serving import (
     ServingEstimate,

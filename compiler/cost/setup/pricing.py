@@ -9,7 +9,10 @@ from typing import Any, TypeVar, cast
 from parc.backends.base import Framework
 from parc.compiler.cost.counts import params
 from parc.compiler.cost.kernels.hardware_fit import KernelFit
-from parc.compiler.cost.setup.calibrated import calibrated_efficiency, efficiency_for_stack
+from parc.compiler.cost.setup.calibrated_parameters import (
+    calibrated_efficiency,
+    efficiency_for_stack,
+)
 from parc.compiler.cost.setup.links import GroupSpan, Links, group_span
 from parc.compiler.cost.setup.stages import EqualStageGroup, StageContents, group_equal_stages
 from parc.compiler.ir import Efficiency, LayerKind, Layout, Mesh, PipelineSplit, Problem
@@ -47,7 +50,7 @@ class GroupSpans:
 
 
 def _gemm_factor(row: Efficiency, precision: str) -> float:
-    """Return the time of GEMMs in a training step, divided by the time of the kernels alone."""
+    """Return the time of GEMMs in a training step, divided by that of isolated kernels."""
     if precision in ("bf16", "fp16"):
         return row.gemm
     return row.gemm_low * (FOUR_BIT if precision == "nvfp4" else 1.0)

@@ -8,7 +8,7 @@ from typing import Any
 
 from parc import __version__
 from parc.backends.registry import framework_of
-from parc.compiler.cost.setup.calibrated import (
+from parc.compiler.cost.setup.calibrated_parameters import (
     OTHER,
     PARAMETERS,
     calibrated_collective_constants,

@@ -24,7 +24,7 @@ from parc.compiler.cost.kernels.collective_time import (
     send_seconds,
     two_level_seconds,
 )
-from parc.compiler.cost.setup.calibrated import (
+from parc.compiler.cost.setup.calibrated_parameters import (
     Values,
     numeric_efficiency_parameters,
     parameter_prior,

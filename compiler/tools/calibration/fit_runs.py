@@ -20,7 +20,7 @@ from parc.compiler.cost.fitting import (
     fit_parameters,
     tangents,
 )
-from parc.compiler.cost.setup.calibrated import (
+from parc.compiler.cost.setup.calibrated_parameters import (
     Values,
     efficiency_for_stack,
     hardware_class,

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from parc.compiler.diagnostics import Sink
+from parc.compiler.topology.readers.cluster_section import cluster_section
 from parc.compiler.topology.readers.fragment import Fragment
-from parc.compiler.topology.readers.racks import cluster_section
 
 WIDTH = 96
 LONGEST_NOTE = 4000

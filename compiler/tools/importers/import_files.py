@@ -19,8 +19,8 @@ from parc.compiler.tools.importers.nccl_tests import read_nccl_tests, read_outpu
 from parc.compiler.tools.importers.parc_plan import read_parc_plan
 from parc.compiler.tools.importers.script_commands import launch_command
 from parc.compiler.tools.importers.slurm import read_sbatch, read_squeue
+from parc.compiler.topology.readers.cluster_section import merge_fragments
 from parc.compiler.topology.readers.fragment import Fragment
-from parc.compiler.topology.readers.racks import merge_fragments
 from parc.compiler.topology.readers.registry import FORMATS, Format, detect_format
 
 INVALID = re.compile(
@@ -84,7 +84,7 @@ def read_files(files: Sequence[tuple[str, str, str]], sink: Sink) -> Fragment | 
     if any(one.whole for one in read):
         finding = Finding(
             "an output of PARC contains a complete spec, which other files cannot extend",
-            help="import it alone",
+            help="import this output alone",
         )
         sink.report("I05", finding, span=Span(files[1][2], 1, 1))
         return None

@@ -53,6 +53,13 @@ def is_program(word: Word) -> bool:
     return word.text.endswith(".py") and not word.is_flag and "=" not in word.text
 
 
+def program_position(statement: list[Word]) -> int:
+    """Return the index of the program or of the module after ``-m``; 0 if there is none."""
+    modules = (at + 1 for at, word in enumerate(statement[:-1]) if word.text in ("-m", "--module"))
+    programs = (at for at, word in enumerate(statement) if is_program(word))
+    return next(programs, next(modules, 0))
+
+
 def framework_words(words: list[Word]) -> list[Word]:
     """Return ``words`` without launchers and their flags.
 
@@ -74,7 +81,8 @@ def read_launchers(words: list[Word], launch: int, reading: Reading) -> None:
     ``launch`` is the number of the statement that starts the ranks.
     """
     programs = []
-    for statement in statements(words):
+    for written in statements(words):
+        statement = [part for word in written for part in split_quoted_flag(word)]
         flags, after = _srun_flags(statement)
         flags = flags or [one for one in split_flags(statement) if _is_container_flag(one)]
         for flag in flags:
@@ -92,21 +100,6 @@ def read_launchers(words: list[Word], launch: int, reading: Reading) -> None:
 def _is_container_flag(flag: Flag) -> bool:
     """Return True for a flag of pyxis, which an array of arguments for srun can contain."""
     return flag.name.startswith("--container-")
-
-
-def report_unread_flags(words: list[Word], reading: Reading) -> None:
-    """Report each flag that was not read, except flags in commands that are reported as a whole."""
-    for statement in statements(words):
-        first = statement[0]
-        if (first.span.line, first.span.column) in reading.accounted or first.text.endswith("$"):
-            continue  # a command that was reported, or a substitution such as A=$(hostname -f)
-        container = not {"docker", "podman"}.isdisjoint(word.text for word in statement)
-        for flag in split_flags(statement):
-            name = flag.name.replace("_", "-")
-            read = (flag.word.span.line, flag.word.span.column) in reading.accounted
-            if not read and (name.startswith("--") or container) and name not in LAUNCHER:
-                text = " ".join((flag.name, *(value.text for value in flag.values)))
-                reading.leave_out(text, flag.word.span)
 
 
 def _srun_flags(statement: list[Word]) -> tuple[list[Flag], int]:

@@ -14,7 +14,7 @@ from typing import Any
 from parc import __version__
 from parc.backends.registry import built_in_backends, framework
 from parc.compiler.catalog.library import Library
-from parc.compiler.cost.setup.calibrated import (
+from parc.compiler.cost.setup.calibrated_parameters import (
     calibrated_collective_constants,
     efficiency_for_stack,
 )

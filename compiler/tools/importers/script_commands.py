@@ -14,12 +14,10 @@ from itertools import groupby
 from parc.backends.registry import all_declarations
 from parc.backends.shared.launch_rules import SET_BY_LAUNCHER, SET_BY_SHELL
 from parc.compiler.diagnostics import Span
-from parc.compiler.tools.importers.formats import importable_launches
 from parc.compiler.tools.importers.launch_commands import (
     is_program,
     read_launchers,
     read_srun_flag,
-    report_unread_flags,
     srun_flags,
 )
 from parc.compiler.tools.importers.setup_commands import (
@@ -29,12 +27,8 @@ from parc.compiler.tools.importers.setup_commands import (
     setup_lines,
 )
 from parc.compiler.tools.importers.shell_words import (
-    UNKNOWN_VALUE,
+    HereDocuments,
     Word,
-    assignments,
-    branch_lines,
-    here_documents,
-    is_script,
     shell_words,
     source_text,
     split_last_values,
@@ -42,7 +36,11 @@ from parc.compiler.tools.importers.shell_words import (
 )
 from parc.compiler.topology.readers.reader_state import Reading
 
-ARRAY = re.compile(r"^\s*(?:(?:local|declare|export|readonly)\s+(?:-\w+\s+)?)?(\w+)\+?=\(", re.M)
+# Blanks without line breaks: otherwise each of thousands of empty lines would be scanned to the end
+# of all of them.
+ARRAY = re.compile(
+    r"^[ \t]*(?:(?:local|declare|export|readonly)[ \t]+(?:-\w+[ \t]+)?)?(\w+)\+?=\(", re.M
+)
 """Matches an assignment to an array; the group is its name."""
 _QUIET = frozenset(
     (
@@ -78,10 +76,15 @@ _QUIET = frozenset(
     )
 )
 """Commands that change nothing about the ranks, and keywords of the shell."""
+_FUNCTION = re.compile(r"\s*(?:function\s+)?[\w-]+\s*\(\s*\)")
+_BEFORE_COMMANDS = frozenset(
+    ("then", "do", "else", "if", "elif", "while", "until", "{", "!", "eval")
+)
+"""Words before a command in the same statement."""
 _PRINTING = ("echo", "printf", "cat", "sed", "awk", "grep", "env", "scontrol", "head", "sort")
 """Quiet commands that change something if their output goes to a file."""
 _REDIRECTION = re.compile(r"(?<![0-9&<>=-])>{1,2}(?![>&=])\s*(?!/dev/)[^\s&>]")
-_ALL_HOSTS = ("srun", "mpirun", "mpiexec", "pdsh", "deepspeed")
+_ALL_HOSTS = ("srun", "mpirun", "mpiexec", "pdsh")
 """Launchers that start the ranks of all hosts from one host."""
 _INSTALLERS = frozenset(("pip", "pip3", "install", "venv", "virtualenv"))
 """Words of commands that install a program instead of starting it."""
@@ -93,7 +96,8 @@ _CONFIG = re.compile(r"(?:\s*#.*\n)*\s*\{")
 """Matches a config in JSON, which may start with comments."""
 _RESERVED = SET_BY_LAUNCHER | SET_BY_SHELL
 """Variables that ``launch.env`` must not contain."""
-_USED = re.compile(r"\$\{?([A-Za-z_]\w*)")
+USED = re.compile(r"\$\{?([A-Za-z_]\w*)")
+"""Matches a use of a variable; the group is its name."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
@@ -131,7 +135,7 @@ def exported_variables(words: list[Word], text: str) -> dict[str, Word]:
         prefix = dict(_leading_assignments(statement))
         if prefix.keys() & arrays:
             continue
-        if statement[0].text in ("export", "declare", "env", "typeset"):
+        if _exports(statement):
             exported |= _exported_variables(statement[1:], values)
             values |= exported
         elif len(prefix) < len(statement) and not _is_substitution(prefix):
@@ -143,6 +147,13 @@ def exported_variables(words: list[Word], text: str) -> dict[str, Word]:
             exported |= {name: word for name, word in prefix.items() if name in exported}
     # A value that starts with a blank is a launch command: CMD="$LAUNCHER train.py".
     return {name: word for name, word in exported.items() if "= " not in word.text[: len(name) + 2]}
+
+
+def _exports(statement: list[Word]) -> bool:
+    """Return True for ``export``, and for ``declare -x``."""
+    first, *rest = (word.text for word in statement)
+    declares = first in ("declare", "typeset") and any(re.match(r"-\w*x", one) for one in rest)
+    return declares or first in ("export", "env")
 
 
 def _is_substitution(prefix: Mapping[str, Word]) -> bool:
@@ -213,7 +224,7 @@ def _other_commands(
     launch = launch_statement(words)
     seen = set()
     for statement in statements(words):
-        if statement[0].text == "eval" and len(statement) > 1:
+        while statement[0].text in _BEFORE_COMMANDS and len(statement) > 1:
             statement = statement[1:]
         first = statement[0]
         line = first.span.line
@@ -223,14 +234,16 @@ def _other_commands(
             continue
         if _is_quiet(first.text, source):
             command = source.strip() if _writes_file(first.text, source) else ""
-        if command and _begins(source[: first.span.column - 1]):
+        before = source[: first.span.column - 1]
+        if first.variable and not any(word.is_flag or _starts_ranks(word) for word in statement):
+            before = before.partition("=")[2]
+        if command and _begins(before):
             seen.add((line, command))
             yield first.span, command
-    for here in here_documents(text):
-        start = text.rfind("\n", 0, here.start()) + 1
-        command = text[start : here.start("body")].strip()
-        if not is_script(here) and (">" in command or not command.startswith(("cat", "echo"))):
-            yield Span(name, text.count("\n", 0, start) + 1, 1, len(command)), command
+    for here in HereDocuments(text):
+        command = here.command.strip()
+        if not here.is_script and (">" in command or not command.startswith(("cat", "echo"))):
+            yield Span(name, text.count("\n", 0, here.start) + 1, 1, len(command)), command
 
 
 def _is_quiet(first: str, line: str) -> bool:
@@ -239,7 +252,8 @@ def _is_quiet(first: str, line: str) -> bool:
     These are messages, keywords of the shell, assignments, and the first line of a function.
     """
     no_command = first in _QUIET or first.startswith(("$", "#", "-", "((", "<", ">", "`", "*"))
-    function = line.rstrip().endswith(("()", "() {", "){", ")", "(", ") {"))
+    label = line.rstrip().endswith(")") and "(" not in line
+    function = label or _FUNCTION.match(line) is not None
     return no_command or function or _ASSIGNMENT.match(first) is not None
 
 
@@ -261,14 +275,24 @@ def _begins(before: str) -> bool:
 
 
 def launch_words(reading: Reading) -> list[Word]:
-    """Return the words of a script; report values of variables that the script replaces later."""
-    words, replaced = split_last_values(shell_words(reading.text, reading.file))
+    """Return the words of a script; report values of variables that the launch does not use."""
+    words, replaced = used_words(reading.text, reading.file)
     for _, group in groupby(replaced, key=lambda word: (word.variable, word.statement)):
         value = list(group)
         text = " ".join(word.text for word in value)
         name = value[0].variable.rstrip("+")
-        reading.leave_out(f'{name}="{text}"', value[0].span, "PARC uses the last value")
+        reading.leave_out(f'{name}="{text}"', value[0].span, "the launch does not use it")
     return words
+
+
+def used_words(text: str, name: str) -> tuple[list[Word], list[Word]]:
+    """Return (words of a script, words of quoted values that its launch does not use).
+
+    A file without a launch sets the variables of another script, which may use all of them.
+    """
+    words = shell_words(text, name)
+    used = None if launch_statement(words) < 0 else set(USED.findall(text))
+    return split_last_values(words, used)
 
 
 def launch_statement(words: list[Word]) -> int:
@@ -292,56 +316,6 @@ def launch_command(text: str, name: str) -> tuple[str, int]:
     if first is None or first.text.endswith(":"):  # a key of YAML
         return "", 1
     return source_text(text, first)[0], first.span.line
-
-
-def report_rest(words: list[Word], reading: Reading, known: bool = True) -> None:
-    """Report each flag of a script that was not read, and settings that apply only to some runs.
-
-    ``known`` is False if no backend recognizes the launch; in that case its program is reported.
-    """
-    if is_own_script(reading.text):
-        return
-    launch = launch_statement(words)
-    statement = [word for word in words if word.statement == launch]
-    if statement and not known:
-        names = (at for at, word in enumerate(statement) if word.text in ("-m", "--module"))
-        programs = (at for at, word in enumerate(statement) if is_program(word))
-        end = next(programs, next(names, -2) + 1)
-        flags = (at for at, word in enumerate(statement) if at > end and word.is_flag)
-        command = " ".join(word.text for word in statement[: next(flags, None)])
-        reading.leave_out(command, statement[-1].span, f"PARC can import {importable_launches()}")
-    report_unread_flags(words, reading)
-    _report_other_values(words, reading)
-    _note_conditional_flags(words, reading)
-
-
-def _report_other_values(words: list[Word], reading: Reading) -> None:
-    """Report variables that the script sets to several values, such as one per model size."""
-    values: dict[str, list[tuple[str, Word]]] = {}
-    for word in words:
-        for name, value in assignments([word]):
-            if not UNKNOWN_VALUE.search(value) and f"${name}" not in value:
-                values.setdefault(name, []).append((value, word))
-    used = set(_USED.findall(reading.text))
-    for name, found in values.items():
-        last = found[-1][0]
-        if name not in used or SET_BY_LAUNCHERS.fullmatch(name):
-            continue
-        for value, word in found:
-            if value not in ("", last) and f"${{{name}}}" not in value:
-                hint = f"PARC uses the last value, {last[:40]!r}"
-                reading.leave_out(f"{name}={value}", word.span, hint)
-
-
-def _note_conditional_flags(words: list[Word], reading: Reading) -> None:
-    """Add a note on flags inside branches, because the fragment contains them for every run."""
-    inside = branch_lines(reading.text)
-    args = set(reading.spec.get("launch", {}).get("args", ()))
-    set_at = {(span.line, span.column) for span in reading.spans.values()}
-    for word in words:
-        place = (word.span.line, word.span.column)
-        if word.is_flag and word.span.line in inside and (place in set_at or word.text in args):
-            reading.notes.append(f"in a branch of the script, line {word.span.line}: {word.text}")
 
 
 def starts_program(words: Iterable[Word]) -> bool:
@@ -387,6 +361,8 @@ def read_script(words: list[Word], reading: Reading) -> None:
         if lines:
             reading.spec.setdefault("launch", {})["setup"] = [one.text for one in lines]
             reading.spans["launch.setup"] = lines[0].word.span
+        for one in lines:
+            reading.account(one.word.span)
         read_environment(words, reading, carried)
         read_launchers(words, launch_statement(words), reading)
         for span, command in _other_commands(words, reading.text, reading.file, carried):

@@ -26,7 +26,7 @@ SET_BY_LAUNCHERS = re.compile(
 """Variables about hosts and ranks, which PARC's launch scripts set themselves."""
 _SET_LATER = re.compile(
     r"OMP_NUM_THREADS|PYTHONUNBUFFERED|(?:CUDA|HIP|ROCR)_VISIBLE_DEVICES|"
-    r"CUDA_DEVICE_MAX_CONNECTIONS|(?:TORCH_NCCL|NCCL|GLOO|NVTE|PYTORCH|VLLM|SLURM|SRUN)_.*"
+    r"CUDA_DEVICE_MAX_CONNECTIONS|(?:TORCH_NCCL|NCCL|GLOO|NVTE|PYTORCH|SLURM|SRUN)_.*"
 )
 """Variables that the launch script may set after ``launch.setup``."""
 _PREPARING = frozenset(

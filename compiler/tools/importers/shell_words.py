@@ -7,7 +7,7 @@ the shell would compute at run time stays as written.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -29,13 +29,9 @@ _PIECE = re.compile(
     |(?P<other>[\s\S])""",
     re.VERBOSE,
 )
-# A here-document ends at the line that contains only its end word, indented or not. ``<<<`` starts
-# none.
-HERE_DOCUMENT = re.compile(
-    r"(?<!<)<<-?[ \t]*(['\"]?)(?P<end_word>\w{1,40})\1[^\n]*\n(?P<body>[\s\S]*?)"
-    r"^[ \t]*(?P=end_word)$",
-    re.M,
-)
+# ``<<<`` starts no here-document.
+_HERE_DOCUMENT = re.compile(r"(?<!<)<<-?[ \t]*(['\"]?)(\w{1,40})\1(?!\w)[^\n]*\n")
+_END_WORD = re.compile(r"^[ \t]*(\w{1,40})$", re.M)
 _BECOMES_SCRIPT = re.compile(r"\b(?:bash|sh|ssh|sbatch|srun|read)\b|\.(?:sh|sbatch|slurm)\b")
 """Matches the command of a here-document whose text is a script, or becomes one or a variable."""
 _LABEL = re.compile(r"[ \t]*-[^()$\n]*")
@@ -50,6 +46,7 @@ _MESSAGES = frozenset(
 _BEFORE_COMMANDS = frozenset(("if", "elif", "while", "until", "then", "else", "do", "!", "{"))
 _COMMAND = re.compile(r"\s(?:--?[A-Za-z]|[^\s'\"=]+\.py\b)")
 """Matches a flag or a program in quoted text, so that the text is a command or a part of one."""
+_FLAG = re.compile(r"\s*--[A-Za-z]")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,63})=(.*)", re.DOTALL)
 UNKNOWN_VALUE = re.compile(r"\$(?:$|[0-9@*#?])")
 """Matches a value that only the shell has: the start of ``$(command)``, or an argument ``$1``."""
@@ -94,7 +91,7 @@ class _WordScanner:
         self._message = -1
         self._variable = ""
         self._skipped = {
-            one.start("body"): one.end() for one in here_documents(text) if not is_script(one)
+            one.body_start: one.end for one in HereDocuments(text) if not one.is_script
         }
         self.words: list[Word] = []
 
@@ -118,8 +115,7 @@ class _WordScanner:
                 line_end = self._text.find("\n", match.start(), end)
                 at = end if line_end < 0 else line_end
                 continue
-            is_command = depth < DEEPEST and self._message != self._statement
-            if kind in ("single", "double") and is_command and _COMMAND.search(text):
+            if kind in ("single", "double") and self._is_command(pieces, text, depth):
                 at = self._end_of_joined_parts(at, end) if kind == "double" else at
                 quoted = kind == "single" or self._text[at - 1] == '"'
                 outer = self._variable
@@ -141,6 +137,13 @@ class _WordScanner:
                 self._statement += 1
         self._append_word(pieces, began)
         self._statement += 1
+
+    def _is_command(self, pieces: list[str], text: str, depth: int) -> bool:
+        """Return True if the quoted ``text`` after ``pieces`` is a command or a part of one."""
+        if depth >= DEEPEST or self._message == self._statement:
+            return False
+        arguments = _ASSIGNMENT.fullmatch("".join(pieces)) and _FLAG.match(text[1:])
+        return bool(arguments or _COMMAND.search(text))
 
     def _end_of_joined_parts(self, at: int, end: int) -> int:
         """Return the end of the shell word that continues at ``at`` after a double-quoted part.
@@ -213,21 +216,68 @@ def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[Word]:
     return [replace(word, text=text) for text, word in expanded if text]
 
 
-def here_documents(text: str) -> Iterator[re.Match[str]]:
-    """Yield a match per here-document of a script; its group ``body`` is the document."""
-    return HERE_DOCUMENT.finditer(text)
+@dataclass(frozen=True, slots=True)
+class HereDocument:
+    """Here-document of a script."""
+
+    start: int
+    """Offset of ``<<``."""
+    command: str
+    """Line with ``<<``."""
+    body_start: int
+    """Offset of the document."""
+    end: int
+    """Offset after the end word."""
+    is_script: bool
+    """True if a shell runs the document."""
 
 
-def is_script(here: re.Match[str]) -> bool:
-    """Return True if a shell runs the text of a here-document."""
-    line = here.string[here.string.rfind("\n", 0, here.start()) + 1 : here.start("body")]
-    return here["body"].startswith("#!") or _BECOMES_SCRIPT.search(line) is not None
+class HereDocuments:
+    """Here-documents of a text.
+
+    A here-document ends at the line that contains only its end word, indented or not. The lines
+    that can end one are indexed, because a search per start of a here-document would take minutes
+    for a text with thousands of starts and no end.
+    """
+
+    def __init__(self, text: str) -> None:
+        """Index the lines of ``text`` that consist of one word."""
+        self._text = text
+        self._ends: dict[str, list[int]] = {}
+        for match in _END_WORD.finditer(text) if "<<" in text else ():
+            self._ends.setdefault(match[1], []).append(match.end())
+
+    def starting_at(self, offset: int) -> HereDocument | None:
+        """Return the here-document whose ``<<`` is at ``offset``; None if none starts there."""
+        match = _HERE_DOCUMENT.match(self._text, offset)
+        return None if match is None else self._document(match)
+
+    def __iter__(self) -> Iterator[HereDocument]:
+        """Yield all here-documents; those inside another one do not count."""
+        at = 0
+        while match := _HERE_DOCUMENT.search(self._text, at):
+            found = self._document(match)
+            if found is not None:
+                yield found
+            at = match.end() - 1 if found is None else found.end
+
+    def _document(self, match: re.Match[str]) -> HereDocument | None:
+        ends = self._ends.get(match[2], [])
+        index = bisect_left(ends, match.end())
+        if index == len(ends):
+            return None
+        line = self._text[self._text.rfind("\n", 0, match.start()) + 1 : match.end() - 1]
+        is_script = self._text.startswith("#!", match.end()) or bool(_BECOMES_SCRIPT.search(line))
+        return HereDocument(match.start(), line, match.end(), ends[index], is_script)
 
 
-def split_last_values(words: list[Word]) -> tuple[list[Word], list[Word]]:
-    """Return (words that the script uses, words of quoted values that it replaces later).
+def split_last_values(
+    words: list[Word], names: Collection[str] | None
+) -> tuple[list[Word], list[Word]]:
+    """Return (words that the script uses, words of quoted values that it does not use).
 
-    In ``ARGS="--tp 2"`` and then ``ARGS="--tp 4"``, the second value counts, as for plain values.
+    It does not use values of variables that are not in ``names``, and values that it replaces. In
+    ``ARGS="--tp 2"`` and then ``ARGS="--tp 4"``, the second value counts, as for plain values.
     """
     last: dict[str, int] = {}
     start = 0
@@ -243,7 +293,11 @@ def split_last_values(words: list[Word]) -> tuple[list[Word], list[Word]]:
             last[match[1]] = at
         elif not before.endswith("+"):
             last[match[1]] = start
-    used = [at >= last.get(word.variable.rstrip("+"), 0) for at, word in enumerate(words)]
+    used = []
+    for at, word in enumerate(words):
+        name = word.variable.rstrip("+")
+        read = not name or names is None or name in names
+        used.append(read and at >= last.get(name, 0))
     pairs = list(zip(words, used, strict=True))
     return [word for word, is_used in pairs if is_used], [word for word, u in pairs if not u]
 
@@ -255,16 +309,21 @@ def unexpanded_ranges(text: str) -> list[tuple[int, int]]:
     """
     found: list[tuple[int, int]] = []
     at, blank = 0, True
+    documents = HereDocuments(text)
     while at < len(text):
-        here = HERE_DOCUMENT.match(text, at)
-        match = here or _PIECE.match(text, at)
+        here = documents.starting_at(at)
+        if here is not None:
+            found.append((at, here.end))
+            at, blank = here.end, False
+            continue
+        match = _PIECE.match(text, at)
         assert match is not None
         start, at = match.start(), match.end()
-        if here is None and blank and match[0].startswith("#"):
+        if blank and match[0].startswith("#"):
             line_end = text.find("\n", start)
             at = len(text) if line_end < 0 else line_end
             found.append((start, at))
-        elif here is not None or match.lastgroup == "single":
+        elif match.lastgroup == "single":
             found.append((start, at))
         blank = match.lastgroup in ("blank", "end", "open")
     return found

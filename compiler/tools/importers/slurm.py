@@ -20,8 +20,9 @@ from parc.compiler.tools.importers.launch_commands import (
     framework_words,
     read_mounts,
 )
-from parc.compiler.tools.importers.script_commands import launch_words, read_script, report_rest
+from parc.compiler.tools.importers.script_commands import launch_words, read_script
 from parc.compiler.tools.importers.shell_words import Word, shell_words
+from parc.compiler.tools.importers.unread_parts import report_rest
 from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.fragment import Fragment, LocatedHost
 from parc.compiler.topology.readers.reader_state import Line, Reading, summarize_names

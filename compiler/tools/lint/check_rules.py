@@ -34,6 +34,8 @@ from parc.compiler.ir.rule import Rule
 from parc.compiler.ir.serving_plan import ServingRule
 from parc.compiler.search.enumerate_layouts import truncated_split
 from parc.compiler.search.explain_invalid import CONSERVATION
+from parc.compiler.tools.lint.check_estimate import CODES as ESTIMATED
+from parc.compiler.tools.lint.check_estimate import estimated_checks
 from parc.compiler.tools.lint.options import SkippedRule, describe_missing_fact
 from parc.compiler.tools.lint.partial_ir import (
     build_partial,
@@ -68,11 +70,13 @@ def check_layout(
     framework: Framework,
     sink: ScriptSink,
     exempt: Collection[str],
+    unmodeled: str = "",
 ) -> tuple[list[SkippedRule], set[str]]:
     """Report the rules that a training layout breaks; return (skipped rules, broken codes).
 
     Two sets of rules are not checked: those with a code in ``exempt``, and those about strategies
     that a framework cannot express (codes E), because the flags of the launch file express them.
+    Rules about memory are skipped if ``unmodeled`` is a flag whose effect on memory is unknown.
     """
     broken: set[str] = set()
     _check_split(facts, framework, broken, sink)
@@ -86,7 +90,19 @@ def check_layout(
     if not broken:  # `parc check` builds no plan of an invalid layout either
         plan = partial_training_plan(facts, framework)
         skipped += check_partial_plan(plan, PLACEMENT_CHECKS, sink)
+        plan = with_values(plan, problem=facts.known_problem)
+        skipped += _check_estimate(plan, framework, sink, unmodeled)
     return skipped, broken
+
+
+def _check_estimate(
+    plan: Plan, framework: Framework, sink: ScriptSink, unmodeled: str
+) -> list[SkippedRule]:
+    """Report a layout that does not fit into memory; return the skipped rules."""
+    if unmodeled:
+        return [SkippedRule(code, f"the effect of {unmodeled} on memory", "") for code in ESTIMATED]
+    priced, checks, skipped = estimated_checks(plan, framework, sink)
+    return skipped + check_partial_plan(priced, checks, sink)
 
 
 def check_service(

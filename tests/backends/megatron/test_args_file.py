@@ -57,6 +57,11 @@ def test_a_hostile_value_is_one_inert_word(value: str) -> None:
     assert "--mock-data" not in argv
 
 
+def test_a_value_with_a_dash_stays_joined_to_its_flag() -> None:
+    argv = emitted(DENSE, {"launch.args": ["--wandb-project=--a b"]})
+    assert argv[-1] == "--wandb-project=--a b"
+
+
 def test_a_layout_string_survives_the_shell() -> None:
     argv = emitted(DENSE, {"layout.pipeline_layout": "Et*9|t*7L"})
     assert argv[argv.index("--pipeline-model-parallel-layout") + 1] == "Et*9|t*7L"

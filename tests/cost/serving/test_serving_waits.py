@@ -8,13 +8,13 @@ from itertools import pairwise
 import pytest
 
 from benchmarks.accuracy.engines import ENGINES
-from parc.compiler.cost.serving.traffic import estimate_serving
-from parc.compiler.cost.serving.waits import (
+from parc.compiler.cost.serving.request_waits import (
     RequestQueue,
     closed_loop_queue,
     poisson_queue,
     seconds_until_prompt_runs,
 )
+from parc.compiler.cost.serving.traffic import estimate_serving
 from parc.compiler.ir.serving import (
     ServingEstimate,
     ServingLayout,

@@ -1,0 +1,91 @@
+"""Report the parts of a launch script that no reader accounted for, and settings of some runs only.
+
+Together with the readers, this keeps the law of import: each part of a launch file is in the
+fragment, or listed with its line.
+"""
+
+from __future__ import annotations
+
+from parc.compiler.tools.importers.flags import LAUNCHER, split_flags
+from parc.compiler.tools.importers.formats import importable_launches
+from parc.compiler.tools.importers.launch_commands import program_position
+from parc.compiler.tools.importers.script_commands import (
+    USED,
+    is_own_script,
+    launch_statement,
+)
+from parc.compiler.tools.importers.setup_commands import SET_BY_LAUNCHERS
+from parc.compiler.tools.importers.shell_words import (
+    UNKNOWN_VALUE,
+    Word,
+    assignments,
+    branch_lines,
+    statements,
+)
+from parc.compiler.topology.readers.reader_state import Reading
+
+
+def report_rest(words: list[Word], reading: Reading, known: bool = True) -> None:
+    """Report each flag of a script that was not read, and settings that apply only to some runs.
+
+    ``known`` is False if no backend recognizes the launch; in that case its program is reported.
+    """
+    if is_own_script(reading.text):
+        return
+    launch = launch_statement(words)
+    statement = [word for word in words if word.statement == launch]
+    if statement and not known:
+        end = program_position(statement)
+        flags = (at for at, word in enumerate(statement) if at > end and word.is_flag)
+        command = " ".join(word.text for word in statement[: next(flags, None)])
+        _report_unread_flags(words, reading)
+        reading.leave_out(command, statement[0].span, f"PARC can import {importable_launches()}")
+    _report_unread_flags(words, reading)
+    _report_other_values(words, reading)
+    _note_conditional_flags(words, reading)
+
+
+def _report_unread_flags(words: list[Word], reading: Reading) -> None:
+    """Report each flag that no reader accounted for, except flags of reported commands."""
+    for statement in statements(words):
+        first = statement[0]
+        if (first.span.line, first.span.column) in reading.accounted or first.text.endswith("$"):
+            continue  # a command that was reported, or a substitution such as A=$(hostname -f)
+        container = not {"docker", "podman"}.isdisjoint(word.text for word in statement)
+        program = program_position(statement)
+        for flag in split_flags(statement):
+            name = flag.name.replace("_", "-")
+            of_launcher = name in LAUNCHER and flag.word in statement[: program or None]
+            read = (flag.word.span.line, flag.word.span.column) in reading.accounted
+            if not read and (name.startswith("--") or container) and not of_launcher:
+                text = " ".join((flag.name, *(value.text for value in flag.values)))
+                reading.leave_out(text, flag.word.span)
+
+
+def _report_other_values(words: list[Word], reading: Reading) -> None:
+    """Report variables that the script sets to several values, such as one per model size."""
+    values: dict[str, list[tuple[str, Word]]] = {}
+    for word in words:
+        for name, value in assignments([word]):
+            if not UNKNOWN_VALUE.search(value) and f"${name}" not in value:
+                values.setdefault(name, []).append((value, word))
+    used = set(USED.findall(reading.text))
+    for name, found in values.items():
+        last = found[-1][0]
+        if name not in used or SET_BY_LAUNCHERS.fullmatch(name):
+            continue
+        for value, word in found:
+            if value not in ("", last) and f"${{{name}}}" not in value:
+                hint = f"PARC uses the last value, {last[:40]!r}"
+                reading.leave_out(f"{name}={value}", word.span, hint)
+
+
+def _note_conditional_flags(words: list[Word], reading: Reading) -> None:
+    """Add a note on flags inside branches, because the fragment contains them for every run."""
+    inside = branch_lines(reading.text)
+    args = set(reading.spec.get("launch", {}).get("args", ()))
+    set_at = {(span.line, span.column) for span in reading.spans.values()}
+    for word in words:
+        place = (word.span.line, word.span.column)
+        if word.is_flag and word.span.line in inside and (place in set_at or word.text in args):
+            reading.notes.append(f"in a branch of the script, line {word.span.line}: {word.text}")
