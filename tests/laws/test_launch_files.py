@@ -222,3 +222,13 @@ def test_no_setting_of_a_launch_can_change_without_a_change_of_the_fragment(text
         if imported(renamed) == before:
             unseen.append(match[0])
     assert unseen == []
+
+
+def test_a_manifest_is_no_list_of_nodes() -> None:
+    text = "apiVersion: v1\nkind: Pod\nspec:\n  resources: {limits: {'nvidia.com/gpu': 8}}\n"
+    sink = Sink()
+    assert import_files("auto", [(text, "pod.yaml")], sink) is None
+    assert "command of a container" in sink.diagnostics[0].finding.help
+    spec, notes = imported(text + "  args:\n    - vllm serve org/model --tensor-parallel-size 8\n")
+    assert spec["layout"]["tp"] == 8
+    assert "kind: Pod" in listed(notes, 2)
