@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import gc
 import hashlib
 import importlib
@@ -15,7 +16,6 @@ import sys
 import types
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ class Server:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self.items = {item.nodeid: item for item in session.items}
         gc.collect()
+        _clear_caches()
         self.functions = _functions()
         gc.freeze()
         self.work(self)
@@ -133,7 +134,7 @@ class LineMap:
             digest = hashlib.sha256((ROOT / file).read_bytes()).hexdigest()[:12]
             stored = self.folder / f"{file.replace('/', '.')}.{digest}.json"
             if not stored.exists():
-                found = in_fork(partial(_record, server, names), 1200)
+                found = in_fork(functools.partial(_record, server, names), 1200)
                 if isinstance(found, str):
                     print(f"{file}: {found}", flush=True)
                     continue
@@ -230,6 +231,13 @@ def replace_functions(mutant: Mutant, known: list[types.FunctionType]) -> int:
             function.__code__ = changed[code]
             number += 1
     return number
+
+
+def _clear_caches() -> None:
+    """Forget the results that were computed with the unmutated code, while tests were imported."""
+    for each in gc.get_objects():
+        if isinstance(each, functools._lru_cache_wrapper):
+            each.cache_clear()
 
 
 def _functions() -> list[types.FunctionType]:

@@ -144,7 +144,7 @@ def _explain_custom_program(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="the emitted program supports neither tensor nor context parallelism",
         label=f"tp {layout.tp}, cp {layout.cp}, both must be 1",
-        help="set tp and cp to 1, or set launch.program to your own program; it must load the "
+        help="set tp and cp to 1, or set launch.program to your own program, which must load the "
         "model with a tp_plan and enter accelerator.maybe_context_parallel",
         fix="launch.program: train.py",
         targets=(NAME,),

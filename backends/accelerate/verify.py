@@ -57,7 +57,7 @@ def read_sizes(text: str) -> MeshSizes:
 def _mesh_sizes(settings: EmittedSettings) -> MeshSizes:
     ranks = settings.values.get("num_processes")
     if ranks is None:
-        raise Malformed(CONFIG, 1, "it has no key num_processes")
+        raise Malformed(CONFIG, 1, "the key num_processes is missing")
     values = {axis: settings.values.get(path, 1) for axis, path in AXES.items()}
     sequence = settings.values.get(f"{MESH}sp_size", 1)
     if not any(path.startswith(MESH) for path in settings.values):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from parc.backends.base import LaunchCommand
 from parc.backends.deepspeed import files, memory, meshes, split, variants
 from parc.backends.deepspeed.advice import report_advice
+from parc.backends.deepspeed.capabilities import DEFAULT, STRATEGIES, VERSIONS
 from parc.backends.deepspeed.rules.all_rules import deepspeed_rules
-from parc.backends.deepspeed.supported import DEFAULT, STRATEGIES, VERSIONS
 from parc.backends.registry import wrapper_of
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (

@@ -15,7 +15,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from parc.backends.deepspeed.supported import VERSIONS
+from parc.backends.deepspeed.capabilities import VERSIONS
 from parc.backends.shared.versions import is_in_range
 from parc.compiler.diagnostics import Finding
 

@@ -87,7 +87,7 @@ def why_no_split(problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding
 def _explain_unsupported_pin(name: str) -> Finding:
     return Finding(
         message=f"deepspeed does not support layout.{name}",
-        label="only Megatron has this setting",
+        label=f"only Megatron supports layout.{name}",
         help="DeepSpeed supports first_stage_layers and last_stage_layers",
         fix=f"remove layout.{name}",
         targets=("deepspeed",),
@@ -107,7 +107,7 @@ def _explain_no_interleaving(vpp: int) -> Finding:
 def _explain_no_pipeline(path: str) -> Finding:
     return Finding(
         message="the spec sets the layers of a pipeline stage, but pp is 1",
-        label="this setting needs pp > 1",
+        label=f"{path} needs pp > 1",
         help="remove the setting, or set pp above 1",
         fix=f"remove {path}",
         causes=(Cause("layout.pp", "pp 1"),),
@@ -119,7 +119,8 @@ def _explain_pinned_ends(problem: Problem, pp: int) -> Finding:
     ends = [n for n in (pins.first_stage_layers, pins.last_stage_layers) if n is not None]
     middle, rest = pp - len(ends), layers - sum(ends)
     return Finding(
-        message=f"the fixed stages leave {rest} of {layers} layers for {middle} other stages",
+        message=f"the layers that the spec fixes leave {rest} of {layers} layers "
+        f"for {middle} other stages",
         label=f"{rest} layers for {middle} stages, must be at least one per stage",
         help=f"set at most {max(layers - middle, 0)} layers in the first and last stage together",
         fix="remove layout.first_stage_layers and layout.last_stage_layers",

@@ -192,7 +192,7 @@ def _verify_layers(program: dict[str, Any], topology: Topology, sink: Sink) -> N
     stages = program.get("stages")
     layers = _read_section(PROGRAM, program, "model").get("layers")
     if not isinstance(stages, list) or not all(isinstance(n, int) for n in stages):
-        raise Malformed(PROGRAM, 1, "stages is not a list of numbers")
+        raise Malformed(PROGRAM, 1, "the value of 'stages' is not a list of numbers")
     if len(stages) != topology.pipe or sum(stages) != layers:
         label = f"found {sum(stages)} layers on {len(stages)} stages"
         message = (
@@ -293,14 +293,14 @@ def _read_config(file: str, artifacts: Mapping[str, str]) -> dict[str, Any]:
     tree = read_json(file, artifacts[file])
     for name in ("tensor_parallel", "topology"):
         if name in tree and not isinstance(tree[name], dict):
-            raise Malformed(file, 1, f"{name} is not an object")
+            raise Malformed(file, 1, f"the value of {name!r} is not an object")
     return tree
 
 
 def _read_section(file: str, tree: dict[str, Any], name: str) -> dict[str, Any]:
     section = tree.get(name)
     if not isinstance(section, dict):
-        raise Malformed(file, 1, f"{name} is missing or not an object")
+        raise Malformed(file, 1, f"the key {name!r} is missing or not an object")
     return section
 
 

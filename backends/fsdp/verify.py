@@ -67,7 +67,7 @@ def read_sizes(text: str) -> MeshSizes:
         sizes = {name: mesh[name] for name in ("dp_replicate", "dp_shard", "tp")}
     except (ValueError, KeyError, TypeError, RecursionError):
         raise Malformed(
-            CONFIG, 1, "it has no object mesh with dp_replicate, dp_shard and tp"
+            CONFIG, 1, "the object mesh with dp_replicate, dp_shard and tp is missing"
         ) from None
     return MeshSizes(**positive_sizes(CONFIG, {"pp": 1, "cp": 1, **sizes}))
 

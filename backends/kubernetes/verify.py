@@ -115,7 +115,7 @@ def _job_object(file: str, text: str) -> Document:
     documents = read_documents(file, text)
     kinds = [one.value_at("kind") for one in documents]
     if kinds != KINDS[file]:
-        message = f"its objects are {', '.join(map(str, kinds))}, must be {', '.join(KINDS[file])}"
+        message = f"the objects are {', '.join(map(str, kinds))}, must be {', '.join(KINDS[file])}"
         raise Malformed(file, 1, message)
     return documents[1]
 

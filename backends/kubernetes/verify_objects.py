@@ -62,7 +62,7 @@ class Manifest:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Metadata of an object, without its name."""
+        """Metadata that all objects have besides a name: the namespace, if the spec sets one."""
         namespace = self.problem["launch"]["kubernetes"]["namespace"]
         return {"namespace": namespace} if namespace else {}
 

@@ -148,11 +148,11 @@ def _node_ranks_per_engine(plan: Mapping[str, Any]) -> list[list[Any]]:
     """Return the node rank of every rank, as one list per engine.
 
     Raises:
-        Malformed: the plan contains anything else.
+        Malformed: the plan does not contain such lists.
     """
     engines = plan.get("engines")
     if not isinstance(engines, list) or not all(isinstance(one, list) for one in engines):
-        raise Malformed(PROGRAM, 1, "engines is not a list of lists of node ranks")
+        raise Malformed(PROGRAM, 1, "the value of 'engines' is not a list of lists of node ranks")
     return engines
 
 
@@ -165,14 +165,14 @@ def _line_of_key(text: str, key: str) -> int:
 def _string_list(found: Mapping[str, Any], key: str) -> list[str]:
     value = found.get(key)
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise Malformed(PROGRAM, 1, f"{key} is not a list of texts")
+        raise Malformed(PROGRAM, 1, f"the value of {key!r} is not a list of texts")
     return value
 
 
 def _environment_variables(found: Mapping[str, Any]) -> dict[str, str]:
     value = found.get("environment")
     if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
-        raise Malformed(PROGRAM, 1, "environment is not a mapping of texts")
+        raise Malformed(PROGRAM, 1, "the value of 'environment' is not a mapping of texts")
     return value
 
 
@@ -197,7 +197,7 @@ def _split_program(text: str) -> tuple[ast.Module, str]:
                 empty = ast.parse(EMPTY).body[0]
                 body = [*module.body[:place], ast.copy_location(empty, one)]
                 return ast.Module([*body, *module.body[place + 1 :]], []), literal
-    raise Malformed(PROGRAM, 1, "it has no PLAN = json.loads('...')")
+    raise Malformed(PROGRAM, 1, "the assignment PLAN = json.loads('...') is missing")
 
 
 def _json_loads_argument(value: ast.expr) -> str:

@@ -228,7 +228,7 @@ def check_user_shell(plan: AnyPlan, sink: Sink) -> None:
     if launch.setup:
         count = len(launch.setup)
         text = f"{count} {'command' if count == 1 else 'commands'} of launch.setup will run"
-        label = "each host runs these lines as they are, with the rights of the user who submits"
+        label = "each host runs the commands unchanged, with the rights of the user who submits"
         help_text = "read them before you compile a spec of someone else; PARC cannot check them"
         sink.report("L29", Finding(text, label, help=help_text), at="launch.setup")
     for name, value in launch.env:

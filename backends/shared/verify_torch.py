@@ -100,7 +100,7 @@ def single_stage_settings(settings: EmittedSettings, layers: str) -> Iterator[De
 def read_recompute_settings(
     settings: EmittedSettings, granularity: str, setting: str
 ) -> Iterator[Decision]:
-    """Yield the parts of the plan's recompute setting; the torch frameworks have three levels."""
+    """Yield the fields of the recompute setting, which has three levels in torch frameworks."""
     whole = granularity == "full"
     parts = {
         "granularity": granularity,

@@ -102,7 +102,7 @@ def report_changed_flavor(model: Model, sink: Sink) -> None:
         if sink.positions.is_path_in_spec(path):
             finding = Finding(
                 f"torchtitan does not use {path}",
-                label=f"the registered flavor with the sizes of {model.name} defines it",
+                label=f"the registered model with the sizes of {model.name} defines this field",
                 help="a model with other sizes, or of another family, is built from the spec",
                 fix=f"remove {path}",
                 targets=("torchtitan",),

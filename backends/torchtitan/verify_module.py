@@ -67,7 +67,7 @@ def read_module(text: str) -> TitanModule:
     except (RecursionError, MemoryError):
         raise Malformed(MODULE, 1, "the code is nested too deeply") from None
     if "config" not in tree:
-        raise Malformed(MODULE, 1, "it has no function run that returns a Trainer.Config")
+        raise Malformed(MODULE, 1, "no function run returns a Trainer.Config")
     config = tree.pop("config")
     tree |= config if isinstance(config, dict) else {"config": config}
     return TitanModule(EmittedSettings(MODULE, tree, lines), module)

@@ -46,7 +46,7 @@ def _check_model_family(plan: ServingPlan, sink: Sink) -> None:
     if model.family in REMOTE and TRUST not in problem.launch.args:
         finding = Finding(
             f"vLLM {version} reads the config of {model.name} only with {TRUST}",
-            label=f"{model.family}: its classes are in its checkpoint, not in transformers",
+            label=f"the classes of {model.family} are in the checkpoint, not in transformers",
             help="with this flag vLLM runs code from the checkpoint: review that code first",
             fix=f"launch.args: [{TRUST}]",
             targets=TARGETS,
@@ -125,7 +125,7 @@ def _check_low_latency(plan: ServingPlan, sink: Sink) -> None:
         help="either vLLM's assertion x.size(0) <= num_max_dispatch_tokens_per_rank fails at the "
         "first long prompt, or the buffers use GPU memory that the plan does not include",
         fix=f"job.max_num_batched_tokens: {LOW_LATENCY_TOKENS}",
-        causes=(Cause("layout.all2all", "all2all selects these kernels"),),
+        causes=(Cause("layout.all2all", "all2all selects the low-latency kernels"),),
         targets=TARGETS,
     )
     sink.report("V28", finding, at="job.max_num_batched_tokens")

@@ -149,7 +149,7 @@ class VllmVerifier(EngineVerifier):
     ) -> Iterable[Decision]:
         """Yield the settings of a command that Ray starts, ``serve CHECKPOINT ARGUMENT...``."""
         if len(words) < 2 or words[0] != "serve":
-            raise Malformed(file, 1, "its command is not serve CHECKPOINT ARGUMENT...")
+            raise Malformed(file, 1, "the command is not serve CHECKPOINT ARGUMENT...")
         arguments = tuple(Word(word, 1) for word in words[2:])
         split = environment.get(PARTITION)
         partition = None if split is None else Word(split, 1)
@@ -292,13 +292,13 @@ def _read_sizes(script: Script) -> EngineSizes:
         Malformed: the sizes of two processes differ, or their product is out of range.
     """
     if not script.processes:
-        raise Malformed(SCRIPT, 1, "it starts no process")
+        raise Malformed(SCRIPT, 1, "the script starts no process")
     found = {tuple(one.number(f"{name}-size", 1) for name in SIZES) for one in script.processes}
     if len(found) > 1:
-        raise Malformed(SCRIPT, 1, "its processes have different parallel sizes")
+        raise Malformed(SCRIPT, 1, "the processes have different parallel sizes")
     sizes = EngineSizes(*found.pop())
     if not 0 < sizes.world <= LARGEST:
-        raise Malformed(SCRIPT, 1, f"its parallel sizes multiply to {sizes.world} ranks per engine")
+        raise Malformed(SCRIPT, 1, f"the parallel sizes multiply to {sizes.world} ranks per engine")
     return sizes
 
 

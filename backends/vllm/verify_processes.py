@@ -83,7 +83,7 @@ def read_deployment(script: Script, rank_gpus: int, dp: int) -> Deployment | Non
 
 
 def verify_processes(script: Script, plan: Deployment, sink: Sink) -> None:
-    """Report processes whose host, GPUs or flags are not those of their engine's ranks (A18)."""
+    """Report processes whose host, GPUs or flags do not match the ranks of their engine (A18)."""
     expected = list(_expected_processes(plan))
     for process, (node, devices, own) in zip(script.processes, expected, strict=False):
         if (process.node, process.devices) != (node, devices):

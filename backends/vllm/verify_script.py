@@ -215,7 +215,7 @@ def _split_words(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise Malformed(SCRIPT, 1, f"it contains text that is not valid shell: {error}") from None
+        raise Malformed(SCRIPT, 1, f"the text is not valid shell: {error}") from None
 
 
 def _processes(lines: list[ShellLine], shared: dict[str, str]) -> Iterator[Process]:

@@ -84,8 +84,8 @@ class SharedArguments:
 def read_shared(words: Sequence[Word]) -> SharedArguments:
     """Return the shared arguments.
 
-    The last value of a repeated flag counts. A flag with a wrong number of values is among the
-    other words.
+    The last value of a repeated flag counts. A flag with a wrong number of values counts
+    as one of the other words.
     """
     flags: dict[str, FlagValue] = {}
     extra: list[Word] = []

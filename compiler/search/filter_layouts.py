@@ -233,7 +233,7 @@ class LayoutFilter:
     def _first_violated_by_level(
         self, point: LayoutPoint, split: CheckedSplit, first: int
     ) -> tuple[int, ...]:
-        """Return, per recompute level, the index of the first rule that ``point`` violates there.
+        """Return, per recompute level, the index of the first rule that ``point`` then violates.
 
         ``first`` is the index of the first violated rule among those that do not read the recompute
         level.

@@ -176,7 +176,7 @@ def _path_part(name: str) -> str:
 
 
 def json_lines(text: str) -> dict[str, int]:
-    """Return the line per dotted path of the keys in ``text``, which must be valid JSON.
+    """Return the line of each key in ``text``, by dotted path; ``text`` must be valid JSON.
 
     Keys inside lists are left out, because a list is a single setting.
     """

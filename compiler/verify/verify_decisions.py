@@ -29,7 +29,7 @@ def read_plan(text: str) -> dict[str, Any]:
     tree = read_json(PLAN, text)
     for key in ("layout", "problem"):
         if not isinstance(tree.get(key), dict):
-            raise Malformed(PLAN, 1, f"{key} is missing or not an object")
+            raise Malformed(PLAN, 1, f"the key {key!r} is missing or not an object")
     return tree
 
 

@@ -198,3 +198,18 @@ def test_host_names_that_no_manifest_contains_are_reported(
 ) -> None:
     made = nvl72_plan(4, 4, named=named)
     assert ("F05" in codes(plan_for(made, queue="q", **changes))) is warned
+
+
+def test_the_pods_mount_the_preflight_program_if_it_is_emitted() -> None:
+    made = plan_for(nameless_plan(2, 2))
+    emit = ("megatron", "torchrun", "kubernetes")
+    without, _ = documents(replace(made, problem=replace(made.problem, emit=emit)))
+    asked = replace(made, problem=replace(made.problem, emit=(*emit, "preflight")))
+    config, jobset = documents(asked)
+    added = config["data"].keys() - without["data"].keys()
+    assert added
+    assert all(key.startswith("preflight.") for key in added)
+    (job,) = jobset["spec"]["replicatedJobs"]
+    pod = job["template"]["spec"]["template"]["spec"]
+    (volume,) = [one["configMap"] for one in pod["volumes"] if "configMap" in one]
+    assert added <= {item["key"] for item in volume["items"]}

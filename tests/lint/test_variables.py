@@ -109,3 +109,9 @@ def test_the_gpus_of_a_server_are_those_that_its_job_requests(
     script = f"#!/bin/bash\n#SBATCH {directives}\n{command}\n"
     found = codes(script, LintOptions(cluster="dgx-h100"))
     assert [code for code in found if code == "V05"] == expected
+
+
+@pytest.mark.parametrize("flag", ["--gpu-memory-utilization", "--kv-cache-dtype", "--dtype"])
+def test_a_flag_without_its_value_is_reported_and_nothing_else_fails(flag: str) -> None:
+    command = f"vllm serve meta-llama/Llama-3.1-70B -tp 8 --max-model-len 8192 {flag}\n"
+    assert codes(command, LintOptions(cluster="dgx-h100", gpus=8)) == ["F03"]

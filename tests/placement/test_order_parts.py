@@ -26,8 +26,8 @@ from parc.compiler.placement.order.orders_from_boxes import (
 from parc.compiler.placement.order.packing import bins_by_level, pack_node_ranks
 from parc.compiler.placement.order.placement_problem import PlacementProblem
 from parc.compiler.placement.order.swaps import _is_better
-from parc.compiler.placement.order.switch_cuts import smallest_grid_cuts
-from tests.placement.placement_plans import NVL72, MegatronOrder, cluster, layout
+from parc.compiler.placement.order.switch_cuts import CutModel, GridView, smallest_grid_cuts
+from tests.placement.placement_plans import NVL72, MegatronOrder, cluster, estimate, layout
 from tests.placement.random_clusters import in_pods, irregular
 
 
@@ -155,3 +155,39 @@ def test_a_score_is_better_only_if_it_differs_by_more_than_rounding(scale: float
     assert _is_better((same, less, 2 * scale), best)
     assert not _is_better((2 * scale, less, less), best)
     assert not _is_better((same, 2 * scale, less), best)
+
+
+@pytest.mark.parametrize("weights", [(1.0, 10.0), (10.0, 1.0), (1.0, 1.0)])
+@pytest.mark.parametrize(("per_row", "per_column"), [(3, 2), (2, 3), (4, 2), (3, 3)])
+def test_a_bound_on_rows_and_columns_is_reached_by_whole_rows_and_never_exceeded(
+    per_row: int, per_column: int, weights: tuple[float, float]
+) -> None:
+    models = (CutModel((0,), per_row, 1.0, False), CutModel((1,), per_column, 1.0, False))
+    grid = GridView(models, None, None, 0, 1, 1, (per_row, per_column))
+    cells = [(row, column) for row in range(per_column) for column in range(per_row)]
+    for size in range(1, len(cells)):
+        least = min(
+            weights[0] * rows + weights[1] * columns
+            for rows, columns in (
+                _lines_cut(chosen, per_column, per_row) for chosen in combinations(cells, size)
+            )
+        )
+        bound = grid.least_cost(size, weights, (0.0, 0.0))
+        assert bound <= least
+        if size == per_row and weights[0] > weights[1]:
+            assert bound == least == weights[1] * per_row
+
+
+def test_traffic_inside_a_domain_of_several_hosts_does_not_use_their_nics() -> None:
+    of = layout(tp=4, pp=1, dp=36, ep=1)
+    problem, apart = (
+        build_placement_problem(on, MegatronOrder().device_meshes(of), of, estimate(1e9, 1e8))
+        for on in (cluster(18, 18, node=NVL72), cluster(18, 18))
+    )
+    # Site of each node rank: the ring over all hosts leaves a domain once, or at every host.
+    blocks, alternating = [0] * 18 + [1] * 18, [0, 1] * 18
+    near, far = (sum(problem._nic_seconds(place)) for place in (blocks, alternating))
+    assert 0 < near == far
+    # In one domain nothing leaves; if each host is a domain, every order sends the same.
+    assert sum(problem._nic_seconds([0] * 36)) == 0.0
+    assert list(apart._nic_seconds(blocks)) == list(apart._nic_seconds(alternating))

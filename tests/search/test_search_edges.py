@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from parc.compiler.evaluate import evaluate_service
+from parc.compiler.evaluate import evaluate_service, service_rules
+from parc.compiler.evaluate.estimate_layout import traffic_by_axis
 from parc.compiler.evaluate.evaluate_service import TIE, rank_services
-from parc.compiler.search.enumerate_layouts import LayoutPoint, truncated_split
+from parc.compiler.search.enumerate_layouts import LayoutPoint, _pp_choices, truncated_split
 from parc.compiler.search.rank_layouts import simplicity
+from tests import compiled
+from tests.search.search_reference import pricing_of
 from tests.search.serving_specs import plan_of, spec
 
+TRAINING = {
+    "parc": 1,
+    "name": "edges",
+    "model": "llama-3-8b",
+    "cluster": {"node": "dgx-h100", "nodes": 4},
+    "job": {"sequence_length": 4096, "global_batch": 128},
+}
 ONE = LayoutPoint(*(1,) * 8, 0)
 
 
@@ -93,3 +104,51 @@ def test_an_engine_on_a_part_of_a_host_occupies_its_gpus_and_a_larger_one_whole_
         (replace(plan.layout, tp=4, pp=3, dp=1, replicas=1), 24),
     ):
         assert evaluate_service._occupied_gpus(plan.problem, layout) == gpus
+
+
+@pytest.mark.parametrize(("blocks", "expected"), [(0, True), (1, False), (2, False)])
+def test_a_stage_needs_at_least_one_cache_block(
+    blocks: int, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_of(spec("llama-3.1-8b", "hgx-h100"))
+    few = SimpleNamespace(blocks=blocks)
+    monkeypatch.setattr(service_rules, "stage_caches", lambda problem, layout: (few,))
+    (rule,) = [one for one in service_rules._memory_rules() if one.code == "V02"]
+    assert rule.broken(plan.problem, plan.layout) is expected
+
+
+@pytest.mark.parametrize(
+    ("dp", "remaining", "expected"), [(None, 6, (1, 2, 3, 6)), (2, 6, (1, 3)), (8, 6, (1,))]
+)
+def test_pipeline_sizes_divide_the_ranks_that_a_given_dp_leaves(
+    dp: int | None, remaining: int, expected: tuple[int, ...]
+) -> None:
+    problem = pricing_of(TRAINING).problem
+    fixed = replace(problem, pins=replace(problem.pins, dp=dp, pp=None))
+    assert _pp_choices(fixed, remaining) == expected
+
+
+def test_a_changed_model_is_a_request_only_without_a_checkpoint_that_has_the_change() -> None:
+    # torchtitan's flavors fix the router; the base model has one of its own.
+    experts = {"count": 128, "top_k": 8, "size": 768, "pre_softmax": True}
+    whole = TRAINING | {"model": {"base": "qwen3-30b-a3b", "experts": experts}}
+    _, sink = compiled.resolved(whole | {"emit": ["torchtitan"]})
+    found = [one.path for one in sink.diagnostics if one.code == "PARC-E14"]
+    assert "model.experts.pre_softmax" in found
+
+
+def test_the_traffic_of_every_axis_in_use_has_its_level_and_the_rate_of_its_links() -> None:
+    pricing = pricing_of(TRAINING | {"layout": {"tp": 4, "pp": 2, "cp": 1, "micro_batch": 1}})
+    plan = compiled.plan_of(TRAINING | {"layout": {"tp": 4, "pp": 2, "cp": 1, "micro_batch": 1}})
+    rows = {row.axis: row for row in traffic_by_axis(pricing, plan.layout)}
+    assert rows.keys() == {"tp", "pp", "dp_cp"}
+    assert all(row.bytes_per_rank > 0 for row in rows.values())
+    # Stages are 16 GPUs apart, that is, on different hosts of 8.
+    assert {axis: row.level for axis, row in rows.items()} == {
+        "tp": "nvlink",
+        "pp": "fabric",
+        "dp_cp": "fabric",
+    }
+    # Collectives reach a part of the rate of NVLink, which is several times that of the network.
+    nvlink, network = rows["tp"].gb_per_s, rows["pp"].gb_per_s
+    assert network * 4 < nvlink < pricing.problem.cluster.node.link_gb_per_s

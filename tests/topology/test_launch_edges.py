@@ -70,3 +70,28 @@ def test_a_model_is_named_by_its_folder_or_file(file: str, name: str) -> None:
     fragment = read_hf_config(config, file, sink)
     assert fragment is not None, sink.diagnostics
     assert fragment.spec["model"]["name"] == name
+
+
+REDUNDANT = '{"num_redundant_experts": 32}'
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("--enable-eplb", "redundant_experts: 0"),
+        (
+            """--enable-eplb --eplb-config '{"num_redundant_experts": 32}'""",
+            "redundant_experts: 32",
+        ),
+        (
+            """--eplb-config '{"num_redundant_experts": 32}' --enable-eplb""",
+            "redundant_experts: 32",
+        ),
+        ("""--enable-eplb --eplb-config '{"window_size": 9}'""", "redundant_experts: 0"),
+        ("", ""),
+    ],
+)
+def test_redundant_experts_are_read_in_any_order_of_flags(flags: str, expected: str) -> None:
+    text, _ = read("vllm-args", f"vllm serve org/model -tp 2 {flags}\n")
+    assert expected in text
+    assert ("redundant_experts" in text) is bool(expected)

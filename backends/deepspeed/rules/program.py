@@ -94,7 +94,7 @@ def _violates_precision(problem: Problem, layout: Layout) -> bool:
 def _explain_precision(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"deepspeed cannot train in {problem.job.precision}",
-        label="not supported",
+        label="DeepSpeed trains only in bf16 and fp16",
         help="valid precision: bf16, fp16",
         fix="job.precision: bf16",
         targets=("deepspeed",),
@@ -110,7 +110,7 @@ def _explain_dispatcher(problem: Problem, layout: Layout) -> Finding:
     what = "overlapped dispatch" if job.moe_overlap else f"dispatcher {job.moe_dispatcher}"
     return Finding(
         message=f"deepspeed does not support {what} for experts",
-        label="not supported",
+        label="DeepSpeed sends tokens to experts by an all-to-all without overlap",
         help="valid settings: moe_dispatcher alltoall, moe_overlap false",
         fix="remove job.moe_dispatcher and job.moe_overlap",
         targets=("deepspeed",),

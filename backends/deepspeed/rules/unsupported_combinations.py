@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from parc.backends.deepspeed.capabilities import DEFAULT
 from parc.backends.deepspeed.derived_config import uses_autotp
 from parc.backends.deepspeed.meshes import ORDER
-from parc.backends.deepspeed.supported import DEFAULT
 from parc.backends.shared.versions import is_in_range
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Layout, Problem

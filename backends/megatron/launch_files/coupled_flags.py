@@ -50,13 +50,13 @@ COUPLINGS: tuple[Coupling, ...] = (
             "--num-virtual-stages-per-pipeline-rank",
             "--pipeline-model-parallel-layout",
         ),
-        why="both define the pipeline stages",
+        why="both flags define the pipeline stages",
     ),
     Coupling(
         "P05",
         "--num-virtual-stages-per-pipeline-rank",
         excludes=("--pipeline-model-parallel-layout",),
-        why="both define the pipeline stages",
+        why="both flags define the pipeline stages",
     ),
     Coupling(
         "P05",
@@ -95,7 +95,7 @@ COUPLINGS: tuple[Coupling, ...] = (
         "F04",
         "--num-query-groups",
         ("--group-query-attention",),
-        why="without it the number of query groups has no effect",
+        why="without this flag, the number of query groups has no effect",
     ),
     *(
         Coupling(
@@ -111,12 +111,12 @@ COUPLINGS: tuple[Coupling, ...] = (
         "R08",
         "--recompute-method",
         ("--recompute-granularity", "--recompute-activations"),
-        why="without it nothing is recomputed",
+        why="without one of these flags, nothing is recomputed",
     ),
     Coupling(
         "R08",
         "--recompute-num-layers",
         ("--recompute-granularity", "--recompute-activations"),
-        why="without it nothing is recomputed",
+        why="without one of these flags, nothing is recomputed",
     ),
 )

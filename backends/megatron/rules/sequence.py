@@ -22,7 +22,7 @@ def explain_unused_sequence_parallel() -> Finding:
     """Return the finding that sequence parallelism has no effect, because tp is 1 (S01)."""
     return Finding(
         message="sequence parallelism has no effect, because tp is 1",
-        label="Megatron turns it off at tp 1, and continues",
+        label="Megatron turns sequence parallelism off at tp 1, and continues",
         help="use sequence_parallel false, or tp > 1",
         fix="layout.sequence_parallel: false",
         causes=(Cause("layout.tp", "tp 1"),),

@@ -59,7 +59,7 @@ def _explain_conflicting_pins(pins: SplitPins) -> Reason:
         help="use pipeline_layout, or first/last_stage_layers, or count_embedding/count_loss",
         fix=f"remove layout.{', layout.'.join(set_pins[1:])}",
         causes=tuple(
-            Cause(f"layout.{name}", "another definition of the stages") for name in set_pins[1:]
+            Cause(f"layout.{name}", f"{name} defines the stages too") for name in set_pins[1:]
         ),
     )
     return "P05", f"layout.{set_pins[0]}", finding
@@ -133,7 +133,8 @@ def _explain_first_last(problem: Problem, pp: int, vpp: int, pins: SplitPins) ->
     most = -(-layers // pp)
     near = nearest_value(good, pins.first or pins.last or most)
     finding = Finding(
-        message=f"the fixed stages leave {rest} of {layers} layers for {middle} other stages",
+        message=f"the layers that the spec fixes leave {rest} of {layers} layers "
+        f"for {middle} other stages",
         label=_explain_remainder(rest, middle, vpp),
         help=f"valid {at}: {format_values(good)}",
         fix=format_setting(at, near),

@@ -45,7 +45,7 @@ def _explain_dispatch(framework: str, at: str) -> Finding:
     """Return the finding: ``framework`` ignores the spec field ``at``, a setting for MoE."""
     return Finding(
         message=f"{framework} sends tokens to experts only by an all-to-all without overlap",
-        label=f"{framework} would ignore this setting",
+        label=f"{framework} would ignore {at}",
         help="valid: moe_dispatcher alltoall, moe_overlap false; megatron supports other values",
         fix=f"{at}: {'alltoall' if at.endswith('dispatcher') else 'false'}",
         targets=(framework,),
@@ -223,8 +223,8 @@ def _explain_unsupported_pin(framework: str, name: str) -> Finding:
     """Return the finding: ``framework`` does not support the spec field ``layout.<name>``."""
     return Finding(
         message=f"{framework} does not support layout.{name}",
-        label=f"{framework} would ignore this setting",
-        help="megatron supports this setting",
+        label=f"{framework} would ignore layout.{name}",
+        help=f"megatron supports layout.{name}",
         fix=f"remove layout.{name}",
         targets=(framework,),
     )

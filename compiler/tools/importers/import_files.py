@@ -84,7 +84,7 @@ def read_files(files: Sequence[tuple[str, str, str]], sink: Sink) -> Fragment | 
     if any(one.whole for one in read):
         finding = Finding(
             "an output of PARC contains a complete spec, which other files cannot extend",
-            help="import it alone",
+            help="import this output alone",
         )
         sink.report("I05", finding, span=Span(files[1][2], 1, 1))
         return None

@@ -1,1 +1,1 @@
-"""``parc lint``: check launch files that PARC did not write against the same rules as a spec."""
+"""``parc lint``: apply the rules of a spec to launch files that PARC did not write."""

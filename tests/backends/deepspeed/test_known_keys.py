@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from parc.backends.deepspeed.capabilities import DEFAULT, VERSIONS
 from parc.backends.deepspeed.key_table import DS_CONFIG
 from parc.backends.deepspeed.known_keys import (
     PACKAGE,
@@ -11,7 +12,6 @@ from parc.backends.deepspeed.known_keys import (
     keys_in_section,
     known_keys,
 )
-from parc.backends.deepspeed.supported import DEFAULT, VERSIONS
 from parc.backends.shared.field_table import flag_table
 
 

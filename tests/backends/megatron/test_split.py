@@ -133,3 +133,21 @@ def test_a_split_without_a_pipeline_is_valid_if_megatron_builds_all_layers(
         code, _, finding = _explain_no_pipeline(16, pins)
         assert code == "P03"
         assert finding.label.startswith(builds)
+
+
+@given(st.integers(1, 200), st.integers(3, 24), st.integers(1, 4))
+def test_no_layout_string_is_used_if_two_smaller_ends_suffice(
+    layers: int, pp: int, vpp: int
+) -> None:
+    found = split(layers, 0, pp, vpp)
+    chunk = -(-layers // (pp * vpp))
+    ends = layers - chunk * vpp * (pp - 2)
+    if found is not None and found.form == "string":
+        assert ends % vpp or ends < 2 * vpp
+    if found is not None and found.form == "first-last":
+        middle = {found.stage_layers(stage) for stage in range(1, pp - 1)}
+        assert middle == {chunk * vpp}
+        # The layers that remain are split evenly, in whole chunks; the first rank gets one more.
+        first, last = found.stage_layers(0), found.stage_layers(-1)
+        assert first + last == ends
+        assert 0 <= first - last <= vpp

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from parc.backends.deepspeed.capabilities import DEFAULT
 from parc.backends.deepspeed.known_keys import known_keys
-from parc.backends.deepspeed.supported import DEFAULT
 from parc.backends.shared.versions import is_in_range
 from tests.conformance.tool_checkers import tool_python
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from parc.backends.deepspeed.supported import DEFAULT
+from parc.backends.deepspeed.capabilities import DEFAULT
 from parc.compiler.ir import Plan
 from tests.compiled import examples, planned
 from tests.conformance.deepspeed.specs import CPU_CANNOT, Spec, kind_of, valid_spec, variation

@@ -139,3 +139,11 @@ def test_a_router_bias_counts_only_if_it_is_trained():
     assert experts is not None
     trained = replace(model, experts=replace(experts, router_bias="parameter"))
     assert params.total_params(trained) == 671_026_419_200
+
+
+@pytest.mark.parametrize(("norm", "vectors"), [("rmsnorm", 1), ("layernorm", 2)])
+def test_a_model_without_a_final_norm_has_exactly_its_vectors_less(norm, vectors):
+    model = model_of("llama-3-8b", norm=norm)
+    bare = replace(model, final_norm=False)
+    assert params.total_params(model) - params.total_params(bare) == vectors * model.hidden
+    assert params.final_norm_params(bare) == 0

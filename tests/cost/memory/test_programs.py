@@ -25,6 +25,7 @@ from parc.compiler.cost.memory.peak import (
 )
 from parc.compiler.cost.setup.stages import stage_contents
 from parc.compiler.ir import DENSE, Plan, ProgramMemory
+from parc.compiler.ir.program_memory import StateBytes
 from parc.compiler.resolve.resolve_kernels import pricing_for
 from tests.cost.memory.test_memory_terms import LLAMA, model
 from tests.cost.memory.test_static_memory import plan_of
@@ -182,3 +183,15 @@ def test_the_fast_sum_includes_the_peak_of_the_optimizer(plan: Plan) -> None:
     layout = replace(plan.layout, zero_stage=0, micro_batch=1)
     total = peak_stage(pricing, layout).total_bytes
     assert peak_bytes(pricing, layout) == pytest.approx(total, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("gradient_bytes", "precision", "copied"),
+    [(2.0, "bf16", 4.0), (4.0, "bf16", 0.0), (2.0, "fp8", 4.0), (2.0, "fp16", 0.0)],
+)
+def test_the_optimizer_of_megatron_copies_16_bit_gradients_to_fp32(
+    gradient_bytes: float, precision: str, copied: float
+) -> None:
+    start = ProgramMemory("any", StateBytes(2.0, 4.0, 12.0))
+    found = with_gradient_bytes(start, gradient_bytes, precision)
+    assert (found.state.gradient, found.state.step) == (gradient_bytes, copied)

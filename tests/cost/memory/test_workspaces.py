@@ -91,3 +91,14 @@ def test_routing_saves_seventeen_bytes_per_token_and_expert(plan: Plan) -> None:
         layer_activations(one, layout, ROUTED, (4096.0, 4096), program).moe for one in (base, fewer)
     )
     assert many - few == 4096 * 17 * 64
+
+
+def test_expert_weights_are_split_over_their_own_tensor_size(plan: Plan) -> None:
+    base = model("mixtral-8x7b")
+    contents = StageContents((1,), False, 0, False, False)
+    by_size = [
+        weight_shapes(base, replace(plan.layout, tp=2, ep=1, etp=etp), contents, 0)
+        for etp in (1, 4)
+    ]
+    assert {(28672, 4096), (4096, 14336)} <= by_size[0]
+    assert {(28672 // 4, 4096), (4096, 14336 // 4)} <= by_size[1]

@@ -9,7 +9,9 @@ from math import isinf
 import pytest
 
 from parc.compiler.cost.counts.cache import recurrent_state_bytes
-from parc.compiler.cost.serving.deployment import build_deployment
+from parc.compiler.cost.kernels.recurrence import recurrence_of_layer
+from parc.compiler.cost.serving.deployment import ServingLinks, build_deployment
+from parc.compiler.cost.serving.layer_seconds import recurrent_layer_seconds
 from parc.compiler.cost.serving.shard import LayerCounts
 from parc.compiler.cost.serving.step import StepBatch, engine_step_seconds
 from parc.compiler.cost.serving.traffic import estimate_serving
@@ -189,3 +191,37 @@ def test_a_stage_of_a_pattern_pays_for_the_layers_that_it_has() -> None:
     assert (whole.attention, whole.recurrent, whole.dense, whole.routed) == (6, 23, 0, 23)
     assert (whole.mixers, whole.residual_blocks) == (29, 52)
     assert half == whole.multiplied_by(0.5)
+
+
+@pytest.mark.parametrize("found", [NEXT, NANO])
+def test_the_scan_of_a_prompt_takes_time_per_token_and_a_decode_step_reads_the_state_twice(
+    found: Model,
+) -> None:
+    deployment = build_deployment(found, cluster(H200), vllm_setup(), ServingLayout())
+    state = recurrent_state_bytes(found, VLLM, 1)
+    decoded = recurrent_layer_seconds(deployment, 64, 0)
+    assert decoded == pytest.approx(64 * 2 * state / deployment.memory_bytes_per_second)
+    kind = next(kind for kind in found.kinds if kind.mixer != "attention")
+    part = recurrence_of_layer(found, kind)
+    assert part is not None
+    per_token = part.flops / deployment.attention_flops_per_second
+    per_token += (part.scanned_bytes + part.streamed_bytes) / deployment.memory_bytes_per_second
+    assert recurrent_layer_seconds(deployment, 64, 1000) - decoded == pytest.approx(
+        1000 * per_token
+    )
+
+
+@pytest.mark.parametrize(
+    ("node", "domain", "pcie"),
+    [("l40s-8", 1, None), ("hgx-h200", 8, 31.5), ("gb200-nvl72", 72, 31.5)],
+)
+def test_a_host_without_nvlink_uses_its_own_pcie_rate(
+    node: str, domain: int, pcie: float | None
+) -> None:
+    on = cluster(node)
+    links = ServingLinks.from_cluster(on, on.generation.serving)
+    rate = on.node.link_gb_per_s if pcie is None else pcie
+    assert links.domain == domain
+    assert links.host == max(on.node.gpus, domain)
+    assert links.pcie_gb_per_s == pytest.approx(rate * 0.65)
+    assert links.network_gb_per_s == pytest.approx(on.node.network_gb_per_s_per_gpu * 0.8)

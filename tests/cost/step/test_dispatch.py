@@ -24,6 +24,7 @@ from parc.compiler.cost.step.routed_experts import (
     expected_distinct_parts,
     routed_expert_seconds,
     routed_launch_seconds,
+    routed_traffic_bytes,
     single_copy_dispatch_seconds,
     token_copies_sent,
 )
@@ -166,3 +167,18 @@ def test_dispatch_libraries_send_fewer_copies_of_a_token_than_all_to_all() -> No
     assert all_to_all == 8 * 31 / 32
     # to the three other hosts at most, and at least to those of one expert
     assert 3 / 4 <= once <= 3
+
+
+def test_a_gated_expert_activates_one_more_row_of_its_width_per_visit() -> None:
+    pricing = priced()
+    one, tokens = layout(pricing, 8), 4096.0
+    model = pricing.problem.model
+    assert model.experts is not None
+    both = []
+    for gated in (True, False):
+        ffn = replace(model.ffn, gated=gated)
+        pricing.problem = replace(pricing.problem, model=replace(model, ffn=ffn))
+        both.append(routed_traffic_bytes(pricing, one, tokens))
+    visits = model.experts.top_k * tokens
+    assert both[0].forward - both[1].forward == pytest.approx(2 * visits * model.experts.size)
+    assert both[0].backward - both[1].backward == pytest.approx(4 * visits * model.experts.size)

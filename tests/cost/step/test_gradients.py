@@ -9,11 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parc.backends.registry import framework
+from parc.compiler.cost.kernels.collective_time import CollectiveFit, InterDomainNetwork
 from parc.compiler.cost.schedules.registry import SCHEDULES
 from parc.compiler.cost.schedules.simulation import StageCosts, StageSeconds, simulate_schedule
 from parc.compiler.cost.schedules.table import PipelineShape
+from parc.compiler.cost.setup.links import Links
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.gradients import (
+    _gradient_reduce_seconds,
+    exchanges_per_micro_batch,
     exposed_seconds,
     gradient_accumulation_seconds,
     gradient_overlap_fraction,
@@ -215,3 +219,39 @@ def test_recompute_repeats_the_core_or_the_whole_forward_pass(plan: Plan) -> Non
     full = replace(plan.layout, recompute=Recompute("full", (), "uniform", 1))
     again = recompute_seconds(pricing, full, layer, DENSE)
     assert again == pytest.approx(layer.forward + layer.tp_forward)
+
+
+@pytest.mark.parametrize(
+    ("name", "stage", "pp", "expected"),
+    [
+        *(("megatron", 0, 1, False), ("megatron", 1, 1, False), ("megatron", 1, 2, False)),
+        *(("deepspeed", 1, 1, False), ("deepspeed", 2, 1, True), ("deepspeed", 3, 1, True)),
+        *(("fsdp", 2, 1, True), ("fsdp", 3, 1, True), ("fsdp", 0, 1, False)),
+        *(("torchtitan", 2, 2, False), ("torchtitan", 3, 2, True), ("torchtitan", 2, 1, True)),
+    ],
+)
+def test_stages_2_and_3_exchange_with_every_micro_batch_unless_a_pipeline_keeps_gradients(
+    plan: Plan, name: str, stage: int, pp: int, expected: bool
+) -> None:
+    pricing = pricing_for(plan.problem, framework(name))
+    layout = replace(plan.layout, zero_stage=stage, pp=pp)
+    assert exchanges_per_micro_batch(pricing, layout) is expected
+
+
+def test_zero_1_scatters_gradients_and_gathers_16_bit_weights(plan: Plan) -> None:
+    # An all-reduce of 4 bytes sends 8 (n - 1) / n per parameter, scatter and gather 4 and 2.
+    pricing = priced(plan)
+    pricing.links = Links(
+        1,
+        {
+            each: CollectiveFit(each, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0)
+            for each in ("all_gather", "reduce_scatter", "all_to_all", "all_reduce")
+        },
+        InterDomainNetwork(1.0, 0.0),
+    )
+    whole, sharded = (
+        _gradient_reduce_seconds(pricing, replace(plan.layout, zero_stage=stage))
+        for stage in (0, 1)
+    )
+    assert whole > 0
+    assert sharded == pytest.approx(whole * 6 / 8)

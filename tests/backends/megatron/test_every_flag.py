@@ -1,0 +1,173 @@
+"""Flags that one setting adds to Megatron's arguments, and flags that it removes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from parc.backends.megatron.arguments.arguments import PACKAGE, planned_arguments
+from parc.backends.shared.field_table import flag_table
+from parc.compiler.catalog.library import Library
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Layout, Plan, Problem, Recompute
+from parc.compiler.resolve.resolve_model import resolve_model
+from tests.backends.megatron.boundaries import DENSE, ROUTED
+from tests.compiled import plan_of
+
+FULL = Recompute("full", (), "block", 3)
+SELECTIVE = Recompute("selective", ("core_attn", "layernorm"), None, None)
+FP8 = "+--fp8-format hybrid +--fp8-recipe tensorwise +--fp8-param-gather"
+FLEX = "+--moe-token-dispatcher-type flex ---moe-token-dispatcher-type alltoall"
+JOBS: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("dense", {"gradient_precision": "bf16"}, "+--grad-reduce-in-bf16"),
+    ("dense", {"precision": "fp16"}, "+--fp16 ---bf16"),
+    ("dense", {"precision": "fp16", "gradient_precision": "bf16"}, "+--fp16 ---bf16"),
+    ("dense", {"precision": "fp8"}, FP8),
+    ("routed", {"precision": "fp8"}, f"{FP8} +--moe-router-padding-for-quantization"),
+    ("dense", {"precision": "mxfp8"}, "+--fp8-format e4m3 +--fp8-recipe mxfp8"),
+    ("dense", {"precision": "nvfp4"}, "+--fp4-format e2m1 +--fp4-recipe nvfp4"),
+    ("dense", {"moe_dispatcher": "deepep"}, ""),
+    ("routed", {"moe_dispatcher": "deepep"}, f"{FLEX} +--moe-flex-dispatcher-backend deepep"),
+    ("routed", {"moe_dispatcher": "hybridep"}, f"{FLEX} +--moe-flex-dispatcher-backend hybridep"),
+    ("routed", {"moe_dispatcher": "alltoall"}, ""),
+    ("dense", {"moe_overlap": True}, ""),
+    ("routed", {"moe_overlap": True}, "+--overlap-moe-expert-parallel-comm"),
+    (
+        "dense",
+        {"lr_decay": "wsd", "wsd_decay_steps": 100},
+        "+--lr-decay-style WSD +--lr-wsd-decay-iters 100 +--lr-wsd-decay-style linear "
+        "---lr-decay-style cosine",
+    ),
+    ("dense", {"lr_decay": "constant"}, "+--lr-decay-style constant ---lr-decay-style cosine"),
+    ("dense", {"lr_decay_steps": 500}, "+--lr-decay-iters 500"),
+    (
+        "dense",
+        {"warmup_fraction": None, "warmup_steps": 20},
+        "+--lr-warmup-iters 20 ---lr-warmup-fraction 0.01",
+    ),
+    ("dense", {"adam_epsilon": 1e-6}, "+--adam-eps 1e-06"),
+    ("dense", {"seed": 7}, "+--seed 7"),
+    ("dense", {"data": ("/a", "/b")}, "+--data-path /a /b +--split 100,0,0 ---mock-data"),
+    ("dense", {"checkpoint_dir": "/c"}, "+--save /c +--save-interval 500 +--load /c"),
+    ("dense", {"load_dir": "/l"}, "+--load /l"),
+    ("dense", {"kind": "finetune"}, "+--finetune"),
+)
+LAYOUTS: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("dense", {"zero_stage": 0}, "---overlap-param-gather ---use-distributed-optimizer"),
+    ("dense", {"dp_replicate": 3, "dp_shard": 1}, "+--num-distributed-optimizer-instances 3"),
+    (
+        "dense",
+        {"cp": 2, "cp_comm": "a2a"},
+        "+--context-parallel-size 2 +--cp-comm-type a2a ---context-parallel-size 1",
+    ),
+    (
+        "dense",
+        {"cp": 8, "cp_comm": "a2a+p2p", "cp_a2a": 2},
+        "+--context-parallel-size 8 +--cp-comm-type a2a+p2p "
+        "+--hierarchical-context-parallel-sizes 2 4 ---context-parallel-size 1",
+    ),
+    ("routed", {"order": "tp-cp-ep-pp-dp"}, "+--use-tp-pp-dp-mapping"),
+    ("dense", {"sequence_parallel": False}, "---sequence-parallel"),
+    (
+        "routed",
+        {"etp": 2},
+        "+--expert-tensor-parallel-size 2 ---expert-tensor-parallel-size 1",
+    ),
+    (
+        "dense",
+        {"recompute": SELECTIVE},
+        "+--recompute-granularity selective +--recompute-modules core_attn layernorm",
+    ),
+    (
+        "dense",
+        {"recompute": FULL},
+        "+--recompute-granularity full +--recompute-method block +--recompute-num-layers 3",
+    ),
+)
+
+
+@cache
+def base_plan(base: str) -> Plan:
+    return plan_of({**{"dense": DENSE, "routed": ROUTED}[base], "launch": {}})
+
+
+def flags_of(problem: Problem, layout: Layout) -> set[str]:
+    return {" ".join((one.flag, *one.values)) for one in planned_arguments(problem, layout)}
+
+
+def difference(before: set[str], after: set[str]) -> list[str]:
+    return sorted(
+        [*(f"+{flag}" for flag in after - before), *(f"-{one}" for one in before - after)]
+    )
+
+
+def parts(expected: str) -> list[str]:
+    """Return the signed flags of ``expected``, each with its values."""
+    marked = expected.replace(" +--", "\n+--").replace(" ---", "\n---")
+    return sorted(marked.splitlines())
+
+
+@pytest.mark.parametrize(("base", "changes", "expected"), JOBS, ids=str)
+def test_a_setting_of_the_job_changes_exactly_its_flags(
+    base: str, changes: dict[str, Any], expected: str
+) -> None:
+    plan = base_plan(base)
+    changed = replace(plan.problem, job=replace(plan.problem.job, **changes))
+    before = flags_of(plan.problem, plan.layout)
+    assert difference(before, flags_of(changed, plan.layout)) == parts(expected)
+
+
+@pytest.mark.parametrize(("base", "changes", "expected"), LAYOUTS, ids=str)
+def test_a_setting_of_the_layout_changes_exactly_its_flags(
+    base: str, changes: dict[str, Any], expected: str
+) -> None:
+    plan = base_plan(base)
+    before = flags_of(plan.problem, plan.layout)
+    after = flags_of(plan.problem, replace(plan.layout, **changes))
+    assert difference(before, after) == parts(expected)
+
+
+@pytest.mark.parametrize(
+    ("activation", "gated", "bias", "expected"),
+    [
+        ("silu", True, False, ["--disable-bias-linear", "--swiglu"]),
+        ("gelu", False, False, ["--disable-bias-linear"]),
+        ("gelu", False, True, ["--no-bias-gelu-fusion"]),
+        ("relu2", False, False, ["--disable-bias-linear", "--squared-relu"]),
+        ("relu2", False, True, ["--no-bias-gelu-fusion", "--squared-relu"]),
+    ],
+)
+def test_activation_and_biases_of_a_model_have_their_flags(
+    activation: str, gated: bool, bias: bool, expected: list[str]
+) -> None:
+    plan = base_plan("dense")
+    model = plan.problem.model
+    ffn = replace(model.ffn, activation=activation, gated=gated, bias=bias)
+    attention = replace(model.attention, output_bias=bias, qkv_bias=bias)
+    changed = replace(plan.problem, model=replace(model, ffn=ffn, attention=attention))
+    about = ("gelu", "glu", "relu", "bias")
+    found = flags_of(changed, plan.layout)
+    assert sorted(flag for flag in found if any(word in flag for word in about)) == expected
+
+
+def test_every_derived_flag_of_a_model_is_written_for_some_model_but_not_for_all() -> None:
+    seen: dict[str, set[tuple[str, ...] | None]] = {}
+    derived = {row.setting for row in flag_table(PACKAGE).rows if row.group in ("model", "experts")}
+    library = Library(None)
+    for name in library.names("models"):
+        model = resolve_model(name, library, Sink())
+        assert model is not None
+        plan = base_plan("dense" if model.experts is None else "routed")
+        found = planned_arguments(replace(plan.problem, model=model), plan.layout)
+        values = {one.flag: tuple(one.values) for one in found}
+        for flag in derived:
+            seen.setdefault(flag, set()).add(values.get(flag))
+    # These depend on the job, or are the same for every model.
+    job = {"--moe-flex-dispatcher-backend", "--overlap-moe-expert-parallel-comm"}
+    job |= {"--moe-router-padding-for-quantization", "--mtp-num-layers"}
+    job |= {"--mtp-loss-scaling-factor"}
+    constant = {"--attention-dropout", "--hidden-dropout", "--make-vocab-size-divisible-by"}
+    assert {flag for flag, values in seen.items() if len(values) == 1} == job | constant
