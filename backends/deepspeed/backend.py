@@ -8,6 +8,7 @@ from parc.backends.deepspeed.advice import advise
 from parc.backends.deepspeed.rules.all_rules import rules
 from parc.backends.deepspeed.supported import DEFAULT, STRATEGIES, VERSIONS
 from parc.backends.registry import front_of
+from parc.backends.shared.launch_rules import check_launch
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     Artifact,
@@ -102,7 +103,9 @@ class DeepSpeed:
         return problem.model.vocab * tp
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report advice on ``plan``, which is valid but may waste time."""
+        """Report what would break ``launch.sh``, and advice on a plan that may waste time."""
+        if not front_of(plan.problem):
+            check_launch(plan, sink)
         advise(plan, sink)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
