@@ -277,3 +277,24 @@ def test_a_drained_host_is_replaced_by_the_host_of_least_cost(seed: int) -> None
     chosen = _best_replacement(problem, seats, node, free)
     assert chosen in free
     assert cost(chosen) == min(map(cost, free))
+
+
+@pytest.mark.parametrize("weights", [(1.0, 10.0), (10.0, 1.0), (1.0, 1.0)])
+@pytest.mark.parametrize(("count", "size"), [(2, 3), (3, 2), (3, 3), (4, 2), (2, 5)])
+def test_a_bound_on_lines_and_slices_is_reached_by_whole_slices_and_never_exceeded(
+    count: int, size: int, weights: tuple[float, float]
+) -> None:
+    models = (CutModel((1,), count, 1.0, False), CutModel((0,), size, 1.0, False))
+    grid = GridView(models, 0, 1, None, None, count, (size, 1))
+    cells = list(product(range(count), range(size)))
+    for contained in range(1, len(cells)):
+        least = min(
+            weights[0] * lines + weights[1] * slices
+            for slices, lines in (
+                _lines_cut(chosen, count, size) for chosen in combinations(cells, contained)
+            )
+        )
+        bound = grid.least(contained, weights, (0.0, 0.0))
+        assert bound <= least
+        if contained % size == 0 or contained < min(count, size):
+            assert bound == least
