@@ -115,3 +115,27 @@ def test_the_gpus_of_a_server_are_those_that_its_job_requests(
 def test_a_flag_without_its_value_is_reported_and_nothing_else_fails(flag: str) -> None:
     command = f"vllm serve meta-llama/Llama-3.1-70B -tp 8 --max-model-len 8192 {flag}\n"
     assert codes(command, LintOptions(cluster="dgx-h100", gpus=8)) == ["F03"]
+
+
+@pytest.mark.parametrize(
+    ("step", "tasks", "gpus", "expected"),
+    [
+        ("srun python train.py", 1, 8, ["L02"]),
+        ("srun /opt/bin/python3.11 a/pretrain_gpt.py", 1, 8, ["L02"]),
+        ("srun python finetune.py", 1, 8, ["L02"]),
+        ("srun python preprocess.py", 1, 8, []),
+        ("srun bash train.sh", 1, 8, []),
+        ("python train.py", 1, 8, []),
+        ("srun python train.py", 8, 8, []),
+        ("srun python train.py", 1, 1, []),
+        ("srun --ntasks-per-node=8 python train.py", 1, 8, []),
+        ("srun torchrun --nproc-per-node 8 train.py", 8, 8, ["L01"]),
+        ("srun torchrun --nproc-per-node 8 train.py", 1, 8, []),
+    ],
+)
+def test_a_training_script_needs_one_process_per_gpu_or_one_launcher_per_host(
+    step: str, tasks: int, gpus: int, expected: list[str]
+) -> None:
+    script = f"#SBATCH --nodes=2 --ntasks-per-node={tasks} --gpus-per-node={gpus}\n{step}\n"
+    found = codes(f"#!/bin/bash\n{script}", LintOptions(allow_unknown=True))
+    assert [code for code in found if code in ("L01", "L02")] == expected

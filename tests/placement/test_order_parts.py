@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from itertools import combinations
+from dataclasses import replace
+from itertools import combinations, permutations, product
 from math import prod
 
 import pytest
 
-from parc.compiler.ir import Mesh
+from parc.compiler.ir import Cluster, Host, Mesh
 from parc.compiler.placement.build_placement_problem import build_placement_problem
 from parc.compiler.placement.order.enumerate_orders import enumerate_orders
 from parc.compiler.placement.order.equivalent_hosts import (
+    Sites,
     group_hosts_into_sites,
     sort_hosts_by_switch,
 )
@@ -24,9 +26,10 @@ from parc.compiler.placement.order.orders_from_boxes import (
     ranks_by_box,
 )
 from parc.compiler.placement.order.packing import bins_by_level, pack_node_ranks
-from parc.compiler.placement.order.placement_problem import PlacementProblem
+from parc.compiler.placement.order.placement_problem import Cost, PlacementProblem
 from parc.compiler.placement.order.swaps import _is_better
 from parc.compiler.placement.order.switch_cuts import CutModel, GridView, smallest_grid_cuts
+from parc.compiler.placement.replan_hosts import _best_replacement
 from tests.placement.placement_plans import NVL72, MegatronOrder, cluster, estimate, layout
 from tests.placement.random_clusters import in_pods, irregular
 
@@ -191,3 +194,115 @@ def test_traffic_inside_a_domain_of_several_hosts_does_not_use_their_nics() -> N
     # In one domain nothing leaves; if each host is a domain, every order sends the same.
     assert sum(problem._nic_seconds([0] * 36)) == 0.0
     assert list(apart._nic_seconds(blocks)) == list(apart._nic_seconds(alternating))
+
+
+def across_leaves() -> Cluster:
+    """Return two racks of two hosts, and two NVLink domains with a host of each rack."""
+    on = cluster(2, 2, node=NVL72)
+    racks = tuple(
+        replace(
+            rack,
+            hosts=tuple(
+                replace(host, nvlink_domain=f"domain{number}")
+                for number, host in enumerate(rack.hosts)
+            ),
+        )
+        for rack in on.racks
+    )
+    return replace(on, racks=racks)
+
+
+def _symmetries(sites: Sites) -> list[tuple[int, ...]]:
+    """Return the permutations of sites that keep their sizes and what any two of them share."""
+    paths, every = sites.tree_paths, range(len(sites.sizes))
+
+    def shared(one: int, other: int) -> list[bool]:
+        return [a == b for a, b in zip(paths[one], paths[other], strict=True)][:-1]
+
+    return [
+        order
+        for order in permutations(every)
+        if all(sites.sizes[one] == sites.sizes[order[one]] for one in every)
+        and all(
+            shared(one, other) == shared(order[one], order[other])
+            for one in every
+            for other in every
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("on", "once"),
+    [
+        (cluster(2, 2), True),
+        (cluster(1, 2, 2), True),
+        (in_pods(cluster(1, 1, 1, 1), 2, 2.0), True),
+        (in_pods(cluster(1, 1, 2, 2), 2, 2.0), True),
+        (in_pods(cluster(1, 1, 1, 1, 1), 2, 2.0), True),
+        (cluster(2, 2, node=NVL72), True),
+        (across_leaves(), False),
+    ],
+    ids=[
+        *("two racks", "uneven racks", "pods", "uneven racks in pods", "uneven pods"),
+        *("domains", "domains across leaves"),
+    ],
+)
+def test_all_orders_are_enumerated_up_to_symmetry(on: Cluster, once: bool) -> None:
+    sites = group_hosts_into_sites(on, sort_hosts_by_switch(on))
+    symmetries = _symmetries(sites)
+    for nodes in (2, 3, 4):
+        found = Counter(
+            min(tuple(order[site] for site in place) for order in symmetries)
+            for place in enumerate_orders(nodes, sites)
+        )
+        whole = {
+            min(tuple(order[site] for site in place) for order in symmetries)
+            for place in product(range(len(sites.sizes)), repeat=nodes)
+            if all(place.count(site) <= size for site, size in enumerate(sites.sizes))
+        }
+        assert found.keys() == whole
+        assert not once or set(found.values()) == {1}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_drained_host_is_replaced_by_the_host_of_least_cost(seed: int) -> None:
+    draw = random.Random(seed)
+    on = in_pods(cluster(3, 3, 3, 3), 2, 2.0)
+    pp = draw.choice((1, 2, 4))
+    of = layout(tp=8, pp=pp, dp=8 // pp, ep=1)
+    meshes = MegatronOrder().meshes(of)
+    problem = build_placement_problem(on, meshes, of, estimate(1e9, 1e9))
+    hosts = draw.sample(on.hosts, len(on.hosts))
+    seats, free = hosts[: problem.nodes], hosts[problem.nodes :]
+    site = problem.sites.site_of
+    node = draw.randrange(problem.nodes)
+    free = [host for host in free if site[host.name] != site[seats[node].name]]
+
+    def cost(new: Host) -> Cost:
+        placed = [*seats[:node], new, *seats[node + 1 :]]
+        return problem.cost([site[host.name] for host in placed])
+
+    chosen = _best_replacement(problem, seats, node, free)
+    assert chosen in free
+    assert cost(chosen) == min(map(cost, free))
+
+
+@pytest.mark.parametrize("weights", [(1.0, 10.0), (10.0, 1.0), (1.0, 1.0)])
+@pytest.mark.parametrize(("count", "size"), [(2, 3), (3, 2), (3, 3), (4, 2), (2, 5)])
+def test_a_bound_on_lines_and_slices_is_reached_by_whole_slices_and_never_exceeded(
+    count: int, size: int, weights: tuple[float, float]
+) -> None:
+    models = (CutModel((1,), count, 1.0, False), CutModel((0,), size, 1.0, False))
+    grid = GridView(models, 0, 1, None, None, count, (size, 1))
+    cells = list(product(range(count), range(size)))
+    for contained in range(1, len(cells)):
+        least = min(
+            weights[0] * lines + weights[1] * slices
+            for slices, lines in (
+                _lines_cut(chosen, count, size) for chosen in combinations(cells, contained)
+            )
+        )
+        bound = grid.least(contained, weights, (0.0, 0.0))
+        assert bound <= least
+        if contained % size == 0 or contained < min(count, size):
+            assert bound == least

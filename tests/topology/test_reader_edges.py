@@ -104,3 +104,10 @@ def test_a_duplicate_switch_of_topology_yaml_is_reported() -> None:
     text, sink = read("slurm-topology", given)
     assert not text
     assert [line.split(" | ")[0] for line in finding_lines(sink)] == ["I03 5:9 duplicate switch s1"]
+
+
+@pytest.mark.parametrize("line", ["# a comment", "", "vendid=0x2c9", "caguid=0xa1"])
+def test_lines_without_meaning_do_not_end_the_block_of_a_device(line: str) -> None:
+    switch, port, adapter = fabric().splitlines()
+    text, sink = read("ibnetdiscover", "\n".join((switch, line, port, adapter, "")))
+    assert text == read("ibnetdiscover", fabric())[0], finding_lines(sink)

@@ -163,3 +163,18 @@ def test_a_service_that_reaches_one_of_eight_engines_is_reported() -> None:
     assert plan is not None
     found = findings(compiled.emitted(plan))
     assert found == ["PARC-A19 the Service reaches 1 of 8 API servers of the plan"]
+
+
+@pytest.mark.parametrize("value", ['"abc"', "29400", '""', '"999999"', "[1]", "null", "true"])
+def test_a_port_of_any_type_is_compared_and_not_trusted(value: str) -> None:
+    files, file = files_of("queue")
+    name = "MASTER_PORT"
+    lines = files[file].splitlines(keepends=True)
+    (at,) = [number for number, line in enumerate(lines) if f"name: {name}" in line]
+    # A flow mapping on one line, or the value on the next line.
+    target = at if "value" in lines[at] else at + 1
+    start = lines[target].index("value:") + len("value:")
+    end = lines[target].find("}", start)
+    rest = lines[target][end:] if end >= 0 else "\n"
+    lines[target] = f"{lines[target][:start]} {value}{rest}"
+    assert compiled.verification_codes(files | {file: "".join(lines)})

@@ -135,7 +135,7 @@ def _pad_path(path: tuple[str, ...], depth: int) -> tuple[str, ...]:
 def _shared_domains(hosts: Sequence[LocatedHost]) -> set[str]:
     """Return the names of all NVLink domains; empty if every domain has a single host."""
     counts = Counter(host.nvlink_domain for host in hosts if host.nvlink_domain)
-    return {name for name in counts if name} if max(counts.values(), default=0) > 1 else set()
+    return set(counts) if max(counts.values(), default=0) > 1 else set()
 
 
 class _UniqueNames:
@@ -173,7 +173,7 @@ def _rack_names(
     names: dict[tuple[str, ...], str] = {}
     for path in paths:
         leaf = path[0] if path else "all"
-        full = ".".join(reversed(path[:2])) if counts[leaf] > 1 and len(path) > 1 else leaf
+        full = ".".join(reversed(path[:2])) if counts[leaf] > 1 else leaf
         repeated = len([other for other in names if other[:2] == path[:2]]) * (counts[leaf] > 1)
         names[path] = labels.unique_name("rack", f"{full}.{repeated}" if repeated else full)
     return names

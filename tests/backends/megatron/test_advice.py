@@ -139,3 +139,20 @@ def test_the_rows_of_the_embedding_follow_the_tokenizer_of_the_version(
     assert isinstance(exact, Plan)
     weights = [one.estimate.memory[0].weights_bytes for one in (found, exact)]
     assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize(("pp", "tp", "vpp"), [(2, 4, 1), (2, 4, 2), (4, 2, 1), (4, 2, 2)])
+def test_the_suggested_batch_is_the_smallest_with_a_bubble_of_at_most_a_tenth(
+    pp: int, tp: int, vpp: int
+) -> None:
+    sizes = {"layout.pp": pp, "layout.tp": tp, "layout.vpp": vpp, "cluster.nodes": 1}
+    found, sink = plan(DENSE, {**sizes, "job.global_batch": pp})
+    assert found is not None, sink.diagnostics
+    (help_,) = [
+        one.finding.help for one in sink.diagnostics if one.code in ("PARC-P16", "PARC-P08")
+    ]
+    batch = re.search(r"a global batch of ([0-9]+) ", help_)
+    assert batch is not None, help_
+    count = int(batch[1]) // found.layout.dp
+    assert count % pp == 0
+    assert bubble_fraction(pp, vpp, count) <= 0.1 < bubble_fraction(pp, vpp, count - pp)

@@ -9,7 +9,12 @@ import pytest
 
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.counts import params
-from parc.compiler.cost.kernels.attention import AttentionShape, DecodeFit, decode_seconds
+from parc.compiler.cost.kernels.attention import (
+    AttentionShape,
+    DecodeFit,
+    decode_seconds,
+    prefill_seconds,
+)
 from parc.compiler.cost.kernels.collective_time import (
     OPERATIONS,
     CollectiveFit,
@@ -22,11 +27,13 @@ from parc.compiler.cost.kernels.gemm import CastFit, HostLaunchFloors
 from parc.compiler.cost.kernels.layer_kernels import (
     attention_gemm_shapes,
     expert_gemm_shapes,
+    fused_attention_core_seconds,
     mlp_gemm_shapes,
 )
 from parc.compiler.cost.serving.deployment import RAMP_BYTES, ServingLinks
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Layout, Model
+from parc.compiler.resolve.resolve_kernels import kernel_fit_of_gpu
 from parc.compiler.resolve.resolve_model import resolve_model
 from tests.cost.kernels.test_gemm import PLAIN as PLAIN_GEMM
 
@@ -252,3 +259,43 @@ def test_a_group_of_one_takes_no_time_and_a_short_message_half_of_the_rate() -> 
     assert LINKS.all_to_all_seconds(LONG, 1) == 0.0
     short = RAMP_BYTES / 1e6
     assert LINKS.gather_seconds(short, 2) - 1000 == pytest.approx(2 * short / 2 / 4, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "tp", "heads", "keys"),
+    [
+        ("llama-3-8b", 1, 32, 8),
+        ("llama-3-8b", 8, 4, 1),
+        ("llama-3-8b", 16, 2, 1),
+        ("gpt2-small", 2, 6, 6),
+        ("deepseek-v3", 8, 16, 16),
+    ],
+)
+def test_a_rank_has_its_share_of_the_heads_and_at_least_one_of_keys(
+    name: str, tp: int, heads: int, keys: int
+) -> None:
+    kernels, model = kernel_fit_of_gpu("h100-sxm-80gb"), model_of(name)
+    latent = model.attention.latent
+    width = model.attention.head_dim
+    if latent is not None:
+        width = (latent.qk_nope_dim + latent.qk_rope_dim + latent.v_dim) / 2
+    alone = prefill_seconds(kernels.prefill, AttentionShape(1, 8192, heads, keys, width))
+    assert fused_attention_core_seconds(kernels, model, layout_of(tp), 8192) == pytest.approx(alone)
+    split = replace(layout_of(tp), cp=4)
+    assert fused_attention_core_seconds(kernels, model, split, 8192) == pytest.approx(alone / 4)
+
+
+def test_windowed_and_full_layers_are_averaged() -> None:
+    kernels, model = kernel_fit_of_gpu("h100-sxm-80gb"), model_of("llama-3-8b")
+    shape = AttentionShape(1, 8192, 32, 8, 128)
+    full = prefill_seconds(kernels.prefill, shape)
+    narrow = prefill_seconds(kernels.prefill, shape._replace(window=1024.0))
+
+    def core(window: int | None, every: int | None) -> float:
+        attention = replace(model.attention, window=window, full_attention_every=every)
+        return fused_attention_core_seconds(kernels, replace(model, attention=attention), layout_of(1), 8192)
+
+    assert narrow < full / 2
+    assert core(1024, None) == pytest.approx(narrow)
+    assert core(1024, 4) == pytest.approx(full / 4 + narrow * 3 / 4)
+    assert core(None, None) == core(8192, None) == core(9000, 4) == pytest.approx(full)

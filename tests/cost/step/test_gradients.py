@@ -16,7 +16,9 @@ from parc.compiler.cost.schedules.table import PipelineShape
 from parc.compiler.cost.setup.links import Links
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.gradients import (
+    ALWAYS_EXPOSED,
     _gradient_reduce_seconds,
+    _traffic_per_round,
     exchanges_per_micro_batch,
     exposed_seconds,
     gradient_accumulation_seconds,
@@ -255,3 +257,11 @@ def test_zero_1_scatters_gradients_and_gathers_16_bit_weights(plan: Plan) -> Non
     )
     assert whole > 0
     assert sharded == pytest.approx(whole * 6 / 8)
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_a_part_of_the_gradient_traffic_is_always_exposed(plan: Plan, stage: int) -> None:
+    layout = replace(plan.layout, zero_stage=stage)
+    seconds, least = _traffic_per_round(priced(plan), layout)
+    assert 0 < least < seconds
+    assert stage == 3 or least == pytest.approx(seconds * ALWAYS_EXPOSED)
