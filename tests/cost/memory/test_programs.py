@@ -193,5 +193,5 @@ def test_the_optimizer_of_megatron_copies_16_bit_gradients_to_fp32(
     gradient_bytes: float, precision: str, copied: float
 ) -> None:
     start = ProgramMemory("any", StateBytes(2.0, 4.0, 12.0))
-    found = with_gradients(start, gradient_bytes, precision)
+    found = with_gradient_bytes(start, gradient_bytes, precision)
     assert (found.state.gradient, found.state.step) == (gradient_bytes, copied)
