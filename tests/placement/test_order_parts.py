@@ -172,7 +172,7 @@ def test_a_bound_on_rows_and_columns_is_reached_by_whole_rows_and_never_exceeded
                 _lines_cut(chosen, per_column, per_row) for chosen in combinations(cells, size)
             )
         )
-        bound = grid.least(size, weights, (0.0, 0.0))
+        bound = grid.least_cost(size, weights, (0.0, 0.0))
         assert bound <= least
         if size == per_row and weights[0] > weights[1]:
             assert bound == least == weights[1] * per_row
@@ -181,7 +181,7 @@ def test_a_bound_on_rows_and_columns_is_reached_by_whole_rows_and_never_exceeded
 def test_traffic_inside_a_domain_of_several_hosts_does_not_use_their_nics() -> None:
     of = layout(tp=4, pp=1, dp=36, ep=1)
     problem, apart = (
-        build_placement_problem(on, MegatronOrder().meshes(of), of, estimate(1e9, 1e8))
+        build_placement_problem(on, MegatronOrder().device_meshes(of), of, estimate(1e9, 1e8))
         for on in (cluster(18, 18, node=NVL72), cluster(18, 18))
     )
     # Site of each node rank: the ring over all hosts leaves a domain once, or at every host.

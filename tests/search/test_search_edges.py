@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from parc.compiler.evaluate import evaluate_service, service_rules
-from parc.compiler.evaluate.estimate_layout import axis_traffic
+from parc.compiler.evaluate.estimate_layout import traffic_by_axis
 from parc.compiler.evaluate.evaluate_service import TIE, rank_services
 from parc.compiler.search.enumerate_layouts import LayoutPoint, _pp_choices, truncated_split
 from parc.compiler.search.rank_layouts import simplicity
@@ -140,7 +140,7 @@ def test_a_changed_model_is_a_request_only_without_a_checkpoint_that_has_the_cha
 def test_the_traffic_of_every_axis_in_use_has_its_level_and_the_rate_of_its_links() -> None:
     pricing = pricing_of(TRAINING | {"layout": {"tp": 4, "pp": 2, "cp": 1, "micro_batch": 1}})
     plan = compiled.plan_of(TRAINING | {"layout": {"tp": 4, "pp": 2, "cp": 1, "micro_batch": 1}})
-    rows = {row.axis: row for row in axis_traffic(pricing, plan.layout)}
+    rows = {row.axis: row for row in traffic_by_axis(pricing, plan.layout)}
     assert rows.keys() == {"tp", "pp", "dp_cp"}
     assert all(row.bytes_per_rank > 0 for row in rows.values())
     # Stages are 16 GPUs apart, that is, on different hosts of 8.

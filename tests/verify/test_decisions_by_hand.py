@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from parc.backends.deepspeed.verify_config import _offload
-from parc.backends.torchtitan.verify_settings import _sharding
+from parc.backends.deepspeed.verify_config import _offload_settings
+from parc.backends.torchtitan.verify_settings import _sharding_settings
 from parc.compiler.verify.device_mesh import MeshSizes
 from parc.compiler.verify.emitted_settings import json_settings
 
 
 def values(tree: dict[str, Any]) -> dict[str, Any]:
-    found = _offload(json_settings("ds_config.json", json.dumps(tree)))
+    found = _offload_settings(json_settings("ds_config.json", json.dumps(tree)))
     return {one.path: one.value for one in found}
 
 
@@ -50,7 +50,9 @@ def test_torchtitan_without_shards_to_gather_may_be_ddp(
     sizes = MeshSizes(pp=pp, dp_replicate=1, dp_shard=dp_shard, cp=1, tp=1)
     parallelism = {"fsdp_reshard_after_forward": reshard} if reshard else {}
     settings = json_settings("config.py", json.dumps({"parallelism": parallelism}))
-    (found,) = [one for one in _sharding(settings, sizes) if one.path == "layout.zero_stage"]
+    (found,) = [
+        one for one in _sharding_settings(settings, sizes) if one.path == "layout.zero_stage"
+    ]
     assert found.value == stage
     assert found.accepts is not None
     assert [plan for plan in range(4) if found.accepts(plan)] == ([0] if also_ddp else [])

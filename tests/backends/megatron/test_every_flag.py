@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from parc.backends.megatron.arguments.arguments import PACKAGE, arguments
+from parc.backends.megatron.arguments.arguments import PACKAGE, planned_arguments
 from parc.backends.shared.field_table import flag_table
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
@@ -95,7 +95,7 @@ def base_plan(base: str) -> Plan:
 
 
 def flags_of(problem: Problem, layout: Layout) -> set[str]:
-    return {" ".join((one.flag, *one.values)) for one in arguments(problem, layout)}
+    return {" ".join((one.flag, *one.values)) for one in planned_arguments(problem, layout)}
 
 
 def difference(before: set[str], after: set[str]) -> list[str]:
@@ -161,7 +161,7 @@ def test_every_derived_flag_of_a_model_is_written_for_some_model_but_not_for_all
         model = resolve_model(name, library, Sink())
         assert model is not None
         plan = base_plan("dense" if model.experts is None else "routed")
-        found = arguments(replace(plan.problem, model=model), plan.layout)
+        found = planned_arguments(replace(plan.problem, model=model), plan.layout)
         values = {one.flag: tuple(one.values) for one in found}
         for flag in derived:
             seen.setdefault(flag, set()).add(values.get(flag))

@@ -9,9 +9,9 @@ from math import isinf
 import pytest
 
 from parc.compiler.cost.counts.cache import recurrent_state_bytes
-from parc.compiler.cost.kernels.recurrence import recurrence
+from parc.compiler.cost.kernels.recurrence import recurrence_of_layer
 from parc.compiler.cost.serving.deployment import ServingLinks, build_deployment
-from parc.compiler.cost.serving.layer_seconds import recurrent_seconds
+from parc.compiler.cost.serving.layer_seconds import recurrent_layer_seconds
 from parc.compiler.cost.serving.shard import LayerCounts
 from parc.compiler.cost.serving.step import StepBatch, step_terms
 from parc.compiler.cost.serving.traffic import estimate_serving
@@ -199,14 +199,16 @@ def test_the_scan_of_a_prompt_takes_time_per_token_and_a_decode_step_reads_the_s
 ) -> None:
     deployment = build_deployment(found, cluster(H200), vllm_setup(), ServingLayout())
     state = recurrent_state_bytes(found, VLLM, 1)
-    decoded = recurrent_seconds(deployment, 64, 0)
+    decoded = recurrent_layer_seconds(deployment, 64, 0)
     assert decoded == pytest.approx(64 * 2 * state / deployment.memory_bytes_per_second)
     kind = next(kind for kind in found.kinds if kind.mixer != "attention")
-    part = recurrence(found, kind)
+    part = recurrence_of_layer(found, kind)
     assert part is not None
     per_token = part.flops / deployment.attention_flops_per_second
     per_token += (part.scanned_bytes + part.streamed_bytes) / deployment.memory_bytes_per_second
-    assert recurrent_seconds(deployment, 64, 1000) - decoded == pytest.approx(1000 * per_token)
+    assert recurrent_layer_seconds(deployment, 64, 1000) - decoded == pytest.approx(
+        1000 * per_token
+    )
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from parc.compiler.cost.schedules.table import PipelineShape
 from parc.compiler.cost.setup.links import Links
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.gradients import (
-    _reduce_seconds,
+    _gradient_reduce_seconds,
     accumulate_seconds,
     exchanges_per_micro_batch,
     exposed_seconds,
@@ -237,7 +237,8 @@ def test_zero_1_scatters_gradients_and_gathers_16_bit_weights(plan: Plan) -> Non
         Network(1.0, 0.0),
     )
     whole, sharded = (
-        _reduce_seconds(pricing, replace(plan.layout, zero_stage=stage)) for stage in (0, 1)
+        _gradient_reduce_seconds(pricing, replace(plan.layout, zero_stage=stage))
+        for stage in (0, 1)
     )
     assert whole > 0
     assert sharded == pytest.approx(whole * 6 / 8)

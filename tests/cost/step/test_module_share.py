@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from parc.compiler.cost.counts.flops import layer_flops
-from parc.compiler.cost.step.layer_time import _module_share
+from parc.compiler.cost.step.layer_time import _module_fraction
 from parc.compiler.ir import DENSE, ROUTED, LayerKind
 from tests.search.search_reference import pricing_of
 
@@ -25,7 +25,7 @@ def test_modules_are_fractions_of_the_flops_of_their_layer(name: str, which: Lay
             "job": {"sequence_length": 4096, "global_batch": 128},
         }
     )
-    share = {module: _module_share(pricing, module, which) for module in MODULES}
+    share = {module: _module_fraction(pricing, module, which) for module in MODULES}
     flops = layer_flops(pricing.problem.model, which, 1.0, 4096)
     assert all(0 <= value < 1 for value in share.values())
     if which == DENSE:
@@ -39,4 +39,4 @@ def test_modules_are_fractions_of_the_flops_of_their_layer(name: str, which: Lay
     products = 2 * share["mla_up_proj"] + share["mlp"] + share["moe"]
     assert products <= 1
     # A module without matrix products.
-    assert _module_share(pricing, "layernorm", which) == 0.03
+    assert _module_fraction(pricing, "layernorm", which) == 0.03
