@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from parc.backends.accelerate import derived
+from parc.backends.accelerate import computed_settings
 from parc.backends.shared.field_table import field_table, nest_settings, public_functions
 from parc.backends.shared.render import render
 from parc.backends.shared.torch import program as torch_program
@@ -14,7 +14,7 @@ from parc.backends.shared.torch.framework import learning_rate_file
 from parc.compiler.ir import Artifact, Plan
 
 FOLDER = "accelerate"
-DERIVED = public_functions(torch_program, derived)
+DERIVED = public_functions(torch_program, computed_settings)
 """Functions that fields.yaml names."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.accelerate.derived import deepspeed_file, host_count
+from parc.backends.accelerate.computed_settings import deepspeed_file, host_count
 from parc.backends.accelerate.files import FOLDER
 from parc.backends.base import LaunchCommand
 from parc.backends.shared.render import shell_word

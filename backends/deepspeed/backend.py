@@ -8,6 +8,7 @@ from parc.backends.deepspeed.advice import report_advice
 from parc.backends.deepspeed.capabilities import DEFAULT, STRATEGIES, VERSIONS
 from parc.backends.deepspeed.rules.all_rules import deepspeed_rules
 from parc.backends.registry import wrapper_of
+from parc.backends.shared.launch_rules import check_launch
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     Artifact,
@@ -102,7 +103,9 @@ class DeepSpeed:
         return problem.model.vocab * tp
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report settings of ``plan`` that are valid but waste time."""
+        """Report what would break ``launch.sh``, and advice on a plan that may waste time."""
+        if not wrapper_of(plan.problem):
+            check_launch(plan, sink)
         report_advice(plan, sink)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:

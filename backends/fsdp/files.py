@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from parc.backends.fsdp import derived
+from parc.backends.fsdp import computed_settings
 from parc.backends.shared.field_table import field_table, nest_settings, public_functions
 from parc.backends.shared.render import render
 from parc.backends.shared.torch import program as torch_program
@@ -13,7 +13,7 @@ from parc.compiler.ir import Artifact, Plan
 
 FOLDER = "fsdp"
 TABLE = "parc.backends.fsdp"
-DERIVED = public_functions(torch_program, derived)
+DERIVED = public_functions(torch_program, computed_settings)
 """Functions that fields.yaml names."""
 
 

@@ -106,7 +106,7 @@ def _warn_pipeline_bubble(problem: Problem, layout: Layout, sink: Sink) -> None:
     finding = Finding(
         message=f"pipeline bubble of {share:.0%}: pp={layout.pp} with {count} micro-batches",
         label=f"bubble {formula}, aim for {MOST_BUBBLE:.2f} or less",
-        help=f"{larger}; a larger vpp reduces the bubble too",
+        help=f"{larger}; a larger vpp also reduces the bubble",
         causes=(Cause("job.global_batch", f"{count} micro-batches per pipeline"),),
     )
     # P08: some stages are idle at any time. P16: stages are idle at the start and the end of a

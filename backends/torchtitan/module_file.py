@@ -8,7 +8,7 @@ from typing import Any
 from parc.backends.shared.field_table import field_table, nest_settings, public_functions
 from parc.backends.shared.render import render
 from parc.backends.shared.torch import program as torch_program
-from parc.backends.torchtitan import derived
+from parc.backends.torchtitan import computed_settings
 from parc.backends.torchtitan.flavors import find_registered_flavor
 from parc.compiler.ir import Artifact, PipelineSplit, Plan, Recompute
 
@@ -26,7 +26,7 @@ SECTIONS = (
     "model",
     "rope",
 )
-DERIVED = public_functions(torch_program, derived)
+DERIVED = public_functions(torch_program, computed_settings)
 """Functions that fields.yaml names."""
 
 

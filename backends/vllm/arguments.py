@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from parc.backends.shared.field_table import flag_table, public_functions, value_at_path
-from parc.backends.vllm import derived
+from parc.backends.vllm import computed_settings
 from parc.compiler.ir import ServingPlan
 
 
@@ -27,7 +27,7 @@ class Argument:
 PACKAGE = "parc.backends.vllm"
 HOSTS = "hosts"
 """Group of flags that differ between hosts; processes.py computes them."""
-DERIVED = public_functions(derived)
+DERIVED = public_functions(computed_settings)
 """Functions that flags.yaml names."""
 EXECUTOR = "--distributed-executor-backend"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.accuracy.serving_rows import ServingRow, read_published
 from benchmarks.accuracy.serving_wide import ServingTable, read_serving_table
 from parc.compiler.cost.serving.deployment import build_deployment
-from parc.compiler.cost.serving.step import StepBatch, step_terms
+from parc.compiler.cost.serving.step import StepBatch, engine_step_seconds
 from parc.compiler.cost.serving.traffic import estimate_serving
 from parc.compiler.ir.serving import ServingEstimate
 
@@ -62,7 +62,7 @@ def _estimate(row: ServingRow) -> ServingEstimate:
     if row.kind != "step":
         return found
     batch = StepBatch(row.traffic.concurrency or 1.0, row.traffic.input_tokens)
-    return replace(found, decode=step_terms(build_deployment(*asked), batch))
+    return replace(found, decode=engine_step_seconds(build_deployment(*asked), batch))
 
 
 def read_serving(data: Path | None) -> ServingTable:

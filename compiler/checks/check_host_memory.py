@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.gradients import largest_stage_parameters
-from parc.compiler.cost.step.offload import host_bytes
+from parc.compiler.cost.step.offload import offloaded_host_bytes
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Plan
 
@@ -19,7 +19,9 @@ def check_host_memory(pricing: Pricing, plan: Plan, sink: Sink) -> None:
     Offload is also reported if the size of the host memory is unknown.
     """
     node = plan.problem.cluster.node
-    need = host_bytes(pricing, plan.layout, largest_stage_parameters(pricing, plan.layout))
+    need = offloaded_host_bytes(
+        pricing, plan.layout, largest_stage_parameters(pricing, plan.layout)
+    )
     have = node.host_memory_bytes
     if need == 0 or (have is not None and need <= MAX_SHARE * have):
         return

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.resolve.resolve_targets import Targets
 from parc.compiler.spec.fields_without_effect import UNUSED_IN_SERVICES
+from parc.compiler.spec.layout_spec import OffloadSpec
 from parc.compiler.spec.service_spec import ServingSpec
 from parc.compiler.spec.spec import Spec
 
@@ -26,6 +27,7 @@ def check_unused_settings(
     """
     _check_launch(spec, targets, sink)
     _check_fields_without_effect(spec, targets, sink)
+    _check_nvme_path(spec, sink)
     if targets.framework not in targets.emit and not _has_own_program(spec, default_program):
         _check_launchers(targets, sink)
 
@@ -96,6 +98,21 @@ def _check_fields_without_effect(spec: AnySpec, targets: Targets, sink: Sink) ->
                 targets=(targets.framework,),
             )
             sink.report("E14", finding, at=path, key=True)
+
+
+def _check_nvme_path(spec: AnySpec, sink: Sink) -> None:
+    """Report a folder on NVMe of a layout that stores nothing on NVMe (E14)."""
+    offload = spec.layout.offload if isinstance(spec, Spec) else None
+    if not isinstance(offload, OffloadSpec) or not offload.nvme_path:
+        return
+    if "nvme" not in (offload.optimizer, offload.parameters):
+        at = "layout.offload.nvme_path"
+        finding = Finding(
+            f"{at} has no effect, because nothing is stored on NVMe",
+            label="neither optimizer nor parameters is nvme",
+            fix=f"remove {at}",
+        )
+        sink.report("E14", finding, at=at, key=True)
 
 
 def _is_description_only(spec: AnySpec, path: str) -> bool:

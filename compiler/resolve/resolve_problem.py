@@ -274,7 +274,8 @@ def _resolve_recompute(spec: str | RecomputeSpec) -> Recompute | None:
 def _resolve_offload(spec: str | OffloadSpec) -> Offload | None:
     """Return the offload that the spec fixes; None for ``auto``."""
     if isinstance(spec, OffloadSpec):
-        return Offload(spec.optimizer, spec.parameters, spec.nvme_path)
+        path = spec.nvme_path if "nvme" in (spec.optimizer, spec.parameters) else ""
+        return Offload(spec.optimizer, spec.parameters, path)
     return {"none": NO_OFFLOAD, "cpu": replace(NO_OFFLOAD, optimizer="cpu")}.get(spec)
 
 

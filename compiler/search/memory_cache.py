@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from parc.compiler.cost.memory.activations import backward_working_bytes, saved_activation_bytes
 from parc.compiler.cost.memory.peak import (
+    cached_layer_activations,
     communicator_and_context_bytes,
     gathered_weight_bytes,
-    layer_activation_terms,
     logits_bytes,
     low_precision_copy_bytes,
     optimizer_step_bytes,
@@ -220,7 +220,7 @@ class PeakMemoryCache:
         if layout.recompute.method == "block":
             return None
         layers = [
-            layer_activation_terms(self._pricing, layout, kind, self._program)
+            cached_layer_activations(self._pricing, layout, kind, self._program)
             for kind in self._kinds
         ]
         return tuple(
@@ -244,7 +244,7 @@ class PeakMemoryCache:
             kept, working = extra, head
             for kind, count in zip(self._kinds, counts, strict=True):
                 if count:
-                    layer = layer_activation_terms(self._pricing, layout, kind, self._program)
+                    layer = cached_layer_activations(self._pricing, layout, kind, self._program)
                     kept += factor * saved_activation_bytes(layer, layout, count)
                     working = max(working, factor * backward_working_bytes(layer, layout))
             pairs.append((kept, working + buffer))

@@ -54,11 +54,18 @@ def named_host_orders(
     for racks in _rack_orders(cluster.racks):
         if numbering.pp == 1 or not numbering.pp_stride:
             name = RACKS if numbering.pp == 1 else STAGES
-            yield name, _pack_blocks(racks, numbering, numbering.hosts_together)[: numbering.nodes]
+            yield (
+                name,
+                _pack_hosts_into_blocks(racks, numbering, numbering.hosts_together)[
+                    : numbering.nodes
+                ],
+            )
             continue
-        stage = _pack_blocks(racks, numbering, numbering.nodes // numbering.pp)
+        stage = _pack_hosts_into_blocks(racks, numbering, numbering.nodes // numbering.pp)
         yield STAGES, _hosts_by_node_rank(stage, _stage_major_node_ranks(numbering))
-        replica = _pack_blocks(racks, numbering, numbering.pp * _hosts_per_slice(numbering))
+        replica = _pack_hosts_into_blocks(
+            racks, numbering, numbering.pp * _hosts_per_slice(numbering)
+        )
         yield REPLICAS, _hosts_by_node_rank(replica, _replica_major_node_ranks(numbering))
     yield NAMES, hosts_by_name(cluster)[: numbering.nodes]
 
@@ -121,7 +128,9 @@ def _hosts_by_node_rank(hosts: tuple[Host, ...], order: Sequence[int]) -> tuple[
     return tuple(placed[node] for node in range(len(placed)))
 
 
-def _pack_blocks(racks: tuple[Rack, ...], numbering: NodeNumbering, block: int) -> tuple[Host, ...]:
+def _pack_hosts_into_blocks(
+    racks: tuple[Rack, ...], numbering: NodeNumbering, block: int
+) -> tuple[Host, ...]:
     """Return all hosts, in the order in which they get node ranks.
 
     Whole blocks of ``block`` hosts come first, rack by rack. Then come smaller blocks of
@@ -168,14 +177,14 @@ def gpu_order(node: NodeType, meshes: tuple[Mesh, ...], ranks_per_node: int) -> 
     nics = node.gpu_nics or ("",) * node.gpus
     order = sorted(range(node.gpus), key=lambda one: (first[node.gpu_numa[one]], nics[one], one))
     devices = range(node.gpus)
-    sizes = _group_sizes(meshes, ranks_per_node)
+    sizes = _group_sizes_in_host(meshes, ranks_per_node)
     better = _count_groups_across_numa(order, node.gpu_numa, sizes) < _count_groups_across_numa(
         devices, node.gpu_numa, sizes
     )
     return tuple(order) if better else ()
 
 
-def _group_sizes(meshes: tuple[Mesh, ...], ranks_per_node: int) -> set[int]:
+def _group_sizes_in_host(meshes: tuple[Mesh, ...], ranks_per_node: int) -> set[int]:
     """Return the sizes of the process groups that are blocks of consecutive ranks inside a host."""
     sizes = set()
     for mesh in meshes:

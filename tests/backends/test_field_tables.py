@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from parc.backends.accelerate import derived as accelerate
+from parc.backends.accelerate import computed_settings as accelerate
 from parc.backends.deepspeed import derived_config, derived_program
 from parc.backends.deepspeed import derived_optimizer as deepspeed_optimizer
-from parc.backends.fsdp import derived as fsdp
+from parc.backends.fsdp import computed_settings as fsdp
 from parc.backends.megatron.arguments import (
     derived_layout,
     derived_model,
@@ -18,8 +18,8 @@ from parc.backends.megatron.arguments import (
 from parc.backends.shared.field_table import FieldTable, field_table, flag_table, public_functions
 from parc.backends.shared.torch import program as torch_program
 from parc.backends.shared.versions import is_in_range
-from parc.backends.torchtitan import derived as torchtitan
-from parc.backends.vllm import derived as vllm
+from parc.backends.torchtitan import computed_settings as torchtitan
+from parc.backends.vllm import computed_settings as vllm
 from tests.backends.plan_fields import LATENT, SERVING, TRAINING
 
 FRAMEWORKS = {

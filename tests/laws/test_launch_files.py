@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from parc.compiler.spec.reading.source import Source
 from parc.compiler.tools.importers.format_fragment import fragment_json
 from parc.compiler.tools.importers.import_files import import_files
 from parc.compiler.tools.launch_diff import LaunchDiff, diff_launch
+from tests.lint import scripts
+from tests.topology.test_readers import CASES
 
 GROUPS: list[dict[str, Any]] = YAML(typ="safe").load(
     (Path(__file__).parent / "cases/launch_lines.yaml").read_text("utf-8")
@@ -191,3 +194,41 @@ def test_a_flag_that_many_programs_have_does_not_decide_the_framework() -> None:
     spec, _ = imported("#!/bin/bash\n#SBATCH --nodes=1\nsrun " + command)
     assert (spec["job"]["kind"], spec["launch"]["port"]) == ("serve", 9001)
     assert diff_launch("run.sh", command, "out", {}).framework == "vllm"
+
+
+_SETTING = re.compile(
+    r"(?:(?<=[ \t\n(])--[a-z][\w-]*|(?<=^export )[A-Z]\w*|(?<= -)[NpwtJ](?= ))", re.M
+)
+_COMMENT = re.compile(r"(?m)(?<!\S)#(?!SBATCH).*")
+FILES = [
+    pytest.param(case["given"], id=case["title"])
+    for case in CASES
+    if case["kind"] in ("sbatch", "megatron-args", "vllm-args") and "prints" in case
+] + [
+    pytest.param(text, id=name.lower())
+    for name, text in sorted(vars(scripts).items())
+    if name.isupper() and name[0] != "_" and isinstance(text, str) and "\n" in text
+]
+
+
+@pytest.mark.parametrize("text", FILES)
+def test_no_setting_of_a_launch_can_change_without_a_change_of_the_fragment(text: str) -> None:
+    before = imported(text)
+    unseen = []
+    plain = _COMMENT.sub(lambda comment: " " * len(comment[0]), text)
+    for match in _SETTING.finditer(plain):
+        end = "_ZZ" if match[0].isupper() else "-zz"
+        renamed = f"{text[: match.end()]}{end}{text[match.end() :]}"
+        if imported(renamed) == before:
+            unseen.append(match[0])
+    assert unseen == []
+
+
+def test_a_manifest_is_no_list_of_nodes() -> None:
+    text = "apiVersion: v1\nkind: Pod\nspec:\n  resources: {limits: {'nvidia.com/gpu': 8}}\n"
+    sink = Sink()
+    assert import_files("auto", [(text, "pod.yaml")], sink) is None
+    assert "command of a container" in sink.diagnostics[0].finding.help
+    spec, notes = imported(text + "  args:\n    - vllm serve org/model --tensor-parallel-size 8\n")
+    assert spec["layout"]["tp"] == 8
+    assert "kind: Pod" in listed(notes, 2)

@@ -19,9 +19,9 @@ from parc.compiler.tools.lint.lint_file import lint_text
 from parc.compiler.tools.lint.options import LintOptions
 from tests.compiled import emitted as emitted_files
 from tests.compiled import example
+from tests.laws.damage import OF_FILES, damaged
 from tests.laws.test_mutated_specs import time_limit
 from tests.lint import scripts
-from tests.topology.mutations import mutated
 from tests.topology.test_readers import CASES
 
 COUNT = int(os.environ.get("PARC_FUZZ", "60"))
@@ -45,17 +45,6 @@ def seeds() -> list[tuple[str, str]]:
     return found
 
 
-def enlarged(text: str, dice: random.Random) -> str:
-    """Repeat a line or a word some thousand times, as a broken generator does."""
-    if dice.random() < 0.5:
-        lines = text.split("\n")
-        at = dice.randrange(len(lines))
-        return "\n".join([*lines[:at], *[lines[at]] * dice.choice((300, 3000)), *lines[at:]])
-    words = text.split(" ")
-    at = dice.randrange(len(words))
-    return " ".join([*words[:at], *[words[at]] * dice.choice((300, 30_000)), *words[at:]])
-
-
 def outcome(kind: str, text: str, dice: random.Random) -> str:
     """Import ``text`` as ``kind`` or as a detected format, and lint it; return what was found."""
     with time_limit(SECONDS):
@@ -76,9 +65,7 @@ def test_a_mutated_file_gives_a_fragment_or_findings() -> None:
     for seed in range(COUNT):
         dice = random.Random(seed)
         kind, text = dice.choice(files)
-        text = mutated(text, dice)
-        if dice.random() < 0.05:
-            text = enlarged(text, dice)
+        text = damaged(text, [text for _, text in files], OF_FILES, dice)
         kind = kind if dice.random() < 0.8 else dice.choice(files)[0]
         try:
             outcomes[outcome(kind, text, dice)] += 1

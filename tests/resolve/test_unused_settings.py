@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.compiled import Spec, changed, planned
+from tests.compiled import Spec, changed, emitted, planned
 from tests.laws.field_pairs import DENSE, PLAIN, SERVICE
 
 FLAVOR: Spec = {
@@ -52,3 +52,14 @@ def test_a_change_of_a_catalog_model_that_a_service_ignores_is_reported() -> Non
 def test_a_change_of_a_model_that_a_registered_flavor_hides_is_reported() -> None:
     assert "E14" in codes(FLAVOR)
     assert "E14" not in codes(FLAVOR, model={"base": "qwen3-8b"})
+
+
+@pytest.mark.parametrize("emit", [["fsdp", "torchrun"], ["torchtitan", "torchrun"], ["deepspeed"]])
+def test_a_folder_on_nvme_without_data_on_nvme_is_reported_and_not_planned(emit: list[str]) -> None:
+    spec = changed(PLAIN, {"emit": emit, "layout.offload": {"nvme_path": "/local"}})
+    plan, sink = planned(spec)
+    assert {one.path for one in sink.diagnostics if one.code == "PARC-E14"} == {
+        "layout.offload.nvme_path"
+    }
+    assert plan is not None
+    emitted(plan)

@@ -50,7 +50,7 @@ class CollectiveFit:
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class InterDomainNetwork:
     """Network between domains: the NIC share of one GPU and the latency per hop."""
 
     gb_per_s_per_gpu: float
@@ -68,8 +68,8 @@ def collective_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
     return _latency_seconds(fit, nbytes, ranks) + _transfer_seconds(fit, nbytes, ranks)
 
 
-def two_level_seconds(
-    fit: CollectiveFit, network: Network, nbytes: float, local: int, domains: int
+def two_level_collective_seconds(
+    fit: CollectiveFit, network: InterDomainNetwork, nbytes: float, local: int, domains: int
 ) -> float:
     """Return the time in seconds of a collective over ``domains`` NVLink domains.
 

@@ -66,7 +66,7 @@ def weight_gradient_optimizer_bytes(
     return weights, gradients, optimizer
 
 
-def layer_activation_terms(
+def cached_layer_activations(
     pricing: Pricing, layout: Layout, kind: LayerKind, program: ProgramMemory
 ) -> LayerActivations:
     """Return the activation bytes of one layer of type ``kind``, by module; cached."""
@@ -98,7 +98,7 @@ def _layers_bytes(
 
         The caller caches both.
         """
-        layer = layer_activation_terms(pricing, layout, layers[0], program)
+        layer = cached_layer_activations(pricing, layout, layers[0], program)
         return saved_activation_bytes(layer, layout, layers[1]), backward_working_bytes(
             layer, layout
         )

@@ -16,7 +16,7 @@ from parc.compiler.cost.schedules.action_tables import (
     zb_v_table,
 )
 from parc.compiler.cost.schedules.formulas import EqualStages
-from parc.compiler.cost.schedules.simulation import simulate
+from parc.compiler.cost.schedules.simulation import simulate_schedule
 from parc.compiler.cost.schedules.table import ActionTable, PipelineShape
 
 
@@ -47,7 +47,7 @@ class PipelineSchedule:
         if seconds is not None:
             return seconds
         table = self.table(shape)
-        return simulate(table, stages.simulation_costs(table.depth)).makespan_seconds
+        return simulate_schedule(table, stages.simulation_costs(table.depth)).makespan_seconds
 
 
 def _empty_pipeline_error(shape: PipelineShape) -> str:

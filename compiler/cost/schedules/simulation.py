@@ -65,7 +65,7 @@ class Timeline:
     """Start of each item of the table's rows."""
 
 
-def simulate(table: ActionTable, costs: StageCosts) -> Timeline:
+def simulate_schedule(table: ActionTable, costs: StageCosts) -> Timeline:
     """Return the timeline of the step that ``table`` describes.
 
     Args:

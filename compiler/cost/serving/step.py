@@ -53,7 +53,7 @@ class StepBatch:
     """Mean number of keys to which a prompt token attends."""
 
 
-def step_terms(deployment: Deployment, batch: StepBatch) -> StepTerms:
+def engine_step_seconds(deployment: Deployment, batch: StepBatch) -> StepTerms:
     """Return the time in seconds of one engine step of ``batch`` on one pipeline stage, by term.
 
     The terms include the output projection and the work of the host.

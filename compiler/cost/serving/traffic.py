@@ -23,7 +23,7 @@ from parc.compiler.cost.serving.request_waits import (
     seconds_until_prompt_runs,
 )
 from parc.compiler.cost.serving.stages import fullest_stage_memory
-from parc.compiler.cost.serving.step import StepBatch, mean_visible_prompt_keys, step_terms
+from parc.compiler.cost.serving.step import StepBatch, engine_step_seconds, mean_visible_prompt_keys
 from parc.compiler.ir import Cluster, Model
 from parc.compiler.ir.serving import (
     ServingEstimate,
@@ -276,11 +276,11 @@ def _seconds_through_all_stages(deployment: Deployment, batch: StepBatch) -> Ste
     """
     layout = deployment.layout
     if layout.pp == 1:
-        return step_terms(deployment, batch)
+        return engine_step_seconds(deployment, batch)
     share = StepBatch(
         batch.decode / layout.pp, batch.context, batch.prefill / layout.pp, batch.span
     )
-    terms = step_terms(deployment, share)
+    terms = engine_step_seconds(deployment, share)
     nbytes = 2 * (share.decode + share.prefill) * deployment.model.hidden
     hop = deployment.links.message_seconds(nbytes / layout.pcp, layout.tp * layout.pcp)
     return terms.with_added_communication(hop).scaled(layout.pp * PIPELINE_BALANCE)

@@ -19,7 +19,7 @@ Values = tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class EfficiencyParameter:
     """Spread and bounds of one efficiency parameter, and the runs that determine it."""
 
     spread: float
@@ -30,52 +30,60 @@ class Parameter:
     """Kind of runs that determine the parameter."""
 
 
-PARAMETERS: dict[str, Parameter] = {
-    "gemm": Parameter(spread=0.08, low=0.5, high=4.0, seen_in="16-bit runs of large models"),
-    "gemm_low": Parameter(
+PARAMETERS: dict[str, EfficiencyParameter] = {
+    "gemm": EfficiencyParameter(
+        spread=0.08, low=0.5, high=4.0, seen_in="16-bit runs of large models"
+    ),
+    "gemm_low": EfficiencyParameter(
         spread=0.10, low=0.5, high=4.0, seen_in="fp8, mxfp8 or nvfp4 runs of large models"
     ),
-    "attention": Parameter(
+    "attention": EfficiencyParameter(
         spread=0.25, low=0.2, high=8.0, seen_in="runs with long and with short sequences"
     ),
-    "stream": Parameter(
+    "stream": EfficiencyParameter(
         spread=0.25, low=0.2, high=8.0, seen_in="runs of narrow and of wide models"
     ),
-    "layer_seconds": Parameter(
+    "layer_seconds": EfficiencyParameter(
         spread=0.7, low=1e-6, high=2e-2, seen_in="small models, few tokens per micro-batch"
     ),
-    "tp": Parameter(spread=0.3, low=0.05, high=4.0, seen_in="one model with several tp"),
-    "network": Parameter(
+    "tp": EfficiencyParameter(spread=0.3, low=0.05, high=4.0, seen_in="one model with several tp"),
+    "network": EfficiencyParameter(
         spread=0.2, low=0.05, high=1.1, seen_in="runs over several hosts, or --nccl"
     ),
-    "hop_seconds": Parameter(
+    "hop_seconds": EfficiencyParameter(
         spread=0.7, low=1e-6, high=1e-2, seen_in="small messages over many hosts, or --nccl"
     ),
-    "dp_overlap": Parameter(
+    "dp_overlap": EfficiencyParameter(
         spread=0.3, low=0.02, high=1.0, seen_in="runs with few micro-batches and large dp"
     ),
-    "pp": Parameter(spread=0.4, low=0.02, high=8.0, seen_in="one model with several pp and vpp"),
-    "ep": Parameter(spread=0.2, low=0.02, high=8.0, seen_in="mixture-of-experts runs with ep > 1"),
-    "experts": Parameter(
+    "pp": EfficiencyParameter(
+        spread=0.4, low=0.02, high=8.0, seen_in="one model with several pp and vpp"
+    ),
+    "ep": EfficiencyParameter(
+        spread=0.2, low=0.02, high=8.0, seen_in="mixture-of-experts runs with ep > 1"
+    ),
+    "experts": EfficiencyParameter(
         spread=0.15, low=0.3, high=6.0, seen_in="mixture-of-experts runs of wide experts"
     ),
-    "routed_seconds": Parameter(
+    "routed_seconds": EfficiencyParameter(
         spread=0.25,
         low=1e-6,
         high=5e-2,
         seen_in="mixture-of-experts runs, few tokens per micro-batch",
     ),
-    "step_seconds": Parameter(spread=0.8, low=1e-4, high=2.0, seen_in="runs with short steps"),
-    "straggler": Parameter(
+    "step_seconds": EfficiencyParameter(
+        spread=0.8, low=1e-4, high=2.0, seen_in="runs with short steps"
+    ),
+    "straggler": EfficiencyParameter(
         spread=0.8, low=1e-5, high=0.1, seen_in="one layout on few and on many hosts"
     ),
-    "accumulate": Parameter(
+    "accumulate": EfficiencyParameter(
         spread=0.7, low=0.05, high=8.0, seen_in="one layout with several micro-batch sizes"
     ),
 }
 """Fitted field of ``Efficiency`` -> spread and bounds of its prior; the spreads are those between
 published runs."""
-OTHER = Parameter(spread=0.3, low=1e-6, high=1e3, seen_in="more runs of other kinds")
+OTHER = EfficiencyParameter(spread=0.3, low=1e-6, high=1e3, seen_in="more runs of other kinds")
 
 TERMS: dict[str, tuple[float, float]] = {
     "bus_gb_per_s": (1e-3, 1e5),

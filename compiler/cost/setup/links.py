@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from parc.compiler.cost.kernels.collective_time import (
     CollectiveFit,
-    Network,
+    InterDomainNetwork,
     Operation,
     send_seconds,
-    two_level_seconds,
+    two_level_collective_seconds,
 )
 from parc.compiler.cost.kernels.hardware_fit import KernelFit
 from parc.compiler.ir import Axis, Cluster, Efficiency
@@ -50,7 +50,7 @@ class Links:
     domain: int
     """GPUs of an NVLink domain; GPUs of a host if the node type has no such domain."""
     fits: dict[Operation, CollectiveFit]
-    network: Network
+    network: InterDomainNetwork
 
     @classmethod
     def from_cluster(cls, cluster: Cluster, kernels: KernelFit, row: Efficiency) -> Links:
@@ -68,7 +68,7 @@ class Links:
                 operation: fit.scaled_to_link(node.link_gb_per_s)
                 for operation, fit in kernels.collectives.items()
             },
-            network=Network(rate, row.hop_seconds + cluster.fabric.latency_seconds),
+            network=InterDomainNetwork(rate, row.hop_seconds + cluster.fabric.latency_seconds),
         )
 
     def collective_seconds(self, operation: Operation, nbytes: float, group: GroupSpan) -> float:
@@ -79,7 +79,7 @@ class Links:
         if group.size == 1 or nbytes <= 0:
             return 0.0
         fit = self.fits[operation]
-        return two_level_seconds(fit, self.network, nbytes, group.local, group.domains)
+        return two_level_collective_seconds(fit, self.network, nbytes, group.local, group.domains)
 
     def message_seconds(self, nbytes: float, stride: int) -> float:
         """Return the time in seconds of one message to the rank ``stride`` ranks away."""

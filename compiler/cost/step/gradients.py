@@ -20,7 +20,7 @@ ALWAYS_EXPOSED = 0.05
 """Share of the traffic that is exposed in any case: about one bucket of gradients or parameters."""
 
 
-def accumulate_seconds(pricing: Pricing, layout: Layout, parameters: float) -> float:
+def gradient_accumulation_seconds(pricing: Pricing, layout: Layout, parameters: float) -> float:
     """Return the time in seconds to add one micro-batch's gradients to the sum of the step.
 
     ``parameters`` is the number of gradients. The result is 0 with sharded gradients (ZeRO 2, 3).

@@ -20,7 +20,7 @@ from parc.compiler.cost.kernels.layer_kernels import (
 from parc.compiler.cost.kernels.recurrence import recurrence_of_layer, scan_seconds
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.context_exchange import mixer_exchange_seconds
-from parc.compiler.cost.step.gradients import accumulate_seconds
+from parc.compiler.cost.step.gradients import gradient_accumulation_seconds
 from parc.compiler.cost.step.routed_experts import (
     dispatch_seconds,
     routed_expert_seconds,
@@ -103,7 +103,9 @@ def layer_time(pricing: Pricing, layout: Layout, kind: LayerKind) -> LayerTime:
     stream = row.stream * element_wise_bytes(model, layout, kind, tokens) / rate
     forward = pricing.gemm_factor * gemms.forward + core.forward + scan.forward + stream
     backward = pricing.gemm_factor * gemms.backward + core.backward + scan.backward + 2 * stream
-    backward += accumulate_seconds(pricing, layout, sum(pricing.layer_parameters(kind, layout)))
+    backward += gradient_accumulation_seconds(
+        pricing, layout, sum(pricing.layer_parameters(kind, layout))
+    )
     # ``layer_seconds`` is the launch time of a layer with two parts, mixer and MLP.
     launch = row.layer_seconds * kind.sub_layers / 2
     if kind.routed:
@@ -229,7 +231,7 @@ def output_head_seconds(pricing: Pricing, layout: Layout) -> float:
     gemm = gemm_forward_backward_seconds(pricing.head_gemm, [(tokens, vocab, model.hidden)])
     # The loss reads and writes 18 bytes per logit, forward and backward.
     moved = row.stream * 18 * tokens * vocab / (pricing.problem.cluster.gpu.memory_gb_per_s * 1e9)
-    added = accumulate_seconds(pricing, layout, vocab * model.hidden)
+    added = gradient_accumulation_seconds(pricing, layout, vocab * model.hidden)
     return row.gemm * (gemm.forward + gemm.backward) + moved + added
 
 

@@ -38,7 +38,9 @@ def shard_parameters(layout: Layout, stage_parameters: tuple[float, float]) -> f
     return dense / (layout.dp_shard * layout.cp) + expert / shards
 
 
-def host_bytes(pricing: Pricing, layout: Layout, stage_parameters: tuple[float, float]) -> float:
+def offloaded_host_bytes(
+    pricing: Pricing, layout: Layout, stage_parameters: tuple[float, float]
+) -> float:
     """Return the bytes of offloaded state in the memory of one host; 0 without offloading."""
     offload, parameters = layout.offload, shard_parameters(layout, stage_parameters)
     each = HOST_STATE_BYTES * (offload.optimizer == "cpu") + 2.0 * (offload.parameters == "cpu")

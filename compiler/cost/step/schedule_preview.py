@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.compiler.cost.schedules.registry import SCHEDULES
-from parc.compiler.cost.schedules.simulation import StageCosts, StageSeconds, Timeline, simulate
+from parc.compiler.cost.schedules.simulation import (
+    StageCosts,
+    StageSeconds,
+    Timeline,
+    simulate_schedule,
+)
 from parc.compiler.cost.schedules.table import ActionTable, PipelineShape
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.setup.stages import contents_of_chunks
@@ -51,7 +56,9 @@ def preview_schedule(pricing: Pricing, layout: Layout) -> SchedulePreview:
     table = schedule.table(shape)
     costs = _stage_costs(pricing, layout, table)
     left_out = whole - shape.micro_batches
-    return SchedulePreview(table, simulate(table, costs), costs, shape.micro_batches, left_out)
+    return SchedulePreview(
+        table, simulate_schedule(table, costs), costs, shape.micro_batches, left_out
+    )
 
 
 def _stage_costs(pricing: Pricing, layout: Layout, table: ActionTable) -> StageCosts:

@@ -19,10 +19,10 @@ from typing import Literal
 from parc.compiler.cost.fitting import Prior, fit_parameters
 from parc.compiler.cost.kernels.collective_time import (
     CollectiveFit,
-    Network,
+    InterDomainNetwork,
     Operation,
     send_seconds,
-    two_level_seconds,
+    two_level_collective_seconds,
 )
 from parc.compiler.cost.setup.calibrated_parameters import (
     Values,
@@ -226,11 +226,11 @@ class _LinkFitter:
         hosts = max(node.nvlink_domain // node.gpus, 1)
         return per_host * min(hosts, timings.hosts)
 
-    def _network_with(self, values: Mapping[str, float]) -> Network:
+    def _network_with(self, values: Mapping[str, float]) -> InterDomainNetwork:
         node, fabric = self.cluster.node, self.cluster.fabric
         # The minimum of 0.05 GB/s keeps times finite if the fit tries a share close to 0.
         rate = max(node.network_gb_per_s_per_gpu * values["network"], 0.05)
-        return Network(rate, values["hop_seconds"] + fabric.latency_seconds)
+        return InterDomainNetwork(rate, values["hop_seconds"] + fabric.latency_seconds)
 
     def _predict_seconds(
         self, timings: CollectiveTimings, fit_: CollectiveFit, network: Mapping[str, float]
@@ -239,7 +239,8 @@ class _LinkFitter:
         between = self._network_with({**self.start, **network})
         if timings.test != "send":
             return tuple(
-                two_level_seconds(fit_, between, nbytes, local, domains) for nbytes in timings.sizes
+                two_level_collective_seconds(fit_, between, nbytes, local, domains)
+                for nbytes in timings.sizes
             )
         if domains == 1:
             return tuple(send_seconds(fit_, nbytes) for nbytes in timings.sizes)

@@ -163,10 +163,11 @@ def import_files(kind: str, files: Sequence[tuple[str, str]], sink: Sink) -> Imp
 
 
 def _detect_kind(text: str, name: str, sink: Sink) -> str | None:
-    kind = detect_format(text, import_formats())
     manifest = re.search(r"(?m)^apiVersion:", text) and not _NODES.search(text)
-    if manifest and kind == "k8s-nodes":
-        kind = None
+    formats = dict(import_formats())
+    if manifest:  # the signs of a list of nodes also match other objects of Kubernetes
+        del formats["k8s-nodes"]
+    kind = detect_format(text, formats)
     if kind is None:
         command, line = launch_command(text, name)
         kinds = ", ".join(import_formats())

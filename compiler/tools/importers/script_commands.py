@@ -14,6 +14,7 @@ from itertools import groupby
 from parc.backends.registry import all_declarations
 from parc.backends.shared.launch_rules import SET_BY_LAUNCHER, SET_BY_SHELL
 from parc.compiler.diagnostics import Span
+from parc.compiler.tools.importers.here_documents import HereDocuments
 from parc.compiler.tools.importers.launch_commands import (
     is_program,
     read_launchers,
@@ -27,7 +28,6 @@ from parc.compiler.tools.importers.setup_commands import (
     setup_lines,
 )
 from parc.compiler.tools.importers.shell_words import (
-    HereDocuments,
     Word,
     shell_words,
     source_text,

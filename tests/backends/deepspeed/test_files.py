@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.backends.deepspeed.boundaries import EMITTED, ROUTED
-from tests.compiled import changed, files_of
+from tests.compiled import changed, error_codes, files_of
 
 SHELLCHECK = Path(sysconfig.get_path("scripts")) / "shellcheck"
 RACKS = {
@@ -121,3 +121,8 @@ def test_torchrun_and_slurm_start_the_same_program_with_the_same_arguments() -> 
     assert words in files["deepspeed/launch.sh"]
     assert "exec torchrun" in files["torchrun/launch.sh"]
     assert "$PARC_DIR/torchrun/launch.sh" in files["slurm/job.sbatch"]
+
+
+def test_a_variable_that_a_shell_would_execute_is_reported_without_another_launcher() -> None:
+    env = {"A;touch x #": "1"}
+    assert error_codes(EMITTED | {"emit": ["deepspeed"], "launch": {"env": env}}) == {"L18"}

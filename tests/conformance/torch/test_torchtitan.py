@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from parc.backends.torchtitan.derived import SCHEDULES
+from parc.backends.torchtitan.computed_settings import SCHEDULES
 from parc.compiler.ir import Plan
 from tests.backends.torch.boundaries import BOUNDARIES
 from tests.backends.torch.specs import valid_spec

@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 from parc.compiler.cost.kernels.collective_time import (
     OPERATIONS,
     CollectiveFit,
-    Network,
+    InterDomainNetwork,
     Operation,
     collective_seconds,
     send_seconds,
-    two_level_seconds,
+    two_level_collective_seconds,
 )
 from parc.compiler.resolve.resolve_kernels import kernel_fit_of_gpu
 
@@ -26,7 +26,7 @@ BUS_512_MIB = [
     ("b300-288gb", "reduce_scatter", 614.2),
 ]
 """Bus bandwidth of eight GPUs in one host, GB/s (nccl-tests' convention); aiconfigurator."""
-NDR = Network(gb_per_s_per_gpu=50.0, hop_seconds=5e-6)
+NDR = InterDomainNetwork(gb_per_s_per_gpu=50.0, hop_seconds=5e-6)
 OPERATION = st.sampled_from(OPERATIONS)
 GPU = st.sampled_from(("a100-sxm-80gb", "b200-180gb", "gb200-186gb", "h100-sxm-80gb"))
 NBYTES = st.floats(1.0, 1e11)
@@ -59,7 +59,7 @@ def test_a_collective_of_one_rank_or_zero_bytes_takes_no_time(operation: Operati
     fit = fit_of(operation)
     assert collective_seconds(fit, 1e9, 1) == 0.0
     assert collective_seconds(fit, 0.0, 8) == 0.0
-    assert two_level_seconds(fit, NDR, 0.0, 8, 4) == 0.0
+    assert two_level_collective_seconds(fit, NDR, 0.0, 8, 4) == 0.0
 
 
 @given(gpu=GPU, operation=OPERATION, nbytes=NBYTES, ranks=st.integers(2, 72))
@@ -87,22 +87,22 @@ def test_time_does_not_decrease_with_domains_and_is_limited_by_the_nic(
     operation: Operation, nbytes: float, local: int, n: int
 ) -> None:
     fit = fit_of(operation)
-    seconds = two_level_seconds(fit, NDR, nbytes, local, n)
+    seconds = two_level_collective_seconds(fit, NDR, nbytes, local, n)
     leaves = nbytes if operation == "all_to_all" else nbytes / local
     assert seconds >= (n - 1) / n * leaves / 50e9
-    assert two_level_seconds(fit, NDR, nbytes, local, 2 * n) >= seconds * (1 - 1e-9) or (
+    assert two_level_collective_seconds(fit, NDR, nbytes, local, 2 * n) >= seconds * (1 - 1e-9) or (
         operation == "all_to_all"  # whose part inside a domain shrinks
     )
 
 
 def test_a_large_all_reduce_across_hosts_reaches_the_rate_of_the_nics() -> None:
-    seconds = two_level_seconds(fit_of("all_reduce"), NDR, 8e9, 8, 16)
+    seconds = two_level_collective_seconds(fit_of("all_reduce"), NDR, 8e9, 8, 16)
     assert seconds == pytest.approx(2 * 127 / 128 * 8e9 / (8 * 50e9), rel=0.02)
 
 
 def test_a_single_domain_uses_only_the_fit() -> None:
     fit = fit_of("all_gather")
-    assert two_level_seconds(fit, NDR, 1e8, 8, 1) == collective_seconds(fit, 1e8, 8)
+    assert two_level_collective_seconds(fit, NDR, 1e8, 8, 1) == collective_seconds(fit, 1e8, 8)
 
 
 def test_a_slower_link_changes_transfer_time_but_not_latency() -> None:

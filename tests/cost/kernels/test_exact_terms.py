@@ -13,10 +13,10 @@ from parc.compiler.cost.kernels.attention import AttentionShape, DecodeFit, deco
 from parc.compiler.cost.kernels.collective_time import (
     OPERATIONS,
     CollectiveFit,
-    Network,
+    InterDomainNetwork,
     Operation,
     collective_seconds,
-    two_level_seconds,
+    two_level_collective_seconds,
 )
 from parc.compiler.cost.kernels.gemm import CastFit, HostLaunchFloors
 from parc.compiler.cost.kernels.layer_kernels import (
@@ -72,23 +72,23 @@ def test_latency_grows_with_the_ranks_and_above_eight_with_their_logarithm(ranks
 @pytest.mark.parametrize(("domains", "hops"), [(2, 1), (3, 2), (8, 6), (64, 12)])
 @pytest.mark.parametrize("local", [1, 4])
 def test_domains_add_the_hops_of_a_ring_or_of_a_tree(domains: int, hops: int, local: int) -> None:
-    network = Network(gb_per_s_per_gpu=1e30, hop_seconds=10.0)
+    network = InterDomainNetwork(gb_per_s_per_gpu=1e30, hop_seconds=10.0)
     inside = 1.0 if local == 1 else 1 + 0.5 * 3
-    seconds = two_level_seconds(LATENCY, network, 1.0, local, domains)
+    seconds = two_level_collective_seconds(LATENCY, network, 1.0, local, domains)
     assert seconds == pytest.approx(inside + 10 * hops)
     both = replace(LATENCY, operation="all_reduce")
-    seconds = two_level_seconds(both, network, 1.0, local, domains)
+    seconds = two_level_collective_seconds(both, network, 1.0, local, domains)
     assert seconds == pytest.approx(inside + 20 * hops)
 
 
 def test_traffic_between_domains_is_divided_by_the_ranks_of_a_domain_but_not_in_an_all_to_all() -> (
     None
 ):
-    network = Network(gb_per_s_per_gpu=1e-9, hop_seconds=0.0)
+    network = InterDomainNetwork(gb_per_s_per_gpu=1e-9, hop_seconds=0.0)
     fast = replace(WIRE, bus_gb_per_s=1e30)
-    assert two_level_seconds(fast, network, 64.0, 4, 2) == pytest.approx(64 / 4 * 7 / 8)
+    assert two_level_collective_seconds(fast, network, 64.0, 4, 2) == pytest.approx(64 / 4 * 7 / 8)
     exchange = replace(fast, operation="all_to_all")
-    assert two_level_seconds(exchange, network, 64.0, 4, 2) == pytest.approx(64 / 2)
+    assert two_level_collective_seconds(exchange, network, 64.0, 4, 2) == pytest.approx(64 / 2)
 
 
 DECODE = DecodeFit(

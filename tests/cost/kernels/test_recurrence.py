@@ -14,7 +14,7 @@ from parc.backends.registry import framework
 from parc.compiler.cost.counts import params
 from parc.compiler.cost.counts.flops import layer_flops, model_flops
 from parc.compiler.cost.kernels.recurrence import recurrence_of_layer
-from parc.compiler.cost.memory.peak import layer_activation_terms, program_memory
+from parc.compiler.cost.memory.peak import cached_layer_activations, program_memory
 from parc.compiler.cost.memory.workspaces import weight_shapes
 from parc.compiler.cost.serving.shard import LayerCounts
 from parc.compiler.cost.setup.pricing import Pricing
@@ -122,13 +122,13 @@ def test_time_and_saved_bytes_grow_with_tokens_and_shrink_with_tensor_ranks(
     kept, seconds = {}, {}
     for made in (layout, more, split):
         norm = 2 * made.tokens(4096) * pricing.problem.model.hidden
-        kept[made] = layer_activation_terms(pricing, made, kind, program).attention - norm
+        kept[made] = cached_layer_activations(pricing, made, kind, program).attention - norm
         seconds[made] = layer_time(pricing, made, kind).forward
     assert kept[more] == 2 * kept[layout]
     assert kept[split] == pytest.approx(kept[layout] / 4)
     assert 1.5 < seconds[more] / seconds[layout] < 2.1
     assert seconds[split] < seconds[layout]
-    assert layer_activation_terms(pricing, layout, kind, program).core_attn == 0
+    assert cached_layer_activations(pricing, layout, kind, program).core_attn == 0
 
 
 @pytest.mark.parametrize(("facts", "kind"), KINDS)

@@ -7,7 +7,7 @@ import pytest
 from parc.compiler.cost.schedules.estimates import bubble_relative_to_1f1b, peak_chunks_in_flight
 from parc.compiler.cost.schedules.formulas import EqualStages
 from parc.compiler.cost.schedules.registry import SCHEDULES
-from parc.compiler.cost.schedules.simulation import StageSeconds, simulate
+from parc.compiler.cost.schedules.simulation import StageSeconds, simulate_schedule
 from parc.compiler.cost.schedules.table import PipelineShape
 from parc.compiler.ir import Schedule
 
@@ -28,7 +28,9 @@ def test_the_idle_share_equals_the_simulation(schedule: Schedule, pp: int, repea
     stage = StageSeconds(1.0, 2.0 if repeated else 1.0, 1.0)
     shape = PipelineShape(pp, 4 * pp, CHUNKS[schedule])
     table = SCHEDULES[schedule].table(shape)
-    makespan = simulate(table, EqualStages(stage).simulation_costs(table.depth)).makespan_seconds
+    makespan = simulate_schedule(
+        table, EqualStages(stage).simulation_costs(table.depth)
+    ).makespan_seconds
     idle = makespan - shape.micro_batches * shape.chunks * stage.total
     assert bubble_relative_to_1f1b(schedule, pp, repeated) * (
         pp - 1

@@ -8,7 +8,7 @@ import pytest
 
 from parc.compiler.cost.schedules.formulas import EqualStages, chunks_in_flight
 from parc.compiler.cost.schedules.registry import SCHEDULES
-from parc.compiler.cost.schedules.simulation import StageSeconds, simulate
+from parc.compiler.cost.schedules.simulation import StageSeconds, simulate_schedule
 from parc.compiler.cost.schedules.table import PipelineShape
 from parc.compiler.ir.layout import bubble_fraction
 from tests.cost.schedules.in_flight import peak_in_flight
@@ -39,7 +39,7 @@ def random_stages(name: str, dice: Random) -> EqualStages:
 
 def simulated_seconds(name: str, shape: PipelineShape, even: EqualStages) -> float:
     table = SCHEDULES[name].table(shape)
-    return simulate(table, even.simulation_costs(table.depth)).makespan_seconds
+    return simulate_schedule(table, even.simulation_costs(table.depth)).makespan_seconds
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -116,7 +116,9 @@ def test_published_zero_bubble_formulas_fail_for_long_weight_gradients() -> None
 
 def test_zb_v_leaves_no_gap_between_a_ranks_first_and_last_action() -> None:
     table = SCHEDULES["zb-v"].table(PipelineShape(4, 12))
-    seen = simulate(table, EqualStages(StageSeconds(1.0, 1.0, 1.0)).simulation_costs(table.depth))
+    seen = simulate_schedule(
+        table, EqualStages(StageSeconds(1.0, 1.0, 1.0)).simulation_costs(table.depth)
+    )
     spans = [starts[-1] + 1.0 - starts[0] for starts in seen.start_seconds]
     assert spans == list(seen.busy_seconds)
     assert seen.makespan_seconds == seen.busy_seconds[0] + 3.0

@@ -13,7 +13,7 @@ from parc.compiler.cost.kernels.recurrence import recurrence_of_layer
 from parc.compiler.cost.serving.deployment import ServingLinks, build_deployment
 from parc.compiler.cost.serving.layer_seconds import recurrent_layer_seconds
 from parc.compiler.cost.serving.shard import LayerCounts
-from parc.compiler.cost.serving.step import StepBatch, step_terms
+from parc.compiler.cost.serving.step import StepBatch, engine_step_seconds
 from parc.compiler.cost.serving.traffic import estimate_serving
 from parc.compiler.ir import Model
 from parc.compiler.ir.serving import (
@@ -154,7 +154,7 @@ NANO = model_of(NEMOTRON_NANO, family="nemotron_h")
 def decode(found: Model, context: float, running: float = 64) -> StepTerms:
     """A decode step of one H200."""
     deployment = build_deployment(found, cluster(H200), vllm_setup(), ServingLayout())
-    return step_terms(deployment, StepBatch(running, context))
+    return engine_step_seconds(deployment, StepBatch(running, context))
 
 
 @pytest.mark.parametrize("found", [NEXT, NANO])

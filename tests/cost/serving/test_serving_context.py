@@ -13,7 +13,7 @@ from parc.compiler.cost.serving.layer_seconds import (
     exchanged_elements_per_head,
 )
 from parc.compiler.cost.serving.memory import request_cache_bytes, serving_memory
-from parc.compiler.cost.serving.step import StepBatch, step_terms
+from parc.compiler.cost.serving.step import StepBatch, engine_step_seconds
 from parc.compiler.cost.serving.traffic import estimate_serving
 from parc.compiler.ir.serving import ServingEstimate, ServingLayout, Traffic
 from tests.cost.serving.serving_cases import cluster, model, vllm_setup
@@ -57,8 +57,8 @@ def test_a_window_is_whole_on_every_rank() -> None:
 def test_sharing_a_cache_shortens_reads_and_adds_three_collectives_a_layer() -> None:
     # One key-value head a rank, and as many bytes: decoding reads, it does not compute.
     batch = StepBatch(decode=64, context=50_000)
-    plain = step_terms(deployed(GROUPED, ServingLayout(tp=8, ep=8)), batch)
-    shared = step_terms(deployed(GROUPED, ServingLayout(tp=8, ep=8, dcp=2)), batch)
+    plain = engine_step_seconds(deployed(GROUPED, ServingLayout(tp=8, ep=8)), batch)
+    shared = engine_step_seconds(deployed(GROUPED, ServingLayout(tp=8, ep=8, dcp=2)), batch)
     assert shared.attention == pytest.approx(plain.attention / 2)
     latency = (
         3 * model(GROUPED).layers * deployed(GROUPED, ServingLayout()).hardware.collective_seconds
@@ -80,7 +80,7 @@ def test_full_caches_are_where_sharing_one_pays() -> None:
 def test_ranks_that_share_prompts_compute_less_each_and_hold_as_much() -> None:
     layouts = [ServingLayout(tp=4, pcp=pcp, ep=4 * pcp) for pcp in (1, 2)]
     chunk = StepBatch(decode=4, context=4000, prefill=8000, span=4000)
-    one, two = (step_terms(deployed(LATENT, layout), chunk) for layout in layouts)
+    one, two = (engine_step_seconds(deployed(LATENT, layout), chunk) for layout in layouts)
     assert two.projections == pytest.approx(one.projections / 2)
     assert two.attention == pytest.approx(one.attention / 2)
     assert two.total_seconds < 0.8 * one.total_seconds

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from parc.compiler.cost.kernels.collective_time import OPERATIONS, CollectiveFit, Network, Operation
+from parc.compiler.cost.kernels.collective_time import (
+    OPERATIONS,
+    CollectiveFit,
+    InterDomainNetwork,
+    Operation,
+)
 from parc.compiler.cost.schedules.formulas import chunks_in_flight
 from parc.compiler.cost.setup.links import GroupSpan, Links, group_span
 from parc.compiler.ir import Mesh
@@ -19,7 +24,7 @@ def plain(operation: Operation) -> CollectiveFit:
 LINKS = Links(
     domain=8,
     fits={operation: plain(operation) for operation in OPERATIONS},
-    network=Network(gb_per_s_per_gpu=40.0, hop_seconds=0.0),
+    network=InterDomainNetwork(gb_per_s_per_gpu=40.0, hop_seconds=0.0),
 )
 
 

@@ -10,7 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from parc.compiler.cost.kernels.collective_time import OPERATIONS, CollectiveFit, Network, Operation
+from parc.compiler.cost.kernels.collective_time import (
+    OPERATIONS,
+    CollectiveFit,
+    InterDomainNetwork,
+    Operation,
+)
 from parc.compiler.cost.setup.links import GroupSpan, Links
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.layer_time import layer_time
@@ -40,7 +45,7 @@ def plain(operation: Operation) -> CollectiveFit:
     return CollectiveFit(operation, 300.0, 0.0, 0.0, 300.0, 0.0, 0.0, 1.0)
 
 
-LINKS = Links(8, {each: plain(each) for each in OPERATIONS}, Network(40.0, 0.0))
+LINKS = Links(8, {each: plain(each) for each in OPERATIONS}, InterDomainNetwork(40.0, 0.0))
 
 
 def priced(**job: Any) -> Pricing:

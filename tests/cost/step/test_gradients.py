@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parc.backends.registry import framework
-from parc.compiler.cost.kernels.collective_time import CollectiveFit, Network
+from parc.compiler.cost.kernels.collective_time import CollectiveFit, InterDomainNetwork
 from parc.compiler.cost.schedules.registry import SCHEDULES
-from parc.compiler.cost.schedules.simulation import StageCosts, StageSeconds, simulate
+from parc.compiler.cost.schedules.simulation import StageCosts, StageSeconds, simulate_schedule
 from parc.compiler.cost.schedules.table import PipelineShape
 from parc.compiler.cost.setup.links import Links
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.gradients import (
     _gradient_reduce_seconds,
-    accumulate_seconds,
     exchanges_per_micro_batch,
     exposed_seconds,
+    gradient_accumulation_seconds,
     gradient_overlap_fraction,
 )
 from parc.compiler.cost.step.layer_time import layer_time, recompute_seconds
@@ -60,20 +60,22 @@ def test_a_micro_batch_reads_and_writes_the_sum_of_its_gradients(plan: Plan) -> 
     pricing = priced(plan)
     rate = plan.problem.cluster.gpu.memory_gb_per_s * 1e9
     factor = pricing.efficiency.accumulate
-    assert accumulate_seconds(pricing, plan.layout, 1e9) == pytest.approx(factor * 6e9 / rate)
+    assert gradient_accumulation_seconds(pricing, plan.layout, 1e9) == pytest.approx(
+        factor * 6e9 / rate
+    )
 
 
 def test_accumulating_16_bit_gradients_takes_a_third_of_the_time(plan: Plan) -> None:
     job = replace(plan.problem.job, gradient_precision="bf16")
     short = pricing_for(replace(plan.problem, job=job), framework("megatron"))
-    whole = accumulate_seconds(priced(plan), plan.layout, 1e9)
-    assert accumulate_seconds(short, plan.layout, 1e9) == pytest.approx(whole / 3)
+    whole = gradient_accumulation_seconds(priced(plan), plan.layout, 1e9)
+    assert gradient_accumulation_seconds(short, plan.layout, 1e9) == pytest.approx(whole / 3)
 
 
 def test_megatron_before_sequence_parallelism_accumulates_in_a_separate_kernel(plan: Plan) -> None:
     pricing = priced(plan, "ampere/unfused")
-    fused = accumulate_seconds(pricing, plan.layout, 1e9)
-    apart = accumulate_seconds(pricing, without_sequence_parallel(plan), 1e9)
+    fused = gradient_accumulation_seconds(pricing, plan.layout, 1e9)
+    apart = gradient_accumulation_seconds(pricing, without_sequence_parallel(plan), 1e9)
     assert apart == pytest.approx(fused * 10 / 6)
 
 
@@ -82,7 +84,9 @@ def test_a_separate_kernel_accumulates_fp16_as_fast_as_bf16(plan: Plan) -> None:
     layout = without_sequence_parallel(plan)
     one = priced(plan, "ampere/bigscience")
     other = pricing_for(half, framework("megatron"), efficiency_row("ampere/bigscience"))
-    assert accumulate_seconds(one, layout, 1e9) == accumulate_seconds(other, layout, 1e9)
+    assert gradient_accumulation_seconds(one, layout, 1e9) == gradient_accumulation_seconds(
+        other, layout, 1e9
+    )
 
 
 def test_stacks_before_flash_attention_hide_no_gradients(plan: Plan) -> None:
@@ -93,7 +97,9 @@ def test_stacks_before_flash_attention_hide_no_gradients(plan: Plan) -> None:
 
 
 def test_sharded_gradients_are_reduced_and_not_accumulated(plan: Plan) -> None:
-    assert accumulate_seconds(priced(plan), replace(plan.layout, zero_stage=3), 1e9) == 0.0
+    assert (
+        gradient_accumulation_seconds(priced(plan), replace(plan.layout, zero_stage=3), 1e9) == 0.0
+    )
 
 
 def test_accumulation_is_part_of_the_backward_pass_for_any_number_of_tokens(plan: Plan) -> None:
@@ -103,7 +109,11 @@ def test_accumulation_is_part_of_the_backward_pass_for_any_number_of_tokens(plan
         layout = replace(plan.layout, micro_batch=size)
         one, other = layer_time(plain, layout, DENSE), layer_time(heavy, layout, DENSE)
         parameters = sum(plain.layer_parameters(DENSE, layout))
-        more = accumulate_seconds(heavy, layout, parameters) * 50 / heavy.efficiency.accumulate
+        more = (
+            gradient_accumulation_seconds(heavy, layout, parameters)
+            * 50
+            / heavy.efficiency.accumulate
+        )
         assert other.backward - one.backward == pytest.approx(more, rel=1e-3)
         assert other.forward == one.forward
 
@@ -138,7 +148,10 @@ def test_exposed_hops_are_those_of_the_simulated_schedule(
     )
     stages = (StageSeconds(1.0, 1.0, 1.0),) * table.depth
     hop = 1 / 64
-    near, far = simulate(table, StageCosts(stages)), simulate(table, StageCosts(stages, hop))
+    near, far = (
+        simulate_schedule(table, StageCosts(stages)),
+        simulate_schedule(table, StageCosts(stages, hop)),
+    )
     hops = (far.makespan_seconds - near.makespan_seconds) / hop
     assert exposed_hops(pp, vpp, micro_batches) == pytest.approx(hops)
 
@@ -234,7 +247,7 @@ def test_zero_1_scatters_gradients_and_gathers_16_bit_weights(plan: Plan) -> Non
             each: CollectiveFit(each, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0)
             for each in ("all_gather", "reduce_scatter", "all_to_all", "all_reduce")
         },
-        Network(1.0, 0.0),
+        InterDomainNetwork(1.0, 0.0),
     )
     whole, sharded = (
         _gradient_reduce_seconds(pricing, replace(plan.layout, zero_stage=stage))

@@ -17,8 +17,8 @@ from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.gradients import data_parallel_round_seconds, largest_stage_parameters
 from parc.compiler.cost.step.offload import (
     gradient_offload_seconds,
-    host_bytes,
     host_bytes_per_second,
+    offloaded_host_bytes,
     offloaded_update_seconds,
     weight_fetch_seconds,
 )
@@ -56,10 +56,12 @@ NVME = replace(LAYOUT, offload=Offload("nvme", "nvme", "/local"))
 
 def test_offloaded_state_is_sixteen_bytes_per_parameter_on_the_host() -> None:
     held = largest_stage_parameters(PRICING, LAYOUT)
-    assert host_bytes(PRICING, LAYOUT, held) == 0
-    assert host_bytes(PRICING, CPU, held) == pytest.approx(16 * sum(held) / 2)  # two hosts
-    assert host_bytes(PRICING, ALL_CPU, held) == pytest.approx(18 * sum(held) / 2)
-    assert host_bytes(PRICING, NVME, held) == pytest.approx(4 * sum(held) / 2)
+    assert offloaded_host_bytes(PRICING, LAYOUT, held) == 0
+    assert offloaded_host_bytes(PRICING, CPU, held) == pytest.approx(
+        16 * sum(held) / 2
+    )  # two hosts
+    assert offloaded_host_bytes(PRICING, ALL_CPU, held) == pytest.approx(18 * sum(held) / 2)
+    assert offloaded_host_bytes(PRICING, NVME, held) == pytest.approx(4 * sum(held) / 2)
 
 
 def test_cpu_adam_updates_ten_billion_parameters_in_the_published_time() -> None:

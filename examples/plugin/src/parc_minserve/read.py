@@ -8,12 +8,12 @@ from parc.backends.shared.field_table import flag_table
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.flags import (
     import_table,
-    report_unknown,
     take_flags,
     written_flags,
 )
 from parc.compiler.tools.importers.formats import Importers, LaunchLines
 from parc.compiler.tools.importers.shell_words import Word, shell_words
+from parc.compiler.tools.importers.unread_parts import report_rest
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reader_state import Reading
 from parc.compiler.topology.readers.registry import Format
@@ -32,19 +32,25 @@ def starts_minserve(words: list[Word]) -> bool:
 
 
 def read_words(words: list[Word], reading: Reading) -> None:
-    """Set the fields of the spec that the flags among ``words`` set; report other flags (I04)."""
+    """Set the fields of the spec that the flags among ``words`` set.
+
+    The caller reports the flags that have no field (I04).
+    """
     unknown = take_flags(written_flags(words, TABLE.rows), TABLE.rows, reading)
     if reading.spec:
         reading.spec["job"] = {"kind": "serve", **reading.spec.get("job", {})}
-    by_process = {name for name, row in FLAGS.items() if row.group == PROCESSES}
-    rest = [flag for flag in unknown if flag.name not in by_process]
-    report_unknown(rest, "Set the field of the spec that it corresponds to, if any.", reading)
+    for flag in unknown:
+        # PARC derives the flags of single processes from the layout.
+        if flag.name in FLAGS and FLAGS[flag.name].group == PROCESSES:
+            reading.account(flag.word.span)
 
 
 def read_minserve(text: str, name: str, sink: Sink) -> Fragment | None:
     """Return the fragment of a script or command; None after an error."""
     reading = Reading(text, name, sink)
-    read_words(shell_words(text, name), reading)
+    words = shell_words(text, name)
+    read_words(words, reading)
+    report_rest(words, reading)
     if not reading.spec and reading.is_valid:
         finding = Finding("this file has no flag of Minserve", help="such as --tensor-parallel 8")
         reading.report_error("I02", finding, reading.span())
