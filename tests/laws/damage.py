@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from parc.compiler.spec.schema import fields
+from parc.compiler.spec.schema import all_fields
 from tests.topology.mutations import CHANGES
 
 Damage = Callable[[str, random.Random], str]
@@ -78,7 +78,7 @@ def any_value(dice: random.Random) -> str:
 
 
 def _keys() -> tuple[str, ...]:
-    names = {path.rpartition(".")[2].strip("[]") for path in fields()}
+    names = {path.rpartition(".")[2].strip("[]") for path in all_fields()}
     return (*sorted(names - {""}), "unknown", "<<", "? ", "1", "null", "")
 
 

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, get_args, get_origin
 
 from parc.compiler.pipeline import emit_plan
-from parc.compiler.spec.annotations import branches
+from parc.compiler.spec.annotations import union_members
 from parc.compiler.spec.service_spec import ServingSpec
 from parc.compiler.spec.spec import Spec as TrainingSpec
 from tests.compiled import Spec, changed, messages_of, planned, resolved
@@ -128,11 +128,11 @@ def text_fields(root: Any) -> list[str]:
     """Return the paths of all fields that accept text, with ``.keys`` for keys of a mapping."""
     found = []
     for path, annotation in fields_of(root):
-        for one in branches(annotation):
+        for one in union_members(annotation):
             inner = get_args(one)[0] if get_args(one) else None
-            if one is str or (get_origin(one) is tuple and str in branches(inner)):
+            if one is str or (get_origin(one) is tuple and str in union_members(inner)):
                 found.append(path if one is str else f"{path}[]")
-            elif get_origin(one) is dict and str in branches(inner):
+            elif get_origin(one) is dict and str in union_members(inner):
                 found += [path, f"{path}.keys"]
     return found
 

@@ -214,7 +214,7 @@ def across_leaves() -> Cluster:
 
 def _symmetries(sites: Sites) -> list[tuple[int, ...]]:
     """Return the permutations of sites that keep their sizes and what any two of them share."""
-    paths, every = sites.tree_paths, range(len(sites.sizes))
+    paths, every = sites.tree_paths, range(len(sites.hosts_per_site))
 
     def shared(one: int, other: int) -> list[bool]:
         return [a == b for a, b in zip(paths[one], paths[other], strict=True)][:-1]
@@ -222,7 +222,7 @@ def _symmetries(sites: Sites) -> list[tuple[int, ...]]:
     return [
         order
         for order in permutations(every)
-        if all(sites.sizes[one] == sites.sizes[order[one]] for one in every)
+        if all(sites.hosts_per_site[one] == sites.hosts_per_site[order[one]] for one in every)
         and all(
             shared(one, other) == shared(order[one], order[other])
             for one in every
@@ -257,8 +257,8 @@ def test_all_orders_are_enumerated_up_to_symmetry(on: Cluster, once: bool) -> No
         )
         whole = {
             min(tuple(order[site] for site in place) for order in symmetries)
-            for place in product(range(len(sites.sizes)), repeat=nodes)
-            if all(place.count(site) <= size for site, size in enumerate(sites.sizes))
+            for place in product(range(len(sites.hosts_per_site)), repeat=nodes)
+            if all(place.count(site) <= size for site, size in enumerate(sites.hosts_per_site))
         }
         assert found.keys() == whole
         assert not once or set(found.values()) == {1}
@@ -270,11 +270,11 @@ def test_a_drained_host_is_replaced_by_the_host_of_least_cost(seed: int) -> None
     on = in_pods(cluster(3, 3, 3, 3), 2, 2.0)
     pp = draw.choice((1, 2, 4))
     of = layout(tp=8, pp=pp, dp=8 // pp, ep=1)
-    meshes = MegatronOrder().meshes(of)
+    meshes = MegatronOrder().device_meshes(of)
     problem = build_placement_problem(on, meshes, of, estimate(1e9, 1e9))
     hosts = draw.sample(on.hosts, len(on.hosts))
     seats, free = hosts[: problem.nodes], hosts[problem.nodes :]
-    site = problem.sites.site_of
+    site = problem.sites.site_by_host
     node = draw.randrange(problem.nodes)
     free = [host for host in free if site[host.name] != site[seats[node].name]]
 
@@ -302,7 +302,7 @@ def test_a_bound_on_lines_and_slices_is_reached_by_whole_slices_and_never_exceed
                 _lines_cut(chosen, count, size) for chosen in combinations(cells, contained)
             )
         )
-        bound = grid.least(contained, weights, (0.0, 0.0))
+        bound = grid.least_cost(contained, weights, (0.0, 0.0))
         assert bound <= least
         if contained % size == 0 or contained < min(count, size):
             assert bound == least

@@ -293,7 +293,9 @@ def test_windowed_and_full_layers_are_averaged() -> None:
 
     def core(window: int | None, every: int | None) -> float:
         attention = replace(model.attention, window=window, full_attention_every=every)
-        return fused_attention_core_seconds(kernels, replace(model, attention=attention), layout_of(1), 8192)
+        return fused_attention_core_seconds(
+            kernels, replace(model, attention=attention), layout_of(1), 8192
+        )
 
     assert narrow < full / 2
     assert core(1024, None) == pytest.approx(narrow)
