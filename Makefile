@@ -12,7 +12,7 @@ NEW := $(VENV)/new
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check conformance golden schemas docs accuracy layouts benchmark clean
+.PHONY: help demo test check conformance golden schemas docs accuracy layouts benchmark mutants clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -67,6 +67,9 @@ layouts: $(DEV) ## published best layouts against PARC's pick
 benchmark: $(DEV) ## CPU time of the commands over a bare interpreter
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/search_speed.py
+
+mutants: $(DEV) ## share of small random changes of the code that the tests detect (GROUP=cost: others)
+	$(PIP) install --quiet coverage && $(BIN)/python -m benchmarks.mutants --group $(or $(GROUP),lint)
 
 clean: ## remove everything that make made
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

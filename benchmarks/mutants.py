@@ -1,6 +1,7 @@
 """Score of PARC's tests: the share of small random changes of the code that make a test fail.
 
     python -m benchmarks.mutants --group lint --count 90 --seed 1 [--only 'backends/*/verify*.py']
+        [--tests tests/lint tests/topology]
     python -m benchmarks.mutants --again build/mutants/lint-1.jsonl --seconds 600
 
 The first run also records the lines that each test executes, which takes some minutes and needs
@@ -118,7 +119,8 @@ def run_again(server: Server, arguments: argparse.Namespace) -> None:
         # Mutants of code that runs at import are slow, so they come last.
         for row in sorted(survivors, key=lambda row: not row["function"]):
             if mutant := _find(row):
-                row["killed"] = runner.result(mutant)
+                killed = runner.result(mutant)
+                row["killed"] = "" if killed == "invalid" else killed
                 _write(path, rows)
         _print_score(path.name, rows)
 

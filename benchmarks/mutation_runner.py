@@ -261,6 +261,8 @@ class Runner:
         self.server = server
         self.work = work
         self.seconds = seconds
+        self.copied = False
+        """True if the copy of the checkout is that of this run; an older one lacks new tests."""
         self.map = LineMap(work / "lines")
         self.map.load(server)
 
@@ -291,15 +293,17 @@ class Runner:
 
     def _run_copy(self, mutant: Mutant, names: list[str], limit: float) -> str:
         copy = self.work / "tree"
-        if not copy.exists():
+        if not self.copied:
+            shutil.rmtree(copy, ignore_errors=True)
             ignored = shutil.ignore_patterns(".git", ".venv", "build", "__pycache__")
             shutil.copytree(ROOT, copy, symlinks=True, ignore=ignored)
+            self.copied = True
         shutil.copy(ROOT / mutant.site.path, copy / mutant.site.path)
         file = copy / mutant.site.path
         # Parameters are part of the names of tests, and can come from the changed table.
         tests = dict.fromkeys(name.split("[")[0] for name in names)
         environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [sys.executable, "-m", "pytest", "-xqq", "-p", "no:cacheprovider", *tests]
+        command = [sys.executable, "-m", "pytest", "-xq", "-p", "no:cacheprovider", *tests]
         try:
             file.write_text(ast.unparse(mutant.tree), encoding="utf-8")
             done = subprocess.run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from ruamel.yaml import YAML
 
 from parc.backends.megatron.launch_files import import_arguments
 from parc.compiler.diagnostics import Sink, Span
@@ -95,3 +96,24 @@ def test_redundant_experts_are_read_in_any_order_of_flags(flags: str, expected: 
     text, _ = read("vllm-args", f"vllm serve org/model -tp 2 {flags}\n")
     assert expected in text
     assert ("redundant_experts" in text) is bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("--dtype float16", {"precision": "fp16"}),
+        ("--quantization fp8", {"precision": "fp8", "quantize": True}),
+        ("--quantization fp8 --dtype bfloat16", {"precision": "fp8", "quantize": True}),
+        ("--dtype bfloat16 --quantization fp8", {"precision": "fp8", "quantize": True}),
+        ("--kv-cache-dtype fp8", {"kv_precision": "fp8"}),
+        ("--quantization awq", {}),
+    ],
+)
+def test_number_formats_of_a_server_are_fields_of_its_job(
+    flags: str, expected: dict[str, object]
+) -> None:
+    text, sink = read("vllm-args", f"vllm serve org/model -tp 2 {flags}\n")
+    job = YAML(typ="safe", pure=True).load(text)["job"]
+    names = ("precision", "quantize", "kv_precision")
+    assert {name: job[name] for name in names if name in job} == expected
+    assert any("awq" in line for line in finding_lines(sink)) is (not expected)

@@ -12,7 +12,7 @@ from parc.compiler.cost.counts.cache import recurrent_state_bytes
 from parc.compiler.cost.kernels.recurrence import recurrence_of_layer
 from parc.compiler.cost.serving.deployment import ServingLinks, build_deployment
 from parc.compiler.cost.serving.layer_seconds import recurrent_layer_seconds
-from parc.compiler.cost.serving.shard import LayerCounts
+from parc.compiler.cost.serving.shard import WEIGHT_BYTES, LayerCounts
 from parc.compiler.cost.serving.step import StepBatch, engine_step_seconds
 from parc.compiler.cost.serving.traffic import estimate_serving
 from parc.compiler.ir import Model
@@ -225,3 +225,14 @@ def test_a_host_without_nvlink_uses_its_own_pcie_rate(
     assert links.host == max(on.node.gpus, domain)
     assert links.pcie_gb_per_s == pytest.approx(rate * 0.65)
     assert links.network_gb_per_s == pytest.approx(on.node.network_gb_per_s_per_gpu * 0.8)
+
+
+def test_weights_have_the_bytes_of_their_format_and_of_its_scales() -> None:
+    # Scales: fp32 per 128 x 128, fp16 and a 4-bit zero per 128, fp8 per 16.
+    assert WEIGHT_BYTES == {
+        "bf16": 2,
+        "fp16": 2,
+        "fp8": 1 + 4 / (128 * 128),
+        "int4": 0.5 + (2 + 0.5) / 128,
+        "nvfp4": 0.5 + 1 / 16,
+    }
