@@ -90,6 +90,20 @@ def test_a_repeated_piece_of_a_script_is_read_in_linear_time(piece: str) -> None
         import_files("sbatch", [(text, "file")], Sink())
 
 
+MANY = range(5000)
+UNKNOWN = (
+    scripts.MEGATRON.rstrip() + "".join(f" --tensor-model-parallel-siz{one}" for one in MANY),
+    scripts.VLLM.rstrip() + "".join(f" --tensor-parallel-siz{one}" for one in MANY),
+    '{"train_batch_size": 8, ' + ", ".join(f'"gradient_clip{one}": 1' for one in MANY) + "}",
+)
+
+
+@pytest.mark.parametrize("text", UNKNOWN, ids=["megatron", "vllm", "deepspeed"])
+def test_thousands_of_unknown_names_are_linted_in_seconds(text: str) -> None:
+    with time_limit(6):
+        assert lint_text(text, "file", LintOptions())[0].failed("warning")
+
+
 def test_a_file_of_thousands_of_hosts_is_read_in_seconds() -> None:
     rows = [f'{{"InstanceId": "i-{one}", "NetworkNodes": ["a", "b"]}}' for one in range(5000)]
     text = '{"Instances": [' + ",\n".join(rows) + "]}"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from parc.backends.deepspeed.verify_config import _offload_settings
-from parc.backends.shared.verify_torch import batch_decisions
+from parc.backends.shared.verify_torch import read_batch_settings
 from parc.backends.torchtitan.verify_settings import _sharding_settings
 from parc.compiler.verify.device_mesh import MeshSizes
 from parc.compiler.verify.emitted_settings import json_settings
@@ -61,7 +61,7 @@ def test_torchtitan_without_shards_to_gather_may_be_ddp(
 
 def test_the_global_batch_follows_from_micro_batches_and_replicas() -> None:
     settings = json_settings("train.json", '{"size": 2, "steps": 3}')
-    found = {one.path: one.value for one in batch_decisions(settings, "size", "steps", 4)}
+    found = {one.path: one.value for one in read_batch_settings(settings, "size", "steps", 4)}
     assert found == {
         "layout.micro_batch": 2,
         "layout.micro_batches": 3,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from parc.backends.deepspeed.known_keys import check_config_key, keys_in_section
@@ -29,6 +30,9 @@ LEAST_STAGE = {
 """Key of the ZeRO section -> lowest ZeRO stage at which the key has an effect."""
 NO_EFFECT: tuple[Any, ...] = (None, False, 0, 1, "none", "auto")
 """Values that turn a feature off, and "auto", which another program replaces."""
+
+MOST_KEYS = 300
+"""Maximum number of keys that are checked per section."""
 
 
 def lint_deepspeed(text: str, name: str, options: LintOptions, sink: ScriptSink) -> None:
@@ -70,7 +74,14 @@ def _zero_section(root: Node) -> Node | None:
 def _check_keys(node: Node, version: str, sink: Sink) -> None:
     """Report keys that DeepSpeed rejects or ignores (X01), in all sections of known_keys.json."""
     section = ".".join(map(str, node.path))
-    for key, value in node.value.items():
+    # Each unknown key is compared with all known ones.
+    if (more := len(node.value) - MOST_KEYS) > 0:
+        finding = Finding(
+            f"{more} of {len(node.value)} keys are not checked",
+            help=f"PARC checks the first {MOST_KEYS} keys of a section; DeepSpeed has fewer",
+        )
+        sink.report("X01", finding, span=node.span)
+    for key, value in islice(node.value.items(), MOST_KEYS):
         finding = check_config_key(section, str(key), value, version)
         if finding is not None:
             sink.report("X01", finding, span=_span_of_key(node, key))

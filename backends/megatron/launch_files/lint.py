@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
+from itertools import islice
 
 from parc.backends.megatron.advice import ADVICE
 from parc.backends.megatron.arguments.arguments import PACKAGE
@@ -24,6 +25,7 @@ from parc.backends.megatron.launch_files.launch_flags import (
 from parc.backends.megatron.programs import explain_wrong_program
 from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault, known_flags
 from parc.compiler.diagnostics import Diagnostic, Finding, Sink, Span
+from parc.compiler.diagnostics.sink import MOST_PER_CODE
 from parc.compiler.tools.importers.flags import Flag
 from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.tools.lint.check_rules import check_layout, lint_environment
@@ -41,6 +43,9 @@ TYPO = 0.93
 
 The value is high because programs add their own flags.
 """
+MOST_COMPARED = 100
+"""Maximum number of distinct unknown flags that are compared with all known ones, which takes
+milliseconds each. More of them belong to another program."""
 MEMORY = (
     *("--activation-offload-fraction", "--cpu-offloading-num-layers", "--offload-modules"),
     *("--fine-grained-activation-offloading", "--optimizer-cpu-offload", "--optimizer"),
@@ -142,7 +147,13 @@ def _check_flags(launch: MegatronLaunch, version: str, sink: Sink) -> set[Span]:
     """Report unknown flags (F01) and invalid values (F03); return the findings' positions."""
     spellings = flags_of(version)
     found: set[Span] = set()
+    unknown = dict.fromkeys(one.name for one in launch.flags if one.name not in spellings)
+    compared = set(islice(unknown, MOST_COMPARED))
     for flag in launch.flags:
+        if len(found) > MOST_PER_CODE:
+            break
+        if flag.name in unknown and flag.name not in compared:
+            continue
         fault = _check_flag(flag, spellings, launch.stock, version)
         if fault is not None:
             found.add(flag.word.span)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from parc.backends.registry import engine
 from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault, known_flags
@@ -27,6 +28,7 @@ from parc.backends.vllm.launch_files.import_command import (
 )
 from parc.backends.vllm.plan_checks import PLAN_CHECKS
 from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.diagnostics.sink import MOST_PER_CODE
 from parc.compiler.tools.importers.flags import Flag
 from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.tools.lint.check_rules import check_service
@@ -68,10 +70,10 @@ def lint_vllm(script: Script, options: LintOptions, sink: ScriptSink) -> list[Sk
     command = _read_command(script)
     if command.flags:
         sink.checked.update(("F01", "F03"))
-    for flag in command.flags:
-        fault = _check_flag(flag)
-        if fault is not None:
-            sink.report(*fault, span=flag.word.span)
+    # Each unknown flag is compared with all known ones, so only listed findings are computed.
+    faults = ((flag, fault) for flag in command.flags if (fault := _check_flag(flag)) is not None)
+    for flag, fault in islice(faults, MOST_PER_CODE + 1):
+        sink.report(*fault, span=flag.word.span)
     written = {flag.name: flag for flag in command.flags}
     for flag, code, finding in broken_couplings(COUPLINGS, command.sure, written, command.is_open):
         sink.report(code, finding, span=flag.word.span)
