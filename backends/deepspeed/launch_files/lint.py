@@ -82,9 +82,9 @@ def _check_keys(node: Node, version: str, sink: Sink) -> None:
         )
         sink.report("X01", finding, span=node.span)
     for key, value in islice(node.value.items(), MOST_KEYS):
-        finding = check_config_key(section, str(key), value, version)
-        if finding is not None:
-            sink.report("X01", finding, span=_span_of_key(node, key))
+        wrong = check_config_key(section, str(key), value, version)
+        if wrong is not None:
+            sink.report("X01", wrong, span=_span_of_key(node, key))
         elif isinstance(value, dict):
             _check_keys(Node(value, (*node.path, key), node.document), version, sink)
 
