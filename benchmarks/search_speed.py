@@ -22,13 +22,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from parc.backends.registry import framework
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import LayoutVariant, Problem
 from parc.compiler.pipeline import resolve_spec
-from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.search.filter_layouts import LayoutFilter
 from parc.compiler.search.layout_space import LayoutSpace
 from parc.compiler.search.search_layouts import search_layouts
@@ -121,27 +121,27 @@ CASES = (
 )
 
 
-def empty_pricing(problem: Problem) -> Pricing:
+def empty_cost_model(problem: Problem) -> CostModel:
     """Return cost-model tables with empty caches."""
-    return pricing_for(problem, framework(problem.framework))
+    return cost_model_for(problem, framework(problem.framework))
 
 
 def sieve_rate(problem: Problem) -> tuple[int, float]:
     """Return (layouts, CPU seconds) of one evaluation of the whole space."""
-    pricing = empty_pricing(problem)
+    cost_model = empty_cost_model(problem)
     start = time.process_time()
-    rules = all_rules(problem, pricing.framework)
-    space = LayoutSpace.for_variant(pricing.problem, pricing.framework, LayoutVariant())
-    sieve = LayoutFilter(pricing, rules, memory_limit_bytes(pricing), space)
+    rules = all_rules(problem, cost_model.framework)
+    space = LayoutSpace.for_variant(cost_model.problem, cost_model.framework, LayoutVariant())
+    sieve = LayoutFilter(cost_model, rules, memory_limit_bytes(cost_model), space)
     sieve.filter_all()
     return sieve.enumerated, time.process_time() - start
 
 
 def search_rate(problem: Problem) -> tuple[int, float]:
     """Return (layouts, CPU seconds) of one search with its ranking."""
-    pricing = empty_pricing(problem)
+    cost_model = empty_cost_model(problem)
     start = time.process_time()
-    search = search_layouts(pricing, Sink())
+    search = search_layouts(cost_model, Sink())
     seconds = time.process_time() - start
     return (search.enumerated if search else 0), seconds
 

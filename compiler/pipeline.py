@@ -13,7 +13,7 @@ from parc.compiler.checks.advise_idle_gpus import advise_idle_gpus
 from parc.compiler.checks.check_host_memory import check_host_memory
 from parc.compiler.checks.check_memory import check_memory
 from parc.compiler.checks.check_placement import check_placement
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.estimate_layout import estimate_layout
 from parc.compiler.ir import (
@@ -35,7 +35,7 @@ from parc.compiler.placement.try_other_rank_order import (
 )
 from parc.compiler.resolve.resolve_calibration import resolve_calibration
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
-from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.resolve.resolve_problem import resolve_problem
 from parc.compiler.search.search_layouts import search_layouts
@@ -126,35 +126,35 @@ def plan_problem(
     Ranks stay on the hosts of the lock file ``locked`` if its layout equals that of the plan.
     """
     target = framework_of(problem)
-    pricing = pricing_for(problem, target)
-    search = search_layouts(pricing, sink)
+    cost_model = cost_model_for(problem, target)
+    search = search_layouts(cost_model, sink)
     after("search_layouts")
     if search is None:
         return None
     layout = search.ranked[0].layout
-    placed = keep_hosts(pricing, layout, locked)
+    placed = keep_hosts(cost_model, layout, locked)
     after("keep_hosts")
     if placed is None:
-        estimate = estimate_layout(pricing, layout)
+        estimate = estimate_layout(cost_model, layout)
         after("estimate_layout")
         placement = place_ranks(problem, target, layout, estimate)
         after("place_ranks")
-        placed = try_other_rank_order(pricing, layout, estimate, placement)
+        placed = try_other_rank_order(cost_model, layout, estimate, placement)
         after("try_other_rank_order")
     search = search_with_chosen_first(search, placed)
     plan = Plan(problem, placed.layout, placed.estimate, placed.placement, search)
-    check_plan(pricing, plan, sink)
+    check_plan(cost_model, plan, sink)
     after("check")
     return None if sink.failed() else plan
 
 
-def check_plan(pricing: Pricing, plan: Plan, sink: Sink) -> None:
+def check_plan(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     """Report warnings and advice on a finished plan, and settings its backends cannot express."""
-    check_memory(pricing, plan, sink)
-    check_host_memory(pricing, plan, sink)
+    check_memory(cost_model, plan, sink)
+    check_host_memory(cost_model, plan, sink)
     check_placement(plan, sink)
-    advise_dispatch_library(pricing, plan, sink)
-    advise_idle_gpus(pricing, plan, sink)
+    advise_dispatch_library(cost_model, plan, sink)
+    advise_idle_gpus(cost_model, plan, sink)
     # A set, because the framework is usually one of the targets as well.
     for name in sorted({plan.problem.framework, *plan.problem.emit}):
         backend(name).check(plan, sink)

@@ -24,7 +24,7 @@ from parc.compiler.placement.replan_hosts import ReplannedTraining, replan_hosts
 from parc.compiler.placement.replan_service import ReplannedService, replan_service
 from parc.compiler.placement.restore_cluster import restore_cluster
 from parc.compiler.report.json.locked_plan import LockUnreadable, locked_plan
-from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.spec.reading.source import Source
 from parc.compiler.topology.hostlist import HostlistError, expand
 
@@ -123,7 +123,7 @@ def _plan_on_locked_hosts(problem: AnyProblem, found: LockedPlan) -> AnyPlan | N
         return None
     if isinstance(problem, Problem) and isinstance(layout, Layout):
         problem = replace(problem, cluster=cluster)
-        return plan_on_hosts(pricing_for(problem, framework_of(problem)), layout, found.hosts)
+        return plan_on_hosts(cost_model_for(problem, framework_of(problem)), layout, found.hosts)
     if isinstance(problem, ServingProblem) and isinstance(layout, ServingLayout):
         from parc.compiler.placement.fixed_serving_hosts import serving_plan_on_hosts
 
@@ -182,7 +182,7 @@ def _check_kept_plan(plan: AnyPlan, sink: Sink) -> AnyPlan:
     """Report the findings of ``plan``; return ``plan`` with the cost of its order of hosts."""
     if isinstance(plan, Plan):
         plan = replace(plan, placement=evaluate_placement(plan))
-        check_plan(pricing_for(plan.problem, framework_of(plan.problem)), plan, sink)
+        check_plan(cost_model_for(plan.problem, framework_of(plan.problem)), plan, sink)
         return plan
     from parc.compiler.serving_pipeline import check_service_plan
 

@@ -27,7 +27,7 @@ from parc.compiler.cost.counts.flops import model_flops
 from parc.compiler.cost.memory.peak import peak_stage
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.ir import Cluster, Layout, Model, Problem
-from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.search.enumerate_layouts import recompute_levels
 from parc.compiler.spec.job_spec import JobSpec
 
@@ -178,19 +178,19 @@ def _case_with_micro_batch(
 
 def _cheapest_recompute(problem: Problem, layout: Layout) -> Layout:
     """Return the first recompute level that fits at the low end of the band, or the last one."""
-    pricing = pricing_for(problem, MEGATRON)
+    cost_model = cost_model_for(problem, MEGATRON)
     for level in recompute_levels(problem, MEGATRON):
         layout = replace(layout, recompute=level)
-        if peak_stage(pricing, layout).low_bytes <= problem.cluster.gpu.memory_bytes:
+        if peak_stage(cost_model, layout).low_bytes <= problem.cluster.gpu.memory_bytes:
             return layout
     return layout
 
 
 def _fit_and_speed(case: Case) -> tuple[bool, float]:
     """Return the sort key (does not fit, seconds per sequence) under the shipped parameters."""
-    pricing = pricing_for(case.problem, MEGATRON, class_row(case.generation))
-    fits = peak_stage(pricing, case.layout).low_bytes <= case.problem.cluster.gpu.memory_bytes
-    return (not fits, step_time(pricing, case.layout).total_seconds / _batch(case))
+    cost_model = cost_model_for(case.problem, MEGATRON, class_row(case.generation))
+    fits = peak_stage(cost_model, case.layout).low_bytes <= case.problem.cluster.gpu.memory_bytes
+    return (not fits, step_time(cost_model, case.layout).total_seconds / _batch(case))
 
 
 def _problem(run: Run, model: Model, cluster: Cluster, batch: int) -> Problem:

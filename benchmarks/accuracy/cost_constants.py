@@ -62,7 +62,7 @@ CONSTANTS = (
         "assumed",
     ),
     Constant(
-        "compiler.cost.setup.pricing.FOUR_BIT",
+        "compiler.cost.setup.cost_model.FOUR_BIT",
         "additional factor on `gemm_low` for 4-bit matrix multiplications",
         "fitted to 8 published runs of dense models",
     ),

@@ -12,7 +12,7 @@ from parc.backends.shared.torch.memory import fsdp2_memory
 from parc.compiler.cost.memory.peak import stage_memory
 from parc.compiler.cost.setup.stages import stage_contents
 from parc.compiler.ir import Layout, ProgramMemory, Recompute, StageMemory, StateBytes
-from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 
 LOW_PRECISION = ("fp8", "mxfp8", "nvfp4")
 
@@ -38,10 +38,12 @@ class FitPrediction:
 def predict_fits(cases: Iterable[Case]) -> Iterator[FitPrediction]:
     """Yield the prediction for every case, in order."""
     for case in cases:
-        pricing, layout = pricing_for(case.problem, MEGATRON), _layout(case)
+        cost_model, layout = cost_model_for(case.problem, MEGATRON), _layout(case)
         program, model = _program(case), case.problem.model
         stages = (
-            stage_memory(pricing, layout, stage_contents(model, layout.split, rank), rank, program)
+            stage_memory(
+                cost_model, layout, stage_contents(model, layout.split, rank), rank, program
+            )
             for rank in range(layout.pp)
         )
         peak = max(stages, key=lambda stage: stage.total_bytes)

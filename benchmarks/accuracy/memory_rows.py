@@ -51,7 +51,7 @@ from parc.compiler.ir import (
     StateBytes,
 )
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
-from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.spec.job_spec import JobSpec
 
@@ -124,7 +124,7 @@ def stage_of(row: Words) -> StageMemory:
     )
     cluster = cluster_of(row["gpu"])
     problem = problem_of("", model, cluster, spec)
-    pricing = pricing_for(problem, MEGATRON)
+    cost_model = cost_model_for(problem, MEGATRON)
     program = program_of(row["runtime"], row["precision"], cluster.generation)
     if program.name == "nanotron" and layout.tp == 1 and layout.micro_batch > 1:
         # Nanotron copies the attention output, because flash attention writes (batch, sequence)
@@ -132,7 +132,7 @@ def stage_of(row: Words) -> StageMemory:
         program = replace(program, output_copies=1.0)
     ranks = {"first": [0], "last": [layout.pp - 1]}.get(row["stage"], range(layout.pp))
     stages = [
-        stage_memory(pricing, layout, stage_contents(model, layout.split, rank), rank, program)
+        stage_memory(cost_model, layout, stage_contents(model, layout.split, rank), rank, program)
         for rank in ranks
     ]
     return max(stages, key=lambda stage: stage.total_bytes)

@@ -10,11 +10,11 @@ from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.hardware_classes import class_row
 from benchmarks.accuracy.problems import MEGATRON
 from parc.compiler.cost.fitting import Prior
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.offload import host_bytes_per_second
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.ir import Efficiency, StepTime
-from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 
 Parameters = Mapping[str, float]
 
@@ -86,12 +86,12 @@ def applied(generation: str, parameters: Parameters) -> Iterator[None]:
             _APPLIED[generation] = before
 
 
-def pricing_of(case: Case) -> Pricing:
+def cost_model_of(case: Case) -> CostModel:
     """Return the cost-model tables of a case under the present parameters of its class."""
     row = _APPLIED.get(case.generation) or class_row(case.generation)
-    pricing = pricing_for(case.problem, MEGATRON, row)
-    pricing.efficiency = with_features(pricing.efficiency, case.run.overlap)
-    return pricing
+    cost_model = cost_model_for(case.problem, MEGATRON, row)
+    cost_model.efficiency = with_features(cost_model.efficiency, case.run.overlap)
+    return cost_model
 
 
 WHOLE_GRAPH_LAUNCH = 0.1
@@ -121,7 +121,7 @@ def with_features(row: Efficiency, words: str) -> Efficiency:
 
 def estimate_step(case: Case) -> StepTime:
     """Return the predicted terms of a step."""
-    found = step_time(pricing_of(case), case.layout)
+    found = step_time(cost_model_of(case), case.layout)
     if "host-checkpoints" not in case.run.overlap:
         return found
     return replace(found, recompute_seconds=found.recompute_seconds + host_seconds(case))

@@ -20,7 +20,7 @@ from benchmarks.accuracy.problems import MEGATRON
 from benchmarks.accuracy.row_lines import describe_layout
 from parc.compiler.cost.memory.peak import peak_bytes
 from parc.compiler.ir import Layout
-from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.search.rank_layouts import TIE, simplicity
 
 MIN_LAYOUTS = 3
@@ -144,5 +144,5 @@ def _agreement(layouts: Sequence[_Layout]) -> float:
 
 
 def _fits(case: Case) -> bool:
-    peak = peak_bytes(pricing_for(case.problem, MEGATRON), case.layout)
+    peak = peak_bytes(cost_model_for(case.problem, MEGATRON), case.layout)
     return peak <= case.problem.cluster.gpu.memory_bytes

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Plan, Problem
 from parc.compiler.ir.problem import Dispatcher
-from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 
 DISPATCH_LIBRARIES: tuple[Dispatcher, ...] = ("hybridep", "deepep")
 """Dispatchers that ``auto`` never chooses, because users must install them on every host."""
@@ -19,7 +19,7 @@ MIN_GAIN = 0.05
 (heuristic)."""
 
 
-def advise_dispatch_library(pricing: Pricing, plan: Plan, sink: Sink) -> None:
+def advise_dispatch_library(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     """Report that DeepEP or HybridEP would make the step at least 5 % shorter (M16)."""
     problem, layout = plan.problem, plan.layout
     # The user decided on an explicit dispatcher, so no hint is given.
@@ -27,8 +27,8 @@ def advise_dispatch_library(pricing: Pricing, plan: Plan, sink: Sink) -> None:
         return
     now = plan.estimate.time.total_seconds
     offers = (
-        (step_time(pricing_for(other, pricing.framework), layout).total_seconds, other)
-        for other in _problems_with_library(pricing, plan)
+        (step_time(cost_model_for(other, cost_model.framework), layout).total_seconds, other)
+        for other in _problems_with_library(cost_model, plan)
     )
     seconds, best = min(offers, key=lambda offer: offer[0], default=(now, problem))
     if seconds > (1 - MIN_GAIN) * now:
@@ -45,12 +45,12 @@ def advise_dispatch_library(pricing: Pricing, plan: Plan, sink: Sink) -> None:
     sink.report("M16", finding, at="job")
 
 
-def _problems_with_library(pricing: Pricing, plan: Plan) -> Iterator[Problem]:
+def _problems_with_library(cost_model: CostModel, plan: Plan) -> Iterator[Problem]:
     """Yield a copy of the problem for each dispatch library that framework and GPUs support."""
     problem = plan.problem
     for name in DISPATCH_LIBRARIES:
         other = replace(problem, job=replace(problem.job, moe_dispatcher=name))
         # The framework rejects a library that its version or the GPU generation does not support.
-        rules = pricing.framework.rules(other)
+        rules = cost_model.framework.rules(other)
         if not any(rule.broken(other, plan.layout) for rule in rules):
             yield other

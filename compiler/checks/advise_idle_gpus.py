@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Candidate, Plan
 from parc.compiler.placement.score_placement import added_seconds
-from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.search.enumerate_layouts import divisors
 from parc.compiler.search.search_layouts import search_layouts
 
@@ -23,7 +23,7 @@ MAX_DP_TRIALS = 6
 """Number of dp values that are tried, starting above dp of the plan."""
 
 
-def advise_idle_gpus(pricing: Pricing, plan: Plan, sink: Sink) -> None:
+def advise_idle_gpus(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     """Report that a layout with idle GPUs would have a step at least 5 % shorter (G04).
 
     Unless the spec fixes dp, the search uses all GPUs. On 63 hosts, this can lead to a pipeline of
@@ -39,7 +39,7 @@ def advise_idle_gpus(pricing: Pricing, plan: Plan, sink: Sink) -> None:
     found = [
         one
         for dp in _larger_dp_values(plan)
-        if (one := _best_with_dp(pricing, plan, dp)) is not None
+        if (one := _best_with_dp(cost_model, plan, dp)) is not None
     ]
     best = min(found, key=_seconds_with_placement, default=None)
     if best is None or _seconds_with_placement(best) > (1 - MIN_GAIN) * now:
@@ -71,11 +71,11 @@ def _larger_dp_values(plan: Plan) -> list[int]:
     return [dp for dp in divisors(batch) if plan.layout.dp < dp <= gpus][:MAX_DP_TRIALS]
 
 
-def _best_with_dp(pricing: Pricing, plan: Plan, dp: int) -> Candidate | None:
+def _best_with_dp(cost_model: CostModel, plan: Plan, dp: int) -> Candidate | None:
     """Return the best layout whose data-parallel size is ``dp``; None if no layout is valid."""
     problem = replace(plan.problem, pins=replace(plan.problem.pins, dp=dp))
     # A separate sink, because findings about a hypothetical layout must not be reported.
-    search = search_layouts(pricing_for(problem, pricing.framework), Sink())
+    search = search_layouts(cost_model_for(problem, cost_model.framework), Sink())
     return None if search is None else search.ranked[0]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.gradients import largest_stage_parameters
 from parc.compiler.cost.step.offload import offloaded_host_bytes
 from parc.compiler.diagnostics import Cause, Finding, Sink
@@ -13,14 +13,14 @@ MAX_SHARE = 0.9
 pinned buffers need the remaining 10 %."""
 
 
-def check_host_memory(pricing: Pricing, plan: Plan, sink: Sink) -> None:
+def check_host_memory(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     """Report offloaded state that needs more than 90 % of the host memory (R15).
 
     Offload is also reported if the size of the host memory is unknown.
     """
     node = plan.problem.cluster.node
     need = offloaded_host_bytes(
-        pricing, plan.layout, largest_stage_parameters(pricing, plan.layout)
+        cost_model, plan.layout, largest_stage_parameters(cost_model, plan.layout)
     )
     have = node.host_memory_bytes
     if need == 0 or (have is not None and need <= MAX_SHARE * have):

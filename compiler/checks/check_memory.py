@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from parc.compiler.cost.memory.peak import peak_stage
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.evaluate.layout_rules import all_rules
@@ -16,7 +16,7 @@ from parc.compiler.search.enumerate_layouts import recompute_levels
 GIB = 2**30
 
 
-def check_memory(pricing: Pricing, plan: Plan, sink: Sink) -> None:
+def check_memory(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     """Report if the high end of the memory estimate of the fullest stage exceeds the limit (G02).
 
     The finding suggests the fastest layout whose high end is below the limit.
@@ -30,7 +30,7 @@ def check_memory(pricing: Pricing, plan: Plan, sink: Sink) -> None:
         f"{peak.high_bytes / GIB:.1f} GiB of memory; the limit is {limit / GIB:.1f} GiB",
         label=f"{peak.static_bytes / GIB:.1f} GiB for parameters and their state are exact, "
         f"{peak.dynamic_bytes / GIB:.1f} GiB for activations and buffers are estimated",
-        help=_suggest_safer_layout(pricing, plan),
+        help=_suggest_safer_layout(cost_model, plan),
         causes=(
             Cause(
                 "goals.memory_headroom",
@@ -44,26 +44,26 @@ def check_memory(pricing: Pricing, plan: Plan, sink: Sink) -> None:
     )
 
 
-def _suggest_safer_layout(pricing: Pricing, plan: Plan) -> str:
+def _suggest_safer_layout(cost_model: CostModel, plan: Plan) -> str:
     """Return a help text with the fastest layout whose high memory estimate is below the limit."""
     safe = [
-        (step_time(pricing, layout).total_seconds, index, layout)
-        for index, layout in enumerate(_alternative_layouts(pricing, plan))
-        if peak_stage(pricing, layout).high_bytes <= plan.estimate.limit_bytes
+        (step_time(cost_model, layout).total_seconds, index, layout)
+        for index, layout in enumerate(_alternative_layouts(cost_model, plan))
+        if peak_stage(cost_model, layout).high_bytes <= plan.estimate.limit_bytes
     ]
     if not safe:
         return "no alternative layout is safer; use more GPUs, or set fewer fields of layout"
     # On a tie, the index prefers the smaller change: more recomputation comes before other layouts.
     seconds, _, layout = min(safe)
     slower = seconds / plan.estimate.time.total_seconds - 1
-    high = peak_stage(pricing, layout).high_bytes
+    high = peak_stage(cost_model, layout).high_bytes
     words = _format_layout_differences(layout, plan.layout)
     return f"{words}: needs at most {high / GIB:.1f} GiB, step time {100 * slower:+.1f} %"
 
 
-def _alternative_layouts(pricing: Pricing, plan: Plan) -> Iterator[Layout]:
+def _alternative_layouts(cost_model: CostModel, plan: Plan) -> Iterator[Layout]:
     """Yield the plan's layout with more recomputation, then the other candidates of the search."""
-    problem, framework, chosen = pricing.problem, pricing.framework, plan.layout.recompute
+    problem, framework, chosen = cost_model.problem, cost_model.framework, plan.layout.recompute
     levels, rules = recompute_levels(problem, framework), all_rules(problem, framework)
     for level in levels[levels.index(chosen) + 1 :] if chosen in levels else ():
         layout = replace(plan.layout, recompute=level)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from parc.compiler.cost.counts.flops import model_flops_utilization, step_flops
 from parc.compiler.cost.memory.peak import memory_of_all_stages
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.links import GroupSpan
-from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.setup.stages import StageContents
 from parc.compiler.cost.step.context_exchange import context_exchange_bytes
 from parc.compiler.cost.step.gradients import data_parallel_bytes, replica_bytes
@@ -19,45 +19,45 @@ from parc.compiler.cost.step.tensor_exchange import (
 from parc.compiler.ir import AxisTraffic, Estimate, Layout
 
 
-def estimate_layout(pricing: Pricing, layout: Layout) -> Estimate:
+def estimate_layout(cost_model: CostModel, layout: Layout) -> Estimate:
     """Return the estimate of ``layout``: memory of every stage, step time and traffic.
 
-    Equal inputs give equal results. Results are cached in ``pricing``.
+    Equal inputs give equal results. Results are cached in ``cost_model``.
     """
-    problem = pricing.problem
-    time = step_time(pricing, layout)
+    problem = cost_model.problem
+    time = step_time(cost_model, layout)
     tokens = problem.job.global_batch * problem.job.sequence_length
     return Estimate(
-        memory=memory_of_all_stages(pricing, layout),
-        limit_bytes=memory_limit_bytes(pricing),
+        memory=memory_of_all_stages(cost_model, layout),
+        limit_bytes=memory_limit_bytes(cost_model),
         time=time,
-        traffic=traffic_by_axis(pricing, layout),
+        traffic=traffic_by_axis(cost_model, layout),
         model_flops_per_step=step_flops(problem),
         mfu=model_flops_utilization(problem, time.total_seconds, layout.world),
         tokens_per_second=tokens / time.total_seconds,
     )
 
 
-def memory_limit_bytes(pricing: Pricing) -> float:
+def memory_limit_bytes(cost_model: CostModel) -> float:
     """Return the bytes per GPU that the job may use.
 
     The limit is the device memory without the fraction ``goals.memory_headroom``.
     """
-    problem = pricing.problem
+    problem = cost_model.problem
     return problem.cluster.gpu.memory_bytes * (1 - problem.goals.memory_headroom)
 
 
-def traffic_by_axis(pricing: Pricing, layout: Layout) -> tuple[AxisTraffic, ...]:
+def traffic_by_axis(cost_model: CostModel, layout: Layout) -> tuple[AxisTraffic, ...]:
     """Return the traffic of each active parallel axis (tp, cp, ep, pp, dp, ...).
 
     Each entry has the bytes that a rank of the most loaded pipeline stage sends per step, and the
     rate of the slowest link of its group in GB/s.
     """
-    groups = pricing.group_spans(layout)
-    volumes = _bytes_sent_by_axis(pricing, layout)
+    groups = cost_model.group_spans(layout)
+    volumes = _bytes_sent_by_axis(cost_model, layout)
     rows = []
     for axis, nbytes in volumes.items():
-        links = pricing.links
+        links = cost_model.links
         if axis == "pp":
             span = GroupSpan(2, 1 if groups.pp_stride >= links.domain else 2)
         else:
@@ -73,67 +73,67 @@ def traffic_by_axis(pricing: Pricing, layout: Layout) -> tuple[AxisTraffic, ...]
     return tuple(rows)
 
 
-def _bytes_sent_by_axis(pricing: Pricing, layout: Layout) -> dict[str, float]:
+def _bytes_sent_by_axis(cost_model: CostModel, layout: Layout) -> dict[str, float]:
     """Return the bytes that a rank sends per step, by parallel axis.
 
     A ring collective over n ranks sends (n - 1) / n of its payload.
     """
-    problem = pricing.problem
+    problem = cost_model.problem
     job, model = problem.job, problem.model
     micro_batches = layout.micro_batches(job.global_batch)
-    loads = [kind.load for kind in pricing.equal_stage_groups(layout.split)]
+    loads = [kind.load for kind in cost_model.equal_stage_groups(layout.split)]
     routed = max(load.routed_layers(model) for load in loads)
     tokens = layout.tokens(job.sequence_length)
     volumes: dict[str, float] = {}
     if layout.tp > 1:
-        each = [_tensor_exchange_bytes(pricing, layout, load) for load in loads]
+        each = [_tensor_exchange_bytes(cost_model, layout, load) for load in loads]
         fullest = max(each, key=lambda one: sum(one.values()))
         volumes |= {axis: micro_batches * nbytes for axis, nbytes in fullest.items()}
     if layout.cp > 1:
-        each = [_context_exchange_bytes(pricing, layout, load) for load in loads]
+        each = [_context_exchange_bytes(cost_model, layout, load) for load in loads]
         fullest = max(each, key=lambda one: sum(one.values()))
         volumes |= {axis: micro_batches * nbytes for axis, nbytes in fullest.items()}
     if layout.ep > 1 and model.experts is not None:
-        copies = token_copies_sent(job, model.experts, pricing.group_spans(layout).ep)
+        copies = token_copies_sent(job, model.experts, cost_model.group_spans(layout).ep)
         # Four exchanges per layer: dispatch and combine, forward and backward. The last factor, 2,
         # is the bytes per element.
         volumes["ep"] = 4 * micro_batches * routed * copies * tokens / layout.tp * model.hidden * 2
     if layout.pp > 1:
         # Activations forward and gradients backward, once per model chunk.
-        volumes["pp"] = 2 * micro_batches * layout.vpp * stage_boundary_bytes(pricing, layout)
-    return volumes | _data_exchange_bytes(pricing, layout)
+        volumes["pp"] = 2 * micro_batches * layout.vpp * stage_boundary_bytes(cost_model, layout)
+    return volumes | _data_exchange_bytes(cost_model, layout)
 
 
 def _tensor_exchange_bytes(
-    pricing: Pricing, layout: Layout, load: StageContents
+    cost_model: CostModel, layout: Layout, load: StageContents
 ) -> dict[str, float]:
     """Return the bytes per micro-batch that a rank sends to tensor-parallel peers, by axis."""
     dense = expert = 0.0
-    for kind, count in zip(pricing.problem.model.kinds, load.counts, strict=True):
-        dense += count * sent_bytes(dense_collectives(pricing, layout, kind), layout.tp)
-        expert += count * sent_bytes(expert_collectives(pricing, layout, kind), layout.etp)
+    for kind, count in zip(cost_model.problem.model.kinds, load.counts, strict=True):
+        dense += count * sent_bytes(dense_collectives(cost_model, layout, kind), layout.tp)
+        expert += count * sent_bytes(expert_collectives(cost_model, layout, kind), layout.etp)
     return {"tp": dense} | ({"etp": expert} if expert else {})
 
 
 def _context_exchange_bytes(
-    pricing: Pricing, layout: Layout, load: StageContents
+    cost_model: CostModel, layout: Layout, load: StageContents
 ) -> dict[str, float]:
     """Return the bytes per micro-batch that a rank sends to context-parallel peers, by axis."""
     volumes: dict[str, float] = {}
-    for kind, count in zip(pricing.problem.model.kinds, load.counts, strict=True):
-        for axis, nbytes in context_exchange_bytes(pricing, layout, kind).items():
+    for kind, count in zip(cost_model.problem.model.kinds, load.counts, strict=True):
+        for axis, nbytes in context_exchange_bytes(cost_model, layout, kind).items():
             volumes[axis] = volumes.get(axis, 0.0) + count * nbytes
     return volumes
 
 
-def _data_exchange_bytes(pricing: Pricing, layout: Layout) -> dict[str, float]:
+def _data_exchange_bytes(cost_model: CostModel, layout: Layout) -> dict[str, float]:
     """Return the bytes of gradients and weights that a rank sends per step, by data-parallel axis.
 
     With hybrid sharding, the shards and the replicas are separate axes.
     """
-    groups = pricing.group_spans(layout)
-    dense, expert = data_parallel_bytes(pricing, layout)
-    axes = {axis.name for axis in pricing.framework.device_meshes(layout)[0].axes}
+    groups = cost_model.group_spans(layout)
+    dense, expert = data_parallel_bytes(cost_model, layout)
+    axes = {axis.name for axis in cost_model.framework.device_meshes(layout)[0].axes}
     hybrid = layout.dp_replicate > 1 and layout.zero_stage > 0 and "dp_shard" in axes
     names = ("dp_shard_cp", "edp_shard") if hybrid else ("dp_cp", "edp")
     volumes = {}
@@ -142,5 +142,5 @@ def _data_exchange_bytes(pricing: Pricing, layout: Layout) -> dict[str, float]:
         if ranks > 1 and nbytes:
             volumes[name] = nbytes * (ranks - 1) / ranks
     if hybrid:
-        volumes["dp_replicate"] = replica_bytes(pricing, layout)
+        volumes["dp_replicate"] = replica_bytes(cost_model, layout)
     return volumes

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.evaluate.estimate_layout import estimate_layout
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import (
@@ -32,13 +32,13 @@ from parc.compiler.topology.arrange_hosts import gpu_order
 from parc.compiler.topology.node_groups import ranks_per_node
 
 
-def plan_on_hosts(pricing: Pricing, layout: Layout, hosts: Sequence[str]) -> Plan | None:
+def plan_on_hosts(cost_model: CostModel, layout: Layout, hosts: Sequence[str]) -> Plan | None:
     """Return the plan that runs ``layout`` on ``hosts``, which are listed by node rank.
 
     No other order of the hosts is evaluated. None if the plan is not valid for this problem: the
     layout breaks a rule, the number of hosts does not match the layout, or a host is not usable.
     """
-    problem, framework = pricing.problem, pricing.framework
+    problem, framework = cost_model.problem, cost_model.framework
     cluster = problem.cluster
     known = {host.name: host for host in cluster.hosts}
     each = ranks_per_node(cluster.node.gpus, layout.world)
@@ -50,7 +50,7 @@ def plan_on_hosts(pricing: Pricing, layout: Layout, hosts: Sequence[str]) -> Pla
         return None
     if any(rule.broken(problem, layout) for rule in all_rules(problem, framework)):
         return None
-    estimate = estimate_layout(pricing, layout)
+    estimate = estimate_layout(cost_model, layout)
     dense, expert = framework.device_meshes(layout)
     placement = Placement(
         order=layout.order,
@@ -88,7 +88,9 @@ def evaluate_placement(plan: Plan) -> Placement:
     return replace(placement, alternatives=(row,), proof=proof)
 
 
-def keep_hosts(pricing: Pricing, layout: Layout, locked: LockedPlan | None) -> PlacedLayout | None:
+def keep_hosts(
+    cost_model: CostModel, layout: Layout, locked: LockedPlan | None
+) -> PlacedLayout | None:
     """Return ``layout`` on the hosts of the lock file, with its estimate and placement.
 
     None if the layout must be placed again: there is no lock, the lock has another layout, or a
@@ -99,7 +101,7 @@ def keep_hosts(pricing: Pricing, layout: Layout, locked: LockedPlan | None) -> P
         return None
     if replace(layout, order=locked.layout.order) != locked.layout:
         return None
-    plan = plan_on_hosts(pricing, locked.layout, locked.hosts)
+    plan = plan_on_hosts(cost_model, locked.layout, locked.hosts)
     if plan is None:
         return None
     return PlacedLayout(plan.layout, plan.estimate, evaluate_placement(plan))

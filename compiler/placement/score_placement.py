@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.evaluate.estimate_layout import estimate_layout
 from parc.compiler.ir import Cluster, Estimate, Layout, Placement
 from parc.compiler.placement.build_placement_problem import TERMS
@@ -20,17 +20,17 @@ MOST_RANKS = 32_768
 search."""
 
 
-def placement_scorer(pricing: Pricing) -> Callable[[Layout], float] | None:
+def placement_scorer(cost_model: CostModel) -> Callable[[Layout], float] | None:
     """Return a function: layout -> seconds per step that its placement adds to the estimate.
 
     None if the order of hosts makes no difference, or if the cluster has more than MOST_RANKS GPUs.
     The order makes no difference if NVLink domains end at the host and there is only one rack, or
     full bandwidth at every level.
     """
-    cluster = pricing.problem.cluster
+    cluster = cost_model.problem.cluster
     if not _order_matters(cluster) or cluster.gpus > MOST_RANKS:
         return None
-    return lambda layout: _placed_seconds(pricing, layout)
+    return lambda layout: _placed_seconds(cost_model, layout)
 
 
 def _order_matters(cluster: Cluster) -> bool:
@@ -42,10 +42,10 @@ def _order_matters(cluster: Cluster) -> bool:
     return (thin and len(cluster.racks) > 1) or cluster.node.nvlink_domain > cluster.node.gpus
 
 
-def _placed_seconds(pricing: Pricing, layout: Layout) -> float:
+def _placed_seconds(cost_model: CostModel, layout: Layout) -> float:
     """Return the seconds that a quick placement of ``layout`` adds to its estimated step time."""
-    estimate = estimate_layout(pricing, layout)
-    placement = place_ranks(pricing.problem, pricing.framework, layout, estimate, QUICK)
+    estimate = estimate_layout(cost_model, layout)
+    placement = place_ranks(cost_model.problem, cost_model.framework, layout, estimate, QUICK)
     return added_seconds(estimate, placement)
 
 

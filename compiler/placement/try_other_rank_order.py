@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.evaluate.estimate_layout import estimate_layout
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import (
@@ -42,7 +42,7 @@ class PlacedLayout:
 
 
 def try_other_rank_order(
-    pricing: Pricing, layout: Layout, estimate: Estimate, placement: Placement
+    cost_model: CostModel, layout: Layout, estimate: Estimate, placement: Placement
 ) -> PlacedLayout:
     """Return the placed layout, or the same layout in a rank order that is more than 1 % faster.
 
@@ -53,7 +53,8 @@ def try_other_rank_order(
     """
     kept = PlacedLayout(layout, estimate, placement)
     others = [
-        _place_layout(pricing, other) for other in _valid_other_orders(pricing, layout, placement)
+        _place_layout(cost_model, other)
+        for other in _valid_other_orders(cost_model, layout, placement)
     ]
     if not others:
         return kept
@@ -78,9 +79,11 @@ def search_with_chosen_first(search: Search, placed: PlacedLayout) -> Search:
     return replace(search, ranked=(head, *search.ranked[1:]))
 
 
-def _valid_other_orders(pricing: Pricing, layout: Layout, placement: Placement) -> list[Layout]:
+def _valid_other_orders(
+    cost_model: CostModel, layout: Layout, placement: Placement
+) -> list[Layout]:
     """Return ``layout`` in each other rank order that is valid and can change the step time."""
-    problem, framework = pricing.problem, pricing.framework
+    problem, framework = cost_model.problem, cost_model.framework
     # True if each host belongs to one stage and one replica.
     aligned = layout.tp * layout.cp % placement.ranks_per_node == 0
     if problem.pins.order or aligned or layout.pp == 1 or layout.dp == 1:
@@ -91,10 +94,10 @@ def _valid_other_orders(pricing: Pricing, layout: Layout, placement: Placement) 
     return [one for one in layouts if not any(rule.broken(problem, one) for rule in rules)]
 
 
-def _place_layout(pricing: Pricing, layout: Layout) -> PlacedLayout:
+def _place_layout(cost_model: CostModel, layout: Layout) -> PlacedLayout:
     """Return ``layout`` with its estimate and its placement."""
-    estimate = estimate_layout(pricing, layout)
-    placement = place_ranks(pricing.problem, pricing.framework, layout, estimate)
+    estimate = estimate_layout(cost_model, layout)
+    placement = place_ranks(cost_model.problem, cost_model.framework, layout, estimate)
     return PlacedLayout(layout, estimate, placement)
 
 

@@ -9,17 +9,19 @@ from parc.backends.base import Framework
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.kernels.hardware_fit import KernelFit, build_kernel_fit
 from parc.compiler.cost.setup.calibrated_parameters import calibrated_kernels
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.ir import Cluster, Efficiency, Gpu, Problem
 
 
-def pricing_for(problem: Problem, framework: Framework, row: Efficiency | None = None) -> Pricing:
+def cost_model_for(
+    problem: Problem, framework: Framework, row: Efficiency | None = None
+) -> CostModel:
     """Return the cost model that evaluates layouts of ``problem``.
 
     ``row`` replaces the catalog's efficiency factors for the GPU generation and the framework.
     """
     kernels = calibrated_kernels(kernel_fit_of_cluster(problem.cluster), problem)
-    return Pricing(problem, framework, kernels, row)
+    return CostModel(problem, framework, kernels, row)
 
 
 def kernel_fit_of_cluster(cluster: Cluster) -> KernelFit:

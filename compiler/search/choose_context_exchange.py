@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.context_exchange import attention_exchange_seconds
 from parc.compiler.cost.step.step_time import cached_layer_time
 from parc.compiler.ir import ContextComm, Layout, Problem
@@ -49,7 +49,7 @@ def with_all_to_all_size(problem: Problem, layout: Layout, comm: ContextComm) ->
     return comm, max(near, default=min(able, default=1))
 
 
-def fastest_exchange(pricing: Pricing, rules: Iterable[Rule]) -> ChooseExchange:
+def fastest_exchange(cost_model: CostModel, rules: Iterable[Rule]) -> ChooseExchange:
     """Return a function that chooses the fastest valid context-parallel exchange of a layout.
 
     The choice is made once per pair (tp, cp), at micro-batch 1. The simpler of two exchanges is
@@ -65,14 +65,18 @@ def fastest_exchange(pricing: Pricing, rules: Iterable[Rule]) -> ChooseExchange:
             return RING
         key = (layout.tp, layout.cp)
         if key not in chosen:
-            chosen[key] = _fastest_valid_exchange(pricing, relevant, replace(layout, micro_batch=1))
+            chosen[key] = _fastest_valid_exchange(
+                cost_model, relevant, replace(layout, micro_batch=1)
+            )
         return chosen[key]
 
     return choose_exchange
 
 
-def _fastest_valid_exchange(pricing: Pricing, rules: tuple[Rule, ...], layout: Layout) -> Exchange:
-    problem = pricing.problem
+def _fastest_valid_exchange(
+    cost_model: CostModel, rules: tuple[Rule, ...], layout: Layout
+) -> Exchange:
+    problem = cost_model.problem
     offered = [with_all_to_all_size(problem, layout, comm) for comm in SIMPLEST]
     valid = [
         exchange
@@ -85,14 +89,15 @@ def _fastest_valid_exchange(pricing: Pricing, rules: tuple[Rule, ...], layout: L
     kind = next((kind for kind in problem.model.kinds if kind.mixer == "attention"), None)
     if kind is None:  # a model without keys and values to exchange
         return best
-    ring = cached_layer_time(pricing, _layout_with_exchange(layout, RING), kind)
+    ring = cached_layer_time(cost_model, _layout_with_exchange(layout, RING), kind)
     # Exchanges hide behind the attention core, whose time is equal for all of them: ring.core.
     groups = {
-        exchange: pricing.group_spans(_layout_with_exchange(layout, exchange)) for exchange in valid
+        exchange: cost_model.group_spans(_layout_with_exchange(layout, exchange))
+        for exchange in valid
     }
     seconds = {
         exchange: attention_exchange_seconds(
-            pricing, _layout_with_exchange(layout, exchange), groups[exchange], ring.core
+            cost_model, _layout_with_exchange(layout, exchange), groups[exchange], ring.core
         )
         for exchange in valid
     }

@@ -16,7 +16,7 @@ from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Layout, Pins, Problem
 from parc.compiler.ir.rule import Rule
-from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.search.choose_context_exchange import fastest_exchange
 from parc.compiler.search.layout_space import LayoutSpace, sibling_layouts
 
@@ -180,7 +180,7 @@ def _enumerate_layouts(
     problem: Problem, framework: Framework, rules: tuple[Rule, ...]
 ) -> Iterator[Layout]:
     """Return an iterator over all layouts of ``problem``, valid or not."""
-    fastest = fastest_exchange(pricing_for(problem, framework), rules)
+    fastest = fastest_exchange(cost_model_for(problem, framework), rules)
     variants = framework.layout_variants(problem)
     spaces = (LayoutSpace.for_variant(problem, framework, one, fastest) for one in variants)
     return chain.from_iterable(chain.from_iterable(map(sibling_layouts, spaces)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from parc.compiler.cost.memory.peak import stage_memory
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.terms import TERMS
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.diagnostics.codes import code_title
@@ -19,7 +19,7 @@ OVERSIZED = "R17"
 
 
 def explain_oversized(
-    pricing: Pricing,
+    cost_model: CostModel,
     layout: Layout,
     dropped: Mapping[str, int],
     sink: Sink,
@@ -31,11 +31,11 @@ def explain_oversized(
     ``dropped`` contains, for each diagnostic code, the number of layouts that were rejected for
     this reason. ``which`` names ``layout`` in the finding.
     """
-    problem, limit_bytes = pricing.problem, memory_limit_bytes(pricing)
+    problem, limit_bytes = cost_model.problem, memory_limit_bytes(cost_model)
     fullest = max(
         (
-            stage_memory(pricing, layout, kind.load, kind.first)
-            for kind in pricing.equal_stage_groups(layout.split)
+            stage_memory(cost_model, layout, kind.load, kind.first)
+            for kind in cost_model.equal_stage_groups(layout.split)
         ),
         key=lambda stage: stage.total_bytes,
     )

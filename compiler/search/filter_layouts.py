@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from parc.compiler.cost.memory.workspaces import count_stage_buffers
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import EqualStageGroup
 from parc.compiler.ir import Layout, PipelineSplit
 from parc.compiler.ir.rule import Rule
@@ -65,7 +65,7 @@ class LayoutFilter:
 
     def __init__(
         self,
-        pricing: Pricing,
+        cost_model: CostModel,
         rules: tuple[Rule, ...],
         limit_bytes: float,
         space: LayoutSpace,
@@ -74,13 +74,13 @@ class LayoutFilter:
         self.space = space
         self.enumerated = 0
         self.survivors: list[Survivor] = []
-        self._pricing, self._limit = pricing, limit_bytes
-        self._rules = RuleCache(pricing.problem, rules, self.build_layout)
+        self._cost_model, self._limit = cost_model, limit_bytes
+        self._rules = RuleCache(cost_model.problem, rules, self.build_layout)
         self._valid = self._rules.valid
         self._lost = [0] * (self._valid + 2)
         """Numbers of layouts dropped by each rule, by memory, and by a sibling, in this order."""
-        self._memory = PeakMemoryCache(pricing, self.build_layout, space.constants["zero_stage"])
-        self._time = StepTimeCache(pricing, self.build_layout)
+        self._memory = PeakMemoryCache(cost_model, self.build_layout, space.constants["zero_stage"])
+        self._time = StepTimeCache(cost_model, self.build_layout)
         self._splits_by_pp: dict[int, tuple[CheckedSplit, ...]] = {}
         self._splits: dict[tuple[int, int], PipelineSplit] = {}
         self._shapes: dict[tuple[int, tuple[EqualStageGroup, ...]], StageShape] = {}
@@ -190,7 +190,7 @@ class LayoutFilter:
         """
         found = self._splits_by_pp.get(pp)
         if found is None:
-            choices = stage_choices(self.space.problem, self._pricing.framework, pp)
+            choices = stage_choices(self.space.problem, self._cost_model.framework, pp)
             found = tuple(self._check_split(pp, vpp, split) for vpp, split in choices)
             self._splits_by_pp[pp] = found
         return found
@@ -198,7 +198,7 @@ class LayoutFilter:
     def _check_split(self, pp: int, vpp: int, split: PipelineSplit) -> CheckedSplit:
         """Return ``split`` with the results of the rules that read only the stages."""
         self._splits[pp, vpp] = split
-        classes = self._pricing.equal_stage_groups(split)
+        classes = self._cost_model.equal_stage_groups(split)
         shape = self._shapes.get((pp, classes))
         if shape is None:
             model, schedule = self.space.problem.model, self.space.schedule

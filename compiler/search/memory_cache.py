@@ -26,7 +26,7 @@ from parc.compiler.cost.memory.workspaces import (
     placeholder_gradient_bytes,
     residual_stream_bytes,
 )
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import StageContents
 from parc.compiler.ir import Layout
 from parc.compiler.search.enumerate_layouts import BuildLayout, LayoutPoint
@@ -72,12 +72,12 @@ class StageActivations:
 class PeakMemoryCache:
     """Cache of the memory terms of one layout search."""
 
-    def __init__(self, pricing: Pricing, build: BuildLayout, zero_stage: int) -> None:
+    def __init__(self, cost_model: CostModel, build: BuildLayout, zero_stage: int) -> None:
         """Create an empty cache; ``build`` returns the layout for a ``LayoutPoint``."""
-        self._pricing, self._build = pricing, build
-        self._kinds = pricing.problem.model.kinds
+        self._cost_model, self._build = cost_model, build
+        self._kinds = cost_model.problem.model.kinds
         self.activations: dict[ActivationKey, StageActivations] = {}
-        self._program = program_memory(pricing, zero_stage)
+        self._program = program_memory(cost_model, zero_stage)
         self._parameters: dict[tuple[StageShape, int, int, int], ParameterCounts] = {}
         self._state: dict[tuple[int, int, bool], float] = {}
         self._fragmentation_factor = 1 + self._program.fragmentation
@@ -97,8 +97,8 @@ class PeakMemoryCache:
         dense_state = self._state_bytes_per_parameter(layout, layout.dp_shard * layout.cp)
         shards = max(layout.edp // layout.dp_replicate, 1)
         expert_state = self._state_bytes_per_parameter(layout, shards)
-        fixed = library_workspace_bytes(self._pricing, self._program)
-        fixed += sum(communicator_and_context_bytes(self._pricing, layout))
+        fixed = library_workspace_bytes(self._cost_model, self._program)
+        fixed += sum(communicator_and_context_bytes(self._cost_model, layout))
         static = [
             fixed + dense * dense_state + expert * expert_state + copies
             for dense, expert, copies in parameters
@@ -107,7 +107,7 @@ class PeakMemoryCache:
         if layout.zero_stage >= 3:
             for index, kind in enumerate(shape.peak_candidates):
                 static[index] += gathered_weight_bytes(
-                    self._pricing, layout, kind.load, self._program
+                    self._cost_model, layout, kind.load, self._program
                 )
         return tuple(static)
 
@@ -117,7 +117,7 @@ class PeakMemoryCache:
         if not self._program.state.step:
             return max(static)
         temporary = (
-            optimizer_step_bytes(self._pricing, layout, kind.load, self._program)
+            optimizer_step_bytes(self._cost_model, layout, kind.load, self._program)
             for kind in shape.peak_candidates
         )
         return max(
@@ -130,12 +130,12 @@ class PeakMemoryCache:
 
         Extra bytes are those of quantized copies of the weights, and of placeholder gradients.
         """
-        pricing, program = self._pricing, self._program
+        cost_model, program = self._cost_model, self._program
         return tuple(
             (
-                *pricing.stage_parameters(layout, kind.load),
-                low_precision_copy_bytes(pricing, layout, kind.load, program)
-                + placeholder_gradient_bytes(pricing, layout, kind.load, program),
+                *cost_model.stage_parameters(layout, kind.load),
+                low_precision_copy_bytes(cost_model, layout, kind.load, program)
+                + placeholder_gradient_bytes(cost_model, layout, kind.load, program),
             )
             for kind in shape.peak_candidates
         )
@@ -190,10 +190,10 @@ class PeakMemoryCache:
         The result is cached.
         """
         layout = self._build(point)
-        stream = residual_stream_bytes(self._pricing, layout)
+        stream = residual_stream_bytes(self._cost_model, layout)
         # The mask has one byte per element, the stream two.
         mask = self._fragmentation_factor * stream / 2 if self._program.hidden_dropout else 0.0
-        buffer = output_projection_buffer_bytes(self._pricing, layout, self._program)
+        buffer = output_projection_buffer_bytes(self._cost_model, layout, self._program)
         size = MicroBatchBytes(stream, mask, buffer, {})
         self._sizes[point.tp, point.cp, point.micro_batch] = size
         return size
@@ -206,7 +206,7 @@ class PeakMemoryCache:
         heads = load.mtp_layers if load.loss else -1
         nbytes = size.heads.get(heads)
         if nbytes is None:
-            nbytes = logits_bytes(self._pricing, self._build(point), load, self._program)
+            nbytes = logits_bytes(self._cost_model, self._build(point), load, self._program)
             nbytes = size.heads[heads] = self._fragmentation_factor * nbytes
         return nbytes
 
@@ -220,7 +220,7 @@ class PeakMemoryCache:
         if layout.recompute.method == "block":
             return None
         layers = [
-            cached_layer_activations(self._pricing, layout, kind, self._program)
+            cached_layer_activations(self._cost_model, layout, kind, self._program)
             for kind in self._kinds
         ]
         return tuple(
@@ -244,7 +244,7 @@ class PeakMemoryCache:
             kept, working = extra, head
             for kind, count in zip(self._kinds, counts, strict=True):
                 if count:
-                    layer = cached_layer_activations(self._pricing, layout, kind, self._program)
+                    layer = cached_layer_activations(self._cost_model, layout, kind, self._program)
                     kept += factor * saved_activation_bytes(layer, layout, count)
                     working = max(working, factor * backward_working_bytes(layer, layout))
             pairs.append((kept, working + buffer))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from parc.compiler.cost.memory.peak import peak_bytes, peak_stage
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.ir import Layout, Recompute
 from parc.compiler.search.enumerate_layouts import LayoutPoint, ParallelSizes
@@ -78,7 +78,7 @@ class LayoutRanking:
 
     def __init__(
         self,
-        pricing: Pricing,
+        cost_model: CostModel,
         builds: tuple[Callable[[LayoutPoint], Layout], ...],
         levels: tuple[Recompute, ...],
         limit_bytes: float,
@@ -89,8 +89,8 @@ class LayoutRanking:
         ``LayoutPoint``. ``levels`` lists the recompute levels; ``LayoutPoint.level`` is an index
         into it. ``limit_bytes`` is the device memory that the job may use.
         """
-        self._pricing, self._builds, self._limit = pricing, builds, limit_bytes
-        self._minimizes_gpus = pricing.problem.goals.maximize == "fewest-gpus"
+        self._cost_model, self._builds, self._limit = cost_model, builds, limit_bytes
+        self._minimizes_gpus = cost_model.problem.goals.maximize == "fewest-gpus"
         names = ("none", "selective", "full")
         self._effort = tuple(names.index(level.granularity) for level in levels)
 
@@ -131,9 +131,9 @@ class LayoutRanking:
     def _evaluate_exactly(self, survivor: Survivor) -> RankedLayout:
         """Return a layout that passed the filter, with its exact step time and peak memory."""
         layout = self._builds[survivor.variant](survivor.point)
-        seconds = step_time(self._pricing, layout).total_seconds
+        seconds = step_time(self._cost_model, layout).total_seconds
         key = (survivor.variant, survivor.point)
-        return RankedLayout(seconds, peak_bytes(self._pricing, layout), layout, key, 0.0)
+        return RankedLayout(seconds, peak_bytes(self._cost_model, layout), layout, key, 0.0)
 
     def _fastest_survivors(self, rough: list[Survivor]) -> list[Survivor]:
         """Return the ``KEPT`` fastest layouts of ``rough``, and those as fast as the last of them.
@@ -188,7 +188,7 @@ class LayoutRanking:
         """
         first: RankedLayout | None = None
         for row in rows:
-            if peak_stage(self._pricing, row.layout).high_bytes <= self._limit:
+            if peak_stage(self._cost_model, row.layout).high_bytes <= self._limit:
                 return row
             first = first or row
         if first is None:

@@ -8,7 +8,7 @@ from itertools import chain, islice
 
 from parc.compiler.cost.counts.flops import model_flops_utilization
 from parc.compiler.cost.memory.peak import peak_bytes, peak_stage
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.evaluate.layout_rules import all_rules
@@ -25,22 +25,22 @@ MAX_EXAMINED = 512
 """Largest number of invalid layouts that are checked to explain an empty result."""
 
 
-def search_layouts(pricing: Pricing, sink: Sink) -> Search | None:
+def search_layouts(cost_model: CostModel, sink: Sink) -> Search | None:
     """Return the ranked candidates; None after a diagnostic that explains why there are none.
 
     Each rejected layout is counted under the code of the first rule that it violates, or under
     ``recompute`` if the same layout fits with less recompute. Layouts with weights or optimizer
     state in host memory are enumerated only if no other layout fits.
     """
-    problem, limit_bytes = pricing.problem, memory_limit_bytes(pricing)
-    rules = all_rules(problem, pricing.framework)
-    variants = pricing.framework.layout_variants(problem)
-    fastest = fastest_exchange(pricing, rules)
+    problem, limit_bytes = cost_model.problem, memory_limit_bytes(cost_model)
+    rules = all_rules(problem, cost_model.framework)
+    variants = cost_model.framework.layout_variants(problem)
+    fastest = fastest_exchange(cost_model, rules)
     spaces = [
-        LayoutSpace.for_variant(problem, pricing.framework, variant, fastest)
+        LayoutSpace.for_variant(problem, cost_model.framework, variant, fastest)
         for variant in variants
     ]
-    filters = [LayoutFilter(pricing, rules, limit_bytes, space) for space in spaces]
+    filters = [LayoutFilter(cost_model, rules, limit_bytes, space) for space in spaces]
     dropped: Counter[str] = Counter()
     survivors: list[Survivor] = []
     # Host memory is far slower than device memory, so these variants run only if nothing else fits.
@@ -53,30 +53,30 @@ def search_layouts(pricing: Pricing, sink: Sink) -> Search | None:
                 dropped += one.dropped_counts
                 survivors += [row._replace(variant=index) for row in one.survivors]
     if not survivors:
-        fallback = _fallback_candidate(filters, pricing, dropped, sink)
+        fallback = _fallback_candidate(filters, cost_model, dropped, sink)
         if fallback is None:
             return None
         survivors = [fallback]
         dropped[OVERSIZED] -= 1  # the fallback was counted as oversized, but is now a candidate
     builds = tuple(one.build_layout for one in filters)
-    ranking = LayoutRanking(pricing, builds, filters[0].space.levels, limit_bytes)
-    ranked = ranking.best_layouts(survivors, placement_scorer(pricing))
+    ranking = LayoutRanking(cost_model, builds, filters[0].space.levels, limit_bytes)
+    ranked = ranking.best_layouts(survivors, placement_scorer(cost_model))
     return Search(
         enumerated=sum(one.enumerated for one in filters),
         dropped=tuple(sorted((code, count) for code, count in dropped.items() if count)),
-        ranked=tuple(_plan_candidates(pricing, ranked)),
+        ranked=tuple(_plan_candidates(cost_model, ranked)),
     )
 
 
 def _fallback_candidate(
-    filters: list[LayoutFilter], pricing: Pricing, dropped: Counter[str], sink: Sink
+    filters: list[LayoutFilter], cost_model: CostModel, dropped: Counter[str], sink: Sink
 ) -> Survivor | None:
     """Return the layout that needs the least memory if it might fit; None after a diagnostic.
 
     A layout might fit if the low end of its memory estimate is within the limit. In that case,
     ``check_memory`` warns that the plan may run out of memory (G02).
     """
-    limit_bytes = memory_limit_bytes(pricing)
+    limit_bytes = memory_limit_bytes(cost_model)
     found = [
         (one.build_layout(point), Survivor(0.0, point, index))
         for index, one in enumerate(filters)
@@ -85,18 +85,20 @@ def _fallback_candidate(
     if not found:
         siblings = chain.from_iterable(sibling_layouts(one.space) for one in filters)
         layouts = chain.from_iterable(siblings)
-        explain_invalid(pricing.problem, pricing.framework, islice(layouts, MAX_EXAMINED), sink)
+        explain_invalid(
+            cost_model.problem, cost_model.framework, islice(layouts, MAX_EXAMINED), sink
+        )
         return None
     # The variants have separate filters, so their smallest layouts are compared here.
-    layout, smallest = min(found, key=lambda one: peak_bytes(pricing, one[0]))
-    if peak_stage(pricing, layout).low_bytes <= limit_bytes:
+    layout, smallest = min(found, key=lambda one: peak_bytes(cost_model, one[0]))
+    if peak_stage(cost_model, layout).low_bytes <= limit_bytes:
         return smallest
-    explain_oversized(pricing, layout, dropped, sink)
+    explain_oversized(cost_model, layout, dropped, sink)
     return None
 
 
-def _plan_candidates(pricing: Pricing, ranked: list[RankedLayout]) -> Iterator[Candidate]:
+def _plan_candidates(cost_model: CostModel, ranked: list[RankedLayout]) -> Iterator[Candidate]:
     """Yield each ranked layout as a candidate of the plan, with its MFU."""
     for row in ranked:
-        mfu = model_flops_utilization(pricing.problem, row.seconds, row.layout.world)
+        mfu = model_flops_utilization(cost_model.problem, row.seconds, row.layout.world)
         yield Candidate(row.layout, row.seconds, row.peak_bytes, mfu, row.exposed_seconds)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.gradients import (
     data_parallel_round_seconds,
     exchanges_per_micro_batch,
@@ -68,17 +68,17 @@ class MicroBatchTimes:
 class StepTimeCache:
     """Cache of the time terms of one layout search."""
 
-    def __init__(self, pricing: Pricing, build: BuildLayout) -> None:
+    def __init__(self, cost_model: CostModel, build: BuildLayout) -> None:
         """Create an empty cache; ``build`` returns the layout for a ``LayoutPoint``."""
-        self.pricing, self.build = pricing, build
-        self.kinds = pricing.problem.model.kinds
+        self.cost_model, self.build = cost_model, build
+        self.kinds = cost_model.problem.model.kinds
         self._times_by_layer: dict[Hashable, dict[int, MicroBatchTimes]] = {}
         self._heads: dict[tuple[int, int, int], float] = {}
 
     def times_of_mesh(self, point: LayoutPoint) -> MeshTimes:
         """Return the times that all layouts with the parallel sizes of ``point`` share."""
         layout = self.build(point)
-        groups = self.pricing.group_spans(layout)
+        groups = self.cost_model.group_spans(layout)
         # Meshes that differ only in pp and dp share layer times if their groups span equal links.
         sizes = (layout.tp, layout.cp, layout.ep, layout.etp)
         spans = (groups.tp, groups.cp_stride, groups.ep, groups.etp)
@@ -90,7 +90,7 @@ class StepTimeCache:
         key = (point.tp, point.cp, point.micro_batch)
         head = self._heads.get(key)
         if head is None:
-            head = self._heads[key] = output_head_seconds(self.pricing, self.build(point))
+            head = self._heads[key] = output_head_seconds(self.cost_model, self.build(point))
         return MicroBatchTimes(head)
 
 
@@ -108,12 +108,12 @@ class MeshTimes:
         """
         self._batch, self._rows, self._stride = batch, rows, stride
         # Extra time per second of computation, because all ranks wait for the slowest host.
-        self._wait = straggler_factor(batch.pricing, layout) - 1.0
-        self._hidden = gradient_overlap_fraction(batch.pricing)
+        self._wait = straggler_factor(batch.cost_model, layout) - 1.0
+        self._hidden = gradient_overlap_fraction(batch.cost_model)
         # Block recompute repeats layers per chunk, so its time depends on pp and vpp.
-        pinned = batch.pricing.problem.pins.recompute
+        pinned = batch.cost_model.problem.pins.recompute
         self._block = pinned is not None and pinned.method == "block"
-        self._sharded = exchanges_per_micro_batch(batch.pricing, layout)
+        self._sharded = exchanges_per_micro_batch(batch.cost_model, layout)
         self._folds: dict[StageShape, tuple[tuple[float, float, float], float]] = {}
 
     def step_seconds(self, point: LayoutPoint, shape: StageShape, micro_batches: int) -> float:
@@ -139,7 +139,7 @@ class MeshTimes:
         hop = row.hops.get(self._stride)
         if hop is None:
             layout = self._batch.build(point)
-            hop = row.hops[self._stride] = stage_boundary_seconds(self._batch.pricing, layout)
+            hop = row.hops[self._stride] = stage_boundary_seconds(self._batch.cost_model, layout)
         vpp = point.vpp
         idle = row.idle.get((shape.pp, point.level))
         if idle is None:
@@ -158,9 +158,9 @@ class MeshTimes:
 
         The second item covers the optimizer step and the final reduction of gradients.
         """
-        pricing, layout = self._batch.pricing, self._batch.build(point)
-        once = optimizer_seconds(pricing, layout) + final_reduce_seconds(pricing, layout)
-        return data_parallel_round_seconds(pricing, layout), once
+        cost_model, layout = self._batch.cost_model, self._batch.build(point)
+        once = optimizer_seconds(cost_model, layout) + final_reduce_seconds(cost_model, layout)
+        return data_parallel_round_seconds(cost_model, layout), once
 
     def _stage_seconds(
         self, row: MicroBatchTimes, point: LayoutPoint, shape: StageShape
@@ -197,8 +197,8 @@ class MeshTimes:
             layout = self._batch.build(point)
             layer = row.layers.get(kind)
             if layer is None:
-                layer = cached_layer_time(self._batch.pricing, layout, kind)
+                layer = cached_layer_time(self._batch.cost_model, layout, kind)
                 row.layers[kind] = layer
-            again = recompute_seconds(self._batch.pricing, layout, layer, kind)
+            again = recompute_seconds(self._batch.cost_model, layout, layer, kind)
             timed = row.repeats[key] = (layer.compute, layer.total + again)
         return timed

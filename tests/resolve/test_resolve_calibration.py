@@ -20,7 +20,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Efficiency
 from parc.compiler.pipeline import resolve_spec
 from parc.compiler.resolve.resolve_calibration import Calibration, resolve_calibration
-from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.spec.reading.source import Source
 from tests.cli.specs import SPEC
@@ -112,9 +112,9 @@ def test_shipped_values_are_legal() -> None:
 def test_calibrated_values_price_the_layout() -> None:
     plain = problem(cluster(4))
     target = framework("megatron")
-    before = pricing_for(plain, target)
+    before = cost_model_for(plain, target)
     values = tuple((f"{each}.bus_gb_per_s", 100.0) for each in OPERATIONS)
-    after = pricing_for(replace(plain, calibration=(*values, ("gemm", 3.0))), target)
+    after = cost_model_for(replace(plain, calibration=(*values, ("gemm", 3.0))), target)
     assert after.efficiency == replace(before.efficiency, gemm=3.0)
     assert {fit.bus_gb_per_s for fit in after.links.fits.values()} == {100.0}
     for each in OPERATIONS:

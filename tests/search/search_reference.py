@@ -8,13 +8,13 @@ from typing import Any
 
 from parc.backends.registry import framework
 from parc.compiler.cost.memory.peak import peak_bytes, peak_stage
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.estimate_layout import memory_limit_bytes
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Layout
-from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.search.choose_context_exchange import fastest_exchange
 from parc.compiler.search.layout_space import LayoutSpace, sibling_layouts
 from parc.compiler.search.search_layouts import search_layouts
@@ -24,37 +24,37 @@ Row = tuple[float, float, Layout]
 """(step seconds, peak bytes, layout)."""
 
 
-def pricing_of(spec: dict[str, Any]) -> Pricing:
+def cost_model_of(spec: dict[str, Any]) -> CostModel:
     """The problem of a spec that has no errors, ready to be priced."""
     problem, sink = resolved(spec)
     assert problem is not None, messages_of(sink)
-    return pricing_for(problem, framework(problem.framework))
+    return cost_model_for(problem, framework(problem.framework))
 
 
-def sift(pricing: Pricing) -> tuple[int, dict[str, int], list[Row]]:
+def sift(cost_model: CostModel) -> tuple[int, dict[str, int], list[Row]]:
     """(enumerated, dropped by rule, what is left)."""
-    problem, limit = pricing.problem, memory_limit_bytes(pricing)
-    rules = all_rules(problem, pricing.framework)
+    problem, limit = cost_model.problem, memory_limit_bytes(cost_model)
+    rules = all_rules(problem, cost_model.framework)
     enumerated, dropped = 0, Counter[str]()
     rows: list[Row] = []
-    for family in first_then_last_resorts(pricing, rows):
+    for family in first_then_last_resorts(cost_model, rows):
         enumerated += len(family)
         for index, layout in enumerate(family):
             code = next((rule.code for rule in rules if rule.broken(problem, layout)), None)
-            peak = peak_bytes(pricing, layout)
+            peak = peak_bytes(cost_model, layout)
             if code or peak > limit:
                 dropped[code or "R17"] += 1
                 continue
-            rows.append((step_time(pricing, layout).total_seconds, peak, layout))
+            rows.append((step_time(cost_model, layout).total_seconds, peak, layout))
             dropped["recompute"] += len(family) - index - 1
             break
     return enumerated, {code: count for code, count in dropped.items() if count}, rows
 
 
-def first_then_last_resorts(pricing: Pricing, rows: list[Row]) -> Iterator[tuple[Layout, ...]]:
+def first_then_last_resorts(cost_model: CostModel, rows: list[Row]) -> Iterator[tuple[Layout, ...]]:
     """Yield the groups of siblings; last resorts follow only if ``rows`` is empty by then."""
-    problem, framework = pricing.problem, pricing.framework
-    fastest = fastest_exchange(pricing, all_rules(problem, framework))
+    problem, framework = cost_model.problem, cost_model.framework
+    fastest = fastest_exchange(cost_model, all_rules(problem, framework))
     for last in (False, True):
         if last and rows:
             return
@@ -65,12 +65,13 @@ def first_then_last_resorts(pricing: Pricing, rows: list[Row]) -> Iterator[tuple
                 )
 
 
-def rank(pricing: Pricing, rows: list[Row]) -> list[Row]:
+def rank(cost_model: CostModel, rows: list[Row]) -> list[Row]:
     """The twenty best; the simplest of those within 3 % whose band fits leads."""
-    few = pricing.problem.goals.maximize == "fewest-gpus"
-    limit = memory_limit_bytes(pricing)
+    few = cost_model.problem.goals.maximize == "fewest-gpus"
+    limit = memory_limit_bytes(cost_model)
     variants = [
-        (one.zero_stage, one.offload) for one in pricing.framework.layout_variants(pricing.problem)
+        (one.zero_stage, one.offload)
+        for one in cost_model.framework.layout_variants(cost_model.problem)
     ]
 
     def simple(layout: Layout) -> tuple[int, ...]:
@@ -85,7 +86,7 @@ def rank(pricing: Pricing, rows: list[Row]) -> list[Row]:
     ]
     winner = min(
         ties,
-        key=lambda row: (peak_stage(pricing, row[2]).high_bytes > limit, simple(row[2])),
+        key=lambda row: (peak_stage(cost_model, row[2]).high_bytes > limit, simple(row[2])),
     )
     return [winner, *(row for row in rows if row is not winner)][:20]
 
@@ -101,9 +102,9 @@ def simplicity(layout: Layout, variant: int) -> tuple[int, ...]:
 
 def assert_plain(spec: dict[str, Any]) -> None:
     """The search of ``spec`` counts, drops and ranks as it reads on paper."""
-    pricing = pricing_of(spec)
-    found = search_layouts(pricing, Sink())
-    enumerated, dropped, rows = sift(pricing)
+    cost_model = cost_model_of(spec)
+    found = search_layouts(cost_model, Sink())
+    enumerated, dropped, rows = sift(cost_model)
     if not rows:
         assert found is None or dropped["R17"] == 1 + dict(found.dropped).get("R17", 0)
         return
@@ -111,4 +112,4 @@ def assert_plain(spec: dict[str, Any]) -> None:
     assert found.enumerated == enumerated == len(rows) + sum(dropped.values())
     assert dict(found.dropped) == dropped
     ranked = [(one.step_seconds, one.peak_bytes, one.layout) for one in found.ranked]
-    assert ranked == rank(pricing, rows)
+    assert ranked == rank(cost_model, rows)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.context_exchange import attention_exchange_seconds
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.layout_rules import all_rules
@@ -20,7 +20,7 @@ from parc.compiler.search.choose_context_exchange import (
 from parc.compiler.search.search_layouts import search_layouts
 from tests.compiled import Spec, changed
 from tests.every_layout import enumerate_layouts
-from tests.search.search_reference import pricing_of
+from tests.search.search_reference import cost_model_of
 
 BASE: Spec = {
     "parc": 1,
@@ -47,15 +47,15 @@ LATENT = {"base": "deepseek-v2-lite"}
 FEW = THIN | {"model.kv_heads": 8}
 
 
-def first(changes: dict[str, Any]) -> tuple[Pricing, Layout]:
-    pricing = pricing_of(changed(BASE, changes))
-    return pricing, next(enumerate_layouts(pricing.problem, pricing.framework))[0]
+def first(changes: dict[str, Any]) -> tuple[CostModel, Layout]:
+    cost_model = cost_model_of(changed(BASE, changes))
+    return cost_model, next(enumerate_layouts(cost_model.problem, cost_model.framework))[0]
 
 
-def seconds(pricing: Pricing, layout: Layout, comm: ContextComm, core: float) -> float:
-    name, inner = with_all_to_all_size(pricing.problem, layout, comm)
+def seconds(cost_model: CostModel, layout: Layout, comm: ContextComm, core: float) -> float:
+    name, inner = with_all_to_all_size(cost_model.problem, layout, comm)
     made = replace(layout, cp_comm=name, cp_a2a=inner, micro_batch=1)
-    return attention_exchange_seconds(pricing, made, pricing.group_spans(made), core)
+    return attention_exchange_seconds(cost_model, made, cost_model.group_spans(made), core)
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,9 @@ def seconds(pricing: Pricing, layout: Layout, comm: ContextComm, core: float) ->
     ],
 )
 def test_what_is_chosen(changes: dict[str, Any], expected: tuple[ContextComm, int]) -> None:
-    pricing, layout = first(changes)
-    rules = all_rules(pricing.problem, pricing.framework)
-    assert fastest_exchange(pricing, rules)(layout) == expected
+    cost_model, layout = first(changes)
+    rules = all_rules(cost_model.problem, cost_model.framework)
+    assert fastest_exchange(cost_model, rules)(layout) == expected
 
 
 @pytest.mark.parametrize(
@@ -102,41 +102,41 @@ def test_a_model_in_which_no_layer_attends_has_keys_and_values_to_exchange_nowhe
     model: dict[str, Any],
 ) -> None:
     changes = {"model": model, "layout.cp": 2, "job.global_batch": 32}
-    pricing, layout = first(changes)
-    assert fastest_exchange(pricing, ())(layout) == ("p2p", 1)
-    assert search_layouts(pricing, Sink()) is not None
+    cost_model, layout = first(changes)
+    assert fastest_exchange(cost_model, ())(layout) == ("p2p", 1)
+    assert search_layouts(cost_model, Sink()) is not None
 
 
 def test_what_is_chosen_saves_its_share_of_a_layer() -> None:
-    pricing, layout = first(FEW)
-    rules = all_rules(pricing.problem, pricing.framework)
-    chosen, inner = fastest_exchange(pricing, rules)(layout)
-    ring, other = (seconds(pricing, layout, comm, 1e-3) for comm in ("p2p", chosen))  # type: ignore[arg-type]
+    cost_model, layout = first(FEW)
+    rules = all_rules(cost_model.problem, cost_model.framework)
+    chosen, inner = fastest_exchange(cost_model, rules)(layout)
+    ring, other = (seconds(cost_model, layout, comm, 1e-3) for comm in ("p2p", chosen))  # type: ignore[arg-type]
     assert (chosen, inner) == ("a2a+p2p", 8)
     assert ring - other > MIN_SAVING * ring
 
 
 def test_pins_are_kept() -> None:
-    pricing, layout = first(FEW | {"layout.cp_a2a": 2})
+    cost_model, layout = first(FEW | {"layout.cp_a2a": 2})
     assert (layout.cp_comm, layout.cp_a2a) == ("a2a+p2p", 2)
-    found = search_layouts(pricing, Sink())
+    found = search_layouts(cost_model, Sink())
     assert found is not None
     assert {(one.layout.cp_comm, one.layout.cp_a2a) for one in found.ranked} == {("a2a+p2p", 2)}
-    pricing, _ = first(THIN | {"layout.cp_comm": "p2p"})
-    found = search_layouts(pricing, Sink())
+    cost_model, _ = first(THIN | {"layout.cp_comm": "p2p"})
+    found = search_layouts(cost_model, Sink())
     assert found is not None
     assert {one.layout.cp_comm for one in found.ranked} == {"p2p"}
 
 
 def test_the_search_takes_the_fastest() -> None:
-    pricing, _ = first(FEW)
-    found = search_layouts(pricing, Sink())
+    cost_model, _ = first(FEW)
+    found = search_layouts(cost_model, Sink())
     assert found is not None
     assert {(one.layout.cp_comm, one.layout.cp_a2a) for one in found.ranked} == {("a2a+p2p", 8)}
 
 
 def test_layers_without_attention_exchange_nothing() -> None:
     mamba = {"heads": 64, "head_dim": 64, "state_size": 64, "groups": 16}
-    pricing, layout = first({"model.pattern": "MMMM----", "model.mamba": mamba})
-    chosen = fastest_exchange(pricing, all_rules(pricing.problem, pricing.framework))
+    cost_model, layout = first({"model.pattern": "MMMM----", "model.mamba": mamba})
+    chosen = fastest_exchange(cost_model, all_rules(cost_model.problem, cost_model.framework))
     assert chosen(layout) == ("p2p", 1)

@@ -11,7 +11,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.search.search_layouts import search_layouts
 from tests.every_layout import enumerate_layouts
-from tests.search.search_reference import assert_plain, pricing_of
+from tests.search.search_reference import assert_plain, cost_model_of
 from tests.search.test_search_layouts import Traced
 
 MODELS = ("gpt2-xl", "llama-3-8b", "llama-2-13b", "mixtral-8x7b", "llama-3-70b", "llama-65b")
@@ -74,12 +74,12 @@ def test_the_search_equals_a_plain_one(number: int) -> None:
 
 
 def test_most_of_these_searches_find_something() -> None:
-    found = [search_layouts(pricing_of(_legal(number)), Sink()) for number in range(CASES)]
+    found = [search_layouts(cost_model_of(_legal(number)), Sink()) for number in range(CASES)]
     assert sum(search is not None for search in found) >= 24
 
 
 def _offloaded(spec: dict[str, Any]) -> str:
-    found = search_layouts(pricing_of(spec), Sink())
+    found = search_layouts(cost_model_of(spec), Sink())
     assert found is not None
     return found.ranked[0].layout.offload.optimizer
 
@@ -95,11 +95,11 @@ def test_the_host_is_a_last_resort() -> None:
 
 @pytest.mark.parametrize("number", range(0, CASES, 3))
 def test_a_rule_reads_no_field_that_it_does_not_name(number: int) -> None:
-    pricing = pricing_of(_legal(number))
-    families = list(enumerate_layouts(pricing.problem, pricing.framework))
+    cost_model = cost_model_of(_legal(number))
+    families = list(enumerate_layouts(cost_model.problem, cost_model.framework))
     layouts = [layout for family in families[:: max(len(families) // 20, 1)] for layout in family]
-    for rule in all_rules(pricing.problem, pricing.framework):
+    for rule in all_rules(cost_model.problem, cost_model.framework):
         for layout in layouts:
             traced = Traced(layout)
-            rule.broken(pricing.problem, traced)  # type: ignore[arg-type]
+            rule.broken(cost_model.problem, traced)  # type: ignore[arg-type]
             assert traced.seen <= set(rule.reads), rule.code

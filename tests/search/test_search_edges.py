@@ -13,7 +13,7 @@ from parc.compiler.evaluate.evaluate_service import TIE, rank_services
 from parc.compiler.search.enumerate_layouts import LayoutPoint, _pp_choices, truncated_split
 from parc.compiler.search.rank_layouts import simplicity
 from tests import compiled
-from tests.search.search_reference import pricing_of
+from tests.search.search_reference import cost_model_of
 from tests.search.serving_specs import plan_of, spec
 
 TRAINING = {
@@ -123,7 +123,7 @@ def test_a_stage_needs_at_least_one_cache_block(
 def test_pipeline_sizes_divide_the_ranks_that_a_given_dp_leaves(
     dp: int | None, remaining: int, expected: tuple[int, ...]
 ) -> None:
-    problem = pricing_of(TRAINING).problem
+    problem = cost_model_of(TRAINING).problem
     fixed = replace(problem, pins=replace(problem.pins, dp=dp, pp=None))
     assert _pp_choices(fixed, remaining) == expected
 
@@ -138,9 +138,9 @@ def test_a_changed_model_is_a_request_only_without_a_checkpoint_that_has_the_cha
 
 
 def test_the_traffic_of_every_axis_in_use_has_its_level_and_the_rate_of_its_links() -> None:
-    pricing = pricing_of(TRAINING | {"layout": {"tp": 4, "pp": 2, "cp": 1, "micro_batch": 1}})
+    cost_model = cost_model_of(TRAINING | {"layout": {"tp": 4, "pp": 2, "cp": 1, "micro_batch": 1}})
     plan = compiled.plan_of(TRAINING | {"layout": {"tp": 4, "pp": 2, "cp": 1, "micro_batch": 1}})
-    rows = {row.axis: row for row in traffic_by_axis(pricing, plan.layout)}
+    rows = {row.axis: row for row in traffic_by_axis(cost_model, plan.layout)}
     assert rows.keys() == {"tp", "pp", "dp_cp"}
     assert all(row.bytes_per_rank > 0 for row in rows.values())
     # Stages are 16 GPUs apart, that is, on different hosts of 8.
@@ -151,4 +151,4 @@ def test_the_traffic_of_every_axis_in_use_has_its_level_and_the_rate_of_its_link
     }
     # Collectives reach a part of the rate of NVLink, which is several times that of the network.
     nvlink, network = rows["tp"].gb_per_s, rows["pp"].gb_per_s
-    assert network * 4 < nvlink < pricing.problem.cluster.node.link_gb_per_s
+    assert network * 4 < nvlink < cost_model.problem.cluster.node.link_gb_per_s

@@ -10,7 +10,7 @@ import pytest
 
 from parc.backends.base import Framework
 from parc.compiler.cost.memory.peak import peak_bytes
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Layout, Problem
@@ -18,7 +18,7 @@ from parc.compiler.ir.rule import ALL_LAYOUT_FIELDS
 from parc.compiler.search.rule_cache import DECIDED_BY
 from parc.compiler.search.search_layouts import search_layouts
 from tests.every_layout import enumerate_layouts
-from tests.search.search_reference import assert_plain, pricing_of
+from tests.search.search_reference import assert_plain, cost_model_of
 
 MODELS = (
     "gpt2-xl",
@@ -84,13 +84,13 @@ def test_the_search_equals_a_plain_one(number: int) -> None:
 def test_the_smallest_layout_is_reported_if_none_fits(model: str) -> None:
     spec = _case(0) | {"model": model, "layout": {}}
     spec["cluster"] = {"node": "dgx-h100", "nodes": 1}
-    pricing = pricing_of(spec)
+    cost_model = cost_model_of(spec)
     sink = Sink()
-    assert search_layouts(pricing, sink) is None
-    problem, rules = pricing.problem, all_rules(pricing.problem, pricing.framework)
+    assert search_layouts(cost_model, sink) is None
+    problem, rules = cost_model.problem, all_rules(cost_model.problem, cost_model.framework)
     least = min(
-        peak_bytes(pricing, layout)
-        for family in enumerate_layouts(problem, pricing.framework)
+        peak_bytes(cost_model, layout)
+        for family in enumerate_layouts(problem, cost_model.framework)
         for layout in family
         if not any(rule.broken(problem, layout) for rule in rules)
     )
@@ -100,7 +100,7 @@ def test_the_smallest_layout_is_reported_if_none_fits(model: str) -> None:
 
 
 def test_most_of_these_searches_find_something() -> None:
-    found = [search_layouts(pricing_of(_case(number)), Sink()) for number in range(36)]
+    found = [search_layouts(cost_model_of(_case(number)), Sink()) for number in range(36)]
     assert sum(search is not None for search in found) >= 24
 
 
@@ -122,11 +122,11 @@ class Traced:
 
 @pytest.mark.parametrize("number", range(0, 36, 3))
 def test_a_rule_reads_no_field_that_it_does_not_name(number: int) -> None:
-    pricing = pricing_of(_case(number))
-    problem = pricing.problem
-    families = list(enumerate_layouts(problem, pricing.framework))
+    cost_model = cost_model_of(_case(number))
+    problem = cost_model.problem
+    families = list(enumerate_layouts(problem, cost_model.framework))
     for family in families[:: max(len(families) // 20, 1)]:
-        for rule in all_rules(problem, pricing.framework):
+        for rule in all_rules(problem, cost_model.framework):
             for layout in family:
                 traced = Traced(layout)
                 rule.broken(problem, traced)  # type: ignore[arg-type]
@@ -155,21 +155,21 @@ def _limited(limits: dict[str, Any], **pins: int) -> dict[str, Any]:
 
 
 def test_no_layout_breaks_a_limit() -> None:
-    pricing = pricing_of(_limited(LIMITS))
-    layouts = [one for family in enumerate_layouts(*_open(pricing)) for one in family]
+    cost_model = cost_model_of(_limited(LIMITS))
+    layouts = [one for family in enumerate_layouts(*_open(cost_model)) for one in family]
     assert {layout.tp for layout in layouts} == {2, 4}
     assert {layout.pp for layout in layouts} == {2, 4}
     assert {layout.micro_batch for layout in layouts} == {2, 4, 8}
     assert {layout.vpp for layout in layouts} == {1, 2}
     assert 8 not in {layout.dp for layout in layouts}
-    found = search_layouts(pricing, Sink())
+    found = search_layouts(cost_model, Sink())
     assert found is not None
     assert found.enumerated == len(layouts)
 
 
 def test_limits_only_take_layouts_away() -> None:
-    every = pricing_of(_limited({}))
-    some = pricing_of(_limited(LIMITS))
+    every = cost_model_of(_limited({}))
+    some = cost_model_of(_limited(LIMITS))
     all_layouts = {one for family in enumerate_layouts(*_open(every)) for one in family}
     left = {one for family in enumerate_layouts(*_open(some)) for one in family}
     kept = {
@@ -186,14 +186,14 @@ def test_limits_only_take_layouts_away() -> None:
 
 def test_a_pin_outside_its_limit_leaves_nothing_and_says_so() -> None:
     sink = Sink()
-    assert search_layouts(pricing_of(_limited({"tp": {"max": 4}}, tp=8)), sink) is None
+    assert search_layouts(cost_model_of(_limited({"tp": {"max": 4}}, tp=8)), sink) is None
     found = [(one.code, one.finding.message) for one in sink.diagnostics]
     message = "no layout of 32 GPUs satisfies the settings of layout and the limits"
     assert found == [("PARC-G01", message)]
 
 
-def _open(pricing: Pricing) -> tuple[Problem, Framework]:
-    return pricing.problem, pricing.framework
+def _open(cost_model: CostModel) -> tuple[Problem, Framework]:
+    return cost_model.problem, cost_model.framework
 
 
 def test_a_point_decides_every_field_of_a_layout() -> None:
@@ -201,8 +201,8 @@ def test_a_point_decides_every_field_of_a_layout() -> None:
 
 
 def test_a_layout_of_the_space_is_an_ordinary_layout() -> None:
-    pricing = pricing_of(_case(0))
-    layout = next(enumerate_layouts(pricing.problem, pricing.framework))[0]
+    cost_model = cost_model_of(_case(0))
+    layout = next(enumerate_layouts(cost_model.problem, cost_model.framework))[0]
     same = Layout(**{name: getattr(layout, name) for name in ALL_LAYOUT_FIELDS})
     assert layout == same
     assert hash(layout) == hash(same)

@@ -10,7 +10,7 @@ import pytest
 from parc.compiler.cost.memory.peak import peak_bytes
 from parc.compiler.diagnostics import Sink
 from parc.compiler.search.search_layouts import search_layouts
-from tests.search.search_reference import pricing_of, sift
+from tests.search.search_reference import cost_model_of, sift
 
 PINS: dict[str, tuple[dict[str, Any], ...]] = {
     "fsdp": ({}, {"tp": 2}, {"zero_stage": 0}, {"zero_stage": 2}, {"dp_shard": 4}),
@@ -54,9 +54,9 @@ def _case(framework: str, number: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("framework", "number"), CASES)
 def test_the_search_equals_a_plain_one(framework: str, number: int) -> None:
-    pricing = pricing_of(_case(framework, number))
-    found = search_layouts(pricing, Sink())
-    enumerated, dropped, rows = sift(pricing)
+    cost_model = cost_model_of(_case(framework, number))
+    found = search_layouts(cost_model, Sink())
+    enumerated, dropped, rows = sift(cost_model)
     assert rows
     assert found is not None
     assert found.enumerated == enumerated == len(rows) + sum(dropped.values())
@@ -76,8 +76,8 @@ def test_a_schedule_that_holds_less_is_seen_by_the_search() -> None:
     peaks = {}
     for schedule, vpp in (("gpipe", 1), ("1f1b", 1), ("zb-v", 2)):
         pins = {"pp": 4, "tp": 1, "vpp": vpp, "micro_batch": 1, "schedule": schedule}
-        pricing = pricing_of(spec | {"layout": pins | {"recompute": "full"}})
-        search = search_layouts(pricing, Sink())
+        cost_model = cost_model_of(spec | {"layout": pins | {"recompute": "full"}})
+        search = search_layouts(cost_model, Sink())
         assert search is not None
-        peaks[schedule] = peak_bytes(pricing, search.ranked[0].layout)
+        peaks[schedule] = peak_bytes(cost_model, search.ranked[0].layout)
     assert peaks["gpipe"] > peaks["1f1b"]

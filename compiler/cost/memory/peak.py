@@ -19,7 +19,7 @@ from parc.compiler.cost.memory.workspaces import (
 )
 from parc.compiler.cost.schedules.estimates import micro_batches_in_flight
 from parc.compiler.cost.schedules.table import PipelineShape
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import StageContents, stage_contents
 from parc.compiler.cost.step.context_exchange import gathered_key_value_bytes
 from parc.compiler.ir import LayerKind, Layout, ProgramMemory, StageMemory
@@ -31,18 +31,18 @@ COMMUNICATOR_BYTES = 0.2e9
 of them."""
 
 
-def program_memory(pricing: Pricing, zero_stage: int) -> ProgramMemory:
+def program_memory(cost_model: CostModel, zero_stage: int) -> ProgramMemory:
     """Return the memory model of the framework's program at ZeRO stage ``zero_stage``."""
 
     def build_program_memory() -> ProgramMemory:
         """Build the memory model of the framework's program; the caller caches the result."""
-        return pricing.framework.program_memory(pricing.problem).for_zero_stage(zero_stage)
+        return cost_model.framework.program_memory(cost_model.problem).for_zero_stage(zero_stage)
 
-    return pricing.cached(("program", not zero_stage), build_program_memory)
+    return cost_model.cached(("program", not zero_stage), build_program_memory)
 
 
 def weight_gradient_optimizer_bytes(
-    pricing: Pricing, layout: Layout, load: StageContents, program: ProgramMemory
+    cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
 ) -> tuple[float, float, float]:
     """Return the bytes of (weights, gradients, optimizer state) on one rank of a stage.
 
@@ -53,7 +53,7 @@ def weight_gradient_optimizer_bytes(
     """
     # Only ranks over which one copy of the optimizer state is sharded divide the bytes: with hybrid
     # sharding or several optimizer instances, dp_shard replaces dp.
-    dense, expert = pricing.stage_parameters(layout, load)
+    dense, expert = cost_model.stage_parameters(layout, load)
     shards = layout.dp_shard * layout.cp
     expert_shards = max(layout.edp // layout.dp_replicate, 1)
     # Dense parameters are sharded over dp x cp, expert parameters over edp.
@@ -67,25 +67,25 @@ def weight_gradient_optimizer_bytes(
 
 
 def cached_layer_activations(
-    pricing: Pricing, layout: Layout, kind: LayerKind, program: ProgramMemory
+    cost_model: CostModel, layout: Layout, kind: LayerKind, program: ProgramMemory
 ) -> LayerActivations:
     """Return the activation bytes of one layer of type ``kind``, by module; cached."""
 
     def compute_layer_activations() -> LayerActivations:
         """Compute the activation bytes of one layer by module; the caller caches the result."""
-        length = pricing.problem.job.sequence_length
+        length = cost_model.problem.job.sequence_length
         batch = (length * layout.micro_batch / layout.cp, length // layout.cp)
-        layer = layer_activations(pricing.problem.model, layout, kind, batch, program)
-        keys = gathered_key_value_bytes(pricing, layout) if kind.mixer == "attention" else 0.0
+        layer = layer_activations(cost_model.problem.model, layout, kind, batch, program)
+        keys = gathered_key_value_bytes(cost_model, layout) if kind.mixer == "attention" else 0.0
         return replace(layer, core_attn=layer.core_attn + keys) if keys else layer
 
     parallel = (layout.tp, layout.cp, layout.cp_comm, layout.etp)
     mesh = (*parallel, layout.sequence_parallel, layout.micro_batch)
-    return pricing.cached(("layer", kind, mesh, program.name), compute_layer_activations)
+    return cost_model.cached(("layer", kind, mesh, program.name), compute_layer_activations)
 
 
 def _layers_bytes(
-    pricing: Pricing, layout: Layout, layers: tuple[LayerKind, int], program: ProgramMemory
+    cost_model: CostModel, layout: Layout, layers: tuple[LayerKind, int], program: ProgramMemory
 ) -> tuple[float, float]:
     """Return (bytes saved per micro-batch, working set of one layer) for layers of one type.
 
@@ -98,7 +98,7 @@ def _layers_bytes(
 
         The caller caches both.
         """
-        layer = cached_layer_activations(pricing, layout, layers[0], program)
+        layer = cached_layer_activations(cost_model, layout, layers[0], program)
         return saved_activation_bytes(layer, layout, layers[1]), backward_working_bytes(
             layer, layout
         )
@@ -106,39 +106,39 @@ def _layers_bytes(
     parallel = (layout.tp, layout.cp, layout.cp_comm, layout.etp)
     mesh = (*parallel, layout.sequence_parallel, layout.micro_batch)
     key = ("layers", layers, mesh, layout.vpp, layout.recompute, program.name)
-    return pricing.cached(key, compute_layers_bytes)
+    return cost_model.cached(key, compute_layers_bytes)
 
 
 def activation_bytes(
-    pricing: Pricing, layout: Layout, load: StageContents, stage: int, program: ProgramMemory
+    cost_model: CostModel, layout: Layout, load: StageContents, stage: int, program: ProgramMemory
 ) -> tuple[float, float]:
     """Return (bytes saved by all micro-batches in flight, working set of one layer) on a rank."""
-    problem = pricing.problem
+    problem = cost_model.problem
     micro_batches = max(layout.micro_batches(problem.job.global_batch), 1)
     shape = PipelineShape(layout.pp, micro_batches, layout.vpp)
     # With 1F1B, earlier stages have more micro-batches in flight.
     flight = micro_batches_in_flight(layout.schedule, stage, shape, load.chunks)
-    kept, working = micro_batch_activation_bytes(pricing, layout, load, program)
+    kept, working = micro_batch_activation_bytes(cost_model, layout, load, program)
     return flight * kept, working
 
 
 def micro_batch_activation_bytes(
-    pricing: Pricing, layout: Layout, load: StageContents, program: ProgramMemory
+    cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
 ) -> tuple[float, float]:
     """Return (bytes that one micro-batch saves on a stage, working set of the largest layer)."""
     kept = working = 0.0
-    for layers in load.layers_by_kind(pricing.problem.model).items():
-        own, one = _layers_bytes(pricing, layout, layers, program)
+    for layers in load.layers_by_kind(cost_model.problem.model).items():
+        own, one = _layers_bytes(cost_model, layout, layers, program)
         kept += own
         working = max(working, one)
     if load.embedding and program.hidden_dropout:
         # The embedding's output is the input of the first layer, so that only its mask is extra.
-        kept += residual_stream_bytes(pricing, layout) / 2
+        kept += residual_stream_bytes(cost_model, layout) / 2
     return kept, working
 
 
 def logits_bytes(
-    pricing: Pricing, layout: Layout, load: StageContents, program: ProgramMemory
+    cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
 ) -> float:
     """Return the bytes of logits, loss and inputs of the output projection for one micro-batch.
 
@@ -150,9 +150,9 @@ def logits_bytes(
     # them, and the rank's own logits remain in 16 bit.
     if not load.loss:
         return 0.0
-    problem = pricing.problem
+    problem = cost_model.problem
     tokens = layout.tokens(problem.job.sequence_length)
-    vocab = pricing.framework.padded_vocab(problem, layout.tp)
+    vocab = cost_model.framework.padded_vocab(problem, layout.tp)
     split = program.split_loss_bytes if layout.tp > 1 else 0.0
     logit = (split or program.loss_bytes) + load.mtp_layers * program.loss_kept_bytes
     if program.whole_logits and layout.tp > 1:
@@ -163,7 +163,7 @@ def logits_bytes(
 
 
 def gathered_weight_bytes(
-    pricing: Pricing, layout: Layout, load: StageContents, program: ProgramMemory
+    cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
 ) -> float:
     """Return the bytes of gathered weights on one rank under ZeRO-3; 0 at other ZeRO stages.
 
@@ -176,12 +176,12 @@ def gathered_weight_bytes(
     # With a pipeline, some programs keep all weights gathered; these count as weights.
     if layout.pp > 1 and program.state.gathered:
         return 0.0
-    kinds = load.layers_by_kind(pricing.problem.model)
-    largest = max((sum(pricing.layer_parameters(kind, layout)) for kind in kinds), default=0.0)
-    table = pricing.framework.padded_vocab(pricing.problem, layout.tp)
-    model, unit = pricing.problem.model, program.unit_bytes
+    kinds = load.layers_by_kind(cost_model.problem.model)
+    largest = max((sum(cost_model.layer_parameters(kind, layout)) for kind in kinds), default=0.0)
+    table = cost_model.framework.padded_vocab(cost_model.problem, layout.tp)
+    model, unit = cost_model.problem.model, program.unit_bytes
     ends = table * model.hidden / layout.tp if load.loss or load.embedding else 0.0
-    live = min(program.live_parameters, sum(pricing.stage_parameters(layout, load)))
+    live = min(program.live_parameters, sum(cost_model.stage_parameters(layout, load)))
     head = (program.head_unit_bytes or unit) * ends
     if load.loss and load.embedding and not model.tied_embeddings:
         head += program.root_bytes * ends
@@ -190,7 +190,7 @@ def gathered_weight_bytes(
 
 
 def low_precision_copy_bytes(
-    pricing: Pricing, layout: Layout, load: StageContents, program: ProgramMemory
+    cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
 ) -> float:
     """Return the bytes of low-precision copies of the weights of a stage's linear layers.
 
@@ -200,9 +200,11 @@ def low_precision_copy_bytes(
     """
     if not program.state.cast or layout.zero_stage >= 3:
         return 0.0
-    dense, expert = pricing.stage_parameters(layout, load)
-    model = pricing.problem.model
-    table = pricing.framework.padded_vocab(pricing.problem, layout.tp) * model.hidden / layout.tp
+    dense, expert = cost_model.stage_parameters(layout, load)
+    model = cost_model.problem.model
+    table = (
+        cost_model.framework.padded_vocab(cost_model.problem, layout.tp) * model.hidden / layout.tp
+    )
     # Vocabulary matrices on this stage: embedding and output projection are not cast, unless
     # configured.
     tables = load.embedding + (load.loss and (not model.tied_embeddings or layout.pp > 1))
@@ -211,7 +213,7 @@ def low_precision_copy_bytes(
 
 
 def _cached_static_bytes(
-    pricing: Pricing, layout: Layout, load: StageContents, program: ProgramMemory
+    cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
 ) -> StaticBytes:
     """Return the bytes that do not depend on the micro-batch size, ordered as ``StaticBytes``."""
     mesh = (layout.tp, layout.cp, layout.ep, layout.etp, layout.pp)
@@ -221,17 +223,17 @@ def _cached_static_bytes(
     def compute_static_bytes() -> StaticBytes:
         """Compute the bytes that do not depend on the micro-batch size, for the caller's cache."""
         return (
-            *weight_gradient_optimizer_bytes(pricing, layout, load, program),
-            low_precision_copy_bytes(pricing, layout, load, program),
-            gathered_weight_bytes(pricing, layout, load, program),
-            placeholder_gradient_bytes(pricing, layout, load, program),
+            *weight_gradient_optimizer_bytes(cost_model, layout, load, program),
+            low_precision_copy_bytes(cost_model, layout, load, program),
+            gathered_weight_bytes(cost_model, layout, load, program),
+            placeholder_gradient_bytes(cost_model, layout, load, program),
         )
 
-    return pricing.cached(("static", mesh, shards, load, program.name), compute_static_bytes)
+    return cost_model.cached(("static", mesh, shards, load, program.name), compute_static_bytes)
 
 
 def _activation_and_logits_bytes(
-    pricing: Pricing, layout: Layout, load: StageContents, stage: int, program: ProgramMemory
+    cost_model: CostModel, layout: Layout, load: StageContents, stage: int, program: ProgramMemory
 ) -> tuple[float, float]:
     """Return the bytes of (activations, logits) at the memory peak of the step.
 
@@ -240,19 +242,19 @@ def _activation_and_logits_bytes(
     # Logits and the working set of a layer peak at different times, because the backward pass of
     # the loss precedes that of all layers. The optimizer step runs after activations and logits are
     # freed.
-    kept, working = activation_bytes(pricing, layout, load, stage, program)
-    logits = logits_bytes(pricing, layout, load, program) if load.loss else 0.0
-    step = optimizer_step_bytes(pricing, layout, load, program)
+    kept, working = activation_bytes(cost_model, layout, load, stage, program)
+    logits = logits_bytes(cost_model, layout, load, program) if load.loss else 0.0
+    step = optimizer_step_bytes(cost_model, layout, load, program)
     return max(kept + max(working - logits, 0.0), step - logits), logits
 
 
 def optimizer_step_bytes(
-    pricing: Pricing, layout: Layout, load: StageContents, program: ProgramMemory
+    cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
 ) -> float:
     """Return the bytes of the fp32 copies that the optimizer step makes of 16-bit gradients."""
     if not program.state.step or layout.offload.optimizer != "none":
         return 0.0
-    dense, expert = pricing.stage_parameters(layout, load)
+    dense, expert = cost_model.stage_parameters(layout, load)
     shards = expert_shards = 1
     if layout.zero_stage:
         shards = layout.dp_shard * layout.cp
@@ -260,16 +262,16 @@ def optimizer_step_bytes(
     return program.state.step * (dense / shards + expert / expert_shards)
 
 
-def communicator_and_context_bytes(pricing: Pricing, layout: Layout) -> tuple[float, float]:
+def communicator_and_context_bytes(cost_model: CostModel, layout: Layout) -> tuple[float, float]:
     """Return the bytes of (communicators, driver context), which are outside torch's allocator."""
     degrees = (layout.tp, layout.cp, layout.pp, layout.dp, layout.ep)
     # NCCL creates one communicator per mesh axis in use.
     communicators = sum(degree > 1 for degree in degrees) * COMMUNICATOR_BYTES
-    return communicators, pricing.problem.cluster.generation.driver_context_mb * 1e6
+    return communicators, cost_model.problem.cluster.generation.driver_context_mb * 1e6
 
 
 def stage_memory(
-    pricing: Pricing,
+    cost_model: CostModel,
     layout: Layout,
     load: StageContents,
     stage: int,
@@ -279,14 +281,16 @@ def stage_memory(
 
     ``program`` is the memory model of the training program; by default that of the framework.
     """
-    program = program or program_memory(pricing, layout.zero_stage)
+    program = program or program_memory(cost_model, layout.zero_stage)
     weights, gradients, optimizer, casts, gathered, kept = _cached_static_bytes(
-        pricing, layout, load, program
+        cost_model, layout, load, program
     )
-    workspace = library_workspace_bytes(pricing, program) + stage_buffer_bytes(pricing, layout)
-    workspace += kept + load.loss * output_projection_buffer_bytes(pricing, layout, program)
-    activations, logits = _activation_and_logits_bytes(pricing, layout, load, stage, program)
-    communicators, context = communicator_and_context_bytes(pricing, layout)
+    workspace = library_workspace_bytes(cost_model, program) + stage_buffer_bytes(
+        cost_model, layout
+    )
+    workspace += kept + load.loss * output_projection_buffer_bytes(cost_model, layout, program)
+    activations, logits = _activation_and_logits_bytes(cost_model, layout, load, stage, program)
+    communicators, context = communicator_and_context_bytes(cost_model, layout)
     return StageMemory(
         stage=stage,
         weights_bytes=weights,
@@ -303,41 +307,43 @@ def stage_memory(
     )
 
 
-def peak_stage(pricing: Pricing, layout: Layout) -> StageMemory:
+def peak_stage(cost_model: CostModel, layout: Layout) -> StageMemory:
     """Return the memory of the pipeline stage with the highest peak; on a tie, of the first one."""
     stages = [
-        stage_memory(pricing, layout, each.load, each.first)
-        for each in pricing.equal_stage_groups(layout.split)
+        stage_memory(cost_model, layout, each.load, each.first)
+        for each in cost_model.equal_stage_groups(layout.split)
     ]
     return max(stages, key=lambda stage: stage.total_bytes)
 
 
-def peak_bytes(pricing: Pricing, layout: Layout) -> float:
+def peak_bytes(cost_model: CostModel, layout: Layout) -> float:
     """Return the memory peak in bytes of the pipeline stage with the highest peak.
 
     The search uses this function, because it is faster than ``peak_stage``.
     """
-    program = program_memory(pricing, layout.zero_stage)
+    program = program_memory(cost_model, layout.zero_stage)
     most = 0.0
-    for each in pricing.equal_stage_groups(layout.split):
-        dynamic = sum(_activation_and_logits_bytes(pricing, layout, each.load, each.first, program))
-        static = sum(_cached_static_bytes(pricing, layout, each.load, program))
-        static += each.load.loss * output_projection_buffer_bytes(pricing, layout, program)
+    for each in cost_model.equal_stage_groups(layout.split):
+        dynamic = sum(
+            _activation_and_logits_bytes(cost_model, layout, each.load, each.first, program)
+        )
+        static = sum(_cached_static_bytes(cost_model, layout, each.load, program))
+        static += each.load.loss * output_projection_buffer_bytes(cost_model, layout, program)
         most = max(most, static + (1 + program.fragmentation) * dynamic)
     # Terms that are equal on all stages are added after the maximum, once per layout.
-    stage_buffers = stage_buffer_bytes(pricing, layout)
+    stage_buffers = stage_buffer_bytes(cost_model, layout)
     return (
         most
-        + library_workspace_bytes(pricing, program)
+        + library_workspace_bytes(cost_model, program)
         + stage_buffers
-        + sum(communicator_and_context_bytes(pricing, layout))
+        + sum(communicator_and_context_bytes(cost_model, layout))
     )
 
 
-def memory_of_all_stages(pricing: Pricing, layout: Layout) -> tuple[StageMemory, ...]:
+def memory_of_all_stages(cost_model: CostModel, layout: Layout) -> tuple[StageMemory, ...]:
     """Return the memory of one rank of every pipeline stage."""
-    model, split = pricing.problem.model, layout.split
+    model, split = cost_model.problem.model, layout.split
     return tuple(
-        stage_memory(pricing, layout, stage_contents(model, split, stage), stage)
+        stage_memory(cost_model, layout, stage_contents(model, split, stage), stage)
         for stage in range(layout.pp)
     )

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from parc.compiler.cost.kernels.recurrence import recurrence_of_layer
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import StageContents
 from parc.compiler.ir import LayerKind, Layout, Model, ProgramMemory
 
 
-def residual_stream_bytes(pricing: Pricing, layout: Layout) -> float:
+def residual_stream_bytes(cost_model: CostModel, layout: Layout) -> float:
     """Return the bytes of one micro-batch's residual stream on one rank, in 16 bit.
 
     They are 2 T h for T tokens and hidden size h, divided by tp with sequence parallelism.
     """
-    problem = pricing.problem
+    problem = cost_model.problem
     tokens = layout.tokens(problem.job.sequence_length)
     return 2 * tokens * problem.model.hidden / (layout.tp if layout.sequence_parallel else 1)
 
@@ -29,20 +29,22 @@ def count_stage_buffers(pp: int, vpp: int) -> int:
     return 2 * vpp if pp > 1 else 0
 
 
-def stage_buffer_bytes(pricing: Pricing, layout: Layout) -> float:
+def stage_buffer_bytes(cost_model: CostModel, layout: Layout) -> float:
     """Return the bytes of the buffers that stay allocated between the sends of a pipeline rank."""
-    return count_stage_buffers(layout.pp, layout.vpp) * residual_stream_bytes(pricing, layout)
+    return count_stage_buffers(layout.pp, layout.vpp) * residual_stream_bytes(cost_model, layout)
 
 
-def library_workspace_bytes(pricing: Pricing, program: ProgramMemory) -> float:
+def library_workspace_bytes(cost_model: CostModel, program: ProgramMemory) -> float:
     """Return the bytes of the workspaces of matrix libraries, including those of routed experts."""
     # TransformerEngine runs grouped GEMMs in several streams with one workspace each.
-    grouped = program.grouped_workspace_bytes if pricing.problem.model.experts is not None else 0.0
+    grouped = (
+        program.grouped_workspace_bytes if cost_model.problem.model.experts is not None else 0.0
+    )
     return program.workspace_bytes + grouped
 
 
 def output_projection_buffer_bytes(
-    pricing: Pricing, layout: Layout, program: ProgramMemory
+    cost_model: CostModel, layout: Layout, program: ProgramMemory
 ) -> float:
     """Return the bytes of the gathered input of the output projection under sequence parallelism.
 
@@ -52,11 +54,11 @@ def output_projection_buffer_bytes(
     """
     if not (program.keeps_head_input and layout.sequence_parallel):
         return 0.0
-    return residual_stream_bytes(pricing, layout) * layout.tp
+    return residual_stream_bytes(cost_model, layout) * layout.tp
 
 
 def placeholder_gradient_bytes(
-    pricing: Pricing, layout: Layout, load: StageContents, program: ProgramMemory
+    cost_model: CostModel, layout: Layout, load: StageContents, program: ProgramMemory
 ) -> float:
     """Return the bytes of placeholder gradients, one for each distinct shape of a weight.
 
@@ -67,8 +69,8 @@ def placeholder_gradient_bytes(
     # gradient to the accumulated gradient.
     if not program.placeholder_bytes:
         return 0.0
-    model = pricing.problem.model
-    vocab = pricing.framework.padded_vocab(pricing.problem, layout.tp)
+    model = cost_model.problem.model
+    vocab = cost_model.framework.padded_vocab(cost_model.problem, layout.tp)
     shapes = weight_shapes(model, layout, load, vocab)
     return program.placeholder_bytes * sum(rows * columns for rows, columns in shapes)
 

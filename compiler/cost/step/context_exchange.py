@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from parc.compiler.cost.kernels.attention import BACKWARD_FACTOR
 from parc.compiler.cost.kernels.recurrence import recurrence_of_layer
+from parc.compiler.cost.setup.cost_model import CostModel, GroupSpans
 from parc.compiler.cost.setup.links import GroupSpan
-from parc.compiler.cost.setup.pricing import GroupSpans, Pricing
 from parc.compiler.ir import LayerKind, Layout
 
 MERGE_BYTES = 10
@@ -19,51 +19,51 @@ STEP_SECONDS = 2e-5
 """Launch time per ring step for which the stream waits; assumed."""
 
 
-def key_value_bytes(pricing: Pricing, layout: Layout) -> float:
+def key_value_bytes(cost_model: CostModel, layout: Layout) -> float:
     """Return the 16-bit bytes of the keys and values of a rank's own tokens per micro-batch."""
-    attention = pricing.problem.model.attention
+    attention = cost_model.problem.model.attention
     if attention.latent is None:
         width = max(attention.kv_heads, layout.tp) * attention.head_dim / layout.tp
     else:
         latent = attention.latent
         query = latent.qk_nope_dim + latent.qk_rope_dim
         width = attention.heads * (query + latent.v_dim) / 2 / layout.tp
-    return 4 * layout.tokens(pricing.problem.job.sequence_length) * width
+    return 4 * layout.tokens(cost_model.problem.job.sequence_length) * width
 
 
-def query_output_bytes(pricing: Pricing, layout: Layout) -> float:
+def query_output_bytes(cost_model: CostModel, layout: Layout) -> float:
     """Return the 16-bit bytes of the queries and attention outputs on a rank per micro-batch."""
-    attention = pricing.problem.model.attention
+    attention = cost_model.problem.model.attention
     width = 2 * attention.heads * attention.head_dim
     if attention.latent is not None:
         latent = attention.latent
         width = attention.heads * (latent.qk_nope_dim + latent.qk_rope_dim + latent.v_dim)
-    return 2 * layout.tokens(pricing.problem.job.sequence_length) * width / layout.tp
+    return 2 * layout.tokens(cost_model.problem.job.sequence_length) * width / layout.tp
 
 
-def gathered_key_value_bytes(pricing: Pricing, layout: Layout) -> float:
+def gathered_key_value_bytes(cost_model: CostModel, layout: Layout) -> float:
     """Return the bytes of other ranks' keys and values that a rank saves for the backward pass.
 
     Only the gather variant of context parallelism saves them.
     """
     if layout.cp == 1 or layout.cp_comm != "all_gather":
         return 0.0
-    return (layout.cp - 1) * key_value_bytes(pricing, layout)
+    return (layout.cp - 1) * key_value_bytes(cost_model, layout)
 
 
-def all_gather_exchange_seconds(pricing: Pricing, layout: Layout, groups: GroupSpans) -> float:
+def all_gather_exchange_seconds(cost_model: CostModel, layout: Layout, groups: GroupSpans) -> float:
     """Return the exposed seconds of all-gather context parallelism per layer and micro-batch.
 
     All keys and values are gathered before the attention core, and their gradients are scattered
     after it, as in Llama 3 (arXiv:2407.21783, section 3.3.2) and torchtitan's flex attention.
     """
-    nbytes = layout.cp * key_value_bytes(pricing, layout)
-    links = pricing.links
+    nbytes = layout.cp * key_value_bytes(cost_model, layout)
+    links = cost_model.links
     gather = links.collective_seconds("all_gather", nbytes, groups.cp)
     return gather + links.collective_seconds("reduce_scatter", nbytes, groups.cp)
 
 
-def ulysses_exchange_seconds(pricing: Pricing, layout: Layout, group: GroupSpan) -> float:
+def ulysses_exchange_seconds(cost_model: CostModel, layout: Layout, group: GroupSpan) -> float:
     """Return the exposed seconds of Ulysses context parallelism per layer and micro-batch.
 
     Queries, keys and values pass through all-to-alls before the attention core, and the attention
@@ -71,13 +71,13 @@ def ulysses_exchange_seconds(pricing: Pricing, layout: Layout, group: GroupSpan)
     section 3.1). If there are fewer key-value heads than ranks, the time to copy heads is not
     modelled.
     """
-    nbytes = key_value_bytes(pricing, layout) + query_output_bytes(pricing, layout)
+    nbytes = key_value_bytes(cost_model, layout) + query_output_bytes(cost_model, layout)
     # Forward and backward send the same bytes.
-    return 2 * pricing.links.collective_seconds("all_to_all", nbytes, group)
+    return 2 * cost_model.links.collective_seconds("all_to_all", nbytes, group)
 
 
 def ring_exchange_seconds(
-    pricing: Pricing, layout: Layout, groups: GroupSpans, core: float
+    cost_model: CostModel, layout: Layout, groups: GroupSpans, core: float
 ) -> float:
     """Return the exposed seconds of ring context parallelism per layer and micro-batch.
 
@@ -87,21 +87,21 @@ def ring_exchange_seconds(
     # A ring of c ranks has c - 1 steps. The backward pass sends twice the bytes of the forward
     # pass. Each step also launches kernels and adds its part of the output to the fp32 sum: once in
     # the forward pass, about twice in the backward pass.
-    job, attention = pricing.problem.job, pricing.problem.model.attention
+    job, attention = cost_model.problem.job, cost_model.problem.model.attention
     tokens = layout.tokens(job.sequence_length)
     steps = groups.cp_p2p.size - 1
     # Only the output of the attention core is merged, whose width is that of the query heads.
     heads = attention.heads * attention.head_dim / layout.tp
-    rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
+    rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
     merge = steps * (MERGE_BYTES * tokens * heads / rate + STEP_SECONDS)
-    hop = pricing.links.message_seconds(key_value_bytes(pricing, layout), groups.cp_stride)
+    hop = cost_model.links.message_seconds(key_value_bytes(cost_model, layout), groups.cp_stride)
     # The first term is the forward pass. Backward, keys and values and their gradients are sent.
     exposed = max(0.0, steps * hop - core) + max(0.0, 2 * steps * hop - BACKWARD_FACTOR * core)
     return exposed + 3 * merge
 
 
 def attention_exchange_seconds(
-    pricing: Pricing, layout: Layout, groups: GroupSpans, core: float
+    cost_model: CostModel, layout: Layout, groups: GroupSpans, core: float
 ) -> float:
     """Return the exposed time in seconds of context parallelism in one attention layer.
 
@@ -116,14 +116,16 @@ def attention_exchange_seconds(
     if layout.cp == 1:
         return 0.0
     if layout.cp_comm == "all_gather":
-        return all_gather_exchange_seconds(pricing, layout, groups)
+        return all_gather_exchange_seconds(cost_model, layout, groups)
     if layout.cp_comm == "a2a":
-        return ulysses_exchange_seconds(pricing, layout, groups.cp)
-    ring = ring_exchange_seconds(pricing, layout, groups, core)
-    return ring + ulysses_exchange_seconds(pricing, layout, groups.cp_a2a)
+        return ulysses_exchange_seconds(cost_model, layout, groups.cp)
+    ring = ring_exchange_seconds(cost_model, layout, groups, core)
+    return ring + ulysses_exchange_seconds(cost_model, layout, groups.cp_a2a)
 
 
-def mixer_exchange_seconds(pricing: Pricing, layout: Layout, kind: LayerKind, core: float) -> float:
+def mixer_exchange_seconds(
+    cost_model: CostModel, layout: Layout, kind: LayerKind, core: float
+) -> float:
     """Return the exposed time in seconds of context parallelism in one layer of type ``kind``.
 
     The time is per micro-batch. ``core`` is the forward time of the layer's attention core in
@@ -131,23 +133,25 @@ def mixer_exchange_seconds(pricing: Pricing, layout: Layout, kind: LayerKind, co
     """
     if layout.cp == 1 or kind.mixer == "none":
         return 0.0
-    groups = pricing.group_spans(layout)
+    groups = cost_model.group_spans(layout)
     if kind.mixer == "attention":
-        return attention_exchange_seconds(pricing, layout, groups, core)
-    nbytes = recurrence_exchange_bytes(pricing, layout, kind)
-    return 2 * pricing.links.collective_seconds("all_to_all", nbytes, groups.cp)
+        return attention_exchange_seconds(cost_model, layout, groups, core)
+    nbytes = recurrence_exchange_bytes(cost_model, layout, kind)
+    return 2 * cost_model.links.collective_seconds("all_to_all", nbytes, groups.cp)
 
 
-def recurrence_exchange_bytes(pricing: Pricing, layout: Layout, kind: LayerKind) -> float:
+def recurrence_exchange_bytes(cost_model: CostModel, layout: Layout, kind: LayerKind) -> float:
     """Return the 16-bit bytes that a rank exchanges for a recurrent layer in the forward pass."""
     # Outputs of the input projection and inputs of the output projection (Megatron-Core,
     # ssm/mamba_context_parallel.py; ssm/gated_delta_net, tensor_a2a_cp2hp).
-    part = recurrence_of_layer(pricing.problem.model, kind)
+    part = recurrence_of_layer(cost_model.problem.model, kind)
     width = part.projected + part.inner if part else 0
-    return 2 * layout.tokens(pricing.problem.job.sequence_length) * width / layout.tp
+    return 2 * layout.tokens(cost_model.problem.job.sequence_length) * width / layout.tp
 
 
-def context_exchange_bytes(pricing: Pricing, layout: Layout, kind: LayerKind) -> dict[str, float]:
+def context_exchange_bytes(
+    cost_model: CostModel, layout: Layout, kind: LayerKind
+) -> dict[str, float]:
     """Return {mesh axis: bytes that a rank sends for context parallelism} of one layer.
 
     The bytes are per micro-batch, forward and backward pass together.
@@ -155,13 +159,13 @@ def context_exchange_bytes(pricing: Pricing, layout: Layout, kind: LayerKind) ->
     if kind.mixer == "none":
         return {}
     if kind.mixer != "attention":
-        swapped = 2 * recurrence_exchange_bytes(pricing, layout, kind)
+        swapped = 2 * recurrence_exchange_bytes(cost_model, layout, kind)
         return {"cp": swapped * (layout.cp - 1) / layout.cp}
     # Factors: an exchange happens forward and backward (2); a ring sends gradients too (1 + 2 = 3).
-    keys, peers = key_value_bytes(pricing, layout), layout.cp - 1
+    keys, peers = key_value_bytes(cost_model, layout), layout.cp - 1
     if layout.cp_comm == "all_gather":
         return {"cp": 2 * peers * keys}
-    swapped = 2 * (keys + query_output_bytes(pricing, layout))
+    swapped = 2 * (keys + query_output_bytes(cost_model, layout))
     if layout.cp_comm == "a2a":
         return {"cp": swapped * peers / layout.cp}
     if layout.cp_comm == "p2p":

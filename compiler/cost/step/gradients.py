@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from parc.compiler.cost.kernels.collective_time import Operation
 from parc.compiler.cost.kernels.gemm import overlapped_seconds
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.links import GroupSpan
-from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.offload import gradient_offload_seconds, weight_fetch_seconds
 from parc.compiler.ir import Layout
 
@@ -20,7 +20,9 @@ ALWAYS_EXPOSED = 0.05
 """Share of the traffic that is exposed in any case: about one bucket of gradients or parameters."""
 
 
-def gradient_accumulation_seconds(pricing: Pricing, layout: Layout, parameters: float) -> float:
+def gradient_accumulation_seconds(
+    cost_model: CostModel, layout: Layout, parameters: float
+) -> float:
     """Return the time in seconds to add one micro-batch's gradients to the sum of the step.
 
     ``parameters`` is the number of gradients. The result is 0 with sharded gradients (ZeRO 2, 3).
@@ -28,17 +30,17 @@ def gradient_accumulation_seconds(pricing: Pricing, layout: Layout, parameters: 
     # Sharded gradients are reduced first, so that their sum is small.
     if layout.zero_stage > 1:
         return 0.0
-    row = pricing.efficiency
+    row = cost_model.efficiency
     # The time is that of reading and writing the sum. With fused accumulation the GEMM adds to the
     # sum, so that one write is already part of its time. Stacks from before FlashAttention
     # (``unfused``) and sequence parallelism used a separate kernel.
     separate = row.unfused and not layout.sequence_parallel
-    nbytes = SEPARATE_BYTES if separate else 2 * pricing.problem.job.gradient_bytes - 2
-    rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
+    nbytes = SEPARATE_BYTES if separate else 2 * cost_model.problem.job.gradient_bytes - 2
+    rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
     return row.accumulate * nbytes * parameters / rate
 
 
-def data_parallel_bytes(pricing: Pricing, layout: Layout) -> tuple[float, float]:
+def data_parallel_bytes(cost_model: CostModel, layout: Layout) -> tuple[float, float]:
     """Return the bytes of gradients and weights exchanged per step, as (dense, routed experts).
 
     The bytes are those of the data-parallel group of the largest pipeline stage; with hybrid
@@ -47,75 +49,78 @@ def data_parallel_bytes(pricing: Pricing, layout: Layout) -> tuple[float, float]
     # Without ZeRO, an all-reduce moves twice the gradients. ZeRO-1 scatters gradients and gathers
     # 16-bit parameters. ZeRO-2 does so with every micro-batch, unless gradients stay unsharded in a
     # pipeline. ZeRO-3 also gathers parameters for the backward pass, and scatters 16-bit gradients.
-    grad = pricing.problem.job.gradient_bytes
+    grad = cost_model.problem.job.gradient_bytes
     # Bytes per parameter at ZeRO stage 0, 1, 2, 3; stage 3 moves 2 bytes three times.
     factor = (2 * grad, grad + 2.0, grad + 2.0, 6.0)[layout.zero_stage]
-    count = layout.micro_batches(pricing.problem.job.global_batch)
-    if exchanges_per_micro_batch(pricing, layout):
-        unsharded = keeps_unsharded_gradients(pricing, layout)
+    count = layout.micro_batches(cost_model.problem.job.global_batch)
+    if exchanges_per_micro_batch(cost_model, layout):
+        unsharded = keeps_unsharded_gradients(cost_model, layout)
         factor = 2.0 * count + 2.0 if unsharded else factor * count
-    dense, expert = largest_stage_parameters(pricing, layout)
+    dense, expert = largest_stage_parameters(cost_model, layout)
     return factor * dense, factor * expert
 
 
-def replica_bytes(pricing: Pricing, layout: Layout) -> float:
+def replica_bytes(cost_model: CostModel, layout: Layout) -> float:
     """Return the bytes of gradients that a rank sends per step to the other copies of its shard."""
     copies = layout.dp_replicate
     if copies == 1 or not layout.zero_stage:
         return 0.0
-    groups, (dense, expert) = pricing.group_spans(layout), largest_stage_parameters(pricing, layout)
+    groups, (dense, expert) = (
+        cost_model.group_spans(layout),
+        largest_stage_parameters(cost_model, layout),
+    )
     part = dense / groups.dp_shard_cp.size + expert / groups.edp_shard.size
-    repeated = exchanges_per_micro_batch(pricing, layout)
-    repeated = repeated and not reduces_replicas_once(pricing, layout)
-    repeated = repeated and not keeps_unsharded_gradients(pricing, layout)
-    rounds = layout.micro_batches(pricing.problem.job.global_batch) if repeated else 1
-    return rounds * 2 * pricing.problem.job.gradient_bytes * part * (copies - 1) / copies
+    repeated = exchanges_per_micro_batch(cost_model, layout)
+    repeated = repeated and not reduces_replicas_once(cost_model, layout)
+    repeated = repeated and not keeps_unsharded_gradients(cost_model, layout)
+    rounds = layout.micro_batches(cost_model.problem.job.global_batch) if repeated else 1
+    return rounds * 2 * cost_model.problem.job.gradient_bytes * part * (copies - 1) / copies
 
 
-def largest_stage_parameters(pricing: Pricing, layout: Layout) -> tuple[float, float]:
+def largest_stage_parameters(cost_model: CostModel, layout: Layout) -> tuple[float, float]:
     """Return the numbers of (dense, routed-expert) parameters of the largest pipeline stage."""
     loads = [
-        pricing.stage_parameters(layout, each.load)
-        for each in pricing.equal_stage_groups(layout.split)
+        cost_model.stage_parameters(layout, each.load)
+        for each in cost_model.equal_stage_groups(layout.split)
     ]
     return max(loads, key=sum)
 
 
-def keeps_unsharded_gradients(pricing: Pricing, layout: Layout) -> bool:
+def keeps_unsharded_gradients(cost_model: CostModel, layout: Layout) -> bool:
     """Return True if gradients stay unsharded until the last micro-batch of a pipeline."""
     pipelined = layout.pp > 1 and layout.zero_stage > 1
-    return pipelined and pricing.framework.gradient_exchange.keeps_pipeline_gradients
+    return pipelined and cost_model.framework.gradient_exchange.keeps_pipeline_gradients
 
 
-def exchanges_per_micro_batch(pricing: Pricing, layout: Layout) -> bool:
+def exchanges_per_micro_batch(cost_model: CostModel, layout: Layout) -> bool:
     """Return True if every micro-batch gathers weights or scatters gradients.
 
     The result is False if that happens only once per step.
     """
     return layout.zero_stage == 3 or (
-        layout.zero_stage == 2 and not keeps_unsharded_gradients(pricing, layout)
+        layout.zero_stage == 2 and not keeps_unsharded_gradients(cost_model, layout)
     )
 
 
-def reduces_replicas_once(pricing: Pricing, layout: Layout) -> bool:
+def reduces_replicas_once(cost_model: CostModel, layout: Layout) -> bool:
     """Return True if the copies of a hybrid shard all-reduce their gradients only once per step.
 
     Every micro-batch then scatters gradients only among the ranks of one copy.
     """
-    if layout.dp_replicate == 1 or not exchanges_per_micro_batch(pricing, layout):
+    if layout.dp_replicate == 1 or not exchanges_per_micro_batch(cost_model, layout):
         return False
-    once = pricing.framework.gradient_exchange.reduces_replicas_once
-    return once and not keeps_unsharded_gradients(pricing, layout)
+    once = cost_model.framework.gradient_exchange.reduces_replicas_once
+    return once and not keeps_unsharded_gradients(cost_model, layout)
 
 
-def _gradient_reduce_seconds(pricing: Pricing, layout: Layout) -> float:
+def _gradient_reduce_seconds(cost_model: CostModel, layout: Layout) -> float:
     """Return the time in seconds to reduce gradients and gather parameters once.
 
     Overlap with computation is not subtracted.
     """
-    grad = pricing.problem.job.gradient_bytes
-    groups, links = pricing.group_spans(layout), pricing.links
-    dense, expert = largest_stage_parameters(pricing, layout)
+    grad = cost_model.problem.job.gradient_bytes
+    groups, links = cost_model.group_spans(layout), cost_model.links
+    dense, expert = largest_stage_parameters(cost_model, layout)
     if not layout.zero_stage:
         seconds = links.collective_seconds("all_reduce", grad * dense, groups.dp_cp)
         return seconds + links.collective_seconds("all_reduce", grad * expert, groups.edp)
@@ -123,91 +128,98 @@ def _gradient_reduce_seconds(pricing: Pricing, layout: Layout) -> float:
     for parameters, group in ((dense, groups.dp_shard_cp), (expert, groups.edp_shard)):
         seconds += links.collective_seconds("reduce_scatter", grad * parameters, group)
         seconds += links.collective_seconds("all_gather", 2.0 * parameters, group)
-    return seconds + _repeated_replica_seconds(pricing, layout)
+    return seconds + _repeated_replica_seconds(cost_model, layout)
 
 
-def replica_all_reduce_seconds(pricing: Pricing, layout: Layout) -> float:
+def replica_all_reduce_seconds(cost_model: CostModel, layout: Layout) -> float:
     """Return the time in seconds to all-reduce gradients over the copies of a hybrid shard.
 
     torch does so with every micro-batch, unless set_requires_all_reduce disables it.
     """
     if layout.dp_replicate == 1:
         return 0.0
-    grad = pricing.problem.job.gradient_bytes
-    groups, (dense, expert) = pricing.group_spans(layout), largest_stage_parameters(pricing, layout)
+    grad = cost_model.problem.job.gradient_bytes
+    groups, (dense, expert) = (
+        cost_model.group_spans(layout),
+        largest_stage_parameters(cost_model, layout),
+    )
     part = dense / groups.dp_shard_cp.size + expert / groups.edp_shard.size
-    return pricing.links.collective_seconds("all_reduce", grad * part, groups.dp_replicate)
+    return cost_model.links.collective_seconds("all_reduce", grad * part, groups.dp_replicate)
 
 
-def _repeated_replica_seconds(pricing: Pricing, layout: Layout) -> float:
+def _repeated_replica_seconds(cost_model: CostModel, layout: Layout) -> float:
     """Return the time in seconds of each all-reduce of gradients over the copies of a shard.
 
     The result is 0 if the copies all-reduce only once per step.
     """
     return (
         0.0
-        if reduces_replicas_once(pricing, layout)
-        else replica_all_reduce_seconds(pricing, layout)
+        if reduces_replicas_once(cost_model, layout)
+        else replica_all_reduce_seconds(cost_model, layout)
     )
 
 
-def final_reduce_seconds(pricing: Pricing, layout: Layout) -> float:
+def final_reduce_seconds(cost_model: CostModel, layout: Layout) -> float:
     """Return the exposed time in seconds to reduce gradients at the end of a ZeRO-3 pipeline.
 
     The result is 0 unless gradients stay unsharded until the last micro-batch.
     """
-    if layout.zero_stage < 3 or not keeps_unsharded_gradients(pricing, layout):
+    if layout.zero_stage < 3 or not keeps_unsharded_gradients(cost_model, layout):
         return 0.0
-    return _gradient_scatter_seconds(pricing, layout) + replica_all_reduce_seconds(pricing, layout)
+    return _gradient_scatter_seconds(cost_model, layout) + replica_all_reduce_seconds(
+        cost_model, layout
+    )
 
 
-def data_parallel_round_seconds(pricing: Pricing, layout: Layout) -> tuple[float, float, float]:
+def data_parallel_round_seconds(
+    cost_model: CostModel, layout: Layout
+) -> tuple[float, float, float]:
     """Return (seconds of one round, always exposed seconds, extra seconds of the last round).
 
     A round is one exchange of gradients and weights between replicas, without overlap. It happens
     with every micro-batch if ``exchanges_per_micro_batch``, else once per step.
     """
     last = (
-        replica_all_reduce_seconds(pricing, layout)
-        if reduces_replicas_once(pricing, layout)
+        replica_all_reduce_seconds(cost_model, layout)
+        if reduces_replicas_once(cost_model, layout)
         else 0.0
     )
-    return *_traffic_per_round(pricing, layout), last
+    return *_traffic_per_round(cost_model, layout), last
 
 
-def _traffic_per_round(pricing: Pricing, layout: Layout) -> tuple[float, float]:
+def _traffic_per_round(cost_model: CostModel, layout: Layout) -> tuple[float, float]:
     """Return (seconds of one round of data-parallel traffic, always exposed seconds of the round).
 
     A round is one exchange of gradients and weights between replicas, without overlap.
     """
-    parameters = largest_stage_parameters(pricing, layout)
-    offloaded = gradient_offload_seconds(pricing, layout, parameters)
+    parameters = largest_stage_parameters(cost_model, layout)
+    offloaded = gradient_offload_seconds(cost_model, layout, parameters)
     if layout.zero_stage == 3:
-        seconds, least = _zero3_traffic(pricing, layout)
-        return seconds + 2 * weight_fetch_seconds(pricing, layout, parameters) + offloaded, least
-    if gathers_weights_once(pricing, layout):
-        seconds = weight_collective_seconds(pricing, layout, "reduce_scatter") + offloaded
+        seconds, least = _zero3_traffic(cost_model, layout)
+        return seconds + 2 * weight_fetch_seconds(cost_model, layout, parameters) + offloaded, least
+    if gathers_weights_once(cost_model, layout):
+        seconds = weight_collective_seconds(cost_model, layout, "reduce_scatter") + offloaded
     else:
-        seconds = _gradient_reduce_seconds(pricing, layout) + offloaded
+        seconds = _gradient_reduce_seconds(cost_model, layout) + offloaded
     return seconds, seconds * ALWAYS_EXPOSED
 
 
-def gathers_weights_once(pricing: Pricing, layout: Layout) -> bool:
+def gathers_weights_once(cost_model: CostModel, layout: Layout) -> bool:
     """Return True if micro-batches scatter gradients, but weights are gathered once per step."""
-    exchange = pricing.framework.gradient_exchange
+    exchange = cost_model.framework.gradient_exchange
     return layout.zero_stage == 2 and exchange.gathers_once_at_stage_2
 
 
-def weight_collective_seconds(pricing: Pricing, layout: Layout, operation: Operation) -> float:
+def weight_collective_seconds(cost_model: CostModel, layout: Layout, operation: Operation) -> float:
     """Return the time in seconds of one collective over the largest stage's 16-bit parameters."""
-    groups, parts = pricing.group_spans(layout), largest_stage_parameters(pricing, layout)
+    groups, parts = cost_model.group_spans(layout), largest_stage_parameters(cost_model, layout)
     return sum(
-        pricing.links.collective_seconds(operation, 2.0 * parameters, group)
+        cost_model.links.collective_seconds(operation, 2.0 * parameters, group)
         for parameters, group in zip(parts, (groups.dp_cp, groups.edp), strict=True)
     )
 
 
-def _zero3_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
+def _zero3_traffic(cost_model: CostModel, layout: Layout) -> tuple[float, float]:
     """Return (seconds of ZeRO-3's traffic per micro-batch, always exposed seconds of the traffic).
 
     Weights are gathered for the forward and for the backward pass, and gradients are scattered. The
@@ -215,44 +227,44 @@ def _zero3_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
     """
     # If gradients stay unsharded in a pipeline, weights stay gathered from a backward pass to the
     # next forward pass, so that each micro-batch needs only one gather.
-    groups, links = pricing.group_spans(layout), pricing.links
-    dense, expert = largest_stage_parameters(pricing, layout)
+    groups, links = cost_model.group_spans(layout), cost_model.links
+    dense, expert = largest_stage_parameters(cost_model, layout)
     # ZeRO++ (arXiv:2306.10209): 8-bit weights, a gather inside the host for the backward pass
     plus = layout.zero_plus
     weight = 1.0 if plus.quantized_weights else 2.0
     gather = links.collective_seconds("all_gather", weight * dense, groups.dp_shard_cp)
     gather += links.collective_seconds("all_gather", weight * expert, groups.edp_shard)
     # Every layer is one unit of FSDP, so that the first unit is one layer.
-    first = gather / pricing.problem.model.layers
-    if keeps_unsharded_gradients(pricing, layout):
+    first = gather / cost_model.problem.model.layers
+    if keeps_unsharded_gradients(cost_model, layout):
         return gather + first, first
     again = gather
     if plus.hpz > 1:
         # hpZ keeps a second copy of the weights inside the host and gathers from it.
         near = GroupSpan(plus.hpz, min(plus.hpz, links.domain))
         again = links.collective_seconds("all_gather", weight * (dense + expert), near)
-    scatter = _gradient_scatter_seconds(pricing, layout) + _repeated_replica_seconds(
-        pricing, layout
+    scatter = _gradient_scatter_seconds(cost_model, layout) + _repeated_replica_seconds(
+        cost_model, layout
     )
     return gather + again + scatter + first, first
 
 
-def _gradient_scatter_seconds(pricing: Pricing, layout: Layout) -> float:
+def _gradient_scatter_seconds(cost_model: CostModel, layout: Layout) -> float:
     """Return the time in seconds to scatter the gradients of the largest stage.
 
     Gradients have 16 bit, or 4 bit with the quantized gradients of ZeRO++.
     """
-    groups, links = pricing.group_spans(layout), pricing.links
-    dense, expert = largest_stage_parameters(pricing, layout)
+    groups, links = cost_model.group_spans(layout), cost_model.links
+    dense, expert = largest_stage_parameters(cost_model, layout)
     each = 0.5 if layout.zero_plus.quantized_gradients else 2.0
     seconds = links.collective_seconds("reduce_scatter", each * dense, groups.dp_shard_cp)
     return seconds + links.collective_seconds("reduce_scatter", each * expert, groups.edp_shard)
 
 
-def gradient_overlap_fraction(pricing: Pricing) -> float:
+def gradient_overlap_fraction(cost_model: CostModel) -> float:
     """Return the fraction of a micro-batch's time that can overlap with gradient traffic."""
     # Megatron and DeepSpeed pipelines of 2021 and 2022 reduced gradients after the backward pass.
-    return 0.0 if pricing.efficiency.unfused else pricing.efficiency.dp_overlap
+    return 0.0 if cost_model.efficiency.unfused else cost_model.efficiency.dp_overlap
 
 
 def exposed_seconds(traffic: float, least: float, window: float) -> float:

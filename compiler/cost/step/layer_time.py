@@ -18,7 +18,7 @@ from parc.compiler.cost.kernels.layer_kernels import (
     unfused_attention_core_seconds,
 )
 from parc.compiler.cost.kernels.recurrence import recurrence_of_layer, scan_seconds
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.context_exchange import mixer_exchange_seconds
 from parc.compiler.cost.step.gradients import gradient_accumulation_seconds
 from parc.compiler.cost.step.routed_experts import (
@@ -86,61 +86,61 @@ class LayerTime:
         return self.forward + self.tp_forward + self.cp / 3 + self.ep / 2
 
 
-def layer_time(pricing: Pricing, layout: Layout, kind: LayerKind) -> LayerTime:
+def layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerTime:
     """Return the time in seconds of one layer of type ``kind`` for one micro-batch, by term."""
-    job, model, row = pricing.problem.job, pricing.problem.model, pricing.efficiency
+    job, model, row = cost_model.problem.job, cost_model.problem.model, cost_model.efficiency
     tokens = layout.tokens(job.sequence_length)
     passes = [
-        _cached_gemm_seconds(pricing, shape)
-        for shape in _gemm_shapes(pricing, layout, kind, tokens)
+        _cached_gemm_seconds(cost_model, shape)
+        for shape in _gemm_shapes(cost_model, layout, kind, tokens)
     ]
     gemms = ForwardBackward(sum(one.forward for one in passes), sum(one.backward for one in passes))
     core, scan = (
-        _attention_core_seconds(pricing, layout, kind),
-        _recurrence_seconds(pricing, layout, kind, tokens),
+        _attention_core_seconds(cost_model, layout, kind),
+        _recurrence_seconds(cost_model, layout, kind, tokens),
     )
-    rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
+    rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
     stream = row.stream * element_wise_bytes(model, layout, kind, tokens) / rate
-    forward = pricing.gemm_factor * gemms.forward + core.forward + scan.forward + stream
-    backward = pricing.gemm_factor * gemms.backward + core.backward + scan.backward + 2 * stream
+    forward = cost_model.gemm_factor * gemms.forward + core.forward + scan.forward + stream
+    backward = cost_model.gemm_factor * gemms.backward + core.backward + scan.backward + 2 * stream
     backward += gradient_accumulation_seconds(
-        pricing, layout, sum(pricing.layer_parameters(kind, layout))
+        cost_model, layout, sum(cost_model.layer_parameters(kind, layout))
     )
     # ``layer_seconds`` is the launch time of a layer with two parts, mixer and MLP.
     launch = row.layer_seconds * kind.sub_layers / 2
     if kind.routed:
-        own = routed_expert_seconds(pricing, layout, tokens)
+        own = routed_expert_seconds(cost_model, layout, tokens)
         forward, backward = forward + own.forward, backward + own.backward
-        launch = routed_launch_seconds(pricing)
+        launch = routed_launch_seconds(cost_model)
     # If the device is faster than the host can launch kernels, the launches determine the time.
-    groups = pricing.group_spans(layout)
+    groups = cost_model.group_spans(layout)
     forward = overlapped_seconds(forward, launch, LAUNCH_NORM)
     backward = overlapped_seconds(backward, 2 * launch, LAUNCH_NORM)
-    tp = _exposed_tp_seconds(pricing, layout, kind, WEIGHT_GRADIENTS * gemms.backward)
+    tp = _exposed_tp_seconds(cost_model, layout, kind, WEIGHT_GRADIENTS * gemms.backward)
     return LayerTime(
         forward=forward,
         core=core.forward,
         backward=backward,
         tp_forward=row.tp * tp.forward,
         tp_backward=row.tp * tp.backward,
-        cp=mixer_exchange_seconds(pricing, layout, kind, core.forward),
-        ep=dispatch_seconds(pricing, layout, groups, forward + backward) if kind.routed else 0.0,
+        cp=mixer_exchange_seconds(cost_model, layout, kind, core.forward),
+        ep=dispatch_seconds(cost_model, layout, groups, forward + backward) if kind.routed else 0.0,
     )
 
 
-def _cached_gemm_seconds(pricing: Pricing, shape: GemmShape) -> ForwardBackward:
+def _cached_gemm_seconds(cost_model: CostModel, shape: GemmShape) -> ForwardBackward:
     """Return the forward and backward times in seconds of one GEMM, from the cache if possible."""
     # Many layers and layouts have GEMMs of the same shape.
-    return pricing.cached(
-        ("gemm", shape), lambda: gemm_forward_backward_seconds(pricing.gemm, [shape])
+    return cost_model.cached(
+        ("gemm", shape), lambda: gemm_forward_backward_seconds(cost_model.gemm, [shape])
     )
 
 
 def _gemm_shapes(
-    pricing: Pricing, layout: Layout, kind: LayerKind, tokens: float
+    cost_model: CostModel, layout: Layout, kind: LayerKind, tokens: float
 ) -> list[GemmShape]:
     """Return the (m, n, k) shapes of a layer's forward GEMMs, without routed experts."""
-    model, shapes = pricing.problem.model, []
+    model, shapes = cost_model.problem.model, []
     part = recurrence_of_layer(model, kind)
     if kind.mixer == "attention":
         shapes += attention_gemm_shapes(model, layout, tokens)
@@ -154,24 +154,26 @@ def _gemm_shapes(
 
 
 def _recurrence_seconds(
-    pricing: Pricing, layout: Layout, kind: LayerKind, tokens: float
+    cost_model: CostModel, layout: Layout, kind: LayerKind, tokens: float
 ) -> ForwardBackward:
     """Return the forward and backward times in seconds of a recurrence, without its projections.
 
     The times include the products of chunks, convolution, norms and gate. They are zero for layers
     without recurrence.
     """
-    part = recurrence_of_layer(pricing.problem.model, kind)
+    part = recurrence_of_layer(cost_model.problem.model, kind)
     if part is None:
         return ZERO
     own = tokens / layout.tp
-    scan = scan_seconds(pricing.kernels, part, own)
-    rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
-    stream = pricing.efficiency.stream * own * part.streamed_bytes / rate
+    scan = scan_seconds(cost_model.kernels, part, own)
+    rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
+    stream = cost_model.efficiency.stream * own * part.streamed_bytes / rate
     return ForwardBackward(scan.forward + stream, scan.backward + 2 * stream)
 
 
-def _attention_core_seconds(pricing: Pricing, layout: Layout, kind: LayerKind) -> ForwardBackward:
+def _attention_core_seconds(
+    cost_model: CostModel, layout: Layout, kind: LayerKind
+) -> ForwardBackward:
     """Return the forward and backward times in seconds of a layer's attention core.
 
     Both are zero for layers without attention.
@@ -179,25 +181,27 @@ def _attention_core_seconds(pricing: Pricing, layout: Layout, kind: LayerKind) -
     if kind.mixer != "attention":
         return ZERO
     key = ("core", layout.tp, layout.cp, layout.micro_batch)
-    return pricing.cached(key, lambda: _compute_attention_core_seconds(pricing, layout))
+    return cost_model.cached(key, lambda: _compute_attention_core_seconds(cost_model, layout))
 
 
-def _compute_attention_core_seconds(pricing: Pricing, layout: Layout) -> ForwardBackward:
+def _compute_attention_core_seconds(cost_model: CostModel, layout: Layout) -> ForwardBackward:
     """Compute the forward and backward times in seconds of the attention core.
 
     The software stack determines whether the core is fused.
     """
-    model, sequence = pricing.problem.model, pricing.problem.job.sequence_length
-    row = pricing.efficiency
+    model, sequence = cost_model.problem.model, cost_model.problem.job.sequence_length
+    row = cost_model.efficiency
     if row.unfused:
-        core = unfused_attention_core_seconds(pricing.kernels, model, layout, sequence)
+        core = unfused_attention_core_seconds(cost_model.kernels, model, layout, sequence)
         return ForwardBackward(row.attention * core.forward, row.attention * core.backward)
-    forward = row.attention * fused_attention_core_seconds(pricing.kernels, model, layout, sequence)
+    forward = row.attention * fused_attention_core_seconds(
+        cost_model.kernels, model, layout, sequence
+    )
     return ForwardBackward(forward, BACKWARD_FACTOR * forward)
 
 
 def _exposed_tp_seconds(
-    pricing: Pricing, layout: Layout, kind: LayerKind, window: float
+    cost_model: CostModel, layout: Layout, kind: LayerKind, window: float
 ) -> ForwardBackward:
     """Return the exposed forward and backward times in seconds of tensor-parallel collectives.
 
@@ -207,35 +211,39 @@ def _exposed_tp_seconds(
     """
     if layout.tp == 1:
         return ZERO
-    groups = pricing.group_spans(layout)
-    dense = dense_collectives(pricing, layout, kind)
-    forward, backward = collective_forward_backward_seconds(pricing, dense, groups.tp)
+    groups = cost_model.group_spans(layout)
+    dense = dense_collectives(cost_model, layout, kind)
+    forward, backward = collective_forward_backward_seconds(cost_model, dense, groups.tp)
     share = TP_BACKWARD if layout.sequence_parallel else 0.0
     # Overlap is limited by the GEMMs behind which it happens, and by what the framework overlaps.
     backward = max(share * backward, backward - window)
     expert = collective_forward_backward_seconds(
-        pricing, expert_collectives(pricing, layout, kind), groups.etp
+        cost_model, expert_collectives(cost_model, layout, kind), groups.etp
     )
     return ForwardBackward(forward + expert[0], backward + expert[1])
 
 
-def output_head_seconds(pricing: Pricing, layout: Layout) -> float:
+def output_head_seconds(cost_model: CostModel, layout: Layout) -> float:
     """Return the time in seconds of output projection and loss of one micro-batch.
 
     Forward and backward pass are both counted.
     """
-    job, model, row = pricing.problem.job, pricing.problem.model, pricing.efficiency
+    job, model, row = cost_model.problem.job, cost_model.problem.model, cost_model.efficiency
     tokens = layout.tokens(job.sequence_length)
-    vocab = pricing.framework.padded_vocab(pricing.problem, layout.tp) / layout.tp
+    vocab = cost_model.framework.padded_vocab(cost_model.problem, layout.tp) / layout.tp
     # Rows of the padded vocabulary are computed too.
-    gemm = gemm_forward_backward_seconds(pricing.head_gemm, [(tokens, vocab, model.hidden)])
+    gemm = gemm_forward_backward_seconds(cost_model.head_gemm, [(tokens, vocab, model.hidden)])
     # The loss reads and writes 18 bytes per logit, forward and backward.
-    moved = row.stream * 18 * tokens * vocab / (pricing.problem.cluster.gpu.memory_gb_per_s * 1e9)
-    added = gradient_accumulation_seconds(pricing, layout, vocab * model.hidden)
+    moved = (
+        row.stream * 18 * tokens * vocab / (cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9)
+    )
+    added = gradient_accumulation_seconds(cost_model, layout, vocab * model.hidden)
     return row.gemm * (gemm.forward + gemm.backward) + moved + added
 
 
-def recompute_seconds(pricing: Pricing, layout: Layout, layer: LayerTime, kind: LayerKind) -> float:
+def recompute_seconds(
+    cost_model: CostModel, layout: Layout, layer: LayerTime, kind: LayerKind
+) -> float:
     """Return the time in seconds of forward work that one layer repeats in its backward pass.
 
     Full recompute repeats the forward pass with its communication. Selective recompute repeats the
@@ -246,24 +254,24 @@ def recompute_seconds(pricing: Pricing, layout: Layout, layer: LayerTime, kind: 
     if recompute.granularity == "none":
         return 0.0
     if recompute.granularity == "full":
-        return layer.forward_pass * _recomputed_layer_fraction(pricing, layout)
+        return layer.forward_pass * _recomputed_layer_fraction(cost_model, layout)
     key = ("shares", recompute.modules, kind)
     # The fractions depend only on the model, so that all layouts share them.
-    share = pricing.cached(
-        key, lambda: _recomputed_module_fraction(pricing, recompute.modules, kind)
+    share = cost_model.cached(
+        key, lambda: _recomputed_module_fraction(cost_model, recompute.modules, kind)
     )
     again = layer.forward * share + (layer.core if "core_attn" in recompute.modules else 0.0)
     return again + (layer.ep / 2 if "moe" in recompute.modules else 0.0)
 
 
 def _recomputed_module_fraction(
-    pricing: Pricing, modules: tuple[str, ...], kind: LayerKind
+    cost_model: CostModel, modules: tuple[str, ...], kind: LayerKind
 ) -> float:
     """Return the fraction of a layer's forward computation that ``modules`` need."""
-    return sum(_module_fraction(pricing, name, kind) for name in modules)
+    return sum(_module_fraction(cost_model, name, kind) for name in modules)
 
 
-def _recomputed_layer_fraction(pricing: Pricing, layout: Layout) -> float:
+def _recomputed_layer_fraction(cost_model: CostModel, layout: Layout) -> float:
     """Return the fraction of layers that are recomputed.
 
     The block method recomputes the first ``layers`` of each chunk; other methods recompute all
@@ -272,18 +280,18 @@ def _recomputed_layer_fraction(pricing: Pricing, layout: Layout) -> float:
     recompute = layout.recompute
     if recompute.method != "block" or recompute.layers is None:
         return 1.0
-    chunk = pricing.problem.model.layers / (layout.pp * layout.vpp)
+    chunk = cost_model.problem.model.layers / (layout.pp * layout.vpp)
     return min(1.0, recompute.layers / chunk)
 
 
-def _module_fraction(pricing: Pricing, module: str, kind: LayerKind) -> float:
+def _module_fraction(cost_model: CostModel, module: str, kind: LayerKind) -> float:
     """Return the fraction of a layer's forward computation that ``module`` needs, by FLOPs.
 
     Modules without matrix products count 3 %.
     """
     # ``mlp_in`` is an MLP without its last product, which a compiler removes from the recomputation
     # because no gradient needs it; ``attn_out`` is the output projection.
-    job, model = pricing.problem.job, pricing.problem.model
+    job, model = cost_model.problem.job, cost_model.problem.model
     flops = layer_flops(model, kind, 1.0, job.sequence_length)
     total = flops.total or 1.0
     if module in (("mlp",) if kind.routed else ("moe", "shared_experts")):

@@ -7,7 +7,7 @@ per GPU of host memory and NVMe on a DGX-2 whose GPUs all read at the same time.
 
 from __future__ import annotations
 
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.ir import Layout, Problem
 
 CPU_ADAM_PARAMETERS_PER_SECOND = 3.9e9
@@ -39,7 +39,7 @@ def shard_parameters(layout: Layout, stage_parameters: tuple[float, float]) -> f
 
 
 def offloaded_host_bytes(
-    pricing: Pricing, layout: Layout, stage_parameters: tuple[float, float]
+    cost_model: CostModel, layout: Layout, stage_parameters: tuple[float, float]
 ) -> float:
     """Return the bytes of offloaded state in the memory of one host; 0 without offloading."""
     offload, parameters = layout.offload, shard_parameters(layout, stage_parameters)
@@ -47,20 +47,22 @@ def offloaded_host_bytes(
     if offload.optimizer == "nvme":
         # With NVMe offload only the gradients stay in host memory.
         each += HOST_STATE_BYTES - NVME_STATE_BYTES  # gradients stay in host memory
-    return each * parameters * min(pricing.problem.cluster.node.gpus, layout.world)
+    return each * parameters * min(cost_model.problem.cluster.node.gpus, layout.world)
 
 
 def gradient_offload_seconds(
-    pricing: Pricing, layout: Layout, stage_parameters: tuple[float, float]
+    cost_model: CostModel, layout: Layout, stage_parameters: tuple[float, float]
 ) -> float:
     """Return the time in seconds to send a rank's shard of 16-bit gradients to the host once."""
     if layout.offload.optimizer == "none":
         return 0.0
-    return 2.0 * shard_parameters(layout, stage_parameters) / host_bytes_per_second(pricing.problem)
+    return (
+        2.0 * shard_parameters(layout, stage_parameters) / host_bytes_per_second(cost_model.problem)
+    )
 
 
 def weight_fetch_seconds(
-    pricing: Pricing, layout: Layout, stage_parameters: tuple[float, float]
+    cost_model: CostModel, layout: Layout, stage_parameters: tuple[float, float]
 ) -> float:
     """Return the time in seconds to read a rank's shard of 16-bit weights before one gather."""
     device = layout.offload.parameters
@@ -69,12 +71,12 @@ def weight_fetch_seconds(
     return (
         2.0
         * shard_parameters(layout, stage_parameters)
-        / host_bytes_per_second(pricing.problem, device)
+        / host_bytes_per_second(cost_model.problem, device)
     )
 
 
 def offloaded_update_seconds(
-    pricing: Pricing, layout: Layout, stage_parameters: tuple[float, float]
+    cost_model: CostModel, layout: Layout, stage_parameters: tuple[float, float]
 ) -> float:
     """Return the time in seconds of an offloaded optimizer step.
 
@@ -82,7 +84,7 @@ def offloaded_update_seconds(
     from and to NVMe, and transfer of the new weights to the GPU.
     """
     # No overlap of transfers and updates is assumed.
-    parameters, problem = shard_parameters(layout, stage_parameters), pricing.problem
+    parameters, problem = shard_parameters(layout, stage_parameters), cost_model.problem
     # All ranks of a host share its CPU cores.
     ranks = min(problem.cluster.node.gpus, layout.world)
     seconds = parameters * ranks / CPU_ADAM_PARAMETERS_PER_SECOND

@@ -8,8 +8,8 @@ from parc.compiler.cost.kernels.layer_kernels import (
     expert_gemm_shapes,
     gemm_forward_backward_seconds,
 )
+from parc.compiler.cost.setup.cost_model import CostModel, GroupSpans
 from parc.compiler.cost.setup.links import GroupSpan, Links
-from parc.compiler.cost.setup.pricing import GroupSpans, Pricing
 from parc.compiler.ir import Experts, Layout
 from parc.compiler.ir.problem import Job
 
@@ -42,17 +42,17 @@ HIDING_COMPUTE_SHARE = 0.5
 assumed."""
 
 
-def routed_expert_seconds(pricing: Pricing, layout: Layout, tokens: float) -> ForwardBackward:
+def routed_expert_seconds(cost_model: CostModel, layout: Layout, tokens: float) -> ForwardBackward:
     """Return the forward and backward times in seconds of the routed experts of one layer.
 
     ``tokens`` is the number of tokens per micro-batch in a tensor-parallel group.
     """
     gemms, moved = (
-        _grouped_gemm_seconds(pricing, layout, tokens),
-        routed_traffic_bytes(pricing, layout, tokens),
+        _grouped_gemm_seconds(cost_model, layout, tokens),
+        routed_traffic_bytes(cost_model, layout, tokens),
     )
-    gpu, row = pricing.problem.cluster.gpu, pricing.efficiency
-    factor = pricing.gemm_factor * row.experts * (FUSED_GEMMS if row.fused_experts else 1.0)
+    gpu, row = cost_model.problem.cluster.gpu, cost_model.efficiency
+    factor = cost_model.gemm_factor * row.experts * (FUSED_GEMMS if row.fused_experts else 1.0)
     stream = row.stream / (gpu.memory_gb_per_s * 1e9)
     return ForwardBackward(
         factor * gemms.forward + stream * moved.forward,
@@ -60,20 +60,20 @@ def routed_expert_seconds(pricing: Pricing, layout: Layout, tokens: float) -> Fo
     )
 
 
-def _grouped_gemm_seconds(pricing: Pricing, layout: Layout, tokens: float) -> ForwardBackward:
+def _grouped_gemm_seconds(cost_model: CostModel, layout: Layout, tokens: float) -> ForwardBackward:
     """Return the forward and backward times in seconds of the grouped GEMMs of one layer.
 
     The result is cached, and layers of equal shapes share it.
     """
-    shapes = expert_gemm_shapes(pricing.problem.model, layout, tokens)
-    return pricing.cached(
-        ("grouped", *shapes), lambda: gemm_forward_backward_seconds(pricing.gemm, shapes)
+    shapes = expert_gemm_shapes(cost_model.problem.model, layout, tokens)
+    return cost_model.cached(
+        ("grouped", *shapes), lambda: gemm_forward_backward_seconds(cost_model.gemm, shapes)
     )
 
 
-def routed_traffic_bytes(pricing: Pricing, layout: Layout, tokens: float) -> ForwardBackward:
+def routed_traffic_bytes(cost_model: CostModel, layout: Layout, tokens: float) -> ForwardBackward:
     """Return the bytes that permutations, activation function and casts of routed tokens move."""
-    job, model, row = pricing.problem.job, pricing.problem.model, pricing.efficiency
+    job, model, row = cost_model.problem.job, cost_model.problem.model, cost_model.efficiency
     experts = model.experts
     if experts is None:
         return ForwardBackward(0.0, 0.0)
@@ -92,35 +92,37 @@ def routed_traffic_bytes(pricing: Pricing, layout: Layout, tokens: float) -> For
     )
 
 
-def routed_launch_seconds(pricing: Pricing) -> float:
+def routed_launch_seconds(cost_model: CostModel) -> float:
     """Return the time in seconds of the host to launch the forward kernels of one routed layer.
 
     The launches of the backward pass take twice as long.
     """
-    low = LOW_LAUNCH if pricing.problem.job.is_low_precision else 1.0
-    return pricing.efficiency.routed_seconds * low
+    low = LOW_LAUNCH if cost_model.problem.job.is_low_precision else 1.0
+    return cost_model.efficiency.routed_seconds * low
 
 
-def dispatch_seconds(pricing: Pricing, layout: Layout, groups: GroupSpans, compute: float) -> float:
+def dispatch_seconds(
+    cost_model: CostModel, layout: Layout, groups: GroupSpans, compute: float
+) -> float:
     """Return the exposed time in seconds of dispatch and combine in one routed layer.
 
     There are four transfers per micro-batch: dispatch and combine, forward and backward.
     ``compute`` is the device time of the layer in seconds, forward and backward.
     """
-    job, model = pricing.problem.job, pricing.problem.model
+    job, model = cost_model.problem.job, cost_model.problem.model
     if layout.ep == 1 or model.experts is None:
         return 0.0
     tokens = layout.tokens(job.sequence_length) / layout.tp
     nbytes = 2 * tokens * model.hidden
     if job.deduplicates_dispatch:
-        transfer = single_copy_dispatch_seconds(pricing.links, nbytes, groups.ep, model.experts)
+        transfer = single_copy_dispatch_seconds(cost_model.links, nbytes, groups.ep, model.experts)
     else:
         # An all-to-all sends one copy of a token per selected expert.
-        transfer = pricing.links.collective_seconds(
+        transfer = cost_model.links.collective_seconds(
             "all_to_all", nbytes * model.experts.top_k, groups.ep
         )
     # Dispatch and combine move the same bytes, and the backward pass repeats both.
-    whole = 4 * pricing.efficiency.ep * transfer
+    whole = 4 * cost_model.efficiency.ep * transfer
     if not job.moe_overlap:
         return whole
     return whole - min(MAX_HIDDEN_SHARE * whole, HIDING_COMPUTE_SHARE * compute)

@@ -12,7 +12,7 @@ from parc.compiler.cost.schedules.simulation import (
     simulate_schedule,
 )
 from parc.compiler.cost.schedules.table import ActionTable, PipelineShape
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import contents_of_chunks
 from parc.compiler.cost.step.layer_time import output_head_seconds
 from parc.compiler.cost.step.step_time import (
@@ -39,13 +39,13 @@ class SchedulePreview:
     """Micro-batches of the steady state that were left out: a multiple of the pipeline size."""
 
 
-def preview_schedule(pricing: Pricing, layout: Layout) -> SchedulePreview:
+def preview_schedule(cost_model: CostModel, layout: Layout) -> SchedulePreview:
     """Return the simulation of the schedule of ``layout`` with the estimated seconds of each chunk.
 
     Steps of many micro-batches are shortened, unless the schedule would be invalid for the smaller
     number of micro-batches.
     """
-    whole = layout.micro_batches(pricing.problem.job.global_batch)
+    whole = layout.micro_batches(cost_model.problem.job.global_batch)
     # The steady state repeats every ``pp`` micro-batches, so that only whole rounds are left out.
     rounds = max(0, (whole - MOST_ROUNDS * layout.pp) // layout.pp)
     simulated = whole - rounds * layout.pp
@@ -54,40 +54,40 @@ def preview_schedule(pricing: Pricing, layout: Layout) -> SchedulePreview:
     if schedule.size_error(shape):
         shape = PipelineShape(layout.pp, whole, layout.vpp)
     table = schedule.table(shape)
-    costs = _stage_costs(pricing, layout, table)
+    costs = _stage_costs(cost_model, layout, table)
     left_out = whole - shape.micro_batches
     return SchedulePreview(
         table, simulate_schedule(table, costs), costs, shape.micro_batches, left_out
     )
 
 
-def _stage_costs(pricing: Pricing, layout: Layout, table: ActionTable) -> StageCosts:
+def _stage_costs(cost_model: CostModel, layout: Layout, table: ActionTable) -> StageCosts:
     """Return the times in seconds of all stages of ``table`` for the simulation."""
     # The n-th stage of a rank is its n-th chunk.
     next_chunk = [0] * layout.pp
     stages = []
     for owner in table.owners[: table.depth]:
         stages.append(
-            _chunk_seconds(pricing, layout, layout.split.chunks[owner][next_chunk[owner]])
+            _chunk_seconds(cost_model, layout, layout.split.chunks[owner][next_chunk[owner]])
         )
         next_chunk[owner] += 1
-    return StageCosts(tuple(stages), stage_boundary_seconds(pricing, layout))
+    return StageCosts(tuple(stages), stage_boundary_seconds(cost_model, layout))
 
 
-def _chunk_seconds(pricing: Pricing, layout: Layout, chunk: ModelChunk) -> StageSeconds:
+def _chunk_seconds(cost_model: CostModel, layout: Layout, chunk: ModelChunk) -> StageSeconds:
     """Return the times in seconds of forward, input gradient and weight gradient of a chunk.
 
     Recomputation is part of the input gradient; the remaining time of the backward pass is divided
     equally between the two gradients.
     """
-    load = contents_of_chunks(pricing.problem.model, (chunk,))
-    counts = load.layers_by_kind(pricing.problem.model)
-    layers = {kind: cached_layer_time(pricing, layout, kind) for kind in counts}
-    whole = stage_time(pricing, layout, load, layers)
+    load = contents_of_chunks(cost_model.problem.model, (chunk,))
+    counts = load.layers_by_kind(cost_model.problem.model)
+    layers = {kind: cached_layer_time(cost_model, layout, kind) for kind in counts}
+    whole = stage_time(cost_model, layout, load, layers)
     forward = sum(count * layers[kind].forward_pass for kind, count in counts.items())
     heads = int(load.loss) + load.mtp_layers
     # The forward pass of the output projection is one of its three products.
-    forward += heads * output_head_seconds(pricing, layout) / 3 if heads else 0.0
+    forward += heads * output_head_seconds(cost_model, layout) / 3 if heads else 0.0
     backward = whole.total - forward
     # A recomputation always precedes the input gradient, which other ranks wait for.
     weight = max(0.0, (backward - whole.recompute) / 2)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import log2
 
 from parc.compiler.cost.schedules.estimates import bubble_relative_to_1f1b
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import StageContents
 from parc.compiler.cost.step.gradients import (
     data_parallel_round_seconds,
@@ -49,7 +49,7 @@ class StageTime:
 
 
 def stage_time(
-    pricing: Pricing, layout: Layout, load: StageContents, layers: dict[LayerKind, LayerTime]
+    cost_model: CostModel, layout: Layout, load: StageContents, layers: dict[LayerKind, LayerTime]
 ) -> StageTime:
     """Return the time in seconds of one micro-batch on a pipeline rank, by term.
 
@@ -57,21 +57,21 @@ def stage_time(
     each type.
     """
     compute = recompute = tp = cp = ep = 0.0
-    for kind, count in load.layers_by_kind(pricing.problem.model).items():
+    for kind, count in load.layers_by_kind(cost_model.problem.model).items():
         layer = layers[kind]
         compute += count * layer.compute
-        recompute += count * recompute_seconds(pricing, layout, layer, kind)
+        recompute += count * recompute_seconds(cost_model, layout, layer, kind)
         tp += count * layer.tp
         cp += count * layer.cp
         ep += count * layer.ep
     if load.loss:
-        compute += output_head_seconds(pricing, layout)
+        compute += output_head_seconds(cost_model, layout)
     if load.mtp_layers:
-        compute += load.mtp_layers * output_head_seconds(pricing, layout)
+        compute += load.mtp_layers * output_head_seconds(cost_model, layout)
     return StageTime(compute, recompute, tp, cp, ep)
 
 
-def step_time(pricing: Pricing, layout: Layout) -> StepTime:
+def step_time(cost_model: CostModel, layout: Layout) -> StepTime:
     """Return the time in seconds of one training step, by term.
 
     The total is T = m max_r t_r + b (sum_r t_r - max_r t_r) / v + exposed pipeline, data-parallel
@@ -80,17 +80,17 @@ def step_time(pricing: Pricing, layout: Layout) -> StepTime:
     bubble, of which the schedule leaves the fraction b (``bubble_relative_to_1f1b``). The formula
     is that of Narayanan et al. 2021 (arXiv:2104.04473), section 2.2, generalized to unequal stages.
     """
-    micro_batches = layout.micro_batches(pricing.problem.job.global_batch)
-    classes = pricing.equal_stage_groups(layout.split)
-    model = pricing.problem.model
+    micro_batches = layout.micro_batches(cost_model.problem.job.global_batch)
+    classes = cost_model.equal_stage_groups(layout.split)
+    model = cost_model.problem.model
     kinds = {kind for item in classes for kind in item.load.layers_by_kind(model)}
-    layers = {kind: cached_layer_time(pricing, layout, kind) for kind in sorted(kinds)}
+    layers = {kind: cached_layer_time(cost_model, layout, kind) for kind in sorted(kinds)}
     # Stages with equal contents are evaluated once, because pipelines have few distinct ones.
-    times = [(stage_time(pricing, layout, item.load, layers), item.count) for item in classes]
+    times = [(stage_time(cost_model, layout, item.load, layers), item.count) for item in classes]
     slowest = max((item for item, _ in times), key=lambda item: item.total)
     whole = sum(item.total * count for item, count in times)
-    hop = stage_boundary_seconds(pricing, layout)
-    wait = straggler_factor(pricing, layout)
+    hop = stage_boundary_seconds(cost_model, layout)
+    wait = straggler_factor(cost_model, layout)
     return StepTime(
         # Every micro-batch waits for the slowest stage; the bubble is added separately.
         compute_seconds=micro_batches * slowest.compute * wait,
@@ -100,8 +100,8 @@ def step_time(pricing: Pricing, layout: Layout) -> StepTime:
         ep_seconds=micro_batches * slowest.ep,
         pp_seconds=hop * exposed_hops(layout.pp, layout.vpp, micro_batches),
         bubble_seconds=bubble_fraction_of_1f1b(layout) * (whole - slowest.total) / layout.vpp,
-        dp_seconds=_dp_seconds(pricing, layout, slowest),
-        optimizer_seconds=optimizer_seconds(pricing, layout),
+        dp_seconds=_dp_seconds(cost_model, layout, slowest),
+        optimizer_seconds=optimizer_seconds(cost_model, layout),
     )
 
 
@@ -112,50 +112,50 @@ def bubble_fraction_of_1f1b(layout: Layout) -> float:
     )
 
 
-def straggler_factor(pricing: Pricing, layout: Layout) -> float:
+def straggler_factor(cost_model: CostModel, layout: Layout) -> float:
     """Return the factor by which the slowest host slows down computation: 1 + s log2(hosts).
 
     s is the ``straggler`` parameter of the software stack, fitted to published runs.
     """
     # More hosts have a slower slowest one; runs of one layout on few and on many hosts determine s.
-    hosts = layout.world / pricing.problem.cluster.node.gpus
-    return 1 + pricing.efficiency.straggler * log2(hosts) if hosts > 1 else 1.0
+    hosts = layout.world / cost_model.problem.cluster.node.gpus
+    return 1 + cost_model.efficiency.straggler * log2(hosts) if hosts > 1 else 1.0
 
 
-def cached_layer_time(pricing: Pricing, layout: Layout, kind: LayerKind) -> LayerTime:
+def cached_layer_time(cost_model: CostModel, layout: Layout, kind: LayerKind) -> LayerTime:
     """Return the times of one layer by term, computed once for all layouts with equal inputs.
 
     The key of the cache lists every quantity of the layout that the result depends on.
     """
-    groups = pricing.group_spans(layout)
+    groups = cost_model.group_spans(layout)
     context = (layout.tp, layout.cp, layout.cp_comm, layout.cp_a2a, layout.micro_batch)
     state = (layout.sequence_parallel, layout.zero_stage)
     experts = (layout.ep, layout.etp, groups.ep, groups.etp) if kind.routed else ()
     key = ("time", kind, context, state, groups.tp, groups.cp_stride, experts)
-    return pricing.cached(key, lambda: layer_time(pricing, layout, kind))
+    return cost_model.cached(key, lambda: layer_time(cost_model, layout, kind))
 
 
-def stage_boundary_bytes(pricing: Pricing, layout: Layout) -> float:
+def stage_boundary_bytes(cost_model: CostModel, layout: Layout) -> float:
     """Return the bytes that a rank sends per micro-batch from one pipeline stage to the next.
 
     They are 2 T h for T tokens and hidden size h, divided by tp with sequence parallelism.
     """
     # Versions of Megatron that predate sequence parallelism, and DeepSpeed's pipeline, also send
     # 1/tp from each rank, and gather the parts on arrival (Narayanan et al. 2021, section 4.1).
-    job, model = pricing.problem.job, pricing.problem.model
+    job, model = cost_model.problem.job, cost_model.problem.model
     nbytes = 2 * layout.tokens(job.sequence_length) * model.hidden
-    return nbytes / (layout.tp if layout.sequence_parallel or pricing.efficiency.unfused else 1)
+    return nbytes / (layout.tp if layout.sequence_parallel or cost_model.efficiency.unfused else 1)
 
 
-def stage_boundary_seconds(pricing: Pricing, layout: Layout) -> float:
+def stage_boundary_seconds(cost_model: CostModel, layout: Layout) -> float:
     """Return the exposed time in seconds to send one activation to the next pipeline stage."""
     if layout.pp == 1:
         return 0.0
-    groups, nbytes = pricing.group_spans(layout), stage_boundary_bytes(pricing, layout)
-    seconds = pricing.links.message_seconds(nbytes, groups.pp_stride)
-    if pricing.efficiency.unfused and not layout.sequence_parallel:
-        seconds += pricing.links.collective_seconds("all_gather", nbytes * layout.tp, groups.tp)
-    return pricing.efficiency.pp * seconds
+    groups, nbytes = cost_model.group_spans(layout), stage_boundary_bytes(cost_model, layout)
+    seconds = cost_model.links.message_seconds(nbytes, groups.pp_stride)
+    if cost_model.efficiency.unfused and not layout.sequence_parallel:
+        seconds += cost_model.links.collective_seconds("all_gather", nbytes * layout.tp, groups.tp)
+    return cost_model.efficiency.pp * seconds
 
 
 def exposed_hops(pp: int, vpp: int, micro_batches: int) -> float:
@@ -173,27 +173,27 @@ def exposed_hops(pp: int, vpp: int, micro_batches: int) -> float:
     return 2.0 * (visits - -(-visits // pp))
 
 
-def _dp_seconds(pricing: Pricing, layout: Layout, slowest: StageTime) -> float:
+def _dp_seconds(cost_model: CostModel, layout: Layout, slowest: StageTime) -> float:
     """Return the exposed time in seconds of gradient and weight traffic per step."""
-    count = layout.micro_batches(pricing.problem.job.global_batch)
-    rounds = count if exchanges_per_micro_batch(pricing, layout) else 1
-    window = gradient_overlap_fraction(pricing) * slowest.total
+    count = layout.micro_batches(cost_model.problem.job.global_batch)
+    rounds = count if exchanges_per_micro_batch(cost_model, layout) else 1
+    window = gradient_overlap_fraction(cost_model) * slowest.total
     exposed = exposed_seconds_of_rounds(
-        data_parallel_round_seconds(pricing, layout), window, rounds
+        data_parallel_round_seconds(cost_model, layout), window, rounds
     )
-    return exposed + final_reduce_seconds(pricing, layout)
+    return exposed + final_reduce_seconds(cost_model, layout)
 
 
-def optimizer_seconds(pricing: Pricing, layout: Layout) -> float:
+def optimizer_seconds(cost_model: CostModel, layout: Layout) -> float:
     """Return the time in seconds of the optimizer and of other work that happens once per step.
 
     Adam reads and writes the shard at memory bandwidth, unless the optimizer is offloaded.
     """
-    parameters, row = largest_stage_parameters(pricing, layout), pricing.efficiency
+    parameters, row = largest_stage_parameters(cost_model, layout), cost_model.efficiency
     seconds = row.step_seconds
-    if gathers_weights_once(pricing, layout):
-        seconds += weight_collective_seconds(pricing, layout, "all_gather")
+    if gathers_weights_once(cost_model, layout):
+        seconds += weight_collective_seconds(cost_model, layout, "all_gather")
     if layout.offload.optimizer != "none":
-        return seconds + offloaded_update_seconds(pricing, layout, parameters)
-    rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
+        return seconds + offloaded_update_seconds(cost_model, layout, parameters)
+    rate = cost_model.problem.cluster.gpu.memory_gb_per_s * 1e9
     return seconds + row.stream * OPTIMIZER_BYTES * shard_parameters(layout, parameters) / rate

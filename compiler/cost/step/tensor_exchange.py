@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.compiler.cost.kernels.collective_time import Operation, ring_passes
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.links import GroupSpan
-from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.ir import LayerKind, Layout
 
 
@@ -27,7 +27,7 @@ class LayerCollective:
 
 
 def dense_collectives(
-    pricing: Pricing, layout: Layout, kind: LayerKind
+    cost_model: CostModel, layout: Layout, kind: LayerKind
 ) -> tuple[LayerCollective, ...]:
     """Return the collectives of one layer over the tensor-parallel group.
 
@@ -38,7 +38,7 @@ def dense_collectives(
     # sequence parallelism, each of the two has one all-reduce per pass.
     if layout.tp == 1:
         return ()
-    nbytes = hidden_state_bytes(pricing, layout)
+    nbytes = hidden_state_bytes(cost_model, layout)
     # Routed experts exchange tokens over the expert group instead.
     blocks = kind.sub_layers - kind.routed
     if not layout.sequence_parallel:
@@ -50,33 +50,33 @@ def dense_collectives(
 
 
 def expert_collectives(
-    pricing: Pricing, layout: Layout, kind: LayerKind
+    cost_model: CostModel, layout: Layout, kind: LayerKind
 ) -> tuple[LayerCollective, ...]:
     """Return the collectives of one routed layer over the tensor-parallel group of the experts."""
-    experts = pricing.problem.model.experts
+    experts = cost_model.problem.model.experts
     if layout.tp == 1 or layout.etp == 1 or not kind.routed or experts is None:
         return ()
     # Each rank contributes its 1/tp of the tokens, one row per selected expert, to the etp ranks.
-    visits = hidden_state_bytes(pricing, layout) / layout.tp * experts.top_k * layout.etp
+    visits = hidden_state_bytes(cost_model, layout) / layout.tp * experts.top_k * layout.etp
     return (
         LayerCollective("all_gather", visits, 1, 1),
         LayerCollective("reduce_scatter", visits, 1, 1),
     )
 
 
-def hidden_state_bytes(pricing: Pricing, layout: Layout) -> float:
+def hidden_state_bytes(cost_model: CostModel, layout: Layout) -> float:
     """Return the 16-bit bytes of one micro-batch's hidden states on a tensor-parallel group."""
-    problem = pricing.problem
+    problem = cost_model.problem
     return 2 * layout.tokens(problem.job.sequence_length) * problem.model.hidden
 
 
 def collective_forward_backward_seconds(
-    pricing: Pricing, exchanges: tuple[LayerCollective, ...], group: GroupSpan
+    cost_model: CostModel, exchanges: tuple[LayerCollective, ...], group: GroupSpan
 ) -> tuple[float, float]:
     """Return the (forward, backward) times in seconds of these collectives, without overlap."""
     forward = backward = 0.0
     for one in exchanges:
-        seconds = pricing.links.collective_seconds(one.operation, one.nbytes, group)
+        seconds = cost_model.links.collective_seconds(one.operation, one.nbytes, group)
         forward += one.forward * seconds
         backward += one.backward * seconds
     return forward, backward

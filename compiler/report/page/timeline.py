@@ -12,7 +12,7 @@ from parc.compiler.cost.step.schedule_preview import SchedulePreview, preview_sc
 from parc.compiler.ir import Plan
 from parc.compiler.report.formatting import percent, seconds
 from parc.compiler.report.page.figure import Canvas, Figure, text_css_class, tick_distance
-from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 
 WIDTH = 1080
 LEFT, TOP, BREAK = 58, 6, 26
@@ -61,8 +61,8 @@ def timeline_chart(plan: Plan) -> TimelineChart | None:
     if plan.layout.pp == 1:
         return None
     # The plan has only the totals of the step, so the schedule is simulated again for the figure.
-    pricing = pricing_for(plan.problem, framework_of(plan.problem))
-    shown = preview_schedule(pricing, plan.layout)
+    cost_model = cost_model_for(plan.problem, framework_of(plan.problem))
+    shown = preview_schedule(cost_model, plan.layout)
     ranks = _ranks_to_draw(shown)
     makespan = shown.timeline.makespan_seconds
     broken = shown.left_out > 0

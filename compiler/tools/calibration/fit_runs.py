@@ -28,7 +28,7 @@ from parc.compiler.cost.setup.calibrated_parameters import (
     parameter_prior,
 )
 from parc.compiler.cost.step.step_time import step_time
-from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.tools.calibration.measured_runs import MeasuredRun
 
 IDENTIFIED_SHARE = 0.8
@@ -197,5 +197,5 @@ class _RunsFitter:
 def predicted_seconds(run: MeasuredRun, values: Values) -> float:
     """Return the cost model's seconds per step of ``run`` with the parameters ``values``."""
     problem = replace(run.problem, calibration=values)
-    pricing = pricing_for(problem, framework_of(problem))
-    return step_time(pricing, run.layout).total_seconds
+    cost_model = cost_model_for(problem, framework_of(problem))
+    return step_time(cost_model, run.layout).total_seconds

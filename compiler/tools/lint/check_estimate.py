@@ -7,13 +7,13 @@ from functools import partial
 from parc.backends.base import Framework
 from parc.compiler.checks.check_host_memory import check_host_memory
 from parc.compiler.checks.check_memory import check_memory
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.diagnostics import Sink
 from parc.compiler.diagnostics.plan_check import PlanCheck
 from parc.compiler.evaluate.estimate_layout import estimate_layout
 from parc.compiler.ir import Plan
 from parc.compiler.ir.plan import Search
-from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.search.explain_oversized import OVERSIZED, explain_oversized
 from parc.compiler.tools.lint.options import SkippedRule, describe_missing_fact
 from parc.compiler.tools.lint.partial_ir import build_partial, find_missing_fact, with_values
@@ -29,31 +29,31 @@ def estimated_checks(
 
     There are no checks if a fact that the estimate needs is unknown.
     """
-    found: list[tuple[Pricing, Plan]] = []
+    found: list[tuple[CostModel, Plan]] = []
 
     def estimate() -> None:
-        pricing = pricing_for(plan.problem, framework)
+        cost_model = cost_model_for(plan.problem, framework)
         # No other layout was evaluated, so that findings suggest only more recomputation.
         search = build_partial(Search, ranked=())
-        values = {"estimate": estimate_layout(pricing, plan.layout), "search": search}
-        found.append((pricing, with_values(plan, **values)))
+        values = {"estimate": estimate_layout(cost_model, plan.layout), "search": search}
+        found.append((cost_model, with_values(plan, **values)))
 
     missing = find_missing_fact(estimate)
     if missing is not None:
         reason = describe_missing_fact(missing, sink.flags)
         return plan, (), [SkippedRule(code, *reason) for code in CODES]
-    pricing, priced = found[0]
+    cost_model, priced = found[0]
     # As in the search, a layout may fit if the low end of its estimate is within the limit.
     if priced.estimate.peak.low_bytes > priced.estimate.limit_bytes:
-        return priced, (PlanCheck((OVERSIZED,), partial(_report_oversized, pricing)),), []
+        return priced, (PlanCheck((OVERSIZED,), partial(_report_oversized, cost_model)),), []
     checks: tuple[PlanCheck[Plan], ...] = (
         PlanCheck((OVERSIZED,), lambda _, __: None),
-        PlanCheck(("G02",), partial(check_memory, pricing)),
-        PlanCheck(("R15",), partial(check_host_memory, pricing)),
+        PlanCheck(("G02",), partial(check_memory, cost_model)),
+        PlanCheck(("R15",), partial(check_host_memory, cost_model)),
     )
     return priced, checks, []
 
 
-def _report_oversized(pricing: Pricing, plan: Plan, sink: Sink) -> None:
+def _report_oversized(cost_model: CostModel, plan: Plan, sink: Sink) -> None:
     """Report that the layout of the launch does not fit into memory (R17)."""
-    explain_oversized(pricing, plan.layout, {}, sink, which="the layout")
+    explain_oversized(cost_model, plan.layout, {}, sink, which="the layout")

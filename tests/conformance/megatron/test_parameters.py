@@ -10,7 +10,7 @@ from parc.backends.registry import framework
 from parc.compiler.cost.counts import params
 from parc.compiler.cost.setup.stages import stage_contents
 from parc.compiler.ir import Plan
-from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 from tests.compiled import planned
 from tests.conformance.megatron.cases import case_of, megatron_verdicts
 from tests.conformance.megatron.hybrid_specs import hybrid_spec
@@ -83,13 +83,13 @@ def test_the_first_and_last_stage_of_a_hybrid_have_as_many_parameters_as_parc_co
         if not isinstance(plan, Plan):
             continue
         problem, layout = plan.problem, plan.layout
-        pricing = pricing_for(problem, framework("megatron"))
+        cost_model = cost_model_for(problem, framework("megatron"))
         for rank, stage in ((0, 0), (layout.world - 1, layout.pp - 1)):
             name = f"hybrid {seed} stage {stage}"
             case = case_of(name, problem, layout, layout.world)
             cases.append({**case, "ranks": [rank], "build": True, "built_rank": rank})
             load = stage_contents(problem.model, layout.split, stage)
-            own[name] = sum(pricing.stage_parameters(layout, load))
+            own[name] = sum(cost_model.stage_parameters(layout, load))
     found = {name: verdict.get("parameters") for name, verdict in megatron_verdicts(cases).items()}
     assert len(own) >= STAGED * 3 // 2
     assert found == own

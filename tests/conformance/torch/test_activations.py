@@ -10,7 +10,7 @@ from parc.backends.registry import framework
 from parc.compiler.cost.memory.activations import layer_activations
 from parc.compiler.cost.memory.peak import program_memory
 from parc.compiler.ir import DENSE, Plan
-from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 from tests.compiled import files_of, planned
 from tests.conformance.tool_checkers import tool_verdicts
 
@@ -81,8 +81,8 @@ def test_the_memory_model_counts_the_bytes_that_autograd_saves(
     name: str, verdicts: dict[str, dict[str, Any]]
 ) -> None:
     plan, verdict = plan_of(name), verdicts[name]
-    pricing = pricing_for(plan.problem, framework(plan.problem.framework))
-    program = program_memory(pricing, plan.layout.zero_stage)
+    cost_model = cost_model_for(plan.problem, framework(plan.problem.framework))
+    program = program_memory(cost_model, plan.layout.zero_stage)
     batch = (BATCH * LENGTH, LENGTH)
     layer = layer_activations(plan.problem.model, plan.layout, DENSE, batch, program)
     assert verdict["accepted"], verdict

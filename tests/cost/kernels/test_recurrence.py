@@ -17,7 +17,7 @@ from parc.compiler.cost.kernels.recurrence import recurrence_of_layer
 from parc.compiler.cost.memory.peak import cached_layer_activations, program_memory
 from parc.compiler.cost.memory.workspaces import weight_shapes
 from parc.compiler.cost.serving.shard import LayerCounts
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.stages import contents_of_chunks
 from parc.compiler.cost.step.context_exchange import (
     context_exchange_bytes,
@@ -26,7 +26,7 @@ from parc.compiler.cost.step.context_exchange import (
 )
 from parc.compiler.cost.step.layer_time import layer_time
 from parc.compiler.ir import LayerKind, Layout, Model, ModelChunk
-from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 from tests.compiled import plan_of
 from tests.hybrid_models import NEMOTRON_NANO, QWEN3_NEXT, model_of
 
@@ -43,12 +43,12 @@ LLAMA = {
 }
 
 
-def priced(facts: dict[str, object], **layout: int) -> tuple[Pricing, Layout]:
+def priced(facts: dict[str, object], **layout: int) -> tuple[CostModel, Layout]:
     """Return a problem with another model, and a layout of a valid plan."""
     plan = plan_of(LLAMA)
     problem = replace(plan.problem, model=model_of(facts))
     made = replace(plan.layout, tp=1, cp=1, micro_batch=1, sequence_parallel=False)
-    return pricing_for(problem, framework("megatron")), replace(made, **layout)
+    return cost_model_for(problem, framework("megatron")), replace(made, **layout)
 
 
 def test_layer_kinds_follow_the_attention_interval_or_the_letters_of_a_pattern() -> None:
@@ -116,36 +116,36 @@ def test_flops_of_a_recurrence_do_not_depend_on_sequence_length(
 def test_time_and_saved_bytes_grow_with_tokens_and_shrink_with_tensor_ranks(
     facts: dict[str, object], kind: LayerKind
 ) -> None:
-    pricing, layout = priced(facts)
-    program = program_memory(pricing, layout.zero_stage)
+    cost_model, layout = priced(facts)
+    program = program_memory(cost_model, layout.zero_stage)
     more, split = replace(layout, micro_batch=2), replace(layout, tp=4)
     kept, seconds = {}, {}
     for made in (layout, more, split):
-        norm = 2 * made.tokens(4096) * pricing.problem.model.hidden
-        kept[made] = cached_layer_activations(pricing, made, kind, program).attention - norm
-        seconds[made] = layer_time(pricing, made, kind).forward
+        norm = 2 * made.tokens(4096) * cost_model.problem.model.hidden
+        kept[made] = cached_layer_activations(cost_model, made, kind, program).attention - norm
+        seconds[made] = layer_time(cost_model, made, kind).forward
     assert kept[more] == 2 * kept[layout]
     assert kept[split] == pytest.approx(kept[layout] / 4)
     assert 1.5 < seconds[more] / seconds[layout] < 2.1
     assert seconds[split] < seconds[layout]
-    assert cached_layer_activations(pricing, layout, kind, program).core_attn == 0
+    assert cached_layer_activations(cost_model, layout, kind, program).core_attn == 0
 
 
 @pytest.mark.parametrize(("facts", "kind"), KINDS)
 def test_context_ranks_exchange_inputs_and_outputs_of_a_recurrence(
     facts: dict[str, object], kind: LayerKind
 ) -> None:
-    pricing, layout = priced(facts, cp=4)
-    part = recurrence_of_layer(pricing.problem.model, kind)
+    cost_model, layout = priced(facts, cp=4)
+    part = recurrence_of_layer(cost_model.problem.model, kind)
     assert part is not None
-    assert recurrence_exchange_bytes(pricing, layout, kind) == 2 * 1024 * (
+    assert recurrence_exchange_bytes(cost_model, layout, kind) == 2 * 1024 * (
         part.projected + part.inner
     )
-    moved = context_exchange_bytes(pricing, layout, kind)
-    assert moved == {"cp": 2 * recurrence_exchange_bytes(pricing, layout, kind) * 3 / 4}
-    assert mixer_exchange_seconds(pricing, layout, kind, core=1.0) > 0
-    assert mixer_exchange_seconds(pricing, layout, LayerKind("none", "experts"), core=1.0) == 0
-    assert context_exchange_bytes(pricing, layout, LayerKind("none", "experts")) == {}
+    moved = context_exchange_bytes(cost_model, layout, kind)
+    assert moved == {"cp": 2 * recurrence_exchange_bytes(cost_model, layout, kind) * 3 / 4}
+    assert mixer_exchange_seconds(cost_model, layout, kind, core=1.0) > 0
+    assert mixer_exchange_seconds(cost_model, layout, LayerKind("none", "experts"), core=1.0) == 0
+    assert context_exchange_bytes(cost_model, layout, LayerKind("none", "experts")) == {}
 
 
 def chunk(first: int, layers: int) -> ModelChunk:
@@ -176,8 +176,8 @@ def test_stages_contain_the_layer_kinds_of_their_range(pattern: str, cuts: list[
 def test_weight_shapes_of_a_recurrence_are_its_projections(
     facts: dict[str, object], kind: LayerKind
 ) -> None:
-    pricing, layout = priced(facts)
-    model = pricing.problem.model
+    cost_model, layout = priced(facts)
+    model = cost_model.problem.model
     only = tuple(int(one == kind) for one in model.kinds)
     load = replace(contents_of_chunks(model, (chunk(0, 1),)), counts=only)
     part = recurrence_of_layer(model, kind)

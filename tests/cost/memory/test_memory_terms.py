@@ -28,7 +28,7 @@ from parc.compiler.ir import (
     StageMemory,
     StateBytes,
 )
-from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.resolve.resolve_model import resolve_model
 from tests.cost.memory.test_static_memory import plan_of
 from tests.generations import generation
@@ -116,42 +116,42 @@ def test_full_recompute_saves_layer_inputs_and_block_recompute_also_unrecomputed
 
 
 def test_more_recompute_never_needs_more_memory(plan: Plan) -> None:
-    pricing = pricing_for(plan.problem, framework("megatron"))
+    cost_model = cost_model_for(plan.problem, framework("megatron"))
     levels = (
         NO_RECOMPUTE,
         Recompute.selective(("layernorm",)),
         Recompute.selective(("layernorm", "mlp")),
         Recompute("full", (), "uniform", 1),
     )
-    peaks = [peak_bytes(pricing, replace(plan.layout, recompute=level)) for level in levels]
+    peaks = [peak_bytes(cost_model, replace(plan.layout, recompute=level)) for level in levels]
     assert peaks == sorted(peaks, reverse=True)
 
 
 def test_the_fast_sum_of_the_search_is_the_sum_of_the_terms(plan: Plan) -> None:
-    pricing = pricing_for(plan.problem, framework("megatron"))
+    cost_model = cost_model_for(plan.problem, framework("megatron"))
     for layout in (plan.layout, replace(plan.layout, zero_stage=3), replace(plan.layout, vpp=2)):
-        total = peak_stage(pricing, layout).total_bytes
-        assert peak_bytes(pricing, layout) == pytest.approx(total, rel=1e-12)
+        total = peak_stage(cost_model, layout).total_bytes
+        assert peak_bytes(cost_model, layout) == pytest.approx(total, rel=1e-12)
 
 
 def test_zero_stages_and_more_shards_never_need_more_state(plan: Plan) -> None:
-    pricing = pricing_for(plan.problem, framework("megatron"))
+    cost_model = cost_model_for(plan.problem, framework("megatron"))
     stages = [
-        peak_stage(pricing, replace(plan.layout, zero_stage=stage)).static_bytes
+        peak_stage(cost_model, replace(plan.layout, zero_stage=stage)).static_bytes
         for stage in (0, 1, 2, 3)
     ]
     assert stages == sorted(stages, reverse=True)
     halves = replace(plan.layout, dp_replicate=2, dp_shard=plan.layout.dp_shard // 2)
-    whole = peak_stage(pricing, plan.layout).optimizer_bytes
-    assert peak_stage(pricing, halves).optimizer_bytes == pytest.approx(2 * whole)
+    whole = peak_stage(cost_model, plan.layout).optimizer_bytes
+    assert peak_stage(cost_model, halves).optimizer_bytes == pytest.approx(2 * whole)
 
 
 def test_zero_3_gathers_layers_and_stores_no_quantised_copies(plan: Plan) -> None:
-    pricing = pricing_for(plan.problem, framework("megatron"))
-    gathered = peak_stage(pricing, replace(plan.layout, zero_stage=3))
+    cost_model = cost_model_for(plan.problem, framework("megatron"))
+    gathered = peak_stage(cost_model, replace(plan.layout, zero_stage=3))
     assert gathered.gathered_bytes > 0
     assert gathered.casts_bytes == 0
-    assert peak_stage(pricing, plan.layout).gathered_bytes == 0
+    assert peak_stage(cost_model, plan.layout).gathered_bytes == 0
 
 
 def test_quantised_weights_are_stored_in_the_formats_of_the_tensor_cores() -> None:

@@ -26,7 +26,7 @@ from parc.compiler.cost.memory.peak import (
 from parc.compiler.cost.setup.stages import stage_contents
 from parc.compiler.ir import DENSE, Plan, ProgramMemory
 from parc.compiler.ir.program_memory import StateBytes
-from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 from tests.cost.memory.test_memory_terms import LLAMA, model
 from tests.cost.memory.test_static_memory import plan_of
 from tests.generations import generation
@@ -90,12 +90,12 @@ def test_a_program_has_a_second_memory_model_only_without_sharding() -> None:
 
 def logits(plan: Plan, program: ProgramMemory, tp: int) -> float:
     """Return the bytes per token of logits, loss and the inputs of the head."""
-    pricing = pricing_for(plan.problem, framework("fsdp"))
+    cost_model = cost_model_for(plan.problem, framework("fsdp"))
     layout = replace(plan.layout, tp=tp, pp=1, cp=1, micro_batch=1)
     load = replace(
         stage_contents(plan.problem.model, plan.layout.split, 0), loss=True, embedding=True
     )
-    return logits_bytes(pricing, layout, load, program) / plan.problem.job.sequence_length
+    return logits_bytes(cost_model, layout, load, program) / plan.problem.job.sequence_length
 
 
 def test_torchtitan_computes_an_eighth_of_the_logits_at_a_time(plan: Plan) -> None:
@@ -113,32 +113,32 @@ def test_ranks_that_gather_the_logits_store_all_of_them(plan: Plan) -> None:
 
 
 def test_the_root_gathers_embedding_and_head_together(plan: Plan) -> None:
-    pricing = pricing_for(plan.problem, framework("fsdp"))
+    cost_model = cost_model_for(plan.problem, framework("fsdp"))
     layout = replace(plan.layout, tp=1, pp=1, cp=1, zero_stage=3, dp_shard=8)
     load = replace(
         stage_contents(plan.problem.model, plan.layout.split, 0), loss=True, embedding=True
     )
     table = plan.problem.model.vocab * plan.problem.model.hidden
     one, both = (
-        gathered_weight_bytes(pricing, layout, load, r)
+        gathered_weight_bytes(cost_model, layout, load, r)
         for r in (fsdp2_memory(), emitted_decoder_memory())
     )
     assert both - one == 2 * table
-    assert gathered_weight_bytes(pricing, layout, load, torchtitan_memory()) - one == 4 * table
+    assert gathered_weight_bytes(cost_model, layout, load, torchtitan_memory()) - one == 4 * table
 
 
 def test_autocast_stores_casts_of_all_weights_except_the_embedding(plan: Plan) -> None:
-    pricing = pricing_for(plan.problem, framework("fsdp"))
+    cost_model = cost_model_for(plan.problem, framework("fsdp"))
     layout = replace(plan.layout, tp=1, pp=1, cp=1, zero_stage=0)
     load = replace(
         stage_contents(plan.problem.model, plan.layout.split, 0), loss=True, embedding=True
     )
     table = plan.problem.model.vocab * plan.problem.model.hidden
-    dense, _ = pricing.stage_parameters(layout, load)
+    dense, _ = cost_model.stage_parameters(layout, load)
     assert low_precision_copy_bytes(
-        pricing, layout, load, emitted_decoder_memory().for_zero_stage(0)
+        cost_model, layout, load, emitted_decoder_memory().for_zero_stage(0)
     ) == 2 * (dense - table)
-    assert low_precision_copy_bytes(pricing, layout, load, emitted_decoder_memory()) == 0.0
+    assert low_precision_copy_bytes(cost_model, layout, load, emitted_decoder_memory()) == 0.0
 
 
 PROGRAMS = {
@@ -156,33 +156,34 @@ def test_every_framework_has_a_memory_model_of_its_program(
     plan: Plan, emit: tuple[str, ...]
 ) -> None:
     problem = replace(plan.problem, framework=emit[-1], emit=emit)
-    pricing = pricing_for(problem, framework_of(problem))
-    assert program_memory(pricing, 3).name == PROGRAMS[emit]
+    cost_model = cost_model_for(problem, framework_of(problem))
+    assert program_memory(cost_model, 3).name == PROGRAMS[emit]
 
 
 def test_16_bit_gradients_are_copied_to_fp32_when_activations_are_gone(plan: Plan) -> None:
-    pricing = pricing_for(plan.problem, framework("megatron"))
+    cost_model = cost_model_for(plan.problem, framework("megatron"))
     layout = replace(plan.layout, zero_stage=0)
     load = stage_contents(plan.problem.model, layout.split, 0)
     bf16 = megatron_memory("bf16", generation("hopper"))
     narrow, wide = with_gradient_bytes(bf16, 2.0, "bf16"), with_gradient_bytes(bf16, 4.0, "bf16")
-    dense, _ = pricing.stage_parameters(layout, load)
-    assert optimizer_step_bytes(pricing, layout, load, narrow) == 4 * dense
-    assert optimizer_step_bytes(pricing, layout, load, wide) == 0.0
+    dense, _ = cost_model.stage_parameters(layout, load)
+    assert optimizer_step_bytes(cost_model, layout, load, narrow) == 4 * dense
+    assert optimizer_step_bytes(cost_model, layout, load, wide) == 0.0
     assert (
-        optimizer_step_bytes(pricing, layout, load, with_gradient_bytes(bf16, 2.0, "fp16")) == 0.0
+        optimizer_step_bytes(cost_model, layout, load, with_gradient_bytes(bf16, 2.0, "fp16"))
+        == 0.0
     )
-    more, less = (stage_memory(pricing, layout, load, 0, program) for program in (wide, narrow))
+    more, less = (stage_memory(cost_model, layout, load, 0, program) for program in (wide, narrow))
     passing = less.activations_bytes + less.logits_bytes
     assert passing == max(4 * dense, more.activations_bytes + more.logits_bytes)
 
 
 def test_the_fast_sum_includes_the_peak_of_the_optimizer(plan: Plan) -> None:
     job = replace(plan.problem.job, gradient_precision="bf16")
-    pricing = pricing_for(replace(plan.problem, job=job), framework("megatron"))
+    cost_model = cost_model_for(replace(plan.problem, job=job), framework("megatron"))
     layout = replace(plan.layout, zero_stage=0, micro_batch=1)
-    total = peak_stage(pricing, layout).total_bytes
-    assert peak_bytes(pricing, layout) == pytest.approx(total, rel=1e-12)
+    total = peak_stage(cost_model, layout).total_bytes
+    assert peak_bytes(cost_model, layout) == pytest.approx(total, rel=1e-12)
 
 
 @pytest.mark.parametrize(

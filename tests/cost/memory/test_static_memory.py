@@ -14,7 +14,7 @@ import pytest
 from parc.backends.registry import framework
 from parc.compiler.cost.memory.peak import memory_of_all_stages
 from parc.compiler.ir import Plan
-from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 from tests import compiled
 
 LATENTS_BYTES = 7168 * (1536 + 512 + 64)
@@ -105,7 +105,7 @@ def test_static_memory_equals_the_buffers_of_megatron_to_the_byte(
     parts: dict[str, Any], expected: dict[int, Bytes]
 ) -> None:
     plan = plan_of(**parts)
-    stages = memory_of_all_stages(pricing_for(plan.problem, framework("megatron")), plan.layout)
+    stages = memory_of_all_stages(cost_model_for(plan.problem, framework("megatron")), plan.layout)
     assert len(stages) == len(expected)
     for stage in stages:
         found = (stage.weights_bytes, stage.gradients_bytes, stage.optimizer_bytes)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from parc.compiler.cost.memory.peak import peak_stage
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.context_exchange import (
     all_gather_exchange_seconds,
     gathered_key_value_bytes,
@@ -26,12 +26,12 @@ from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.evaluate.estimate_layout import traffic_by_axis
 from parc.compiler.ir import ContextComm, Layout
 from tests.every_layout import enumerate_layouts
-from tests.search.search_reference import pricing_of
+from tests.search.search_reference import cost_model_of
 
 GB = 1e9
 
 
-def priced(framework: str, layout: dict[str, Any], nodes: int = 4) -> tuple[Pricing, Layout]:
+def priced(framework: str, layout: dict[str, Any], nodes: int = 4) -> tuple[CostModel, Layout]:
     """Return the single layout that the pins allow, without evaluating rules."""
     spec = {
         "parc": 1,
@@ -42,13 +42,13 @@ def priced(framework: str, layout: dict[str, Any], nodes: int = 4) -> tuple[Pric
         "layout": {"tp": 1, "cp": 1, "pp": 1, "micro_batch": 1, "recompute": "none"} | layout,
         "emit": [framework],
     }
-    pricing = pricing_of(spec)
-    return pricing, next(enumerate_layouts(pricing.problem, pricing.framework))[0]
+    cost_model = cost_model_of(spec)
+    return cost_model, next(enumerate_layouts(cost_model.problem, cost_model.framework))[0]
 
 
 def state_bytes(layout: dict[str, Any]) -> float:
-    pricing, made = priced("fsdp", layout)
-    stage = peak_stage(pricing, made)
+    cost_model, made = priced("fsdp", layout)
+    stage = peak_stage(cost_model, made)
     return stage.weights_bytes + stage.gradients_bytes + stage.optimizer_bytes
 
 
@@ -62,8 +62,8 @@ def test_state_bytes_depend_on_shards_and_zero_stage() -> None:
 
 
 def traffic(layout: dict[str, Any]) -> dict[str, float]:
-    pricing, made = priced("fsdp", layout)
-    return {row.axis: row.bytes_per_rank for row in traffic_by_axis(pricing, made)}
+    cost_model, made = priced("fsdp", layout)
+    return {row.axis: row.bytes_per_rank for row in traffic_by_axis(cost_model, made)}
 
 
 def test_hybrid_sharding_sends_weights_inside_a_shard_and_gradients_across_shards() -> None:
@@ -79,20 +79,20 @@ def test_hybrid_sharding_sends_weights_inside_a_shard_and_gradients_across_shard
 
 
 def test_a_shard_inside_a_host_uses_the_network_only_for_gradients() -> None:
-    pricing, made = priced("fsdp", {"zero_stage": 3, "dp_shard": 8})
-    levels = {row.axis: row.level for row in traffic_by_axis(pricing, made)}
+    cost_model, made = priced("fsdp", {"zero_stage": 3, "dp_shard": 8})
+    levels = {row.axis: row.level for row in traffic_by_axis(cost_model, made)}
     assert levels == {"dp_shard_cp": "nvlink", "dp_replicate": "fabric"}
-    seconds, _, last = data_parallel_round_seconds(pricing, made)
-    assert last == replica_all_reduce_seconds(pricing, made) > seconds
+    seconds, _, last = data_parallel_round_seconds(cost_model, made)
+    assert last == replica_all_reduce_seconds(cost_model, made) > seconds
 
 
 def test_replicas_reduce_once_per_step_if_configured_and_else_per_micro_batch() -> None:
     seconds = {}
     for name in ("fsdp", "torchtitan"):
-        pricing, made = priced(name, {"zero_stage": 3, "dp_shard": 8})
-        seconds[name] = data_parallel_round_seconds(pricing, made)
+        cost_model, made = priced(name, {"zero_stage": 3, "dp_shard": 8})
+        seconds[name] = data_parallel_round_seconds(cost_model, made)
         rounds = made.micro_batches(64) if name == "torchtitan" else 1
-        assert replica_bytes(pricing, made) == pytest.approx(rounds * 8 * 8030261248 / 8 * 3 / 4)
+        assert replica_bytes(cost_model, made) == pytest.approx(rounds * 8 * 8030261248 / 8 * 3 / 4)
     inner, least, last = seconds["fsdp"]
     assert seconds["torchtitan"] == pytest.approx((inner + last, least, 0.0))
     window = inner / 2
@@ -103,30 +103,30 @@ def test_replicas_reduce_once_per_step_if_configured_and_else_per_micro_batch() 
     assert often > once > 4 * exposed_seconds(inner, least, window)
 
 
-def exchange(comm: ContextComm) -> tuple[Pricing, Layout]:
-    pricing, layout = priced("torchtitan", {"cp": 4})
-    return pricing, replace(layout, cp_comm=comm)
+def exchange(comm: ContextComm) -> tuple[CostModel, Layout]:
+    cost_model, layout = priced("torchtitan", {"cp": 4})
+    return cost_model, replace(layout, cp_comm=comm)
 
 
 def test_gathered_keys_are_saved_but_keys_of_ring_and_ulysses_are_not() -> None:
-    pricing, layout = exchange("all_gather")
+    cost_model, layout = exchange("all_gather")
     # 8 heads of 128 dims, keys and values, 16 bit, of 2048 tokens
-    assert key_value_bytes(pricing, layout) == 2 * 2 * 8 * 128 * 2048
-    assert gathered_key_value_bytes(pricing, layout) == 3 * key_value_bytes(pricing, layout)
+    assert key_value_bytes(cost_model, layout) == 2 * 2 * 8 * 128 * 2048
+    assert gathered_key_value_bytes(cost_model, layout) == 3 * key_value_bytes(cost_model, layout)
     kept = {}
     comms: tuple[ContextComm, ...] = ("p2p", "all_gather", "a2a")
     for comm in comms:
-        pricing, layout = exchange(comm)
-        kept[comm] = peak_stage(pricing, layout).activations_bytes
+        cost_model, layout = exchange(comm)
+        kept[comm] = peak_stage(cost_model, layout).activations_bytes
     assert kept["p2p"] == kept["a2a"]
     assert kept["all_gather"] - kept["p2p"] == pytest.approx(32 * 3 * 2 * 2 * 8 * 128 * 2048)
 
 
 def test_every_context_exchange_has_a_different_time() -> None:
-    pricing, layout = exchange("all_gather")
-    groups = pricing.group_spans(layout)
-    assert all_gather_exchange_seconds(pricing, layout, groups) > 0
-    assert ulysses_exchange_seconds(pricing, layout, groups.cp) > 0
+    cost_model, layout = exchange("all_gather")
+    groups = cost_model.group_spans(layout)
+    assert all_gather_exchange_seconds(cost_model, layout, groups) > 0
+    assert ulysses_exchange_seconds(cost_model, layout, groups.cp) > 0
     comms: tuple[ContextComm, ...] = ("p2p", "all_gather", "a2a")
     seconds = {step_time(*exchange(comm)).cp_seconds for comm in comms}
     assert len(seconds) == 3

@@ -19,7 +19,7 @@ from parc.compiler.cost.memory.workspaces import (
 )
 from parc.compiler.cost.setup.stages import StageContents, stage_contents
 from parc.compiler.ir import ROUTED, Plan
-from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 from tests.cost.memory.test_memory_terms import LLAMA, model
 from tests.cost.memory.test_static_memory import plan_of
 from tests.generations import generation
@@ -61,24 +61,24 @@ def test_a_prediction_layer_adds_its_projection(plan: Plan) -> None:
 
 
 def test_only_fused_gradients_have_placeholders(plan: Plan) -> None:
-    pricing = pricing_for(plan.problem, framework("megatron"))
+    cost_model = cost_model_for(plan.problem, framework("megatron"))
     load = stage_contents(plan.problem.model, plan.layout.split, 0)
     bf16 = megatron_memory("bf16", generation("hopper"))
-    held = placeholder_gradient_bytes(pricing, plan.layout, load, bf16)
+    held = placeholder_gradient_bytes(cost_model, plan.layout, load, bf16)
     assert held == 2 * (3072 * 4096 + 4096 * 2048 + 14336 * 4096 + 4096 * 7168)
-    assert placeholder_gradient_bytes(pricing, plan.layout, load, fsdp2_memory()) == 0.0
+    assert placeholder_gradient_bytes(cost_model, plan.layout, load, fsdp2_memory()) == 0.0
 
 
 def test_the_gathered_input_of_the_head_stays_allocated_with_sequence_parallelism(
     plan: Plan,
 ) -> None:
-    pricing = pricing_for(plan.problem, framework("megatron"))
-    program = program_memory(pricing, 1)
+    cost_model = cost_model_for(plan.problem, framework("megatron"))
+    program = program_memory(cost_model, 1)
     parallel, plain = (replace(plan.layout, sequence_parallel=flag) for flag in (True, False))
-    assert output_projection_buffer_bytes(pricing, parallel, program) == 2 * 8192 * 4096
-    assert output_projection_buffer_bytes(pricing, plain, program) == 0.0
-    assert output_projection_buffer_bytes(pricing, parallel, fsdp2_memory()) == 0.0
-    assert peak_stage(pricing, parallel).workspace_bytes > 2 * 8192 * 4096
+    assert output_projection_buffer_bytes(cost_model, parallel, program) == 2 * 8192 * 4096
+    assert output_projection_buffer_bytes(cost_model, plain, program) == 0.0
+    assert output_projection_buffer_bytes(cost_model, parallel, fsdp2_memory()) == 0.0
+    assert peak_stage(cost_model, parallel).workspace_bytes > 2 * 8192 * 4096
 
 
 def test_routing_saves_seventeen_bytes_per_token_and_expert(plan: Plan) -> None:

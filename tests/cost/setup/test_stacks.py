@@ -6,7 +6,7 @@ import pytest
 
 from parc.backends.registry import framework
 from parc.compiler.ir import Efficiency, KernelStack
-from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 from tests import compiled
 from tests.generations import efficiency_row, generation
 
@@ -24,7 +24,7 @@ OWN = Efficiency(gemm=1.5)
 def test_a_framework_is_evaluated_with_the_row_of_its_stack() -> None:
     problem = compiled.plan_of(SPEC).problem
     for name, stack in (("megatron", "transformer-engine"), ("fsdp", "torch-native")):
-        row = pricing_for(problem, framework(name)).efficiency
+        row = cost_model_for(problem, framework(name)).efficiency
         assert row == efficiency_row(f"hopper/{stack}")
 
 

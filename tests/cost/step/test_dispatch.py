@@ -16,8 +16,8 @@ from parc.compiler.cost.kernels.collective_time import (
     InterDomainNetwork,
     Operation,
 )
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.links import GroupSpan, Links
-from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.layer_time import layer_time
 from parc.compiler.cost.step.routed_experts import (
     dispatch_seconds,
@@ -30,7 +30,7 @@ from parc.compiler.cost.step.routed_experts import (
 )
 from parc.compiler.ir import DENSE, ROUTED, Experts, Layout
 from tests.every_layout import enumerate_layouts
-from tests.search.search_reference import pricing_of
+from tests.search.search_reference import cost_model_of
 
 
 def experts(count: int, top_k: int, groups: int = 1, group_top_k: int = 1) -> Experts:
@@ -48,9 +48,9 @@ def plain(operation: Operation) -> CollectiveFit:
 LINKS = Links(8, {each: plain(each) for each in OPERATIONS}, InterDomainNetwork(40.0, 0.0))
 
 
-def priced(**job: Any) -> Pricing:
+def priced(**job: Any) -> CostModel:
     """Return the memo of Qwen3-30B on 32 H100."""
-    return pricing_of(
+    return cost_model_of(
         {
             "parc": 1,
             "name": "dispatch",
@@ -61,17 +61,17 @@ def priced(**job: Any) -> Pricing:
     )
 
 
-def layout(pricing: Pricing, ep: int) -> Layout:
+def layout(cost_model: CostModel, ep: int) -> Layout:
     """Return a layout with only data and expert parallelism."""
-    families = enumerate_layouts(pricing.problem, pricing.framework)
+    families = enumerate_layouts(cost_model.problem, cost_model.framework)
     found = next(one for family in families for one in family if one.tp == one.cp == one.pp == 1)
     return replace(found, ep=ep, etp=1, micro_batch=1)
 
 
-def exposed(pricing: Pricing, ep: int) -> float:
+def exposed(cost_model: CostModel, ep: int) -> float:
     """Return the seconds of dispatch and combine of one layer without computation to overlap."""
-    one = layout(pricing, ep)
-    return dispatch_seconds(pricing, one, pricing.group_spans(one), 0.0)
+    one = layout(cost_model, ep)
+    return dispatch_seconds(cost_model, one, cost_model.group_spans(one), 0.0)
 
 
 @pytest.mark.parametrize(("count", "top_k", "parts"), [(8, 2, 4), (12, 3, 3), (6, 6, 2), (9, 1, 3)])
@@ -123,27 +123,27 @@ def test_without_expert_parallelism_dispatch_takes_no_time() -> None:
 
 
 def test_overlap_hides_a_share_that_is_limited_by_the_computation() -> None:
-    pricing = priced(moe_overlap=True)
-    one = layout(pricing, 16)
-    groups, whole = pricing.group_spans(one), exposed(priced(), 16)
-    assert dispatch_seconds(pricing, one, groups, 0.0) == pytest.approx(whole)
-    assert dispatch_seconds(pricing, one, groups, whole / 5) == pytest.approx(0.9 * whole)
-    assert dispatch_seconds(pricing, one, groups, 100 * whole) == pytest.approx(0.55 * whole)
+    cost_model = priced(moe_overlap=True)
+    one = layout(cost_model, 16)
+    groups, whole = cost_model.group_spans(one), exposed(priced(), 16)
+    assert dispatch_seconds(cost_model, one, groups, 0.0) == pytest.approx(whole)
+    assert dispatch_seconds(cost_model, one, groups, whole / 5) == pytest.approx(0.9 * whole)
+    assert dispatch_seconds(cost_model, one, groups, 100 * whole) == pytest.approx(0.55 * whole)
 
 
 def test_with_few_tokens_a_routed_layer_takes_its_launch_time() -> None:
-    pricing = priced(precision="fp8")
-    pricing.efficiency = replace(pricing.efficiency, routed_seconds=1.0)
-    floor = routed_launch_seconds(pricing)
+    cost_model = priced(precision="fp8")
+    cost_model.efficiency = replace(cost_model.efficiency, routed_seconds=1.0)
+    floor = routed_launch_seconds(cost_model)
     assert floor == 1.5
-    time = layer_time(pricing, layout(pricing, 8), ROUTED)
+    time = layer_time(cost_model, layout(cost_model, 8), ROUTED)
     assert (time.forward, time.backward) == pytest.approx((floor, 2 * floor))
-    assert layer_time(pricing, layout(pricing, 8), DENSE).forward < floor
+    assert layer_time(cost_model, layout(cost_model, 8), DENSE).forward < floor
 
 
 def test_casts_and_unfused_permutations_add_time_and_a_fused_mlp_saves_time() -> None:
-    def seconds(pricing: Pricing) -> float:
-        return routed_expert_seconds(pricing, layout(pricing, 8), 4096).backward
+    def seconds(cost_model: CostModel) -> float:
+        return routed_expert_seconds(cost_model, layout(cost_model, 8), 4096).backward
 
     low = priced(precision="fp8")
     usual = seconds(low)
@@ -154,8 +154,8 @@ def test_casts_and_unfused_permutations_add_time_and_a_fused_mlp_saves_time() ->
 
 
 def test_more_expert_parameters_per_rank_take_longer_to_accumulate() -> None:
-    pricing = priced()
-    wide, narrow = (layer_time(pricing, layout(pricing, ep), ROUTED) for ep in (8, 32))
+    cost_model = priced()
+    wide, narrow = (layer_time(cost_model, layout(cost_model, ep), ROUTED) for ep in (8, 32))
     assert wide.backward > narrow.backward
     assert wide.forward == pytest.approx(narrow.forward, rel=0.05)
 
@@ -170,15 +170,15 @@ def test_dispatch_libraries_send_fewer_copies_of_a_token_than_all_to_all() -> No
 
 
 def test_a_gated_expert_activates_one_more_row_of_its_width_per_visit() -> None:
-    pricing = priced()
-    one, tokens = layout(pricing, 8), 4096.0
-    model = pricing.problem.model
+    cost_model = priced()
+    one, tokens = layout(cost_model, 8), 4096.0
+    model = cost_model.problem.model
     assert model.experts is not None
     both = []
     for gated in (True, False):
         ffn = replace(model.ffn, gated=gated)
-        pricing.problem = replace(pricing.problem, model=replace(model, ffn=ffn))
-        both.append(routed_traffic_bytes(pricing, one, tokens))
+        cost_model.problem = replace(cost_model.problem, model=replace(model, ffn=ffn))
+        both.append(routed_traffic_bytes(cost_model, one, tokens))
     visits = model.experts.top_k * tokens
     assert both[0].forward - both[1].forward == pytest.approx(2 * visits * model.experts.size)
     assert both[0].backward - both[1].backward == pytest.approx(4 * visits * model.experts.size)

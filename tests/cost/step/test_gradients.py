@@ -13,8 +13,8 @@ from parc.compiler.cost.kernels.collective_time import CollectiveFit, InterDomai
 from parc.compiler.cost.schedules.registry import SCHEDULES
 from parc.compiler.cost.schedules.simulation import StageCosts, StageSeconds, simulate_schedule
 from parc.compiler.cost.schedules.table import PipelineShape
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.links import Links
-from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.gradients import (
     ALWAYS_EXPOSED,
     _gradient_reduce_seconds,
@@ -31,7 +31,7 @@ from parc.compiler.cost.step.step_time import (
     stage_boundary_seconds,
 )
 from parc.compiler.ir import DENSE, Layout, Plan, Recompute
-from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 from tests.cost.memory.test_static_memory import plan_of
 from tests.generations import efficiency_row
 
@@ -48,10 +48,10 @@ def plan() -> Plan:
     )
 
 
-def priced(plan: Plan, hardware: str = "") -> Pricing:
+def priced(plan: Plan, hardware: str = "") -> CostModel:
     """Return the memo of the plan's problem, with the factors of ``hardware`` if it is given."""
     row = efficiency_row(hardware) if hardware else None
-    return pricing_for(plan.problem, framework("megatron"), row)
+    return cost_model_for(plan.problem, framework("megatron"), row)
 
 
 def without_sequence_parallel(plan: Plan) -> Layout:
@@ -59,25 +59,25 @@ def without_sequence_parallel(plan: Plan) -> Layout:
 
 
 def test_a_micro_batch_reads_and_writes_the_sum_of_its_gradients(plan: Plan) -> None:
-    pricing = priced(plan)
+    cost_model = priced(plan)
     rate = plan.problem.cluster.gpu.memory_gb_per_s * 1e9
-    factor = pricing.efficiency.accumulate
-    assert gradient_accumulation_seconds(pricing, plan.layout, 1e9) == pytest.approx(
+    factor = cost_model.efficiency.accumulate
+    assert gradient_accumulation_seconds(cost_model, plan.layout, 1e9) == pytest.approx(
         factor * 6e9 / rate
     )
 
 
 def test_accumulating_16_bit_gradients_takes_a_third_of_the_time(plan: Plan) -> None:
     job = replace(plan.problem.job, gradient_precision="bf16")
-    short = pricing_for(replace(plan.problem, job=job), framework("megatron"))
+    short = cost_model_for(replace(plan.problem, job=job), framework("megatron"))
     whole = gradient_accumulation_seconds(priced(plan), plan.layout, 1e9)
     assert gradient_accumulation_seconds(short, plan.layout, 1e9) == pytest.approx(whole / 3)
 
 
 def test_megatron_before_sequence_parallelism_accumulates_in_a_separate_kernel(plan: Plan) -> None:
-    pricing = priced(plan, "ampere/unfused")
-    fused = gradient_accumulation_seconds(pricing, plan.layout, 1e9)
-    apart = gradient_accumulation_seconds(pricing, without_sequence_parallel(plan), 1e9)
+    cost_model = priced(plan, "ampere/unfused")
+    fused = gradient_accumulation_seconds(cost_model, plan.layout, 1e9)
+    apart = gradient_accumulation_seconds(cost_model, without_sequence_parallel(plan), 1e9)
     assert apart == pytest.approx(fused * 10 / 6)
 
 
@@ -85,7 +85,7 @@ def test_a_separate_kernel_accumulates_fp16_as_fast_as_bf16(plan: Plan) -> None:
     half = replace(plan.problem, job=replace(plan.problem.job, precision="fp16"))
     layout = without_sequence_parallel(plan)
     one = priced(plan, "ampere/bigscience")
-    other = pricing_for(half, framework("megatron"), efficiency_row("ampere/bigscience"))
+    other = cost_model_for(half, framework("megatron"), efficiency_row("ampere/bigscience"))
     assert gradient_accumulation_seconds(one, layout, 1e9) == gradient_accumulation_seconds(
         other, layout, 1e9
     )
@@ -187,18 +187,18 @@ def test_a_hardware_class_without_runs_is_derived_from_its_neighbours() -> None:
 
 
 def test_collectives_longer_than_the_weight_gradients_are_exposed_more(plan: Plan) -> None:
-    pricing = priced(plan)
-    near = layer_time(pricing, plan.layout, DENSE).tp
+    cost_model = priced(plan)
+    near = layer_time(cost_model, plan.layout, DENSE).tp
     slow = priced(plan)
     slow.links = replace(slow.links, domain=1)
     far = layer_time(slow, plan.layout, DENSE).tp
-    groups = pricing.group_spans(plan.layout).tp
+    groups = cost_model.group_spans(plan.layout).tp
     spread = slow.group_spans(plan.layout).tp
     assert (groups.domains, spread.domains) == (1, 2)
     nbytes = 2 * 8192 * plan.problem.model.hidden
     ratio = slow.links.collective_seconds(
         "all_gather", nbytes, spread
-    ) / pricing.links.collective_seconds("all_gather", nbytes, groups)
+    ) / cost_model.links.collective_seconds("all_gather", nbytes, groups)
     assert far > 1.1 * ratio * near
 
 
@@ -214,12 +214,12 @@ def test_backward_all_reduces_hide_behind_weight_gradients_without_sequence_para
 
 
 def test_recompute_repeats_the_core_or_the_whole_forward_pass(plan: Plan) -> None:
-    pricing = priced(plan)
-    layer = layer_time(pricing, plan.layout, DENSE)
+    cost_model = priced(plan)
+    layer = layer_time(cost_model, plan.layout, DENSE)
     core = replace(plan.layout, recompute=Recompute.selective(("core_attn",)))
-    assert recompute_seconds(pricing, core, layer, DENSE) == layer.core > 0
+    assert recompute_seconds(cost_model, core, layer, DENSE) == layer.core > 0
     full = replace(plan.layout, recompute=Recompute("full", (), "uniform", 1))
-    again = recompute_seconds(pricing, full, layer, DENSE)
+    again = recompute_seconds(cost_model, full, layer, DENSE)
     assert again == pytest.approx(layer.forward + layer.tp_forward)
 
 
@@ -235,15 +235,15 @@ def test_recompute_repeats_the_core_or_the_whole_forward_pass(plan: Plan) -> Non
 def test_stages_2_and_3_exchange_with_every_micro_batch_unless_a_pipeline_keeps_gradients(
     plan: Plan, name: str, stage: int, pp: int, expected: bool
 ) -> None:
-    pricing = pricing_for(plan.problem, framework(name))
+    cost_model = cost_model_for(plan.problem, framework(name))
     layout = replace(plan.layout, zero_stage=stage, pp=pp)
-    assert exchanges_per_micro_batch(pricing, layout) is expected
+    assert exchanges_per_micro_batch(cost_model, layout) is expected
 
 
 def test_zero_1_scatters_gradients_and_gathers_16_bit_weights(plan: Plan) -> None:
     # An all-reduce of 4 bytes sends 8 (n - 1) / n per parameter, scatter and gather 4 and 2.
-    pricing = priced(plan)
-    pricing.links = Links(
+    cost_model = priced(plan)
+    cost_model.links = Links(
         1,
         {
             each: CollectiveFit(each, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0)
@@ -252,7 +252,7 @@ def test_zero_1_scatters_gradients_and_gathers_16_bit_weights(plan: Plan) -> Non
         InterDomainNetwork(1.0, 0.0),
     )
     whole, sharded = (
-        _gradient_reduce_seconds(pricing, replace(plan.layout, zero_stage=stage))
+        _gradient_reduce_seconds(cost_model, replace(plan.layout, zero_stage=stage))
         for stage in (0, 1)
     )
     assert whole > 0

@@ -7,7 +7,7 @@ import pytest
 from parc.compiler.cost.counts.flops import layer_flops
 from parc.compiler.cost.step.layer_time import _module_fraction
 from parc.compiler.ir import DENSE, ROUTED, LayerKind
-from tests.search.search_reference import pricing_of
+from tests.search.search_reference import cost_model_of
 
 MODULES = ("core_attn", "mlp", "mlp_in", "attn_out", "moe", "shared_experts", "mla_up_proj")
 
@@ -16,7 +16,7 @@ MODULES = ("core_attn", "mlp", "mlp_in", "attn_out", "moe", "shared_experts", "m
     ("name", "which"), [("llama-3-8b", DENSE), ("deepseek-v3", DENSE), ("deepseek-v3", ROUTED)]
 )
 def test_modules_are_fractions_of_the_flops_of_their_layer(name: str, which: LayerKind) -> None:
-    pricing = pricing_of(
+    cost_model = cost_model_of(
         {
             "parc": 1,
             "name": "shares",
@@ -25,8 +25,8 @@ def test_modules_are_fractions_of_the_flops_of_their_layer(name: str, which: Lay
             "job": {"sequence_length": 4096, "global_batch": 128},
         }
     )
-    share = {module: _module_fraction(pricing, module, which) for module in MODULES}
-    flops = layer_flops(pricing.problem.model, which, 1.0, 4096)
+    share = {module: _module_fraction(cost_model, module, which) for module in MODULES}
+    flops = layer_flops(cost_model.problem.model, which, 1.0, 4096)
     assert all(0 <= value < 1 for value in share.values())
     if which == DENSE:
         assert share["mlp"] * flops.total == pytest.approx(flops.mlp)
@@ -39,4 +39,4 @@ def test_modules_are_fractions_of_the_flops_of_their_layer(name: str, which: Lay
     products = 2 * share["mla_up_proj"] + share["mlp"] + share["moe"]
     assert products <= 1
     # A module without matrix products.
-    assert _module_fraction(pricing, "layernorm", which) == 0.03
+    assert _module_fraction(cost_model, "layernorm", which) == 0.03

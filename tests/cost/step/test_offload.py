@@ -13,7 +13,7 @@ from parc.compiler.cost.memory.peak import (
     stage_memory,
     weight_gradient_optimizer_bytes,
 )
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step.gradients import data_parallel_round_seconds, largest_stage_parameters
 from parc.compiler.cost.step.offload import (
     gradient_offload_seconds,
@@ -26,7 +26,7 @@ from parc.compiler.cost.step.step_time import optimizer_seconds
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import NO_OFFLOAD, Layout, Offload, StateBytes, ZeroPlus
 from parc.compiler.search.search_layouts import search_layouts
-from tests.search.search_reference import pricing_of
+from tests.search.search_reference import cost_model_of
 
 SPEC: dict[str, Any] = {
     "parc": 1,
@@ -40,11 +40,11 @@ SPEC: dict[str, Any] = {
 TEN_BILLION = (10e9, 0.0)
 
 
-def priced(**parts: Any) -> tuple[Pricing, Layout]:
-    pricing = pricing_of(SPEC | parts)
-    found = search_layouts(pricing, Sink())
+def priced(**parts: Any) -> tuple[CostModel, Layout]:
+    cost_model = cost_model_of(SPEC | parts)
+    found = search_layouts(cost_model, Sink())
     assert found is not None
-    return pricing, found.ranked[0].layout
+    return cost_model, found.ranked[0].layout
 
 
 CPU_OPTIMIZER = Offload("cpu", "none", "")
@@ -138,12 +138,12 @@ def test_stage_2_gathers_its_weights_once_per_step() -> None:
 
 
 def test_deepspeed_keeps_a_billion_parameters_gathered() -> None:
-    pricing, layout = priced(
+    cost_model, layout = priced(
         model="llama-3-70b",
         layout=SPEC["layout"] | {"offload": "cpu"},
         cluster={"node": "dgx-a100", "nodes": 4},
     )
-    (stage,) = pricing.equal_stage_groups(layout.split)
-    memory = stage_memory(pricing, layout, stage.load, 0)
+    (stage,) = cost_model.equal_stage_groups(layout.split)
+    memory = stage_memory(cost_model, layout, stage.load, 0)
     assert memory.gathered_bytes >= 2e9
     assert memory.optimizer_bytes == memory.gradients_bytes == 0

@@ -5,14 +5,14 @@ from functools import cache
 import pytest
 
 from parc.backends.registry import framework
-from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.step import schedule_preview
 from parc.compiler.cost.step.schedule_preview import SchedulePreview, preview_schedule
 from parc.compiler.cost.step.step_time import stage_boundary_seconds
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Plan
 from parc.compiler.pipeline import plan_spec
-from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 from parc.compiler.spec.reading.source import Source
 
 LAYOUTS = {
@@ -30,11 +30,11 @@ layout: {}
 
 
 @cache
-def planned(name: str) -> tuple[Plan, Pricing]:
+def planned(name: str) -> tuple[Plan, CostModel]:
     sink = Sink()
     plan = plan_spec(Source("steps.yaml", SPEC.format(LAYOUTS[name]), None), (), sink)
     assert isinstance(plan, Plan), [found.finding.message for found in sink.diagnostics]
-    return plan, pricing_for(plan.problem, framework(plan.problem.framework))
+    return plan, cost_model_for(plan.problem, framework(plan.problem.framework))
 
 
 def busiest(shown: SchedulePreview, pp: int) -> float:
@@ -47,16 +47,16 @@ def busiest(shown: SchedulePreview, pp: int) -> float:
 def test_a_shortened_step_lacks_only_its_steady_state(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan, pricing = planned(name)
-    short = preview_schedule(pricing, plan.layout)
+    plan, cost_model = planned(name)
+    short = preview_schedule(cost_model, plan.layout)
     monkeypatch.setattr(schedule_preview, "MOST_ROUNDS", 1_000)
-    whole = preview_schedule(pricing, plan.layout)
+    whole = preview_schedule(cost_model, plan.layout)
     assert whole.left_out == 0
     assert short.left_out == whole.micro_batches - short.micro_batches > 0
     assert short.left_out % plan.layout.pp == 0
     between = whole.timeline.makespan_seconds - short.timeline.makespan_seconds
     steady = short.left_out * busiest(short, plan.layout.pp)
-    hops = 2 * short.left_out * stage_boundary_seconds(pricing, plan.layout)
+    hops = 2 * short.left_out * stage_boundary_seconds(cost_model, plan.layout)
     assert steady <= between * (1 + 1e-9)
     assert between <= steady + hops + 1e-9
 
@@ -65,17 +65,17 @@ def test_a_shortened_step_lacks_only_its_steady_state(
 def test_the_simulated_step_takes_the_estimated_time(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan, pricing = planned(name)
+    plan, cost_model = planned(name)
     monkeypatch.setattr(schedule_preview, "MOST_ROUNDS", 1_000)
-    simulated = preview_schedule(pricing, plan.layout).timeline.makespan_seconds
+    simulated = preview_schedule(cost_model, plan.layout).timeline.makespan_seconds
     time = plan.estimate.time
     expected = time.total_seconds - time.dp_seconds - time.optimizer_seconds
     assert simulated == pytest.approx(expected, rel=0.05)
 
 
 def test_forward_and_backward_of_a_chunk_are_its_share_of_the_stage() -> None:
-    plan, pricing = planned("1f1b")
-    stages = preview_schedule(pricing, plan.layout).costs.stages
+    plan, cost_model = planned("1f1b")
+    stages = preview_schedule(cost_model, plan.layout).costs.stages
     assert len(stages) == plan.layout.pp
     for stage in stages:
         assert 0 < stage.forward < stage.backward

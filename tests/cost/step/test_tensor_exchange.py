@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from parc.backends.registry import framework
+from parc.compiler.cost.setup.cost_model import CostModel
 from parc.compiler.cost.setup.links import GroupSpan
-from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.tensor_exchange import (
     collective_forward_backward_seconds,
     dense_collectives,
@@ -18,7 +18,7 @@ from parc.compiler.cost.step.tensor_exchange import (
 )
 from parc.compiler.evaluate.estimate_layout import traffic_by_axis
 from parc.compiler.ir import DENSE, Layout
-from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import cost_model_for
 from tests.cost.memory.test_static_memory import plan_of
 from tests.cost.setup.test_links import LINKS
 
@@ -26,7 +26,7 @@ TP = 8
 GROUP = GroupSpan(TP, TP)
 
 
-def case(model: str, **layout: object) -> tuple[Pricing, Layout]:
+def case(model: str, **layout: object) -> tuple[CostModel, Layout]:
     """Return the memo of a small job and a layout of one stage with eight tensor ranks."""
     pins = {"tp": TP, "pp": 1, "cp": 1, "micro_batch": 1, "recompute": "full"}
     pins |= {"ep": 1, "etp": TP} if model.startswith("mixtral") else {}
@@ -36,50 +36,50 @@ def case(model: str, **layout: object) -> tuple[Pricing, Layout]:
         job={"sequence_length": 4096, "global_batch": 64},
         layout=pins,
     )
-    pricing = pricing_for(plan.problem, framework("megatron"))
-    return pricing, replace(plan.layout, **layout)  # type: ignore[arg-type]
+    cost_model = cost_model_for(plan.problem, framework("megatron"))
+    return cost_model, replace(plan.layout, **layout)  # type: ignore[arg-type]
 
 
-def traffic(pricing: Pricing, layout: Layout) -> dict[str, float]:
+def traffic(cost_model: CostModel, layout: Layout) -> dict[str, float]:
     """Return the bytes per micro-batch by axis."""
-    count = layout.micro_batches(pricing.problem.job.global_batch)
-    return {row.axis: row.bytes_per_rank / count for row in traffic_by_axis(pricing, layout)}
+    count = layout.micro_batches(cost_model.problem.job.global_batch)
+    return {row.axis: row.bytes_per_rank / count for row in traffic_by_axis(cost_model, layout)}
 
 
 @pytest.mark.parametrize(("sequence_parallel", "messages"), [(True, 5), (False, 4)])
 def test_a_layer_part_sends_five_messages_or_two_all_reduces(
     sequence_parallel: bool, messages: int
 ) -> None:
-    pricing, layout = case("llama-3-8b", sequence_parallel=sequence_parallel)
-    sent = 2 * 32 * messages * hidden_state_bytes(pricing, layout) * (TP - 1) / TP
-    assert hidden_state_bytes(pricing, layout) == 2 * 4096 * 4096
-    assert traffic(pricing, layout)["tp"] == pytest.approx(sent)
+    cost_model, layout = case("llama-3-8b", sequence_parallel=sequence_parallel)
+    sent = 2 * 32 * messages * hidden_state_bytes(cost_model, layout) * (TP - 1) / TP
+    assert hidden_state_bytes(cost_model, layout) == 2 * 4096 * 4096
+    assert traffic(cost_model, layout)["tp"] == pytest.approx(sent)
 
 
 @pytest.mark.parametrize("sequence_parallel", [True, False])
 def test_bytes_over_bandwidth_are_the_time_without_latency(sequence_parallel: bool) -> None:
-    pricing, layout = case("llama-3-8b", sequence_parallel=sequence_parallel)
-    pricing.links = LINKS  # 300 GB/s, no latency
-    exchanges = dense_collectives(pricing, layout, DENSE)
-    assert sum(collective_forward_backward_seconds(pricing, exchanges, GROUP)) == pytest.approx(
+    cost_model, layout = case("llama-3-8b", sequence_parallel=sequence_parallel)
+    cost_model.links = LINKS  # 300 GB/s, no latency
+    exchanges = dense_collectives(cost_model, layout, DENSE)
+    assert sum(collective_forward_backward_seconds(cost_model, exchanges, GROUP)) == pytest.approx(
         sent_bytes(exchanges, TP) / 300e9
     )
 
 
 def test_tensor_parallel_experts_have_a_separate_axis() -> None:
-    pricing, layout = case("mixtral-8x7b")
-    kind = pricing.problem.model.last_kind
+    cost_model, layout = case("mixtral-8x7b")
+    kind = cost_model.problem.model.last_kind
     assert layout.etp == TP
     assert kind.routed
-    visits = hidden_state_bytes(pricing, layout) * pricing.problem.model.experts.top_k
-    found = traffic(pricing, layout)
+    visits = hidden_state_bytes(cost_model, layout) * cost_model.problem.model.experts.top_k
+    found = traffic(cost_model, layout)
     assert found["etp"] == pytest.approx(32 * 4 * visits * (TP - 1) / TP)
     assert found["tp"] == pytest.approx(
-        32 * 5 * hidden_state_bytes(pricing, layout) * (TP - 1) / TP
+        32 * 5 * hidden_state_bytes(cost_model, layout) * (TP - 1) / TP
     )
 
 
 def test_a_single_tensor_rank_sends_no_bytes() -> None:
-    pricing, layout = case("llama-3-8b", tp=1)
-    assert dense_collectives(pricing, layout, DENSE) == ()
-    assert expert_collectives(pricing, layout, DENSE) == ()
+    cost_model, layout = case("llama-3-8b", tp=1)
+    assert dense_collectives(cost_model, layout, DENSE) == ()
+    assert expert_collectives(cost_model, layout, DENSE) == ()

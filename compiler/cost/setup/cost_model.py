@@ -56,7 +56,7 @@ def _gemm_factor(row: Efficiency, precision: str) -> float:
     return row.gemm_low * (FOUR_BIT if precision == "nvfp4" else 1.0)
 
 
-class Pricing:
+class CostModel:
     """Cost model of one problem, with caches for results that many layouts share."""
 
     def __init__(
