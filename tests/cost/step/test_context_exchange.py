@@ -76,3 +76,18 @@ def test_a_hierarchy_of_all_ranks_is_ulysses_and_of_one_rank_a_ring() -> None:
     # Four times the tokens a rank, so four times the bytes.
     assert moved["cp_a2a"] == swaps / 4
     assert moved["cp_p2p"] / context_bytes(pricing, ring, DENSE)["cp"] == pytest.approx(3 / 15)
+
+
+def test_without_context_parallelism_nothing_is_exchanged() -> None:
+    pricing = pricing_of(
+        {
+            "parc": 1,
+            "name": "alone",
+            "model": "llama-3-8b",
+            "cluster": {"node": "dgx-h100", "nodes": 2},
+            "job": {"sequence_length": 4096, "global_batch": 64},
+        }
+    )
+    families = enumerate_layouts(pricing.problem, pricing.framework)
+    one = next(one for family in families for one in family if one.cp == 1)
+    assert exchange_seconds(pricing, one, pricing.groups(one), 1.0) == 0.0
