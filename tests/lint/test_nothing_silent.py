@@ -115,6 +115,7 @@ def test_lint_reports_what_check_reports_about_the_layout_of_a_training_job(
         ("--nodes=4 --gpus-per-node=8", "--nnodes $SLURM_NNODES", (4, 8)),
         ("-N 4 --gres=gpu:h100:8", "--nproc-per-node $SLURM_GPUS_ON_NODE", (4, 8)),
         ("--nodes=2 --gpus=8", "", (2, 4)),
+        ("--nodes=4 --gres=shard:8", "", (4, None)),
         ("--nodes=2 --ntasks-per-node=4 --gpus-per-task=1", "", (2, 4)),
         ("--nodes=4 --gpus-per-node=8", "--nnodes 2", (2, 8)),
         ("--nodes=4 --gpus-per-node=8", "--nnodes ${NNODES:-1}", (None, 8)),
