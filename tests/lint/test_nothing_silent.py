@@ -161,6 +161,7 @@ def test_memory_is_not_checked_if_a_flag_changes_it_in_an_unknown_way() -> None:
         ("--nodes=4 --gpus-per-node=8", "--nnodes $SLURM_NNODES", (4, 8)),
         ("-N 4 --gres=gpu:h100:8", "--nproc-per-node $SLURM_GPUS_ON_NODE", (4, 8)),
         ("--nodes=2 --gpus=8", "", (2, 4)),
+        ("--nodes=4 --gres=shard:8", "", (4, None)),
         ("--nodes=2 --ntasks-per-node=4 --gpus-per-task=1", "", (2, 4)),
         ("--nodes=4 --gpus-per-node=8", "--nnodes 2", (2, 8)),
         ("--nodes=4 --gpus-per-node=8", "--nnodes ${NNODES:-1}", (None, 8)),

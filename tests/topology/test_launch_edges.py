@@ -12,6 +12,7 @@ from parc.compiler.tools.importers.flags import (
     import_table,
 )
 from parc.compiler.tools.importers.hf_config import read_hf_config
+from parc.compiler.tools.importers.import_files import _check_characters
 from parc.compiler.tools.importers.launch_commands import is_program
 from parc.compiler.tools.importers.shell_words import Word
 from tests.topology.reading import finding_lines, read
@@ -117,3 +118,27 @@ def test_number_formats_of_a_server_are_fields_of_its_job(
     names = ("precision", "quantize", "kv_precision")
     assert {name: job[name] for name in names if name in job} == expected
     assert any("awq" in line for line in finding_lines(sink)) is (not expected)
+
+
+@pytest.mark.parametrize(
+    ("tree", "at"),
+    [
+        ({"a": {"b": "x\x07"}}, "a.b"),
+        ({"a": {"b": ["x", "y\x00"]}}, "a.b"),
+        ({"a": [{"c": "\x1b"}]}, "a.c"),
+        ({"a": {"b\x07": "x"}}, "a.b\x07"),
+        ({"a": {"b": ["x", 1, None]}}, None),
+    ],
+)
+def test_control_characters_are_found_in_every_text_and_key(
+    tree: dict[str, object], at: str | None
+) -> None:
+    sink = Sink()
+    _check_characters(tree, "", ({}, Span("f", 1, 1)), sink)
+    assert [one.path for one in sink.diagnostics] == ([at] if at else [])
+
+
+def test_a_closing_bracket_of_a_case_does_not_join_later_lines() -> None:
+    words = shell_words("case $x in\n a) run --tp 2 ;;\nesac\nfirst --a\nsecond --b\n", "r")
+    statements = {word.text: word.statement for word in words}
+    assert statements["first"] == statements["--a"] < statements["second"] == statements["--b"]

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.topology.readers import ibnetdiscover
-from parc.compiler.topology.readers.cluster_section import LONGEST_LABEL
+from parc.compiler.topology.readers.fragment import LocatedHost
+from parc.compiler.topology.readers.cluster_section import LONGEST_LABEL, _merge_host
 from tests.topology.reading import finding_lines, read
 
 RATES = {
@@ -111,3 +113,46 @@ def test_lines_without_meaning_do_not_end_the_block_of_a_device(line: str) -> No
     switch, port, adapter = fabric().splitlines()
     text, sink = read("ibnetdiscover", "\n".join((switch, line, port, adapter, "")))
     assert text == read("ibnetdiscover", fabric())[0], finding_lines(sink)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "merged"),
+    [
+        ((("a",), None), ((), "d"), (("a",), "d")),
+        (((), "d"), (("a",), None), (("a",), "d")),
+        ((("a",), "d"), ((), None), (("a",), "d")),
+        ((("a",), "d"), (("a",), "d"), (("a",), "d")),
+        ((("a",), None), (("b",), None), None),
+        (((), "d"), ((), "e"), None),
+    ],
+)
+def test_two_files_complete_a_host_and_may_not_contradict_each_other(
+    one: tuple[tuple[str, ...], str | None],
+    other: tuple[tuple[str, ...], str | None],
+    merged: tuple[tuple[str, ...], str | None] | None,
+) -> None:
+    sink = Sink()
+    known, more = (LocatedHost("n1", *each, Span("f", 1, 1)) for each in (one, other))
+    found = _merge_host(known, more, sink)
+    assert sink.failed() is (merged is None)
+    assert merged is None or (found.path, found.nvlink_domain) == merged
+
+
+@pytest.mark.parametrize(
+    ("jobs", "used"),
+    [
+        ([("COMPLETED", 5, 9), ("COMPLETED", 6, 8)], 5),
+        ([("COMPLETED", 5, 9), ("COMPLETED", 6, 9)], 6),
+        ([("RUNNING", 5, 7), ("COMPLETED", 6, 9)], 5),
+        ([("RUNNING", 6, 7), ("RUNNING", 5, 9)], 5),
+    ],
+)
+def test_a_running_job_is_preferred_then_the_one_that_started_last(
+    jobs: list[tuple[str, int, int]], used: int
+) -> None:
+    rows = [
+        {"job_id": number, "job_state": state, "nodes": f"n{number}", "start_time": start}
+        for state, number, start in jobs
+    ]
+    text, _ = read("squeue", json.dumps({"jobs": rows}))
+    assert f"nodes: n{used}}}" in text

@@ -105,8 +105,8 @@ def _check_characters(
     if isinstance(tree, Mapping):
         inner = tree.items()
     elif isinstance(tree, list | tuple):
-        inner = ((path.rpartition(".")[2], value) for value in tree)
-        path = path.rpartition(".")[0]
+        path, _, name = path.rpartition(".")
+        inner = ((name, value) for value in tree)
     elif isinstance(tree, str) and (bad := INVALID.search(tree)):
         spans, first = where
         finding = Finding(

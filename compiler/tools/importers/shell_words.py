@@ -43,6 +43,7 @@ _BEFORE_COMMANDS = frozenset(("if", "elif", "while", "until", "then", "else", "d
 _COMMAND = re.compile(r"\s(?:--?[A-Za-z]|[^\s'\"=]+\.py\b)")
 """Matches a flag or a program in quoted text, so that the text is a command or a part of one."""
 _FLAG = re.compile(r"\s*--[A-Za-z]")
+_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,63})=")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,63})=(.*)", re.DOTALL)
 UNKNOWN_VALUE = re.compile(r"\$(?:$|[0-9@*#?])")
 """Matches a value that only the shell has: the start of ``$(command)``, or an argument ``$1``."""
@@ -115,7 +116,7 @@ class _WordScanner:
                 at = self._end_of_joined_parts(at, end) if kind == "double" else at
                 quoted = kind == "single" or self._text[at - 1] == '"'
                 outer = self._variable
-                self._variable = outer or _assigned_name("".join(pieces), text)
+                self._variable = outer or _assigned_name(pieces[0] if pieces else "", text)
                 self.scan(match.start() + 1, at - quoted, depth + 1)
                 self._variable = outer
                 began = began if pieces else match.start()
@@ -138,7 +139,8 @@ class _WordScanner:
         """Return True if the quoted ``text`` after ``pieces`` is a command or a part of one."""
         if depth >= DEEPEST or self._message == self._statement:
             return False
-        arguments = _ASSIGNMENT.fullmatch("".join(pieces)) and _FLAG.match(text[1:])
+        # The first piece contains the name: joining all pieces would take quadratic time.
+        arguments = pieces and _NAME.match(pieces[0]) and _FLAG.match(text, 1)
         return bool(arguments or _COMMAND.search(text))
 
     def _end_of_joined_parts(self, at: int, end: int) -> int:
@@ -181,7 +183,7 @@ def _assigned_name(before: str, value: str) -> str:
     ``before`` is the text before the quotes. A ``+`` follows the name if ``value`` contains the
     variable, so that the text is appended to it.
     """
-    match = _ASSIGNMENT.fullmatch(before)
+    match = _NAME.match(before)
     if match is None:
         return ""
     return match[1] + "+" * bool(re.search(rf"\$\{{?{match[1]}\b", value))

@@ -82,3 +82,18 @@ def test_a_hierarchy_of_all_ranks_is_ulysses_and_of_one_rank_a_ring() -> None:
     assert moved["cp_p2p"] / context_exchange_bytes(cost_model, ring, DENSE)["cp"] == pytest.approx(
         3 / 15
     )
+
+
+def test_without_context_parallelism_nothing_is_exchanged() -> None:
+    cost_model = cost_model_of(
+        {
+            "parc": 1,
+            "name": "alone",
+            "model": "llama-3-8b",
+            "cluster": {"node": "dgx-h100", "nodes": 2},
+            "job": {"sequence_length": 4096, "global_batch": 64},
+        }
+    )
+    families = enumerate_layouts(cost_model.problem, cost_model.framework)
+    one = next(one for family in families for one in family if one.cp == 1)
+    assert exchange_seconds(cost_model, one, cost_model.groups(one), 1.0) == 0.0
